@@ -1,1 +1,1 @@
-"""Records as rows of a table of ClickHouse."""
+"""Records as rows of a ClickHouse table."""

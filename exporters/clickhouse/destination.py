@@ -1,4 +1,4 @@
-"""The destination type `clickhouse`, and what can be said of its settings beforehand."""
+"""The destination type clickhouse, and the checks of its settings."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 LINGER_S: Final = 5.0
 USUAL_RECORDS: Final = 20_000
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
-_SHOWN: Final = 3  # statements that one answer of `check` names
+_SHOWN: Final = 3  # maximum number of statements in one message of `check`
 
 
 def build(
@@ -47,7 +47,7 @@ def build(
 def watch(
     settings: DestinationSettings, secret: SecretSource | None, clock: Clock, context: LakeContext
 ) -> Callable[[], Coroutine[Any, Any, None]] | None:
-    """Return what counts the rows of the table again and again; None if nobody does."""
+    """Return a task that counts the table's rows periodically, or None if the results would not be used."""
 
     async def count(below: int) -> CountedNumbers:
         from exporters.clickhouse.recount import recount
@@ -70,7 +70,7 @@ def watch(
 
 
 async def probe(settings: DestinationSettings, secret: SecretSource | None, clock: Clock) -> Probe:
-    """Read which table is there and compare it with ours; add nothing."""
+    """Compare the table with the expected columns, engine and settings. Insert nothing."""
     from exporters.clickhouse.server import ClickHouseServer
     from exporters.errors import SendError
     from exporters.probe import OK, REFUSED, Probe, failed
@@ -85,41 +85,47 @@ async def probe(settings: DestinationSettings, secret: SecretSource | None, cloc
     finally:
         await server.close()
     if not found:
-        words = f"there is no table {settings.table}: make it (docs/clickhouse.md)"
+        words = f"the table {settings.table} does not exist: create it (docs/clickhouse.md)"
         return Probe(status=REFUSED, words=words)
     mends = [*differences(settings.table, found)]
     if mends:
         return Probe(status=REFUSED, words="; ".join(mends[:_SHOWN]))
     engine = definition.partition("(")[0].split(" ")[0].strip()
     if not engine.endswith("ReplacingMergeTree"):
-        words = f"its engine is {engine}, which keeps rows that come twice: use ReplacingMergeTree"
+        words = f"the table's engine is {engine}, which retains duplicate rows: use ReplacingMergeTree"
         return Probe(status=REFUSED, words=words)
     if engine == "ReplacingMergeTree" and "non_replicated_deduplication_window" not in definition:
         words = f"ALTER TABLE {settings.table} MODIFY SETTING non_replicated_deduplication_window = {WINDOW}"
-        return Probe(status=REFUSED, words=f"it remembers no tokens: {words}")
-    return Probe(status=OK, words=f"its table {settings.table} is there, with {engine}")
+        return Probe(status=REFUSED, words=f"the table does not remember insert tokens: {words}")
+    return Probe(status=OK, words=f"the table {settings.table} exists, with the engine {engine}")
 
 
 def problems(shown: str, settings: DestinationSettings) -> Iterator[str]:
-    """Every reason why it cannot work, told before anything is opened."""
+    """Yield the problems of the settings that are known before a connection is opened."""
     found = [*url(f"{shown}.url", settings.url)]
     yield from found
     if settings.url and not found:
         parts = urlsplit(settings.url)
         if parts.query or parts.fragment or "/" in parts.path.strip("/"):
-            yield f"{shown}.url: type 'clickhouse' takes https://HOST:PORT/DATABASE"
+            yield f"{shown}.url: type 'clickhouse' needs an address like https://HOST:PORT/DATABASE"
         if parts.scheme == "http" and parts.hostname not in _LOOPBACK:
-            yield f"{shown}.url: http:// is taken on loopback alone, because it shows every record: use https://"
+            yield (
+                f"{shown}.url: use https://, because http:// sends all records unencrypted and is "
+                "accepted only for loopback addresses"
+            )
     if (settings.tls_cert_file is None) != (settings.tls_key_file is None):
-        yield f"{shown}: tls_cert_file and tls_key_file belong together"
+        yield f"{shown}: set both tls_cert_file and tls_key_file, or neither"
     elif settings.tls_cert_file is not None and not settings.url.startswith("https://"):
         yield f"{shown}.tls_cert_file needs an https:// url"
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,127}", settings.table):
-        yield f"{shown}.table: letters, digits and '_', and no digit first"
+        yield f"{shown}.table must consist of letters, digits and '_', and must not begin with a digit"
     if (settings.batch_records or 0) > MOST_RECORDS:
-        yield f"{shown}.batch_records: at most {MOST_RECORDS:,} of type 'clickhouse', because a request is in memory"
+        yield (
+            f"{shown}.batch_records: at most {MOST_RECORDS:,} for type 'clickhouse', because a request is "
+            "held in memory"
+        )
     if not settings.required:
-        yield f"{shown}.required: a table has every record: take `required = false` out"
+        yield f"{shown}.required: a table needs every record, so remove `required = false`"
     if settings.leave_out:
         from exporters.lake.tables import left_out_problems
 

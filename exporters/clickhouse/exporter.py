@@ -1,9 +1,9 @@
 """
-Brings the deliveries of a route into a table of ClickHouse, each once.
+Inserts the deliveries of a route into a ClickHouse table, each exactly once.
 
-Before anything is sent the table is asked which rows of the delivery it has: after a crash, a lost answer or in
-another gateway that is what says whether they are there. What is on its way still has the same token, which the
-server takes once. Rows that came twice all the same are equal, and ReplacingMergeTree makes them one.
+Before each insert, a query returns the delivery's rows that the table already has. So a crash, a lost response
+or a change of the gateway does not matter. A repeated insert has the same token, and the server accepts a token
+only once. If rows are inserted twice nevertheless, they are equal, and ReplacingMergeTree merges them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NAMES: Final = list(COLUMNS)
 
 
 class ClickHouseExporter:
-    in_flight = 1  # what the table has is asked for before each
+    in_flight = 1  # the existing rows are queried before each delivery
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class ClickHouseExporter:
     async def land(
         self, delivery: Delivery, entries: AsyncIterator[Entry], keep_mark: KeepMark
     ) -> Settlement:
-        """Keep the mark of a delivery, then add its rows, if they are not there."""
+        """Store the delivery's mark, then insert its rows unless the table has them."""
         editions = await self._landings.editions(delivery.route, delivery.first)
         body = _Body(editions[0], self._leave_out)
         async for entry in entries:
@@ -60,8 +60,9 @@ class ClickHouseExporter:
         there = await self._server.rows(set(editions), delivery.first, delivery.last)
         if not there <= body.rows:
             raise Misconfigured(
-                f"the table has other rows under the numbers {delivery.first} to {delivery.last} already: another "
-                "installation, or a copy of this one, writes there; name another table (docs/clickhouse.md)",
+                f"the table already has other rows with the numbers {delivery.first} to "
+                f"{delivery.last}, from another installation or from a copy of this one: configure "
+                "another table (docs/clickhouse.md)",
                 answered=False,
             )
         if there != body.rows:
@@ -74,7 +75,7 @@ class ClickHouseExporter:
 
 
 class _Body:
-    """Compressed lines that grow with each entry; the lines themselves are not held."""
+    """The body of an insert. It holds the lines only in compressed form."""
 
     def __init__(self, edition: str, leave_out: Sequence[str]) -> None:
         self.rows: set[tuple[int, str]] = set()  # number and id
@@ -96,6 +97,6 @@ class _Body:
         self._pieces.append(self._gzip.compress(lines))
 
     def close(self) -> tuple[bytes, str]:
-        """Return the whole body, and the digest of its rows."""
+        """Return the compressed body, and the digest of its rows."""
         self._pieces.append(self._gzip.flush())
         return b"".join(self._pieces), self._digest.text()

@@ -1,8 +1,8 @@
 """
-Counts the rows of a table, and says what differs from the numbers and the books of its route; it changes nothing.
+Counts the rows of a table and compares them with the numbers and the accounting of its route. Changes nothing.
 
-The server adds up, for ranges of numbers: what it needs is bounded, however long the table is. Rows that are equal
-count once, as in the views.
+The server adds up ranges of numbers, so memory use does not depend on the size of the table. Equal rows count
+once, as in the views.
 """
 
 from __future__ import annotations
@@ -17,16 +17,18 @@ from exporters.clickhouse.table import MOST_RECORDS, TableSums
 from exporters.lake.verification import ALL_DATES, FOREIGN, HOLE, OVERLAP, Dates, LakeDifference
 from spool.ledger import money
 
-PAGE: Final = 200_000  # numbers of one question
-STEP: Final = 10_000  # numbers of one sum
+PAGE: Final = 200_000  # numbers per query
+STEP: Final = 10_000  # numbers per sum
 _FIRST_DAY, _LAST_DAY = "1970-01-01", "2299-12-31"
 
 
 @dataclass(frozen=True, kw_only=True)
 class VerifiedTable:
     """
-    `stored` counts equal rows each by itself: what ClickHouse has not merged yet. Of the settled numbers `settled` have
-    a row, and `absent` have none.
+    The rows of a table.
+
+    `stored` counts equal rows separately, because ClickHouse may not have merged them yet. Of the settled
+    numbers, `settled` have a row and `absent` have none.
     """
 
     stored: int
@@ -45,8 +47,9 @@ async def recount(
     server: ClickHouseServer, table: str, *, below: int | None = None, dates: Dates = ALL_DATES
 ) -> VerifiedTable:
     """
-    Count the rows of some dates; of all, also whether numbers are absent or there twice. Numbers that are settled are
-    those `below`; None: all. Raises what the server raises.
+    Count the rows of some dates. If all dates are counted, also find missing and repeated numbers.
+
+    Numbers lower than `below` are settled; with None, all are. Raises the errors of the server.
     """
     first, last, stored = await server.ends()
     end = last + 1 if below is None else min(below, last + 1)
@@ -83,7 +86,7 @@ async def _parts(server: ClickHouseServer, first: int, last: int, dates: Dates) 
 
 
 def _by_edition(parts: Sequence[TableSums]) -> list[list[TableSums]]:
-    """Parts in the order of their numbers, those of an edition together."""
+    """Group the parts by edition, each in the order of their numbers."""
     ordered = sorted(parts, key=lambda part: (part.edition, part.first))
     return [list(each) for _, each in groupby(ordered, lambda part: part.edition)]
 
@@ -103,39 +106,41 @@ def _sum(parts: Sequence[TableSums]) -> TableSums:
 
 
 def _twice(table: str, parts: Sequence[TableSums]) -> Iterator[LakeDifference]:
-    """Numbers that several ids have, in an edition or in two."""
+    """Yield differences for numbers with several ids, in one edition or in two."""
     for part in parts:
         if part.rows != part.numbers:
-            words = f"{part.rows} records have {part.numbers} numbers of {part.first} to {part.last}"
+            words = f"{part.rows} records share {part.numbers} numbers between {part.first} and {part.last}"
             yield LakeDifference(OVERLAP, f"{table} {part.edition}", words)
     editions = sorted((_sum(each) for each in _by_edition(parts)), key=lambda each: each.first)
     for one, other in pairwise(editions):
         if other.first <= one.last:
-            words = f"it begins at {other.first}, the edition {one.edition} ends at {one.last}"
+            words = f"it begins at number {other.first}, but the edition {one.edition} ends at {one.last}"
             yield LakeDifference(OVERLAP, f"{table} {other.edition}", words)
 
 
 def _holes(table: str, parts: Sequence[TableSums]) -> Iterator[LakeDifference]:
-    """Ranges of an edition in which numbers have no row: those of damaged records, or rows that are gone."""
+    """
+    Yield differences for ranges of numbers without a row, because records are damaged or rows were deleted.
+    """
     for found in _by_edition(parts):
         first = found[0].first
         for part in found:
             absent = part.last - first + 1 - part.numbers
             if absent:
-                words = f"{absent} numbers of {first} to {part.last} have no row"
+                words = f"{absent} of the numbers {first} to {part.last} have no row"
                 yield LakeDifference(HOLE, f"{table} {part.edition}", words)
             first = part.last + 1
 
 
 def _absent(parts: Sequence[TableSums]) -> int:
-    """Count the numbers of an edition that have no row, between its first and its last."""
+    """Count the numbers of an edition without a row, between its first and its last number."""
     total = _sum(parts)
     return total.last - total.first + 1 - total.numbers
 
 
 def _not_sent(table: str, parts: Sequence[TableSums], below: int) -> Iterator[LakeDifference]:
-    """Rows of numbers that the route did not send: a delivery that is in hand has no more than a request holds."""
+    """Yield a difference for rows that the route did not send. One delivery may be in progress."""
     last = max((part.last for part in parts), default=0)
     if last >= below + MOST_RECORDS:
-        words = f"it has numbers up to {last}, the route has sent those below {below}"
+        words = f"it has numbers up to {last}, but the route has sent only those below {below}"
         yield LakeDifference(FOREIGN, table, words)

@@ -1,4 +1,4 @@
-"""The server of ClickHouse over HTTP: what of a delivery is in the table, and rows that are added to it."""
+"""A ClickHouse server over HTTP: queries of stored rows, and inserts."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from spool.clock import Clock
 
 T = TypeVar("T")
 TIMEOUT_S: Final = 120.0
-_ROW_BYTES: Final = 256  # at most, of a number and an id in an answer
+_ROW_BYTES: Final = 256  # maximum bytes of a number and an id in a response
 _ANSWER_BYTES: Final = 1024 * 1024
 _CODE: Final = re.compile(r"Code: (\d+)")
-# Answered with 500, and no waiting mends them: columns, settings and rights.
+# Errors that the server answers with 500 although waiting does not help: columns, settings and rights.
 _FAULTS: Final = frozenset({16, 36, 44, 70, 117, 164, 291, 452, 497, 516})
-# Blocks are cut alike each time, because a token is kept for each block.
+# Each insert forms the same blocks, because a token is remembered per block.
 _INSERT: Final = {
     "async_insert": "0",
     "max_insert_threads": "1",
     "max_insert_block_size": "1048576",
     "input_format_parallel_parsing": "0",
     "input_format_skip_unknown_fields": "0",
-    # A profile of the server may skip rows that it cannot read, and answer success.
+    # A server profile may skip rows that it cannot read and still report success.
     "input_format_allow_errors_num": "0",
     "input_format_allow_errors_ratio": "0",
     "date_time_input_format": "best_effort",
@@ -43,7 +43,9 @@ _INSERT: Final = {
 
 
 class ClickHouseServer:
-    """Errors are Misconfigured where the operator has to change something, and Retryable for all else."""
+    """
+    A ClickHouse server. Errors are Misconfigured if the operator must fix them, and otherwise Retryable.
+    """
 
     def __init__(self, settings: DestinationSettings, secret: SecretSource | None, *, clock: Clock) -> None:
         parts = urlsplit(settings.url)
@@ -62,10 +64,12 @@ class ClickHouseServer:
         self._client = Client(self._settings, clock=clock)
         certificates = [settings.ca_file, settings.tls_cert_file, settings.tls_key_file]
         self._certificates = [SecretSource("certificates", file=file) for file in certificates if file]
-        self._seen = self._stamps()  # of the certificates that connections are made with
+        self._seen = self._stamps()  # stamps of the certificates in use
 
     async def rows(self, editions: Set[str], first: int, last: int) -> set[tuple[int, str]]:
-        """Return number and id of the rows that the table has in a range; at most one more than it can hold."""
+        """
+        Return number and id of the stored rows in a range, at most one more row than the range has numbers.
+        """
         most = last - first + 2
         names = ", ".join(f"'{each}'" for each in sorted(editions))
         query = self._query("rows", editions=names, first=first, last=last, most=most)
@@ -75,16 +79,18 @@ class ClickHouseServer:
             lines = [line.split("\t") for line in answer.splitlines()]
             return {(int(number), id) for number, id in lines}
         except ValueError as error:
-            raise Retryable("its answer has no rows of number and id", answered=False) from error
+            raise Retryable(
+                "the response of ClickHouse has no rows of number and id", answered=False
+            ) from error
 
     async def insert(self, body: bytes, token: str) -> None:
-        """Add rows, as lines of JSON that gzip has compressed; the same token is taken once."""
+        """Insert rows from gzip-compressed lines of JSON. The server accepts the same token only once."""
         columns = ", ".join(f"`{name}`" for name in COLUMN_TYPES)
         query = self._query("insert", columns=columns)
         await self._send(query, body, {**_INSERT, "insert_deduplication_token": token}, is_compressed=True)
 
     async def columns(self) -> dict[str, str]:
-        """Return the types of the table's columns by their names; none if there is no table."""
+        """Return the types of the table's columns by name, or {} if the table does not exist."""
         lines = (await self._ask(self._query("columns"), {})).splitlines()
         return {name: type for name, _, type in (line.partition("\t") for line in lines)}
 
@@ -93,12 +99,12 @@ class ClickHouseServer:
         return await self._ask(self._query("engine"), {})
 
     async def ends(self) -> tuple[int, int, int]:
-        """Return the first number, the last number and how many rows the table has; 0 each if it has none."""
+        """Return the table's first number, last number and number of rows, all 0 if it is empty."""
         answer = await self._ask(self._query("ends"), {"select_sequential_consistency": "1"})
         return _read(answer, tuple[int, int, int])[0]
 
     async def sums(self, first: int, last: int, *, step: int, since: str, until: str) -> list[TableSums]:
-        """Return the sums of the rows of some numbers and dates, `step` numbers of an edition together."""
+        """Return sums of rows by edition and ranges of `step` numbers, for some numbers and dates."""
         query = self._query("sums", first=first, last=last, step=step, since=since, until=until)
         return _read(await self._ask(query, {"select_sequential_consistency": "1"}), TableSums)
 
@@ -121,7 +127,7 @@ class ClickHouseServer:
         most: int = _ANSWER_BYTES,
         is_compressed: bool = False,
     ) -> bytes:
-        # Without `wait_end_of_query` an error may come behind the answer's status.
+        # Without `wait_end_of_query`, an error could follow after the response status.
         asked = {**settings, "wait_end_of_query": "1", "query": query}
         if self._database:
             asked["database"] = self._database
@@ -145,11 +151,13 @@ class ClickHouseServer:
                 await find_refused_certificate(self._root, self._settings)
             raise _whole(error) from error
         if "x-clickhouse-exception-code" in answer.headers:
-            raise Retryable("it began to answer, and then failed", answered=False)
+            raise Retryable("ClickHouse began to respond, and then failed", answered=False)
         return answer.body
 
     def _identity(self, user: str, password: str) -> Mapping[str, str]:
-        """Headers of a user with a password, or with the certificate alone; none without a user."""
+        """
+        Return the headers for a user with a password, or with only a certificate. Return none without a user.
+        """
         if not user:
             return {}
         if self._settings.cert_file is not None and not password:
@@ -164,11 +172,13 @@ def _read(answer: str, type: type[T]) -> list[T]:
     try:
         return msgspec.json.Decoder(type).decode_lines(answer)
     except msgspec.MsgspecError as error:
-        raise Retryable("its answer has no sums of rows", answered=False) from error
+        raise Retryable("the response of ClickHouse has no sums of rows", answered=False) from error
 
 
 def _whole(error: SendError) -> SendError:
-    """Return an error as one of a delivery that lands whole: it waits or is parked, and is never refused."""
+    """
+    Return an error for a delivery that lands as a whole. It waits or pauses the route, and is never rejected.
+    """
     words = str(error)
     code = _CODE.search(words)
     is_fault = (

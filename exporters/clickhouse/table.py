@@ -1,4 +1,4 @@
-"""The table in ClickHouse: its columns are those of a lake, and its views are the newest truth. Pure."""
+"""The ClickHouse table: its columns are those of a data lake, and its views return the newest state. Pure."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import msgspec
 
 from exporters.lake.columns import COLUMNS, COUNT, METERS, MONEY, TAGS, TEXT, TIME, TRUTH, WORD
 
-MOST_RECORDS: Final = 100_000  # of a request: it is in memory, compressed, while it is sent
-WINDOW: Final = 10_000  # blocks whose tokens a table that is not replicated remembers
+MOST_RECORDS: Final = 100_000  # per request, because the compressed request is held in memory
+WINDOW: Final = 10_000  # number of blocks for which a table without replication remembers insert tokens
 _TYPES: Final = {
     TEXT: "String",
     WORD: "LowCardinality(String)",
@@ -32,7 +32,10 @@ COLUMN_TYPES: Final = {name: _ALWAYS.get(name, _TYPES[type]) for name, type in C
 
 
 class TableSums(msgspec.Struct, frozen=True, array_like=True):
-    """Rows of some numbers of an edition; `numbers` is how many of the numbers are there. `spend` is decimal text."""
+    """
+    Sums of the rows in a range of numbers of an edition. `numbers` counts distinct numbers. `spend`
+    is decimal text.
+    """
 
     edition: str
     first: int
@@ -46,14 +49,16 @@ class TableSums(msgspec.Struct, frozen=True, array_like=True):
 
 
 def statements(table: str) -> str:
-    """The table and its views, for an operator to run: the gateway makes none of them."""
+    """
+    Return the SQL that creates the table and its views. An operator runs it, because the gateway creates neither.
+    """
     columns = ",\n".join(f"  `{name}` {type}" for name, type in COLUMN_TYPES.items())
     text = files(__package__).joinpath("table.sql").read_text("utf-8")
     return text.format(table=table, columns=columns, window=WINDOW)
 
 
 def differences(table: str, found: Mapping[str, str]) -> Iterator[str]:
-    """The ALTER that mends each column that a table lacks or has under another type."""
+    """Yield the ALTER for each column that a table lacks or has with another type."""
     for name, type in COLUMN_TYPES.items():
         there = found.get(name)
         if there is None:

@@ -1,4 +1,4 @@
-"""The list of destination types, and what is made from it: problems of [[destinations]], and routes."""
+"""The destination types, and the checks and routes of [[destinations]]."""
 
 from __future__ import annotations
 
@@ -40,7 +40,9 @@ TYPES: Declared[DestinationType] = Declared(
 
 
 def problems(destinations: Sequence[DestinationSettings], *, of_several_nodes: bool = False) -> Iterator[str]:
-    """Every reason why [[destinations]] cannot work, one sentence a problem; a file of several nodes is shared."""
+    """
+    Yield one sentence per problem of [[destinations]]. With several nodes, file destinations must be shared.
+    """
     names = {UPSTREAM}
     for place, destination in enumerate(destinations):
         shown = f"destinations[{place}]"
@@ -58,7 +60,10 @@ def problems(destinations: Sequence[DestinationSettings], *, of_several_nodes: b
         else:
             yield from type.problems(shown, destination)
         if type and destination.lines and type.build_by_lines is None:
-            yield f"{shown}.lines is for type 'focus': rows of others, and of the files of a lake, have no lines"
+            yield (
+                f"{shown}.lines is only for type 'focus': other types, and the files of a data lake, have "
+                "no price lines"
+            )
         yield from _topic_problems(shown, destination)
         yield from headers(f"{shown}.headers", destination.headers)
         if type and type.needs == "path":
@@ -70,22 +75,24 @@ def _file_problems(
 ) -> Iterator[str]:
     if of_several_nodes and not destination.shared:
         yield (
-            f"{shown}: each node would write a file of its own; put path on a file system that all nodes "
-            "mount and set "
-            "shared = true, or use type otlp or webhook"
+            f"{shown}: each node would write its own file; put path on a file system that all nodes "
+            "mount and set shared = true, or use type otlp or webhook"
         )
     if destination.shared and len(destination.topics) > 1 and type.build_lake is None:
-        yield f"{shown}.topics: a shared file takes one topic, because two nodes may send two; use a file for each"
+        yield (
+            f"{shown}.topics: a shared file accepts only one topic, because two nodes may send two topics "
+            "at once; use one file per topic"
+        )
 
 
 def _topic_problems(shown: str, destination: DestinationSettings) -> Iterator[str]:
     if len(set(destination.topics)) != len(destination.topics) or not destination.topics:
-        yield f"{shown}.topics must name at least one topic, and each once"
+        yield f"{shown}.topics must name at least one topic, and each topic only once"
     type = TYPES.get(destination.type)
     for topic in destination.topics:
         yield from one_of(f"{shown}.topics", topic, TOPICS)
         if type and topic in TOPICS and topic not in type.topics:
-            yield f"{shown}.topics: type {destination.type!r} cannot take {topic!r}"
+            yield f"{shown}.topics: type {destination.type!r} does not accept the topic {topic!r}"
 
 
 def build_routes(
@@ -99,10 +106,10 @@ def build_routes(
     price_lines: LinesOf | None = None,
 ) -> list[RouteConfig]:
     """
-    The routes of a configuration; ValueError for a type or topic that a destination cannot take.
+    Return the routes of a configuration. Raises ValueError for a type or topic that a destination does not accept.
 
-    Without `context` nothing but AI telemetry leaves for the upstream, and without `lake` nothing for a lake.
-    `elsewhere` encodes spans in another process. `price_lines` are those of the price book in force.
+    Without `context`, the upstream gets only AI telemetry. Without `lake`, no data lake is possible.
+    `elsewhere` encodes spans in another process. `price_lines` come from the current price book.
     """
     routes: list[RouteConfig] = []
     if upstream.base_url or upstream.ai_telemetry_url:
@@ -115,7 +122,7 @@ def build_routes(
 
 
 def secret_of(destination: DestinationSettings, name: str | None = None) -> SecretSource | None:
-    """The destination's secret, None if it has none; `name` is how messages call it."""
+    """Return the destination's secret, or None if it has none. Messages use `name` for it."""
     if destination.secret_file is None:
         return None
     type = TYPES.get(destination.type)
@@ -127,7 +134,7 @@ def secret_of(destination: DestinationSettings, name: str | None = None) -> Secr
 
 
 def _sources(destination: DestinationSettings, secret: SecretSource | None) -> Iterator[SecretSource]:
-    """Yield each file of the identity: if one changes, a route that is parked tries again at once."""
+    """Yield each file of the destination's identity. If one changes, a paused route tries again at once."""
     if secret is not None:
         yield secret
     for file in (destination.identity_token_file, destination.tls_cert_file, destination.tls_key_file):
@@ -148,7 +155,7 @@ def _route(
     type = TYPES.get(destination.type)
     if type is None or topic not in type.topics or not getattr(destination, type.needs):
         shown = f"destination {destination.name}: type {destination.type!r}"
-        raise ValueError(f"{shown} cannot take the topic {topic}")
+        raise ValueError(f"{shown} does not accept the topic {topic}")
     secret = secret_of(destination)
     name = f"{destination.name}/{topic}"
     of_topic = replace(destination, topics=(topic,))
@@ -156,14 +163,14 @@ def _route(
     exporter: Exporter | LandingExporter
     if destination.lines:
         if type.build_by_lines is None or price_lines is None:
-            raise ValueError(f"destination {destination.name}: no lines without prices, or of this type")
+            raise ValueError(f"destination {destination.name}: `lines` needs prices, and type 'focus'")
         exporter = type.build_by_lines(destination, secret, clock, price_lines)
     elif type.build is not None:
         exporter = type.build(destination, secret, clock)
     elif type.build_lake is not None and lake is not None:
         exporter = type.build_lake(of_topic, secret, clock, lake)
     else:
-        raise ValueError(f"destination {destination.name}: a lake needs a storage")
+        raise ValueError(f"destination {destination.name}: a data lake needs a storage")
     return RouteConfig(
         spec=spec,
         made_of=destination,

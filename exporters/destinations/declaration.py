@@ -1,4 +1,4 @@
-"""What each destination module declares; `exporters.destinations.catalogue` collects it."""
+"""The declaration that each destination module makes. `exporters.destinations.catalogue` collects them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Build = Callable[[DestinationSettings, SecretSource | None, Clock], Exporter]
 BuildByLines = Callable[[DestinationSettings, SecretSource | None, Clock, "LinesOf"], Exporter]
 BuildLake = Callable[[DestinationSettings, SecretSource | None, Clock, "LakeContext"], LandingExporter]
-# None: nothing runs beside the route.
+# None: no task runs next to the route.
 Beside = Callable[
     [DestinationSettings, SecretSource | None, Clock, "LakeContext"],
     Callable[[], Coroutine[Any, Any, None]] | None,
@@ -33,12 +33,16 @@ TryOf = Callable[[DestinationSettings, SecretSource | None, Clock, str | None], 
 @dataclass(frozen=True, kw_only=True)
 class DestinationType:
     """
-    `needs` is the setting of [[destinations]] that must be given; `topics` are those it can take. `probe`
-    finds out what would become of a delivery, and leaves nothing behind. A lake has `build_lake` in place of
-    `build`, and `beside` what runs beside its routes; `problems` are those of settings that it alone has. `probe_of`
-    stands in for `probe` where it matters which installation asks: None is one without data. `probe_by_call` stands in
-    for it where a marked call may be sent as well, and may count one call of zero tokens there.
-    `build_by_lines` stands in for `build` with the setting `lines`.
+    A type of destination.
+
+    `needs` is the required setting of [[destinations]]. `topics` are the topics that the type accepts.
+    `problems` checks settings that only this type has. `probe` tests whether deliveries would be accepted,
+    and leaves no data there.
+
+    A data lake has `build_lake` instead of `build`, and `beside` returns a task that runs next to its routes.
+    `probe_of` replaces `probe` if the test depends on this installation's id, which is None for an
+    installation without data. `probe_by_call` replaces `probe` if a test call may be sent, which the receiver
+    may count as one call of zero tokens. `build_by_lines` replaces `build` if the setting `lines` is used.
     """
 
     name: str
@@ -53,5 +57,5 @@ class DestinationType:
     problems: Problems | None = None
     probe_of: TryOf | None = None
     probe_by_call: Try | None = None
-    secret_lines: int = 1  # of its secret file
-    linger_s: float = 0.25  # where none is set
+    secret_lines: int = 1  # maximum number of lines of its secret file
+    linger_s: float = 0.25  # default if the setting `linger` is missing

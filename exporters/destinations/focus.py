@@ -1,4 +1,4 @@
-"""A destination of type focus: a CSV file to which each delivery adds its charges by the hour."""
+"""A destination of type focus: a CSV file to which each delivery appends its charges by hour."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ from spool.record import AI_TELEMETRY
 async def lines_of(
     delivery: Delivery, entries: Sequence[Entry], *, price_lines: LinesOf | None = None
 ) -> tuple[list[bytes], Settlement]:
-    """The lines that a delivery adds to the file, marked with its numbers."""
+    """
+    Return the lines that a delivery appends to the file. Each line ends with the delivery's record numbers.
+    """
     numbers = f"{delivery.first}-{delivery.last}"
 
     def lines_of_some(some: Sequence[Charge]) -> list[bytes]:
@@ -38,7 +40,7 @@ async def lines_of(
 
 
 def ending_of(delivery: Delivery) -> bytes:
-    """Return the end of each line of a delivery: the last column has its numbers."""
+    """Return the end of each line of a delivery: the last column has its record numbers."""
     return f",{delivery.first}-{delivery.last}\n".encode()
 
 

@@ -1,4 +1,4 @@
-"""The `ndjson` destination: a file of canonical records, one a line."""
+"""A destination of type ndjson: a file with one canonical record per line."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from spool.record import Record, as_json
 
 
 async def lines_of(delivery: Delivery, entries: Sequence[Entry]) -> tuple[list[bytes], Settlement]:
-    """Encode one canonical record a line."""
+    """Encode one canonical record per line."""
     batch = batches.with_shadows(delivery, entries)
     lines = await in_turns(batch.records, _lines)
     return list(chain.from_iterable(lines)), batch.settlement()

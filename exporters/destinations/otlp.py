@@ -1,4 +1,4 @@
-"""The `otlp` destination: any OTLP/HTTP endpoint, with headers of its own."""
+"""A destination of type otlp: any OTLP/HTTP endpoint, with its own headers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SIGNALS = {TRACES: "/v1/traces", METRICS: "/v1/metrics"}
 
 
 class OtlpEndpoint:
-    """A base address, under which the signals hang as the OTLP specification says."""
+    """A base address. The path of each signal follows the OTLP specification."""
 
     def __init__(self, settings: DestinationSettings, secret: SecretSource | None) -> None:
         self._base = settings.url.rstrip("/")
@@ -34,7 +34,6 @@ class OtlpEndpoint:
         return None if self._secret is None else self._secret.value()
 
     def naming_key(self, stream: str) -> AbstractContextManager[None]:
-        """Add nothing: the destination has one key."""
         return nullcontext()
 
     def headers(self) -> Mapping[str, str]:
@@ -49,14 +48,14 @@ def build(settings: DestinationSettings, secret: SecretSource | None, clock: Clo
 
 async def probe(settings: DestinationSettings, secret: SecretSource | None, clock: Clock) -> Probe:
     """
-    Send an empty export of each signal, and the marked call to a Tollhouse; the first that is not accepted
-    speaks for both.
+    Send an empty export of each signal, and the test call to a Tollhouse. Return the first failure, if
+    there is one.
     """
     return await _probe(settings, secret, clock, send=False)
 
 
 async def probe_by_call(settings: DestinationSettings, secret: SecretSource | None, clock: Clock) -> Probe:
-    """Probe as `probe` does, and send the marked call to any receiver."""
+    """Test as `probe` does, but send the test call to any receiver."""
     return await _probe(settings, secret, clock, send=True)
 
 
@@ -76,7 +75,7 @@ async def _probe(
                 found = await try_call(
                     client, url, clock=clock, authorization=key, headers=headers, send=send
                 )
-            else:  # Tollhouse's own metrics and traces are no calls
+            else:  # Tollhouse's own metrics and traces are not calls
                 found = await try_export(client, url, authorization=key, headers=headers)
             if found.status != OK:
                 return Probe(status=found.status, words=f"{signal}: {found.words}")

@@ -1,7 +1,7 @@
 """
-The upstream, the cost service or another Tollhouse: a route for each topic it takes.
+The upstream, which is your cost service or another Tollhouse: one route per topic that it accepts.
 
-A topic that the upstream does not take has no route: its records are kept for the retention time.
+A topic that the upstream does not accept has no route. Its records are stored for the retention time.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from spool.streams import StreamReader
 @dataclass(frozen=True, kw_only=True)
 class UpstreamContext:
     """
-    What the routes to the upstream need beside their deliveries.
+    Additional inputs of the routes to the upstream.
 
-    `learn` is called with operations that come into the log from here; `locks` are shared with the billing
-    sync; `id_upstream` gives the id that a drop's connection has there; `single_writer` names the streams
+    `learn` is called with operations that these routes append to the log. `locks` are shared with the billing
+    sync. `id_upstream` returns the upstream's id for a drop's connection. `single_writer` names the streams
     that no other gateway writes.
     """
 
@@ -52,9 +52,10 @@ def routes(
     elsewhere: EncodeElsewhere | None = None,
 ) -> Iterator[RouteConfig]:
     """
-    None without an upstream, and AI telemetry alone without `context` or without a base_url.
+    Yield the routes to the upstream, each with its own client. Yield none without an upstream.
 
-    Each route has a client of its own. `elsewhere` encodes spans in another process.
+    Without `context` or without a base_url, only AI telemetry has a route. `elsewhere` encodes spans
+    in another process.
     """
     if not (settings.base_url or settings.ai_telemetry_url):
         return

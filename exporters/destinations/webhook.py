@@ -1,13 +1,15 @@
 """
-The `webhook` destination: a signed POST of JSON for each delivery.
+A destination of type webhook: a signed POST of JSON per delivery.
 
-The body is `{"topic": "...", "records": [...]}` with canonical records and no shadows, and it is not
-compressed: receivers are small programs. `Tollhouse-Timestamp` holds the time of sending in seconds since the
-epoch; `Tollhouse-Signature` holds `v1=` and the HMAC-SHA256 in hex, keyed with the secret, of the timestamp,
-a full stop and the body. A receiver that answers 2xx has taken all of it, whatever becomes of the rest of its
-answer. Anything may come again: after no answer, 500, 502 or 504 as the same body under the same
-`Idempotency-Key`, up to three times for the same answer; later perhaps in other company, always with the same
-`id` in each record.
+The body is `{"topic": "...", "records": [...]}`, with canonical records and no shadows. It is not compressed,
+because receivers are small programs. `Tollhouse-Timestamp` is the time of sending in seconds since the epoch.
+`Tollhouse-Signature` is `v1=` and the HMAC-SHA256 in hex of the timestamp, a full stop and the body, keyed
+with the secret.
+
+A 2xx means that the receiver accepted the whole delivery, even if the rest of its response is lost. A
+record may be sent again. After no answer, 500, 502 or 504, the same body is sent under the same
+`Idempotency-Key`, up to three times for the same status. Later the record may be sent with other records,
+but always with the same `id`.
 """
 
 from __future__ import annotations
@@ -73,7 +75,7 @@ class WebhookExporter:
                 secrets=[*headers.values(), *secrets_in_query(self._url)],
             )
         except Retryable as error:
-            # A 2xx that broke off counts, because the rest of the answer is not read.
+            # A 2xx that broke off counts, because the rest of the response is not needed.
             if error.status is None or error.status >= 300:
                 raise
         return batch.settlement()
@@ -93,7 +95,7 @@ def _rows(records: Sequence[tuple[Record, float]]) -> bytes:
 
 
 def sign(secret: str, timestamp: str, body: bytes) -> str:
-    """Compute the signature that a receiver compares in constant time."""
+    """Compute the signature. Receivers should compare it in constant time."""
     digest = hmac.new(secret.encode(), f"{timestamp}.".encode() + body, hashlib.sha256).hexdigest()
     return f"v1={digest}"
 
@@ -104,7 +106,7 @@ def build(settings: DestinationSettings, secret: SecretSource | None, clock: Clo
 
 
 async def probe(settings: DestinationSettings, secret: SecretSource | None, clock: Clock) -> Probe:
-    """Every POST is a delivery to its receiver, so only the secret and the connection are tried."""
+    """Test only the secret and the connection, because the receiver treats every POST as a delivery."""
     try:
         if secret is not None:
             secret.value()

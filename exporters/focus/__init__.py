@@ -1,1 +1,1 @@
-"""AI cost in the columns of FOCUS."""
+"""AI costs in the columns of FOCUS."""

@@ -1,9 +1,9 @@
 """
-AI cost as FOCUS cost and usage rows (CSV), in the columns of a version. Pure.
+AI costs as FOCUS cost and usage rows (CSV), in the columns of a FOCUS version. Pure.
 
-One row for an hour and a set of dimensions. Every mandatory column of the specification is there, nulls are
-empty fields, times are UTC, numbers plain decimals; what FOCUS has no column for stands under `x_` names.
-What Tollhouse does not know (invoices, unit prices, commitments) is left out or null, never guessed.
+There is one row per hour and set of dimensions. Every mandatory column is included; an empty field is null,
+times are UTC, and numbers are plain decimals. Values without a FOCUS column have a column with the prefix `x_`.
+Values that Tollhouse does not know, such as unit prices and commitments, are left out or null, never guessed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from spool.printable import csv_lines
 from spool.providers import display_name
 from spool.record import CURRENCY, Correction, Record, UsageMetric
 
-# The first column is text: what a crash left of a line must not look like a whole value to the file's repair.
+# The first column is text. The file's repair treats an incomplete last line as complete if it is valid JSON,
+# and the beginning of a number would be.
 _ALL = (
     "BillingAccountId", "BilledCost", "BillingAccountName", "BillingCurrency", "BillingPeriodEnd",
     "BillingPeriodStart", "ChargeCategory", "ChargeClass", "ChargeDescription", "ChargeFrequency",
@@ -44,11 +45,11 @@ _SINCE_1_3 = ("HostProviderName", "ServiceProviderName")
 _UNTIL_1_3 = ("ProviderName", "PublisherName")
 COLUMNS = tuple(name for name in _ALL if name not in _SINCE_1_3)
 _NOW = tuple(name for name in _ALL if name not in _UNTIL_1_3)
-# What versions add of invoices, contracts, shared costs, credentials and prices of SKUs is not known here. Of 1.5 there
-# is a draft, which renames none of these.
+# Columns that later versions add for invoices, contracts, shared costs, credentials and SKU prices are left
+# out, because Tollhouse does not know these values. Version 1.5 is a draft and renames none of these columns.
 VERSIONS: Mapping[str, Sequence[str]] = {"1.2": COLUMNS, "1.3": _ALL, "1.4": _NOW, "1.5": _NOW}
 VERSION = "1.2"
-ACCOUNT = "tollhouse"  # no report names who is billed: one name stands for the organization
+ACCOUNT = "tollhouse"  # one name for the organization, because no report names who is billed
 UNKNOWN = "Unknown"
 COUNTED = tuple(name for name in COUNTS if name != "reasoning_tokens")
 EXACT = Context(prec=100)
@@ -62,7 +63,7 @@ _TOTALS: Final = (
     "x_InputTokens",
     "x_OutputTokens",
 )
-# Words of the units of meters; what is charged by the piece is a request. Counts of a record are tokens.
+# FOCUS names of the units of meters. Any other meter counts pieces, which FOCUS calls requests.
 _UNITS: Final = {
     "tokens": "Tokens",
     "seconds": "Seconds",
@@ -77,11 +78,11 @@ _REQUESTS: Final = "Requests"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Charge:
-    """What one hour came to for one set of dimensions; money is decimal text."""
+    """The cost and usage of one hour for one set of dimensions. Money is decimal text."""
 
     start: datetime
     cost: str
-    list_cost: str | None  # at list price, when one is known
+    list_cost: str | None  # cost at list prices, if known
     provider: str | None
     model: str | None
     team: str | None
@@ -95,17 +96,17 @@ class Charge:
     cache_read_tokens: int = 0
     cache_write_tokens: int = 0
     cache_write_1h_tokens: int = 0
-    numbers: str = ""  # of the records in it, where it was made from records
-    corrects: str = ""  # the id of the record that a correction changes
+    numbers: str = ""  # record numbers in this charge, if it was made from records
+    corrects: str = ""  # id of the record that a correction changes
     billed_in: datetime | None = (
-        None  # the month in which a change of usage became known, if that of the usage had ended
+        None  # month in which a change of usage became known, if the month of the usage had ended
     )
 
-    lines: tuple[SumLine, ...] = ()  # that add up to the cost, where each is a row
+    lines: tuple[SumLine, ...] = ()  # price lines that add up to the cost; each becomes a row
 
     @property
     def usage(self) -> tuple[int, str]:
-        """Tokens where there are any; calls that are not measured in tokens are requests."""
+        """Return the tokens, or the number of calls if they are not measured in tokens, with the unit."""
         tokens = self.input_tokens + self.output_tokens
         return (tokens, "Tokens") if tokens else (self.calls, "Requests")
 
@@ -115,27 +116,29 @@ def header(version: str = VERSION) -> bytes:
 
 
 def lines(charges: Iterable[Charge], *, account: str = ACCOUNT, version: str = VERSION) -> bytes:
-    """A line for each charge, with the columns of a version."""
+    """Return the CSV lines of charges, with the columns of a version."""
     rows = (rows_of(charge, account=account) for charge in charges)
     return lines_of(chain.from_iterable(rows), version=version)
 
 
 def lines_of(rows: Iterable[Mapping[str, str]], *, version: str = VERSION) -> bytes:
-    """A line for each row, with the columns of a version."""
+    """Return one CSV line per row, with the columns of a version."""
     return csv_lines([row[name] for name in VERSIONS[version]] for row in rows).encode()
 
 
 def rows_of(charge: Charge, *, account: str) -> list[dict[str, str]]:
-    """A row for each of the charge's lines, or the one of a charge without lines."""
+    """Return one row per price line of the charge, or a single row if it has no lines."""
     row = row_of(charge, account=account)
     return list(by_lines(row, charge.lines)) if charge.lines else [row]
 
 
 def row_of(charge: Charge, *, account: str) -> dict[str, str]:
     """
-    A charge by column; "" is null. Money that came back for a call is a credit, which has no usage. What changes
-    usage of a month that had ended is a correction of what was invoiced, billed in the month in which it became
-    known; what changes usage of a month that runs is usage, and may be less than nothing.
+    Return a charge by column; "" is null.
+
+    Money that was paid back for a call is a credit without usage. A change of usage in a month that had ended
+    is a correction, billed in the month in which the change became known. A change of usage in the current
+    month is usage, and may be negative.
     """
     month = charge.billed_in or _month_of(charge.start)
     quantity, unit = charge.usage
@@ -160,7 +163,7 @@ def row_of(charge: Charge, *, account: str) -> dict[str, str]:
         "ConsumedUnit": "" if is_credit or not quantity else unit,
         "ContractedCost": charge.cost,
         "EffectiveCost": charge.cost,
-        "HostProviderName": provider,  # no report tells on whose machines a provider runs
+        "HostProviderName": provider,  # no report states who hosts a provider's models
         "InvoiceIssuerName": provider,
         "ListCost": charge.cost if charge.list_cost is None or is_credit else charge.list_cost,
         "PricingCategory": "" if is_credit else "Standard",
@@ -196,9 +199,7 @@ def row_of(charge: Charge, *, account: str) -> dict[str, str]:
 
 
 def by_currency(charge: Charge, foreign: Mapping[str, str]) -> list[Charge]:
-    """
-    Return a charge for each currency: amounts of several are never one. The usage stands with the first of them.
-    """
+    """Return one charge per currency. The usage belongs to the first one."""
     if not foreign:
         return [charge]
     of_each = [(CURRENCY, charge.cost)] if Decimal(charge.cost) else []
@@ -215,9 +216,11 @@ DIMENSIONS = ("provider", "model", "team", "cost_source", "region", *TAGS)
 
 class ChargeSums:
     """
-    Sums records to charges by the hour and the dimensions shown; shadows are never summed. A correction stands
-    apart, with the record that it changes. `shown` takes out what a charge may not show. With `price_lines`
-    charges have lines, and stand apart from those whose lines are not known.
+    Sums of records, as charges by hour and shown dimensions. Shadows are never summed.
+
+    A correction is a separate charge with the id of the record that it changes. `shown` removes what a
+    charge must not show. With `price_lines`, charges have price lines, and charges whose lines are
+    unknown are separate.
     """
 
     def __init__(
@@ -229,20 +232,20 @@ class ChargeSums:
         self._charges: dict[tuple[object, ...], Charge] = {}
 
     def add(self, entry: Entry, places: Sequence[int]) -> None:
-        """Count the records of an entry at some places."""
+        """Add the records at some positions of an entry."""
         for apart, some in groupby(places, lambda place: _apart(entry.records[place], entry.committed_at)):
             chosen = list(some)
             records = [entry.records[place] for place in chosen]
             self._sums[apart].add([replace(entry, first=entry.first + chosen[0], records=records)])
 
     def rows(self) -> Iterator[_SummedRow]:
-        """Yield what was counted, for `make`."""
+        """Yield the sums, as input for `make`."""
         for apart, sums in self._sums.items():
             for row in sums.rows():
                 yield apart, *row
 
     def make(self, rows: Iterable[_SummedRow]) -> None:
-        """Make charges of what was counted."""
+        """Turn sums into charges."""
         for apart, hour, key, row in rows:
             found = self._sums[apart].meters.get(hour, {}).get(key) or {}
             whole = _of_sum(hour, key, row)
@@ -263,12 +266,12 @@ class ChargeSums:
             del charges[place]
 
     def charges(self) -> list[Charge]:
-        """The charges that were made, in order."""
+        """Return the charges by time, provider, model, currency and corrected record."""
         return sorted(self._charges.values(), key=_order)
 
 
 async def of_entries(entries: Sequence[Entry], price_lines: LinesOf | None = None) -> list[Charge]:
-    """Sum records to charges; see ChargeSums."""
+    """Sum the records of entries to charges, as ChargeSums does."""
     sums = ChargeSums(price_lines=price_lines)
     for entry in entries:
         await in_turns(range(len(entry.records)), partial(sums.add, entry))
@@ -277,7 +280,9 @@ async def of_entries(entries: Sequence[Entry], price_lines: LinesOf | None = Non
 
 
 class _Apart(NamedTuple):
-    """What a charge has besides its dimensions; all calls that change nothing are together."""
+    """
+    Key of separate charges, in addition to the dimensions. Both fields are empty for calls that change nothing.
+    """
 
     corrects: str = ""
     billed_in: datetime | None = None
@@ -288,8 +293,10 @@ _SummedRow = tuple[_Apart, int, Dimensions, Measures]
 
 def _apart(record: Record | None, committed_at: float) -> _Apart:
     """
-    Set what changes earlier usage apart: by the record that it corrects, and by the month in which it became
-    known if that of the usage had ended by then.
+    Return the key of a record.
+
+    A correction has the id of the corrected record. A change of usage in a month that had ended has the month
+    in which it became known.
     """
     if isinstance(record, Correction):
         corrects = record.corrects.hex()
@@ -303,7 +310,7 @@ def _apart(record: Record | None, committed_at: float) -> _Apart:
 
 
 def _charged(meters: Mapping[str, int]) -> Mapping[str, str]:
-    from spool.currencies import charges_of  # only where there are meters
+    from spool.currencies import charges_of  # imported only if there are meters
 
     return {currency: money.text(units) for currency, units in charges_of(meters.items()).items()}
 
@@ -313,7 +320,7 @@ def _order(charge: Charge) -> tuple[datetime, str, str, str, str]:
 
 
 def _add(one: Charge, other: Charge) -> Charge:
-    """The sum of two charges that have the same shown dimensions."""
+    """Add two charges with the same shown dimensions."""
     lists = [charge.cost if charge.list_cost is None else charge.list_cost for charge in (one, other)]
     known = one.list_cost is not None or other.list_cost is not None
     return replace(
@@ -326,7 +333,7 @@ def _add(one: Charge, other: Charge) -> Charge:
 
 
 def is_nothing(charge: Charge) -> bool:
-    """True if a charge has neither cost nor counts."""
+    """Return True if a charge has neither cost nor counts."""
     return not Decimal(charge.cost) and not any(getattr(charge, name) for name in COUNTED)
 
 
@@ -364,7 +371,6 @@ def _month_of(moment: datetime) -> datetime:
 
 
 def month_after(month: datetime) -> datetime:
-    """The first moment of the next month."""
     return (month + timedelta(days=32)).replace(day=1)
 
 
@@ -374,11 +380,11 @@ def time_text(moment: datetime) -> str:
 
 def by_lines(row: Mapping[str, str], lines: Sequence[SumLine]) -> Iterator[dict[str, str]]:
     """
-    Yield the row of a charge once for each line of its estimate: a quantity that one price holds for. The totals of
-    its calls are only in the first.
+    Yield the row of a charge once per price line of its estimate. Only the first row has the totals of the calls.
 
-    Lines are those of the price book in force, and are taken where they add up to the estimate that is on record, to
-    the last digit. What a source reported, what another book estimated, and corrections have no lines.
+    A price line is a quantity with one price. Lines come from the current price book, and are used only if
+    they add up exactly to the recorded estimate. So reported costs, estimates by another price book, and
+    corrections have no lines.
     """
     totals: Mapping[str, str] = {}
     for line in lines:
@@ -397,7 +403,7 @@ def by_lines(row: Mapping[str, str], lines: Sequence[SumLine]) -> Iterator[dict[
 
 
 def unit_of(meter: str) -> str:
-    """The unit of a meter in the words of FOCUS."""
+    """Return the FOCUS unit of a meter."""
     if meter in METERS:
         return _UNITS.get(METERS[meter].unit, _REQUESTS)
     return "Tokens" if meter.endswith("_tokens") else _REQUESTS

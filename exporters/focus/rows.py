@@ -1,16 +1,15 @@
 """
-Rows of an hourly report of the operator API, plans of assistants, and bills that were divided over calls, as
-FOCUS rows. Pure.
+FOCUS rows of an hourly report, of assistants' plans, and of bills that were spread over calls. Pure.
 
-A row of a report with lines of its estimates is a charge with these lines, and another one of what they do not tell.
+A report row with price lines becomes a charge with these lines, and a second charge for the part without lines.
 
-The fee of a seat is a purchase, which is billed and has no effective cost; the calls that it covers are not billed,
-and have the fee as their effective cost, each by what it is worth. So both columns add up to what was paid. A fee
-that no call has is effective in a row of its own.
+The fee of a seat is a purchase: it is billed and has no effective cost. The calls that it covers are not
+billed. Each has a part of the fee as its effective cost, in proportion to its value. So both columns add up
+to what was paid. If no call uses a fee, the fee is effective in a row of its own.
 
-Of bills there is a row for a day and a set of dimensions, by what an amount is for. BilledCost is the bill with
-discounts on the usage that they are for, so that the rows of an invoice add up to it; EffectiveCost has fees on what
-they cover. What a bill has of nobody's calls is in rows without a team.
+Bills become one row per day, set of dimensions and kind of charge. BilledCost includes discounts in the usage
+that they apply to, so the rows of an invoice add up to the invoice. EffectiveCost includes fees in the calls
+that they cover. Billed amounts that belong to no call are rows without a team.
 """
 
 from __future__ import annotations
@@ -45,11 +44,11 @@ _UNITS = {"usd": "USD at list prices", "credits": "Credits", "calls": "Requests"
 
 BILLED, EFFECTIVE, INVOICED = "discounted_cost", "discounted_amortized_cost", "invoiced_amortized_cost"
 OWN = ("charge", "basis", "corrects")
-NOT_OF_BILLS = ("cost_source", "source", "status")  # dimensions of calls that no bill tells
+NOT_OF_BILLS = ("cost_source", "source", "status")  # dimensions of calls that bills do not have
 BY = tuple(name for name in DIMENSIONS if name not in NOT_OF_BILLS)
 _MORE = ("InvoiceId", "x_Basis", "x_Charge", "x_State")
 _LEFT_OUT = ("x_CostSource", "x_Records")
-_ON_USAGE = ("usage", "discount")  # are one row: the bill may have discounts on its usage
+_ON_USAGE = ("usage", "discount")  # both in one row, because a bill may include discounts in its usage
 _CATEGORIES = {
     "tax": "Tax",
     "credit": "Credit",
@@ -59,7 +58,7 @@ _CATEGORIES = {
     "difference": "Adjustment",
     "restated": "Adjustment",
 }
-_CORRECTIONS = ("correction", "restated")  # of what was invoiced before
+_CORRECTIONS = ("correction", "restated")  # corrections of amounts that were invoiced earlier
 _PRICED = ("Usage", "Purchase")
 _FREQUENCIES = {"Usage": "Usage-Based", "Purchase": "Recurring"}
 _NO_USAGE = (
@@ -84,7 +83,7 @@ _NOTHING: dict[str, Any] = {
 
 
 def of_report(rows: Iterable[Mapping[str, object]], tags: Sequence[str] = ()) -> list[Charge]:
-    """Rows of an hourly report of the operator API, by DIMENSIONS and by `tags`, which are tags of the charges."""
+    """Return the charges of an hourly report of the operator API, by DIMENSIONS and `tags`."""
     charges = []
     for row in rows:
         estimated = str(row["estimated"])
@@ -113,7 +112,7 @@ def of_report(rows: Iterable[Mapping[str, object]], tags: Sequence[str] = ()) ->
 
 
 def _of_lines(charged: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the cost of the calls of a row whose lines are known, and the lines."""
+    """Return the cost and the price lines of the calls whose lines are known."""
     cost = str(charged["cost"])
     lines = []
     for line in charged["lines"]:
@@ -123,7 +122,7 @@ def _of_lines(charged: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _without(charge: Charge, part: Charge) -> Charge:
-    """Return what a part leaves of a charge."""
+    """Subtract a part from a charge."""
     left = {name: getattr(charge, name) - getattr(part, name) for name in COUNTED}
     listed = _less(charge.list_cost or "0", part.cost)
     cost = _less(charge.cost, part.cost)
@@ -146,15 +145,15 @@ def _counts(row: Mapping[str, object]) -> dict[str, Any]:
 
 @dataclass(slots=True)
 class FeeShares:
-    """Gives the calls of each user their part of the fees of a month, in the order in which they come."""
+    """Shares of users' calls in the fees of a month. The order of the calls decides about rounding."""
 
-    fees: Mapping[str, int]  # by user in small letters, in units
-    weights: Mapping[str, int]  # what all calls of a user are worth
+    fees: Mapping[str, int]  # by user in lower case, in money units
+    weights: Mapping[str, int]  # value of all calls of a user
     _known: Counter[str] = field(default_factory=Counter)
 
     @classmethod
     def of(cls, seats: Iterable[Mapping[str, Any]], values: Iterable[Mapping[str, Any]]) -> FeeShares:
-        """`seats` are the rows of a month of plans, `values` those of a report of covered calls by user."""
+        """Make the shares from the seats of a month and a report of covered calls by user."""
         fees, weights = Counter[str](), Counter[str]()
         for seat in seats:
             fees[str(seat["user"]).casefold()] += money.units(str(seat["fees"]))
@@ -163,24 +162,29 @@ class FeeShares:
         return cls(fees=fees, weights=weights)
 
     def take(self, user: str, value: int) -> int:
-        """Return the part of calls of so much value; of all calls of a user the parts are the fees."""
+        """
+        Return the fee share of calls with this value. The shares of all calls of a user add up to the user's fees.
+        """
         whole, before = self.weights.get(user, 0), self._known[user]
         if not whole or value <= 0:
             return 0
         fee = self.fees.get(user, 0)
-        known = min(whole, before + value)  # some hours may have less than nothing
+        known = min(whole, before + value)  # limited, because some hours may have a negative value
         self._known[user] = known
         return fee * known // whole - fee * before // whole
 
     def is_used(self, user: str) -> bool:
-        """True if calls of a user have the fees."""
+        """Return True if calls of a user carry the fees."""
         return bool(self.weights.get(user))
 
 
 def of_covered(
     rows: Iterable[Mapping[str, Any]], shares: FeeShares, *, account: str, tags: tuple[str, ...] = ()
 ) -> Iterator[dict[str, str]]:
-    """Yield a row for each of an hourly report of covered calls: not billed, at its part of the fees."""
+    """
+    Yield the rows of an hourly report of covered calls: not billed, with their shares of the fees
+    as effective cost.
+    """
     for row in rows:
         value = str(row["cost"])
         user = str(row.get("user") or "").casefold()
@@ -195,7 +199,7 @@ def of_covered(
 def of_seats(
     month: datetime, seats: Iterable[Mapping[str, Any]], shares: FeeShares, *, account: str
 ) -> Iterator[dict[str, str]]:
-    """Yield the rows of seats: what was purchased, what is beyond, and fees that no call has."""
+    """Yield the rows of seats: the purchase, the fee that no call uses, and the extra usage."""
     for seat in seats:
         base = _base(month, seat, account)
         fee, overage = str(seat["fees"]), str(seat["overage"])
@@ -237,7 +241,7 @@ def _costs(cost: str, *, effective: str) -> dict[str, str]:
 
 
 def _base(month: datetime, seat: Mapping[str, Any], account: str) -> dict[str, str]:
-    """Return the columns that all rows of a seat have alike."""
+    """Return the columns that all rows of a seat share."""
     tags = {"plan": str(seat["plan"]), "user": str(seat["user"])}
     charge = Charge(
         start=month, cost="0", list_cost=None, provider=None, model=None, team=seat["team"], tags=tags
@@ -259,7 +263,9 @@ def _base(month: datetime, seat: Mapping[str, Any], account: str) -> dict[str, s
 
 
 def columns(version: str) -> Sequence[str]:
-    """Return the columns of a version; own ones stand last, as the specification wants."""
+    """
+    Return the columns of a version. Columns with the prefix x_ come last, as the specification requires.
+    """
     found = (*(name for name in VERSIONS[version] if name not in _LEFT_OUT), *_MORE)
     return sorted(found, key=lambda name: name.startswith("x_"))
 
@@ -269,13 +275,13 @@ def header(version: str) -> bytes:
 
 
 def lines(rows: Iterable[Mapping[str, str]], *, version: str) -> bytes:
-    """A line for each row, with the columns of a version."""
+    """Return one CSV line per row, with the columns of a version."""
     names = columns(version)
     return csv_lines([row[name] for name in names] for row in rows).encode()
 
 
 class _Place(NamedTuple):
-    """A row: its dimensions, what it is for, and the day that it restates."""
+    """Key of a row: its dimensions, its kind of charge, and the day that it corrects."""
 
     group: tuple[str, ...]
     charge: str
@@ -292,9 +298,10 @@ class _Amounts:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportedDay:
     """
-    A day as reports have it, each by provider and further dimensions: what is billed, what is effective, and what was
-    counted; `metered` by the hour with price lines. `invoice_of` gives the number of a provider's invoice, `state_of`
-    the state of its bill; "" if it is not exported.
+    The reports of a day, by provider and further dimensions: billed costs, effective costs, and counted calls.
+
+    `metered` are the calls by hour with price lines. `invoice_of` returns the number of a provider's invoice.
+    `state_of` returns the state of its bill, or "" if the bill is not exported.
     """
 
     start: datetime
@@ -308,7 +315,6 @@ class ExportedDay:
 
 
 def rows_of(day: ExportedDay, *, account: str) -> Iterator[dict[str, str]]:
-    """Yield the rows of a day."""
     sums: dict[_Place, _Amounts] = defaultdict(_Amounts)
     for amounts, cost in _costs_of_bill(day, day.billed, sums):
         amounts.billed += cost
@@ -330,7 +336,7 @@ def rows_of(day: ExportedDay, *, account: str) -> Iterator[dict[str, str]]:
 def _costs_of_bill(
     day: ExportedDay, rows: Iterable[Mapping[str, Any]], sums: Mapping[_Place, _Amounts]
 ) -> Iterator[tuple[_Amounts, int]]:
-    """Yield what each row costs, with the amounts that it is a part of; they get its basis."""
+    """Add each row's basis to the amounts that it belongs to. Yield these amounts and the row's cost."""
     for row in rows:
         amounts = sums[_place(day, row)]
         amounts.bases.add(str(row["basis"]))
@@ -348,7 +354,7 @@ def _group(day: ExportedDay, row: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _beside(day: ExportedDay) -> Mapping[tuple[str, ...], Mapping[str, int]]:
-    """Return what was used beside the tokens, in millionths, by group and meter."""
+    """Return the usage that is billed in addition to tokens, in millionths, by group and meter."""
     found: dict[tuple[str, ...], Counter[str]] = defaultdict(Counter)
     for row in day.metered:
         lines = (row["price_lines"] or {}).get("lines", ())
@@ -360,7 +366,7 @@ def _beside(day: ExportedDay) -> Mapping[tuple[str, ...], Mapping[str, int]]:
 
 
 def _metered(place: _Place, used: Mapping[str, int]) -> Mapping[str, str]:
-    """Return the quantity of what is billed beside the tokens, where its calls used one meter alone."""
+    """Return the quantity of a charge in addition to tokens, if its calls used exactly one meter."""
     if place.charge != _OTHER or len(used) != 1:
         return {}
     [(meter, units)] = used.items()
@@ -370,7 +376,7 @@ def _metered(place: _Place, used: Mapping[str, int]) -> Mapping[str, str]:
 
 
 def _charge(day: ExportedDay, named: Mapping[str, str], counted: Mapping[str, Any] | None) -> Charge:
-    """Return the charge of calls that were counted, or one of none."""
+    """Return the charge of the counted calls, or a charge without calls."""
     tags = [name for name in day.by if name not in DIMENSIONS]
     told = {**_NOTHING, **(counted or {}), **named}
     [charge] = of_report([{**told, "charges": {}, "period": day.start.isoformat()}], tags)
@@ -403,7 +409,7 @@ def _row(
         "x_Corrects": place.corrects,
         "x_State": state,
     }
-    if category in _PRICED and not charge.calls:  # nobody counted its quantity: it is one charge
+    if category in _PRICED and not charge.calls:  # its quantity was not counted, so it is one charge
         values |= _ONE
     elif category not in _PRICED:
         values |= dict.fromkeys(_NO_USAGE, "")

@@ -1,7 +1,7 @@
 """
-What an answer means for the delivery: pure, from status, headers and the beginning of the body.
+The meaning of an HTTP response for a delivery. Pure: from its status, its headers and the beginning of its body.
 
-The destination's own message is kept, without any secret that was sent.
+Errors repeat the destination's own message, without the secrets that were sent.
 """
 
 from __future__ import annotations
@@ -19,15 +19,17 @@ from exporters.errors import DeliveryTooLarge, Misconfigured, Rejected, Retryabl
 from exporters.redaction import redact
 
 _PROTOBUF = ("application/x-protobuf", "application/protobuf")
-RECEIPT = "tollhouse-receipt"  # a header that every Tollhouse adds to what it accepted
+RECEIPT = "tollhouse-receipt"  # header that every Tollhouse adds to a response when it accepted telemetry
 _REJECTED = re.compile(r"\brejected=(\d{1,9})(?:;|$)")
 
 
 @dataclass(frozen=True, kw_only=True)
 class HttpAnswer:
     """
-    `headers` by lower-case name; `body` is cut at what the client reads. `secrets` were sent: no text of the answer
-    is stored, shown or logged but by `without_secrets`.
+    An HTTP response, with `headers` by lower-case name and the beginning of the `body`.
+
+    `secrets` were sent with the request. Use `without_secrets` before text of the response is stored,
+    shown or logged.
     """
 
     status: int
@@ -45,16 +47,16 @@ class HttpAnswer:
 
 def problem(answer: HttpAnswer, *, now: float, may_be_taken: bool = False) -> SendError | None:
     """
-    Why a delivery did not arrive; None when it did.
+    Return why a delivery was not accepted, or None if it was.
 
-    `may_be_taken`: also what is answered with a 5xx. A 503 says that it was not even tried.
+    With `may_be_taken`, the receiver may have accepted a request that it answers with any 5xx except 503.
     """
     status = answer.status
     if 200 <= status < 300:
         return None
     message = " ".join(filter(None, (str(status), words(answer))))
     if 300 <= status < 400:
-        message = f"{message} (a redirect; it is not followed, because the key would go along)"
+        message = f"{message} (Tollhouse does not follow redirects, because the key would be sent along)"
     wait_s = retry_after_s(answer.headers.get("retry-after"), now=now)
     if wait_s is None and status == 403:
         wait_s = _used_up_s(answer.headers, now=now)
@@ -73,7 +75,7 @@ def problem(answer: HttpAnswer, *, now: float, may_be_taken: bool = False) -> Se
 
 
 def _used_up_s(headers: Mapping[str, str], *, now: float) -> float | None:
-    """Seconds until there may be requests again, where a limit is used up, as GitHub says it; None where none is."""
+    """Return the seconds until a used-up rate limit allows requests again, from GitHub's headers, or None."""
     if headers.get("x-ratelimit-remaining", "").strip() != "0":
         return None
     reset = headers.get("x-ratelimit-reset", "").strip()
@@ -81,27 +83,32 @@ def _used_up_s(headers: Mapping[str, str], *, now: float) -> float | None:
 
 
 def rejected_by_receipt(answer: HttpAnswer) -> int:
-    """Return how many items another Tollhouse rejected; 0 for an answer without its receipt."""
+    """Return how many items another Tollhouse rejected, or 0 without its receipt."""
     found = _REJECTED.search(answer.headers.get(RECEIPT, ""))
     return int(found[1]) if found else 0
 
 
 def refuse_page(answer: HttpAnswer) -> None:
-    """Raise Misconfigured if a web page answers in place of an API, such as a sign-in page: it accepts nothing."""
+    """
+    Raise Misconfigured if a web page responds instead of an API, such as a sign-in page, because it stores nothing.
+    """
     if answer.media_type == "text/html" and answer.body.lstrip().startswith(b"<"):
         raise Misconfigured(
-            f"{answer.status}, but a web page answers: the address is wrong, or a proxy answers in its place",
+            f"{answer.status}, but the response is a web page: the address is wrong, or a proxy "
+            "responds in its place",
             status=answer.status,
         )
 
 
 def words(answer: HttpAnswer) -> str:
-    """The destination's own message, in one line."""
+    """Return the destination's own message in one line, without secrets."""
     return answer.without_secrets(_message(answer))
 
 
 def retry_after_s(value: str | None, *, now: float) -> float | None:
-    """Seconds, or a date as seconds from now; None when it is neither."""
+    """
+    Parse Retry-After, a number of seconds or a date, into seconds from now. Return None if it is neither.
+    """
     if value is None:
         return None
     value = value.strip()
@@ -111,19 +118,18 @@ def retry_after_s(value: str | None, *, now: float) -> float | None:
         date = parsedate_to_datetime(value)
     except ValueError:
         return None
-    if date.tzinfo is None:  # "-0000": the time is UTC all the same
+    if date.tzinfo is None:  # "-0000" states no time zone, but the time is UTC
         date = date.replace(tzinfo=UTC)
     return max(0.0, date.timestamp() - now)
 
 
 def _message(answer: HttpAnswer) -> str:
     if answer.media_type in _PROTOBUF:
-        # Imported here: commands import this module, and only an answer in protobuf needs the library.
+        # Imported here, because commands import this module and only a protobuf response needs the library.
         from google.protobuf.message import DecodeError
         from opentelemetry.proto.trace.v1.trace_pb2 import Status
 
-        # google.rpc.Status and a span's status both have the message as field 2; only the latter is
-        # installed.
+        # google.rpc.Status is not installed. A span's status also has its message as field 2.
         try:
             return str(Status.FromString(answer.body).message)
         except DecodeError:
@@ -136,7 +142,7 @@ def _message(answer: HttpAnswer) -> str:
 
 
 def _type_in(answer: HttpAnswer) -> str | None:
-    """Read the type in `{"error": {"type"}}`."""
+    """Return `error.type` of a JSON body, or None."""
     try:
         document = orjson.loads(answer.body)
     except orjson.JSONDecodeError:
@@ -147,7 +153,7 @@ def _type_in(answer: HttpAnswer) -> str | None:
 
 
 def _message_in(document: Any) -> str | None:
-    """`{"error": {"message"}}`, `{"error": "..."}` or `{"message"}`."""
+    """Return the message of `{"error": {"message"}}`, `{"error": "..."}` or `{"message"}`."""
     if not isinstance(document, dict):
         return None
     error = document.get("error")

@@ -1,7 +1,7 @@
 """
-The HTTP client of every destination: one request, one answer, and what that answer means.
+The HTTP client of every destination. It sends one request and turns the response into a result or an error.
 
-The only place that knows an HTTP client library. Follows no redirect, because the key would go along.
+Only this module uses the HTTP client library. It follows no redirect, because the key would be sent along.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from spool.clock import Clock
 
 PROTOBUF = "application/x-protobuf"
 MAX_ANSWER_BYTES = 64 * 1024
-MAX_ITEMS_ANSWER_BYTES: Final = 1024**2  # for an answer that may have words for each item that it rejects
-REFUSAL_S: Final = 5.0  # for who answers to say that it does not take a certificate
-MAX_FIELD_BYTES = 256 * 1024  # of a header: a replay of container metrics names many addresses
+MAX_ITEMS_ANSWER_BYTES: Final = 1024**2  # for responses that may state a reason for each rejected item
+REFUSAL_S: Final = 5.0  # how long a server may take to reject a client certificate
+MAX_FIELD_BYTES = 256 * 1024  # of a header, because a replay of container metrics names many addresses
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClientSettings:
-    proxy: str = field(default="", repr=False)  # may hold credentials
+    proxy: str = field(default="", repr=False)  # may contain credentials
     ca_file: Path | None = None
-    cert_file: Path | None = None  # the client's own, and its chain, with `key_file`
+    cert_file: Path | None = None  # client certificate with its chain; needs `key_file`
     key_file: Path | None = None
     timeout_s: float = 30.0
     compression: str = "gzip"  # or "none"
@@ -43,13 +43,13 @@ class ClientSettings:
     user_agent: str = "tollhouse"
     check: Check | None = field(
         default=None, repr=False
-    )  # of each address that is connected to; not with a proxy
-    # who answers may have taken what it answers with 500, and remembers no errors
+    )  # checks each address before connecting; not used with a proxy
+    # the receiver may accept a request and still answer 5xx, and does not remember errors by idempotency key
     may_take_and_fail: bool = False
 
 
 class Client:
-    """Connections are opened with the first request and kept until `close`."""
+    """An HTTP client. The first request opens connections, and `close` closes them."""
 
     def __init__(self, settings: ClientSettings, *, clock: Clock) -> None:
         self._settings = settings
@@ -76,16 +76,16 @@ class Client:
         is_compressed: bool = False,
     ) -> HttpAnswer:
         """
-        The answer if it is a 2xx; every other one raises an error of exporters.errors.
+        Send a request. Return the response if it is a 2xx, or raise an error of exporters.errors.
 
-        `is_compressed`: the body is gzip already, as this client would have made it.
-        No message holds one of the `secrets`, or a part that gives one away: without them, the value of any
-        header that was given.
+        With `is_compressed`, the body is already gzip, as this client would compress it. No error message
+        contains one of the `secrets`, or a part that reveals one. By default, `authorization` and the values
+        of `headers` are the secrets.
         """
         settings = self._settings
         sent = {"Content-Type": content_type, **(headers or {})}
         if authorization is not None:
-            sent["Authorization"] = authorization  # the bare key, no scheme
+            sent["Authorization"] = authorization  # the key itself, without a scheme
         if idempotency_key is not None:
             sent[settings.idempotency_header] = idempotency_key
         if is_compressed:
@@ -100,7 +100,10 @@ class Client:
         )
 
     async def put_file(self, url: str, pieces: AsyncIterator[bytes], *, size: int) -> None:
-        """Send `size` bytes as they are read, under no key: the address is a secret itself. Errors as of `send`."""
+        """
+        Send `size` bytes while reading them, without a key, because the address itself is secret. Errors are
+        those of `send`.
+        """
         await self._exchange("PUT", url, pieces, {"Content-Length": str(size)}, [url], MAX_ANSWER_BYTES)
 
     async def close(self) -> None:
@@ -160,12 +163,12 @@ class Client:
                     secrets=tuple(secrets),
                 )
         except aiohttp.InvalidURL as error:
-            raise Misconfigured(f"{redact(url, secrets)} is not an address", answered=False) from error
+            raise Misconfigured(f"{redact(url, secrets)} is not a valid address", answered=False) from error
         except TimeoutError as error:
             message = f"no answer within {self._settings.timeout_s:g} s"
             raise Retryable(message, answered=False, ambiguous=True) from error
         except (aiohttp.ClientError, OSError) as error:
-            # The text of an answer's error has the URL, which may hold a secret.
+            # str() of a response error contains the URL, which may hold a secret.
             words = error.message if isinstance(error, aiohttp.ClientResponseError) else str(error)
             message = f"no answer: {redact(words or type(error).__name__, secrets)}"
             arrived = not isinstance(error, aiohttp.ClientConnectorError)
@@ -174,9 +177,11 @@ class Client:
     def _open_session(self) -> aiohttp.ClientSession:
         if self._session is None:
             settings = self._settings
-            # An answer is never inflated: a few bytes of it must not become gigabytes here.
+            # A response is never decompressed, so that a few bytes cannot become gigabytes.
             connector = None
-            if settings.check is not None:  # one address after the other: a refused one ends the request
+            if (
+                settings.check is not None
+            ):  # one address after another, so that a refused address ends the request
                 factory = checked_socket(settings.check)
                 connector = aiohttp.TCPConnector(socket_factory=factory, happy_eyeballs_delay=None)
             self._session = aiohttp.ClientSession(
@@ -191,8 +196,8 @@ class Client:
 
     def _tls_of(self, url: str) -> ssl.SSLContext | bool:
         """
-        Return what an address is checked by. To read the certificates of the system takes some 25 ms: where there is
-        no TLS, they are not read.
+        Return the TLS context for an address. Plain HTTP needs none, which saves 25 ms for reading
+        the system's certificates.
         """
         settings = self._settings
         is_plain = url.startswith("http://") and not settings.proxy
@@ -205,12 +210,12 @@ class Client:
 
 async def _read_beginning(response: aiohttp.ClientResponse, most: int) -> bytes:
     """
-    Read at most `most` bytes of the answer's body.
+    Read at most `most` bytes of the response body.
 
-    A refusal that breaks off counts by its status. A 2xx that breaks off is Retryable: the rest may have
-    named refused records.
+    If an error response breaks off, its status counts. A 2xx that breaks off raises Retryable, because the
+    rest may have named rejected records.
     """
-    answer = bytearray()  # bytes would be copied with every piece
+    answer = bytearray()  # a bytearray, because bytes would be copied with every piece
     try:
         while len(answer) < most:
             more = await response.content.read(most - len(answer))
@@ -219,7 +224,7 @@ async def _read_beginning(response: aiohttp.ClientResponse, most: int) -> bytes:
             answer += more
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
         if 200 <= response.status < 300:
-            message = f"{response.status}, but the answer broke off"
+            message = f"{response.status}, but the response broke off"
             raise Retryable(message, status=response.status, answered=False, ambiguous=True) from error
         return b""
     response.close()  # the rest is not read
@@ -227,7 +232,7 @@ async def _read_beginning(response: aiohttp.ClientResponse, most: int) -> bytes:
 
 
 def is_refused_certificate(error: BaseException | None) -> bool:
-    """True where a certificate is at fault, ours as the other side tells by an alert of TLS, or its own."""
+    """Return True if a certificate is at fault: the server's, or ours according to a TLS alert."""
     while error is not None:
         if isinstance(error, ssl.SSLCertVerificationError):
             return True
@@ -239,8 +244,9 @@ def is_refused_certificate(error: BaseException | None) -> bool:
 
 async def find_refused_certificate(url: str, settings: ClientSettings) -> None:
     """
-    Raise Misconfigured if who answers at an address takes none of our certificates. It says that behind the handshake:
-    a request that is under way by then may only see that the connection is over.
+    Raise Misconfigured if the server rejects our client certificate.
+
+    A server may reject it only after the handshake, so the request itself may only see a closed connection.
     """
     parts = urlsplit(url)
     port = parts.port or 443
@@ -258,13 +264,13 @@ async def find_refused_certificate(url: str, settings: ClientSettings) -> None:
 
 
 def _tls(settings: ClientSettings) -> ssl.SSLContext:
-    """Misconfigured if a file of certificates cannot be used."""
+    """Return a TLS context. Raises Misconfigured if a certificate file cannot be used."""
     shown = f"ca_file {settings.ca_file}"
     try:
         context = ssl.create_default_context(cafile=settings.ca_file)
         if settings.cert_file is not None:
             shown = f"{settings.cert_file} and {settings.key_file}"
-            # With a password nobody is asked for one on the terminal.
+            # With a password given, OpenSSL does not ask for one on the terminal.
             context.load_cert_chain(settings.cert_file, settings.key_file, password="")
     except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
         words = (isinstance(error, OSError) and error.strerror) or error

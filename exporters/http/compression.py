@@ -1,11 +1,11 @@
-"""How bodies are compressed on their way out. Without a time in it, so that a repeat is the same bytes."""
+"""Compression of requests. Its gzip header has no time, so a repeated request has the same bytes."""
 
 from __future__ import annotations
 
 from isal import igzip
 
-MIN_BYTES = 1024  # of a body that is worth it
-_LEVEL = 1  # a ninth of the time of zlib's 6 for a few per cent more bytes
+MIN_BYTES = 1024  # smaller bodies are sent uncompressed
+_LEVEL = 1  # takes a ninth of the time of zlib's level 6, for a few per cent more bytes
 
 
 def gzipped(body: bytes) -> bytes:

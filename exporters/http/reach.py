@@ -1,9 +1,9 @@
 """
-Where requests may go whose address an account chose: not to addresses that mean this network, a group, or a service
-that gives a machine its credentials.
+Checks of where requests may go if an account chose the address.
 
-Checked is the address of each connection, after its name was looked up: a name that leads elsewhere the next time is
-checked again, and so is an address that is written as a number.
+Link-local, multicast and reserved addresses are refused, and services that give a machine its credentials.
+Each connection is checked after its name was resolved. So a name that later resolves to another address, or
+an address that is written as a number, is checked as well.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from urllib.parse import urlsplit
 
 from exporters.errors import Misconfigured
 
-Check = Callable[[str], None]  # raises Misconfigured for an address
+Check = Callable[[str], None]  # raises Misconfigured if the address is not allowed
 
 _THIS_NETWORK: Final = ip_network("0.0.0.0/8")
-# Services that give credentials, outside of the link-local range.
+# Metadata services that return credentials, outside the link-local range.
 _METADATA: Final = frozenset(
     map(ip_address, ("100.100.100.200", "168.63.129.16", "192.0.0.192", "fd00:ec2::254", "fd20:ce::254"))
 )
@@ -27,18 +27,23 @@ _NAT64: Final = ip_network("64:ff9b::/96")
 
 
 def check_reach(address: str) -> None:
-    """Misconfigured for a link-local, multicast, reserved or unspecified address, and for a metadata service."""
+    """
+    Raise Misconfigured for a link-local, multicast, reserved or unspecified address, or a metadata service.
+    """
     found = _meaning(address)
     is_special = found.is_link_local or found.is_multicast or found.is_unspecified or found.is_reserved
     if (is_special and not found.is_loopback) or found in _METADATA or found in _THIS_NETWORK:
-        raise Misconfigured(f"the address leads to {address}, where nothing of ours is sent", answered=False)
+        raise Misconfigured(
+            f"the address leads to {address}, to which Tollhouse sends nothing", answered=False
+        )
 
 
 def check_reach_in_clear(address: str) -> None:
-    """As `check_reach`, for what is sent without TLS: to this machine alone."""
+    """Like `check_reach`, for requests without TLS: only loopback addresses are allowed."""
     if not _meaning(address).is_loopback:
         raise Misconfigured(
-            f"the address leads to {address}, and must begin with https:// elsewhere than on loopback",
+            f"the address leads to {address}: use https://, because http:// is accepted only for "
+            "loopback addresses",
             answered=False,
         )
 
@@ -48,21 +53,21 @@ def check_of(url: str) -> Check:
 
 
 def problems_of_reach(name: str, url: str) -> Iterator[str]:
-    """What can be said of an address before its name is looked up."""
+    """Yield the problems of an address that are known before its name is resolved."""
     host = urlsplit(url).hostname or ""
     if url.startswith("http://") and host != "localhost" and not _is_loopback(host):
-        yield f"{name} must begin with https:// elsewhere than on loopback"
+        yield f"{name} must begin with https://, because http:// is accepted only for loopback addresses"
         return
     try:
         check_reach(host)
     except ValueError:
-        return  # a name, which is looked up for each connection
+        return  # a name, which is checked at each connection
     except Misconfigured as error:
         yield f"{name}: {error}"
 
 
 def checked_socket(check: Check) -> Callable[[tuple[Any, ...]], socket.socket]:
-    """Return what makes the socket of one address that was looked up, and of no other."""
+    """Return a function that makes a socket for a resolved address if the check allows it."""
 
     def make(found: tuple[Any, ...]) -> socket.socket:
         family, type, proto, _, address = found
@@ -73,7 +78,7 @@ def checked_socket(check: Check) -> Callable[[tuple[Any, ...]], socket.socket]:
 
 
 def connect(host: str, port: int, timeout_s: float, check: Check) -> socket.socket:
-    """Connect as `socket.create_connection` does, to the first address that answers; each is checked before."""
+    """Connect like `socket.create_connection`, but check each address first."""
     error: OSError | None = None
     for found in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
         made = checked_socket(check)(found)
@@ -89,7 +94,7 @@ def connect(host: str, port: int, timeout_s: float, check: Check) -> socket.sock
 
 
 def _meaning(address: str) -> IPv4Address | IPv6Address:
-    """Return an address, or the address of version 4 that one of version 6 stands for."""
+    """Return the IPv4 address that an IPv6 address stands for, or the address itself."""
     found = ip_address(address.partition("%")[0])
     if isinstance(found, IPv4Address):
         return found

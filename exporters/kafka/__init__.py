@@ -1,1 +1,1 @@
-"""Records as messages of Kafka topics, each delivery as one transaction."""
+"""Records as messages of Kafka topics, one transaction per delivery."""

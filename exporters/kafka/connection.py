@@ -1,9 +1,8 @@
 """
-How a client of the library connects (the addresses, TLS and the identity) and reads; and its
-errors as `exporters.errors`.
+Connections of the Kafka library: addresses, TLS, identity, reading, and translation of its errors.
 
-For `aws-msk-iam`, with or without a file of keys, it has the keys of the AWS identity of a machine, a container or a
-pod, as the services around it give them, and the token that is signed with them.
+For `aws-msk-iam` it also gets the keys of an AWS identity, from a file or from the services of a machine, a
+container or a pod, and signs tokens with them.
 """
 
 from __future__ import annotations
@@ -39,10 +38,10 @@ from exporters.settings import DestinationSettings
 from spool.clock import Clock, SystemClock
 
 REQUEST_S: Final = 30.0
-# What it tells is raised as well, and told by the route.
+# The library's log repeats errors that it raises, and the route logs those.
 logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
 _OF_A_CONNECTION: Final = frozenset(signature(create_conn).parameters)
-# The operator has to change something: waiting alone mends none of these.
+# Errors that the operator must fix, because waiting does not help.
 _FAULTS: Final = (
     kafka.TopicAuthorizationFailedError,
     kafka.ClusterAuthorizationFailedError,
@@ -62,23 +61,23 @@ _FAULTS: Final = (
     ssl.SSLCertVerificationError,
 )
 _READ_S: Final = 0.5
-_MOST_S: Final = 90.0  # a transaction that nobody goes on with ends before
+_MOST_S: Final = 90.0  # longer than any abandoned transaction lasts
 
 T = TypeVar("T")
 _TIMEOUT_S: Final = 10.0
-_BEFORE_S: Final = 300.0  # new keys are asked for so long before the old ones end
+_BEFORE_S: Final = 300.0  # how long before the old keys expire new ones are requested
 _MACHINE: Final = "http://169.254.169.254"
 _CONTAINER: Final = "http://169.254.170.2"
 _ROLES: Final = "/latest/meta-data/iam/security-credentials/"
 _SESSION: Final = "x-aws-ec2-metadata-token"
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
-ENDS_S: Final = 900  # the longest that is taken
+ENDS_S: Final = 900  # maximum validity of a token
 _ALGORITHM: Final = "AWS4-HMAC-SHA256"
 _SERVICE: Final = "kafka-cluster"
 
 
 def options_of(settings: DestinationSettings, secret: SecretSource | None) -> dict[str, Any]:
-    """Return what every client of the library is made with: addresses and identity, as they are now."""
+    """Return the options for every client of the library: addresses and current identity."""
     options: dict[str, Any] = {
         "bootstrap_servers": settings.url,
         "request_timeout_ms": int(REQUEST_S * 1000),
@@ -93,7 +92,7 @@ def options_of(settings: DestinationSettings, secret: SecretSource | None) -> di
         options |= {"sasl_mechanism": "OAUTHBEARER", "sasl_oauth_token_provider": _Token(settings)}
     elif settings.sasl == AWS:
         if secret is not None:
-            _lines(secret, most=3)  # told before anybody connects
+            _lines(secret, most=3)  # raises errors before anything connects
         options |= {"sasl_mechanism": "OAUTHBEARER", "sasl_oauth_token_provider": _AwsToken(settings, secret)}
     elif settings.sasl:
         user, password = _lines(secret, most=2)
@@ -106,24 +105,25 @@ def options_of(settings: DestinationSettings, secret: SecretSource | None) -> di
 
 
 def _lines(secret: SecretSource | None, *, most: int) -> list[str]:
-    """The lines of a secret file; Misconfigured if there are fewer than two, or too many."""
+    """Return the lines of a secret file. Raises Misconfigured if it has fewer than two lines or too many."""
     lines = (secret.value() if secret else "").split("\n")
     if not 2 <= len(lines) <= most:
         words = (
-            "a user and a password" if most == 2 else "the id and the secret of a key, and its session token"
+            "a user and a password"
+            if most == 2
+            else "the key id, the secret key, and optionally the session token"
         )
-        raise Misconfigured(f"secret_file must hold {words}, a line each", answered=False)
+        raise Misconfigured(f"secret_file must contain {words}, each on its own line", answered=False)
     return lines
 
 
 async def find_fault(options: Mapping[str, Any]) -> None:
     """
-    Raise what the brokers say to somebody who connects: the library only writes it to a log.
-
-    Nothing is raised if they all let us in by now.
+    Connect to each broker and raise its error, because the library only logs it. Raise nothing if
+    all brokers accept.
     """
     errors = list[Exception]()
-    # A producer's own options, such as `transactional_id`, are none of a connection.
+    # a producer's own options, such as `transactional_id`, do not apply to connections
     identity = {name: value for name, value in options.items() if name in _OF_A_CONNECTION}
     for host, port, _ in collect_hosts(options["bootstrap_servers"]):
         try:
@@ -137,28 +137,28 @@ async def find_fault(options: Mapping[str, Any]) -> None:
 
 
 def _is_fault(error: Exception) -> bool:
-    """True for what only the operator mends; a broker tells of a client certificate by an alert of TLS."""
+    """Return True if the operator must fix an error. A broker reports a client certificate by a TLS alert."""
     cause = error.__cause__
     is_alert = isinstance(cause, ssl.SSLError) and "ALERT" in (cause.reason or "")
     return is_alert or isinstance(error, _FAULTS)
 
 
 async def start(library: Any, options: Mapping[str, Any]) -> None:
-    """Start a producer or a consumer; its errors are what the brokers say."""
+    """Start a producer or a consumer, and raise the brokers' own errors."""
     try:
         await library.start()
     except kafka.KafkaConnectionError:
         await find_fault(options)
         raise
     except AssertionError as error:
-        # Brokers answer a token that they do not take with a list of no brokers, which the library does not expect.
+        # Brokers answer a rejected token with an empty list of brokers, which the library does not expect.
         if options.get("sasl_mechanism") != "OAUTHBEARER":
             raise
-        raise kafka.AuthenticationFailedError("the brokers do not take the token") from error
+        raise kafka.AuthenticationFailedError("the brokers rejected the token") from error
 
 
 class _Token(AbstractTokenProvider):  # type: ignore[misc]  # the library has no types
-    """The token of a file, as it is now: whoever made the file renews it."""
+    """The current token in a file, which another program renews."""
 
     def __init__(self, settings: DestinationSettings) -> None:
         self._source = SecretSource(f"destination {settings.name}", file=settings.identity_token_file)
@@ -168,7 +168,9 @@ class _Token(AbstractTokenProvider):  # type: ignore[misc]  # the library has no
 
 
 class _AwsToken(AbstractTokenProvider):  # type: ignore[misc]  # the library has no types
-    """A token signed now, with the keys as they are now: one for each connection. Without a file, the machine's own."""
+    """
+    Tokens signed with the current keys, one per connection. Without a file, the keys are those of the machine.
+    """
 
     def __init__(self, settings: DestinationSettings, secret: SecretSource | None) -> None:
         self._region = settings.region
@@ -191,7 +193,7 @@ def _context(settings: DestinationSettings) -> ssl.SSLContext:
             context.load_verify_locations(settings.ca_file)
     with _readable(settings.tls_cert_file, settings.tls_key_file):
         if settings.tls_cert_file is not None:
-            # With a password nobody is asked for one on the terminal.
+            # With a password given, OpenSSL does not ask for one on the terminal.
             context.load_cert_chain(settings.tls_cert_file, settings.tls_key_file, password="")
     return context
 
@@ -209,13 +211,14 @@ def _readable(*files: Path | None) -> Iterator[None]:
 @contextmanager
 def translated(settings: DestinationSettings, secret: SecretSource | None) -> Iterator[None]:
     """
-    Raise what the library raises as Misconfigured where the operator has to change something, else Retryable; the words
-    of brokers without what was signed in with.
+    Translate errors of the library: to Misconfigured if the operator must fix them, otherwise to Retryable.
+
+    Secrets are removed from the brokers' messages.
     """
     try:
         yield
     except msgspec.DecodeError as error:
-        text = "the topic of progress has a message that is none: something else writes there"
+        text = "the progress topic contains a message that is not progress: another program writes there"
         raise Misconfigured(text, answered=False) from error
     except (kafka.KafkaError, OSError, TimeoutError) as error:
         kind = Misconfigured if _is_fault(error) else Retryable
@@ -223,13 +226,13 @@ def translated(settings: DestinationSettings, secret: SecretSource | None) -> It
 
 
 def _secrets_of(settings: DestinationSettings, secret: SecretSource | None) -> list[str]:
-    """Return the passwords, keys and tokens, without the user that comes first."""
+    """Return the passwords, keys and tokens, without the user name in the first line."""
     token = SecretSource(f"destination {settings.name}", file=settings.identity_token_file)
     return [*lines_of(secret)[1:], *(lines_of(token) if settings.identity_token_file else ())]
 
 
 def _words(error: BaseException, secrets: Iterable[str]) -> str:
-    """The kind of an error, its text and its cause, which name topics and addresses, no record."""
+    """Return the kind, the text and the cause of an error. They name topics and addresses, but no records."""
     name = type(error).__name__
     text = str(error)
     said = text if name in text else f"{name.removesuffix('Error')}: {text}"
@@ -239,7 +242,7 @@ def _words(error: BaseException, secrets: Iterable[str]) -> str:
 
 @asynccontextmanager
 async def reader_of(options: Mapping[str, Any]) -> AsyncIterator[Any]:
-    """Yield a consumer that is in no group and leaves nothing behind."""
+    """Yield a consumer without a consumer group, which leaves no traces on the brokers."""
     reader = AIOKafkaConsumer(**options, isolation_level="read_committed", enable_auto_commit=False)
     try:
         await start(reader, options)
@@ -249,15 +252,15 @@ async def reader_of(options: Mapping[str, Any]) -> AsyncIterator[Any]:
 
 
 async def partitions_of(reader: Any, topic: str) -> list[int]:
-    """Return the partitions of a topic; none if it is not there."""
+    """Return the partitions of a topic, or [] if it does not exist."""
     cluster = (
         await reader._client.fetch_all_metadata()
-    )  # the reader itself knows of topics that it reads alone
+    )  # the reader's own metadata covers only topics that it reads
     return sorted(cluster.partitions_for_topic(topic) or ())
 
 
 async def begin(reader: Any, topic: str, partitions: Sequence[int]) -> set[int]:
-    """Go to the beginning of partitions; return those whose first messages are not kept any more."""
+    """Seek to the beginning of partitions. Return those whose first messages were already deleted."""
     places = [TopicPartition(topic, each) for each in partitions]
     reader.assign(places)
     begins = await reader.beginning_offsets(places)
@@ -267,14 +270,17 @@ async def begin(reader: Any, topic: str, partitions: Sequence[int]) -> set[int]:
 
 
 async def messages(reader: Any) -> AsyncIterator[Any]:
-    """Yield what there is by now, those of a partition in their order. TimeoutError if a transaction has no end."""
+    """
+    Yield the messages up to the present end, in order per partition. Raises TimeoutError if none
+    arrive for _MOST_S.
+    """
     ends = await reader.end_offsets(reader.assignment())
     waited = 0.0
     while [place for place, end in ends.items() if await reader.position(place) < end]:
         read = await reader.getmany(timeout_ms=int(_READ_S * 1000))
         waited = 0.0 if read else waited + _READ_S
         if waited > _MOST_S:
-            raise TimeoutError(f"no message came for {_MOST_S:.0f} s")
+            raise TimeoutError(f"no message arrived for {_MOST_S:.0f} s")
         for found in read.values():
             for message in found:
                 yield message
@@ -283,7 +289,7 @@ async def messages(reader: Any) -> AsyncIterator[Any]:
 async def read_progresses(
     reader: Any, topic: str, is_wanted: Callable[[bytes], bool]
 ) -> Mapping[bytes, TopicProgress]:
-    """Return the newest progress under each key that is wanted."""
+    """Return the newest progress of each wanted key."""
     await begin(reader, topic, [0])
     return {
         message.key: read_progress(message.value)
@@ -296,11 +302,11 @@ class AwsKeys(NamedTuple):
     key_id: str
     secret: str
     session: str = ""
-    ends: float = 0.0  # 0: they stay
+    ends: float = 0.0  # 0: they do not expire
 
 
 class _GivenKeys(msgspec.Struct, frozen=True, rename="pascal"):
-    """What services answer."""
+    """The response of AWS's credential services."""
 
     access_key_id: str
     secret_access_key: str
@@ -309,7 +315,11 @@ class _GivenKeys(msgspec.Struct, frozen=True, rename="pascal"):
 
 
 class AwsIdentity:
-    """Asks in the order of AWS's own tools: variables, a role by a token, the container or the pod, the machine."""
+    """
+    An AWS identity, found in the order of AWS's own tools.
+
+    The order is: environment variables, a role with a token, the container or the pod, the machine.
+    """
 
     def __init__(
         self,
@@ -327,7 +337,9 @@ class AwsIdentity:
         self._kept: AwsKeys | None = None
 
     async def keys(self) -> AwsKeys:
-        """Misconfigured where nobody gives any, Retryable where who gives them does not answer."""
+        """
+        Return the keys. Raises Misconfigured if no source has any, and Retryable if a source does not respond.
+        """
         kept = self._kept
         if kept is None or (kept.ends and kept.ends - _BEFORE_S < self._clock.now()):
             settings = ClientSettings(compression="none", timeout_s=_TIMEOUT_S)
@@ -354,11 +366,11 @@ class AwsIdentity:
         except Retryable:
             raise
         except SendError as error:
-            words = f"secret_file is empty, and AWS gives this machine no keys: {error}"
+            words = f"secret_file is empty, and AWS provides no keys to this machine: {error}"
             raise Misconfigured(words, answered=False) from error
 
     async def _of_role(self, client: Client, file: Path) -> AwsKeys:
-        """The token of a pod, exchanged for a session of its role."""
+        """Exchange a pod's token for a session of its role."""
         token = _text(file)
         asked = {
             "Action": "AssumeRoleWithWebIdentity",
@@ -380,7 +392,7 @@ class AwsIdentity:
             ends = datetime.fromisoformat(found["Expiration"]).timestamp()
             return AwsKeys(found["AccessKeyId"], found["SecretAccessKey"], found["SessionToken"], ends)
         except (ElementTree.ParseError, KeyError, ValueError) as error:
-            raise Retryable("the answer of AWS has no keys", answered=True) from error
+            raise Retryable("the response of AWS contains no keys", answered=True) from error
 
     async def _of_container(self, client: Client, url: str) -> AwsKeys:
         token = self._environ.get("AWS_CONTAINER_AUTHORIZATION_TOKEN", "")
@@ -407,7 +419,7 @@ async def _given(client: Client, url: str, headers: Mapping[str, str]) -> AwsKey
     try:
         found = msgspec.json.decode(answer.body, type=_GivenKeys)
     except msgspec.DecodeError as error:
-        raise Retryable("the answer of AWS has no keys", answered=True) from error
+        raise Retryable("the response of AWS contains no keys", answered=True) from error
     return AwsKeys(found.access_key_id, found.secret_access_key, found.token, found.expiration.timestamp())
 
 
@@ -415,8 +427,8 @@ def _text(file: Path) -> str:
     try:
         return file.read_text("utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
-        words = error.strerror if isinstance(error, OSError) else "it is not text"
-        raise Misconfigured(f"{file} cannot be read: {words}", answered=False) from error
+        words = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise Misconfigured(f"cannot read {file}: {words}", answered=False) from error
 
 
 def _is_safe(url: str) -> bool:
@@ -426,8 +438,9 @@ def _is_safe(url: str) -> bool:
 
 def aws_token(key_id: str, secret: str, session: str, *, region: str, now: float) -> str:
     """
-    Return the token that a cluster of Amazon MSK takes: an address of its service, signed with the keys (Signature
-    Version 4 in the query), in base64. `session` is that of temporary keys, else empty.
+    Return a token for an Amazon MSK cluster: a signed address of its service, in base64.
+
+    The signature is Signature Version 4 in the query. `session` is the session token of temporary keys, or "".
     """
     at = datetime.fromtimestamp(now, UTC).strftime("%Y%m%dT%H%M%SZ")
     host, scope = f"kafka.{region}.amazonaws.com", f"{at[:8]}/{region}/{_SERVICE}/aws4_request"

@@ -1,4 +1,4 @@
-"""The destination type `kafka`, and what can be said of its settings beforehand."""
+"""The destination type kafka, and the checks of its settings."""
 
 from __future__ import annotations
 
@@ -36,7 +36,9 @@ def build(
 
 
 def brokers_of(settings: DestinationSettings, secret: SecretSource | None, topic: str) -> Brokers:
-    """The brokers of a destination, for one topic. ValueError if the extra is missing."""
+    """
+    Return the brokers of a destination, for one topic. Raises ValueError if the optional library is missing.
+    """
     try:
         from exporters.kafka.exporter import Brokers
     except ImportError as error:
@@ -47,7 +49,9 @@ def brokers_of(settings: DestinationSettings, secret: SecretSource | None, topic
 def watch(
     settings: DestinationSettings, secret: SecretSource | None, clock: Clock, context: LakeContext
 ) -> Callable[[], Coroutine[Any, Any, None]] | None:
-    """Return what reads the progress of the route again and again, and no message; None if nobody does."""
+    """
+    Return a task that reads the route's progress periodically, or None if the results would not be used.
+    """
     route = route_of(settings)
 
     async def count(below: int) -> CountedNumbers:
@@ -66,7 +70,7 @@ def watch(
 
 
 async def probe(settings: DestinationSettings, secret: SecretSource | None, clock: Clock) -> Probe:
-    """Begin and end a transaction under an id of its own, read how far routes have come, and send nothing."""
+    """Begin and abort a transaction under a separate id, and read the progress of routes. Send no message."""
     from exporters.errors import SendError
     from exporters.probe import REFUSED, Probe, failed
 
@@ -103,37 +107,43 @@ async def _setup_probe(settings: DestinationSettings, secret: SecretSource | Non
     if wrong:
         return Probe(status=REFUSED, words="; ".join(wrong))
     shown = "; ".join(f"{topic}: {found[topic]}" for topic in names if topic in found)
-    how = "transactions are allowed" if settings.transactions else "without transactions: at least once"
-    return Probe(status=OK, words=f"its topics are there ({shown}), and {how}")
+    how = "transactions are allowed" if settings.transactions else "without transactions, so at least once"
+    return Probe(status=OK, words=f"its topics exist ({shown}), {how}")
 
 
 def problems(shown: str, settings: DestinationSettings) -> Iterator[str]:
-    """Every reason why it cannot work, told before anything is opened."""
+    """Yield the problems of the settings that are known before a connection is opened."""
     if find_spec("aiokafka") is None:
         yield f"{shown}: type 'kafka' needs aiokafka: pip install 'tollhouse[kafka]'"
     brokers = settings.url.split(",")
     if settings.url and not all(_is_address(each) for each in brokers):
-        yield f"{shown}.url: type 'kafka' takes HOST:PORT, with commas between brokers"
+        yield f"{shown}.url: type 'kafka' needs HOST:PORT, with commas between brokers"
     elif not settings.tls and any(each.rpartition(":")[0] not in _LOOPBACK for each in brokers):
-        yield f"{shown}.tls: false is taken on loopback alone, because it shows every record"
+        yield (
+            f"{shown}.tls: false is accepted only for loopback addresses, because it sends all records "
+            "unencrypted"
+        )
     if (settings.tls_cert_file is None) != (settings.tls_key_file is None):
-        yield f"{shown}: tls_cert_file and tls_key_file belong together"
+        yield f"{shown}: set both tls_cert_file and tls_key_file, or neither"
     elif settings.tls_cert_file is not None and not settings.tls:
-        yield f"{shown}.tls_cert_file needs tls: take `tls = false` out"
+        yield f"{shown}.tls_cert_file needs TLS: remove `tls = false`"
     if (settings.batch_records or 0) > MOST_RECORDS:
-        yield f"{shown}.batch_records: at most {MOST_RECORDS:,} of type 'kafka', because a transaction is in memory"
+        yield (
+            f"{shown}.batch_records: at most {MOST_RECORDS:,} for type 'kafka', because a transaction is "
+            "held in memory"
+        )
     if "{topic}" not in settings.topic:
-        yield f"{shown}.topic must hold {{topic}}: progress has a topic of its own"
+        yield f"{shown}.topic must contain {{topic}}, because progress needs its own topic"
     if settings.sasl == "oauthbearer" and settings.identity_token_file is None:
-        yield f"{shown}.identity_token_file is required for sasl 'oauthbearer': the file of the token"
+        yield f"{shown}.identity_token_file is required for sasl 'oauthbearer': the file with the token"
     if settings.sasl not in ("", "oauthbearer", AWS) and settings.secret_file is None:
-        yield f"{shown}.secret_file is required for sasl {settings.sasl!r}: user and password, a line each"
+        yield f"{shown}.secret_file is required for sasl {settings.sasl!r}: user and password, one per line"
     if settings.sasl == AWS and not re.fullmatch(r"[a-z0-9-]+", settings.region):
-        yield f"{shown}.region is required for sasl {AWS!r}: that of the cluster"
+        yield f"{shown}.region is required for sasl {AWS!r}: the region of the cluster"
     if settings.leave_out:
-        yield f"{shown}.leave_out is for lakes of files: take it out"
+        yield f"{shown}.leave_out is only for data lakes and clickhouse: remove it"
     if not settings.required:
-        yield f"{shown}.required: a topic has every record: take `required = false` out"
+        yield f"{shown}.required: a topic needs every record, so remove `required = false`"
 
 
 def _is_address(text: str) -> bool:
@@ -148,5 +158,5 @@ TYPE = DestinationType(
     beside=watch,
     probe=probe,
     problems=problems,
-    secret_lines=3,  # of `aws-msk-iam`
+    secret_lines=3,  # maximum, of `aws-msk-iam`
 )

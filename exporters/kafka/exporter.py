@@ -1,9 +1,9 @@
 """
-Brings the deliveries of a route into a topic, each once for whoever reads committed messages alone.
+Sends the deliveries of a route to a topic, each exactly once for consumers that read only committed messages.
 
-A delivery is one transaction, and how far the route has come is a message of the same transaction. So after a
-crash, a lost answer or in another process the question whether a delivery is there has one answer: what that
-message says. The brokers let one sender go on under an id, and end what the one before had in hand.
+A delivery is one transaction, which also contains a message with the route's progress. So after a crash, a
+lost response or in another process, that message says whether a delivery is in the topic. The brokers allow
+only one sender per transactional id, and abort the open transaction of the previous sender.
 """
 
 from __future__ import annotations
@@ -38,22 +38,22 @@ from spool.deliveries.rules import LAKE_MARK
 from spool.deliveries.values import Delivery, Settlement
 from spool.log.values import Entry
 
-TRANSACTION_S: Final = 60.0  # after which a broker ends a transaction that nobody goes on with
+TRANSACTION_S: Final = 60.0  # after which a broker aborts an abandoned transaction
 CLOSE_S: Final = 5.0
-_MOST_BYTES: Final = 16 * 1024 * 1024  # of one request; the broker's own limit is smaller and counts
+_MOST_BYTES: Final = 16 * 1024 * 1024  # per request; the broker's own limit is smaller and applies
 _POLICY, _LEAST = "cleanup.policy", "min.insync.replicas"
 _NOT_ALLOWED: Final = 29
 
 
 class Brokers:
     """
-    One route's way to the brokers: one transaction after another, and what the last one brought in.
+    One route's connection to the brokers, which sends one transaction at a time.
 
-    After any failure nothing is known of the transaction in hand: `open` again ends it, shuts out whoever else goes
-    by the same `id`, and reads what was brought in.
+    After any failure the outcome of the open transaction is unknown. `open` then aborts it, fences off other
+    senders with the same `id`, and reads the progress that was committed.
 
-    Brokers without transactions get the messages first, and the progress once they have them: what is repeated after
-    a crash is there twice. Raises Misconfigured where the operator has to change something, else Retryable.
+    On brokers without transactions, progress is sent after the messages were accepted, so a crash may repeat
+    messages. Raises Misconfigured if the operator must fix an error, and otherwise Retryable.
     """
 
     def __init__(self, settings: DestinationSettings, secret: SecretSource | None, *, topic: str) -> None:
@@ -66,7 +66,10 @@ class Brokers:
         self._partitions: list[int] = []
 
     async def open(self, id: str, keys: Collection[bytes]) -> Mapping[bytes, TopicProgress]:
-        """Begin to send under an id; return the newest progress under each key, as it is from then on."""
+        """
+        Begin to send under an id. Return the newest progress of each key, which only this sender can change
+        from now on.
+        """
         with translated(self._settings, self._secret):
             options = options_of(self._settings, self._secret)
             if self._settings.transactions:
@@ -91,11 +94,11 @@ class Brokers:
     async def bring(
         self, messages: Sequence[TopicMessage], progress: TopicProgress, *, edition: str, route: str
     ) -> None:
-        """Send the messages and the progress as one transaction: both are there, or neither is."""
+        """Send the messages and the progress as one transaction: all of them are committed, or none."""
         producer = self._producer
         has_transactions = self._settings.transactions
         with translated(self._settings, self._secret):
-            # A commit whose broker goes away has no end of its own.
+            # the library waits without limit for a commit if its broker disappears
             async with asyncio.timeout(TRANSACTION_S):
                 if has_transactions:
                     await producer.begin_transaction()
@@ -109,7 +112,7 @@ class Brokers:
                     await producer.commit_transaction()
 
     async def try_transaction(self) -> None:
-        """Begin a transaction and end it without a message; nothing where there are none."""
+        """Begin and abort a transaction without a message. Do nothing if transactions are switched off."""
         if not self._settings.transactions:
             return
         with translated(self._settings, self._secret):
@@ -143,34 +146,36 @@ class Brokers:
             (self._progress_topic, "one partition and cleanup.policy=compact"),
         ):
             if topic not in there:
-                raise Misconfigured(f"there is no topic {topic}: create it, with {how}", answered=False)
+                raise Misconfigured(
+                    f"the topic {topic} does not exist: create it, with {how}", answered=False
+                )
 
 
 async def _end(producer: Any) -> None:
-    """Let go of a producer and its tasks. Messages that are not committed are not wanted: the delivery is repeated."""
-    # Else `stop` waits for brokers to take them, and if it is given up, its sender and connections stay for good.
+    """Stop a producer and its tasks. Uncommitted messages are dropped, because the delivery is repeated."""
+    # Otherwise `stop` waits for the brokers. If that times out, its sender and connections would never end.
     producer._message_accumulator.fail_all(kafka.ProducerClosed())
     try:
         async with asyncio.timeout(CLOSE_S):
             await producer.stop()
-    except TimeoutError:  # brokers that are away keep nobody from stopping
+    except TimeoutError:  # unreachable brokers must not delay a stop
         await producer.client.close()
 
 
 class KafkaExporter:
-    in_flight = 1  # progress is one number
+    in_flight = 1  # progress is a single number
 
     def __init__(self, brokers: Brokers, landings: Landings, *, max_records: int) -> None:
         self.max_records = max_records
         self._brokers = brokers
         self._landings = landings
-        self._edition = ""  # under which the transactions are; empty while the brokers are closed
-        self._there: TopicProgress | None = None  # the newest delivery that was brought in
+        self._edition = ""  # edition in the transactional id; "" while no connection is open
+        self._there: TopicProgress | None = None  # newest committed delivery
 
     async def land(
         self, delivery: Delivery, entries: AsyncIterator[Entry], keep_mark: KeepMark
     ) -> Settlement:
-        """Keep the mark of a delivery, then bring it in, if it is not there."""
+        """Store the delivery's mark, then send it unless it is in the topic."""
         editions = await self._landings.editions(delivery.route, delivery.first)
         messages = await _messages(entries, delivery.route, editions[0])
         progress = TopicProgress(delivery.first, delivery.last, digest_of(messages))
@@ -181,7 +186,7 @@ class KafkaExporter:
             if self._is_missing(progress):
                 await self._brokers.bring(messages, progress, edition=editions[0], route=delivery.route)
                 self._there = progress
-        except BaseException:  # nothing is known of the transaction in hand
+        except BaseException:  # the outcome of the open transaction is unknown
             await self.close()
             raise
         sent = len(messages)
@@ -192,7 +197,7 @@ class KafkaExporter:
         await self._brokers.close()
 
     async def _open(self, route: str, editions: Sequence[str]) -> None:
-        """Begin anew, and learn what is there, also from before the data was restored."""
+        """Open the connection and read the progress, including that of editions before a restore."""
         await self._brokers.close()
         keys = [progress_key(edition, route) for edition in editions]
         found = await self._brokers.open(f"tollhouse.{editions[0]}.{route}", keys)
@@ -201,21 +206,24 @@ class KafkaExporter:
         self._edition = editions[0]
 
     def _is_missing(self, wanted: TopicProgress) -> bool:
-        """True if a delivery is still to be brought in. Misconfigured if others have its numbers."""
+        """
+        Return True if a delivery is not in the topic. Raises Misconfigured if other records have its numbers.
+        """
         there = self._there
         if there is None or there.last < wanted.first:
             return True
         if there == wanted:
             return False
         raise Misconfigured(
-            f"the topic has the numbers up to {there.last} already, from before this data was restored, or from a "
-            "copy of it: name another topic, or settle what is there by hand (docs/lake.md)",
+            f"the topic already has other records with numbers up to {there.last}, from before this "
+            "data was restored or from a copy of it: configure another topic, or settle the "
+            "deliveries by hand (docs/lake.md)",
             answered=False,
         )
 
 
 async def _messages(entries: AsyncIterator[Entry], route: str, edition: str) -> list[TopicMessage]:
-    """Encode in short turns."""
+    """Encode entries in short turns of the event loop."""
     messages: list[TopicMessage] = []
     async for entry in entries:
         for part in entry.parts(TURN):
@@ -227,8 +235,7 @@ async def _messages(entries: AsyncIterator[Entry], route: str, edition: str) -> 
 @dataclass(frozen=True, kw_only=True)
 class TopicSetup:
     """
-    How the brokers keep a topic. `policy` and `least_in_sync` are empty where the user may not ask
-    for them (DescribeConfigs).
+    The settings of a topic. `policy` and `least_in_sync` are empty if the user lacks the right DescribeConfigs.
     """
 
     partitions: int
@@ -244,7 +251,7 @@ class TopicSetup:
 async def setups_of(
     settings: DestinationSettings, secret: SecretSource | None, topics: Sequence[str]
 ) -> Mapping[str, TopicSetup]:
-    """Ask for topics that are there, by their names."""
+    """Return the settings of existing topics by name."""
     with translated(settings, secret):
         options = options_of(settings, secret)
         admin = AIOKafkaAdminClient(**options)
@@ -272,14 +279,14 @@ async def _settings(admin: AIOKafkaAdminClient, topic: str) -> Mapping[str, str]
     if error == _NOT_ALLOWED:
         return {}
     if error:
-        raise TimeoutError(f"the settings of {topic}: {words}")
+        raise TimeoutError(f"cannot read the settings of {topic}: {words}")
     return {name: value for name, value, *_ in entries}
 
 
 def problems_of(topic: str, setup: TopicSetup, *, is_progress: bool) -> Iterator[str]:
-    """Name what would forget how far a route has come, or keep messages for ever."""
+    """Yield problems of settings that would delete the progress of routes, or retain messages for ever."""
     policy = {each.strip() for each in setup.policy.split(",") if each.strip()}
     if is_progress and "delete" in policy:
-        yield f"{topic}: {_POLICY} is {setup.policy}, which forgets how far routes have come: set compact"
+        yield f"{topic}: {_POLICY} is {setup.policy}, which deletes the progress of routes: set compact"
     if not is_progress and policy == {"compact"}:
-        yield f"{topic}: {_POLICY} is compact, which never ends: set delete"
+        yield f"{topic}: {_POLICY} is compact, which retains every message for ever: set delete"

@@ -1,4 +1,4 @@
-"""Records as messages, and how far a route has come as a message of its own. Pure."""
+"""Records as Kafka messages, and a route's progress as a message. Pure."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ import orjson
 from spool.log.values import Entry
 from spool.record import Correction, Record, as_json
 
-MOST_RECORDS: Final = 10_000  # of a transaction: they are in memory while it is open
-AWS: Final = "aws-msk-iam"  # the value of `sasl` for tokens that keys of AWS sign
-SCHEMA = b"1"  # of what a message holds: fields are only ever added
+MOST_RECORDS: Final = 10_000  # per transaction, because its records are in memory while it is open
+AWS: Final = "aws-msk-iam"  # value of `sasl` for tokens signed with AWS keys
+SCHEMA = b"1"  # version of the message format; fields are only added
 
 
 class TopicMessage(NamedTuple):
     """
-    A record: `value` is its canonical JSON, `key` its own id.
+    A record as a message: `value` is its canonical JSON, `key` its id.
 
-    `place` decides the partition: a correction follows the record that it corrects.
+    `place` selects the partition, so that a correction follows the record that it corrects.
     """
 
     key: bytes
@@ -32,7 +32,7 @@ class TopicMessage(NamedTuple):
 
 
 class TopicProgress(msgspec.Struct, frozen=True):
-    """The newest delivery of a route that a transaction brought in."""
+    """The newest delivery of a route that a transaction committed."""
 
     first: int
     last: int
@@ -40,7 +40,7 @@ class TopicProgress(msgspec.Struct, frozen=True):
 
 
 def messages_of(entry: Entry, *, route: str, edition: str) -> list[TopicMessage]:
-    """A message for every record of an entry that can be read, in the order of their numbers."""
+    """Return a message for each readable record of an entry, in the order of their numbers."""
     shared = [
         ("tollhouse-route", route.encode()),
         ("tollhouse-edition", edition.encode()),
@@ -54,7 +54,7 @@ def messages_of(entry: Entry, *, route: str, edition: str) -> list[TopicMessage]
 
 
 def digest_of(messages: Iterable[TopicMessage]) -> str:
-    """The proof that two deliveries have the same records: SHA-256 over their ids in order."""
+    """Return a digest of a delivery's records: SHA-256 over their ids in order."""
     proof = sha256()
     for message in messages:
         proof.update(message.key)
@@ -62,18 +62,18 @@ def digest_of(messages: Iterable[TopicMessage]) -> str:
 
 
 def progress_key(edition: str, route: str) -> bytes:
-    """The key under which a route's progress is kept: a life of the log begins anew."""
+    """Return the key of a route's progress. Each edition has its own progress."""
     return f"{edition} {route}".encode()
 
 
 def edition_of(key: bytes, route: str) -> str | None:
-    """Return the edition of a key of progress; None if it is that of another route."""
+    """Return the edition in a progress key, or None if the key belongs to another route."""
     edition, _, found = key.decode("utf-8", "replace").partition(" ")
     return edition if found == route else None
 
 
 def read_progress(value: bytes) -> TopicProgress:
-    """ValueError for what is no progress."""
+    """Parse progress. Raises ValueError if it is malformed."""
     return msgspec.json.decode(value, type=TopicProgress)
 
 

@@ -1,8 +1,8 @@
 """
-Looks at how far a route has come in its topic, and at every message that is kept there; it changes nothing.
+Checks a route's progress in its topic, and every message there. Changes nothing.
 
-A number is one bit in memory. What the topic's retention took is no difference: numbers are judged from where every
-partition still has its messages.
+Each number takes one bit of memory. Messages deleted by the topic's retention are not differences. Numbers
+are checked only from where every partition still has its messages.
 """
 
 from __future__ import annotations
@@ -27,14 +27,17 @@ from exporters.lake.verification import CONTENT, FOREIGN, HOLE, MISSING, OVERLAP
 from exporters.secret_source import SecretSource
 from exporters.settings import DestinationSettings
 
-_SHOWN: Final = 100  # holes that are named
+_SHOWN: Final = 100  # maximum number of gaps that are named
 
 
 @dataclass(frozen=True, kw_only=True)
 class VerifiedTopic:
     """
-    `progress` is the newest delivery of each edition. The rest is None if no message was read. Of the settled numbers
-    `settled` are there, None if the topic keeps the newer ones alone; `absent` are not, of those that it keeps.
+    The result of a check.
+
+    `progress` is the newest delivery of each edition. The other fields are None if no message was read.
+    Of the settled numbers, `settled` are in the topic, or None if the topic has deleted old messages.
+    `absent` are missing.
     """
 
     progress: Mapping[str, TopicProgress]
@@ -53,8 +56,9 @@ async def recount(
     reads_all: bool = False,
 ) -> VerifiedTopic:
     """
-    Compare the progress of a route, and with `reads_all` every message, with the numbers that are settled: those
-    `below`; None: those of the progress. Raises what the brokers say.
+    Compare the progress of a route, and with `reads_all` every message, with the settled numbers.
+
+    Numbers lower than `below` are settled; with None, those in the progress are. Raises the brokers' errors.
     """
     topic = settings.topic.replace("{topic}", route.partition("/")[2])
     options = options_of(settings, secret)
@@ -85,14 +89,14 @@ async def recount(
 
 @dataclass
 class KeptMessages:
-    """The numbers that are there, a bit each; and the ids of the newest deliveries."""
+    """The numbers in a topic, one bit each, and the ids of the newest deliveries."""
 
     bits: bytearray = field(default_factory=bytearray)
     messages: int = 0
     twice: int = 0
     foreign: int = 0
     begins: dict[int, int] = field(default_factory=dict)  # partition -> its first number
-    cut: set[int] = field(default_factory=set)  # partitions whose first messages the topic keeps no more
+    cut: set[int] = field(default_factory=set)  # partitions whose first messages were already deleted
     ids: dict[tuple[str, int], bytes] = field(default_factory=dict)
 
     @property
@@ -117,7 +121,9 @@ class KeptMessages:
         return sum(self.has(number) for number in range(end))
 
     def absent(self, end: int) -> Iterator[tuple[int, int]]:
-        """Yield ranges of numbers below `end` that are not there, each with the number after it."""
+        """
+        Yield ranges of missing numbers below `end`, each as its first number and the number after its last.
+        """
         if self.is_cut:
             first = max(self.begins.get(partition, end) for partition in self.cut)
         else:
@@ -135,7 +141,7 @@ class KeptMessages:
 async def _read(reader: Any, topic: str, route: str, progress: Mapping[str, TopicProgress]) -> KeptMessages:
     partitions = await partitions_of(reader, topic)
     if not partitions:
-        raise Misconfigured(f"there is no topic {topic}", answered=False)
+        raise Misconfigured(f"the topic {topic} does not exist", answered=False)
     found = KeptMessages(cut=await begin(reader, topic, partitions))
     async for message in messages(reader):
         headers = {name: value.decode("utf-8", "replace") for name, value in message.headers}
@@ -152,12 +158,12 @@ async def _read(reader: Any, topic: str, route: str, progress: Mapping[str, Topi
 
 
 def _progress_differs(topic: str, last: int, below: int | None) -> Iterator[LakeDifference]:
-    """Compare the last number of the progress with those that are settled; one delivery may be in hand."""
+    """Compare the last number in the progress with the settled numbers. One delivery may be in progress."""
     if below is not None and last < below - 1:
-        words = f"its progress says up to {last}, the route has sent those up to {below - 1}"
+        words = f"its progress ends at {last}, but the route has sent the numbers up to {below - 1}"
         yield LakeDifference(MISSING, topic, words)
     if below is not None and last >= below + MOST_RECORDS:
-        words = f"its progress says up to {last}, the route has sent those below {below}"
+        words = f"its progress ends at {last}, but the route has sent only the numbers below {below}"
         yield LakeDifference(FOREIGN, topic, words)
 
 
@@ -165,14 +171,17 @@ def _message_differences(
     topic: str, read: KeptMessages, progress: Mapping[str, TopicProgress], absent: Sequence[tuple[int, int]]
 ) -> Iterator[LakeDifference]:
     if read.twice:
-        yield LakeDifference(OVERLAP, topic, f"{read.twice} messages have a number that is there already")
+        yield LakeDifference(OVERLAP, topic, f"{read.twice} messages repeat a number")
     if read.foreign:
-        yield LakeDifference(FOREIGN, topic, f"{read.foreign} messages are not of this route")
+        yield LakeDifference(FOREIGN, topic, f"{read.foreign} messages do not belong to this route")
     for first, after in absent[:_SHOWN]:
-        yield LakeDifference(HOLE, topic, f"the numbers {first} to {after - 1} are not there")
+        yield LakeDifference(HOLE, topic, f"the numbers {first} to {after - 1} are missing")
     for edition, newest in progress.items():
         numbers = range(newest.first, newest.last + 1)
         proof = sha256(b"".join(read.ids.get((edition, number), b"") for number in numbers))
         if not read.is_cut and proof.hexdigest() != newest.digest:
-            words = f"the ids of {newest.first} to {newest.last} are not those that its progress proves"
+            words = (
+                f"the ids of the numbers {newest.first} to {newest.last} do not match the digest in the "
+                "progress"
+            )
             yield LakeDifference(CONTENT, topic, words)

@@ -1,1 +1,1 @@
-"""Tells people and programs of budgets and insights: channels, when each may send, and the tasks that do it."""
+"""Notifications of budgets and insights: the channels, when each may send, and the tasks that send."""

@@ -1,4 +1,4 @@
-"""The list of channel types, and what is made from it: problems of [[notify]], and channels."""
+"""The channel types, and the checks and channels of [[notify]]."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TYPES: Declared[ChannelType] = Declared(
 
 
 def problems(channels: Sequence[NotifySettings], *, shown: str = "notify") -> Iterator[str]:
-    """Every reason why channels cannot work, one sentence a problem; those of a list are shown as `notify[0]`."""
+    """Yield one sentence per problem of the channels. Settings of a list are named `notify[0]` and so on."""
     names: set[str] = set()
     for place, settings in enumerate(channels):
         shown = f"notify[{place}]" if shown.startswith("notify") else shown

@@ -1,4 +1,4 @@
-"""What a channel is (a kind declares it, the sending task calls it), and the words of a message for people."""
+"""Interface of channels, and helpers for the text of messages to people."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ TIMEOUT_S = 10.0
 _GONE = (403, 404, 410)
 _MARKS = str.maketrans(
     {
-        "@": "@\u200b",  # a name must not call people: @channel, @everyone
+        "@": "@\u200b",  # so that a name cannot mention people, as @channel or @everyone
         "*": "\u2217",  # nor end the bold title
-        "[": "(",  # nor hide an address behind other words
+        "[": "(",  # nor hide an address under a link text
         "]": ")",
-        "`": "\u02cb",  # nor be set as code or struck out
+        "`": "\u02cb",  # nor become code or strikethrough
         "~": "\u223c",
-        "<": "<\u200b",  # nor call people in a chat that is told by what we tell
-        "{": "{\u200b",  # nor be filled in
+        "<": "<\u200b",  # nor mention people in Slack's markup
+        "{": "{\u200b",  # nor fill in a placeholder
     }
 )
-# Nor be emphasis at a word's edge, nor an address that a click opens.
+# Nor become italics at the edge of a word, nor a link.
 _EDGES = re.compile(r"(?<![^\W_])_|_(?![^\W_])")
 _ADDRESSES = re.compile(r":(?=//)|(?<=\bwww)(?=\.)", re.IGNORECASE)
 
@@ -45,9 +45,9 @@ _ADDRESSES = re.compile(r":(?=//)|(?<=\bwww)(?=\.)", re.IGNORECASE)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
     """
-    Notices that leave together, at least one. `reached` are the recipients that have it from an earlier try.
+    One or more notifications that are sent together. `reached` are recipients that got it in an earlier attempt.
 
-    The same notices make the same `id` at every try, so that receivers recognise a repeat.
+    Every attempt has the same `id`, so that receivers can recognize a repeat.
     """
 
     notices: Sequence[Notice]
@@ -62,12 +62,14 @@ class Message:
 
     @property
     def people(self) -> tuple[str, ...]:
-        """Return the only people to write to, if any are stated."""
+        """Return the only recipients, if any are stated."""
         return tuple(dict.fromkeys(notice.to for notice in self.notices if notice.to))
 
 
 class ReachedSome(Retryable):
-    """Some recipients have it, others may have it later. `reached` names all that have it."""
+    """
+    An error after which some recipients have the message and others may get it later. `reached` names the former.
+    """
 
     def __init__(self, message: str, *, reached: tuple[str, ...]) -> None:
         super().__init__(message)
@@ -75,25 +77,24 @@ class ReachedSome(Retryable):
 
 
 class Channel(Protocol):
-    """Raises an error of exporters.errors when a message did not arrive."""
+    """A channel. Methods raise an error of exporters.errors if a message was not accepted."""
 
     async def send(self, message: Message) -> str:
         """
-        Send a message; return what is worth keeping of the answer, such as recipients that were refused for
-        good; usually nothing.
+        Send a message. Return details worth storing, such as recipients that were rejected for good, or "".
         """
         ...
 
     def stamp(self) -> object:
-        """Changes whenever a file with a secret does."""
+        """Return a value that changes whenever a secret file does."""
         ...
 
     def check_secret(self) -> None:
-        """SendError where its secret cannot be read or used. Asks nobody."""
+        """Raise SendError if the secret cannot be read or used. Sends no request."""
         ...
 
     async def probe(self) -> Probe:
-        """Find out what would become of a message, and leave nothing behind."""
+        """Test whether a message would be accepted, without sending one."""
         ...
 
     async def close(self) -> None: ...
@@ -101,7 +102,10 @@ class Channel(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class ChannelType:
-    """`groups`: a message may hold several notices, because people read it. `takes_reports`: not only alerts."""
+    """
+    A type of channel. With `groups`, one message may contain several notifications. `takes_reports`:
+    not only alerts.
+    """
 
     name: str
     build: Callable[[NotifySettings, Clock], Channel]
@@ -112,14 +116,16 @@ class ChannelType:
 
 @dataclass(frozen=True, kw_only=True)
 class KeptSettings(NotifySettings):
-    """Of a channel that was made in the console: its secret is in no file, and "" if it has none."""
+    """
+    Settings of a channel that was made in the console. `secret` is not in a file, and is "" if there is none.
+    """
 
     secret: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True)
 class StatedSecret:
-    """A secret that never changes while its channel is the same."""
+    """A secret that does not change during the life of its channel."""
 
     _value: str = field(repr=False)
 
@@ -131,7 +137,7 @@ class StatedSecret:
 
 
 def secret_of(settings: NotifySettings) -> SecretSource | StatedSecret | None:
-    """The secret of a channel whose address is none; None without one."""
+    """Return the secret of a channel whose address is not secret, or None."""
     if isinstance(settings, KeptSettings):
         return StatedSecret(settings.secret) if settings.secret else None
     return (
@@ -144,7 +150,7 @@ def has_secret(settings: NotifySettings) -> bool:
 
 
 class SecretAddress:
-    """The address that a channel posts to, where it is a secret itself: stated, or in a file."""
+    """A channel's address that is itself a secret, from a setting or from a file."""
 
     def __init__(self, settings: NotifySettings) -> None:
         self._url = settings.secret if isinstance(settings, KeptSettings) else settings.url
@@ -156,8 +162,10 @@ class SecretAddress:
         if self._file is None:
             return self._url
         address = self._file.value()
-        if list(url("", address)):  # said without its words, which may be a secret
-            raise Misconfigured(f"{self._file.name}: url_file holds no address", answered=False)
+        if list(url("", address)):  # the problem itself is not shown, because it may contain the secret
+            raise Misconfigured(
+                f"{self._file.name}: url_file does not contain a valid address", answered=False
+            )
         return address
 
     def stamp(self) -> object:
@@ -167,32 +175,36 @@ class SecretAddress:
     def problems(shown: str, settings: NotifySettings) -> Iterator[str]:
         if isinstance(settings, KeptSettings):
             if not settings.secret or settings.url:
-                yield f"{shown}.secret is the address of a channel of type {settings.type!r}; leave url out"
+                yield (
+                    f"{shown}.secret is the address of a channel of type {settings.type!r}, so leave url "
+                    "empty"
+                )
             yield from address_problems(f"{shown}.secret", settings.secret)
             return
         if bool(settings.url) == bool(settings.url_file):
-            yield f"{shown} needs url or url_file for type {settings.type!r}, and not both"
+            yield f"{shown} needs either url or url_file for type {settings.type!r}"
         yield from url(f"{shown}.url", settings.url)
 
 
 def address_problems(name: str, address: str) -> Iterator[str]:
-    """What is wrong with an address that an account chose."""
+    """Yield the problems of an address that an account chose."""
     found = list(url(name, address))
     yield from found or (problems_of_reach(name, address) if address else ())
 
 
 def check_answer(answer: HttpAnswer) -> None:
     """
-    Raise an error of exporters.errors if the body of a 2xx says that the message did not arrive: a web page, a denial
-    such as `{"ok": false}`, or the text of a service that could not deliver.
+    Raise an error of exporters.errors if the body of a 2xx says that the message was not delivered.
+
+    Such a body is a web page, a failure like `{"ok": false}`, or the text of a service that could not deliver.
     """
     refuse_page(answer)
-    said = f"{answer.status}, but it says: {words(answer)}"
+    said = f"{answer.status}, but the response says: {words(answer)}"
     if b"delivery failed" in answer.body:
         raise Retryable(said, status=answer.status)
     try:
         document = orjson.loads(answer.body)
-    except orjson.JSONDecodeError:  # "ok", or nothing
+    except orjson.JSONDecodeError:  # "ok", or empty
         return
     if isinstance(document, dict) and (
         document.get("ok") is False
@@ -203,31 +215,35 @@ def check_answer(answer: HttpAnswer) -> None:
 
 
 def as_misconfigured(error: Rejected) -> Rejected | Misconfigured:
-    """A hook that was removed is for the operator to change, whatever was sent."""
+    """Return Misconfigured for a webhook that was removed, because only the operator can fix that."""
     return Misconfigured(str(error), status=error.status) if error.status in _GONE else error
 
 
 def subject(notices: Sequence[Notice]) -> str:
     title = notices[0].title
-    return title if len(notices) == 1 else f"{len(notices)} notices: {title} and more"
+    return title if len(notices) == 1 else f"{len(notices)} notifications: {title} and more"
 
 
 def plain(notice: Notice) -> str:
-    """Without the title: the text, the fields on lines of their own, and the link."""
-    named = {} if notice.kind == REPORT else notice.fields  # its text has them, in better words
+    """Return the text, the fields on one line each, and the link of a notification, without its title."""
+    named = {} if notice.kind == REPORT else notice.fields  # the text of a report already contains its fields
     fields = "\n".join(f"{name}: {value}" for name, value in named.items())
     return "\n\n".join(part for part in (notice.text, fields, notice.link) if part)
 
 
 def in_header(text: str) -> str:
     """
-    A text in a header of a mail: one printable line, of which no program makes an encoded word, whose decoded line
-    breaks would begin headers of their own.
+    Make a text safe for a mail header: one printable line without encoded words.
+
+    A line break in an encoded word could begin another header.
     """
     return printable(text).replace("=?", "=\u200b?")
 
 
 def letter_by_letter(text: str) -> str:
-    """A text with names that others chose, so that chats show it as it is: no mention, markup or link."""
+    """
+    Escape a text with names that others chose, so that chats show it literally, without mentions,
+    markup or links.
+    """
     text = _EDGES.sub("\u02cd", text.translate(_MARKS))
     return _ADDRESSES.sub(lambda found: f"{found[0]}\u200b", text)

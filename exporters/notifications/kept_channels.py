@@ -1,7 +1,7 @@
 """
-Channels that people made in the console, as settings: their secrets are sealed for the registry and opened here.
+Channels that people made in the console, as settings. Their secrets are sealed for the registry and opened here.
 
-Sealed with AES-256 under a secret of the installation: whoever has the rows of the registry alone reads none.
+Secrets are sealed with AES-256 and a secret of the installation, so the registry's rows alone do not reveal them.
 """
 
 from __future__ import annotations
@@ -28,18 +28,21 @@ _NONCE = 12
 
 @dataclass(frozen=True, kw_only=True)
 class ChannelSeal:
-    """`secret` is the installation's."""
+    """Seals and opens the secrets of channels with the installation's `secret`."""
 
     secret: bytes
     clock: Clock
 
     def __call__(self, draft: ChannelDraft, secret: str | None, before: KeptChannel | None) -> str:
-        """The sealed secret of a channel, "" without one. Invalid for what could not be sent with."""
+        """
+        Return the sealed secret of a channel, or "" if it has none. Raises Invalid if the channel could not
+        send with it.
+        """
         if secret and (len(secret) > MAX_SECRET or not secret.isprintable() or " " in secret):
-            raise Invalid(f"secret is one line of at most {MAX_SECRET} characters without blanks")
+            raise Invalid(f"secret must be one line of at most {MAX_SECRET} characters, without spaces")
         if before is not None and not secret:
             if before.sealed and draft.address != before.address:
-                raise Invalid("secret: state it again, because the address is another one")
+                raise Invalid("secret: enter it again, because the address changed")
             secret = self.opened(before)
         self._check(draft, secret or "")
         if before is not None and secret == self.opened(before):
@@ -71,7 +74,7 @@ class ChannelSeal:
 
     def _cipher(self) -> AESGCM:
         from cryptography.hazmat.primitives.ciphers.aead import (
-            AESGCM,  # no start needs it without such a channel
+            AESGCM,  # imported only if such a channel exists
         )
 
         return AESGCM(derived(self.secret, "channels"))

@@ -1,4 +1,4 @@
-"""The channels of a configuration, each with the task that sends its notifications."""
+"""The channels of a configuration, each with a task that sends its notifications."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ from spool.registry.notices import (
 )
 
 LOOK_EVERY_S = 1.0
-LOOK_AGAIN_S = 60.0  # whether something is due by the time of day, whatever was thought before
+LOOK_AGAIN_S = 60.0  # how often to check for notifications that are due, at least
 PARKED_S = 60.0
-SPOOL_AGAIN_S = 5.0  # after the spool was away, or could not say that what is to be sent is kept for good
-FAULT = "fault:"  # begins the reason while something fails inside of Tollhouse
+SPOOL_AGAIN_S = 5.0  # wait after the storage was unavailable, or could not confirm that a message is stored
+FAULT = "fault:"  # prefix of the reason while something fails inside Tollhouse
 GIVE_UP_S = 86_400.0
 BACKOFF = Backoff(first_s=10.0, most_s=3600.0)
 TRIM_EVERY_S = 3600.0
@@ -44,10 +44,11 @@ _log = logging.getLogger(__name__)
 
 class ChannelSender:
     """
-    Sends the notifications of one channel, in their order and one message after the other.
+    Sends the notifications of one channel in order, one message at a time.
 
-    Failures wait from 10 s to an hour and are given up after GIVE_UP_S. A channel whose address or secret is wrong
-    is parked: tried every PARKED_S, and at once when its files change, for as long as it takes.
+    After a failure it waits from 10 s to an hour, and gives up after GIVE_UP_S. A channel whose address
+    or secret is wrong is paused: it is tried every PARKED_S, and at once when its files change, without
+    ever giving up.
     """
 
     def __init__(
@@ -56,16 +57,16 @@ class ChannelSender:
         self.name = name
         self.state = RUNNING
         self._reason = ""
-        self._waits = ""  # for the spool
+        self._waits = ""  # reason to wait for the storage
         self._channel = channel
         self._schedule = schedule
         self._table = table
         self._clock = clock
         self._stamp = channel.stamp()
-        # the version of the registry that was looked at last, and of what waits for this channel
+        # Versions last seen: of the registry, and of this channel's waiting notifications.
         self._seen = 0
         self._changes = -1
-        # A start, and a channel that was set up anew, try at once what waited for a later try.
+        # After a start or a new setup of the channel, try at once what waited for a later attempt.
         self._is_eager = True
 
     @property
@@ -73,8 +74,12 @@ class ChannelSender:
         return f"waits: {self._waits}" if self._waits else self._reason
 
     async def run(self) -> None:
-        """Send what is due for ever. Cancellation settles nothing: the message is sent again under the same id."""
-        wake = 0.0  # by the timer: a step of the wall clock makes nobody wait
+        """
+        Send due notifications until cancelled.
+
+        Cancellation settles nothing: a message in progress is sent again under the same id.
+        """
+        wake = 0.0  # monotonic time, so that a change of the wall clock delays nothing
         while True:
             try:
                 if await self._is_due(wake):
@@ -83,7 +88,7 @@ class ChannelSender:
                     self._waits = ""
                     if self._reason.startswith(FAULT):
                         self.state, self._reason = RUNNING, ""
-            except SpoolUnavailable as error:  # nothing was sent, or nothing was kept of what became of it
+            except SpoolUnavailable as error:  # nothing was sent, or the outcome was not stored
                 self._wait(str(error))
                 wake = self._clock.monotonic() + SPOOL_AGAIN_S
             except Exception as error:  # noqa: BLE001 - the supervised loop
@@ -95,7 +100,7 @@ class ChannelSender:
             await asyncio.sleep(LOOK_EVERY_S)
 
     async def send_due(self) -> float:
-        """Send every message that is due now; when the next one is."""
+        """Send every message that is due now. Return when the next one is due."""
         while True:
             now = self._clock.now()
             self._seen = self._table.version
@@ -127,7 +132,7 @@ class ChannelSender:
         return await self._table.changes(self.name) != self._changes
 
     def _is_mended(self) -> bool:
-        """True if a file was changed while the channel is parked."""
+        """Return True if the channel is paused and one of its files changed."""
         return self.state == PARKED and self._channel.stamp() != self._stamp
 
     async def _try(self, group: Sequence[Notification], mine: Sequence[Notification]) -> None:
@@ -163,8 +168,10 @@ class ChannelSender:
         self, group: Sequence[Notification], mine: Sequence[Notification], error: SendError, *, wait_s: float
     ) -> None:
         """
-        Keep the message for later. What waits behind it fails with it: all that has waited for GIVE_UP_S on a
-        channel that fails is given up at once. Time on a parked channel does not count.
+        Store the message for a later attempt.
+
+        All notifications that wait after it count as failing as well. On a failing channel, each is given up
+        after GIVE_UP_S. The time on a paused channel does not count.
         """
         now = self._clock.now()
         in_group = {each.id for each in group}
@@ -183,9 +190,9 @@ class ChannelSender:
         await self._table.update(changed)
 
     async def _refused(self, group: Sequence[Notification], error: SendError) -> None:
-        """The receiver does not want these words: several notices are tried one by one, a single one has failed."""
+        """Handle a rejected message. Several notifications are tried one by one; a single one has failed."""
         extra = {"action": "notification_refused", "channel": self.name, "notices": len(group)}
-        _log.warning("a notification was refused: %s", error, extra=extra)
+        _log.warning("a notification was rejected: %s", error, extra=extra)
         if len(group) > 1:
             alone = [replace(each, message=each.number, attempts=each.attempts + 1) for each in group]
             await self._table.update(alone)
@@ -196,15 +203,17 @@ class ChannelSender:
         )
 
     def _note(self, state: str, error: SendError) -> None:
-        """A channel that does not work is logged once, not at every try."""
+        """Set the state. A channel that does not work is logged once, not at every attempt."""
         if self.state != state:
             extra = {"action": f"channel_{state}", "channel": self.name}
-            _log.warning("notifications do not arrive: %s", error, extra=extra)
+            _log.warning("notifications cannot be delivered: %s", error, extra=extra)
         self.state, self._reason = state, str(error)
 
 
 class Notifier:
-    """Tells the table which channels there are. They send only while `run` does."""
+    """
+    All channels, which send only while `run` runs. It tells the table of notifications which channels exist.
+    """
 
     def __init__(self, table: NoticeTable, settings: Sequence[NotifySettings], clock: Clock) -> None:
         self._table = table
@@ -217,12 +226,16 @@ class Notifier:
         self._configure(settings)
 
     def configure(self, settings: Sequence[NotifySettings]) -> None:
-        """Take other channels over: what is being sent is sent again under the same id."""
+        """
+        Use these configured channels from now on. A message in progress is sent again under the same id.
+        """
         self._stated = settings
         self._take_over()
 
     def keep(self, channels: Sequence[KeptSettings]) -> None:
-        """Take over those that people made. One of the configuration has its name for itself."""
+        """
+        Use these channels that people made. If a configured channel has the same name, it is used instead.
+        """
         self._kept = channels
         self._take_over()
 
@@ -234,7 +247,7 @@ class Notifier:
             self._changed.set()
 
     async def run(self) -> None:
-        """Send for ever, on every channel beside the others."""
+        """Send on all channels at once, until cancelled."""
         while True:
             self._changed.clear()
             senders = self._senders
@@ -256,8 +269,8 @@ class Notifier:
 
     async def states(self) -> Sequence[ChannelState]:
         """
-        Return the states of the configured channels in their order, then of channels that left and
-        have waiting notifications.
+        Return the states of the current channels in their order, then those of removed channels
+        with waiting notifications.
         """
         counts = await self._table.counts()
         oldest: dict[str, float] = {}
@@ -282,7 +295,7 @@ class Notifier:
                 name=name,
                 type="",
                 state=REMOVED,
-                reason="there is no such channel any more: discard what waits, or add it again",
+                reason="this channel no longer exists: discard its waiting notifications, or add it again",
                 insights=NO_INSIGHTS,
                 counts=each,
                 oldest=oldest.get(name),
@@ -325,5 +338,5 @@ class Notifier:
                 await self._table.trim()
             except SpoolError as error:
                 extra = {"action": "notifications_not_trimmed"}
-                _log.warning("old notifications were not removed: %s", error, extra=extra)
+                _log.warning("old notifications were not deleted: %s", error, extra=extra)
             await asyncio.sleep(TRIM_EVERY_S)

@@ -1,8 +1,9 @@
 """
-When a channel may send which notices: pure, from its settings and what waits.
+When a channel may send which notifications. Pure, from the channel's settings and its waiting notifications.
 
-Times of day are wall-clock times of the channel's zone, so a quiet night is an hour shorter or longer when
-clocks are changed. Critical notices, reports and tests wait for neither quiet hours nor the digest.
+Times of day are wall-clock times in the channel's time zone, so quiet hours may be an hour shorter or longer
+when the clocks change. Critical notifications, reports and tests do not wait for the end of quiet hours or
+for the digest.
 """
 
 from __future__ import annotations
@@ -16,13 +17,15 @@ from zoneinfo import ZoneInfo
 from exporters.settings import NotifySettings
 from spool.registry.notices import ALONE, CRITICAL, INFO, Notification
 
-MAX_GROUP = 20  # notices of one message
+MAX_GROUP = 20  # maximum number of notifications per message
 _TIME = re.compile(r"([01]\d|2[0-3]):[0-5]\d")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
-    """`quiet` are the wall-clock times of its beginning and end; `group_wait_s` None: each notice leaves alone."""
+    """
+    Times of a channel. `quiet` is the begin and the end of quiet hours. Without `group_wait_s`, nothing is grouped.
+    """
 
     zone: tzinfo = UTC
     quiet: tuple[time, time] | None = None
@@ -30,7 +33,7 @@ class Schedule:
     group_wait_s: float | None = None
 
     def held_until(self, notification: Notification, now: float) -> float:
-        """When it may leave for all that these settings say; 0 for at once."""
+        """Return the time until which these settings hold a notification; 0 if it may be sent at once."""
         notice = notification.notice
         if notice.severity == CRITICAL or notice.kind in ALONE:
             return 0.0
@@ -50,7 +53,7 @@ class Schedule:
         return self._next(ends, now) if is_quiet else 0.0
 
     def _next(self, at: time, after: float) -> float:
-        """The first moment after a time at which clocks of the zone show `at`."""
+        """Return the first moment after `after` at which clocks in the zone show `at`."""
         local = datetime.fromtimestamp(after, self.zone)
         on_that_day = datetime.combine(local.date(), at, self.zone)
         if on_that_day.timestamp() <= after:
@@ -59,7 +62,7 @@ class Schedule:
 
 
 def schedule_of(settings: NotifySettings, *, groups: bool) -> Schedule:
-    """ValueError for times or a zone that do not exist."""
+    """Make the schedule of a channel. Raises ValueError for times or a time zone that do not exist."""
     begins, _, ends = settings.quiet_hours.partition("-")
     return Schedule(
         zone=UTC if settings.time_zone == "UTC" else ZoneInfo(settings.time_zone),
@@ -70,7 +73,6 @@ def schedule_of(settings: NotifySettings, *, groups: bool) -> Schedule:
 
 
 def problems(shown: str, settings: NotifySettings) -> Iterator[str]:
-    """Yield the problems of a channel's times."""
     begins, _, ends = settings.quiet_hours.partition("-")
     if settings.quiet_hours and not (_TIME.fullmatch(begins) and _TIME.fullmatch(ends) and begins != ends):
         yield f'{shown}.quiet_hours must be two different times such as "22:00-07:00"'
@@ -78,18 +80,24 @@ def problems(shown: str, settings: NotifySettings) -> Iterator[str]:
         yield f'{shown}.digest must be a time such as "08:00"'
     try:
         schedule_of(replace(settings, quiet_hours="", digest=""), groups=False)
-    except (ValueError, KeyError, OSError):  # an unknown name, an impossible path, or a directory of zones
-        yield f"{shown}.time_zone: {settings.time_zone!r} is not a time zone such as Europe/Berlin"
+    except (
+        ValueError,
+        KeyError,
+        OSError,
+    ):  # an unknown name, an impossible path, or a directory of time zones
+        yield (
+            f"{shown}.time_zone: {settings.time_zone!r} is not a time zone; use a name such as Europe/Berlin"
+        )
 
 
 def next_message(
     waiting: Sequence[Notification], schedule: Schedule, *, now: float
 ) -> tuple[Sequence[Notification], float]:
     """
-    The notifications of a channel, which are in their order, that leave next as one message, and when.
+    Return the notifications of a channel that are sent next as one message, and when. `waiting` is in order.
 
-    A message that was tried comes first, so that the order is kept; it is never joined by others. Nothing and
-    infinity when nothing waits.
+    A message that was already tried comes first, so that the order is preserved, and no other notification
+    joins it. If nothing waits, return nothing and infinity.
     """
     begun = [each for each in waiting if each.message is not None]
     if begun:
@@ -104,7 +112,7 @@ def next_message(
     if schedule.group_wait_s is None or first_free.notice.kind in ALONE:
         return [first_free], 0.0
     at = first_free.notice.at
-    # One from the future comes of a clock that was set back: it waits for no company.
+    # A time in the future means that the clock was set back, so do not wait for others.
     leaves = at + schedule.group_wait_s if at <= now else 0.0
     alike = [each for each in free if each.notice.kind not in ALONE and each.reached == first_free.reached]
     return alike[:MAX_GROUP], leaves

@@ -1,4 +1,4 @@
-"""Encoding a delivery's spans in another process: the same bytes as here, already compressed if they are to be."""
+"""Encoding of a delivery's spans in another process, with the same bytes as here, compressed if requested."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from exporters.http import compression
 from exporters.otlp.spans import SpanEncoder
 from spool.record import Inference
 
-LEAST: Final = 32  # spans that are worth the way
+LEAST: Final = 32  # fewer spans are not worth sending to another process
 
-# Makes of `packed` spans what `encode` returns, joined; None if they are to be encoded here.
+# Encodes `packed` spans in another process, as `encode` does. Returns None if they must be encoded here.
 EncodeElsewhere = Callable[[bytes], Awaitable[bytes | None]]
 Spans = Sequence[tuple[Inference, float]]
 
@@ -24,12 +24,12 @@ _spans = SpanEncoder()
 
 
 class Encoded(NamedTuple):
-    """A request as it is sent, and how large it is before compression."""
+    """The body of a request, and its size before compression."""
 
     body: bytes
     size: int
     is_compressed: bool
-    items: int | None = None  # spans or data points in it; None: one per record
+    items: int | None = None  # number of spans or data points in it; None means one per record
 
 
 def packed(spans: Spans, *, compresses: bool) -> bytes:
@@ -37,7 +37,7 @@ def packed(spans: Spans, *, compresses: bool) -> bytes:
 
 
 def encode(payload: bytes) -> Sequence[bytes]:
-    """In the other process: the size of the request, and the request."""
+    """Encode a packed payload in the other process. Return the size before compression, and the body."""
     compresses, spans = _decoder.decode(payload)
     body = _spans.request(spans)
     size = len(body)
@@ -47,6 +47,6 @@ def encode(payload: bytes) -> Sequence[bytes]:
 
 
 def unpacked(answer: bytes, *, compresses: bool) -> Encoded:
-    """Unpack an answer of `encode`."""
+    """Unpack the result of `encode`."""
     size = int.from_bytes(answer[:_SIZE], "little")
     return Encoded(answer[_SIZE:], size, compresses and size >= compression.MIN_BYTES)

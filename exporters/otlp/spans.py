@@ -1,14 +1,14 @@
 """
-Inference records as OTLP spans, in the current OpenTelemetry GenAI vocabulary.
+Inference records as OTLP spans, with the attributes of the current OpenTelemetry GenAI conventions.
 
-What that vocabulary lacks travels as `tollhouse.*` attributes, so that another Tollhouse gets every field
-back: a trace, span or request id that is not a plain OTel id stands in `tollhouse.trace_id`, `.span_id`,
-`.request_id`, and `tollhouse.times` names the times that are known when not both are (`none`, `start`,
-`end`). A meter without a name there is `tollhouse.meter.NAME`: a number, or decimal text where it has a
-fraction. The same records always become the same bytes.
+Fields that the conventions lack become `tollhouse.*` attributes, so that another Tollhouse can restore every
+field. A trace, span or request id that is not a valid OTel id is in `tollhouse.trace_id`, `.span_id` or
+`.request_id`. If one of the times is unknown, `tollhouse.times` names the known ones: `none`, `start` or
+`end`. A meter without an attribute in the conventions is `tollhouse.meter.NAME`: a number, or decimal text if
+it has a fraction. The same records always become the same bytes.
 
-Packed records become the same spans without decoding the plain ones. The compiled module gets from here what stands
-where and under which name; what it does not take is written by the rule, record by record.
+The compiled module encodes packed records to the same spans, without decoding the plain ones. This module
+tells it the fields, their positions and their names. A record that it cannot encode is encoded here.
 """
 
 from __future__ import annotations
@@ -30,10 +30,11 @@ from spool.packed.native import Native, SpanWriter, place
 from spool.packed.records import PackedRecords
 from spool.record import CURRENCY, NS, Inference
 
-ATTRIBUTES = 9  # field numbers of opentelemetry.proto.trace.v1.Span
+ATTRIBUTES = 9  # field number of opentelemetry.proto.trace.v1.Span
 _HEAD = Struct("<2s16s2s8s")  # trace id, span id
 _TIMES = Struct("<cQcQ")
-SPAN, TRACE_ID, SPAN_ID, START, END = b"\x12", b"\x0a\x10", b"\x12\x08", b"\x39", b"\x41"  # before each
+# the bytes before each value
+SPAN, TRACE_ID, SPAN_ID, START, END = b"\x12", b"\x0a\x10", b"\x12\x08", b"\x39", b"\x41"
 _CLIENT = b"\x30\x03"
 _FAILED = wire.field(15, b"\x18\x02")  # status { code: ERROR }
 
@@ -53,7 +54,7 @@ def _number(key: str) -> Callable[[int], bytes]:
 
 
 ID, RESPONSE_ID, TAG = "tollhouse.id", "gen_ai.response.id", "tollhouse.tag."
-# Field -> attribute, in the order of the wire: first all numbers, then all texts.
+# Field -> attribute, in the order of the wire format: all numbers first, then all texts.
 NUMBERS = {
     "input_tokens": "gen_ai.usage.input_tokens",
     "output_tokens": "gen_ai.usage.output_tokens",
@@ -82,7 +83,7 @@ _times = _text("tollhouse.times")
 
 
 def _meter_names() -> dict[str, str]:
-    """Map each meter to its attribute: that of the conventions where they have one."""
+    """Map each meter to its attribute. The attribute of the conventions is used where there is one."""
     usage = "gen_ai.usage"
     names = {name: f"tollhouse.meter.{name}" for name in METERS}
     for kind in MODALITIES:
@@ -94,7 +95,7 @@ def _meter_names() -> dict[str, str]:
 
 _METERS = {name: (_number(attribute), _text(attribute)) for name, attribute in _meter_names().items()}
 
-# Fields that take few values: together they are encoded once for each combination that occurs.
+# Fields with few different values. Each combination of values is encoded only once.
 COMBINED = {
     "operation": _text("gen_ai.operation.name"),
     "provider": _text("gen_ai.provider.name"),
@@ -111,19 +112,19 @@ _CURRENCY = _text("tollhouse.currency")(CURRENCY)
 
 _MOST_KINDS = 4096
 _MOST_TAGS = 1024
-_MOST_SETS, _LARGEST_SET = 4096, 512  # of tags, and bytes of one that is kept
+_MOST_SETS, _LARGEST_SET = 4096, 512  # number of stored tag sets, and maximum bytes of one
 
 
 def request_of(fields: Iterable[bytes]) -> bytes:
-    """An ExportTraceServiceRequest of spans that were encoded before."""
-    spans = [_SCOPE, *fields]  # copied once: a delivery is a megabyte
+    """Return an ExportTraceServiceRequest of encoded spans."""
+    spans = [_SCOPE, *fields]  # copied only once, because a delivery is about a megabyte
     size = sum(map(len, spans))
     head = RESOURCE + wire.head(2, size)
     return b"".join([wire.head(1, len(head) + size), head, *spans])
 
 
 class SpanEncoder:
-    """Keeps what it has encoded before; one for each destination."""
+    """Encodes spans and caches encoded parts. Each destination has its own."""
 
     def __init__(self) -> None:
         self._kinds: dict[tuple[str | None, ...], bytes] = {}
@@ -131,11 +132,11 @@ class SpanEncoder:
         self._tag_sets: dict[tuple[str, ...], bytes] = {}
 
     def request(self, records: Iterable[tuple[Inference, float]]) -> bytes:
-        """An ExportTraceServiceRequest. Each record comes with the time of its commit, in seconds."""
+        """Return an ExportTraceServiceRequest. Each record comes with the time of its commit, in seconds."""
         return request_of([self.fields(records)])
 
     def fields(self, records: Iterable[tuple[Inference, float]]) -> bytes:
-        """The spans of some records as they stand in a request; `request_of` joins them."""
+        """Return the spans of records as repeated fields. `request_of` joins them to a request."""
         spans: list[bytes] = []
         for record, committed_at in records:
             span = self.span(record, committed_at)
@@ -143,7 +144,7 @@ class SpanEncoder:
         return b"".join(spans)
 
     def span(self, record: Inference, committed_at: float) -> bytes:
-        """One span, without the head of the field it stands in."""
+        """Return one span, without the header of its field."""
         r = record if not record.charges else _as_not_reported(record)
         ids, parts = _ids(r)
         start, end, times = _span_times(r, committed_at)
@@ -155,7 +156,8 @@ class SpanEncoder:
             times,
         )
         if r.request_id is not None:
-            # Only an id that is unique everywhere may stand where readers take it for the provider's.
+            # Readers treat this attribute as the provider's id, so it may only hold an id
+            # that is unique everywhere.
             parts.append((_response_id if identity.is_long(r.request_id) else _request_id)(r.request_id))
         if r.input_tokens is not None:
             parts.append(_input(r.input_tokens))
@@ -192,7 +194,7 @@ class SpanEncoder:
         return b"".join(parts)
 
     def combination(self, record: Inference) -> bytes:
-        """Name, kind, status and the attributes that calls share."""
+        """Return the name, kind, status and the attributes that many calls share."""
         r = record
         key = (
             r.operation,
@@ -214,7 +216,7 @@ class SpanEncoder:
         return encoded
 
     def _tags_of(self, tags: Mapping[str, str]) -> bytes:
-        """All tags of a call: sets of them repeat."""
+        """Return all tags of a call, from a cache, because sets of tags repeat."""
         key = (*tags, *tags.values())
         encoded = self._tag_sets.get(key)
         if encoded is None:
@@ -240,7 +242,8 @@ def _meter(name: str, quantity: int | str) -> bytes:
 
 def _as_not_reported(record: Inference) -> Inference:
     """
-    The record as readers shall see it that know no charges: with an estimate, and never with an amount of dollars.
+    Return the record for readers that do not know charges in other currencies: with an estimate, and without
+    a reported cost in dollars.
     """
     cost_source = "none" if record.estimated_cost is None else "estimated"
     return structs.replace(record, cost_source=cost_source)
@@ -260,10 +263,10 @@ def _encode_kind(record: Inference) -> bytes:
 
 
 def _ids(record: Inference) -> tuple[bytes, list[bytes]]:
-    """Trace id and span id for the wire, joined, and the attributes that keep what is not of their form."""
+    """Return trace id and span id as bytes, and attributes for the ids that do not have the OTel form."""
     trace_id = record.trace_id
     span_id = record.span_id
-    # Nearly always both are plain: then both are written in one step.
+    # Fast path: nearly always both ids have the OTel form.
     if trace_id is not None and span_id is not None and len(trace_id) == 32 and len(span_id) == 16:
         both = trace_id + span_id
         try:
@@ -299,20 +302,22 @@ def _span_times(record: Inference, committed_at: float) -> tuple[int, int, bytes
     return received, received, NO_TIME
 
 
-# What every request begins with: resource { service.name } and the scope of its spans or metrics.
+# The beginning of every request: resource { service.name } and the scope of its spans or metrics.
 RESOURCE = wire.field(1, wire.text("service.name", number=1)("tollhouse"))
 _SCOPE = wire.field(1, wire.field(1, b"tollhouse"))
 
 
 def native_of(entries: Sequence[Entry]) -> Native | None:
-    """Returns the module that reads the records of all entries as they are packed; None if some are not."""
+    """
+    Return the compiled module that reads the packed records of all entries, or None if some are not packed.
+    """
     found = {entry.records.native if isinstance(entry.records, PackedRecords) else None for entry in entries}
     native = found.pop() if len(found) == 1 else None
     return native if native is not None and native.is_on else None
 
 
 class PackedSpans:
-    """Keeps what combinations of a record are encoded as; one for each destination."""
+    """Encodes packed records and caches encoded combinations of fields. Each destination has its own."""
 
     def __init__(self, native: Native, encoder: SpanEncoder) -> None:
         self._native = native
@@ -321,9 +326,9 @@ class PackedSpans:
 
     async def encoded(self, delivery: Delivery, entries: Sequence[Entry]) -> tuple[Tally, list[bytes]] | None:
         """
-        Returns the tally of the records, and their spans in order. None if they are to be decoded.
+        Return the tally and the spans of the records in order, or None if the records must be decoded.
 
-        The event loop has a turn after as many records as Python may encode in one.
+        The event loop gets a turn after each TURN records that Python encodes.
         """
         sent = 0
         shadow = 0
@@ -343,11 +348,14 @@ class PackedSpans:
     async def _entry(
         self, records: PackedRecords, committed_at: float, fields: list[bytes]
     ) -> tuple[int, int] | None:
-        """Adds the spans of one entry: how many, and how many shadows are left out. None as above."""
+        """
+        Append the spans of one entry. Return the numbers of spans and of omitted shadows, or None
+        as `encoded` does.
+        """
         received = int(committed_at * NS)
         odd = [one for place, one in records.odd.items() if records.begin <= place < records.end]
         if not 0 <= received < _LATEST or not all(isinstance(one, Inference) for one in odd):
-            return None  # counters leave in requests of their own
+            return None  # counters are sent in a request of their own
         at = records.begin
         sent = 0
         shadow = 0
@@ -367,7 +375,7 @@ class PackedSpans:
         return sent, shadow
 
     def _alone(self, records: PackedRecords, place: int, committed_at: float, fields: list[bytes]) -> bool:
-        """Adds one span by the rule; False for a shadow, which is left out."""
+        """Append one span encoded in Python. Return False for a shadow, which is left out."""
         record = records.record(place)
         assert isinstance(record, Inference)
         if record.shadow:

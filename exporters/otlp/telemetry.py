@@ -1,15 +1,16 @@
 """
-AI telemetry as OTLP over HTTP: inference records as spans, usage metrics as delta sums.
+AI telemetry as OTLP over HTTP: inference records become spans, usage metrics become delta sums.
 
-One delivery is one request. A delivery that holds both kinds is split between them first: sent as two
-requests, one could be taken and the other answered with an error, and the new key that this error demands
-would send the first again. Each part has a key of its own, so neither is ever repeated for the other's sake.
+One delivery is one request. A delivery with both kinds is split between them first, and each part has its own
+key. In two requests under one key, one could be accepted and the other answered with an error. The new key
+after this error would send the accepted one again.
 
-Points of usage metrics have the same `tollhouse.*` attributes as spans. What takes back an earlier record has a
-negative value: such points stand in sums of their own, which are not monotonic. A correction of a call leaves as such
-sums of its differences, under names that begin with `tollhouse.correction.`: spans have no way to take anything back.
+Points of usage metrics have the same `tollhouse.*` attributes as spans. A metric that reverts an earlier
+record has a negative value, so it is in a separate sum that is not monotonic. A correction of a call
+becomes such sums of the differences, with names that begin with `tollhouse.correction.`, because spans
+cannot be reverted.
 
-Money leaves as a double, as OTLP wants it, and exactly in `tollhouse.value`. The same records always become
+Money is sent as a double, as OTLP requires, and exactly in `tollhouse.value`. The same records always become
 the same bytes.
 """
 
@@ -60,7 +61,7 @@ METRICS = "metrics"
 OUT_OF_RANGE = ValueError, OverflowError, IndexError, struct.error
 _JSON_COUNT = {"traces": "rejectedSpans", "metrics": "rejectedDataPoints"}
 
-# Attribute -> field, in the order of the wire.
+# Attribute -> field, in the order of the wire format.
 _ATTRIBUTES = {
     "tollhouse.source": "source",
     "gen_ai.request.model": "model",
@@ -75,18 +76,18 @@ _ATTRIBUTES = {
 
 
 class Target(Protocol):
-    """Where OTLP is sent, and with which headers."""
+    """The addresses and headers for OTLP."""
 
     def url(self, stream: str) -> str | None:
-        """None if the stream is not sent."""
+        """Return the address of a stream, or None if the stream is not sent."""
         ...
 
     def authorization(self, stream: str) -> str | None:
-        """The value of the header; Misconfigured if its secret cannot be read."""
+        """Return the value of the authorization header. Raises Misconfigured if the secret cannot be read."""
         ...
 
     def naming_key(self, stream: str) -> AbstractContextManager[None]:
-        """Say which key was refused, if it is one of several."""
+        """Add the name of the refused key to errors, if there are several keys."""
         ...
 
     def headers(self) -> Mapping[str, str]: ...
@@ -123,12 +124,12 @@ class TelemetryExporter:
         batch = batches.without_shadows(delivery, entries)
         boundary = batches.nearest_boundary(delivery, batch)
         if boundary is not None:
-            raise Divide("spans and counters leave in requests of their own", at=boundary)
+            raise Divide("spans and counters are sent in separate requests", at=boundary)
         if not batch.records:
             return batch.settlement()
         stream = METRICS if isinstance(batch.records[0][0], (UsageMetric, Correction)) else TRACES
         if self._target.url(stream) is None:
-            # The operator's own setting, not a refusal of the upstream.
+            # an empty path is the operator's setting, not a rejection by the upstream
             count = len(batch.records)
             return Settlement(delivered=0, unmapped=count, shadow=batch.shadow, damaged=batch.damaged)
         return await self._send(delivery, stream, batch.tally, await self._encoded(batch))
@@ -139,7 +140,7 @@ class TelemetryExporter:
     async def _packed_spans(
         self, delivery: Delivery, entries: Sequence[Entry]
     ) -> tuple[Tally, Encoded] | None:
-        """Spans of records that are still packed; None if they are to be decoded."""
+        """Encode records that are still packed, or return None if they must be decoded."""
         native = native_of(entries)
         if native is None or self._target.url(TRACES) is None:
             return None
@@ -199,16 +200,18 @@ class TelemetryExporter:
 
 
 def _unsendable(error: Exception) -> Rejected:
-    """A number too large for OTLP: only its record is at fault, the others of the delivery must go on."""
-    return Rejected(f"a record cannot be written as OTLP: {error}", answered=False)
+    """
+    Return the error for a number that OTLP cannot hold. Only its record is at fault, so the others are still sent.
+    """
+    return Rejected(f"a record cannot be encoded as OTLP: {error}", answered=False)
 
 
 def rejected(answer: HttpAnswer, stream: str) -> tuple[int, str | None]:
     """
-    Return how many items were rejected, and the message. The receipt of a Tollhouse counts too.
+    Return how many items were rejected, and the message. The receipt of a Tollhouse counts as well.
 
-    (0, None) if neither can be read: the status was a 2xx, so everything was accepted. A message without a
-    count is a warning.
+    Return (0, None) if neither can be read, because a 2xx means that everything was accepted. A message
+    without a count is only a warning.
     """
     is_json = answer.media_type == "application/json"
     count, words = _json(answer.body, stream) if is_json else _protobuf(answer, stream)
@@ -239,7 +242,7 @@ def _json(body: bytes, stream: str) -> tuple[int, str]:
 
 
 class MetricsRequest:
-    """An ExportMetricsServiceRequest that is filled some records at a time."""
+    """An ExportMetricsServiceRequest that is filled step by step."""
 
     def __init__(self) -> None:
         self._request = ExportMetricsServiceRequest()
@@ -251,7 +254,7 @@ class MetricsRequest:
         self.points = 0
 
     def add(self, records: Iterable[tuple[UsageMetric | Correction, float]]) -> None:
-        """Each record comes with the time of its commit, in seconds."""
+        """Add records, each with the time of its commit in seconds."""
         for record, committed_at in records:
             if isinstance(record, Correction):
                 self.add((counter, committed_at) for counter in counters_of(record))
@@ -271,7 +274,7 @@ class MetricsRequest:
 
 
 def counters_of(record: Correction) -> Iterable[UsageMetric]:
-    """Returns counters of what a correction adds or takes away: its cost, and each count that it changes."""
+    """Yield counters of the changes in a correction: its cost, and each count that it changes."""
     yield _counter(record, "cost", None, decimal_text(cost_difference(record)), CURRENCY)
     for currency, amount in charge_differences(record).items():
         if amount:
@@ -285,7 +288,10 @@ def counters_of(record: Correction) -> Iterable[UsageMetric]:
 
 
 def _meter_differences(record: Correction) -> dict[str, int]:
-    """Parts of tokens that the call has more than was counted. Other units have no counter that means no money."""
+    """
+    Return the changes of meters that are parts of the token counts. Changes of other meters show only
+    in the cost.
+    """
     before = record.before.meters
     after = record.after.meters
     names = [name for name in {**before, **after} if name in METERS and METERS[name].is_part]
@@ -341,7 +347,7 @@ def _fill(point: NumberDataPoint, record: UsageMetric, committed_at: float) -> N
     if record.start_time is None and record.end_time is None:
         point.start_time_unix_nano = point.time_unix_nano = int(committed_at * NS)
         _put(point, "tollhouse.times", "none")
-    else:  # OTLP has a value for a time that is not known: 0
+    else:  # OTLP writes an unknown time as 0
         point.start_time_unix_nano = record.start_time or 0
         point.time_unix_nano = record.end_time or 0
 

@@ -1,8 +1,8 @@
 """
-Protobuf's wire format for attributes, by hand.
+Protobuf's wire format for attributes, written by hand for speed.
 
-Filling generated message classes costs some 25 µs for a span of twenty attributes. All that surrounds a short
-value is known once its length is known, so an attribute here is a look-up and a concatenation; tests parse it
+Generated message classes take about 25 µs for a span of twenty attributes. The bytes around a short value
+depend only on its length, so here an attribute is a table look-up and a concatenation. Tests parse the result
 with the official classes.
 """
 
@@ -10,14 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-_ONE_BYTE = 0x80  # varints below it are one byte
+_ONE_BYTE = 0x80  # smaller varints take one byte
 _TWO_BYTES = 0x4000
 _MAX_INT = 2**63 - 1
-_KEPT_LENGTHS = 128  # heads of longer values are built anew, so that nothing grows with what senders send
+_KEPT_LENGTHS = (
+    128  # heads for longer values are not cached, so that memory does not grow with what senders send
+)
 
 
 def varint(value: int) -> bytes:
-    """A number of at least 0, seven bits a byte, lowest first; ValueError below that."""
+    """
+    Encode a number of at least 0, seven bits per byte, lowest first. Raises ValueError if it is negative.
+    """
     out = bytearray()
     while value >= _ONE_BYTE:
         out.append(value & 0x7F | 0x80)
@@ -26,7 +30,7 @@ def varint(value: int) -> bytes:
     return bytes(out)
 
 
-# Made when they are first needed: all of them would cost every process 700 KiB.
+# Filled when first needed, because all of them would cost every process 700 KiB.
 _short_varints: list[bytes | None] = [None] * _TWO_BYTES
 
 
@@ -36,26 +40,28 @@ def _short_varint(value: int) -> bytes:
 
 
 def length(value: int) -> bytes:
-    """Encode a length as `varint` does, from a table: lengths of messages repeat."""
+    """Encode a length as `varint` does, from a table, because lengths of messages repeat."""
     return (_short_varints[value] or _short_varint(value)) if value < _TWO_BYTES else varint(value)
 
 
 def field(number: int, payload: bytes) -> bytes:
-    """A length-delimited field: text, bytes or a message."""
+    """Encode a length-delimited field: text, bytes or a message."""
     return head(number, len(payload)) + payload
 
 
 def head(number: int, length: int) -> bytes:
-    """The bytes before such a field of that length."""
+    """Encode the header of a field with that length."""
     return varint(number << 3 | 2) + varint(length)
 
 
 def text(key: str, *, number: int) -> Callable[[str], bytes]:
-    """A KeyValue with a string value, as the repeated field `number` of the message around it."""
+    """
+    Return an encoder of KeyValue with a string value, as the repeated field `number` of the enclosing message.
+    """
     name = field(1, key.encode())
     heads: list[bytes | None] = [None] * _KEPT_LENGTHS
 
-    # A closure rather than an object that can be called: half the time of the call.
+    # A closure takes half the time of a callable object.
     def encode(value: str) -> bytes:
         raw = value.encode()
         length = len(raw)
@@ -76,7 +82,10 @@ def text(key: str, *, number: int) -> Callable[[str], bytes]:
 
 
 def integer(key: str, *, number: int) -> Callable[[int], bytes]:
-    """A KeyValue with an integer value of at least 0, as the repeated field `number` of its message."""
+    """
+    Return an encoder of KeyValue with an integer value of at least 0, as the repeated field `number`
+    of its message.
+    """
     name = field(1, key.encode())
 
     def head_of(length: int) -> bytes:
@@ -92,7 +101,7 @@ def integer(key: str, *, number: int) -> Callable[[int], bytes]:
         if 0 <= value < _TWO_BYTES:
             return two + (_short_varints[value] or _short_varint(value))
         if not 0 <= value <= _MAX_INT:
-            raise ValueError(f"{key}: {value} is no 64-bit integer of at least 0")
+            raise ValueError(f"{key}: {value} is not a 64-bit integer of at least 0")
         packed = varint(value)
         return head_of(len(packed)) + packed
 

@@ -1,7 +1,7 @@
 """
-Billing drops as they were received: forwarded whole, never split, and in order for each connection.
+Forwarding of billing drops as received: never split, and in order per connection.
 
-The service takes no concurrent requests for one connection, so whoever sends to one holds its lock.
+The service accepts only one request at a time for a connection, so every sender must hold the connection's lock.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from spool.record import BillingDrop
 
 STREAM = "billing-drops"
 VALIDATION_STREAM = "billing-validation"
-MOST = 20  # errors that are handed on
+MOST = 20  # maximum number of errors to return
 _ROW = {"time/usage_start": "2026-01-01T00:00:00Z", "cost/cost": "0", "resource/id": "tollhouse-check"}
 _EXAMPLE = msgspec.json.encode({"month": "2026-01", "operation": "sum", "data": [_ROW]})
 
@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 
 
 class ConnectionLocks:
-    """A lock for each billing connection: one request at a time."""
+    """One lock per billing connection, so that only one request runs at a time."""
 
     def __init__(self) -> None:
         self._locks: dict[str, asyncio.Lock] = {}
@@ -47,7 +47,7 @@ class BillingDropExporter:
     def __init__(
         self, upstream: UpstreamClient, locks: ConnectionLocks, id_upstream: Callable[[BillingDrop], str]
     ) -> None:
-        """`id_upstream`: the id that the connection of a drop has upstream."""
+        """`id_upstream` returns the upstream's id for a drop's connection."""
         self._upstream = upstream
         self._id_upstream = id_upstream
         self._locks = locks
@@ -83,7 +83,7 @@ _answer = msgspec.json.Decoder(_Answer)
 
 
 async def try_validation(client: Client, url: str, *, authorization: str) -> Probe:
-    """Asks for a verdict on a drop of one row; whatever is found wrong with it, the upstream answers."""
+    """Let the upstream validate a drop of one row. Any verdict proves that the key and the address work."""
     try:
         answer = await client.send(
             url, _EXAMPLE, content_type="application/json", authorization=authorization
@@ -94,20 +94,19 @@ async def try_validation(client: Client, url: str, *, authorization: str) -> Pro
     except SendError as error:
         return failed(error)
     except msgspec.MsgspecError:
-        return Probe(status=UNAVAILABLE, words="its answer holds no verdict")
+        return Probe(status=UNAVAILABLE, words="its response contains no verdict")
     return Probe(status=OK)
 
 
 class BillingValidation:
-    """Asks the upstream what would be wrong with a billing drop. Nothing is kept there or here."""
+    """Validation of billing drops by the upstream. Nothing is stored there or here."""
 
     def __init__(self, upstream: UpstreamClient) -> None:
         self._upstream = upstream
 
     async def errors(self, body: bytes) -> list[str] | None:
         """
-        Return the errors that the upstream finds; None without a verdict: it cannot be reached, or the key
-        lacks the scope.
+        Return the errors that the upstream finds. Return None if it cannot be reached or the key lacks the scope.
         """
         try:
             answer = await self._upstream.send(VALIDATION_STREAM, body)
@@ -116,7 +115,7 @@ class BillingValidation:
             return [str(error)]
         except (SendError, msgspec.MsgspecError) as error:
             _log.warning(
-                "a drop was validated here alone: %s", error, extra={"action": "validation_unanswered"}
+                "a drop was validated only here: %s", error, extra={"action": "validation_unanswered"}
             )
             return None
         if verdict.is_valid:

@@ -1,8 +1,8 @@
 """
-AI cost by the hour from the ledger to a billing connection: whole hours, replaced, sent again when they change.
+Hourly AI costs from the totals, sent to a billing connection as whole hours, and again when they change.
 
-Every hour that is over is compared with what was last sent of it. One request at a time for the connection,
-shared with the drops that are forwarded; the only operation is `replace_hourly`, so a repeat changes nothing.
+Each past hour is compared with what was last sent for it. Only one request at a time uses the connection,
+including forwarded drops. The only operation is `replace_hourly`, so a repeat changes nothing.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from spool.ledger.queries import EVERY_METER, CostQuery, CostRow
 NAME = "upstream/billing-hours"
 OPERATION = "replace_hourly"
 
-SETTLE_S = 600  # an hour is sent when most late records are in
+SETTLE_S = 600  # an hour is sent this long after it ended, when most late records have arrived
 CHECK_EVERY_S = 60.0
 PARKED_RETRY_S = 60.0
-HELD_RETRY_S = 600.0  # a refused drop is tried again after this, and at once when a secret changes
-# Less than hours are kept, so that none becomes a part of its day while it is compared.
+HELD_RETRY_S = 600.0  # wait after a rejected drop; a changed secret ends it
+# A day less than hours are stored, so that no hour is merged into its day while it is compared.
 _LOOK_BACK = timedelta(seconds=HOURS_KEPT_S, days=-1)
 _EXACT = Context(prec=100)
 
@@ -47,7 +47,9 @@ _log = logging.getLogger(__name__)
 
 
 class BillingSync:
-    """Runs until it is cancelled. What was not accepted stays due, because it differs from what was sent."""
+    """
+    A sync of billing hours. It runs until cancelled. Hours that were not accepted stay due, because they differ.
+    """
 
     def __init__(
         self,
@@ -76,12 +78,12 @@ class BillingSync:
         self._failures = 0
         self._waiting = 0
         self._sent = 0
-        self._unanswered: tuple[bytes, str] | None = None  # a drop without an answer and its key
-        self._border: datetime | None = None  # as it was last logged
+        self._unanswered: tuple[bytes, str] | None = None  # the drop that got no answer, and its key
+        self._border: datetime | None = None  # begin of the stored hours when it was last logged
         self._poked = asyncio.Event()
 
     def state(self) -> RouteState:
-        """Return the state in the form of a route's; `queued` are hours."""
+        """Return the state in the form of a route's. `queued` counts hours."""
         return RouteState(
             name=NAME,
             topic="billing-hours",
@@ -101,7 +103,7 @@ class BillingSync:
         return self._upstream.stamps()
 
     def poke(self) -> None:
-        """Try again now: a secret or the configuration changed."""
+        """Try again now, because a secret or the configuration changed."""
         self._poked.set()
 
     async def close(self) -> None:
@@ -117,8 +119,9 @@ class BillingSync:
 
     async def send_changed(self) -> int:
         """
-        Send every past hour of this and the last month that changed, and of the hours before those that were
-        sent once and are still kept; returns how many were accepted.
+        Send each past hour of this and the last month that changed, and return how many were accepted.
+
+        Older hours are sent again only if they were sent before, have changed and are still stored.
         """
         if not await self._ledger.is_complete():
             return 0
@@ -140,13 +143,14 @@ class BillingSync:
         return sent
 
     async def preview(self, since: datetime, until: datetime) -> BillingPlan:
-        """Plan the hours of a span, sent or not, without sending. NotKept if only days are stored."""
+        """Plan all hours of a time span, without sending them. Raises NotKept if only days are stored."""
         await self._ledger.check_hours(since)
         return await self._plan(since, until, send=False)
 
     async def push(self, since: datetime, until: datetime) -> BillingPlan:
         """
-        Send every hour of a span, changed or not; NotAllowed with the message of a refusal, NotKept as `preview`.
+        Send all hours of a time span, changed or not. Raises NotAllowed if the upstream rejects them, and
+        NotKept as `preview`.
         """
         await self._ledger.check_hours(since)
         try:
@@ -156,37 +160,43 @@ class BillingSync:
 
     async def _comparable(self, since: datetime) -> datetime:
         """
-        `since`, or where the kept hours begin: what was sent for the hours before is left as it is.
+        Return `since`, or the time from which hours are stored, if it is later. Older hours stay as
+        they were sent.
 
-        Hours of the last month go only when a clock was months ahead.
+        Hours of the last month are only deleted if a clock was months ahead.
         """
         kept_since = await self._ledger.since_hours(since)
         if kept_since > since and kept_since != self._border:
             fields = {"action": "billing_hours_gone", "since": kept_since.isoformat()}
             _log.warning(
-                "%s: hours before %s are kept as days and not compared", NAME, kept_since, extra=fields
+                "%s: hours before %s are stored only as days, so they are not compared",
+                NAME,
+                kept_since,
+                extra=fields,
             )
             self._border = kept_since
         return kept_since
 
     async def _once(self) -> float:
-        """Send what changed; returns how long to wait before the next time."""
+        """Send what changed. Return how many seconds to wait before the next check."""
         try:
             await self.send_changed()
         except Retryable as error:
             self._failures += 1
             self._reason = str(error)
             rest_s = self._backoff.delay_s(self._failures, error.retry_after_s)
-            _log.warning("%s: again in %.0f s: %s", NAME, rest_s, error, extra={"action": "sync_retried"})
+            _log.warning(
+                "%s: next attempt in %.0f s: %s", NAME, rest_s, error, extra={"action": "sync_retried"}
+            )
             return rest_s
         except SendError as error:
             if self._state != PARKED or self._reason != str(error):
                 fields = {"action": "sync_parked", "status": error.status}
-                _log.warning("%s is parked: %s", NAME, error, extra=fields)
+                _log.warning("%s is paused: %s", NAME, error, extra=fields)
             self._state, self._reason = PARKED, str(error)
             return PARKED_RETRY_S if isinstance(error, Misconfigured) else HELD_RETRY_S
         except SpoolError:
-            _log.exception("%s: the spool failed", NAME, extra={"action": "sync_fault"})
+            _log.exception("%s: the storage failed", NAME, extra={"action": "sync_fault"})
             return PARKED_RETRY_S
         except Exception as error:  # noqa: BLE001 - what failed inside was not marked as sent
             _log.exception("%s: a fault", NAME, extra={"action": "sync_fault"})
@@ -226,10 +236,10 @@ class BillingSync:
         only_sent: bool = False,
     ) -> AsyncIterator[list[Hour]]:
         """
-        Yield day by day the hours that differ from those that were sent; with `all`, every hour that has
-        rows, with `only_sent` none that was never sent.
+        Yield, day by day, the hours that differ from what was sent.
 
-        What was sent stays where the ledger lacks records since: it was counted again from a log that
+        With `all`, yield every hour that has rows. With `only_sent`, skip hours that were never sent. A
+        sent hour is skipped if the totals lack records for it, because they were rebuilt from a log that
         had lost some.
         """
         whole = await self._ledger.whole_since()
@@ -254,7 +264,7 @@ class BillingSync:
             day = end
 
     async def _month(self, day: datetime) -> dict[int, SentHour]:
-        """Every hour that was sent of the month of a day."""
+        """Return the sent hours in the month of a day."""
         first = day.replace(day=1, hour=0)
         end = (first + timedelta(days=32)).replace(day=1)
         return dict(await self._hours.sent(self._connection, int(first.timestamp()), int(end.timestamp())))
@@ -264,7 +274,7 @@ class BillingSync:
         return await asyncio.to_thread(_by_hour, await self._ledger.costs(query))
 
     async def _hour(self, start: datetime, fine: Sequence[CostRow], month: dict[int, SentHour]) -> Hour:
-        """The hour in the finest detail that fits into a request and into the month."""
+        """Return the hour in the finest detail that fits into a request and into the month."""
         others = [hour for at, hour in month.items() if at != int(start.timestamp())]
         rows_left = cbf.MAX_MONTH_ROWS - sum(hour.rows for hour in others)
         bytes_left = cbf.MAX_MONTH_BYTES - sum(hour.bytes for hour in others)
@@ -276,7 +286,7 @@ class BillingSync:
             hour = await asyncio.to_thread(_hour_of, start, costs, level)
             if hour.bytes <= min(self._max_bytes, bytes_left) and len(hour.rows) <= rows_left:
                 return hour
-        message = f"the connection's month {hour.month} is full: 1,000,000 rows or 70 MB"
+        message = f"the month {hour.month} of the billing connection is full: 1,000,000 rows or 70 MB"
         raise Misconfigured(message, answered=False)
 
     async def _send(self, hours: Sequence[Hour]) -> int:
@@ -290,14 +300,14 @@ class BillingSync:
     async def _post(self, batch: Sequence[Hour]) -> None:
         if not self._connection:
             raise Misconfigured(
-                "upstream.base_url and upstream.connection_id are needed for billing data", answered=False
+                "upstream.base_url and upstream.connection_id are required for billing data", answered=False
             )
         if not self._is_open(self._connection):
             raise Misconfigured(
                 "the billing connection of upstream.connection_id is disabled", answered=False
             )
         drop = cbf.body(batch, OPERATION)
-        # The key of a drop that got no answer serves for its repeat; any answer uses it up.
+        # After no answer, the repeat uses the same key. After any answer, a new key is needed.
         unanswered, self._unanswered = self._unanswered, None
         key = unanswered[1] if unanswered is not None and unanswered[0] == drop else uuid4().hex
         async with self._locks.of(self._connection):

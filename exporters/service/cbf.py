@@ -1,8 +1,8 @@
 """
-Hours of the ledger, and fees of seats, as billing rows in the columns of the service's common bill format. Pure.
+Hours of the totals, and fees of seats, as rows of the service's common bill format. Pure.
 
-Numbers are plain decimal text. An hour that is too large for a request or for the month has fewer dimensions:
-first no users, keys and devices, then the model alone. The sum stays the same to the last digit.
+Numbers are plain decimal text. An hour that is too large for a request or for the month gets fewer
+dimensions: first without users, keys and devices, then only by model. The sum stays exactly the same.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from spool.ledger import money
 from spool.ledger.queries import CostRow
 from spool.meters import quantity_of
 
-MAX_BYTES = 4_900_000  # of one request, under the service's 5 MB, whichever it means
+MAX_BYTES = 4_900_000  # per request; below the service's limit of 5 MB, whether that means 10^6 or 2^20
 MAX_MONTH_ROWS = 1_000_000
 MAX_MONTH_BYTES = 70_000_000
 MAX_TAG = 256
@@ -35,7 +35,7 @@ SEAT_TAGS = ("plan", "user", "team")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hour:
-    """The rows of one hour; `hash` differs when any of them changed."""
+    """The rows of one hour. `hash` changes with any of them."""
 
     start: datetime
     rows: Sequence[Row]
@@ -55,15 +55,19 @@ def hour_of(start: datetime, rows: Sequence[Row]) -> Hour:
 
 def rows_of(costs: Iterable[CostRow], dimensions: Sequence[str]) -> list[Row]:
     """
-    A row for each with a cost or usage; its dimensions are tags and parts of the resource's id. Amounts that no rate is
-    known for are in no cost: a tag for each currency has them, and one for each meter its quantity.
+    Return a row for each cost with money or usage. Its dimensions become tags and parts of the resource id.
+
+    The cost leaves out amounts without an exchange rate. They are in a tag per currency, and quantities in a
+    tag per meter.
     """
     with_usage = [cost for cost in costs if _has_usage(cost)]
     return [_row(cost, dict(zip(dimensions, cost.group, strict=True))) for cost in with_usage]
 
 
 def empty_row(start: datetime) -> Row:
-    """The row for an hour that has no costs any more: without it the service would keep the old rows."""
+    """
+    Return the row of an hour that no longer has costs. Without it, the service would retain the old rows.
+    """
     return {
         "lineitem/type": "Usage",
         "time/usage_start": _time(start),
@@ -75,12 +79,14 @@ def empty_row(start: datetime) -> Row:
 
 
 def drops(hours: Iterable[Hour], *, max_bytes: int = MAX_BYTES) -> Iterator[list[Hour]]:
-    """Whole hours of one month that fit into a request, in order; ValueError for one too large."""
+    """
+    Yield batches of whole hours of one month that fit into a request. Raises ValueError if an hour does not fit.
+    """
     batch: list[Hour] = []
     size = 0
     for hour in hours:
         if hour.bytes > max_bytes:
-            raise ValueError(f"the hour {_time(hour.start)} is {hour.bytes} bytes")
+            raise ValueError(f"the hour {_time(hour.start)} has {hour.bytes} bytes")
         if batch and (hour.month != batch[0].month or size + hour.bytes > max_bytes):
             yield batch
             batch, size = [], 0
@@ -91,7 +97,9 @@ def drops(hours: Iterable[Hour], *, max_bytes: int = MAX_BYTES) -> Iterator[list
 
 
 def body(batch: Sequence[Hour], operation: str) -> bytes:
-    """Encode one drop. It always names the operation, because the service's default replaces the whole month."""
+    """
+    Encode one drop. It always states the operation, because the service's default replaces the whole month.
+    """
     data = [row for hour in batch for row in hour.rows]
     return msgspec.json.encode({"month": batch[0].month, "operation": operation, "data": data})
 
@@ -138,7 +146,7 @@ def _row(cost: CostRow, known: Mapping[str, str | None]) -> Row:
 
 
 def _is_tag(value: str | None) -> bool:
-    """The service ignores tags with these values."""
+    """Return False for values that the service ignores in tags."""
     return value not in (None, "", "N/A")
 
 
@@ -148,7 +156,8 @@ def _time(moment: datetime) -> str:
 
 def drop_of(plan_costs: Mapping[str, Any], seats: Iterable[Mapping[str, Any]], operation: str) -> bytes:
     """
-    Encode the fees of seats of a month, as the operator API answers it: a row of the type Purchase for each seat.
+    Encode the seat fees of a month, from the operator API, as one Purchase row per seat.
+
     Return b"" if no seat has a fee.
     """
     rows = list(_fee_rows(plan_costs, seats))

@@ -1,8 +1,8 @@
 """
-Container metrics brought upstream: files to the addresses that it gives out, bodies and statuses as they came.
+Container metrics sent to the upstream: files to addresses that it provides, bodies and statuses as received.
 
-Answers mean what they mean for a route. Each of its streams parks alone, over its own key or address; a file
-that is refused is held with the upstream's words, and the others go on.
+Responses mean the same as for a route. Each stream is paused separately if its key or address is wrong. A
+rejected file is held with the upstream's message, and the other files are sent.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ UPLOAD, ABANDON, STATUSES, LEGACY = (
 STREAMS = (UPLOAD, ABANDON, STATUSES, LEGACY)
 CONFIG_LOAD = "configLoad"
 
-AT_ONCE = 200  # files of one announcement, as the agent sends them
+AT_ONCE = 200  # files per announcement, as the agent sends them
 EXPIRATION_S = 3600
 PARKED_RETRY_S = 60.0
 HELD_RETRY_S = 600.0
 LOOK_AGAIN_S = 60.0
-MAX_REPLAYS = 1000  # references of one answer
+MAX_REPLAYS = 1000  # references per response
 LONGEST_REFERENCE = 512
 MAX_ADDRESSES_BYTES = 4 << 20  # 200 addresses of a few KiB
 PROTOBUF = "application/x-protobuf"
@@ -65,12 +65,12 @@ _log = logging.getLogger(__name__)
 
 @dataclass
 class _Lane:
-    """What one stream waits for."""
+    """The state of one stream, and how long it waits."""
 
     reason: str | None = None
     parked: bool = False
     failures: int = 0
-    is_faulty: bool = False  # something failed inside of Tollhouse
+    is_faulty: bool = False  # an internal error occurred
     closed_until: float = 0.0
 
 
@@ -79,7 +79,10 @@ class _Asked(msgspec.Struct):
 
 
 class ContainerSync:
-    """Runs until it is cancelled; what was not answered is sent again, and a file twice is one file there."""
+    """
+    A sync of container metrics. It runs until cancelled. Unanswered requests are repeated; the upstream
+    stores a file once.
+    """
 
     def __init__(
         self, files: ContainerFiles, upstream: UpstreamClient, *, clock: Clock, backoff: Backoff | None = None
@@ -89,12 +92,12 @@ class ContainerSync:
         self._clock = clock
         self._backoff = backoff or Backoff()
         self._lanes = {stream: _Lane() for stream in STREAMS}
-        self._oldest: dict[str, float] = {}  # by kind, when the oldest that waits was uploaded
+        self._oldest: dict[str, float] = {}  # upload time of the oldest waiting file, by kind
         self._held: set[str] = set()
         self._poked = asyncio.Event()
 
     def state(self) -> RouteState:
-        """Return the state in the form of a route's; `queued` are files, bodies and statuses."""
+        """Return the state in the form of a route's. `queued` counts files, bodies and statuses."""
         sums = self._files.sums
         queued = sums.number(UPLOADED, *KINDS)
         reasons = [f"{stream}: {lane.reason}" for stream, lane in self._lanes.items() if lane.reason]
@@ -118,7 +121,7 @@ class ContainerSync:
         return self._upstream.stamps()
 
     def poke(self) -> None:
-        """Try again now: a secret or the configuration changed."""
+        """Try again now, because a secret or the configuration changed."""
         for lane in self._lanes.values():
             lane.closed_until = 0.0
         self._poked.set()
@@ -131,7 +134,7 @@ class ContainerSync:
             await self._rest(await self.send_due())
 
     async def send_due(self) -> float:
-        """Send what is due; returns how long to wait then without a change."""
+        """Send what is due. Return how many seconds to wait unless something changes."""
         work: Mapping[str, Callable[[], Awaitable[bool]]] = {
             UPLOAD: self._send_files,
             ABANDON: self._tell_abandoned,
@@ -140,9 +143,9 @@ class ContainerSync:
         }
         empty: set[str] = (
             set()
-        )  # streams that had nothing to send; what failed waits for the time of its lane
+        )  # streams without anything to send; a failed stream waits until its `closed_until`
         while True:
-            now = self._clock.monotonic()  # once a round: a lane is tried in it, or its time is waited for
+            now = self._clock.monotonic()  # read once per round, so that each stream is either tried or waits
             closed = {
                 name: lane.closed_until for name, lane in self._lanes.items() if lane.closed_until > now
             }
@@ -154,7 +157,10 @@ class ContainerSync:
                     empty.add(stream)
 
     async def _attempt(self, stream: str, send: Callable[[], Awaitable[bool]]) -> bool:
-        """False if there is nothing to send. What an error says about the whole stream closes it for a time."""
+        """
+        Call `send`. Return False if there was nothing to send. An error that concerns the whole stream closes
+        it for a time.
+        """
         lane = self._lanes[stream]
         try:
             more = await send()
@@ -164,7 +170,7 @@ class ContainerSync:
         except Misconfigured as error:
             if lane.reason != str(error):
                 extra = {"action": "sync_parked", "stream": stream, "status": error.status}
-                _log.warning("%s is parked: %s", NAME, error, extra=extra)
+                _log.warning("%s is paused: %s", NAME, error, extra=extra)
             lane.parked, lane.reason, lane.is_faulty = True, str(error), False
             lane.closed_until = self._clock.monotonic() + PARKED_RETRY_S
         except Retryable as error:
@@ -172,7 +178,9 @@ class ContainerSync:
             wait_s = self._backoff.delay_s(lane.failures, error.retry_after_s)
             lane.reason = str(error)
             lane.closed_until = self._clock.monotonic() + wait_s
-            _log.warning("%s: again in %.0f s: %s", NAME, wait_s, error, extra={"action": "sync_retried"})
+            _log.warning(
+                "%s: next attempt in %.0f s: %s", NAME, wait_s, error, extra={"action": "sync_retried"}
+            )
         except Exception as error:  # noqa: BLE001 - what failed inside was not marked as sent; other streams go on
             _log.exception("%s: a fault", NAME, extra={"action": "sync_fault", "stream": stream})
             lane.parked, lane.reason, lane.is_faulty = True, f"fault: {type(error).__name__}", True
@@ -184,7 +192,7 @@ class ContainerSync:
         return True
 
     async def _send_files(self) -> bool:
-        """Announce the oldest files of one cluster and agent, and send each. False when none is due."""
+        """Announce the oldest files of one cluster and agent, and send each. Return False if none is due."""
         due = await self._due(FILE)
         if not due:
             return False
@@ -207,7 +215,7 @@ class ContainerSync:
         for file in files:
             address = addresses.get(file.reference)
             if address is None:
-                await self._hold(file, "the upstream gave no address for it")
+                await self._hold(file, "the upstream provided no address for the file")
             else:
                 await self._put(file, address)
         asked = _asked(answer)
@@ -216,7 +224,7 @@ class ContainerSync:
         return True
 
     async def _put(self, file: ContainerFile, address: str) -> None:
-        """Send one file under no key; its address is a secret, too."""
+        """Send one file without a key. Its address is a secret as well."""
         problem = await self._damage(file)
         if problem:
             await self._files.set_damaged(file, problem)
@@ -226,7 +234,9 @@ class ContainerSync:
             await self._upstream.client.put_file(address, self._files.contents.read(file.id), size=file.size)
         except Misconfigured as error:
             if EXPIRED in str(error):
-                raise Retryable("the address ended before the file arrived", status=error.status) from error
+                raise Retryable(
+                    "the upload address expired before the file arrived", status=error.status
+                ) from error
             raise
         except Retryable:
             raise
@@ -236,23 +246,21 @@ class ContainerSync:
         await self._settle(UPLOAD, [file])
 
     def _check_address(self, address: str) -> None:
-        """Misconfigured for an address that would send metrics in the clear where the upstream is reached by TLS."""
+        """Raise Misconfigured if an address would send metrics unencrypted although the upstream uses TLS."""
         scheme = urlsplit(address).scheme
         upstream = urlsplit(self._upstream.url(UPLOAD) or "").scheme
         if scheme not in ("http", "https") or (scheme == "http" and upstream == "https"):
-            raise Misconfigured("the upstream gave an address for a file that is not https")
+            raise Misconfigured("the upstream provided an upload address that is not https")
 
     async def _damage(self, file: ContainerFile) -> str:
-        """Why what is on disk is not what was received; "" if it is."""
+        """Return why the stored file differs from the received one, or ""."""
         sum = hashlib.sha256()
         try:
             async for piece in self._files.contents.read(file.id):
                 sum.update(piece)
         except FileNotFoundError:
-            return "the bytes are gone from the disk"
-        return (
-            "" if sum.hexdigest() == file.sha256 else "the bytes on the disk are not those that were received"
-        )
+            return "the file no longer exists on disk"
+        return "" if sum.hexdigest() == file.sha256 else "the file on disk differs from the received one"
 
     async def _tell_abandoned(self) -> bool:
         untold = await self._files.untold(limit=AT_ONCE)
@@ -270,7 +278,7 @@ class ContainerSync:
         return True
 
     async def _send_bodies(self, kind: str) -> bool:
-        """Send one request for each body, in their order: samples of a series must not come backwards."""
+        """Send one request per body, in order, because samples of a series must not go back in time."""
         due = await self._due(kind)
         for file in due:
             try:
@@ -328,7 +336,7 @@ class ContainerSync:
         self._lanes[stream] = _Lane()
 
     async def _rest(self, rest_s: float) -> None:
-        """Wait for something new, a poke or the time."""
+        """Wait until something new arrives, `poke` is called, or the time is over."""
         waits = [asyncio.create_task(self._poked.wait()), asyncio.create_task(self._files.changes())]
         try:
             await asyncio.wait(waits, timeout=rest_s, return_when=asyncio.FIRST_COMPLETED)
@@ -349,17 +357,17 @@ def _agent_headers(by: ContainerSender) -> dict[str, str]:
 
 
 def _addresses(answer: HttpAnswer) -> Mapping[str, str]:
-    """Misconfigured if what answers gives no addresses."""
+    """Parse the upload addresses. Raises Misconfigured if the response contains none."""
     try:
         return msgspec.json.decode(answer.body, type=dict[str, str])
     except (msgspec.DecodeError, RecursionError) as error:
         raise Misconfigured(
-            "what answers at this address gives no addresses", status=answer.status
+            "the response of this address contains no upload addresses", status=answer.status
         ) from error
 
 
 def _asked(answer: HttpAnswer) -> list[str]:
-    """The references that the upstream wants again; none for a header that nobody can read."""
+    """Return the references that the upstream requests again, or [] if the header cannot be read."""
     text = answer.headers.get("x-cloudzero-replay")
     if not text:
         return []
@@ -367,7 +375,9 @@ def _asked(answer: HttpAnswer) -> list[str]:
         asked = msgspec.json.decode(text, type=list[_Asked])
         return [one.ref_id for one in asked if 0 < len(one.ref_id) <= LONGEST_REFERENCE][:MAX_REPLAYS]
     _log.warning(
-        "%s: a replay that was asked for cannot be read", NAME, extra={"action": "replay_unreadable"}
+        "%s: the upstream requested a replay in a header that cannot be read",
+        NAME,
+        extra={"action": "replay_unreadable"},
     )
     return []
 

@@ -1,8 +1,9 @@
 """
-Devices brought upstream: a device's enrolment before its newest heartbeat, newest state only, row by row.
+Devices sent to the upstream row by row: a device's enrolment first, then its newest heartbeat.
 
-Answers mean what they mean for a route, but for one row: a refused row is held with the upstream's message
-and the others go on. A key or address that is refused parks the whole sync; telemetry never waits for it.
+Responses mean the same as for a route, but concern one row. A rejected row is held with the upstream's
+message, and the other rows are sent. If the key or address is refused, the whole sync is paused. Telemetry
+never waits for it.
 """
 
 from __future__ import annotations
@@ -30,23 +31,22 @@ NAME = "upstream/devices"
 ENROLL, HEARTBEAT = "enroll", "heartbeat"
 
 PARKED_RETRY_S = 60.0
-HELD_RETRY_S = 600.0  # a refused row is tried again after this, and at once when its facts change
+HELD_RETRY_S = 600.0  # wait after a rejected row; a change of its facts ends it
 LONGEST_ID = 256
-OWN_KEY_NEEDED = "device_key_needed"  # a 403 about one device: it speaks to the upstream under its own key
+OWN_KEY_NEEDED = "device_key_needed"  # a 403 about one device, which must use its own key at the upstream
 _NOT_FOLLOWED = (
-    "the upstream has not revoked the device: "
-    "its server.chain_keys must name the key that this one sends with"
+    "the upstream did not revoke the device: add the name of this gateway's key to server.chain_keys there"
 )
-_ABOUT_ALL_ROWS = (429, 502, 503, 504)  # these answers are not about one row
+_ABOUT_ALL_ROWS = (429, 502, 503, 504)  # responses that concern all rows
 
 _log = logging.getLogger(__name__)
 
 
 class DeviceSync:
     """
-    Runs until it is cancelled; what was not answered is sent again.
+    A sync of devices. It runs until cancelled. Unanswered requests are repeated.
 
-    `tells_changes`: the upstream is a Tollhouse, which is told of revocations and resets, too.
+    With `tells_changes`, the upstream is a Tollhouse and also receives revocations and resets.
     """
 
     def __init__(
@@ -68,13 +68,13 @@ class DeviceSync:
         self._state = RUNNING
         self._reason: str | None = None
         self._failures = 0
-        self._is_faulty = False  # something failed inside of Tollhouse
+        self._is_faulty = False  # an internal error occurred
         self._closed_until = 0.0
-        self._rests: dict[str, tuple[int, float]] = {}  # id -> the facts it rests with, until when
+        self._rests: dict[str, tuple[int, float]] = {}  # id -> version of the facts that wait, and until when
         self._poked = asyncio.Event()
 
     def state(self) -> RouteState:
-        """Return the state in the form of a route's; `queued` are devices, refused ones among them."""
+        """Return the state in the form of a route's. `queued` counts devices, including rejected ones."""
         waiting = [device for device in self._table.all() if self._is_due(device)]
         held = [device.held for device in waiting if device.held is not None]
         return RouteState(
@@ -98,7 +98,7 @@ class DeviceSync:
         return self._upstream.stamps()
 
     def poke(self) -> None:
-        """Try again now: a secret or the configuration changed."""
+        """Try again now, because a secret or the configuration changed."""
         self._closed_until = 0.0
         self._rests.clear()
         self._poked.set()
@@ -110,10 +110,10 @@ class DeviceSync:
         while True:
             try:
                 rest_s = await self._send_due()
-                if self._is_faulty:  # and is so no more
+                if self._is_faulty:  # the internal error is over
                     self._worked()
             except SpoolError as error:
-                _log.warning("%s: the spool failed: %s", NAME, error, extra={"action": "sync_put_off"})
+                _log.warning("%s: the storage failed: %s", NAME, error, extra={"action": "sync_put_off"})
                 self._reason, rest_s = str(error), PARKED_RETRY_S
             except Exception as error:  # noqa: BLE001 - a row failed inside: nothing was marked as sent
                 _log.exception("%s: a fault", NAME, extra={"action": "sync_fault"})
@@ -122,7 +122,7 @@ class DeviceSync:
             await self._rest(rest_s)
 
     async def _rest(self, rest_s: float) -> None:
-        """Wait for a change, a poke or the time; while the whole sync waits, changes do not end it."""
+        """Wait for a change, a poke or the time. While the whole sync waits, changes do not end the wait."""
         change = asyncio.create_task(self._poked.wait() if self._is_closed() else self._change())
         try:
             with suppress(TimeoutError):
@@ -144,9 +144,9 @@ class DeviceSync:
             await asyncio.gather(poked, changed, return_exceptions=True)
 
     async def _send_due(self) -> float:
-        """Send what is due; returns how long to wait then without a change."""
+        """Send what is due. Return how many seconds to wait unless something changes."""
         while True:
-            now = self._clock.monotonic()  # once a round: a device is sent in it, or its time is waited for
+            now = self._clock.monotonic()  # read once per round, so that each device is either sent or waits
             due = self._due(now)
             if not due:
                 return self._next_rest_s(now)
@@ -158,7 +158,7 @@ class DeviceSync:
                 del due[:count]
 
     def _due(self, now: float) -> list[Device]:
-        """Devices to send, those that wait longest first."""
+        """Return the devices to send, longest unseen first."""
         due = [
             device for device in self._table.all() if self._is_due(device) and not self._rests_at(device, now)
         ]
@@ -184,7 +184,7 @@ class DeviceSync:
             await self._hold(device, error)
 
     async def _enrol(self, device: Device) -> Device:
-        """The device as the upstream knows it now; what changed meanwhile is newer and stays due."""
+        """Enrol a device and return it as the upstream knows it now. Changes made meanwhile stay due."""
         body = {"device_id": device.id, **_facts(device)}
         if (
             self._tells_changes
@@ -216,7 +216,7 @@ class DeviceSync:
         body = {"device_id": device.upstream_id or device.id, **_facts(device), **own}
         await self._upstream.send(HEARTBEAT, msgspec.json.encode(body))
         self._worked()
-        # Not waited for: after a crash the same heartbeat goes again and changes nothing there.
+        # Not awaited, because after a crash the same heartbeat is sent again and changes nothing.
         self._table.touch(device.id, lambda known: replace(known, sent_version=device.version, held=None))
 
     async def _keep(self, id: str, **changes: Any) -> None:
@@ -233,7 +233,7 @@ class DeviceSync:
     def _park(self, error: SendError) -> None:
         if self._state != PARKED or self._reason != str(error):
             fields = {"action": "sync_parked", "status": error.status}
-            _log.warning("%s is parked: %s", NAME, error, extra=fields)
+            _log.warning("%s is paused: %s", NAME, error, extra=fields)
         self._state, self._reason, self._is_faulty = PARKED, str(error), False
         self._closed_until = self._clock.monotonic() + PARKED_RETRY_S
 
@@ -242,7 +242,7 @@ class DeviceSync:
         wait_s = self._backoff.delay_s(self._failures, error.retry_after_s)
         if self._state == RUNNING:
             self._reason = str(error)
-        _log.warning("%s: again in %.0f s: %s", NAME, wait_s, error, extra={"action": "sync_retried"})
+        _log.warning("%s: next attempt in %.0f s: %s", NAME, wait_s, error, extra={"action": "sync_retried"})
         until = self._clock.monotonic() + wait_s
         if error.status is None or error.status in _ABOUT_ALL_ROWS:
             self._closed_until = max(self._closed_until, until)
@@ -267,7 +267,10 @@ class DeviceSync:
         return max(0.01, min((until for _, until in self._rests.values()), default=inf) - now)
 
     def _is_due(self, device: Device) -> bool:
-        """Pending devices are not sent; revoked ones are to a Tollhouse that knows them."""
+        """
+        Return True if a device must be sent. Pending devices are never sent, and revoked ones only to a
+        Tollhouse that knows them.
+        """
         if device.version <= device.sent_version:
             return False
         is_told = self._tells_changes and device.state == REVOKED and device.upstream_id is not None
@@ -283,7 +286,7 @@ class DeviceSync:
 
 
 def _facts(device: Device) -> dict[str, object]:
-    """Describe a device under the names of an enrolment."""
+    """Return the facts of a device, named as in an enrolment."""
     facts: dict[str, object] = {
         "hostname": device.hostname,
         "platform": device.platform,
@@ -296,7 +299,7 @@ def _facts(device: Device) -> dict[str, object]:
 
 
 def _in_answer(answer: HttpAnswer, name: str) -> str | None:
-    """Return a text about the device from the upstream's answer; None if it has none."""
+    """Return a text about the device from the upstream's response, or None."""
     try:
         decoded = msgspec.json.decode(answer.body)
     except msgspec.DecodeError:

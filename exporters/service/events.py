@@ -1,8 +1,9 @@
 """
-Forwards usage events: as CloudEvents to another Tollhouse, or as unit-cost operations of this one.
+Forwarding of usage events: as CloudEvents to another Tollhouse, or as unit-cost operations of this one.
 
-The service takes no metered events, so `[upstream.events]` maps their types to streams: the operations are appended
-to this Tollhouse's own log under ids derived from the events' ids, so that a repeat appends nothing twice.
+The cost service accepts no metered events, so `[upstream.events]` maps types of events to unit-cost
+streams. The operations are appended to this Tollhouse's own log with ids derived from the events' ids, so a
+repeat adds nothing.
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ from spool.streams import rounded_text
 
 BATCH = "application/cloudevents-batch+json"
 STREAM = "usage-events"
-MOST_ZEROS = 100  # of an amount, as in unit-cost records: written out, 1e999999 is a megabyte
+MOST_ZEROS = 100  # of an amount, because 1e999999 written out is a megabyte
 
 
 def sent_as(settings: UpstreamSettings, type: str) -> str | None:
-    """Name the form in which events of a type are sent upstream; None if they are stored here and not sent."""
+    """Return the form in which events of a type are sent upstream, or None if they are only stored here."""
     if not settings.base_url:
         return None
     if Paths(settings).template(STREAM) is not None:
@@ -45,19 +46,21 @@ def sent_as(settings: UpstreamSettings, type: str) -> str | None:
 
 
 def needs_mapping(settings: UpstreamSettings) -> bool:
-    """True if an upstream is set that takes no events, but streams that are made of them."""
+    """Return True if the upstream accepts unit-cost streams but no events."""
     return bool(settings.base_url) and Paths(settings).template(STREAM) is None
 
 
 def is_unmapped(settings: UpstreamSettings, type: str) -> bool:
-    """True if events of a type stay here because the upstream takes no events and no stream is set for the type."""
+    """
+    Return True if events of a type stay here, because the upstream accepts no events and the type has no stream.
+    """
     return needs_mapping(settings) and type not in settings.events
 
 
 def amount_of(settings: UpstreamSettings, event: UsageEvent) -> Decimal | None:
     """
-    Return the amount that an event adds to the sum of its type's stream; None if its type has no mapping or
-    the event has no amount.
+    Return the amount that an event adds to its stream. Return None if its type has no stream or the
+    event no amount.
     """
     stream = settings.events.get(event.event_type)
     found = None if stream is None else _amount(event, stream.value)
@@ -65,7 +68,9 @@ def amount_of(settings: UpstreamSettings, event: UsageEvent) -> Decimal | None:
 
 
 class EventExporter:
-    """To another Tollhouse, one batch a delivery. Ids are the same there: a repeat counts nothing twice."""
+    """
+    Sends events to another Tollhouse, one batch per delivery. Ids stay the same, so a repeat is not counted.
+    """
 
     in_flight = 4
     max_records = 1000
@@ -95,7 +100,7 @@ class EventExporter:
         )
         count, words = _rejected(answer.body)
         refused = max(count, rejected_by_receipt(answer))
-        said = answer.without_secrets(words) or "the answer names refused events"
+        said = answer.without_secrets(words) or "the response names rejected events"
         return batch.settlement(refused=refused, words=said if refused else None)
 
     async def close(self) -> None:
@@ -107,7 +112,7 @@ def _cloud_events(events: Sequence[tuple[UsageEvent, float]]) -> bytes:
 
 
 def cloud_event(event: UsageEvent, committed_at: float) -> dict[str, Any]:
-    """The event with its record id beside its own id; a missing time is the time of its receipt."""
+    """Return the event with its own id and its record id. Without a time, it gets the time of its commit."""
     return {
         **event.tags,
         "specversion": "1.0",
@@ -139,7 +144,9 @@ _answer = msgspec.json.Decoder(_Answer)
 
 
 def _rejected(body: bytes) -> tuple[int, str]:
-    """Return how many events another Tollhouse rejected, and its words about the first; (0, "") of other answers."""
+    """
+    Return how many events another Tollhouse rejected, and its message about the first; (0, "") for other responses.
+    """
     try:
         answer = _answer.decode(body)
     except msgspec.MsgspecError:
@@ -149,7 +156,7 @@ def _rejected(body: bytes) -> tuple[int, str]:
 
 class StreamMapper:
     """
-    To the service: events of a mapped type become `sum` operations here; all others are `unmapped`, and not sent.
+    Turns events of mapped types into `sum` operations in this log. All other events are `unmapped`, and not sent.
     """
 
     in_flight = 1
@@ -188,7 +195,7 @@ class StreamMapper:
         )
 
     async def close(self) -> None:
-        """Do nothing: a mapper opens nothing."""
+        """Do nothing, because a mapper has no connection."""
 
     def _operation(self, record: Record, committed_at: float) -> UnitCostOperation | None:
         stream = self._streams.get(record.event_type) if isinstance(record, UsageEvent) else None
@@ -198,7 +205,9 @@ class StreamMapper:
 
 
 def _operation(event: UsageEvent, stream: EventStream, committed_at: float) -> UnitCostOperation | None:
-    """None if the event has no amount above zero, or lacks the element or a dimension of the stream."""
+    """
+    Return an operation. Return None if the event has no positive amount, or lacks the element or a dimension.
+    """
     amount = _amount(event, stream.value)
     element = _text(event, stream.element) if stream.type == "allocation" else None
     dimensions = {name: _text(event, where) for name, where in stream.dimensions.items()}
@@ -235,7 +244,7 @@ def _text(event: UsageEvent, where: str) -> str | None:
 
 
 def _find(event: UsageEvent, where: str) -> Scalar | None:
-    """`subject`, `source`, `type`, or a name in data, else among the event's further attributes."""
+    """Return `subject`, `source`, `type`, or a value of the event's data or of its further attributes."""
     known = {"subject": event.subject, "source": event.source, "type": event.event_type}
     if where in known:
         return known[where]

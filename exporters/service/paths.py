@@ -1,9 +1,8 @@
 """
-The path of each stream of the cost service: one table, overridable by `[upstream.paths]`; and what [upstream] must
-hold. It imports nothing that sends, because every command checks its configuration.
+The paths of the cost service's streams, which `[upstream.paths]` can replace, and the checks of [upstream].
 
-What the service does not publish defaults to a Tollhouse's own addresses, so that two gateways
-chain without settings.
+This module imports nothing that sends, because every command checks its configuration. A stream that the
+service does not document uses Tollhouse's own path, so that two gateways work together without settings.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ UPSTREAM = "upstream"
 
 @dataclass(frozen=True, kw_only=True)
 class StreamEndpoint:
-    path: str  # "" means that nothing is sent there
+    path: str  # "" means that nothing is sent
     scope: str
-    published: bool = True  # by the service; else it is a Tollhouse's path
-    telemetry: bool = False  # hangs at upstream.ai_telemetry_url
-    at_tollhouse: str = ""  # where another Tollhouse has it, when the service has it nowhere
+    published: bool = True  # documented by the service; otherwise it is a Tollhouse's path
+    telemetry: bool = False  # relative to upstream.ai_telemetry_url
+    at_tollhouse: str = ""  # path at another Tollhouse, if the service has none
 
     @property
     def tollhouse(self) -> str:
@@ -80,9 +79,9 @@ class Paths:
 
     def url(self, name: str, /, **parts: str) -> str | None:
         """
-        The address of a stream, its placeholders filled; None when its path is empty.
+        Return the address of a stream with its placeholders filled, or None if its path is empty.
 
-        A path of the configuration may be a whole URL.
+        A configured path may be a whole URL.
         """
         address = self.template(name)
         if address is None:
@@ -92,14 +91,16 @@ class Paths:
         return address.format_map({part: quote(value, safe="") for part, value in given.items()})
 
     def needed(self, name: str, /, **parts: str) -> str:
-        """Return the URL of a path; Misconfigured if the path is empty, so that records wait for the operator."""
+        """
+        Return the address of a stream. Raises Misconfigured if its path is empty, so records wait for the operator.
+        """
         url = self.url(name, **parts)
         if url is None:
-            raise Misconfigured(f"the path of {name} is empty", answered=False)
+            raise Misconfigured(f"the path of the stream {name} is empty", answered=False)
         return url
 
     def template(self, name: str) -> str | None:
-        """Return the URL of a path with its placeholders left in place."""
+        """Return the address of a stream with its placeholders."""
         settings = self._settings
         stream = STREAMS[name]
         path = settings.paths.get(name, stream.tollhouse if settings.kind == "tollhouse" else stream.path)
@@ -109,22 +110,22 @@ class Paths:
         return f"{base.rstrip('/')}/{path.lstrip('/')}"
 
     def published(self, name: str) -> bool:
-        """True if the address is the service's published one, not a default or the operator's choice."""
+        """Return True if the service documents the address and the operator did not change it."""
         return STREAMS[name].published and name not in self._settings.paths
 
 
 def problems(settings: UpstreamSettings) -> Iterator[str]:
-    """Every reason why [upstream] cannot work, one sentence a problem."""
+    """Yield one sentence per problem of [upstream]."""
     if settings.keys and not settings.base_url:
-        yield "upstream.base_url is required when upstream.keys are given"
+        yield "upstream.base_url is required if upstream.keys are set"
     for name in ("base_url", "ai_telemetry_url", "proxy"):
         yield from url(f"upstream.{name}", getattr(settings, name))
     for type, event in settings.events.items():
         yield from _event_problems(f"upstream.events.{type}", event)
     if settings.timeout <= 0:
-        yield "upstream.timeout must be above 0s"
+        yield "upstream.timeout must be more than 0s"
     for name in sorted(settings.paths.keys() - STREAMS.keys()):
-        yield f"upstream.paths: there is no stream {name!r}, only {', '.join(STREAMS)}"
+        yield f"upstream.paths: {name!r} is not a stream; streams are {', '.join(STREAMS)}"
     names: set[str] = set()
     for place, key in enumerate(settings.keys):
         yield from _key_problems(f"upstream.keys[{place}]", key, names)
@@ -134,7 +135,7 @@ def problems(settings: UpstreamSettings) -> Iterator[str]:
 def _event_problems(shown: str, event: EventStream) -> Iterator[str]:
     yield from stream_name(f"{shown}.stream", event.stream)
     if len(event.dimensions) > MAX_STREAM_KEYS:
-        yield f"{shown}.dimensions must be at most {MAX_STREAM_KEYS}"
+        yield f"{shown}.dimensions: at most {MAX_STREAM_KEYS} are allowed"
 
 
 def _key_problems(shown: str, key: UpstreamKey, names: set[str]) -> Iterator[str]:
@@ -143,9 +144,9 @@ def _key_problems(shown: str, key: UpstreamKey, names: set[str]) -> Iterator[str
     elif key.name in names:
         yield f"{shown}.name {key.name!r} is used twice"
     if bool(key.secret_file) == bool(key.secret_env):
-        yield f"{shown} needs secret_file or secret_env, and not both"
+        yield f"{shown} needs either secret_file or secret_env"
     if bool(key.use_cases) == bool(key.scopes):
-        yield f"{shown} needs use_cases or scopes, never both"
+        yield f"{shown} needs either use_cases or scopes"
     for scope in key.scopes:
         yield from one_of(f"{shown}.scopes", scope, tuple(sorted(SCOPES)))
     for use_case in key.use_cases:

@@ -1,10 +1,11 @@
 """
-Forwards unit-cost operations: as received to another Tollhouse, which knows their ids; to the service so that
-nothing is ever summed twice.
+Forwarding of unit-cost operations: as received to another Tollhouse, and without double counting to
+the cost service.
 
-The service has no idempotency for sums. Records of a single-writer stream whose whole history is here leave
-as `replace` of their totals, which may be repeated; every other sum is sent once. Without an answer it is
-unknown what became of it, and an operator decides. `replace` and `delete` may be repeated, in their order.
+Another Tollhouse knows the ids of operations, so any of them may be repeated. The service has no idempotency
+for sums. If a stream has a single writer and its whole history is here, records are sent as `replace` with
+their totals, which may be repeated. Any other sum is sent only once; without an answer, an operator decides
+what became of it. `replace` and `delete` may be repeated in their order.
 """
 
 from __future__ import annotations
@@ -27,10 +28,11 @@ from spool.streams import DELETE, DROP, METRIC, REPLACE, SUM, StreamReader, Tota
 STREAM = "unit-cost"
 DROPS = "unit-cost-streams"
 MAX_RECORDS = 3000
-MAX_BYTES = 4_900_000  # under the service's 5 MB, whichever it means
-PER_S = 100.0  # what the service takes over time
-BURST = 360_000.0  # an hour's worth; the service allows a day's, of which a restart knows nothing
-_NOT_TAKEN = (408, 413, 429, 503)  # retryable answers that say that nothing was done
+MAX_BYTES = 4_900_000  # below the service's limit of 5 MB, whether that means 10^6 or 2^20
+PER_S = 100.0  # records per second that the service accepts on average
+# records of an hour; the service allows those of a day, but a restart does not know how many were already sent
+BURST = 360_000.0
+_NOT_TAKEN = (408, 413, 429, 503)  # responses which say that the service did nothing
 _SEQUENCE = "unit-cost"
 
 Totals = Mapping[tuple[str, str], Total]  # by stream and record key
@@ -39,7 +41,7 @@ _Shape = tuple[str, str, str, str | None, tuple[str, ...]]
 
 @dataclass(slots=True)
 class OperationRun:
-    """Consecutive records that can share a request. `once`: they must not be repeated automatically."""
+    """Consecutive records that can share a request. With `once`, they must not be repeated automatically."""
 
     shape: _Shape
     first: int
@@ -48,7 +50,7 @@ class OperationRun:
 
 
 class UnitCostExporter:
-    in_flight = 1  # operations on one record arrive in their order
+    in_flight = 1  # operations on a record must arrive in order
     max_records = MAX_RECORDS
 
     def __init__(
@@ -69,9 +71,10 @@ class UnitCostExporter:
 
     async def prepare(self, delivery: Delivery) -> str | None:
         """
-        The mark is the number of the attempt that begins, with a `?` if that attempt was interrupted before.
+        Wait until the rate allows the records, then return the mark: the number of this attempt.
 
-        Waits for tokens before the mark is stored, because nothing has been sent until then.
+        A `?` after the number means that this attempt was already interrupted once. Nothing is sent before
+        the mark is stored.
         """
         if self._to_tollhouse:
             return None
@@ -106,7 +109,7 @@ class UnitCostExporter:
         await self._upstream.close()
 
     async def _totals(self, records: Iterator[UnitCostOperation]) -> Totals:
-        """The present totals of records that may leave as such."""
+        """Return the current totals of records that may be sent as totals."""
         if self._to_tollhouse:
             return {}
         places = {
@@ -136,22 +139,22 @@ class UnitCostExporter:
             yield run
 
     def _sent_as(self, record: UnitCostOperation, totals: Totals) -> tuple[str, bool]:
-        """The operation that is sent, and whether it may be sent only once."""
+        """Return the operation to send, and whether it may be sent only once."""
         if self._to_tollhouse or record.operation not in (SUM, REPLACE):
             return record.operation, False
         if record.stream in self._single_writer:
             total = totals.get((record.stream, key_of(record)))
-            if total is None or total.whole:  # None: it was deleted since, and that operation follows
+            if total is None or total.whole:  # None: a later operation deletes the record
                 return REPLACE, False
         return record.operation, record.operation == SUM
 
     async def _send_once(self, delivery: Delivery, runs: Sequence[OperationRun]) -> None:
-        """Send sums in a request of their own, whose answer is about exactly these records."""
+        """Send sums in a separate request, so that its response concerns exactly these records."""
         head = runs[0]
         stop = 1 if head.once else next(place for place, run in enumerate(runs) if run.once)
         if stop < len(runs):
             self._pace.give_back(delivery.count)
-            raise Divide("sums leave alone", at=runs[stop].first)
+            raise Divide("sums are sent in a separate request", at=runs[stop].first)
         if delivery.mark is not None and delivery.mark.endswith("?"):
             raise OutcomeUnknown("Tollhouse was stopped while it waited for an answer", answered=False)
         body = _body(head.records, ids=False)
@@ -162,9 +165,9 @@ class UnitCostExporter:
         except SendError as error:
             if not isinstance(error, Retryable) or error.status in _NOT_TAKEN:
                 raise
-            raise OutcomeUnknown(f"{error}; it may have been summed or not", status=error.status) from error
+            raise OutcomeUnknown(f"{error}; the sums may have been added", status=error.status) from error
         except Exception as error:
-            raise OutcomeUnknown(f"fault: {type(error).__name__}; it may have been summed or not") from error
+            raise OutcomeUnknown(f"fault: {type(error).__name__}; the sums may have been added") from error
 
     async def _send_run(self, run: OperationRun, totals: Totals, idempotency_key: str) -> None:
         stream, _, operation, _, _ = run.shape
@@ -194,7 +197,7 @@ class UnitCostExporter:
         )
 
     async def _drop(self, stream: str) -> None:
-        """A stream that is gone already is what was asked for."""
+        """Delete a stream. It is not an error if the stream does not exist."""
         try:
             await self._upstream.send(DROPS, b"true", method="DELETE", stream=stream)
         except Misconfigured as error:
@@ -203,7 +206,7 @@ class UnitCostExporter:
 
 
 def _as_totals(records: Sequence[UnitCostOperation], totals: Totals) -> list[UnitCostOperation]:
-    """Each record once, with what all operations until now made of its value."""
+    """Return each record once, with its value after all operations until now."""
     places = dict.fromkeys((record.stream, key_of(record)) for record in records)
     return [_of_total(totals[place], records[0].stream_type) for place in places if place in totals]
 
@@ -227,7 +230,7 @@ def _body(records: Sequence[UnitCostOperation], *, ids: bool) -> bytes:
 
 
 def wire_record(record: UnitCostOperation, *, with_id: bool) -> dict[str, object]:
-    """A record as the service takes it; values are numbers with exactly the digits that we have."""
+    """Return a record in the service's format. Values are numbers with exactly the stored digits."""
     wire: dict[str, object] = {"timestamp": rfc3339((record.start_time or 0) // NS * NS)}
     if record.stream_type == METRIC:
         if record.dimensions:

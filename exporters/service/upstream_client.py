@@ -1,4 +1,4 @@
-"""Sends to the upstream: each of its streams at its path, under the narrowest key that covers it."""
+"""Client of the upstream. It sends each stream to its path, with the narrowest key that covers it."""
 
 from __future__ import annotations
 
@@ -23,24 +23,31 @@ class KeyringEntry:
     secret: SecretSource
 
     def grants(self, scope: str) -> bool:
-        """Resolved now and not at start, because the catalogue may change what a use case covers."""
+        """
+        Return True if the key has a scope. Resolved on each call, because the catalogue of use cases may change.
+        """
         return scope in scopes.granted(scopes=self.settings.scopes, use_cases=self.settings.use_cases)
 
 
 class Keyring:
-    """Which key is sent with which stream: managed use cases first, resolved through one catalogue."""
+    """The keys of the upstream. Keys with use cases come first."""
 
     def __init__(self, keys: Sequence[UpstreamKey], environ: Mapping[str, str] | None = None) -> None:
-        # Stable: within both kinds the configuration's order holds.
+        # sorted() is stable, so the configuration's order holds within both kinds
         ordered = sorted(keys, key=lambda key: not key.use_cases)
         self._keys = [KeyringEntry(key, _secret_source(key, environ)) for key in ordered]
 
     def covering(self, scope: str) -> KeyringEntry | None:
-        """The narrowest key that grants a scope: the first with a use case, else the first with scopes."""
+        """
+        Return the first key with a use case that grants the scope, or else the first key with this
+        scope, or None.
+        """
         return next((key for key in self._keys if key.grants(scope)), None)
 
     def secret_for(self, scope: str) -> str:
-        """Misconfigured if no key covers the scope, or the covering key's secret cannot be read."""
+        """
+        Return the secret for a scope. Raises Misconfigured if no key covers it, or its secret cannot be read.
+        """
         key = self.covering(scope)
         if key is None:
             use_case = scopes.granting_use_case(scope)
@@ -49,7 +56,7 @@ class Keyring:
         return key.secret.value()
 
     def stamps(self) -> list[object]:
-        """Differs from an earlier answer when a secret file changed."""
+        """Return values that change whenever a secret file does."""
         return [key.secret.stamp() for key in self._keys]
 
 
@@ -66,7 +73,7 @@ class UpstreamClient:
 
     @classmethod
     def of(cls, settings: UpstreamSettings, *, clock: Clock) -> UpstreamClient:
-        """Make the service's client with its own HTTP client."""
+        """Make a client of the service with its own HTTP client."""
         return cls(client_of(settings, clock=clock), Paths(settings), Keyring(settings.keys))
 
     async def send(
@@ -82,9 +89,10 @@ class UpstreamClient:
         **parts: str,
     ) -> HttpAnswer:
         """
-        Send one request to a stream, whose path has `parts` in its placeholders.
+        Send one request to a stream. `parts` fill the placeholders of its path.
 
-        Misconfigured before a byte is sent when its path is empty or no key covers it; else as `Client.send`.
+        Raises Misconfigured before sending if the path is empty or no key covers the stream, and the
+        errors of `Client.send`.
         """
         with self.naming_key(name):
             answer = await self.client.send(
@@ -131,7 +139,7 @@ class UpstreamClient:
 
     @contextmanager
     def naming_key(self, stream: str) -> Iterator[None]:
-        """Say in the words of a 401 or 403 which key was refused."""
+        """Add the name of the refused key to a 401 or 403."""
         try:
             yield
         except Misconfigured as error:
@@ -144,7 +152,7 @@ class UpstreamClient:
         return {}
 
     def stamps(self) -> list[object]:
-        """Differs from an earlier answer when the secret file of a key changed."""
+        """Return values that change whenever the secret file of a key does."""
         return self._keyring.stamps()
 
     async def close(self) -> None:
@@ -152,7 +160,6 @@ class UpstreamClient:
 
 
 def client_of(settings: UpstreamSettings, *, clock: Clock) -> Client:
-    """Make the HTTP client for the service."""
     return Client(
         ClientSettings(
             proxy=settings.proxy,

@@ -111,7 +111,7 @@ def test_check_reads_the_rate_card(installations: Any) -> None:
     one.config.write_text(one.config.read_text() + '[upstream.paths]\nnothing = "/x"\n')
     done = one.attempt("check")
     assert done.returncode == 2
-    assert "there is no stream 'nothing'" in done.stderr
+    assert "'nothing' is not a stream" in done.stderr
 
 
 def test_check_goes_on_behind_brokers_that_do_not_answer(installations: Any) -> None:

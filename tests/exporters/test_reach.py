@@ -62,7 +62,7 @@ def resolve(monkeypatch: pytest.MonkeyPatch) -> Resolve:
 
 @pytest.mark.parametrize("address", SPECIAL)
 def test_no_request_goes_to_a_special_address(address: str) -> None:
-    with pytest.raises(Misconfigured, match="where nothing of ours is sent"):
+    with pytest.raises(Misconfigured, match="to which Tollhouse sends nothing"):
         check_reach(address)
 
 
@@ -78,17 +78,23 @@ def test_this_machine_and_inner_networks_are_ordinary(address: str) -> None:
 def test_in_clear_only_this_machine_is_told(address: str) -> None:
     check_reach_in_clear("127.0.0.1")
     check_reach_in_clear("::1")
-    with pytest.raises(Misconfigured, match="must begin with https:// elsewhere than on loopback"):
+    with pytest.raises(Misconfigured, match="is accepted only for loopback addresses"):
         check_reach_in_clear(address)
 
 
 @pytest.mark.parametrize(
     ("url", "problem"),
     [
-        ("http://hooks.example.com/x", "url must begin with https:// elsewhere than on loopback"),
-        ("http://10.0.0.1/x", "url must begin with https:// elsewhere than on loopback"),
-        (f"https://{METADATA}/x", f"url: the address leads to {METADATA}, where nothing of ours is sent"),
-        ("https://[fe80::1]/x", "url: the address leads to fe80::1, where nothing of ours is sent"),
+        (
+            "http://hooks.example.com/x",
+            "url must begin with https://, because http:// is accepted only for loopback addresses",
+        ),
+        (
+            "http://10.0.0.1/x",
+            "url must begin with https://, because http:// is accepted only for loopback addresses",
+        ),
+        (f"https://{METADATA}/x", f"url: the address leads to {METADATA}, to which Tollhouse sends nothing"),
+        ("https://[fe80::1]/x", "url: the address leads to fe80::1, to which Tollhouse sends nothing"),
         ("http://localhost:9093", None),
         ("http://127.0.0.1:9093", None),
         ("http://[::1]:9093", None),
@@ -111,7 +117,7 @@ async def test_no_spelling_of_an_address_gets_through(host: str, resolve: Resolv
     resolve("metadata.example", [METADATA])
     url = f"https://{host}/latest/meta-data"
     async with Client(ClientSettings(check=check_of(url)), clock=CLOCK) as client:
-        with pytest.raises(Misconfigured, match=r"where nothing of ours is sent|is not an address"):
+        with pytest.raises(Misconfigured, match=r"to which Tollhouse sends nothing|is not a valid address"):
             await client.send(url, b"", content_type="text/plain")
 
 
@@ -138,7 +144,7 @@ async def test_a_redirect_leads_nowhere() -> None:
         receiver.answers.append(Reply(307, headers={"Location": f"http://{METADATA}/latest"}))
         url = f"{receiver.url}/hook"
         async with Client(ClientSettings(check=check_of(url)), clock=CLOCK) as client:
-            with pytest.raises(Misconfigured, match="a redirect; it is not followed"):
+            with pytest.raises(Misconfigured, match="does not follow redirects"):
                 await client.send(url, b"", content_type="text/plain")
 
 
@@ -166,9 +172,9 @@ async def test_every_channel_of_an_account_is_checked(settings: KeptSettings, re
     resolve("metadata.example", [METADATA])
     assert [] == list(problems([settings]))
     channel = build(settings, CLOCK)
-    with pytest.raises(Misconfigured, match="where nothing of ours is sent"):
+    with pytest.raises(Misconfigured, match="to which Tollhouse sends nothing"):
         await channel.send(Message(notices=[notice()]))
-    assert "where nothing of ours is sent" in str((await channel.probe()).words)
+    assert "to which Tollhouse sends nothing" in str((await channel.probe()).words)
     await channel.close()
 
 

@@ -1,1 +1,1 @@
-"""The kinds of channels, one module each; `exporters.notifications.catalogue` collects them."""
+"""The types of channels, one module each. `exporters.notifications.catalogue` collects them."""

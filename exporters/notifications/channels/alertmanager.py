@@ -1,8 +1,8 @@
 """
-The `alertmanager` channel: alerts for Prometheus Alertmanager, by its API of version 2.
+A channel of type alertmanager: alerts for Prometheus Alertmanager, with its API version 2.
 
-An alert is known by its labels, so no amount stands in them: a notice of the same thread, kind and severity
-renews the alert. It ends by itself after LASTS_S.
+Labels identify an alert, so they contain no amount. A notification of the same thread, kind and severity
+renews the alert. Otherwise the alert ends after LASTS_S.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from spool.record import moment
 from spool.registry.notices import Notice
 
 LASTS_S = 4 * 3600.0
-_NO_NAME = re.compile(r"\W", re.ASCII)  # of an annotation
+_NO_NAME = re.compile(r"\W", re.ASCII)  # characters that an annotation's name cannot have
 ALERTS, STATUS = "/api/v2/alerts", "/api/v2/status"
 
 
@@ -81,7 +81,7 @@ class AlertmanagerChannel:
 
 
 def alert(notice: Notice, *, now: float) -> dict[str, object]:
-    """Set endsAt after the time of sending: Alertmanager drops alerts that are already over."""
+    """Return an alert that ends after `now`, because Alertmanager drops alerts that have already ended."""
     fields = {_annotation(name): letter_by_letter(value) for name, value in notice.fields.items()}
     words = "".join(word.capitalize() for word in notice.kind.replace(".", "_").split("_"))
     known_by = {"thread": notice.thread} if notice.thread else {"notice": notice.id}
@@ -104,7 +104,7 @@ def alert(notice: Notice, *, now: float) -> dict[str, object]:
 
 
 def _annotation(name: str) -> str:
-    """Return the name of a field as one of an annotation, which begins with a letter."""
+    """Return the annotation name of a field. It must not begin with a digit."""
     found = _NO_NAME.sub("_", name)
     return f"_{found}" if found[:1].isdigit() else found or "_"
 

@@ -1,8 +1,9 @@
 """
-The `email` channel: plain text over SMTP.
+A channel of type email: plain text over SMTP.
 
-`Message-ID` is made of the message's id, so that a repeat can be recognised; notices of one thread refer to
-one message, so that programs show them as one conversation. A recipient that is refused for good is left out.
+`Message-ID` is derived from the message's id, so that a repeat can be recognized. All notifications of a
+thread refer to one message, so that mail programs show one conversation. A recipient that is rejected for
+good is left out.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ class EmailChannel:
             self._password.value()
 
     async def probe(self) -> Probe:
-        """Sign in as for a mail, and send none."""
+        """Sign in as for a mail, but send none."""
         try:
             await self._talk(lambda smtp: smtp.noop())
         except SendError as error:
@@ -87,10 +88,10 @@ class EmailChannel:
         return Probe(status=OK)
 
     async def close(self) -> None:
-        """Nothing stays open: each message has a connection of its own."""
+        """Do nothing, because each message has its own connection."""
 
     def _secrets(self) -> list[str]:
-        """Return the password, also as a sign-in writes it."""
+        """Return the password, plain and in the encodings of a sign-in."""
         password = self._password.value() if self._password else ""
         if not password:
             return []
@@ -98,7 +99,9 @@ class EmailChannel:
         return [password, *(base64.b64encode(each.encode()).decode() for each in signs_in)]
 
     async def _talk(self, say: Callable[[smtplib.SMTP], Refused | object]) -> Refused:
-        """Connect, sign in, `say`, quit. The library blocks, so a thread does it; a cancelled one is interrupted."""
+        """
+        Connect, sign in, call `say` and quit, in a thread, because the library blocks. Cancellation interrupts it.
+        """
         password = self._password.value() if self._password else ""
         connections: list[smtplib.SMTP] = []
 
@@ -148,7 +151,7 @@ def _message_id(id: str, settings: NotifySettings) -> str:
 
 
 class _CheckedSmtp(smtplib.SMTP):
-    """Connects to no address where a server that an account chose may not be."""
+    """An SMTP client that refuses addresses where a server chosen by an account must not be."""
 
     def _get_socket(self, host: str, port: int, timeout: float) -> socket.socket:
         return connect(host, port, timeout, check_reach)
@@ -188,7 +191,7 @@ def _deliver(smtp: smtplib.SMTP, mail: EmailMessage, sender: str, recipients: li
 
 
 def _meaning(error: OSError, secrets: Sequence[str]) -> SendError:
-    """Return the error for the message that a failure means: every SMTPException is an OSError."""
+    """Return the error that a failure means for the message. Every SMTPException is an OSError."""
     if not isinstance(error, smtplib.SMTPException):
         return Retryable(redact(f"no answer: {error}", secrets), answered=False, ambiguous=True)
     if not isinstance(error, smtplib.SMTPResponseException):
@@ -211,16 +214,16 @@ def problems(shown: str, settings: NotifySettings) -> Iterator[str]:
     if not (_SERVER.fullmatch(settings.server) and 0 < int(port) < 65536):
         yield f"{shown}.server must be HOST:PORT for type 'email', such as \"smtp.example.com:587\""
     if not _is_address(settings.sender):
-        yield f"{shown}.sender must be an e-mail address for type 'email'"
+        yield f"{shown}.sender must be an email address for type 'email'"
     if not 1 <= len(settings.to) <= MAX_RECIPIENTS or len(set(settings.to)) != len(settings.to):
-        yield f"{shown}.to must be 1 to {MAX_RECIPIENTS} e-mail addresses, each once, for type 'email'"
+        yield f"{shown}.to must be 1 to {MAX_RECIPIENTS} different email addresses for type 'email'"
     for address in settings.to:
         if not _is_address(address):
-            yield f"{shown}.to: {address!r} is not an e-mail address"
+            yield f"{shown}.to: {address!r} is not an email address"
     if bool(settings.username) != has_secret(settings):
-        yield f"{shown}.username and {shown}.secret_file go together for type 'email'"
+        yield f"{shown}: set both username and secret_file for type 'email', or neither"
     if settings.username and settings.tls == NO_TLS:
-        yield f"{shown}.tls = 'none' would send the password in the clear"
+        yield f"{shown}.tls = 'none' would send the password unencrypted"
 
 
 def _is_address(text: str) -> bool:

@@ -1,8 +1,9 @@
 """
-The `pagerduty` channel: alerts for PagerDuty, by its Events API of version 2.
+A channel of type pagerduty: alerts for PagerDuty, with its Events API version 2.
 
-PagerDuty joins events of one `dedup_key` to one alert while that is open, so it is made of what a notice is
-about (thread, kind and severity) and of no amount: a repeat, and a further notice of it, page nobody twice.
+PagerDuty joins events with the same `dedup_key` to one alert while the alert is open. So the key is derived
+from thread, kind and severity, and contains no amount. Neither a repeat nor a further notification of the
+same subject pages anybody again.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from spool.clock import Clock
 from spool.record import moment
 from spool.registry.notices import Notice
 
-EVENTS = "https://events.pagerduty.com/v2/enqueue"  # of the European region: events.eu.pagerduty.com
+EVENTS = "https://events.pagerduty.com/v2/enqueue"  # European region: events.eu.pagerduty.com
 _KEY = re.compile(r"[A-Za-z0-9]{32}")
 
 
@@ -72,10 +73,13 @@ class PagerDutyChannel:
         await self._client.close()
 
     def _key(self) -> str:
-        """Misconfigured for another form: PagerDuty answers that with 400, as it does a faulty event."""
+        """
+        Return the integration key. Raises Misconfigured if it is malformed, because PagerDuty's 400 would
+        not say so.
+        """
         key = self._secret.value()
         if not _KEY.fullmatch(key):
-            raise Misconfigured("the integration key has 32 letters and digits", answered=False)
+            raise Misconfigured("the integration key must have 32 letters and digits", answered=False)
         return key
 
 

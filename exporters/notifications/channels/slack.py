@@ -1,8 +1,7 @@
 """
-The `slack` channel: incoming webhooks of Slack, and of what takes the same: Mattermost, Rocket.Chat, Discord
-(the address with `/slack` at its end) and Google Chat.
+A channel of type slack: incoming webhooks of Slack, Mattermost, Rocket.Chat, Discord and Google Chat.
 
-`text` alone is sent, because it is what all of them take.
+A Discord address needs `/slack` at its end. Only `text` is sent, because all of them accept it.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from exporters.settings import NotifySettings
 from spool.clock import Clock
 from spool.registry.notices import CRITICAL, INFO, WARNING
 
-MAX_TEXT = 3_900  # Discord and Google Chat take some 4,000 characters
+MAX_TEXT = 3_900  # Discord and Google Chat accept about 4,000 characters
 _SIGNS = {
     INFO: "\N{INFORMATION SOURCE}",
     WARNING: "\N{WARNING SIGN}",
@@ -74,7 +73,7 @@ def _as_text(text: str) -> str:
 
 
 def text(message: Message) -> str:
-    """Each notice with its title in bold; what is too long is cut at the end."""
+    """Return the notifications, each with its title in bold. Text that is too long is cut at the end."""
     parts = []
     for notice in message.notices:
         title = f"{_SIGNS[notice.severity]} *{_as_text(notice.title)}*"

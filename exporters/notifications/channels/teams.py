@@ -1,7 +1,7 @@
 """
-The `teams` channel: a workflow of Microsoft Teams ("When a Teams webhook request is received").
+A channel of type teams: a workflow of Microsoft Teams ("When a Teams webhook request is received").
 
-A message is one Adaptive Card of version 1.2. Teams takes 28 KB, so what is too long is left out at the end.
+A message is one Adaptive Card of version 1.2. Teams accepts 28 KB, so blocks beyond that are left out.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def card(message: Message) -> dict[str, object]:
     for block in (block for notice in message.notices for block in _blocks(notice)):
         size += len(orjson.dumps(block))
         if size > MAX_BYTES:
-            blocks.append(_line("There is more: look into the console."))
+            blocks.append(_line("The rest is in the console."))
             break
         blocks.append(block)
     content = {"$schema": _SCHEMA, "type": "AdaptiveCard", "version": "1.2", "body": blocks}
@@ -103,7 +103,7 @@ def _blocks(notice: Notice) -> Iterator[dict[str, object]]:
 
 
 def _line(text: str) -> dict[str, object]:
-    """A block for each line: a card joins lines of one block."""
+    """Make a block of one line, because a card joins the lines of a block."""
     return {"type": "TextBlock", "text": letter_by_letter(text), "wrap": True, "spacing": "None"}
 
 

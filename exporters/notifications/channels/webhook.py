@@ -1,7 +1,7 @@
 """
-The `webhook` channel: a POST for each notice, signed as the Standard Webhooks specification says (1.0).
+A channel of type webhook: one POST per notification, signed by the Standard Webhooks specification 1.0.
 
-The body is `{"type", "timestamp", "data"}`. `webhook-id` is the notice's id, the same at every try.
+The body is `{"type", "timestamp", "data"}`. `webhook-id` is the notification's id, the same in every attempt.
 """
 
 from __future__ import annotations
@@ -103,25 +103,27 @@ def document(notice: Notice) -> dict[str, object]:
 
 
 def sign(secret: bytes, id: str, at: str, body: bytes) -> str:
-    """Compute the signature that a receiver compares in constant time."""
+    """Compute the signature. Receivers should compare it in constant time."""
     digest = hmac.new(secret, f"{id}.{at}.".encode() + body, hashlib.sha256).digest()
     return "v1," + base64.b64encode(digest).decode()
 
 
 def secret_bytes(secret: str) -> bytes:
-    """The key of a signing secret in the form of the specification; Misconfigured if it is another."""
+    """Decode a signing secret in the form of the specification. Raises Misconfigured for any other form."""
     try:
         key = base64.b64decode(secret.removeprefix(PREFIX), validate=True)
     except binascii.Error:
         key = b""
     if not (secret.startswith(PREFIX) and LEAST_BYTES <= len(key) <= MOST_BYTES):
-        words = f"the signing secret is {PREFIX} and {LEAST_BYTES} to {MOST_BYTES} bytes in base64"
+        words = (
+            f"the signing secret must be {PREFIX} followed by {LEAST_BYTES} to {MOST_BYTES} bytes in base64"
+        )
         raise Misconfigured(words, answered=False)
     return key
 
 
 def client_settings(settings: NotifySettings) -> ClientSettings:
-    """Settings of a channel's client; of one that an account made, with a check of where it connects."""
+    """Return the HTTP settings of a channel. If an account made the channel, its connections are checked."""
     check = check_of(settings.url or settings.secret) if isinstance(settings, KeptSettings) else None
     return ClientSettings(
         proxy=settings.proxy, ca_file=settings.ca_file, timeout_s=TIMEOUT_S, compression="none", check=check
@@ -132,7 +134,7 @@ def problems(shown: str, settings: NotifySettings) -> Iterator[str]:
     if not settings.url:
         yield f"{shown}.url is required for type 'webhook'"
     if not has_secret(settings):
-        yield f"{shown}.secret_file is required for type 'webhook': it signs what is sent"
+        yield f"{shown}.secret_file is required for type 'webhook': it holds the secret for signatures"
     yield from url(f"{shown}.url", settings.url)
     yield from headers(f"{shown}.headers", settings.headers)
 

@@ -140,7 +140,7 @@ async def _routes(deliveries: Deliveries, words: Sequence[str], now: float) -> N
     if "unknown-arrival" in words:
         cut_off = await deliveries.due(names["unknown-arrival"], now=now, max_records=SUMS)
         if cut_off is not None:
-            await deliveries.unknown(cut_off, reason="no answer within 30 s; it may have been summed or not")
+            await deliveries.unknown(cut_off, reason="no answer within 30 s; the sums may have been added")
 
 
 def _sums(now: float) -> Submission:

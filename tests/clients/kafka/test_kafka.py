@@ -83,7 +83,7 @@ async def test_without_transactions_nothing_is_missing(broker: Broker, tmp_path:
     )
     said = await TYPES["kafka"].probe(settings, secret_of(settings), SystemClock())
     assert said.status == OK, said
-    assert "without transactions: at least once" in (said.words or ""), said
+    assert "without transactions, so at least once" in (said.words or ""), said
     for place in ("mark", "settle", "end"):
         words = ("-m", "tests.clients.kafka.victim", str(tmp_path / "data"), broker.address, place, "plain")
         done = await asyncio.to_thread(
@@ -199,7 +199,7 @@ async def test_a_server_looks_at_the_progress_by_itself(
             await seen(house, {})
             first, *_, newest = await broker.committed(PROGRESS, 1)
             await broker.send(PROGRESS, 0, first.key, first.value, [])
-            await seen(house, {"missing": 1}, "the route has sent those up to 35")
+            await seen(house, {"missing": 1}, "the route has sent the numbers up to 35")
             await broker.send(PROGRESS, 0, newest.key, newest.value, [])
             await seen(house, {})
 

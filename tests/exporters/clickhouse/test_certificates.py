@@ -120,7 +120,7 @@ async def test_one_that_is_exchanged_wakes_the_route(
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"tls_cert_file": Path("cert.pem")}, "belong together"),
+        ({"tls_cert_file": Path("cert.pem")}, "set both tls_cert_file and tls_key_file"),
         (
             {"url": "http://127.0.0.1:8123/costs", "tls_cert_file": Path("c"), "tls_key_file": Path("k")},
             "needs an https",

@@ -83,7 +83,7 @@ async def test_rows_of_others_park_and_nothing_is_added(tmp_path: Path) -> None:
     async with served(table) as url, opened(tmp_path) as house:
         await house.add(calls(1, 10))
         table.rows.append({"number": 3, "id": "ff"})
-        with pytest.raises(Misconfigured, match="other rows under the numbers 1 to 10"):
+        with pytest.raises(Misconfigured, match="other rows with the numbers 1 to 10"):
             await landed(house, url)
         assert [] == table.inserts
         table.rows.clear()
@@ -131,8 +131,8 @@ async def test_a_route_delivers_all_and_settles(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "status", "words"),
     [
-        ({}, OK, "with ReplacingMergeTree"),
-        ({"columns": {}}, REFUSED, "there is no table ai_telemetry"),
+        ({}, OK, "with the engine ReplacingMergeTree"),
+        ({"columns": {}}, REFUSED, "the table ai_telemetry does not exist"),
         (
             {"columns": {**COLUMN_TYPES, "spend": "Float64"}},
             REFUSED,
@@ -175,12 +175,12 @@ async def test_no_message_holds_the_password(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"url": "http://house.example:8123/costs"}, "on loopback alone"),
-        ({"url": "https://house.example:8443/costs/more"}, "takes https://HOST:PORT/DATABASE"),
+        ({"url": "http://house.example:8123/costs"}, "only for loopback addresses"),
+        ({"url": "https://house.example:8443/costs/more"}, "an address like https://HOST:PORT/DATABASE"),
         ({"url": "https://me:pw@house.example:8443/costs"}, "must not contain a user"),
         ({"batch_records": MOST_RECORDS + 1}, "at most 100,000"),
         ({"table": "a;b"}, "letters, digits"),
-        ({"required": False}, "a table has every record"),
+        ({"required": False}, "a table needs every record"),
         ({"leave_out": ("spend",)}, "cannot be left out"),
         ({"leave_out": ("usr",)}, "did you mean 'user'"),
     ],

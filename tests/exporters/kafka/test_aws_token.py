@@ -65,7 +65,7 @@ async def test_each_connection_signs_with_the_keys_of_the_file_as_they_are_then(
 @pytest.mark.parametrize(
     ("sasl", "text", "words"),
     [
-        ("aws-msk-iam", "one", "the id and the secret of a key"),
+        ("aws-msk-iam", "one", "the key id, the secret key"),
         ("plain", "user", "a user and a password"),
         ("scram-sha-512", "user\npassword\nmore", "a user and a password"),
     ],

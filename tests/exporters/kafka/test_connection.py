@@ -93,7 +93,7 @@ async def test_variables_come_first(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_a_machine_without_a_role_parks(refuses: dict[str, int], error: type[Exception]) -> None:
     """A machine without an identity gets a clear error. A busy service is retried."""
     async with served(Platform(refuses=refuses)) as url:
-        with pytest.raises(error, match=r"503|AWS gives this machine no keys"):
+        with pytest.raises(error, match=r"503|AWS provides no keys to this machine"):
             await AwsIdentity(SETTINGS, environ={"AWS_METADATA_ENDPOINT": url}).keys()
 
 

@@ -49,31 +49,32 @@ def test_a_complete_channel_has_no_problem() -> None:
         ("webhook", {"url": ""}, "notify[0].url is required for type 'webhook'"),
         ("webhook", {"url": "ftp://x"}, "notify[0].url must begin with http:// or https://"),
         ("webhook", {"secret_file": None},
-         "notify[0].secret_file is required for type 'webhook': it signs what is sent"),
+         "notify[0].secret_file is required for type 'webhook': it holds the secret for signatures"),
         ("webhook", {"name": "a b"}, "notify[0].name is required: letters, digits, '.', '_' and '-', at most 64"),
-        ("slack", {"url": "https://x"}, "notify[0] needs url or url_file for type 'slack', and not both"),
-        ("teams", {"url_file": None}, "notify[0] needs url or url_file for type 'teams', and not both"),
+        ("slack", {"url": "https://x"}, "notify[0] needs either url or url_file for type 'slack'"),
+        ("teams", {"url_file": None}, "notify[0] needs either url or url_file for type 'teams'"),
         ("pagerduty", {"secret_file": None},
          "notify[0].secret_file is required for type 'pagerduty': it holds the integration key"),
         ("alertmanager", {"headers": {"a b": "c"}},
          "notify[0].headers: 'a b' is not a valid header, or its value is not one line"),
         ("email", {"server": "mail"},
          "notify[0].server must be HOST:PORT for type 'email', such as \"smtp.example.com:587\""),
-        ("email", {"sender": "x\r\nBcc: y@z"}, "notify[0].sender must be an e-mail address for type 'email'"),
-        ("email", {"to": ()}, "notify[0].to must be 1 to 50 e-mail addresses, each once, for type 'email'"),
+        ("email", {"sender": "x\r\nBcc: y@z"}, "notify[0].sender must be an email address for type 'email'"),
+        ("email", {"to": ()}, "notify[0].to must be 1 to 50 different email addresses for type 'email'"),
         ("email", {"to": tuple(f"{n}@a.b" for n in range(51))},
-         "notify[0].to must be 1 to 50 e-mail addresses, each once, for type 'email'"),
-        ("email", {"to": ("ada",)}, "notify[0].to: 'ada' is not an e-mail address"),
-        ("email", {"username": "a"}, "notify[0].username and notify[0].secret_file go together for type 'email'"),
+         "notify[0].to must be 1 to 50 different email addresses for type 'email'"),
+        ("email", {"to": ("ada",)}, "notify[0].to: 'ada' is not an email address"),
+        ("email", {"username": "a"}, "notify[0]: set both username and secret_file for type 'email', or neither"),
         ("email", {"username": "a", "secret_file": Path("s"), "tls": "none"},
-         "notify[0].tls = 'none' would send the password in the clear"),
+         "notify[0].tls = 'none' would send the password unencrypted"),
         ("email", {"quiet_hours": "22-7"}, 'notify[0].quiet_hours must be two different times such as "22:00-07:00"'),
         ("email", {"quiet_hours": "07:00-07:00"},
          'notify[0].quiet_hours must be two different times such as "22:00-07:00"'),
         ("email", {"digest": "24:00"}, 'notify[0].digest must be a time such as "08:00"'),
         ("email", {"time_zone": "Mars/Base"},
-         "notify[0].time_zone: 'Mars/Base' is not a time zone such as Europe/Berlin"),
-        ("email", {"time_zone": "../x"}, "notify[0].time_zone: '../x' is not a time zone such as Europe/Berlin"),
+         "notify[0].time_zone: 'Mars/Base' is not a time zone; use a name such as Europe/Berlin"),
+        ("email", {"time_zone": "../x"},
+         "notify[0].time_zone: '../x' is not a time zone; use a name such as Europe/Berlin"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_said_in_the_names_of_the_settings(
@@ -98,7 +99,7 @@ def test_the_signature_is_that_of_the_specification() -> None:
 @pytest.mark.parametrize("secret", ["", "whsec_!", SECRET[6:], "whsec_c2hvcnQ=", "whsec_" + "A" * 92])
 def test_a_secret_of_another_form_parks_the_channel(secret: str) -> None:
     """The message states the required form, but not the secret."""
-    with pytest.raises(Misconfigured, match=r"^the signing secret is whsec_ and 24 to 64 bytes in base64$"):
+    with pytest.raises(Misconfigured, match=r"^the signing secret must be whsec_ followed by 24 to 64 bytes"):
         webhook.secret_bytes(secret)
 
 
@@ -147,7 +148,7 @@ def test_a_card_shows_names_letter_by_letter_and_is_cut() -> None:
     assert "https://a/b" == blocks[-1]["actions"][0]["url"]
     long = teams.card(Message(notices=[notice(str(number), text="x" * 4_000) for number in range(20)]))
     assert 20_000 < len(orjson.dumps(long)) < 28_000
-    assert b"There is more" in orjson.dumps(long)
+    assert b"The rest is in the console" in orjson.dumps(long)
 
 
 def test_an_event_of_the_same_thing_is_the_same_alert() -> None:
@@ -204,6 +205,6 @@ def test_a_mail_of_several_notices_says_all_of_them() -> None:
         notices=[notice("a", text="Grüße\n.\nend", fields={"x": "1"}), notice("b", link="https://x")]
     )
     mail = message_from_bytes(bytes(email.written(group, settings("email", **MAIL), now=NOW)), policy=default)
-    assert "[Tollhouse] 2 notices: title of a and more" == mail["Subject"]
+    assert "[Tollhouse] 2 notifications: title of a and more" == mail["Subject"]
     assert "title of a\n\nGrüße\n.\nend\n\nx: 1\n\n----\n\ntitle of b\n\nhttps://x\n" == mail.get_content()
     assert mail["References"] is None

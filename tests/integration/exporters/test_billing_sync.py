@@ -384,7 +384,7 @@ async def test_a_day_never_takes_the_place_of_its_hours(tmp_path: Path, ahead: i
         await one.spend(50, since=late, until=late + timedelta(hours=2), seed=3)
         async with one.sync() as sync:
             assert (2 if late > kept_since else 0) == await sync.send_changed()
-            with pytest.raises(NotKept, match=f"ask from {kept_since:%Y-%m-%d}"):
+            with pytest.raises(NotKept, match=f"Choose a start of {kept_since:%Y-%m-%d}"):
                 await sync.push(MONTH, END)
         changed = {start for start, rows in service.hours.items() if rows != before.get(start)}
         assert all(late <= datetime.fromisoformat(start) < late + timedelta(hours=2) for start in changed)

@@ -106,7 +106,7 @@ VERDICT = b'{"connection": {"is_valid": false, "errors": ["no such month"]}}'
     [
         (Reply(200, VERDICT, "application/json"), ("ok", None)),
         (Reply(400, b"no such month", "text/plain"), ("ok", None)),
-        (Reply(200, b"{}", "application/json"), ("unavailable", "its answer holds no verdict")),
+        (Reply(200, b"{}", "application/json"), ("unavailable", "its response contains no verdict")),
         (Reply(403, b"no scope", "text/plain"), ("refused", "403 no scope")),
         (Reply(503, b"later", "text/plain"), ("unavailable", "503 later")),
     ],

@@ -288,7 +288,7 @@ async def test_an_address_that_holds_a_secret_stays_untold() -> None:
 async def test_what_cannot_be_used_is_the_operators_to_mend(tmp_path: Path) -> None:
     """An address that is none and a file of authorities that is none park the route."""
     async with Client(ClientSettings(), clock=CLOCK) as client:
-        with pytest.raises(Misconfigured, match="not an address"):
+        with pytest.raises(Misconfigured, match="not a valid address"):
             await client.send("no address", b"", content_type="x/y")
     broken = tmp_path / "ca.pem"
     broken.write_text("nothing")

@@ -228,10 +228,10 @@ def test_only_a_focus_file_has_lines() -> None:
     assert [] == list(problems([good]))
     for fields in ({"type": "ndjson"}, {"type": "file", "format": "focus"}):
         bad = DestinationSettings(name="a", path=path, lines="meters", **fields)  # type: ignore[arg-type]
-        assert ["destinations[0].lines is for type 'focus'"] == [
+        assert ["destinations[0].lines is only for type 'focus'"] == [
             problem.partition(":")[0] for problem in problems([bad])
         ]
-    with pytest.raises(ValueError, match="no lines without prices"):
+    with pytest.raises(ValueError, match="`lines` needs prices"):
         build_routes(UpstreamSettings(), [good], clock=SystemClock())
 
 

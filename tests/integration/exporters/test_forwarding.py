@@ -447,7 +447,7 @@ async def test_a_record_that_otlp_has_no_room_for_is_set_aside(site: Site, field
     (letter,) = await site.server.deliveries.dead()
     assert letter.number == 5
     assert letter.status == "unsendable"
-    assert "cannot be written as OTLP" in letter.error
+    assert "cannot be encoded as OTLP" in letter.error
 
 
 async def test_a_dead_letter_can_be_sent_when_its_entry_is_gone(site: Site) -> None:

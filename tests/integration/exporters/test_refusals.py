@@ -110,7 +110,7 @@ async def test_a_web_page_in_place_of_an_answer_accepts_nothing(
 ) -> None:
     """T1: a sign-in page of a proxy answers 200 to everything. The route parks, and the data stays here."""
     upstream.answers.append(PAGE)
-    with pytest.raises(Misconfigured, match="200, but a web page answers"):
+    with pytest.raises(Misconfigured, match="200, but the response is a web page"):
         await sent(make(upstream, tmp_path), record)
 
 
@@ -120,7 +120,7 @@ async def test_check_says_that_a_web_page_answers(upstream: FakeUpstream) -> Non
     settings = DestinationSettings(name="d", type="otlp", url=upstream.url)
     (found,) = await check_destinations([settings], clock=CLOCK)
     assert "refused" == found.status
-    assert "a web page answers" in (found.words or "")
+    assert "the response is a web page" in (found.words or "")
 
 
 def fates(*rejected: bool) -> Reply:

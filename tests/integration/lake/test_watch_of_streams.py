@@ -57,7 +57,7 @@ async def test_a_table_is_counted_beside_its_route(tmp_path: Path, monkeypatch: 
             await house.until(queued=0)
             await seen(house, {})
             gone = table.rows.pop(4)
-            first = await seen(house, {"hole": 1, "missing": 1}, "1 numbers of 1 to 30 have no row")
+            first = await seen(house, {"hole": 1, "missing": 1}, "1 of the numbers 1 to 30 have no row")
             assert first.files == 0
             assert first.rows == 29
             [state] = await lake_states(Config(data_dir=tmp_path, destinations=(settings,)), house.storage)
@@ -111,11 +111,11 @@ async def test_the_progress_of_a_topic_is_compared_with_the_books(
         async with house.forwarding(path=tmp_path / "lake", verify=0.0):  # the books of the same route
             await house.add(calls(1, 30))
             await house.until(queued=0)
-        await seen(house, {"missing": 1}, "says up to 0, the route has sent those up to 30")
+        await seen(house, {"missing": 1}, "ends at 0, but the route has sent the numbers up to 30")
         own, other = progress_key("0" * 8, ROUTE), progress_key("0" * 8, "other/ai-telemetry")
         there[other] = TopicProgress(21, 30, "")
         there[own] = TopicProgress(11, 20, "")
-        await seen(house, {"missing": 1}, "says up to 20")
+        await seen(house, {"missing": 1}, "ends at 20")
         there[own] = TopicProgress(21, 30, "")
         await seen(house, {})
         there[own] = TopicProgress(50_001, 60_000, "")
@@ -178,7 +178,10 @@ async def test_a_landing_is_noted_once_a_minute(tmp_path: Path, monkeypatch: pyt
 
 @pytest.mark.parametrize(
     ("columns", "status", "words"),
-    [(True, "ok", "with ReplacingMergeTree"), (False, "problem", "there is no table ai_telemetry")],
+    [
+        (True, "ok", "with the engine ReplacingMergeTree"),
+        (False, "problem", "the table ai_telemetry does not exist"),
+    ],
 )
 async def test_a_table_is_tried_by_doctor(columns: bool, status: str, words: str, tmp_path: Path) -> None:
     """A table that is missing is a problem of the destination, before a record waits for it."""

@@ -289,7 +289,7 @@ async def test_no_redirect_is_followed(house: House) -> None:
     """A redirect could send the key to somebody else."""
     house.provider.faults = {1: web.Response(status=302, headers={"Location": "/elsewhere"})}
     state = await house.pull()
-    assert "a redirect; it is not followed" in state.reason
+    assert "does not follow redirects" in state.reason
     assert 1 == len(house.provider.asked)
     assert {} == await house.kept()
 

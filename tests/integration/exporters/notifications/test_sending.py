@@ -294,7 +294,7 @@ async def test_pagerduty_gets_an_event_for_each_notice(
     await telling.notices.add([notice("a", thread="t", link="https://a/b", text="why")], ["one"])
     await telling.notifier.send_due()
     assert (await telling.state()).state == PARKED
-    assert (await telling.state()).reason == "the integration key has 32 letters and digits"
+    assert (await telling.state()).reason == "the integration key must have 32 letters and digits"
     assert [] == receiver.requests
     (tmp_path / "key").write_text("0123456789abcdef0123456789abcdef")
     receiver.answers.append(Reply(429, headers={"Retry-After": "5"}))

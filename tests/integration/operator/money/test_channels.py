@@ -76,7 +76,7 @@ async def test_a_secret_goes_to_no_other_address(console: Console) -> None:
     await add(console)
     moved = await console.ask("PATCH", f"{CHANNELS}/mine", {"url": f"{console.receiver.url}/elsewhere"})
     assert moved["http"] == 400
-    assert moved["error"]["message"] == "secret: state it again, because the address is another one"
+    assert moved["error"]["message"] == "secret: enter it again, because the address changed"
     quiet = await console.ask("PATCH", f"{CHANNELS}/mine", {"insights": "critical"})
     assert quiet["http"] == 200
     assert quiet["notification_channel"]["insights"] == "critical"
@@ -92,12 +92,13 @@ async def test_a_secret_goes_to_no_other_address(console: Console) -> None:
 async def test_what_cannot_work_is_refused(console: Console) -> None:
     """The rules are those of the configuration. Configured channels cannot be changed here."""
     for fields, message in (
-        ({"secret": "short"}, "secret: the signing secret is whsec_ and 24 to 64 bytes in base64"),
-        ({"secret": None}, "secret_file is required for type 'webhook': it signs what is sent"),
+        ({"secret": "short"}, "secret: the signing secret must be whsec_ followed by 24 to 64 bytes in base64"),
+        ({"secret": None}, "secret_file is required for type 'webhook': it holds the secret for signatures"),
         ({"url": "ftp://x"}, "url must begin with http:// or https://"),
         ({"type": "pigeon"}, "type: 'pigeon' is not known; one of"),
         ({"type": "slack", "url": "", "secret": "x"}, "secret must begin with http:// or https://"),
-        ({"type": "pagerduty", "url": "", "secret": "x"}, "secret: the integration key has 32 letters and digits"),
+        ({"type": "pagerduty", "url": "", "secret": "x"},
+         "secret: the integration key must have 32 letters and digits"),
     ):  # fmt: skip
         refused = await add(console, **fields)
         assert 400 == refused["http"] and refused["error"]["message"].startswith(message), refused

@@ -26,7 +26,10 @@ SAID = "root:x:0:0 of an inner service"
         (f"550 {SAID}", "550"),
         (f"ada@example.com: 450 {SAID}; bob@example.com: 550 {SAID}", "ada@example.com: 450"),
         (f"no answer: {SAID}", "no answer"),
-        ("the integration key has 32 letters and digits", "the integration key has 32 letters and digits"),
+        (
+            "the integration key must have 32 letters and digits",
+            "the integration key must have 32 letters and digits",
+        ),
     ],
 )
 async def test_members_see_the_status_of_an_answer_and_no_word(
