@@ -1,4 +1,4 @@
-"""How the tests run a body through the formats, and the cases that all of them start from."""
+"""Helpers that decode a body by its format, and the example cases of all tests."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ def cases(format: str | None = None) -> list[Case]:
 
 
 def case(format: str, name: str) -> Any:
-    """The payload of one case, decoded, for a test to change."""
+    """Return the decoded payload of a case, so that a test can change it."""
     found = next(one for one in cases(format) if one.name == name)
     return json.loads(found.body)
 
 
 def run(steps: Generator[None, None, Normalised]) -> tuple[Normalised, int]:
-    """What the body yields, and how often the event loop got its turn."""
+    """Decode a body; return the result and the number of turns of the event loop."""
     turns = 0
     while True:
         try:
@@ -59,12 +59,12 @@ def run(steps: Generator[None, None, Normalised]) -> tuple[Normalised, int]:
 
 
 def read(format: str | None, payload: Any, *, options: Options | None = None) -> Outcome:
-    """The outcome of a payload (bytes as they are, anything else as JSON) by its format or the one recognised."""
+    """Decode a payload by its named or recognized format. Anything but bytes is encoded as JSON."""
     return read_batch(format, payload, options=options).outcome
 
 
 def read_batch(format: str | None, payload: Any, *, options: Options | None = None) -> Normalised:
-    """All that a payload yields; the books must balance."""
+    """Decode a payload, and check that the accounting balances."""
     body = payload if isinstance(payload, bytes) else json.dumps(payload).encode()
     named = format or recognised(body, how="name it")
     normalised, _ = run(any_format.normalise(named, body, options=options or Options()))
@@ -73,7 +73,10 @@ def read_batch(format: str | None, payload: Any, *, options: Options | None = No
 
 
 def told(outcome: Outcome) -> list[dict[str, Any]]:
-    """Return its records as JSON, without the id of one that nothing identifies: each reading gives another."""
+    """
+    Return the records as JSON. Ids of records without a dedup key are left out, because each reading
+    creates new ones.
+    """
     rows = []
     for record, identity in zip(outcome.records, outcome.identities, strict=True):
         row = as_json(record)
@@ -84,7 +87,6 @@ def told(outcome: Outcome) -> list[dict[str, Any]]:
 
 
 def one(format: str | None, payload: Any) -> Inference:
-    """The only record of a payload."""
     outcome = read(format, payload)
     assert [] == outcome.rejects
     (record,) = outcome.records

@@ -1,4 +1,4 @@
-"""Every case of the gateway family: recognised without being told, and field by field what it must become."""
+"""Every case of a gateway format is recognized and gives the expected record, field by field."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OTLP = {
 
 
 def comparable(row: dict[str, Any]) -> dict[str, Any]:
-    """Instants to the millisecond, costs as numbers."""
+    """Round times to milliseconds and convert costs to numbers."""
     times = {
         name: row[name] and datetime.fromisoformat(cut(row[name])).timestamp()
         for name in ("start_time", "end_time")
@@ -31,12 +31,12 @@ def comparable(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _name(row: dict[str, Any]) -> tuple[str, str]:
-    """What tells the calls of a case apart, and its counts."""
+    """Return a key that distinguishes the calls and counters of a case."""
     return str(row.get("request_id")), str(row.get("token_type"))
 
 
 def cut(instant: str) -> str:
-    """Microseconds are what a datetime holds."""
+    """Cut a time to microseconds, the precision of datetime."""
     whole, _, fraction = instant.removesuffix("Z").partition(".")
     return f"{whole}.{fraction[:6]:0<6}+00:00"
 
@@ -44,7 +44,7 @@ def cut(instant: str) -> str:
 @pytest.mark.parametrize("named", [True, False], ids=["named", "found"])
 @pytest.mark.parametrize("case", cases(), ids=lambda case: f"{case.format}/{case.name}")
 def test_the_case_becomes_the_expected_records(case: Case, named: bool) -> None:
-    """Whether the sender names its format or not, every field a case lists is what it says."""
+    """Whether or not the sender names its format, every listed field has the expected value."""
     outcome = read(case.format if named else None, case.body)
     got = [as_json(record) for record in outcome.records]
     expected = sorted((comparable(row) for row in case.expected), key=_name)
@@ -59,14 +59,14 @@ def test_the_case_becomes_the_expected_records(case: Case, named: bool) -> None:
 
 @pytest.mark.parametrize("case", cases(), ids=lambda case: f"{case.format}/{case.name}")
 def test_the_case_is_told_apart(case: Case) -> None:
-    """Its own format, or OTLP where the gateway pushes that."""
+    """A gateway that pushes OTLP is recognized as OTLP."""
     expected = "otlp/traces" if (case.format, case.name) in OTLP else case.format
     assert expected == recognise(case.body)
 
 
 @pytest.mark.parametrize("case", cases(), ids=lambda case: f"{case.format}/{case.name}")
 def test_every_number_is_explained(case: Case) -> None:
-    """With `explain`, each record says which field of the payload stands behind its tokens and its cost."""
+    """With `explain`, each record names the payload fields of its tokens and cost."""
     outcome = read(None, case.body, options=Options(explain=True))
     assert outcome.why is not None
     for record, why in zip(outcome.records, outcome.why, strict=True):
@@ -79,13 +79,13 @@ def test_every_number_is_explained(case: Case) -> None:
 
 
 def test_formats_are_those_that_have_cases() -> None:
-    """The names that the addresses, the command line and the record's source use; a format without a case is none."""
+    """Addresses, the command line and records use these names. Every format has a case."""
     assert {case.format for case in cases()} == set(BY_NAME)
     assert (*BY_NAME, "otlp/traces", "otlp/metrics", "otlp/logs") == FORMAT_NAMES
 
 
 def test_published_names_stay() -> None:
-    """Senders have them in their configuration."""
+    """Senders have these names in their configuration."""
     assert {
         "langfuse", "litellm", "kong", "portkey", "bedrock", "cloudflare", "envoy_ai_gateway", "helicone", "bifrost",
         "apisix", "higress", "agentgateway", "vertex", "azure_apim", "openmeter", "openrouter",

@@ -1,4 +1,4 @@
-"""Logs of the clouds themselves: Bedrock's in all its wrappers, Vertex AI's rows, Azure API Management's."""
+"""Logs of the clouds: Bedrock in all its wrappers, Vertex AI rows, and Azure API Management rows."""
 
 from __future__ import annotations
 
@@ -16,8 +16,6 @@ from gateway.service.errors import Refusal
 from spool.identity import digest
 from spool.record import rfc3339
 from tests.gateway.normalise.formats.payloads import case, one, read, run
-
-# -- bedrock -------------------------------------------------------------------------------------------------
 
 
 def bedrock_record(**changes: Any) -> dict[str, Any]:
@@ -43,7 +41,10 @@ def firehose(*data: str) -> dict[str, Any]:
 
 
 def test_bedrock_in_every_wrapper_is_the_same_call() -> None:
-    """Bare, a subscription, a Lambda's, Firehose's of lines, and Firehose's of a subscription."""
+    """
+    The wrappers are a bare record, a subscription, a Lambda's, Firehose with lines, and Firehose
+    with a subscription.
+    """
     record = bedrock_record()
     lines = json.dumps(record).encode() + b"\n"
     wrapped = [
@@ -59,7 +60,7 @@ def test_bedrock_in_every_wrapper_is_the_same_call() -> None:
 
 
 def test_bedrock_control_messages_are_passed_over() -> None:
-    """CloudWatch asks whether somebody is there; the answer is a 2xx like any other."""
+    """CloudWatch checks whether the address responds. The response is a normal 2xx."""
     probe = subscription(
         "CWL CONTROL MESSAGE: Checking health of destination Firehose.", kind="CONTROL_MESSAGE"
     )
@@ -69,7 +70,7 @@ def test_bedrock_control_messages_are_passed_over() -> None:
 
 
 def test_bedrock_bad_data_costs_only_itself() -> None:
-    """No base64, no gzip, no JSON, no text: four rejects that name their place, and the good one is kept."""
+    """Broken base64, gzip, JSON and text give rejects with their position, and the good record is stored."""
     good = packed(subscription(bedrock_record(), "not json"))
     body = firehose("*", packed(b"x", zipped=False), base64.b64encode(b"\x1f\x8bzz").decode(), good)
     body["records"].append({"data": 7})
@@ -81,7 +82,7 @@ def test_bedrock_bad_data_costs_only_itself() -> None:
 
 
 def test_bedrock_records_may_stand_without_anything_between_them() -> None:
-    """Firehose puts records one behind the other, and so do the files that CloudWatch writes."""
+    """Firehose concatenates records, and so do CloudWatch's files."""
     record = case("bedrock", "converse-stream")
     run = json.dumps(record) + json.dumps(record | {"requestId": "another-request-of-the-same-run"})
     packed = base64.b64encode(gzip.compress(run.encode())).decode()
@@ -90,7 +91,7 @@ def test_bedrock_records_may_stand_without_anything_between_them() -> None:
 
 
 def test_bedrock_bombs_are_rejected_before_they_unfold() -> None:
-    """One that can never pass costs only itself; a delivery with too much of it is refused as a whole."""
+    """One oversized item rejects only itself. A delivery with too many is refused as a whole."""
     bomb = base64.b64encode(gzip.compress(bytes(MAX_PIECE + 1), 1)).decode()
     outcome = read("bedrock", firehose(bomb, packed(bedrock_record())))
     assert len(outcome.records) == 1
@@ -103,7 +104,7 @@ def test_bedrock_bombs_are_rejected_before_they_unfold() -> None:
 
 
 def test_bedrock_tells_what_it_holds_beside_the_body() -> None:
-    """So that the doors count it with the bytes of all requests, and can refuse it."""
+    """The inflated bytes count toward the in-flight limit and may be refused."""
     held: list[int] = []
     line = json.dumps(bedrock_record()).encode()
     body = json.dumps(firehose(packed(line), packed(line, zipped=False))).encode()
@@ -112,7 +113,9 @@ def test_bedrock_tells_what_it_holds_beside_the_body() -> None:
 
 
 def test_bedrock_arns_errors_and_embeddings() -> None:
-    """A profile's ARN is its last part; an error has a code and no tokens; Titan embeds."""
+    """
+    A profile's ARN is reduced to its last part. An error has a code and no tokens, and Titan is an embedding.
+    """
     arn = "arn:aws:bedrock:us-east-1:123456789012:application-inference-profile/abc123"
     assert "abc123" == one("bedrock", bedrock_record(modelId=arn)).request_model
     failed = one("bedrock", bedrock_record(errorCode="ThrottlingException", input={}, output={}))
@@ -124,7 +127,7 @@ def test_bedrock_arns_errors_and_embeddings() -> None:
 
 
 def test_bedrock_null_entries_are_passed_over() -> None:
-    """Wherever they stand: they are no calls, and nothing to complain of."""
+    """They are neither calls nor rejects, at any level."""
     wrapped = subscription(bedrock_record())
     wrapped["logEvents"].append(None)
     outcome = read(
@@ -137,12 +140,12 @@ def test_bedrock_null_entries_are_passed_over() -> None:
 
 @pytest.mark.parametrize("said", ["", "-", None])
 def test_bedrock_codes_that_stand_for_nothing_are_no_error(said: Any) -> None:
-    """An empty text is null."""
+    """An empty string counts as null."""
     assert "ok" == one("bedrock", bedrock_record(errorCode=said)).status
 
 
 def test_bedrock_whose_principal_is_unknown_has_the_callers_user() -> None:
-    """The metadata of the request names it."""
+    """The metadata of the request names the user."""
     record = one(
         "bedrock",
         bedrock_record(identity=None, requestMetadata={"userId": "u", "sessionId": "s", "x": {"a": 1}}),
@@ -152,11 +155,8 @@ def test_bedrock_whose_principal_is_unknown_has_the_callers_user() -> None:
     assert record.tags == {}
 
 
-# -- vertex, azure -------------------------------------------------------------------------------------------
-
-
 def test_vertex_columns_may_be_text_and_times_bigquerys() -> None:
-    """The id keeps every digit, written as a number or as text."""
+    """The id keeps every digit, whether it is a number or a string."""
     row = case("vertex", "bigquery-row-thoughts")
     exported = row | {
         "logging_time": "2025-09-02 10:14:50.313000 UTC",
@@ -174,7 +174,9 @@ def test_vertex_columns_may_be_text_and_times_bigquerys() -> None:
 
 
 def test_vertex_ids_in_exponent_form_are_shared_by_others() -> None:
-    """Their last digits are lost: the text is kept, and the identity looks at tokens and time too."""
+    """
+    The exponent form loses the last digits. The text is stored, and the dedup key also uses tokens and time.
+    """
     body = (
         json.dumps(case("vertex", "bigquery-row-thoughts"))
         .replace("98765432101234567", "9.8765432E+16")
@@ -189,7 +191,7 @@ def test_vertex_ids_in_exponent_form_are_shared_by_others() -> None:
     "written", ["-9876543210123456789", "98765432101234567.0", "123456789012345678901234567890"]
 )
 def test_vertex_ids_stay_as_they_are_written(written: str) -> None:
-    """Whatever number a column holds."""
+    """This holds for any number in the column."""
     body = json.dumps(case("vertex", "bigquery-row-thoughts")).replace("98765432101234567", written).encode()
     assert written == one(None, body).request_id
 
@@ -198,7 +200,7 @@ def test_vertex_ids_stay_as_they_are_written(written: str) -> None:
     "resource", ["models/", "publishers/google/models/", "projects/p/publishers/google/models/"]
 )
 def test_vertex_models_may_be_named_as_resources(resource: str) -> None:
-    """Their last part is the model."""
+    """The last part of the resource name is the model."""
     row = case("vertex", "bigquery-row-thoughts")
     assert "gemini-2.5-pro" == one(None, row | {"model": resource + "gemini-2.5-pro"}).request_model
 
@@ -213,7 +215,7 @@ def test_vertex_models_may_be_named_as_resources(resource: str) -> None:
 )
 @pytest.mark.parametrize("write", [dict, json.dumps, lambda answer: "\n " + json.dumps(answer)])
 def test_vertex_answers_may_be_errors(answer: Any, error_type: str, write: Any) -> None:
-    """Google's own and those of its partners, as objects and as text."""
+    """Google and its partners write errors, as objects or as text."""
     record = one(None, case("vertex", "bigquery-row-thoughts") | {"full_response": write(answer)})
     assert record.status == "error"
     assert record.error_type == error_type
@@ -221,7 +223,7 @@ def test_vertex_answers_may_be_errors(answer: Any, error_type: str, write: Any) 
 
 
 def test_vertex_partner_models_count_in_their_own_way() -> None:
-    """Anthropic's answer stands in the same column; the provider is still Vertex."""
+    """Anthropic's answer is in the same column, and the provider is still Vertex."""
     row = case("vertex", "bigquery-row-thoughts") | {
         "api_method": "streamRawPredict",
         "model": "publishers/anthropic/models/claude-sonnet-4-5",
@@ -239,7 +241,7 @@ def test_vertex_partner_models_count_in_their_own_way() -> None:
 
 
 def test_azure_rows_of_messages_belong_to_the_row_with_figures() -> None:
-    """In any order, as an Event Hub sends them; seven digits of a second are no hindrance."""
+    """Event Hub sends rows in any order. Seconds with seven decimals are accepted."""
     rows = case("azure_apim", "llm-log-rows")
     outcome = read(None, {"records": rows[::-1]})
     assert outcome.received == 3
@@ -249,7 +251,7 @@ def test_azure_rows_of_messages_belong_to_the_row_with_figures() -> None:
 
 
 def test_azure_rows_with_figures_are_calls_without_a_deployment() -> None:
-    """Models of other providers have none; a row that has neither is a piece of a message."""
+    """Models of other providers have no deployment. A row with neither is part of a message."""
     header, *messages = case("azure_apim", "llm-log-rows")
     record = one("azure_apim", header | {"DeploymentName": "", "ModelName": "claude-sonnet-4-5"})
     assert record.request_model is None
@@ -259,7 +261,7 @@ def test_azure_rows_with_figures_are_calls_without_a_deployment() -> None:
 
 
 def test_azure_numbers_may_be_text_and_a_long_response_id_is_the_identity() -> None:
-    """A short one could be anybody's."""
+    """A short response id may occur twice, so it identifies nothing."""
     row = case("azure_apim", "llm-log-rows")[0]
     long = row | {
         "PromptTokens": "1320",

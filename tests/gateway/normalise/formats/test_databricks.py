@@ -1,4 +1,4 @@
-"""Databricks: who served a call and as which model, and which rows are the same call."""
+"""Databricks: provider and model of a call, and rows that report the same call."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ EXTERNAL = "EXTERNAL_FOUNDATION_MODEL"
 
 
 def row(**fields: Any) -> dict[str, Any]:
-    """One row of the AI Gateway's usage table."""
+    """Create a row of the AI Gateway's usage table."""
     return {
         "event_time": "2026-08-07T14:22:03Z", "endpoint_name": "coding-agents", "request_id": "r-1",
         "api_type": "mlflow/v1/chat/completions", "input_tokens": 10, "output_tokens": 5, **fields,
@@ -44,13 +44,13 @@ def row(**fields: Any) -> dict[str, Any]:
 def test_a_destination_is_a_model_only_where_databricks_serves_it(
     type: str | None, name: str | None, model: str | None, expected: tuple[str | None, str | None]
 ) -> None:
-    """Else its name is that of a stored key; a title in `destination_model` is not a name of a model."""
+    """Otherwise the name is that of a stored key. A title in `destination_model` is not a model name."""
     record = one(None, row(destination_type=type, destination_name=name, destination_model=model))
     assert expected == (record.provider, record.request_model)
 
 
 def test_calls_of_one_request_are_told_apart() -> None:
-    """By `invocation_id`; a repeated row is the same call."""
+    """They differ by `invocation_id`. A repeated row is the same call."""
     rows = [row(invocation_id="i-1"), row(invocation_id="i-2"), row(invocation_id="i-1")]
     first, second, repeated = read(None, rows).identities
     assert first.id == repeated.id != second.id
@@ -58,13 +58,15 @@ def test_calls_of_one_request_are_told_apart() -> None:
 
 
 def test_older_rows_have_only_the_id_of_the_request() -> None:
-    """Tokens and time tell its calls apart."""
+    """Tokens and time distinguish the calls of one request."""
     first, second, repeated = read(None, [row(), row(input_tokens=11), row()]).identities
     assert first.id == repeated.id != second.id
 
 
 def test_both_tables_of_model_serving_report_one_call() -> None:
-    """The usage table has the counts, the inference table the answer, which names the model and the cache."""
+    """
+    The usage table has the counts. The inference table has the answer, with the model and the cached tokens.
+    """
     ids = {
         "databricks_request_id": "58db0e4d-2fc8-4861-976c-bc1228a16642",
         "request_time": "2026-07-04T19:40:26.829Z",
@@ -90,7 +92,7 @@ def test_both_tables_of_model_serving_report_one_call() -> None:
 
 
 def test_tags_of_the_request_go_before_those_of_the_endpoint() -> None:
-    """Both may come as text."""
+    """Both kinds of tags may be JSON text."""
     tags = {"endpoint_tags": '{"team": "platform", "stage": "live"}', "request_tags": {"team": "search"}}
     record = one(None, row(**tags))
     assert record.team == "search"

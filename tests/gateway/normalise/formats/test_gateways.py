@@ -1,4 +1,7 @@
-"""Traps of the other gateways, one payload each: what their documents say and their cases do not show."""
+"""
+Special cases of the other gateways, one payload each, from their documentation. The example cases do
+not cover them.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +18,10 @@ from spool.record import UsageMetric, rfc3339
 from tests.gateway.normalise.formats.payloads import case, one, read
 from tests.gateway.normalise.outcomes import inferences
 
-# -- kong ----------------------------------------------------------------------------------------------------
-
 
 @pytest.mark.parametrize("block", ["ai-proxy", "ai-proxy-advanced"])
 def test_kong_older_blocks_take_the_requests_id(block: str) -> None:
-    """Before `proxy` the block bore the plugin's name."""
+    """Before the name `proxy`, the block had the name of the plugin."""
     line = case("kong", "http-log-bedrock-unpriced")
     line["ai"] = {block: line["ai"]["proxy"]}
     record = one(None, line)
@@ -30,7 +31,7 @@ def test_kong_older_blocks_take_the_requests_id(block: str) -> None:
 
 
 def test_kong_a_bad_block_costs_no_other() -> None:
-    """The answer's figures are refused, the judge's call is counted, and the books of the line are right."""
+    """The bad block is rejected, the other call of the line is counted, and the accounting balances."""
     line = case("kong", "http-log-bedrock-unpriced")
     good = line["ai"]["proxy"]
     line["ai"] = {"proxy": good | {"usage": good["usage"] | {"prompt_tokens": -1}}, "ai-llm-as-judge": good}
@@ -43,7 +44,7 @@ def test_kong_a_bad_block_costs_no_other() -> None:
 
 
 def test_kong_plain_requests_on_the_same_logger_are_no_calls() -> None:
-    """They have no `ai`, or a block of a plugin that called nobody."""
+    """Such lines have no `ai`, or a block of a plugin that made no call."""
     line = case("kong", "http-log-bedrock-unpriced")
     del line["ai"]
     guarded = line | {"ai": {"ai-prompt-guard": {"meta": {}}, "proxy": {"meta": {"request_model": "x"}}}}
@@ -53,7 +54,7 @@ def test_kong_plain_requests_on_the_same_logger_are_no_calls() -> None:
 
 
 def test_kong_errors_carry_their_status() -> None:
-    """And are no cache hits, whatever the block says."""
+    """They are not cache hits, whatever the block states."""
     line = case("kong", "http-log-batch-priced-and-cache-hit")[1]
     record = one("kong", line | {"response": {"status": 503}})
     assert record.status == "error"
@@ -62,7 +63,7 @@ def test_kong_errors_carry_their_status() -> None:
 
 
 def test_kong_two_calls_of_one_line_are_split() -> None:
-    """The books see the second one."""
+    """The accounting counts the second call as split."""
     outcome = read("kong", case("kong", "http-log-two-llm-blocks"))
     assert outcome.received == 1
     assert outcome.split == 1
@@ -71,7 +72,7 @@ def test_kong_two_calls_of_one_line_are_split() -> None:
 
 @pytest.mark.timeout(120)
 def test_kong_objects_in_json_text_are_read_once_for_all_blocks() -> None:
-    """A line may have thousands of blocks."""
+    """A line may have thousands of blocks, so decoding the text for each would be slow."""
     line = case("kong", "http-log-two-llm-blocks")
     block = line["ai"]["ai-llm-as-judge"]
     consumer = json.dumps({"username": "alice", "padding": "\ud83d" * 1_000_000})
@@ -80,7 +81,9 @@ def test_kong_objects_in_json_text_are_read_once_for_all_blocks() -> None:
 
 
 def test_kong_two_proxies_of_one_line_are_named_alike_in_any_order() -> None:
-    """The newest name takes the request's id, wherever it stands; the others are told apart by theirs."""
+    """
+    The block with the newest name gets the request's id, in any order. The others have ids of their own.
+    """
     line = case("kong", "http-log-bedrock-unpriced")
     block = line["ai"]["proxy"]
     line["ai"] = {"ai-proxy": block, "ai-rag-injector": block, "ai-proxy-advanced": block}
@@ -93,7 +96,7 @@ def test_kong_two_proxies_of_one_line_are_named_alike_in_any_order() -> None:
 
 
 def test_kong_writes_an_empty_list_as_an_object() -> None:
-    """As Lua does: no target was tried, and the call is kept, with the operation of its path."""
+    """Lua writes an empty list as an object. The call is stored, with the operation of its path."""
     line = case("kong", "http-log-two-llm-blocks")
     for block in line["ai"].values():
         block["tried_targets"] = {}
@@ -101,7 +104,7 @@ def test_kong_writes_an_empty_list_as_an_object() -> None:
 
 
 def test_kong_counted_in_the_singular_once() -> None:
-    """Version 3.7 and today's documentation: `prompt_token` and `completion_token`."""
+    """Kong 3.7 and its documentation write `prompt_token` and `completion_token`."""
     line = case("kong", "http-log-bedrock-unpriced")
     line["ai"]["ai-proxy"] = line["ai"].pop("proxy")
     line["ai"]["ai-proxy"]["usage"] = {
@@ -117,7 +120,7 @@ def test_kong_counted_in_the_singular_once() -> None:
 
 
 def test_kong_did_not_name_its_first_plugin() -> None:
-    """Version 3.6 has `meta` and `usage` where later ones have blocks."""
+    """Kong 3.6 has `meta` and `usage` in place of named blocks."""
     line = case("kong", "http-log-bedrock-unpriced")
     block = line["ai"]["proxy"]
     del block["tried_targets"]
@@ -127,7 +130,8 @@ def test_kong_did_not_name_its_first_plugin() -> None:
 
 def test_kong_unspecified_stands_for_nothing() -> None:
     """
-    It is written where a request was answered before its model was known; the answer's model tells the provider.
+    Kong writes UNSPECIFIED if a request was answered before its model was known. The answer's model
+    gives the provider.
     """
     line = case("kong", "http-log-bedrock-unpriced")
     proxy = line["ai"]["proxy"]
@@ -146,7 +150,7 @@ def test_kong_unspecified_stands_for_nothing() -> None:
 
 
 def test_kong_falls_back_to_the_consumers_own_id() -> None:
-    """And takes whom it authenticated for the key."""
+    """The consumer authenticated the request, so its id is the user."""
     line = case("kong", "http-log-bedrock-unpriced")
     line["consumer"] = {"username": None, "custom_id": "c-7"}
     assert "c-7" == one("kong", line).user
@@ -168,7 +172,7 @@ CACHED = {"prompt_tokens": 5000, "completion_tokens": 40, "total_tokens": 5040}
 def test_kong_passes_on_anthropics_input_without_the_cache(
     provider: str, usage: dict[str, Any], expected: int
 ) -> None:
-    """Where the cache stands under Anthropic's own names."""
+    """Anthropic's own cache fields show that the input excludes cached tokens."""
     line = case("kong", "http-log-bedrock-unpriced")
     block = line["ai"]["proxy"]
     block["meta"] |= {"provider_name": provider}
@@ -176,11 +180,8 @@ def test_kong_passes_on_anthropics_input_without_the_cache(
     assert expected == one("kong", line).input_tokens
 
 
-# -- portkey -------------------------------------------------------------------------------------------------
-
-
 def test_portkey_a_hook_before_the_request_is_no_call() -> None:
-    """It has no answer yet; the hook after it tells the call."""
+    """The hook after the request reports the call."""
     hook = case("portkey", "log-hook-claude")
     before = hook | {"response": {"json": {}, "text": "", "statusCode": None}}
     outcome = read(None, [before, hook])
@@ -188,7 +189,7 @@ def test_portkey_a_hook_before_the_request_is_no_call() -> None:
 
 
 def test_portkey_a_hook_tells_failures_and_streams() -> None:
-    """Without an answer in JSON; their outcome is the status."""
+    """Without a JSON answer, the HTTP status gives the outcome."""
     hook = case("portkey", "log-hook-claude")
     failed = one(None, hook | {"response": {"json": {"error": {"message": "CANARY"}}, "statusCode": 429}})
     assert failed.status == "error"
@@ -198,7 +199,7 @@ def test_portkey_a_hook_tells_failures_and_streams() -> None:
 
 
 def test_portkey_a_hook_with_the_providers_own_body() -> None:
-    """A request to Anthropic's address is answered in Anthropic's shape."""
+    """A request to Anthropic's address has an answer in Anthropic's format."""
     hook = case("portkey", "log-hook-claude") | {"requestType": "messages"}
     hook["response"]["json"]["usage"] = {
         "input_tokens": 12,
@@ -212,7 +213,7 @@ def test_portkey_a_hook_with_the_providers_own_body() -> None:
 
 
 def test_portkey_cents_may_be_text() -> None:
-    """They become dollars with every digit."""
+    """Cents become dollars without losing a digit."""
     row = case("portkey", "analytics-row")
     assert "0.0001234567" == one("portkey", row | {"cost": "0.01234567"}).cost
     assert one("portkey", row | {"cost": 0}).cost is None
@@ -224,7 +225,7 @@ def test_portkey_cents_may_be_text() -> None:
 
 @pytest.mark.parametrize("cost", ["1e99999999", "1e-99999999", "1E+15"])
 def test_portkey_cents_that_cannot_be_are_rejected(cost: str) -> None:
-    """Whatever their exponent, and they cost only their own row."""
+    """An impossible exponent rejects only its own row."""
     row = json.dumps(case("portkey", "analytics-row"))
     outcome = read("portkey", f"{row}\n{row.replace('1.65', cost)}".encode())
     assert len(outcome.records) == 1
@@ -233,21 +234,21 @@ def test_portkey_cents_that_cannot_be_are_rejected(cost: str) -> None:
 
 @pytest.mark.parametrize(("said", "status", "cost"), [("semantic HIT", "cached", "0"), ("miss", "ok", None)])
 def test_portkey_hits_are_in_a_word(said: str, status: str, cost: str | None) -> None:
-    """0 cents of a hit are its cost; of a call they are no price."""
+    """For a hit, 0 cents is the cost. For a call, it is no price."""
     record = one("portkey", case("portkey", "analytics-row") | {"cache_status": said, "cost": 0})
     assert record.status == status
     assert record.cost == cost
 
 
 def test_portkey_failures_by_flag_and_by_status() -> None:
-    """A flag without a status names no type."""
+    """A failure flag without a status gives no error type."""
     row = case("portkey", "analytics-row")
     assert "429" == one("portkey", row | {"response_status_code": 429.0, "is_success": 0.0}).error_type
     assert "_OTHER" == one("portkey", row | {"response_status_code": None, "is_success": 0.0}).error_type
 
 
 def test_portkey_metadata_may_be_json_text_or_uneven_lists() -> None:
-    """A value without a name is nobody's."""
+    """A value without a name is dropped."""
     row = case("portkey", "analytics-row") | {"user_id": None, "_user": None}
     record = one("portkey", row | {"metadata": json.dumps({"_user": "u", "_environment": "dev", "a": 1})})
     assert record.user == "u"
@@ -257,7 +258,7 @@ def test_portkey_metadata_may_be_json_text_or_uneven_lists() -> None:
 
 
 def test_portkey_lines_may_hold_what_a_file_holds() -> None:
-    """Their own figures come first; where they have none, those of the answer count."""
+    """The line's own values come first, then those of the answer."""
     line = case("portkey", "log-file") | case("portkey", "analytics-row")
     assert one(None, line).input_tokens == 150
     assert one(None, line).request_model == "gpt-4"
@@ -269,7 +270,7 @@ def test_portkey_lines_may_hold_what_a_file_holds() -> None:
 
 
 def test_portkey_rows_of_the_store_have_dotted_columns() -> None:
-    """As the table names them; and a model that was not found stands for nothing."""
+    """Columns have the table's names. An unknown model counts as null."""
     row = case("portkey", "analytics-row")
     facts = row.pop("metadata")
     dotted = row | {"metadata.key": facts["key"], "metadata.value": facts["value"]}
@@ -278,7 +279,10 @@ def test_portkey_rows_of_the_store_have_dotted_columns() -> None:
 
 
 def test_portkey_log_files_may_hold_their_row() -> None:
-    """Which prices them, and is all there is where bodies are not logged; the time is then a text of JavaScript."""
+    """
+    The row has the price. If bodies are not logged, it is the only source, and its time is a
+    JavaScript date string.
+    """
     file, row = case("portkey", "log-file"), case("portkey", "analytics-row")
     file |= {"metrics": row, "created_at": "Wed Aug 28 2024 10:30:45 GMT+0000 (Coordinated Universal Time)"}
     record = one(None, file)
@@ -290,7 +294,7 @@ def test_portkey_log_files_may_hold_their_row() -> None:
 
 
 def test_portkey_log_files_count_anthropics_cache() -> None:
-    """Raw Anthropic bodies leave it out of the input; the response id is the identity."""
+    """Raw Anthropic bodies exclude cached tokens from the input. The response id is the dedup key."""
     file = case("portkey", "log-file")
     file["response"]["body"] = {
         "id": "msg_01AbCdEfGhIjKlMnOpQrStUv",
@@ -310,16 +314,13 @@ def test_portkey_log_files_count_anthropics_cache() -> None:
 
 
 def test_portkey_log_files_never_name_a_masked_key() -> None:
-    """Neither the key of the caller nor that of the provider."""
+    """This covers the caller's key and the provider's key."""
     outcome = read("portkey", case("portkey", "log-file"))
     assert "****" not in repr(outcome.records)
 
 
-# -- cloudflare, envoy, helicone -----------------------------------------------------------------------------
-
-
 def test_cloudflare_pages_lists_and_lines_are_alike() -> None:
-    """An empty page is understood, too."""
+    """An empty page is recognized as well."""
     entry = case("cloudflare", "log-single-failed")
     lines = b"\n".join(json.dumps(entry | {"id": str(n)}).encode() for n in range(2))
     assert 2 == len(read(None, lines).records)
@@ -329,7 +330,8 @@ def test_cloudflare_pages_lists_and_lines_are_alike() -> None:
 
 def test_cloudflare_prices_and_types() -> None:
     """
-    0 of a call is not a price; without a path the request's type tells; a failure without a status is of no type.
+    For a call, 0 is not a price. Without a path, the request type decides. A failure without a status
+    has no type.
     """
     entry = case("cloudflare", "logs-list")["result"][0]
     record = one("cloudflare", entry | {"cost": 0, "path": None, "request_type": "embedding"})
@@ -340,7 +342,7 @@ def test_cloudflare_prices_and_types() -> None:
 
 @pytest.mark.parametrize("success", [True, None])
 def test_cloudflare_statuses_of_400_or_more_are_errors(success: bool | None) -> None:
-    """Whatever the flag says, and a cached answer is none then."""
+    """The status wins over the success flag, and such an answer is not a cache hit."""
     entry = case("cloudflare", "logs-list")["result"][1]
     record = one("cloudflare", entry | {"success": success, "status_code": 502})
     assert record.status == "error"
@@ -348,7 +350,7 @@ def test_cloudflare_statuses_of_400_or_more_are_errors(success: bool | None) -> 
 
 
 def test_envoy_where_nobody_answered() -> None:
-    """Code 0 is an error of the flags' type, also when the code is text."""
+    """Code 0 is an error whose type is the response flags, also if the code is text."""
     line = case("envoy_ai_gateway", "access-log-line")
     assert (
         "UF,URX"
@@ -358,7 +360,7 @@ def test_envoy_where_nobody_answered() -> None:
 
 
 def test_envoy_numbers_may_be_text() -> None:
-    """And what is unknown a dash."""
+    """A dash means unknown."""
     line = case("envoy_ai_gateway", "access-log-line") | {
         "gen_ai.usage.input_tokens": "15",
         "gen_ai.usage.output_tokens": "-",
@@ -379,7 +381,7 @@ def test_envoy_numbers_may_be_text() -> None:
 
 
 def test_envoys_first_versions_had_keys_of_their_own() -> None:
-    """What the documents of that time wrote under `genai_*` is the same call."""
+    """Early documentation used keys that start with `genai_`. They give the same call."""
     line = case("envoy_ai_gateway", "access-log-line")
     old = {
         "genai_backend_name": line.pop("gen_ai.provider.name"),
@@ -395,14 +397,14 @@ def test_envoys_first_versions_had_keys_of_their_own() -> None:
 
 
 def test_envoy_lines_without_a_model_are_no_calls() -> None:
-    """Also when a filter wrote token counts of zero on them."""
+    """This holds even if a filter added token counts of zero."""
     line = case("envoy_ai_gateway", "access-log-line")
     models = [name for name in line if name.startswith("gen_ai.") and "model" in name]
     assert [] == read("envoy_ai_gateway", line | dict.fromkeys(models, "-")).records
 
 
 def test_envoy_lines_may_hold_the_answers_model_alone() -> None:
-    """It tells the provider where the backend is a path."""
+    """If the backend is a path, the model gives the provider."""
     line = case("envoy_ai_gateway", "access-log-line") | {
         "gen_ai.request.model": "-",
         "gen_ai.response.model": "gpt-4o",
@@ -414,7 +416,7 @@ def test_envoy_lines_may_hold_the_answers_model_alone() -> None:
 
 
 def test_envoys_request_id_is_the_callers_choice() -> None:
-    """So two calls that share it are told apart by their tokens and time; rule 3."""
+    """Two calls may share a request id, so tokens and time also distinguish them (dedup rule 3)."""
     line = case("envoy_ai_gateway", "access-log-line")
     outcome = read("envoy_ai_gateway", [line, line | {"gen_ai.usage.output_tokens": 8}])
     assert 2 == len({record.id for record in outcome.records})
@@ -422,7 +424,7 @@ def test_envoys_request_id_is_the_callers_choice() -> None:
 
 
 def test_helicone_truncated_bodies_tell_nothing() -> None:
-    """A body that was cut is not JSON; the call has a model all the same."""
+    """A truncated body is not JSON, but the webhook still names the model."""
     hook = case("helicone", "webhook-standard-json-bodies")
     record = one("helicone", hook | {"response_body": hook["response_body"][:60]})
     assert record.request_model == "gpt-4o-mini"
@@ -431,7 +433,7 @@ def test_helicone_truncated_bodies_tell_nothing() -> None:
 
 
 def test_helicone_bodies_may_be_objects_of_anthropic() -> None:
-    """The cache is not in Anthropic's input, nor in the webhook's count of it; 0 is not a price."""
+    """Cached tokens are not in Anthropic's input, nor in the webhook's count. A cost of 0 is not a price."""
     body = {
         "id": "msg_01AbCdEfGhIjKlMnOpQrStUv",
         "model": "claude-sonnet-4-5",
@@ -452,16 +454,15 @@ def test_helicone_bodies_may_be_objects_of_anthropic() -> None:
 
 
 def test_helicone_without_a_time_is_known_by_its_own_id() -> None:
-    """A short response id repeats on local servers, and only a time would tell such calls apart."""
+    """
+    A short response id may repeat on local servers, and without a time, such calls could not be distinguished.
+    """
     record = one("helicone", case("helicone", "webhook-standard-json-bodies"))
     assert digest(5, "helicone", record.request_id) == record.id
 
 
-# -- openmeter, openrouter -----------------------------------------------------------------------------------
-
-
 def test_openmeter_events_are_known_by_source_and_id() -> None:
-    """Alone, in an array, with numbers as text; other events are passed over here."""
+    """Events come alone or in an array, with numbers as text. Other events are ignored."""
     event = case("openmeter", "cloudevent-single")
     event["data"]["prompt_tokens"] = "1320"
     other = event | {"id": "2", "data": {"tokens": 5, "type": "input"}}
@@ -471,7 +472,7 @@ def test_openmeter_events_are_known_by_source_and_id() -> None:
 
 
 def test_openmeter_an_id_that_can_be_a_response_id_is_one() -> None:
-    """LiteLLM's callback uses the response's; the event by source and id is the same call."""
+    """LiteLLM's callback uses the response id. The event's source and id also identify the call."""
     event = case("openmeter", "cloudevent-single") | {"id": "chatcmpl-0123456789abcdef"}
     (identity,) = read(None, event).identities
     assert digest(2, event["id"]) == identity.id
@@ -489,7 +490,7 @@ def test_openmeter_an_id_that_can_be_a_response_id_is_one() -> None:
     ],
 )
 def test_openmeters_standard_event_is_a_count(type: str, expected: str) -> None:
-    """One number of one type: usage of its source, and no call."""
+    """The event has one token count of one type, so it is a counter and not a call."""
     data = {"tokens": "123456", "model": "gpt4-turbo", "type": type}
     event = {
         "specversion": "1.0",
@@ -513,7 +514,7 @@ def test_openmeters_standard_event_is_a_count(type: str, expected: str) -> None:
 
 @pytest.mark.parametrize("type", ["other", None])
 def test_a_count_of_no_known_type_is_shown(type: str | None) -> None:
-    """It could be added to no sum."""
+    """A count without a known type cannot be added to a sum."""
     data = {"tokens": "123456", "model": "gpt4-turbo", "type": type}
     outcome = read(
         "openmeter", {"specversion": "1.0", "type": "prompt", "id": "00001", "source": "app", "data": data}
@@ -524,7 +525,7 @@ def test_a_count_of_no_known_type_is_shown(type: str | None) -> None:
 
 
 def test_kongs_metering_events_are_kongs_counters() -> None:
-    """A request and a response tell one number each, as text; the count of requests has none."""
+    """A request and a response each report one number as text. Request counts have no tokens."""
     event = {"specversion": "1.0", "source": "kong-gw", "subject": "alice", "time": "2026-11-20T10:00:00Z"}
     data = {"model": "gpt-6-sol", "provider": "openai", "service_name": "chat"}
     pair = [
@@ -543,7 +544,7 @@ def test_kongs_metering_events_are_kongs_counters() -> None:
 
 
 def test_names_of_models_and_tokens_that_nothing_took_are_shown() -> None:
-    """In every format: an operator sees the names, and no value; names under which nothing stands say nothing."""
+    """In every format, the operator sees the unread names without values. Empty members are not listed."""
     line = {
         "started_at": 1,
         "latencies": {},
@@ -566,7 +567,7 @@ def test_names_of_models_and_tokens_that_nothing_took_are_shown() -> None:
 def test_openrouter_with_an_own_key_costs_what_the_provider_charged(
     said: dict[str, Any], cost: str, byok: str | None
 ) -> None:
-    """OpenRouter's own total is 0 then, or its fee."""
+    """With the customer's own key, OpenRouter's total is 0 or its fee."""
     stats = case("openrouter", "generation-stats")
     record = one("openrouter", {"data": stats["data"] | said})
     assert record.cost == cost
@@ -574,7 +575,7 @@ def test_openrouter_with_an_own_key_costs_what_the_provider_charged(
 
 
 def test_openrouters_call_is_that_of_the_provider() -> None:
-    """The provider's response id is a further name, where it is long enough to name one call."""
+    """A long provider response id is a second dedup key."""
     data = case("openrouter", "generation-stats")["data"]
     (known,) = read("openrouter", {"data": data}).identities
     assert digest(2, data["id"]) == known.id
@@ -584,7 +585,7 @@ def test_openrouters_call_is_that_of_the_provider() -> None:
 
 
 def test_openrouter_stats_that_were_cancelled() -> None:
-    """Are errors; a price of 0 is real for free models; the native counts are billed."""
+    """Cancelled calls are errors. A price of 0 is real for free models, and native counts are billed."""
     stats = case("openrouter", "generation-stats")
     stats["data"] |= {"cancelled": True, "total_cost": 0, "tokens_prompt": 99}
     record = one(None, stats)
@@ -596,13 +597,13 @@ def test_openrouter_stats_that_were_cancelled() -> None:
 
 
 def test_otlp_is_taken_under_any_name() -> None:
-    """OpenRouter, Cloudflare and others push it to the address they were given."""
+    """OpenRouter, Cloudflare and others push OTLP to whatever address they are given."""
     span = case("cloudflare", "otel-span")
     assert 1 == len(read("portkey", span).records) == len(read("otlp/traces", span).records)
 
 
 def test_a_name_that_is_no_format_is_refused() -> None:
-    """So is a body that shows none."""
+    """A body of no known format is refused as well."""
     for format, body in (("smoke", {"id": 1}), (None, {"id": 1}), (None, [])):
         with pytest.raises(BadPayload):
             read(format, body)
@@ -611,7 +612,7 @@ def test_a_name_that_is_no_format_is_refused() -> None:
 @pytest.mark.parametrize("format", [name for name in FORMAT_NAMES if "/" not in name])
 @pytest.mark.parametrize("item", [{}, {"data": None, "metadata": [], "usage": 3}, None])
 def test_items_of_an_unknown_shape_are_passed_over(format: str, item: Any) -> None:
-    """They yield no record, and no error; Langfuse's stand in a batch."""
+    """They give neither records nor rejects. Langfuse items are inside a batch."""
     outcome = read(format, {"batch": [item, item]} if format == "langfuse" else [item, item])
     assert outcome.received == 2
     assert outcome.records == []
@@ -633,7 +634,7 @@ def test_items_of_an_unknown_shape_are_passed_over(format: str, item: Any) -> No
 def test_counts_that_cannot_be_are_rejected_by_name(
     format: str, name: str, path: tuple[str, ...], value: Any, reason: str
 ) -> None:
-    """Never negative, never a fraction, and never the value in the message."""
+    """The message names the field but never the value."""
     payload = inner = case(format, name)
     for step in path[:-1]:
         inner = inner[step]

@@ -1,4 +1,4 @@
-"""Helicone's webhook: what its copies of the bodies tell, in the shapes of the providers."""
+"""Helicone's webhook: values from its copies of request and response bodies."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def hook(body: Any, **fields: Any) -> dict[str, Any]:
 
 
 def test_geminis_answer_names_its_model_in_a_place_of_its_own() -> None:
-    """Its request names none: the model is in the address."""
+    """Gemini's request names no model, because the model is in the address."""
     record = one(None, hook(json.dumps(GEMINI), provider="GOOGLE"))
     assert record.request_model is None
     assert record.response_model == "gemini-2.5-pro"
@@ -33,7 +33,9 @@ def test_geminis_answer_names_its_model_in_a_place_of_its_own() -> None:
 
 
 def test_a_webhook_whose_bodies_are_cut_is_a_call_of_which_only_the_id_is_known() -> None:
-    """They are cut at 10 KB, and are then no JSON; a body that is read and names nothing is not a call."""
+    """
+    Helicone cuts bodies at 10 KB, so they are not valid JSON. A readable body without a model is not a call.
+    """
     cut = '{"model": "gpt-5", "messages": [{"role": "user", "content": "CANA'
     record = one(None, {"request_id": "r-1", "user_id": "u", "request_body": cut, "response_body": cut})
     assert record.request_id == "r-1"
@@ -45,7 +47,7 @@ def test_a_webhook_whose_bodies_are_cut_is_a_call_of_which_only_the_id_is_known(
 
 
 def test_the_webhooks_own_figures_go_before_those_of_the_body() -> None:
-    """They may be text and floats; the details still come from the body."""
+    """They may be text or floats. Details still come from the body."""
     usage = {"input_tokens": 10, "output_tokens": 5, "output_tokens_details": {"reasoning_tokens": 3}}
     figures = {"promptTokens": "12", "completionTokens": 7.0, "cost": "0.010"}
     record = one(None, hook({"model": "gpt-5", "usage": usage}, metadata=figures))

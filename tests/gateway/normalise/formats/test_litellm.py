@@ -1,4 +1,4 @@
-"""LiteLLM: the logging payload's traps, spend rows, and the old payload whose values are all text."""
+"""LiteLLM: special cases of the logging payload, spend rows, and the old payload with only text values."""
 
 from __future__ import annotations
 
@@ -38,7 +38,10 @@ def identity(payload: dict[str, Any]) -> bytes:
 
 
 def test_one_broken_member_of_512_is_rejected_alone(event: dict[str, Any]) -> None:
-    """Its place, a reason and a field; the other 511 are kept, and the loop gets its turn between slices."""
+    """
+    The reject has position, reason and field. The other 511 are stored, and the event loop gets
+    turns between slices.
+    """
     events: list[Any] = [event | {"id": f"chatcmpl-{number:024d}"} for number in range(512)]
     events[300] = event | {"prompt_tokens": "CANARY"}
     (outcome, _), turns = run(any_format.normalise("litellm", json.dumps(events).encode(), options=Options()))
@@ -49,7 +52,7 @@ def test_one_broken_member_of_512_is_rejected_alone(event: dict[str, Any]) -> No
 
 
 def test_a_member_that_is_no_json_is_rejected_alone(event: dict[str, Any]) -> None:
-    """The array around it is cut by its commas."""
+    """The array is split at its commas."""
     good = json.dumps(event).encode()
     outcome = read("litellm", b"[" + good + b', {"id": }, ' + good + b"]")
     assert len(outcome.records) == 2
@@ -57,7 +60,7 @@ def test_a_member_that_is_no_json_is_rejected_alone(event: dict[str, Any]) -> No
 
 
 def test_null_members_are_passed_over(event: dict[str, Any]) -> None:
-    """LiteLLM's queue holds them now and then."""
+    """LiteLLM's queue sometimes contains nulls."""
     outcome = read(None, [None, event, None])
     assert len(outcome.records) == 1
     assert dict(outcome.ignored) == {NOT_AI: 2}
@@ -65,14 +68,16 @@ def test_null_members_are_passed_over(event: dict[str, Any]) -> None:
 
 
 def test_members_of_another_shape_are_rejected_alone(event: dict[str, Any]) -> None:
-    """Numbers, text and lists are no events."""
     outcome = read("litellm", [3, event, "text", []])
     assert len(outcome.records) == 1
     assert [reject.item for reject in outcome.rejects] == [0, 2, 3]
 
 
 def test_nan_and_lone_surrogates_cost_nothing(event: dict[str, Any]) -> None:
-    """What Python writes and JSON forbids is cleaned in its own event, digits kept."""
+    """
+    Python writes NaN and lone surrogates, which JSON forbids. They are repaired in their own event, and costs
+    keep their digits.
+    """
     odd = json.dumps(event | {"response_time": float("nan"), "end_user": "\ud800"}).encode()
     record = one("litellm", b"[" + odd + b"]")
     assert "0.00024839999999999997" == record.cost
@@ -81,13 +86,12 @@ def test_nan_and_lone_surrogates_cost_nothing(event: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("field", ["prompt_tokens", "completion_tokens", "response_cost"])
 def test_figures_below_zero_are_never_billed(event: dict[str, Any], field: str) -> None:
-    """The reject names the field."""
     outcome = read("litellm", event | {field: -3})
     assert [(0, IMPLAUSIBLE, f"{field} is negative")] == outcome.rejects
 
 
 def test_a_price_of_zero_is_no_price_but_for_hits_and_failures(event: dict[str, Any]) -> None:
-    """LiteLLM writes 0 for a model that it has no price for."""
+    """LiteLLM writes 0 for a model without a price."""
     assert one("litellm", event | {"response_cost": 0.0}).cost is None
     assert "0" == one("litellm", event | {"response_cost": 0.0, "cache_hit": True}).cost
     assert "0" == one("litellm", event | {"response_cost": 0.0, "status": "failure"}).cost
@@ -96,7 +100,7 @@ def test_a_price_of_zero_is_no_price_but_for_hits_and_failures(event: dict[str, 
 
 
 def test_a_failed_deployment_and_its_fallback_are_two_calls(event: dict[str, Any]) -> None:
-    """They share the call id and the trace, which are therefore no identity."""
+    """They share the call id and the trace, so these are not dedup keys."""
     failed = event | {
         "id": event["litellm_call_id"],
         "status": "failure",
@@ -113,7 +117,7 @@ def test_a_failed_deployment_and_its_fallback_are_two_calls(event: dict[str, Any
 def test_the_response_id_is_the_identity_whatever_reports_it(
     event: dict[str, Any], row: dict[str, Any]
 ) -> None:
-    """The event and the spend row of one call are one; rule 2."""
+    """The event and the spend row of one call have the same dedup key (rule 2)."""
     assert digest(2, event["id"]) == identity(event) == identity(row)
 
 
@@ -128,7 +132,7 @@ def test_the_response_id_is_the_identity_whatever_reports_it(
     ],
 )
 def test_a_call_id_in_place_of_a_response_id_is_shared(event: dict[str, Any], more: dict[str, Any]) -> None:
-    """Embeddings and failures have a uuid there; rule 3, with both neighbour steps."""
+    """Embeddings and failures have a UUID there, so rule 3 applies, with both neighbouring time steps."""
     outcome = read("litellm", event | {"id": CALL_ID} | more)
     assert [2] == [len(found.lookups) for found in outcome.identities]
 
@@ -137,18 +141,18 @@ def test_a_call_id_in_place_of_a_response_id_is_shared(event: dict[str, Any], mo
     "more", [{}, {"litellm_call_id": None}, {"litellm_call_id": None, "call_type": "arerank"}]
 )
 def test_a_uuid_of_the_provider_is_a_response_id(event: dict[str, Any], more: dict[str, Any]) -> None:
-    """Perplexity's, for one: rule 2, as for the spans that report the same call."""
+    """Perplexity's response ids are UUIDs. Rule 2 applies, as for spans of the same call."""
     assert digest(2, CALL_ID) == identity(event | {"id": CALL_ID} | more)
 
 
 def test_a_hit_in_the_gateways_cache_is_its_own_call(event: dict[str, Any]) -> None:
-    """Its id repeats the first call's; rule 5 under the whole of it."""
+    """Its id starts with the first call's id, so rule 5 applies to the complete id."""
     hit = event | {"id": event["id"] + "_cache_hit1795158584.59", "cache_hit": True}
     assert digest(5, "litellm", hit["id"]) == identity(hit)
 
 
 def test_an_alias_stamped_over_the_response_model_is_none(event: dict[str, Any]) -> None:
-    """Unless it is the model that was asked for."""
+    """If the alias is also the requested model, it is kept."""
     aliased = event | {"model_group": "fast", "response": {"model": "fast"}}
     assert one("litellm", aliased).response_model is None
     assert "gpt-4o-mini" == one("litellm", event).response_model
@@ -173,12 +177,14 @@ def test_an_alias_stamped_over_the_response_model_is_none(event: dict[str, Any])
     ],
 )
 def test_operations_by_call_type(event: dict[str, Any], call_type: object, expected: str | None) -> None:
-    """OpenTelemetry's words where it has one."""
+    """OpenTelemetry's names are used if they exist."""
     assert expected == one("litellm", event | {"call_type": call_type}).operation
 
 
 def test_a_usage_object_of_details_alone_is_openais(event: dict[str, Any]) -> None:
-    """The totals stand beside it; both spellings of the cache's writes are known, the details' own first."""
+    """
+    The totals are next to the object. Both names for cache writes are read, and those of the details come first.
+    """
     event["metadata"]["usage_object"] = {
         "prompt_tokens_details": {"cached_tokens": 1, "cache_creation_tokens": 2},
         "cache_creation_input_tokens": 3,
@@ -196,7 +202,7 @@ DETAILS: dict[str, Any] = {
 
 
 def test_an_older_payload_has_its_usage_object_in_the_answer(event: dict[str, Any]) -> None:
-    """Whatever else it has become there: text, a list, nothing."""
+    """The object may also be text, a list or missing."""
     del event["metadata"]["usage_object"]
     answer = event["response"] | {"usage": {"prompt_tokens": 1320, "completion_tokens": 212, **DETAILS}}
     record = one("litellm", event | {"response": answer})
@@ -212,7 +218,7 @@ def test_an_older_payload_has_its_usage_object_in_the_answer(event: dict[str, An
 
 @pytest.mark.parametrize("usage", [None, {}, "None"])
 def test_an_older_spend_row_has_its_details_apart_from_the_totals(row: dict[str, Any], usage: object) -> None:
-    """Under a name of their own, before there was a usage object."""
+    """Before the usage object existed, details had a member of their own."""
     row["metadata"] = json.dumps({"usage_object": usage, "additional_usage_values": DETAILS})
     record = one("litellm", row)
     assert record.input_tokens == 1320
@@ -221,14 +227,14 @@ def test_an_older_spend_row_has_its_details_apart_from_the_totals(row: dict[str,
 
 
 def test_a_tool_call_with_a_tool_for_a_model_is_none(event: dict[str, Any]) -> None:
-    """MCP traffic goes through the same callback."""
+    """The same callback reports MCP tool calls."""
     untokened = {"metadata": {}, "response": {}, "prompt_tokens": 0, "completion_tokens": 0}
     tool = event | untokened | {"call_type": "call_mcp_tool", "model": "MCP: search"}
     assert {NOT_AI: 1} == dict(read("litellm", tool | {"response_cost": 0}).ignored)
 
 
 def test_spend_metadata_fills_and_tags(event: dict[str, Any]) -> None:
-    """It names the end user; the principal goes first."""
+    """The metadata names the end user, but the authenticated user comes first."""
     event["metadata"] |= {
         "user_api_key_end_user_id": None,
         "spend_logs_metadata": {"user": "end", "team": "t", "ticket": 7, "prompt": "CANARY"},
@@ -240,7 +246,7 @@ def test_spend_metadata_fills_and_tags(event: dict[str, Any]) -> None:
 
 
 def test_the_session_of_a_client_stands_deeper(event: dict[str, Any]) -> None:
-    """`session_id` first, then the one that came with the request."""
+    """`session_id` comes first, then the session of the request."""
     assert "sess-0001" == one("litellm", event | {"session_id": ""}).session
     assert "other" == one("litellm", event | {"session_id": "other"}).session
 
@@ -253,7 +259,9 @@ CLAUDE_CODE = {"device_id": "d" * 64, "account_uuid": "acc-1", "session_id": "5c
     [json.dumps(CLAUDE_CODE), "user_" + "d" * 64 + "_account_acc-1_session_5c9d"],
 )
 def test_claude_code_names_its_session_in_the_end_user(event: dict[str, Any], end_user: str) -> None:
-    """With its installation and account, which is the user: none of them is a user for one session."""
+    """
+    The end user contains session, installation and account. The account is the user, not the whole text.
+    """
     event["metadata"] |= {"requester_metadata": {}, "user_api_key_user_id": None}
     record = one("litellm", event | {"session_id": None, "end_user": end_user})
     assert record.user == "acc-1"
@@ -263,7 +271,10 @@ def test_claude_code_names_its_session_in_the_end_user(event: dict[str, Any], en
 
 
 def test_claude_code_names_its_session_in_a_header(event: dict[str, Any], row: dict[str, Any]) -> None:
-    """The proxy keeps it in the metadata, in its rows as JSON text; a trace id in place of a session gives way."""
+    """
+    The proxy stores the header in the metadata, as JSON text in spend rows. It overrides a trace id in
+    the session field.
+    """
     headers = {"x-claude-code-session-id": "5c9d", "x-api-key": "CANARY"}
     event["metadata"] |= {"requester_metadata": {}, "requester_custom_headers": headers}
     assert "5c9d" == one("litellm", event | {"session_id": None}).session
@@ -275,7 +286,7 @@ def test_claude_code_names_its_session_in_a_header(event: dict[str, Any], row: d
 def test_a_tier_with_prices_of_its_own_is_a_tag(
     event: dict[str, Any], tier: object, expected: str | None
 ) -> None:
-    """In the usage object, as Anthropic has it, or in the answer, as OpenAI has it."""
+    """The tier is in the usage object for Anthropic, and in the answer for OpenAI."""
     answer = event["response"] | {"service_tier": tier}
     assert expected == one("litellm", event | {"response": answer}).tags.get("service_tier")
     event["metadata"]["usage_object"] |= {"service_tier": tier}
@@ -283,19 +294,18 @@ def test_a_tier_with_prices_of_its_own_is_a_tag(
 
 
 def test_a_secret_in_the_place_of_a_hash_is_not_taken(event: dict[str, Any]) -> None:
-    """Not even for want of an alias."""
+    """The secret is dropped even if there is no alias."""
     event["metadata"] |= {"user_api_key_alias": None, "user_api_key_hash": "sk-1234567890abcdef"}
     assert one("litellm", event).api_key is None
 
 
 @pytest.mark.parametrize("metadata", [None, "", "text", 7, [], {}])
 def test_metadata_of_another_shape_costs_no_call(event: dict[str, Any], metadata: object) -> None:
-    """The tokens are still counted."""
     assert 1320 == one("litellm", event | {"metadata": metadata}).input_tokens
 
 
 def test_a_spend_row_of_an_older_version_has_naive_times(row: dict[str, Any]) -> None:
-    """They are UTC, and a cache hit is text."""
+    """The times are UTC, and a cache hit is text."""
     record = one(None, row | {"startTime": "2026-11-20 07:09:42.098113", "cache_hit": "True", "spend": 0.0})
     assert rfc3339(record.start_time) == "2026-11-20T07:09:42.098113Z"
     assert record.status == "cached"
@@ -303,7 +313,7 @@ def test_a_spend_row_of_an_older_version_has_naive_times(row: dict[str, Any]) ->
 
 
 def test_a_failed_spend_row_names_its_error(row: dict[str, Any]) -> None:
-    """The error stands in the JSON text of the metadata."""
+    """The error is in the JSON text of the metadata."""
     metadata = json.dumps({"error_information": {"error_class": "Timeout", "error_message": "CANARY"}})
     record = one("litellm", row | {"status": "failure", "metadata": metadata})
     assert record.status == "error"
@@ -311,7 +321,7 @@ def test_a_failed_spend_row_names_its_error(row: dict[str, Any]) -> None:
 
 
 def test_free_text_is_never_an_error_type(event: dict[str, Any]) -> None:
-    """It may quote a prompt."""
+    """Free text may quote a prompt."""
     failed = event | {
         "status": "failure",
         "error_information": {"error_class": "you said: CANARY", "error_code": "429"},
@@ -320,7 +330,7 @@ def test_free_text_is_never_an_error_type(event: dict[str, Any]) -> None:
 
 
 def test_older_versions_are_recognised_too(event: dict[str, Any], row: dict[str, Any]) -> None:
-    """They had neither a provider nor LiteLLM's call id."""
+    """Old versions had neither a provider nor LiteLLM's call id."""
     for payload in (event, row):
         older = {name: payload[name] for name in payload.keys() - {"litellm_call_id", "custom_llm_provider"}}
         record = one(None, [older])
@@ -330,7 +340,7 @@ def test_older_versions_are_recognised_too(event: dict[str, Any], row: dict[str,
 
 
 def old_payload() -> dict[str, str]:
-    """As `generic_api_use_v1` sends it: Python's own text of every value."""
+    """Create the payload of `generic_api_use_v1`, whose values are Python's text forms."""
     usage = (
         "Usage(completion_tokens=20, prompt_tokens=1310, total_tokens=1330, completion_tokens_details="
         "CompletionTokensDetailsWrapper(audio_tokens=None, reasoning_tokens=5), prompt_tokens_details="
@@ -358,7 +368,7 @@ def old_payload() -> dict[str, str]:
 
 
 def test_the_old_payload_is_read_out_of_its_text() -> None:
-    """Recognised without being told; numbers, key and team come out of Python's text form."""
+    """It is recognized without a name. Numbers, key and team are parsed from Python's text form."""
     record = one(None, [old_payload()])
     assert record.input_tokens == 1310
     assert record.output_tokens == 20
@@ -376,7 +386,7 @@ def test_the_old_payload_is_read_out_of_its_text() -> None:
 
 
 def test_the_old_payloads_usage_may_be_a_dict() -> None:
-    """So may its metadata, when every value in it is a literal."""
+    """The metadata may be a dict as well, if all its values are literals."""
     old = old_payload() | {
         "usage": "{'completion_tokens': 2, 'prompt_tokens': 3, 'prompt_tokens_details': {'cached_tokens': 1}}",
         "metadata": "{'user_api_key_hash': 'abc', 'user_api_key_team_alias': 'search', 'x': None}",
@@ -390,7 +400,7 @@ def test_the_old_payloads_usage_may_be_a_dict() -> None:
 
 
 def test_the_old_payload_is_read_at_its_outermost_names() -> None:
-    """What a caller writes into its own metadata stands deeper, and stands for nobody's key or team."""
+    """The caller's own metadata is nested deeper, and must not set the key or the team."""
     forged = (
         "{'requester_metadata': {'user_api_key_team_id': 'CANARY', 'note': \"it's } 'user_api_key_alias': "
         "'CANARY'\"}, "
@@ -406,7 +416,7 @@ def test_the_old_payload_is_read_at_its_outermost_names() -> None:
     "unit", ["{'a': ", "Usage(", "prompt_tokens_details=X(", "'", "\\'", '"\\', "a.", "(]", "a=", ","]
 )
 def test_what_looks_like_python_and_is_not_costs_no_time(unit: str) -> None:
-    """One pass over the text, however deep or unfinished it is."""
+    """The text is parsed in one pass, however deep or incomplete it is."""
     begin = time.process_time()
     of_literal("'" + unit * (65_536 // len(unit)), Usage)
     of_literal(unit * (65_536 // len(unit)), Usage)
@@ -414,18 +424,18 @@ def test_what_looks_like_python_and_is_not_costs_no_time(unit: str) -> None:
 
 
 def test_parameters_that_are_no_text_make_it_no_old_payload(event: dict[str, Any]) -> None:
-    """Other callbacks of LiteLLM write them as an object beside the same names."""
+    """Other LiteLLM callbacks write parameters as an object under the same name."""
     assert 1320 == one("litellm", event | {"modelParameters": {"temperature": 0.2}}).input_tokens
 
 
 def test_a_response_id_of_the_responses_api_is_kept_whole(event: dict[str, Any]) -> None:
-    """They are long encrypted texts."""
+    """Ids of the Responses API are long encrypted texts."""
     long = "resp_" + "bGl0ZWxsbTpjdXN0b20" * 20
     assert long == one("litellm", event | {"id": long}).request_id
 
 
 def test_an_event_without_an_id_is_told_by_its_call_id(event: dict[str, Any]) -> None:
-    """Which several attempts share."""
+    """Several attempts share the call id."""
     (found,) = read("litellm", event | {"id": None, "session_id": ""}).identities
     assert found.certain
     assert litellm.NAME == "litellm"

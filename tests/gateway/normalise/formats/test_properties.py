@@ -1,6 +1,6 @@
 """
-What holds for every format whatever a sender does to its payloads: no error but BadPayload, balanced books,
-whole tokens, and not a word of content in what leaves the decoder.
+Properties of every format, for any payload: no error except BadPayload, balanced accounting, integer tokens,
+and no content in the result.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tests.rounds import examples, part
 
 FORMATS = [name for name in FORMAT_NAMES if "/" not in name]
 CANARY = "CANARY-7f3a"
-# Names under which senders carry prompts, answers, credentials and traces of errors.
+# Names under which senders put prompts, answers, credentials and stack traces.
 CONTENT = (
     "messages", "content", "prompt", "prompts", "completion", "input", "output", "body", "text", "headers", "traceback",
     "error_message", "error_str", "statusMessage", "request_body", "response_body", "inputBodyJson", "outputBodyJson",
@@ -71,7 +71,9 @@ ANYTHING = st.recursive(
 
 @cache
 def payloads(format: str) -> list[Any]:
-    """The cases of one format, decoded; lines as a list. Whoever changes one copies it first."""
+    """
+    Return the decoded cases of a format; lines become a list. Callers must copy a payload before changing it.
+    """
     bodies = [one.body for one in cases(format) if b"resourceSpans" not in one.body]
     return [
         json.loads(body) if not _is_lines(body) else [json.loads(line) for line in body.splitlines()]
@@ -84,7 +86,7 @@ def _is_lines(body: bytes) -> bool:
 
 
 def places(node: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Every place in a payload, by its way there."""
+    """Yield the path of every value in a payload."""
     yield path
     inner = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
     for step, value in inner:
@@ -92,7 +94,7 @@ def places(node: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 
 
 def put(payload: Any, path: tuple[Any, ...], value: Any) -> Any:
-    """The payload with another value at one place."""
+    """Return a copy of the payload with another value at `path`."""
     if not path:
         return value
     changed = copy.deepcopy(payload)
@@ -104,7 +106,7 @@ def put(payload: Any, path: tuple[Any, ...], value: Any) -> Any:
 
 
 def taken(format: str | None, body: bytes) -> Outcome | None:
-    """The outcome with its partial reports released, or None for a body that was refused whole."""
+    """Decode a body and release its partial reports. Return None if the body was refused."""
     try:
         named = format or recognised(body, how="name it")
         normalised, _ = run(any_format.normalise(named, body, options=Options()))
@@ -117,7 +119,7 @@ def taken(format: str | None, body: bytes) -> Outcome | None:
 
 
 def assert_sound(outcome: Outcome) -> None:
-    """Every record can be stored and shown, and no figure of it is one that cannot be."""
+    """Check that every record can be stored and shown, and that its values are possible."""
     pack(outcome.records)
     for record in outcome.records:
         assert isinstance(record, Inference | UsageMetric)
@@ -149,7 +151,7 @@ def assert_sound(outcome: Outcome) -> None:
 )
 @given(data=st.data())
 def test_no_value_in_any_place_breaks_a_format(format: str, data: st.DataObject) -> None:
-    """Numbers for text, text for objects, NaN, lone surrogates, giants, nulls."""
+    """The values are wrong types, NaN, lone surrogates, huge texts and nulls."""
     payload = data.draw(st.sampled_from(payloads(format)))
     for _ in range(data.draw(st.integers(1, 3))):
         path = data.draw(st.sampled_from(list(places(payload))))
@@ -164,7 +166,7 @@ def test_no_value_in_any_place_breaks_a_format(format: str, data: st.DataObject)
 @settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_no_bytes_break_a_format(format: str, data: st.DataObject) -> None:
-    """Cut off, overwritten, doubled, or not JSON at all."""
+    """The bytes are truncated, overwritten, duplicated or not JSON."""
     body = bytearray(data.draw(st.sampled_from([one.body for one in cases(format)])))
     at = data.draw(st.integers(0, len(body)))
     noise = data.draw(
@@ -175,13 +177,13 @@ def test_no_bytes_break_a_format(format: str, data: st.DataObject) -> None:
     if outcome is not None and format not in (
         "openrouter",
         "cloudflare",
-    ):  # theirs may be OTLP, which has its own tests
+    ):  # they may be OTLP, which has its own tests
         assert_sound(outcome)
 
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_a_number_beyond_any_number_breaks_no_format(format: str) -> None:
-    """Its exponent has more digits than a Decimal can hold: whatever stands there is unknown or refused, alone."""
+    """The exponent is too large for a Decimal. Only that value is unknown or rejected."""
     marker = json.dumps(CANARY).encode()
     for payload in payloads(format):
         for path in part([*places(payload)], every=3):
@@ -195,13 +197,15 @@ def test_a_number_beyond_any_number_breaks_no_format(format: str) -> None:
 @settings(max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_content_never_leaves_a_decoder(format: str, data: st.DataObject) -> None:
-    """Planted under every name that carries content, in every object: not in a record, nor in a message."""
+    """
+    Content is planted under every content name in every object, and appears in no record and no message.
+    """
     payload = copy.deepcopy(data.draw(st.sampled_from(payloads(format))))
     objects = [inner for path in places(payload) if isinstance(inner := _at(payload, path), dict)]
     planted = st.sampled_from([CANARY, [{"role": "user", "content": CANARY}], {"text": CANARY}])
     for place in data.draw(st.lists(st.integers(0, len(objects) - 1), min_size=1, max_size=4)):
         for name in data.draw(st.lists(st.sampled_from(CONTENT), min_size=1, max_size=6)):
-            # Portkey's body and Kong's headers hold more than content
+            # Portkey's body and Kong's headers are objects with more than content
             if not isinstance(objects[place].get(name), dict):
                 objects[place][name] = data.draw(planted)
     outcome = taken(format, json.dumps(payload).encode())
@@ -213,7 +217,7 @@ def test_content_never_leaves_a_decoder(format: str, data: st.DataObject) -> Non
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_every_prefix_of_a_case_is_refused_or_counted(format: str) -> None:
-    """A connection that breaks off leaves no exception behind."""
+    """A connection that breaks off causes no exception."""
     for one in cases(format):
         for length in range(0, len(one.body), max(1, len(one.body) // 40)):
             taken(None, one.body[:length])

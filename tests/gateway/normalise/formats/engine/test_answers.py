@@ -1,4 +1,7 @@
-"""How each product's sender is answered: Tollhouse, Langfuse, Firehose, OpenMeter, and Helicone's signature."""
+"""
+Responses in the form that each sender expects: Tollhouse's own, Langfuse, Firehose and OpenMeter;
+and Helicone's signature.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,7 @@ def body_of(format: str, name: str) -> bytes:
 
 
 def test_the_server_says_what_it_took_and_what_not() -> None:
-    """By item, with a reason and a field."""
+    """Each rejected item has its position, a reason and a field."""
     event = json.loads(body_of("litellm", "slp-batch-array"))[0]
     body = json.dumps([event, None, event | {"prompt_tokens": -1}]).encode()
     assert (200, {
@@ -46,7 +49,7 @@ def test_the_server_says_what_it_took_and_what_not() -> None:
 
 
 def test_a_payload_of_bad_items_only_is_400() -> None:
-    """It was not taken, and the message says how to mend the first."""
+    """Nothing was accepted, and the message explains the first rejected item."""
     status, words = said("kong", b"[3, 4]")
     assert status == 400
     assert words["error"]["type"] == "bad_payload"
@@ -54,7 +57,7 @@ def test_a_payload_of_bad_items_only_is_400() -> None:
 
 
 def test_a_line_of_which_one_call_is_good_was_taken() -> None:
-    """Kong would send it again otherwise, the good call with it."""
+    """If the line were refused, Kong would repeat it with the good call."""
     line = json.loads(body_of("kong", "http-log-bedrock-unpriced"))
     good = line["ai"]["proxy"]
     line["ai"] = {
@@ -68,7 +71,7 @@ def test_a_line_of_which_one_call_is_good_was_taken() -> None:
 
 
 def test_a_payload_of_impossible_figures_only_was_read() -> None:
-    """As at the doors of OTLP: it is told what was rejected, and need not come again."""
+    """As for OTLP, the response lists the rejected items, and the sender need not repeat them."""
     event = json.loads(body_of("litellm", "slp-batch-array"))[0]
     status, words = said("litellm", json.dumps(event | {"prompt_tokens": -1}).encode())
     assert status == 200
@@ -77,7 +80,7 @@ def test_a_payload_of_impossible_figures_only_was_read() -> None:
 
 
 def test_langfuse_hears_of_every_event() -> None:
-    """207, under the sender's own event ids: 201 for what was taken or passed over, 400 for what was not."""
+    """The status is 207. By the sender's event ids, 201 means accepted or ignored, and 400 rejected."""
     body = batch(trace(), create(), update(usageDetails={"input": -1}), "text")
     status, words = said("langfuse", body)
     assert 207 == status
@@ -90,7 +93,7 @@ def test_langfuse_hears_of_every_event() -> None:
 
 
 def test_langfuse_hears_of_every_event_of_a_body_that_no_strict_parser_takes() -> None:
-    """NaN in one of them, which Python senders write: the ids are read like the events themselves."""
+    """Python senders write NaN. The event ids are read with the same tolerant parser as the events."""
     body = batch(create(temperature=float("nan")), update(usageDetails={"input": -1}))
     words = said("langfuse", body)[1]
     assert [["generation-create:g-1"], ["generation-update:g-1"]] == [
@@ -99,7 +102,7 @@ def test_langfuse_hears_of_every_event_of_a_body_that_no_strict_parser_takes() -
 
 
 def test_firehose_reads_its_own_request_id() -> None:
-    """Else it would repeat the request whole; refused, it hears why."""
+    """Without its request id, Firehose would repeat the whole request. A refusal states the reason."""
     body = body_of("bedrock", "cloudwatch-subscription-via-firehose")
     request_id = json.loads(body)["requestId"]
     assert (200, {"requestId": request_id, "timestamp": 1763632810500}) == said("bedrock", body)
@@ -113,13 +116,12 @@ def test_firehose_reads_its_own_request_id() -> None:
 
 
 def test_a_bare_bedrock_record_is_answered_by_the_server() -> None:
-    """Only Firehose has an id to be told."""
+    """Only Firehose sends a request id that the response must repeat."""
     assert 200 == said("bedrock", body_of("bedrock", "converse-stream"))[0]
     assert 1 == said("bedrock", body_of("bedrock", "converse-stream"))[1]["accepted"]
 
 
 def test_openmeter_hears_nothing() -> None:
-    """204."""
     assert (204, None) == said("openmeter", body_of("openmeter", "cloudevent-single"))
 
 
@@ -128,14 +130,12 @@ LATER = Refusal(429, "too_many", "later")
 
 @pytest.mark.parametrize("format", ["kong", None])
 def test_a_refusal_is_in_the_form_that_its_sender_reads(format: str | None) -> None:
-    """With the same status."""
     answer = driver.refusal_to({}, b"{}", LATER, now=NOW, format=format)
     assert answer.status == 429
     assert "error" in json.loads(answer.body)
 
 
 def test_langfuses_clients_are_refused_in_their_form() -> None:
-    """With the same status, and the message at the top."""
     response = langfuse_error(make_mocked_request("POST", "/"), LATER, NOW)
     assert isinstance(response.body, bytes)
     assert response.status == 429
@@ -143,7 +143,7 @@ def test_langfuses_clients_are_refused_in_their_form() -> None:
 
 
 def test_helicones_signature_is_of_the_raw_body() -> None:
-    """Hex in either case; another body, another secret or no signature are refused."""
+    """The hex digits may be in either case. Another body, another secret, or no signature is refused."""
     body = b'{"request_id": "r"}'
     signature = hmac.new(b"secret", body, sha256).hexdigest()
     assert helicone_signed("secret", body, signature)

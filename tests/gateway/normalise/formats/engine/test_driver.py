@@ -1,4 +1,4 @@
-"""What a body of very many items costs: its records are packed on the way, and no slice of it is long."""
+"""Bodies with very many items: records are packed during decoding, and no slice is long."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def rows(count: int) -> bytes:
 
 
 def test_records_of_a_large_body_are_packed_on_the_way() -> None:
-    """A part of them at a time is objects; all of them are counted."""
+    """Only a part of the records exists as objects at one time, and all are counted."""
     outcome = read("azure_apim", rows(4 * PART))
     assert 4 * PART == outcome.count + len(outcome.records) == outcome.received
     assert len(outcome.records) < 2 * PART
 
 
 def test_the_smallest_items_are_work_too() -> None:
-    """However many fit into the bytes of a slice, the loop gets its turn."""
+    """However many tiny items fit into a slice, the event loop gets its turn."""
     count = 10_000
     (outcome, _), turns = run(
         any_format.normalise("kong", b"[" + b",".join([b"{}"] * count) + b"]", options=Options())
@@ -41,7 +41,9 @@ def test_the_smallest_items_are_work_too() -> None:
 
 @pytest.mark.parametrize("item", [1, None])
 def test_a_body_of_too_many_items_is_given_up(item: Any) -> None:
-    """Unreadable items are told by their place, which takes memory; nulls pack to nothing, and each is work."""
+    """
+    Unreadable items need memory for their positions, and nulls need time, so both count toward the limit.
+    """
     options = Options(max_items=10)
     assert 10 == read("kong", [item] * 10, options=options).received
     with pytest.raises(Refusal, match=r"more than 10 items \(server.max_items\)") as refused:
@@ -51,9 +53,7 @@ def test_a_body_of_too_many_items_is_given_up(item: Any) -> None:
 
 @pytest.mark.parametrize("format", FORMAT_NAMES)
 def test_a_turn_on_the_way_is_no_item(format: str) -> None:
-    """
-    Thousands of blank lines, and of commas with nothing between them: whatever the format, they are passed over.
-    """
+    """Thousands of blank lines, or of commas without items, are skipped in every format."""
     gaps = b"," * 10_000
     padding = b'"' + b"x" * (1 << 20) + b'"'
     bodies = [

@@ -1,4 +1,6 @@
-"""Formats by their signs: in whatever wrapping, at whatever place, and the records are the same set each time."""
+"""
+Recognition of formats by their typical members, in any wrapping and position. The records are the same each time.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +68,9 @@ def lines(items: list[Any], end: str = "\n") -> bytes:
 
 
 def wrapped(items: list[Any]) -> Iterator[bytes]:
-    """The same items in every wrapping that senders and shippers use, with strangers and breaks among them."""
+    """
+    Yield the items in every wrapping that senders and shippers use, mixed with foreign items and broken text.
+    """
     yield json.dumps(items).encode()
     yield b"\xef\xbb\xbf \r\n" + json.dumps(items, indent=2).encode() + b"\r\n"
     yield json.dumps([None, {"x": 1}, [], "text", 3, True, *items, None]).encode()
@@ -86,14 +90,14 @@ def wrapped(items: list[Any]) -> Iterator[bytes]:
 
 @pytest.mark.parametrize(("format", "item"), SIGNS, ids=lambda value: value if isinstance(value, str) else "")
 def test_a_sign_is_seen_in_every_wrapping(format: str, item: dict[str, Any]) -> None:
-    """And wherever it stands among members that show nothing."""
+    """The position of the typical member does not matter."""
     assert {format} == {recognise(body) for body in wrapped([dict(reversed(item.items())), item])}
     assert format == recognise(json.dumps(item).encode())
 
 
 @pytest.mark.parametrize("item", UNKNOWN)
 def test_half_a_sign_is_none(item: dict[str, Any]) -> None:
-    """A format that is guessed wrong would pass its payloads over."""
+    """A wrongly guessed format would ignore all its payloads."""
     assert {None} == {recognise(body) for body in wrapped([item])}
 
 
@@ -101,13 +105,13 @@ def test_half_a_sign_is_none(item: dict[str, Any]) -> None:
     "case", [one for one in cases() if b"resource" not in one.body[:99]], ids=lambda case: case.name
 )
 def test_records_do_not_depend_on_the_wrapping(case: Case) -> None:
-    """Nor on the order of items and members."""
+    """The order of items and members does not matter either."""
     expected = rows(read(None, case.body))
     shuffler = random.Random(case.name)
     bodies = (
         [json.dumps(shuffled(json.loads(case.body), shuffler)).encode()] if is_document(case.body) else []
     )
-    if case.format != "langfuse":  # its SDKs send one object and want an answer to each event in it
+    if case.format != "langfuse":  # Langfuse SDKs send one object and expect a result for each event
         items = shuffled(items_of(case.body), shuffler)
         bodies += wrapped(shuffler.sample(items, len(items)))
     for body in bodies:
@@ -117,20 +121,20 @@ def test_records_do_not_depend_on_the_wrapping(case: Case) -> None:
 
 @pytest.mark.parametrize("one_by_one", [True, False], ids=["lines", "array"])
 def test_a_sign_may_come_late(one_by_one: bool) -> None:
-    """A logger of all traffic sends a thousand entries at once, and few of them are AI calls."""
+    """A logger of all traffic sends a thousand entries at once, and only a few of them are AI calls."""
     entries = [{"request": {"uri": "/"}, "response": {"status": 200}}] * 1999 + [{"llm_summary": {}}]
     assert "apisix" == recognise(lines(entries) if one_by_one else json.dumps(entries).encode())
 
 
 def test_a_large_member_before_the_sign_is_no_hindrance() -> None:
-    """Not even one that is not JSON."""
+    """This holds even if the large member is not JSON."""
     large = {"x": "}],[{" * 500_000}
     for first in (json.dumps(large), json.dumps(large)[:-1] + ", 'y': NaN}"):
         assert "kong" == recognise(f'[{first}, {{"started_at": 1, "latencies": {{}}}}]'.encode())
 
 
 def test_the_first_that_shows_itself_decides() -> None:
-    """One body is of one product; where an item has two signs, the table's order decides."""
+    """A body belongs to one product. If an item matches two formats, the order of the table decides."""
     kong, portkey = {"started_at": 1, "latencies": {}}, {"ai_org": "openai"}
     assert "kong" == recognise(lines([{"x": 1}, kong, portkey]))
     assert "portkey" == recognise(lines([{"x": 1}, portkey, kong]))
@@ -139,7 +143,7 @@ def test_the_first_that_shows_itself_decides() -> None:
 
 @pytest.mark.parametrize("name", [None, "kong"])
 def test_items_of_another_format_are_not_said_to_be_no_calls(name: str | None) -> None:
-    """They are ignored like anything unknown, but an operator sees which names they have, and never a value."""
+    """They are ignored as unrecognized. The operator sees their member names but never a value."""
     call, plain = case("kong", "http-log-bedrock-unpriced"), {"started_at": 1, "latencies": {}}
     outcome = read(
         name, lines([call, {"ai_org": "CANARY", "ai_model": "m"}, plain, {"x": 1}, {"resourceSpans": []}])
@@ -150,7 +154,9 @@ def test_items_of_another_format_are_not_said_to_be_no_calls(name: str | None) -
 
 
 def test_what_shows_nothing_is_told_what_to_do() -> None:
-    """Which formats there are, and how one of them is named; what is not JSON is told that instead."""
+    """
+    The error lists the formats and says how to name one. For a body that is not JSON, it says that instead.
+    """
     with pytest.raises(BadPayload) as refused:
         recognised(b'{"x": 1}', how="name it with --as")
     assert "name it with --as" in refused.value.message
@@ -175,7 +181,7 @@ def items_of(body: bytes) -> list[Any]:
 
 
 def shuffled(value: Any, shuffler: random.Random) -> Any:
-    """The same value, its members in another order at every depth."""
+    """Reorder the members at every depth."""
     if isinstance(value, dict):
         names = shuffler.sample(list(value), len(value))
         return {name: shuffled(value[name], shuffler) for name in names}
@@ -183,5 +189,5 @@ def shuffled(value: Any, shuffler: random.Random) -> Any:
 
 
 def rows(outcome: Outcome) -> list[str]:
-    """Each record as text, its internal id with it where there is one."""
+    """Return each record as text, with its internal id if it has one."""
     return sorted(json.dumps(row, sort_keys=True) for row in told(outcome))

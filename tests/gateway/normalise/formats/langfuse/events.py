@@ -1,4 +1,4 @@
-"""Langfuse events for the tests that put batches together."""
+"""Langfuse events for tests that build batches."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ def event(type: str, /, **body: Any) -> dict[str, Any]:
 
 
 def create(own_id: str = "g-1", **more: Any) -> dict[str, Any]:
-    """As the SDK sends it when a call begins: no usage, no end."""
+    """Create the event that the SDK sends when a call begins, without usage or end."""
     begun = {"traceId": "t-1", "startTime": "2026-11-20T07:15:06.148454Z", "model": "gpt-4o-mini"}
     return event("generation-create", id=own_id, **(begun | more))
 
 
 def update(own_id: str = "g-1", **more: Any) -> dict[str, Any]:
-    """As the SDK sends it when the answer is there."""
+    """Create the event that the SDK sends after the answer."""
     ended = {
         "endTime": "2026-11-20T07:15:07.352454Z",
         "usageDetails": {"input": 10, "output": 4},

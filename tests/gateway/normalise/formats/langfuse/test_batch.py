@@ -1,4 +1,4 @@
-"""Langfuse batches on their own: merging, usage in all its shapes, identity, and what is not a call."""
+"""Single Langfuse batches: merging, all forms of usage, dedup keys, and events that are not calls."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def tokens(record: Inference) -> tuple[int | None, ...]:
 
 
 def test_create_and_update_of_one_batch_are_one_call() -> None:
-    """The update is merged, and the trace says who called, wherever it stands."""
+    """The update is merged, and the trace gives the user, wherever it is in the batch."""
     outcome = read(None, batch(create(), update(), trace()))
     (record,) = outcome.records
     assert isinstance(record, Inference)
@@ -45,7 +45,7 @@ def test_create_and_update_of_one_batch_are_one_call() -> None:
 
 
 def test_later_values_that_are_not_null_win() -> None:
-    """Null says nothing."""
+    """A null value changes nothing."""
     record = one(None, batch(create(model="a"), update(model=None), update(model="gpt-4o", endTime=None)))
     assert record.request_model == "gpt-4o"
     assert record.input_tokens == 10
@@ -141,7 +141,7 @@ def test_later_values_that_are_not_null_win() -> None:
     ],
 )
 def test_usage_in_every_shape(said: dict[str, Any], expected: tuple[int | None, ...]) -> None:
-    """Buckets exclude one another unless OpenAI-shaped, or unless the total says that they do not."""
+    """Buckets are exclusive, unless they have OpenAI's form or the total shows that they overlap."""
     assert expected == tokens(one(None, batch(whole(**said))))
 
 
@@ -159,12 +159,12 @@ def test_usage_in_every_shape(said: dict[str, Any], expected: tuple[int | None, 
     ],
 )
 def test_cost_in_every_shape(said: dict[str, Any], expected: str | None) -> None:
-    """The total, else the sum; Langfuse is taken at its word."""
+    """The cost is the total, or else the sum. Langfuse's values are not checked."""
     assert expected == one(None, batch(whole(**said))).cost
 
 
 def test_an_error_and_a_hit_in_the_gateways_cache() -> None:
-    """An error has no type; a hit is LiteLLM's word in the metadata, merged like everything."""
+    """An error has no type. LiteLLM marks a cache hit in the metadata, which is merged like other fields."""
     outcome = read(
         None,
         batch(
@@ -177,7 +177,7 @@ def test_an_error_and_a_hit_in_the_gateways_cache() -> None:
 
 
 def test_an_id_that_litellm_wrote_holds_the_providers() -> None:
-    """So the call is the same as in LiteLLM's other reports, whatever its ids look like; others are our own."""
+    """Such an id identifies the call in LiteLLM's other reports. Other ids are Langfuse's own."""
     written = "time-14-13-16-469836_"
     for response_id in ("chatcmpl-3803a9e9-aa68-4493", "31aec259-5224-4903-ad2a-91ade65c0987"):
         assert digest(2, response_id) == one(None, batch(whole(own_id=written + response_id))).id
@@ -185,7 +185,6 @@ def test_an_id_that_litellm_wrote_holds_the_providers() -> None:
 
 
 def test_what_is_no_generation_is_no_call() -> None:
-    """Spans, scores, logs of the SDK, and observations of another type."""
     others = [
         event("span-create", id="s"),
         event("score-create", id="x", value=1),
@@ -197,7 +196,7 @@ def test_what_is_no_generation_is_no_call() -> None:
 
 
 def test_the_older_observation_events_are_generations_too() -> None:
-    """When they say so; an embedding is a call like any other, what only runs calls is none."""
+    """They count if their type is a generation or an embedding. An agent only runs calls."""
     for type, calls in (
         ("GENERATION", 1),
         ("EMBEDDING", 1),
@@ -213,7 +212,7 @@ def test_the_older_observation_events_are_generations_too() -> None:
 
 
 def test_a_bad_event_is_rejected_alone() -> None:
-    """Its neighbours are calls, also those of the same generation."""
+    """Other events are accepted, including those of the same generation."""
     outcome = read(None, batch(whole(), update(usageDetails={"input": -1}), whole(own_id="g-2"), "text"))
     assert 2 == len(outcome.records)
     assert [(1, IMPLAUSIBLE), (3, "malformed")] == [
@@ -222,7 +221,7 @@ def test_a_bad_event_is_rejected_alone() -> None:
 
 
 def test_a_batch_that_cannot_be_read_is_refused_whole() -> None:
-    """Nested beyond any parser: no event of it was taken."""
+    """The batch is nested deeper than any parser accepts, so no event is accepted."""
     deep = b'{"batch": [' + b'{"a":' * 100_000 + b"1" + b"}" * 100_000 + b"]}"
     with pytest.raises(BadPayload):
         read("langfuse", deep)
@@ -232,14 +231,14 @@ def test_a_batch_that_cannot_be_read_is_refused_whole() -> None:
     "body", [b"{}", b'{"batch": null}', b'{"batch": {}}', b'{"batch": "x"}', b'{"events": []}', b"1"]
 )
 def test_a_body_without_a_batch_is_refused_whole(body: bytes) -> None:
-    """As Langfuse does; an empty batch is a batch."""
+    """Langfuse does the same. An empty batch is valid."""
     with pytest.raises(BadPayload):
         read("langfuse", body)
     assert 0 == read("langfuse", batch()).received
 
 
 def test_lines_of_batches_and_of_events_are_read_too() -> None:
-    """What a shipper makes of them."""
+    """Shippers write batches and events as lines."""
     body = batch(whole()) + b"\n{}\n" + json.dumps(whole(own_id="g-2")).encode()
     outcome = read("langfuse", body)
     assert len(outcome.records) == 2
@@ -249,7 +248,7 @@ def test_lines_of_batches_and_of_events_are_read_too() -> None:
 
 
 def test_partial_reports_wait_and_are_records_when_nothing_else_will_come() -> None:
-    """A batch on its own, in a file, releases them as they are."""
+    """A single batch in a file releases its partial reports unmerged."""
     normalised = read_batch(None, batch(create(), update("g-2", model="gpt-4o"), trace()))
     outcome, reports = normalised
     assert waiting(reports) == 2
@@ -262,7 +261,7 @@ def test_partial_reports_wait_and_are_records_when_nothing_else_will_come() -> N
 
 
 def test_a_trace_bounds_its_tags_and_names_no_secret() -> None:
-    """However many events it has; a key in the place of a user is not a user."""
+    """The limit covers all trace events, and a key in the user field is not a user."""
     events = [trace(tags=[f"tag-{number}-{place}" for place in range(20)]) for number in range(3)]
     outcome = read(None, batch(whole(), *events, trace(userId="sk-proj-0123456789abcdef", tags=None)))
     (record,) = outcome.records

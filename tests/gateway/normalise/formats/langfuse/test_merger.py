@@ -1,4 +1,4 @@
-"""Langfuse's merger: partial reports in different requests, repeats, restarts, refusals and bounds."""
+"""Merging of Langfuse's partial reports across requests, repeats, restarts, refusals and limits."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def records(yielded: Merge | Released) -> list[Inference]:
 
 
 def test_a_create_waits_for_its_update() -> None:
-    """The call is one record, with the model of the one and the tokens of the other; nothing is pending any more."""
+    """They make one record with the model of one and the tokens of the other. Nothing stays pending."""
     merger = merger_of()
     first, second = merged(merger, create()), merged(merger, update())
     (record,) = records(second)
@@ -52,7 +52,7 @@ def test_a_create_waits_for_its_update() -> None:
 
 
 def test_an_update_waits_for_its_create() -> None:
-    """Requests overtake one another; the model of the answer stays, because its event is the later one."""
+    """Requests may overtake each other. The model of the answer stays, because its event is later."""
     merger = merger_of()
     answered = update(model="gpt-4o-mini-2024-07-18") | {"timestamp": "2026-11-20T07:15:07Z"}
     merged(merger, answered)
@@ -63,7 +63,7 @@ def test_an_update_waits_for_its_create() -> None:
 
 
 def test_a_partial_report_that_comes_again_is_counted_once() -> None:
-    """The sender never heard our answer and repeats the request."""
+    """The sender did not receive the first response and repeats the request."""
     merger = merger_of()
     first, again = merged(merger, create()), merged(merger, create())
     assert first.pending.count == 1
@@ -72,7 +72,7 @@ def test_a_partial_report_that_comes_again_is_counted_once() -> None:
 
 
 def test_an_old_report_that_comes_again_takes_nothing_back() -> None:
-    """A repeat has the time stamps of its first."""
+    """A repeat has the timestamps of the first report."""
     merger = merger_of()
     merged(merger, create())
     told = update(model="gpt-4o", endTime=None, usageDetails=None) | {"timestamp": "2026-11-20T07:15:07Z"}
@@ -83,7 +83,7 @@ def test_an_old_report_that_comes_again_takes_nothing_back() -> None:
 
 
 def test_a_whole_report_completes_the_partial_one() -> None:
-    """A second create with everything in it; what only the partial one knew is taken over."""
+    """A second create has all fields. Fields that only the partial report has are added."""
     merger = merger_of()
     merged(merger, create())
     merge = merged(merger, create(startTime=None, model=None, usageDetails={"input": 1, "output": 1}))
@@ -97,7 +97,8 @@ def test_a_whole_report_completes_the_partial_one() -> None:
 
 def test_a_report_on_a_recorded_call_is_not_partial() -> None:
     """
-    The end first, the usage in a later request, and every repeat: the same call at once, under the same identity.
+    The end comes first, the usage in a later request. Both and every repeat report the same call, with the
+    same dedup key.
     """
     merger = merger_of()
     merged(merger, create())
@@ -115,7 +116,7 @@ def test_a_report_on_a_recorded_call_is_not_partial() -> None:
 
 
 def test_an_id_that_attempts_share_does_not_split_a_call_on_record() -> None:
-    """LiteLLM's call id is known with its tokens: what comes later keeps the identity that the record has."""
+    """LiteLLM's call id identifies a call only with its tokens. Later reports keep the record's dedup key."""
     merger = merger_of()
     shared = "time-14-13-16-469836_31aec259-5224-4903-ad2a-91ade65c0987"
     first = merged(merger, create(shared, endTime="2026-11-20T07:15:07Z"))
@@ -125,7 +126,7 @@ def test_an_id_that_attempts_share_does_not_split_a_call_on_record() -> None:
 
 
 def test_a_generation_that_names_no_model_yet_waits() -> None:
-    """Ended without usage and model it is not a call, until an update says more."""
+    """A generation that ended without usage or model is not a call until an update adds them."""
     merger = merger_of()
     first = merged(merger, create(model=None, endTime="2026-11-20T07:15:07Z"))
     assert first.pending.count == 1
@@ -139,7 +140,7 @@ def test_a_generation_that_names_no_model_yet_waits() -> None:
 
 
 def test_a_trace_of_another_batch_says_who_called() -> None:
-    """Before the generation, for whole and for partial ones; a later trace event adds to it."""
+    """This holds for complete and partial reports. A later trace event adds its fields."""
     merger = merger_of()
     merged(merger, trace(userId=None), create())
     merged(merger, trace(sessionId=None, tags=["beta"]))
@@ -152,7 +153,8 @@ def test_a_trace_of_another_batch_says_who_called() -> None:
 
 def test_a_trace_that_comes_after_its_calls_says_who_made_those_that_are_open() -> None:
     """
-    An amendment of each: the same identity and figures, counted as split off the trace's event. Later ones none.
+    Each open call gets an added report with the same dedup key and values. It is accounted as split from the
+    trace event. Closed calls get none.
     """
     merger = merger_of(hold_s=10)
     merged(merger, create("old"), update("old"), now=0.0)
@@ -163,12 +165,12 @@ def test_a_trace_that_comes_after_its_calls_says_who_made_those_that_are_open() 
     ]
     assert after.outcome.split == 1
     assert first.outcome.identities == after.outcome.identities
-    assert [] == merged(merger, trace(), now=12.0).outcome.records  # it says nothing new
+    assert [] == merged(merger, trace(), now=12.0).outcome.records  # it adds nothing new
     assert [] == merged(merger, trace(userId="u-2"), now=15.0).outcome.records
 
 
 def test_a_trace_is_remembered_while_its_calls_ask_for_it() -> None:
-    """Long sessions: the window begins again with each of them."""
+    """In a long session, each call restarts the window."""
     merger = merger_of()
     merged(merger, trace(), now=0.0)
     for minute in range(5, 30, 5):
@@ -178,7 +180,7 @@ def test_a_trace_is_remembered_while_its_calls_ask_for_it() -> None:
 
 
 def test_many_trace_events_do_not_pile_up_tags() -> None:
-    """The bound is that of every record; what is over it is counted."""
+    """The tag limit is that of every record, and tags beyond it are counted."""
     merger = merger_of()
     for number in range(10):
         merge = merged(merger, trace(tags=[f"tag-{number}-{place}" for place in range(8)]))
@@ -188,7 +190,7 @@ def test_many_trace_events_do_not_pile_up_tags() -> None:
 
 
 def test_nobody_completes_what_another_key_reported() -> None:
-    """The same id under two keys is two partial reports, and a trace names users for its own sender only."""
+    """The same id under two keys is two partial reports. A trace sets users only for its own sender."""
     merger = merger_of()
     merged(merger, create())
     merge = merged(merger, update(), trace(userId="mallory"), sender=BOB)
@@ -199,7 +201,7 @@ def test_nobody_completes_what_another_key_reported() -> None:
 
 
 def test_when_the_window_ends_the_generation_is_released_as_it_is() -> None:
-    """Under its own sender and with its trace, and the books get it back out of pending."""
+    """The record has its own sender and trace, and the accounting moves it out of pending."""
     merger = merger_of()
     merged(merger, trace(), create(), now=100.0)
     merged(merger, update("g-9", model="gpt-4o"), sender=BOB, now=100.0)
@@ -218,7 +220,7 @@ def test_when_the_window_ends_the_generation_is_released_as_it_is() -> None:
 
 
 def test_what_a_request_has_in_hand_is_not_released() -> None:
-    """It is about to become a record with the rest of its reports."""
+    """That request is about to complete the record."""
     merger = merger_of()
     merged(merger, create(), now=0.0)
     busy = keys_of(begun(update()).reports, ALICE)
@@ -227,7 +229,10 @@ def test_what_a_request_has_in_hand_is_not_released() -> None:
 
 
 def test_a_restart_finds_what_was_kept() -> None:
-    """Partial reports and traces, from the bytes on disk alone; what is damaged is counted and spoils no other."""
+    """
+    Partial reports and traces are read from the stored bytes. A damaged one is counted, and the
+    others are unaffected.
+    """
     before, after = merger_of(), merger_of()
     kept = merged(before, trace(), create()).pending.keep
     assert 1 == after.load([*kept, PartialReport(b"x", 0.0, b"\xc1")])
@@ -238,7 +243,7 @@ def test_a_restart_finds_what_was_kept() -> None:
 
 
 def test_reports_of_the_first_release_are_read() -> None:
-    """The bytes on disk keep their names, whatever the classes are called."""
+    """The stored field names do not depend on class names."""
     sender = {"name": "alice", "labels": {"team": "search"}, "device": None}
     facts = msgspec.msgpack.encode({"id": "g-1", "model": "gpt-4o-mini", "created": True})
     body = msgspec.msgpack.encode({"sender": sender, "kind": "generation", "facts": facts, "at": 1.0})
@@ -250,9 +255,7 @@ def test_reports_of_the_first_release_are_read() -> None:
 
 
 def test_no_damaged_byte_keeps_tollhouse_from_starting_or_releasing() -> None:
-    """
-    Whatever one byte of a report became on disk, it is read, or counted as damaged; nothing fails because of it.
-    """
+    """Whichever byte of a report is damaged, the report is read or counted as damaged, and nothing fails."""
     kept = merged(merger_of(), trace(), create()).pending.keep
     for report in kept:
         for place in range(len(report.body)):
@@ -265,7 +268,7 @@ def test_no_damaged_byte_keeps_tollhouse_from_starting_or_releasing() -> None:
 
 
 def test_a_refused_request_leaves_no_trace() -> None:
-    """Its sender comes again, and everything happens as if for the first time."""
+    """When the sender repeats the request, everything happens as for the first time."""
     merger = merger_of()
     merger.undo(merged(merger, create()))
     assert 0 == len(merger)
@@ -277,7 +280,7 @@ def test_a_refused_request_leaves_no_trace() -> None:
 
 
 def test_what_could_not_be_made_a_record_is_the_next_to_go() -> None:
-    """A full disk when the window ended."""
+    """The disk was full when the window ended."""
     merger = merger_of()
     merged(merger, create(), now=0.0)
     merged(merger, create("g-2"), now=1.0)
@@ -287,7 +290,7 @@ def test_what_could_not_be_made_a_record_is_the_next_to_go() -> None:
 
 
 def test_the_window_is_bounded_by_number_and_bytes() -> None:
-    """The oldest make room: released as they are, never lost."""
+    """The oldest reports are released unmerged and never lost."""
     merger = merger_of(max_reports=3)
     for number in range(3):
         merged(merger, create(f"g-{number}"), now=float(number))
@@ -305,7 +308,7 @@ def test_the_window_is_bounded_by_number_and_bytes() -> None:
 
 @pytest.mark.parametrize("bound", [{"max_reports": 3}, {"max_bytes": 600}])
 def test_a_key_that_fills_the_window_makes_room_for_others(bound: dict[str, int]) -> None:
-    """Its own oldest go on record early, and no report of another key that came before."""
+    """Only its own oldest reports are released early, even if a report of another key is older."""
     merger: Merger = merger_of(**bound)  # type: ignore[arg-type]
     merged(merger, create("b-0"), sender=BOB, now=0.0)
     number = 0
@@ -322,7 +325,7 @@ def test_a_key_that_fills_the_window_makes_room_for_others(bound: dict[str, int]
 
 
 def test_traces_make_room_before_generations() -> None:
-    """A busy hour of traces takes the user from a late call, but no call its usage; the oldest trace goes first."""
+    """Many traces may cost a late call its user, but no call its usage. The oldest trace is dropped first."""
     merger = merger_of(max_reports=3)
     merged(merger, create("a", traceId="t-0"), now=0.0)
     for number in range(4):
@@ -342,7 +345,7 @@ def test_traces_make_room_before_generations() -> None:
 
 
 def test_a_trace_that_names_nobody_takes_no_room() -> None:
-    """LiteLLM writes one beside every call."""
+    """LiteLLM writes such a trace for every call."""
     merger = merger_of()
     merge = merged(merger, trace(userId=None, sessionId=None, tags=[]))
     assert merge.pending.keep == []
@@ -351,7 +354,9 @@ def test_a_trace_that_names_nobody_takes_no_room() -> None:
 
 
 def test_what_is_on_record_is_remembered_within_bounds() -> None:
-    """By number and by time: what comes later waits like any partial report, and meets its record in the log."""
+    """
+    The limits are number and time. Later reports wait as partial reports and match their record in the log.
+    """
     merger = merger_of(max_reports=2)
     for number in range(3):
         merged(merger, create(f"g-{number}"), update(f"g-{number}"), now=float(number))
@@ -361,7 +366,7 @@ def test_what_is_on_record_is_remembered_within_bounds() -> None:
 
 
 def test_a_trace_of_many_calls_on_record_names_them_in_turns() -> None:
-    """Each of the open ones gets its user, whatever else is told while the loop has its turn."""
+    """The event loop gets turns meanwhile, and each open call gets its user."""
     merger = merger_of(hold_s=10)
     ids = [f"g-{number}" for number in range(2 * TURN)]
     merged(merger, *(create(own_id, endTime="2026-11-20T07:15:07Z") for own_id in ids))
@@ -377,7 +382,7 @@ def test_a_trace_of_many_calls_on_record_names_them_in_turns() -> None:
 
 @pytest.mark.parametrize("restarted", [False, True])
 def test_a_large_batch_is_joined_and_released_in_turns(restarted: bool) -> None:
-    """Neither holds up the loop for long; the trace is there until its last generation is released."""
+    """Neither blocks the loop for long, and the trace stays until its last generation is released."""
     merger = merger_of()
     merge = begun(trace(), *(create(f"g-{number}") for number in range(2 * TURN)))
     assert 2 == sum(1 for _ in merger.apply(merge))
@@ -398,14 +403,17 @@ LAPTOP = msgspec.structs.replace(ALICE, named="laptop-1")
 def test_the_device_of_one_half_is_that_of_the_call(
     senders: tuple[Sender, Sender], expected: dict[int, str]
 ) -> None:
-    """Named by the request of the first half alone it is kept with it; that of the second is its bearer's."""
+    """
+    If only the first half's request names the device, it is stored with that half. A later half has the
+    device of its key.
+    """
     merger = merger_of()
     merged(merger, create(), sender=senders[0])
     assert expected == merged(merger, update(), sender=senders[1]).outcome.named
 
 
 def test_the_device_of_a_half_outlives_a_restart_and_further_halves() -> None:
-    """It is stored with the report, and a half that names none does not take it away."""
+    """The device is stored with the report, and a half without a device does not remove it."""
     before = merger_of()
     merged(before, create(), sender=LAPTOP)
     second = merged(before, create(), sender=ALICE)
