@@ -1,4 +1,4 @@
-"""`python -m tests.bench`: the whole server under load."""
+"""`python -m tests.bench` measures the whole server under load."""
 
 from __future__ import annotations
 
@@ -71,11 +71,11 @@ def bench(
     work: Path | None,
 ) -> None:
     """
-    Measure a whole server: it, the load and the upstream are processes of their own, on their own cores.
+    Measure a whole server. The server, the load and the upstream are separate processes on separate cores.
 
     A SCENARIO is a name ([KIND-]ITEMSxCLIENTS[-json|-grpc][-gzip|-zstd][@RECORDS a second][+BACKLOG],
-    drain-BACKLOG, start-BACKLOG or idle), a pattern like '100x*', or main or matrix. KIND is litellm, events,
-    heartbeats or counters; without it spans are sent.
+    drain-BACKLOG, start-BACKLOG or idle), a pattern such as '100x*', or the word main or matrix. KIND is
+    litellm, events, heartbeats or counters. Without a KIND, the load sends spans.
     """
     if show:
         click.echo("\n".join(scenarios.listed()))

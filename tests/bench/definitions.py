@@ -1,4 +1,4 @@
-"""Definitions as large as an organization's own: for benchmarks."""
+"""Allocation definitions as large as a big organization's."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ REST = "      - {Type: GroupBy, Source: team, Transforms: [{Type: Normalize}]}\n
 
 
 def definition(dimensions: int, rules: int = 20) -> str:
-    """Groups by users, teams and models, what is left by its team; every fifth dimension looks at the one before."""
+    """
+    Write dimensions that group by user, team and model, and other calls by their team. Every fifth dimension
+    reads the previous one.
+    """
     text = "Dimensions:\n"
     for number in range(dimensions):
         text += f"  D{number}:\n    DefaultValue: Other\n    Rules:\n"

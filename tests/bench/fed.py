@@ -1,10 +1,10 @@
 """
-`python -m tests.bench.fed serve ...`: the same program, but its workers decode nothing: what bounds
-the server itself.
+`python -m tests.bench.fed serve ...` runs the server with workers that decode nothing, to measure the limit
+of the server process itself.
 
-A worker decodes one body of each size and answers every other one with the same records under new ids, at
-once. So nobody waits for workers, as on a machine with many cores; they encode deliveries, and all else is
-done as ever.
+A worker decodes one body of each size. It answers every other body of that size at once with the same records
+under new ids. So the server never waits for workers, as on a machine with many cores. Workers still encode
+deliveries, and all other work is unchanged.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _normalise = SentBody.normalise
 
 
 def repeated(body: SentBody, options: Options, hold: Hold) -> Generator[None, None, Normalised]:
-    """The records of the first body of this size, with ids of their own."""
+    """Return the records of the first body of this size under new ids."""
     key = body.reader, len(body.content)
     if key not in _known:
         _known[key] = yield from _normalise(body, options, hold)
@@ -41,7 +41,7 @@ def repeated(body: SentBody, options: Options, hold: Hold) -> Generator[None, No
 
 
 def fed(*command: str) -> StartChild:
-    """Starts this module in the place of a worker."""
+    """Start this module instead of a worker."""
     return starter("-m", "tests.bench.fed", WORKER, *command[2:])
 
 

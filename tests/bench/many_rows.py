@@ -1,4 +1,4 @@
-"""A ledger with more rows than tests send calls: written into its file."""
+"""Writes ledger rows directly into the file, because tests cannot send that many calls."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from spool.ledger.sums import Dimensions
 from spool.sqlite.ledger import COLUMNS
 from tests.spool.ledger_log import HOUR
 
-FIRST = 1_000_000  # number of the first set of dimensions, above those that were counted
+FIRST = 1_000_000  # number of the first added set of dimensions, above those of counted calls
 
 
 def add_rows(connection: sqlite3.Connection, keys: int, hours: int, begin: int) -> None:
-    """One row for each of `keys` users and each hour: 20 models, 10 teams."""
+    """Add one row per user and hour for `keys` users, with 20 models and 10 teams."""
     with connection:
         for number in range(keys):
             model = f"model-{number % 20}"

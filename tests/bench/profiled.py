@@ -1,8 +1,8 @@
 """
-`python -m tests.bench.profiled FILE serve ...`: the same program under cProfile, every thread by itself.
+`python -m tests.bench.profiled FILE serve ...` runs the server under cProfile, with one profile per thread.
 
-At the end FILE has the profiles put together, for `python -m pstats`. From Python 3.12 on one thread alone
-can be profiled: the main one, which runs the event loop.
+At the end, FILE has the merged profiles for `python -m pstats`. From Python 3.12 on, only one thread can be
+profiled, so the profile covers only the main thread, which runs the event loop.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """
-`python -m tests.bench.senders`: what a span costs under many keys, and after many new conversations.
+`python -m tests.bench.senders` measures the cost per span under many keys, and after many new conversations.
 
-The same load is measured under one key and under many, behind a flood of ten conversations and behind one of as
-many spans that are each a conversation of their own. The ratios compare each with one key and ten conversations,
-in the same run.
+The same load runs under one key and under many, after a flood of ten conversations and after a flood in
+which each span is a new conversation. The ratios compare each case with one key and ten conversations of
+the same run.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from tests.acceptance.conftest import ROOT
 from tests.bench.server import meters, scenarios, targets
 from tests.bench.server.rounds import Figures, RoundOptions, measure, sink
 
-# The same number of spans of ten conversations, then each span of its own. Both leave a server as warm, with as
-# much to count and to forward behind them.
+# The same number of spans, first in ten conversations, then one conversation per span. Both warm the server
+# equally and leave the same backlog to count and to forward.
 FLOODS = ("100x8", "conversations-100x8")
 
 
 def costs(load: str, keys: int, spans: int, seconds: float, work: Path) -> list[Figures]:
-    """Measure the load under so many keys behind each flood of so many spans."""
+    """Measure the load under `keys` keys after each flood of `spans` spans."""
     server_cores, load_cores = meters.cores_for(1)
     options = RoundOptions(seconds=seconds, counts_commits=False)
     scenario = replace(scenarios.of_name(load), keys=keys)
@@ -51,7 +51,7 @@ def costs(load: str, keys: int, spans: int, seconds: float, work: Path) -> list[
 @click.option("--conversations", default=100_000, show_default=True, help="Spans of each flood.")
 @click.option("--seconds", default=6.0, show_default=True, help="How long each load lasts.")
 def bench(load: str, counts: tuple[int, ...], conversations: int, seconds: float) -> None:
-    """Print the processor time of a span under many keys, and after many new conversations."""
+    """Print the processor time per span under many keys, and after many new conversations."""
     out = ROOT / "build/bench"
     out.mkdir(parents=True, exist_ok=True)
     click.echo(

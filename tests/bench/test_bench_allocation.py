@@ -1,4 +1,4 @@
-"""What publishing a definition takes, and a question by its dimensions beside the same question without."""
+"""Time to publish a definition, and to query by its dimensions compared with the same query without them."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ DIMENSIONS = 20
 @pytest.mark.bench
 async def test_questions_by_published_dimensions(tmp_path: Path) -> None:
     """
-    A definition of 20 dimensions is in force within a second. A month by one of them, by day or as a whole, takes
-    at most four times what it takes by team, the first time too, and adds up to the same total to the last digit.
+    A definition of 20 dimensions takes effect within a second. A month by one dimension, by day or in total,
+    takes at most four times as long as by team, even the first time, and adds up to exactly the same total.
     """
     keys, hours = (1400, 720) if FULL else (140, 72)
     ledger = await open_ledger(tmp_path, clock=FakeClock())

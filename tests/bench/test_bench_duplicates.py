@@ -1,5 +1,6 @@
 """
-The duplicate check: microseconds a lookup and bytes an id, beside a plain set of the same ids.
+Cost of the duplicate check in microseconds per lookup and bytes per id, compared with a plain set of
+the same ids.
 
 `TOLLHOUSE_BENCH=full` fills a whole window of ten million ids over seven days; the default is a small round.
 """
@@ -27,11 +28,11 @@ BEGIN = 1_790_000_000
 GROUP = 8192
 LOOKUPS = 100_000 if FULL else 20_000
 TARGET_BYTES = 100 * 2**20
-MOST_SETS = 220  # times a set, whatever else the machine does: 22 was measured
+MOST_SETS = 220  # multiple of the set's time, generous for a busy machine; measured: 22
 
 
 def start_of(number: int) -> int:
-    """Calls spread evenly over the window."""
+    """Spread calls evenly over the window."""
     return (BEGIN + number * DAYS * 86_400 // IDS) * NS
 
 
@@ -52,7 +53,7 @@ def filled() -> DuplicateIndex:
 
 
 def best_us(work: Callable[[], object], times: int) -> float:
-    """Microseconds of processor a time, the best of five rounds: noise only ever adds."""
+    """Return processor microseconds per call, the best of five rounds because noise only adds time."""
     rounds = []
     for _ in range(5):
         began = time.thread_time()
@@ -62,14 +63,19 @@ def best_us(work: Callable[[], object], times: int) -> float:
 
 
 def bytes_of(index: DuplicateIndex) -> int:
-    """Runs and their marks by their buffers; the newest by what a dict of such ints takes, measured at 150 bytes."""
+    """
+    Return the bytes of runs and their marks by their buffers. The newest ids are a dict, at a measured
+    150 bytes each.
+    """
     runs = index.runs()
     in_runs = sum(len(run.ids) for run in runs)
     return sum(8 * len(run.ids) + len(run.marks) for run in runs) + 150 * (len(index) - in_runs)
 
 
 def test_bench_duplicates() -> None:
-    """Live traffic with one repeat in five, from anywhere in the window, stays within its target a record."""
+    """
+    Live traffic with one repeat in five, from anywhere in the window, stays within the target per record.
+    """
     gc.collect()
     index = filled()
     now = BEGIN + DAYS * 86_400

@@ -1,7 +1,7 @@
 """
-What it costs to write one record as an OTLP span, against filling the generated protobuf classes in the same run.
+Cost to write one record as an OTLP span, compared with filling the generated protobuf classes in the same run.
 
-The figure to reach is 5 µs a record; the yardstick makes it a ratio that holds on any machine.
+The target is 5 µs per record. The ratio to the generated classes holds on any machine.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from tests.exporters.spools import record_id
 
 RECORDS = 1000
 ROUNDS = 15
-AT_MOST = 1.5  # of the yardstick, whatever else the machine does: 0.15 was measured
+AT_MOST = 1.5  # multiple of the yardstick, generous for a busy machine; measured: 0.15
 
 
 def records() -> list[tuple[Inference, float]]:
-    """A thousand calls of a few models, everything that changes from call to call different."""
+    """Make a thousand calls of a few models. Every field that changes from call to call is different."""
     began = 1_790_000_000 * NS
     return [
         (
@@ -59,7 +59,7 @@ def records() -> list[tuple[Inference, float]]:
 
 
 def filled(batch: Sequence[tuple[Inference, float]], template: ExportTraceServiceRequest) -> bytes:
-    """The same attributes through the generated classes."""
+    """Encode the same attributes with the generated classes."""
     request = ExportTraceServiceRequest()
     scope = request.resource_spans.add().scope_spans.add()
     for (record, _), source in zip(batch, template.resource_spans[0].scope_spans[0].spans, strict=True):
@@ -81,7 +81,7 @@ def filled(batch: Sequence[tuple[Inference, float]], template: ExportTraceServic
 
 
 def best_us(work: Callable[[], object]) -> float:
-    """The quickest of the rounds, a record, in microseconds of processor."""
+    """Return processor microseconds per record of the fastest round."""
     best = float("inf")
     for _ in range(ROUNDS):
         began = time.process_time()
@@ -92,7 +92,6 @@ def best_us(work: Callable[[], object]) -> float:
 
 @pytest.mark.bench
 def test_encoding_a_record_costs_a_fraction_of_the_generated_classes() -> None:
-    """A record becomes a span of the same attributes in at most AT_MOST of the yardstick's time."""
     batch, encoder = records(), SpanEncoder()
     template = ExportTraceServiceRequest.FromString(encoder.request(batch))
     ours = best_us(lambda: encoder.request(batch))

@@ -1,5 +1,5 @@
 """
-One short round of the fairness benchmark: a key beside another one that floods; `--only main` measures how much.
+A short round of the fairness benchmark with one key next to a flooding key. `--only main` measures the figures.
 """
 
 from __future__ import annotations
@@ -14,15 +14,14 @@ from tests.bench.fairness.rounds import measure, stand
 
 pytestmark = pytest.mark.bench
 
-# Of its rate that the victim keeps in the best of some tries, on a machine that others keep busy. First come,
-# first served left it less than a tenth of it.
+# Minimum share of its rate that the victim retains in the best of several tries on a busy machine. A server
+# without turns, first come, first served, left it less than a tenth.
 LEAST = 0.5
 TRIES = 4
 
 
 @pytest.mark.parametrize("name", ["protobuf-32", "mcp-tools-list"])
 def test_a_key_keeps_a_part_of_its_rate_beside_a_flood(name: str, tmp_path: Path) -> None:
-    """Whatever another key does within its limits."""
     kept: list[float] = []
     with stand(tmp_path) as running:
         while not kept or (max(kept) < LEAST and len(kept) < TRIES):

@@ -1,4 +1,4 @@
-"""What a LiteLLM event costs, from the body's bytes to records with identities."""
+"""Cost per LiteLLM event, from body bytes to records with dedup keys."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ROUNDS, EVENTS = 9, 512
 
 
 def best(action: Callable[[], object]) -> float:
-    """Seconds, the best of several rounds: noise only ever adds."""
+    """Return seconds of the best of several rounds, because noise only adds time."""
     times = []
     for _ in range(ROUNDS):
         start = process_time()
@@ -28,7 +28,7 @@ def best(action: Callable[[], object]) -> float:
 
 
 def batch() -> bytes:
-    """512 events of the logging payload at its real size: the price of its model and the messages are in it."""
+    """Make 512 logging payloads of real size, including the model's price and the messages."""
     events: list[dict[str, Any]] = case("litellm", "slp-batch-array")
     prices = {f"{kind}_cost_per_token_above_{step}k_tokens": 1.25e-06 for kind in "io" for step in range(25)}
     for event in events:
@@ -39,7 +39,9 @@ def batch() -> bytes:
 
 @pytest.mark.bench
 def test_an_event_costs_about_what_parsing_it_costs() -> None:
-    """Decoding, normalising, tags and identity together, against orjson.loads of the same body: about the same."""
+    """
+    Decoding, normalising, tags and dedup key together take about as long as orjson.loads of the same body.
+    """
     body = batch()
     ours = best(lambda: run(any_format.normalise("litellm", body, options=Options())))
     theirs = best(lambda: orjson.loads(body))
@@ -49,12 +51,14 @@ def test_an_event_costs_about_what_parsing_it_costs() -> None:
         "µs, "
         f"ratio {ours / theirs:.2f}"
     )
-    assert ours <= 10 * theirs  # whatever else the machine does
+    assert ours <= 10 * theirs  # generous for a busy machine
 
 
 @pytest.mark.bench
 def test_a_broken_member_costs_the_batch_little() -> None:
-    """One NaN sends the array through the slow cut; the other 511 events still go the fast way."""
+    """
+    One NaN sends the array through the slow splitter. The other 511 events are still decoded by the fast parser.
+    """
     body = batch()
     broken = body.replace(b'"saved_cache_cost": 0.0', b'"saved_cache_cost": NaN', 1)
     whole = best(lambda: run(any_format.normalise("litellm", body, options=Options())))

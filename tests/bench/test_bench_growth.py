@@ -1,4 +1,4 @@
-"""Every axis of growth has loads that are accepted, and its plots are drawn."""
+"""Every axis of growth has loads that the server accepts, and its plots are drawn."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.bench
 
 
 def test_a_point_is_measured_on_what_was_prepared(tmp_path: Path) -> None:
-    """The load is accepted by an installation with ten more keys, records of many users and of yesterday."""
+    """An installation with ten more keys, records of many users and records of yesterday accepts the load."""
     (keys,) = (axis for axis in axes(full=False) if axis.name == "keys")
     point = next(point for point in keys.points if point.label == "10")
     scenario = replace(point.scenario, items=20, clients=2, users=200, age_s=86_400)
@@ -33,7 +33,6 @@ def test_a_point_is_measured_on_what_was_prepared(tmp_path: Path) -> None:
 
 
 async def test_the_devices_of_the_heartbeats_are_enrolled_before(tmp_path: Path) -> None:
-    """Under the ids that the load reports."""
     await backlog._add_devices(tmp_path, 3)
     async with backlog._opened(tmp_path) as storage:
         assert {json.loads(heartbeat(number))["device_id"] for number in range(3)} == {
@@ -42,7 +41,6 @@ async def test_the_devices_of_the_heartbeats_are_enrolled_before(tmp_path: Path)
 
 
 def test_every_axis_is_drawn() -> None:
-    """A plot has a line, a dot for each point, and its labels."""
     for axis in axes(full=True):
         figures = [
             Figures(scenario=point.label, target="tollhouse", accepted_per_s=1000.0 * number, peak_mib=100.0)
@@ -57,6 +55,5 @@ def test_every_axis_is_drawn() -> None:
 
 @pytest.mark.parametrize(("value", "top"), [(0, "1"), (0.3, "0.4"), (7, "8"), (10, "10"), (1234, "2,000")])
 def test_the_axis_ends_above_the_highest_value(value: float, top: str) -> None:
-    """At a round number, never far above."""
     drawing = svg("", [Plot(title="", labels=["a"], values=[value])])
     assert f">{top}</text>" in drawing

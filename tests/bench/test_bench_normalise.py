@@ -1,8 +1,9 @@
 """
-What normalising costs: microseconds a span for each dialect, as a ratio to decoding the same body with the
-official classes and reading the same attributes into dicts.
+Cost of normalising per span and dialect, as a ratio to decoding the same body with the official classes and
+reading the same attributes into dicts.
 
-The bodies hold what changes from call to call (ids, counts, users); a span of the conventions has 15 attributes.
+The bodies contain values that change from call to call (ids, counts, users). A span of the conventions
+has 15 attributes.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from tests.gateway.normalise.otlp.items import NOW, finished
 
 FULL = os.environ.get("TOLLHOUSE_BENCH") == "full"
 ROUNDS, SPANS = (60, 100) if FULL else (15, 100)
-SLACK = 10  # whatever else the machine does: what is printed is for people, what is asserted is the order
+# factor for a busy machine: the printed ratios are the result, and the assertion checks only the magnitude
+SLACK = 10
 
 Attributes = dict[str, Any]
 chance = random.Random(7)
@@ -179,7 +181,7 @@ def plain_http() -> Attributes:
     }
 
 
-# Scope, attributes, and the ratio to stay below: reading alone leaves the objects inside attributes unread.
+# Scope, attributes and maximum ratio. The yardstick does not read objects inside attributes.
 DIALECTS: dict[str, tuple[str, Callable[[], Attributes], float]] = {
     "otel": ("opentelemetry.instrumentation.openai_v2", semconv, 1.5),
     "openllmetry": ("opentelemetry.instrumentation.openai", openllmetry, 1.6),
@@ -228,7 +230,7 @@ def read_attributes(encoded: bytes) -> list[Attributes]:
 
 
 def best(encoded: list[bytes], *actions: Callable[[bytes], object]) -> list[float]:
-    """Microseconds a span, the best of rounds that take turns: noise only ever adds."""
+    """Return microseconds per span, the best of rounds in turns because noise only adds time."""
     times = [float("inf")] * len(actions)
     for _ in range(ROUNDS):
         for place, action in enumerate(actions):
@@ -242,7 +244,7 @@ def best(encoded: list[bytes], *actions: Callable[[bytes], object]) -> list[floa
 @pytest.mark.bench
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_normalising_costs_little_more_than_reading(dialect: str) -> None:
-    """A span of the conventions becomes a record in some 1.5 times what it takes to read it."""
+    """A span of the conventions becomes a record in about 1.5 times the time of reading it."""
     scope, attributes, limit = DIALECTS[dialect]
     encoded = [body(scope, attributes) for _ in range(5)]
     options = Options()

@@ -1,4 +1,4 @@
-"""The comparison with other servers judges rightly, and says what it could not have."""
+"""The comparison with other servers judges correctly and names unavailable peers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ pytestmark = pytest.mark.bench
 
 
 def test_a_kill_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
-    """The load goes on over the kill, and every record of an answered request arrives, once."""
+    """
+    The load continues during the kill, and every record of an acknowledged request arrives exactly once.
+    """
     survival = killed("tollhouse", TollhousePeer, tmp_path, RoundOptions(seconds=1.0))
     assert survival.acknowledged > 0
     assert survival.lost == 0
@@ -27,7 +29,10 @@ def test_a_kill_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
 
 
 def test_a_loss_and_a_repetition_are_seen() -> None:
-    """Of four acknowledged records one is missing and one is there twice; a request without answer does not count."""
+    """
+    Of four acknowledged records one is missing and one is stored twice. A request without a response
+    does not count.
+    """
     record = "{:08d}{:016d}".format
     kept = {record(1, 0): 1, record(1, 1): 2, record(2, 0): 1, record(3, 0): 2}
     survival = judge("", LoadFigures(sent=3, accepted=2, unanswered=[3]), 2, kept)
@@ -38,7 +43,7 @@ def test_a_loss_and_a_repetition_are_seen() -> None:
 
 
 def test_what_cannot_be_had_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without Go there is no collector, and the reason stands in the report."""
+    """Without Go there is no collector, and the report gives the reason."""
     monkeypatch.setattr(available, "COLLECTOR", tmp_path / "otelcol")
     monkeypatch.setenv("PATH", str(tmp_path))
     words = [

@@ -1,5 +1,5 @@
 """
-Every kind of load is accepted and delivered, and every figure is there; `make bench` is about how large they are.
+Every kind of load is accepted and delivered, and every figure is present. `make bench` measures the figures.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LOADS = (
     "counters-10x2", "heartbeats-1x4", "trees-14x2", "mixed-24x2", "mixed-24x2-cold", "kinds-1x2", "fleet-10x2",
     "real-10x2", "conversations-10x2",
 )  # fmt: skip
-# To start a load generator takes longer than its load, so only one test has a warm-up.
+# Starting a load generator takes longer than its load, so only one test has a warm-up.
 OPTIONS = RoundOptions(seconds=0.3, warm_up=0, counts_commits=False)
 firsts = count(0, 100_000)
 
@@ -47,7 +47,6 @@ def tollhouse(tmp_path_factory: pytest.TempPathFactory, upstream: LoadSink) -> I
 def test_a_load_is_accepted_and_delivered(
     name: str, tollhouse: Running, upstream: LoadSink, tmp_path: Path
 ) -> None:
-    """Nothing is refused, nothing breaks, and all that was accepted arrives."""
     scenario = scenarios.of_name(name)
     figures = measure(scenario, "tollhouse", tollhouse, upstream, tmp_path, OPTIONS, next(firsts))
     assert figures.refused == {}
@@ -56,12 +55,14 @@ def test_a_load_is_accepted_and_delivered(
     assert figures.records > 0
     assert (
         figures.cpu_us > 0 or scenario.rate
-    )  # so few requests may take less than the clock of a process shows
+    )  # a few requests may take less time than the process clock can show
     assert name in table([figures])
 
 
 def test_commits_are_counted(tollhouse: Running, upstream: LoadSink, tmp_path: Path) -> None:
-    """A lone sender's requests share none. What a warm-up has sent is not among the figures, and is delivered."""
+    """
+    Requests of a lone sender share no commit. Records of the warm-up are delivered but not in the figures.
+    """
     scenario = scenarios.of_name("10x1")
     figures = measure(
         scenario,
@@ -80,7 +81,7 @@ def test_commits_are_counted(tollhouse: Running, upstream: LoadSink, tmp_path: P
 def test_refusals_are_counted(
     name: str, status: str, tollhouse: Running, upstream: LoadSink, tmp_path: Path
 ) -> None:
-    """Under a key that nobody knows everything is refused, and the table says so."""
+    """Under an unknown key every request is refused, and the table shows it."""
     stranger = replace(tollhouse, headers={"Authorization": "unknown"})
     figures = measure(
         scenarios.of_name(name), "tollhouse", stranger, upstream, tmp_path, OPTIONS, next(firsts)
@@ -94,7 +95,6 @@ def test_refusals_are_counted(
 def test_the_yardstick_takes_the_same_load(
     name: str, yardstick: Running, upstream: LoadSink, tmp_path: Path
 ) -> None:
-    """Nothing is refused and nothing breaks."""
     scenario = scenarios.of_name(name)
     figures = measure(scenario, "yardstick", yardstick, upstream, tmp_path, OPTIONS)
     assert figures.refused == {}
@@ -109,7 +109,7 @@ def yardstick() -> Iterator[Running]:
 
 
 def test_the_server_without_the_flush(tmp_path: Path, upstream: LoadSink) -> None:
-    """What the flush costs is measured against a server that does everything else."""
+    """The cost of the flush is measured with a server that does everything except the flush."""
     cores = meters.cores_for(1)[0]
     with targets.tollhouse(tmp_path / "unflushed", upstream.url, name="unflushed", cores=cores) as running:
         figures = measure(
@@ -122,7 +122,8 @@ def test_the_server_without_the_flush(tmp_path: Path, upstream: LoadSink) -> Non
 
 def test_the_server_whose_workers_decode_nothing(tmp_path: Path, upstream: LoadSink) -> None:
     """
-    What bounds the server itself: all that they answer is accepted and delivered, and its own time is told apart.
+    The records that such workers return are accepted and delivered, and the time of the server process
+    is shown separately.
     """
     cores, options = meters.cores_for(1)[0], replace(OPTIONS, workers=1)
     with targets.tollhouse(tmp_path / "fed", upstream.url, name="fed", cores=cores, workers=1) as running:
@@ -136,7 +137,6 @@ def test_the_server_whose_workers_decode_nothing(tmp_path: Path, upstream: LoadS
 
 
 def test_a_backlog_is_filled_waits_and_drains(tmp_path: Path) -> None:
-    """What was filled before the start leaves once the upstream is there, all of it."""
     figures = play(scenarios.of_name("drain-10k"), "tollhouse", tmp_path, OPTIONS)
     assert figures.records == 10_000
     assert figures.undelivered == 0
@@ -145,7 +145,7 @@ def test_a_backlog_is_filled_waits_and_drains(tmp_path: Path) -> None:
 
 
 def test_a_profile_without_a_sampler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where py-spy cannot be had the server runs under cProfile, and its functions are in the file."""
+    """Without py-spy, the server runs under cProfile, and the file lists its functions."""
     monkeypatch.setattr(profiles, "sampler", lambda: None)
     options = replace(OPTIONS, profile=tmp_path / "profiles")
     play(scenarios.of_name("10x1"), "tollhouse", tmp_path / "work", options)
@@ -154,7 +154,7 @@ def test_a_profile_without_a_sampler(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_every_listed_scenario_has_a_meaning() -> None:
-    """Names are read back as they are written; what cannot be had is refused."""
+    """Each listed name parses into a scenario with the same name. Unsupported combinations are refused."""
     for name in scenarios.listed():
         assert name == scenarios.of_name(name).name
     assert (1000, 256, "grpc", "gzip") == _read("1000x256-grpc-gzip")
@@ -178,7 +178,7 @@ def _read(name: str) -> tuple[int, int, str, str]:
 
 
 def test_the_table_shows_medians_and_failures() -> None:
-    """One line for each scenario and target; what went wrong stands in the last column."""
+    """Each scenario and target has one line, with failures in the last column."""
     rounds = [Figures(scenario="1x1", target="tollhouse", accepted_per_s=rate) for rate in (1.0, 30.0, 2.0)]
     rounds[1].refused = {"503": 4}
     (line,) = table(rounds).splitlines()[2:]
@@ -188,7 +188,6 @@ def test_the_table_shows_medians_and_failures() -> None:
 
 
 def test_a_load_is_sent_under_many_keys(upstream: LoadSink, tmp_path: Path) -> None:
-    """Each request takes the next key, and all of them are accepted and delivered."""
     scenario = scenarios.of_name("real-10x4-3keys")
     cores = meters.cores_for(1)[0]
     installation = targets.tollhouse(tmp_path / "keys", upstream.url, cores=cores, keys=scenario.keys)

@@ -1,7 +1,7 @@
 """
-What a request of one span costs on its way to the upstream, counted and not timed: commits, transactions of
-all files, flushes, hops to the threads of the files, and turns of the event loop. Alone, and with others;
-what is done once a second is shared by as many requests as the machine takes in a second.
+Steps of a one-span request on its way to the upstream, counted instead of timed: commits, transactions of all
+files, flushes, hops to the file threads, and turns of the event loop. Measured for a lone request and for
+concurrent requests. Work that runs once a second is divided by the requests of that second.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ pytestmark = pytest.mark.bench
 
 
 class Sink(BaseHTTPRequestHandler):
-    """Takes everything."""
+    """Accepts everything."""
 
     protocol_version = "HTTP/1.1"
 
@@ -50,7 +50,7 @@ class Sink(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, format: str, *arguments: Any) -> None:
-        """Says nothing."""
+        """Suppress the log."""
 
 
 @contextmanager
@@ -67,7 +67,9 @@ def sink() -> Iterator[str]:
 
 
 def count_steps(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """Counts from now on, in every file and on this loop; a transaction that changed nothing is not flushed."""
+    """
+    Count the steps of every file and of this loop from now on. A transaction without changes is not flushed.
+    """
     steps: Counter[str] = Counter()
     transact, timed = _Connection._transact, _Connection._timed
 
@@ -96,7 +98,7 @@ def count_steps(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
 
 class Commits:
-    """An observer of the log."""
+    """An observer of the log that counts commits."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -106,7 +108,7 @@ class Commits:
 
 
 def send(url: str, key: str, numbers: range) -> None:
-    """One request after the other, on one connection."""
+    """Send requests one after the other on one connection."""
     connection = HTTPConnection(urlsplit(url).netloc)
     headers = {"Authorization": key, "Content-Type": "application/x-protobuf"}
     body = protobuf_spans(1)
@@ -127,7 +129,9 @@ async def delivered(app: App, count: int) -> None:
 
 
 async def test_the_steps_of_a_small_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A lone sender's request is one commit; those that come together share commits, and deliveries in both cases."""
+    """
+    A lone sender's request is one commit. Concurrent requests share commits. Deliveries are shared in both cases.
+    """
     monkeypatch.setenv("SINK_KEY", "sink")
     with sink() as url:
         config = Config(

@@ -1,4 +1,4 @@
-"""What it costs the server to have a body decoded by a worker, against decoding it itself."""
+"""Server time to have a worker decode a body, compared with decoding it in the server."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ pytestmark = pytest.mark.bench
 TOGETHER = 8  # bodies that wait for workers at the same time
 FULL = os.environ.get("TOLLHOUSE_BENCH") == "full"
 ROUNDS, SPANS = (7, 1500) if FULL else (3, 300)
-LARGE_ENOUGH = 100  # spans of a body, of which a worker has to save at least half of the server's time
+LARGE_ENOUGH = 100  # spans per body from which a worker must save at least half of the server's time
 
 
 async def least_us(work: Callable[[], Coroutine[Any, Any, object]], times: int) -> float:
-    """Processor time of this process alone, in microseconds each, the least of some rounds."""
+    """Return this process's microseconds of processor time per call, the least of several rounds."""
     found = []
     for _ in range(ROUNDS):
         began = time.process_time()
@@ -43,7 +43,9 @@ async def least_us(work: Callable[[], Coroutine[Any, Any, object]], times: int) 
 
 
 async def test_what_a_worker_saves(record_property: Callable[[str, object], None]) -> None:
-    """In microseconds of the server's processor time a body, by spans in it; and a delivery of a thousand records."""
+    """
+    Measure microseconds of server time per body, by spans per body, and for a delivery of a thousand records.
+    """
     start = starter("-m", "gateway.service.assembly.worker_process", "{socket}", str(512 * MIB))
     pool = WorkerPool(1, start, silent_s=30, observer=Metrics())
     pool.start()

@@ -1,5 +1,5 @@
 """
-`python -m tests.bench.unflushed serve ...`: the same program without the flush, to measure what the flush costs.
+`python -m tests.bench.unflushed serve ...` runs the server without the flush, to measure the cost of the flush.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """
-The yardstick of the ingest figures: bare handlers (aiohttp, grpc.aio) that decode the same OTLP bodies and
-read every attribute into a dict, with no identity, no price and no spool at all. `python -m
-tests.bench.yardstick` prints where it listens: HTTP, then gRPC.
+Yardstick of the ingest figures: bare handlers (aiohttp, grpc.aio) that decode the same OTLP bodies and read
+every attribute into a dict, without dedup keys, prices or storage. `python -m tests.bench.yardstick` prints
+its HTTP address, then its gRPC address.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def scalar(value: Any) -> Any:
 
 
 def read_protobuf(body: bytes) -> int:
-    """The number of spans with attributes; each span's attributes were a dict."""
+    """Return the number of spans with attributes, after reading the attributes of each span into a dict."""
     message = ExportTraceServiceRequest.FromString(body)
     spans = 0
     for resource_spans in message.resource_spans:

@@ -1,4 +1,7 @@
-"""`python -m tests.bench.answers`: the most that every operation gives, over a large ledger, while a sender sends."""
+"""
+`python -m tests.bench.answers` requests the largest response of every operation from a large ledger, while
+a sender sends.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +48,10 @@ calls_per_minute = 0
 
 @dataclass
 class Server:
-    """A started `tollhouse serve`; `waits` are seconds that a sender, and a look at /livez, waited for an answer."""
+    """
+    A running `tollhouse serve`. `waits` holds the seconds that a sender and a probe of /livez waited
+    for each response.
+    """
 
     process: subprocess.Popen[str]
     url: str
@@ -61,7 +67,7 @@ class Server:
         Path(f"/proc/{self.process.pid}/clear_refs").write_text("5")
 
     async def ask(self, question: Question) -> tuple[int, int]:
-        """The status of the answer, and how many bytes it has."""
+        """Send one request; return the response's status and size in bytes."""
         session, url, headers = self.http, self.url + question.path, {}
         if question.scope is None:
             session, url, headers = self.socket, f"http://tollhouse{question.path}", {AS: "ada@example.com"}
@@ -86,7 +92,7 @@ class Server:
 
 
 class Beside:
-    """Asks again and again while other things happen; how long each answer took."""
+    """A background task that repeats a request and records how long each response took."""
 
     def __init__(self, server: Server, *, every_s: float, key: str = "") -> None:
         self._server = server
@@ -171,7 +177,7 @@ async def measure(server: Server, question: Question, at_once: int, idle_mib: fl
 
 
 async def walk(place: Path, combinations: int, hours: int, at_once: int, wanted: Sequence[str]) -> list[Row]:
-    """Fill a ledger, start a server over it, and ask for everything."""
+    """Fill a ledger, start a server on it, and measure every operation."""
     hour = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
     begin = hour - timedelta(hours=hours - 1)
     data = place / "data"
@@ -227,7 +233,9 @@ async def asked(
 
 
 def chosen(asked: Sequence[Question], wanted: Sequence[str]) -> list[Question]:
-    """Return the questions of these operations, by their handler or as the table has them without values."""
+    """
+    Select the requests of the named operations. A name is a handler or an address template from the table.
+    """
     names = {f"{each.method} {shown(each).partition('?')[0]}": each.name for each in asked}
     unknown = set(wanted) - set(names) - set(names.values())
     if unknown:
@@ -252,7 +260,7 @@ def shown(question: Question) -> str:
     "--at-once", default=3, show_default=True, help="How often each question is asked at the same time."
 )
 def answers(names: tuple[str, ...], combinations: int, hours: int, at_once: int) -> None:
-    """Ask every OPERATION (default: all) for the most that it gives."""
+    """Request the largest possible response of every OPERATION (default: all)."""
     with tempfile.TemporaryDirectory() as directory:
         rows = asyncio.run(walk(Path(directory), combinations, hours, at_once, names))
     click.echo("\n".join((HEAD, *(row.line() for row in sorted(rows, key=lambda row: -row.size)))))

@@ -1,4 +1,7 @@
-"""`python -m tests.bench.appends`: what an append on PostgreSQL costs, beside one on files, against its targets."""
+"""
+`python -m tests.bench.appends` compares the cost of an append on PostgreSQL with one on files, and
+with its targets.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +30,8 @@ from tests.bench.server.table import machine
 from tests.spool.postgres_cluster import Pair, folder
 
 COLUMNS = ("records_per_s", "writer_us", "primary_us", "standby_us", "follow_us", "p50_ms", "p99_ms")
-# Against SQLite's append, three writers against one, and processor time of the primary a record: engine and
-# group.
+# Ratios to SQLite's append, of three writers to one, and of the primary's processor time per record, by
+# engine and group size.
 RATIOS = {LARGE: 0.7, SMALL: 0.5}
 TOGETHER = {LARGE: 0.9, SMALL: 1.2}
 PRIMARY_US = {LARGE: 1.0, SMALL: 6.0}
@@ -37,7 +40,7 @@ RECORD_B, ID_B = 140, 9
 
 
 def table(figures: Sequence[AppendFigures]) -> str:
-    """The medians of each; Markdown."""
+    """Format the medians as a Markdown table."""
     lines = ["| engine | writers | group | " + " | ".join(COLUMNS) + " |", "|---" * (len(COLUMNS) + 3) + "|"]
     for name, count, group in dict.fromkeys((one.name, one.writers, one.group) for one in figures):
         found = medians(of(figures, name, count, group))
@@ -47,7 +50,7 @@ def table(figures: Sequence[AppendFigures]) -> str:
 
 
 def targets(figures: Sequence[AppendFigures], record_b: float, id_b: float) -> Iterator[tuple[str, str, str]]:
-    """What is measured, what it is to be, what it was."""
+    """Yield each target as its description, its required value and its measured value."""
     for group in dict.fromkeys(one.group for one in figures):
         files, alone, shared = (
             of(figures, *which, group) for which in (("files", 1), ("postgres", 1), ("postgres", 3))
@@ -73,7 +76,7 @@ def targets(figures: Sequence[AppendFigures], record_b: float, id_b: float) -> I
 @click.option("--out", type=click.Path(path_type=Path, resolve_path=True), default=ROOT / "build/bench")
 def bench(count: int, seconds: float, out: Path) -> None:
     """
-    The log alone: groups of records are appended to a PostgreSQL that waits for its standby, and to SQLite.
+    Append groups of records to a PostgreSQL log that waits for its standby, and to a SQLite log.
 
     All processes share the cores.
     """

@@ -1,4 +1,4 @@
-"""One log on a PostgreSQL with its standby, appended to by one process and by three, beside one on files."""
+"""Appends to one PostgreSQL log by one process and by three, compared with appends to files."""
 
 from __future__ import annotations
 
@@ -19,32 +19,30 @@ from tests.acceptance.conftest import ROOT
 from tests.bench.gateways.shared import used
 from tests.spool.postgres_cluster import Pair, Server
 
-ALONE, SHARED = "bench_alone", "bench_shared"  # schemas
+ALONE, SHARED = "bench_alone", "bench_shared"  # schema names
 LOGS = "entries", "commits", "amendments"
-SMALL, LARGE = 100, 4096  # records in a group
+SMALL, LARGE = 100, 4096  # records per group
 
 
 class Writer(Protocol):
-    """Who appends when it is told to: see tests.bench.appends.writer."""
+    """A process or thread that appends on command; see tests.bench.appends.writer."""
 
     def tell(self, **job: object) -> None: ...
 
     def hear(self) -> dict[str, Any]:
-        """What became of it."""
+        """Return the result of the last command."""
         ...
 
     def close(self) -> None: ...
 
 
 class Process:
-    """A writer in a process of its own."""
-
     def __init__(self, **options: object) -> None:
         command = [sys.executable, "-m", "tests.bench.appends.writer", json.dumps(options)]
         self._process = subprocess.Popen(
             command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
         )
-        self.hear()  # it is ready
+        self.hear()  # wait until it is ready
 
     def tell(self, **job: object) -> None:
         assert self._process.stdin
@@ -72,7 +70,7 @@ def ask(writer: Writer, **job: object) -> dict[str, Any]:
 
 @dataclass(kw_only=True)
 class AppendFigures:
-    """What some writers did together in one turn. Processor time is a record, in microseconds."""
+    """Joint figures of several writers in one turn. Processor time is microseconds per record."""
 
     name: str
     writers: int
@@ -89,7 +87,8 @@ class AppendFigures:
 @dataclass(kw_only=True)
 class Writers:
     """
-    Those that are ready: one on files, one alone on a schema, three on another, one that only follows the first.
+    Ready writers: one on files, one that has a PostgreSQL schema to itself, three that share a schema, and
+    one that only follows the first.
     """
 
     on_files: Writer
@@ -99,7 +98,7 @@ class Writers:
 
 
 def write_secrets(folder: Path, dsn: str) -> None:
-    """What a writer on PostgreSQL reads."""
+    """Write the settings and secrets of a writer on PostgreSQL."""
     for name, data in (("dsn", dsn.encode()), ("secret", secrets.token_bytes(32))):
         (folder / name).touch(0o600)
         (folder / name).write_bytes(data)
@@ -127,9 +126,9 @@ def writers(folder: Path, pair: Pair) -> Iterator[Writers]:
 def rounds(
     found: Writers, servers: Sequence[Server], *, count: int, seconds: float, groups: Sequence[int]
 ) -> list[AppendFigures]:
-    """In turns, so that whatever else the machine does meets all of them."""
+    """Measure the writers in turns, so that other load on the machine affects all of them."""
     for writer in (found.on_files, found.alone, *found.shared):
-        ask(writer, group=groups[0], seconds=seconds / 4)  # warm
+        ask(writer, group=groups[0], seconds=seconds / 4)  # warm-up
     figures = []
     for group in groups:
         for _ in range(count):
@@ -167,14 +166,16 @@ def measure(
 
 
 def bytes_on_disk(found: Writers, primary: Server, schema: str) -> tuple[float, float]:
-    """Bytes a record of the log that one wrote alone, and bytes an id in its runs, with indexes."""
+    """Return the disk bytes per record of a log with one writer, and per id in its runs, indexes included."""
     ask(found.alone, fold=True)
     tables = ", ".join(f"'{schema}.{table}'::regclass" for table in LOGS)
     [(log,)] = primary.execute(
         f"SELECT sum(pg_total_relation_size(i.inhrelid)) FROM pg_inherits i WHERE i.inhparent IN ({tables})"
     )
     [(records,)] = primary.execute(f"SELECT sum(count) FROM {schema}.entries")
-    primary.execute(f"VACUUM FULL {schema}.id_runs")  # without runs that were merged into others
+    primary.execute(
+        f"VACUUM FULL {schema}.id_runs"
+    )  # drop the space of runs that were merged into other runs
     [(runs, ids)] = primary.execute(
         f"SELECT pg_total_relation_size('{schema}.id_runs'), coalesce(sum(count), 0) FROM {schema}.id_runs"
     )
@@ -190,7 +191,7 @@ def of(figures: Sequence[AppendFigures], name: str, writers: int, group: int) ->
 
 
 def against(ones: Sequence[AppendFigures], others: Sequence[AppendFigures]) -> float:
-    """The median over the rounds of how many times as many records a second."""
+    """Return the median over the rounds of the ratio of their rates."""
     return median(one.records_per_s / other.records_per_s for one, other in zip(ones, others, strict=True))
 
 

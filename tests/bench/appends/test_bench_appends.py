@@ -1,4 +1,4 @@
-"""The benchmark of the append works; what an append costs is for `python -m tests.bench.appends`."""
+"""A short round of the append benchmark. Only `python -m tests.bench.appends` measures costs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.spool.postgres_cluster import Schema, Server
 
 
 class Thread:
-    """A writer of the benchmark, without a process."""
+    """A writer of the benchmark on a thread instead of a process."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, options: dict[str, Any]) -> None:
         self._loop = loop
@@ -56,7 +56,7 @@ def running_loop() -> Iterator[asyncio.AbstractEventLoop]:
 
 @pytest.mark.bench
 def test_a_short_round(tmp_path: Path, cluster: Server, fresh_schema: Schema) -> None:
-    """Each row has its figure, and each target what was seen of it."""
+    """Each row of the table has its figure, and each target has a measured value."""
     write_secrets(tmp_path, fresh_schema.dsn)
     options = {
         "directory": str(tmp_path),

@@ -1,8 +1,8 @@
 """
-A process that has one log open and appends to it when it is told to: a line of JSON in, a line of JSON out.
+A process that opens one log and appends to it on command: one line of JSON in, one line of JSON out.
 
-`{"group": 100, "seconds": 2}`: one group after the other for so long. `{"follow": true}`: what others
-committed. `{"fold": true}`: every closed id becomes part of a stored run.
+`{"group": 100, "seconds": 2}` appends groups of 100 for 2 seconds. `{"follow": true}` reads the commits of
+other writers. `{"fold": true}` writes every closed id into a stored run.
 """
 
 from __future__ import annotations
@@ -27,11 +27,14 @@ from spool.settings import SpoolSettings, StorageSettings
 from spool.storage import Storage, StorageOptions
 
 MODELS = ("gpt-4o-2024-08-06", "gpt-4o-mini", "claude-sonnet-4", "o3")
-MADE_AHEAD_PER_S = 60_000  # ids
+MADE_AHEAD_PER_S = 60_000  # ids that are made before the measurement, per second of it
 
 
 class Writer:
-    """`number` is this writer's among all, so that no two of them tell the same call."""
+    """
+    An open log that appends generated records. `number` is unique per writer, so no two writers make
+    the same call.
+    """
 
     def __init__(self, storage: Storage, number: int) -> None:
         self._log = storage.log
@@ -54,7 +57,7 @@ class Writer:
 
     async def _append(self, group: int, seconds: float) -> dict[str, Any]:
         ahead = [self._identities(group) for _ in range(max(1, int(seconds * MADE_AHEAD_PER_S) // group))]
-        made = 0.0  # processor time for what a normaliser would have made
+        made = 0.0  # processor time that generated the input, which a normaliser would do in the server
         times: list[float] = []
         used, began = time.process_time(), time.perf_counter()
         while (now := time.perf_counter()) < began + seconds or not times:
@@ -81,7 +84,7 @@ class Writer:
 
 
 def _ids(number: int) -> Iterator[bytes]:
-    """No two writers have the same, nor has one that comes after on the same schema."""
+    """Yield ids that no other writer yields, nor a later writer on the same schema."""
     begin = f"{number} {time.time_ns()} ".encode()
     return (blake2b(begin + place.to_bytes(8), digest_size=16).digest() for place in range(2**62))
 
@@ -131,7 +134,7 @@ async def open_writer(options: dict[str, Any]) -> Writer:
     )
     if options["follows"]:
         assert isinstance(opened.log, PostgresLog)
-        opened.log._follower._task.cancel()  # it follows when it is told to
+        opened.log._follower._task.cancel()  # so that it follows only on command
     return Writer(opened, options["number"])
 
 

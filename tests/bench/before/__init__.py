@@ -1,1 +1,0 @@
-"""What a call costs here beside another checkout."""

@@ -1,4 +1,4 @@
-"""`python -m tests.bench.before OTHER`: see comparison.py."""
+"""`python -m tests.bench.before OTHER` runs comparison.py."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """
-What a call of text alone costs here beside another checkout of Tollhouse, such as a worktree of the release before.
+Compare the cost of a text-only call with another checkout of Tollhouse, such as a worktree of the previous release.
 
-OTHER needs no environment of its own: the interpreter is this one. Each round runs a process of each, in turns,
-which takes one request of spans through the steps of a call's way. A figure is processor time, the best of a
-process; the table has the medians of the rounds, and the ratio.
+OTHER needs no environment of its own, because this interpreter runs both. Each round runs one process per
+checkout, in turns. A process sends one request of spans through the steps of a call and reports the best
+processor time of each step. The table has the medians of the rounds, and the ratio.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ HERE = Path(__file__).parents[3]
 
 
 def probe(body: bytes, seconds: float) -> dict[str, float]:
-    """Microseconds a call of each step, and the bytes that are kept of it; of the packages that come first."""
+    """
+    Return microseconds per call of each step, and the bytes stored per call, for the packages that are first
+    on the path.
+    """
     from exporters.otlp.spans import SpanEncoder
     from gateway.intake.prices import PriceBook
     from gateway.normalise.otlp import normalise
@@ -67,7 +70,7 @@ def probe(body: bytes, seconds: float) -> dict[str, float]:
 
 
 def best(step: Callable[[], Any], seconds: float) -> float:
-    """The shortest of its runs within a time, at least three: noise only ever adds."""
+    """Return the shortest of at least three runs within the time, because noise only adds time."""
     taken: list[float] = []
     end = process_time() + seconds
     while len(taken) < 3 or process_time() < end:
@@ -86,7 +89,7 @@ def of_checkout(checkout: Path, body: Path, seconds: float) -> dict[str, float]:
 
 
 def compare(other: Path, *, rounds: int, seconds: float) -> dict[str, tuple[float, float, float]]:
-    """Of each step the medians there and here, and the median of the ratios of a round."""
+    """Return per step the medians there and here, and the median of the ratios per round."""
     from tests.integration.payloads import REQUESTS, proto_span
 
     request = REQUESTS["traces"]()
@@ -107,5 +110,5 @@ def compare(other: Path, *, rounds: int, seconds: float) -> dict[str, tuple[floa
     return found
 
 
-if __name__ == "__main__":  # a process of one checkout
+if __name__ == "__main__":  # runs as the process of one checkout
     print(json.dumps(probe(Path(sys.argv[1]).read_bytes(), float(sys.argv[2]))))

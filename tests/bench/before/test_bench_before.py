@@ -1,4 +1,6 @@
-"""The comparison with another checkout, of this one with itself: it works, and measures the same of both."""
+"""
+The comparison with another checkout works if both checkouts are this one, and measures the same steps of both.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""`python -m tests.bench.fairness`: what a key keeps of its rate beside each abuser."""
+"""
+`python -m tests.bench.fairness` measures which share of its rate a key retains while an abuser floods the server.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ LEAST_RATE, MOST_P99 = 0.9, 2.0
 
 
 def table(found: Sequence[Share]) -> str:
-    """The medians of each abuser; Markdown."""
+    """Format the medians per abuser as a Markdown table."""
     lines = [
         "| abuser | rate ratio | p99 ratio | of slices | requests | p50 alone ms | p50 beside ms | p99 alone ms "
         "| p99 beside ms | abuser/s |",
@@ -73,10 +75,11 @@ def bench(
     out: Path,
 ) -> None:
     """
-    Measure what one key keeps of its rate, and how slow its slowest hundredth becomes, while another key floods.
+    Measure which share of its rate one key retains, and how its p99 latency grows, while another key floods.
 
-    The victim sends one span, waits 20 ms after its answer, and sends the next: alone and beside the abuser in
-    turns. A p99 is that of all requests of a side; 'of slices' are the ratios of each slice beside to all alone.
+    The victim sends one span, waits 20 ms after the response, and sends the next, in turns without and with
+    the abuser. A p99 covers all requests with, or all requests without, the abuser. 'of slices' lists the
+    ratio of each slice with the abuser to all slices without.
     """
     if show:
         click.echo("\n".join(each.name for each in ABUSERS))

@@ -1,4 +1,4 @@
-"""The abusers: what one key, or one person at the console, does as fast as it is answered."""
+"""Floods by one key, or by one person in the console, each as fast as the server answers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ DAYS = "2026-01-01"
 
 @dataclass(frozen=True, kw_only=True)
 class Abuser:
-    """One flood over so many connections. `as_person`: under a session of the console in place of the key."""
+    """
+    One flood over several connections. `as_person` authenticates with a console session instead of the key.
+    """
 
     name: str
     clients: int = 8
@@ -176,7 +178,7 @@ ABUSERS: tuple[Abuser, ...] = (
     ),
 )
 BY_NAME = {each.name: each for each in ABUSERS}
-# A choice that shows every mechanism once, for a first look.
+# Default selection: shows every mechanism once.
 MAIN = (
     "json-1", "json-8", "json-32", "protobuf-8", "grpc-8", "litellm-8", "odd-8", "assistants-8", "gzip-4",
     "single-32", "single-64", "unknown-keys", "heartbeats",

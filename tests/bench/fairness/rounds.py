@@ -1,4 +1,4 @@
-"""One server, the victim alone and beside an abuser, and what the victim keeps of its rate."""
+"""Measure the victim's rate on one server, with and without an abuser."""
 
 from __future__ import annotations
 
@@ -39,16 +39,16 @@ daily_calls = 0
 {storage}
 """
 PAUSE_S = 0.02
-NICE = 19  # of the abuser's clients: what they cost must not be missing to the victim's client
+NICE = 19  # for the abuser's clients, so that they take no processor time from the victim's client
 BEYOND_S = 120.0
-IDLE = 0.15  # cores that a server uses that has nothing left to do
+IDLE = 0.15  # cores that an idle server may use
 SETTLE_S = 20.0
 _firsts = itertools.count(0, 1_000_000)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Stand:
-    """A server that runs, with a key for the victim and one that opens everything for the abuser."""
+    """A running server, with a key for the victim and a key with all rights for the abuser."""
 
     pid: int
     url: str
@@ -64,9 +64,9 @@ class Stand:
 @dataclass(frozen=True, kw_only=True)
 class Share:
     """
-    What the victim kept beside an abuser: its rate and its slowest hundredth, each alone and beside.
+    The victim's rate and p99 latency with and without an abuser.
 
-    `slices` are the pairs of figures, alone and beside, of which it is made.
+    `slices` holds the pairs of figures, without and with the abuser, that the totals are made of.
     """
 
     abuser: str
@@ -94,14 +94,13 @@ class Share:
         return _slower("p99", self.alone, self.beside)
 
     def spread(self) -> tuple[float, float]:
-        """Return the lowest and the highest ratio of the p99 of one slice."""
         alone = self.alone
         found = [_slower("p99", alone, beside) for _, beside in self.slices]
         return min(found), max(found)
 
 
 def together(slices: Sequence[LoadFigures]) -> LoadFigures:
-    """Add up what slices of one client or flood say; quantiles are those of all requests."""
+    """Add up the slices of one client or flood. Quantiles cover all requests."""
     found = LoadFigures()
     for each in slices:
         found.sent += each.sent
@@ -128,7 +127,7 @@ def _slower(quantile: str, alone: LoadFigures, beside: LoadFigures) -> float:
 
 @contextmanager
 def postgres(engine: str) -> Iterator[Server | None]:
-    """A PostgreSQL server that flushes, for that engine; else None."""
+    """Yield a PostgreSQL server that flushes if the engine needs it, otherwise None."""
     if engine != "postgres":
         yield None
         return
@@ -146,7 +145,10 @@ def postgres(engine: str) -> Iterator[Server | None]:
 def stand(
     work: Path, *, database: Server | None = None, schema: str = "bench", workers: int = 0, server: str = ""
 ) -> Iterator[Stand]:
-    """An installation on one core, all clients on the others. `server` are further settings of it."""
+    """
+    Start an installation on its own cores, and keep the other cores for all clients. `server` has
+    further server settings.
+    """
     work.mkdir(parents=True, exist_ok=True)
     storage = storage_table(work, dsn=database.dsn, schema=schema) if database else ""
     own = Tollhouse(work / "own", CONFIG.format(workers=workers, storage=storage, server=server))
@@ -203,8 +205,8 @@ def _signed_in(own: Tollhouse, url: str) -> str:
 
 def measure(running: Stand, abuser: Abuser, *, seconds: float, slices: int = 1) -> Share:
     """
-    The victim alone and beside the abuser, which begins a second before it, for that long each: in turns, so that
-    a machine that becomes slower is so for both.
+    Measure `seconds` of the victim without and with the abuser, which starts one second earlier. They take
+    turns, so that a machine that slows down affects both.
     """
     pairs, loads = [], []
     for _ in range(slices):
@@ -224,7 +226,7 @@ def _victim(running: Stand, seconds: float) -> LoadFigures:
 
 
 def settle(running: Stand) -> None:
-    """Wait until the server has nothing left to do: what was sent is counted behind the answers."""
+    """Wait until the server is idle, because it counts records in totals only after it answered."""
     deadline = time.perf_counter() + SETTLE_S
     while time.perf_counter() < deadline:
         before = meters.cpu_seconds(running.pid)

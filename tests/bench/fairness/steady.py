@@ -1,6 +1,6 @@
 """
-The victim: one client that sends a request, waits for the answer and a little longer, and sends the next. `python
--m tests.bench.fairness.steady` reads a LoadJob from standard input, and writes LoadFigures when it is done.
+The victim: one client that sends a request, waits for the response and pauses before the next. `python -m
+tests.bench.fairness.steady` reads a LoadJob from standard input, and writes LoadFigures at the end.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ ANSWER_S = 60.0
 
 
 def run(job: LoadJob) -> LoadFigures:
-    """The requests of so many seconds, one after the other."""
+    """Send one request after another until the job's time is over."""
     target = urlsplit(job.url)
     assert target.hostname is not None
     assert target.port is not None

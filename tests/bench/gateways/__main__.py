@@ -1,4 +1,6 @@
-"""`python -m tests.bench.gateways`: one, two and three gateways on one PostgreSQL, beside one on files."""
+"""
+`python -m tests.bench.gateways` compares one, two and three gateways on one PostgreSQL with one gateway on files.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,7 @@ COLUMNS = (
 
 
 def table(found: Sequence[SharedFigures]) -> str:
-    """The medians of each number of gateways; Markdown."""
+    """Format the medians per number of gateways as a Markdown table."""
     lines = ["| engine | gateways | " + " | ".join(COLUMNS) + " |", "|---" * (len(COLUMNS) + 2) + "|"]
     for name, count in dict.fromkeys((one.name, one.gateways) for one in found):
         group = [asdict(one) for one in found if (one.name, one.gateways) == (name, count)]
@@ -65,9 +67,11 @@ def table(found: Sequence[SharedFigures]) -> str:
 @click.option("--out", type=click.Path(path_type=Path, resolve_path=True), default=ROOT / "build/bench")
 def bench(name: str, counts: tuple[int, ...], seconds: float, rounds: int, ids: int, out: Path) -> None:
     """
-    Gateways on a PostgreSQL that waits for its standby, each with the whole load of the SCENARIO of spans.
+    Load gateways on a PostgreSQL that waits for its standby. Each gateway gets the whole load of the
+    SCENARIO of spans.
 
-    All processes share the cores, so accepted/s says what the machine has left; processor time a record says more.
+    All processes share the cores, so accepted/s depends on the rest of the machine. Processor time per record
+    is more reliable.
     """
     (scenario,) = scenarios.chosen([name])
     out.mkdir(parents=True, exist_ok=True)
@@ -77,7 +81,7 @@ def bench(name: str, counts: tuple[int, ...], seconds: float, rounds: int, ids: 
         pair.start()
         try:
             for number in range(rounds):
-                for count in (0, *counts):  # none: the one on files
+                for count in (0, *counts):  # 0 is the gateway on files
                     own = Path(work) / f"{number}-{count}"
                     own.mkdir()
                     on = pair if count else None

@@ -1,4 +1,6 @@
-"""Gateways on one PostgreSQL with its standby, each under a load of its own, and what each part of them used."""
+"""
+Gateways on one PostgreSQL with its standby, each under its own load, and the resources that each part used.
+"""
 
 from __future__ import annotations
 
@@ -41,13 +43,15 @@ secret_env = "SINK_KEY"
 use_cases = ["Send AI Telemetry"]
 """
 IDS_A_RUN = 131_072
-APART = 10_000_000  # between the numbers of two loads, so that every call is new
+APART = 10_000_000  # distance between the request numbers of two loads, so that every call is new
 BUCKET = re.compile(r'tollhouse_flush_seconds_bucket\{.*?le="([^"]+)".*?\} (\S+)')
 
 
 @dataclass(kw_only=True)
 class SharedFigures:
-    """What several gateways did together. Processor time is a record, in microseconds, until all is delivered."""
+    """
+    Joint figures of several gateways until everything is delivered. Processor time is microseconds per record.
+    """
 
     name: str
     gateways: int
@@ -66,7 +70,7 @@ class SharedFigures:
 def gateways(
     folder: Path, sink: str, *, count: int, pair: Pair | None, schema: str
 ) -> Iterator[Sequence[Running]]:
-    """So many gateways on a schema of the pair; without one, a single gateway on files."""
+    """Start `count` gateways on a schema of the pair. Without a pair, start a single gateway on files."""
     with ExitStack() as stack:
         running: list[Running] = []
         key = ""
@@ -101,12 +105,12 @@ def measure(
     pair: Pair | None,
     seconds: float,
 ) -> SharedFigures:
-    """Each gateway gets the whole load of the scenario; what they accept is added up."""
+    """Send each gateway the whole load of the scenario, and add up the accepted records."""
     servers = [pair.primary, pair.standby] if pair else []
     jobs = [job_of(scenario, one, folder / f"bodies-{place}", seconds) for place, one in enumerate(running)]
     before = [sum(meters.cpu_seconds(one.pid) for one in running), *map(used, servers)]
     had = upstream.figures()["records"]
-    everywhere = os.sched_getaffinity(0)  # there are fewer cores than processes: nothing to divide
+    everywhere = os.sched_getaffinity(0)  # fewer cores than processes, so the cores cannot be divided
     begun = [start_load(replace(job, first=place * APART), everywhere) for place, job in enumerate(jobs)]
     loads = [load_figures(process) for process in begun]
     records = sum(load.accepted for load in loads) * scenario.items
@@ -130,20 +134,20 @@ def measure(
 
 
 def used(server: Server) -> float:
-    """Processor time of a PostgreSQL server, ended sessions included."""
+    """Return the processor time of a PostgreSQL server, including ended sessions."""
     pid = int((server.folder / "postmaster.pid").read_text().split()[0])
     return meters.cpu_seconds(pid)
 
 
 def commit_buckets(url: str) -> list[tuple[float, float]]:
-    """How many commits took at most so long, of one gateway since its start."""
+    """Return the histogram buckets of one gateway's commit durations since its start."""
     with urllib.request.urlopen(f"{url}/metrics", timeout=30) as answer:
         text = answer.read().decode()
     return [(float(bound), float(value)) for bound, value in BUCKET.findall(text)]
 
 
 def quantile(buckets: Sequence[tuple[float, float]], share: float) -> float:
-    """The least bound of buckets below which that share of all commits is."""
+    """Return the lowest bucket bound that covers this share of all commits."""
     sums: dict[float, float] = {}
     for bound, value in buckets:
         sums[bound] = sums.get(bound, 0.0) + value
@@ -152,7 +156,9 @@ def quantile(buckets: Sequence[tuple[float, float]], share: float) -> float:
 
 
 def join_s(folder: Path, sink: str, pair: Pair, ids: int) -> tuple[float, float]:
-    """Seconds until a gateway is ready on a database with so many known ids, and its memory in MiB."""
+    """
+    Return the seconds until a gateway is ready on a database with `ids` known ids, and its memory in MiB.
+    """
     schema = "joined"
     one = Tollhouse(folder / "joins", CONFIG.format(sink=sink, storage=_replicated(folder, pair, schema, 0)))
     one.run("storage", "init")
@@ -168,7 +174,7 @@ def join_s(folder: Path, sink: str, pair: Pair, ids: int) -> tuple[float, float]
 
 
 def add_ids(dsn: str, schema: str, ids: int) -> None:
-    """Known ids of calls of the last hours, as the log would have stored them."""
+    """Add known ids for calls of the last hours, in the form in which the log stores them."""
     chance, now = random.Random(1), time.time()
     add = sql.SQL(
         "INSERT INTO {}.id_runs (shard, id, hour, count, arrived_at, checksum, ids) VALUES (0, %s, %s, %s, "

@@ -1,4 +1,6 @@
-"""The benchmark of gateways on one PostgreSQL works; how fast they are is for `python -m tests.bench.gateways`."""
+"""
+A short round of the benchmark of gateways on one PostgreSQL. Only `python -m tests.bench.gateways` measures speed.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ from tests.spool.postgres_cluster import programs
 @pytest.mark.bench
 @pytest.mark.skipif(programs() is None, reason="PostgreSQL's server programs are not installed")
 def test_a_short_round(tmp_path: Path) -> None:
-    """One gateway on files, one on PostgreSQL, and one that joins: each accepted something and lost nothing."""
+    """
+    A gateway on files, a gateway on PostgreSQL, and a gateway that joins all accept records and lose none.
+    """
     words = ["10x8", "--gateways", "1", "--seconds", "0.2", "--ids", "20000", "--out", str(tmp_path)]
     done = CliRunner().invoke(bench, words)
     assert 0 == done.exit_code, done.output

@@ -1,4 +1,4 @@
-"""`python -m tests.bench.growth`: throughput, latency and memory while something grows, as plots."""
+"""`python -m tests.bench.growth` plots throughput, latency and memory while an installation grows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.bench.server.table import table, write_json
 
 
 def plotted(axis: Axis, figures: list[Figures]) -> str:
-    """Throughput, processor time, latency and memory along one axis, each the median of its rounds."""
+    """Plot throughput, processor time, latency and memory along one axis, each the median of its rounds."""
     labels = [point.label for point in axis.points]
     lines = {
         "accepted a second": [one.accepted_per_s for one in figures],
@@ -31,7 +31,7 @@ def plotted(axis: Axis, figures: list[Figures]) -> str:
 
 def middle(rounds: list[Figures]) -> Figures:
     """
-    The round with the median processor time a record: of a point, on a machine with others, the steadiest figure.
+    Return the round with the median processor time per record, which other load on the machine changes least.
     """
     return sorted(rounds, key=lambda one: one.cpu_us)[(len(rounds) - 1) // 2]
 

@@ -1,4 +1,6 @@
-"""What grows: for each axis its points, the load at each, and what the installation holds before."""
+"""
+Axes of growth: for each axis its points, the load at each point, and the data that the installation holds before.
+"""
 
 from __future__ import annotations
 
@@ -88,7 +90,7 @@ def _ages() -> Axis:
 
 
 def axes(*, full: bool) -> list[Axis]:
-    """Every axis; `full` goes further and takes long."""
+    """List every axis. `full` has larger points and takes long."""
     return [
         _backlogs((0, 10_000, 100_000, 1_000_000, 10_000_000) if full else (0, 10_000, 100_000, 400_000)),
         _series((100, 1000, 10_000, 100_000) if full else (100, 1000, 10_000)),

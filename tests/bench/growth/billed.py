@@ -1,6 +1,6 @@
 """
-`python -m tests.bench.growth.billed`: what it takes to divide the bills of a month over many calls, in processor time
-and memory of a process that does nothing else.
+`python -m tests.bench.growth.billed` divides the bills of a month over many calls, and measures processor
+time and memory of a separate process.
 """
 
 from __future__ import annotations
@@ -39,7 +39,10 @@ from tests.spool.ledger_log import FakeClock, FakeLog
 
 MONTH = CalendarMonth.of("2026-03")
 END = MONTH.days[-1] + DAY_S
-RATES = {"input": Decimal("0.00000123457"), "output": Decimal("0.0000049383")}  # no divisor of anything
+RATES = {
+    "input": Decimal("0.00000123457"),
+    "output": Decimal("0.0000049383"),
+}  # prices that divide nothing evenly
 LAYERS = (("discount", "-0.09", 3), ("credit", "-0.05", 9), ("tax", "0.19", 29))
 ROUNDS = 5
 GROUPS = ((), ("team",), ("user",), ("model", "team"), ("api_key", "charge"), ("basis",))
@@ -50,8 +53,9 @@ _SECOND = timedelta(seconds=1)
 @dataclass(frozen=True, kw_only=True)
 class Divided:
     """
-    What dividing the month took. `off`: groupings whose sum is not the invoice. `ratio`: how many times as long
-    questions of billed money take as the same ones of counted money, all together; `worst` is the largest of one.
+    Cost of dividing the month. `off` lists groupings with a sum that differs from the invoice. `ratio`
+    compares the total time of queries of billed money with the same queries of counted money; `worst` is the
+    largest ratio of one query.
     """
 
     days: int
@@ -64,7 +68,9 @@ class Divided:
 
 
 class Bills:
-    """The statements of all providers of a fleet: tokens and money of each day and model, and layers upon them."""
+    """
+    Bills of all providers of a fleet: tokens and money per day and model, and discounts and fees on top.
+    """
 
     def __init__(self, fleet: Fleet, calls: int) -> None:
         self._rows: dict[str, list[StatementRow]] = {}
@@ -115,7 +121,7 @@ class Bills:
 
 
 def filled(data: Path, fleet: Fleet, calls: int) -> int:
-    """Write the sums of the calls of the month; how many sums."""
+    """Write the totals of the month's calls; return the number of totals."""
 
     async def write() -> int:
         async with Engine().ledger(data) as ledger:
@@ -126,7 +132,7 @@ def filled(data: Path, fleet: Fleet, calls: int) -> int:
 
 
 def divided(data: Path, fleet: Fleet, calls: int) -> Divided:
-    """Divide the bills of the month, in this process."""
+    """Divide the month's bills in this process."""
     return asyncio.run(_divided(data, fleet, calls))
 
 
@@ -156,13 +162,15 @@ async def _divided(data: Path, fleet: Fleet, calls: int) -> Divided:
 
 
 async def _asked(ledger: Ledger, by: Sequence[str]) -> tuple[float, float]:
-    """Return the processor time of a question of counted and of billed money; each is asked anew, in turns."""
+    """
+    Return the processor time of a query of counted money and of billed money, without cached results, in turns.
+    """
     took: dict[int, list[float]] = {0: [], 1: []}
     for number in range(ROUNDS):
         for arranged, times in took.items():
             asked = replace(_question(by), arranged=arranged)
             begun = time.process_time()
-            # With another end it is another question: none of the answers is remembered.
+            # A different end makes it a different query, so no cached result is used.
             await ledger.costs(replace(asked, until=asked.until + DAY_S * number * _SECOND))
             times.append(time.process_time() - begun)
     counted, billed = (median(times) for times in took.values())
@@ -183,7 +191,7 @@ def _question(by: Sequence[str], per: str = "total") -> CostQuery:
 
 
 def measured(fleet: Fleet, all_calls: Sequence[int]) -> Iterator[tuple[int, int, Divided]]:
-    """Yield for each number of calls the sums that they are, and what dividing took in a process of its own."""
+    """Yield for each number of calls the number of totals, and the cost of dividing in a new process."""
     for calls in all_calls:
         with tempfile.TemporaryDirectory() as place:
             data = Path(place, "data")
@@ -199,7 +207,7 @@ def measured(fleet: Fleet, all_calls: Sequence[int]) -> Iterator[tuple[int, int,
 @click.option("--teams", default=50, show_default=True)
 @click.option("--models", default=60, show_default=True)
 def billed(calls: tuple[int, ...], users: int, teams: int, models: int) -> None:
-    """Divide the bills of a month over more and more calls."""
+    """Divide the bills of a month over growing numbers of calls."""
     click.echo(" ".join(f"{key} {value}," for key, value in machine().items()).rstrip(","))
     click.echo(
         "| calls | sums of days | days of bills | CPU s | peak MiB | billed / counted | at worst | not the invoice |\n"

@@ -1,6 +1,6 @@
 """
-`python -m tests.bench.growth.billed_questions`: how many times as much processor time questions of billed money take as
-the same ones of counted money, alone and by pairs of dimensions, by day and over the month.
+`python -m tests.bench.growth.billed_questions` compares the processor time of queries of billed money with
+the same queries of counted money, by one dimension and by pairs of dimensions, by day and over the month.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from tests.gateway.bills.reconciliation.simulator import book
 from tests.spool.ledger_log import FakeClock, FakeLog
 
 ENGINES = SQLITE, POSTGRES, MEMORY = "sqlite", "postgres", "memory"
-MOST = 1.3  # times
+MOST = 1.3  # highest accepted ratio
 ROUNDS = 7
-BATCH_S = 0.05  # of processor time: a server is told of it in hundredths of a second
+BATCH_S = 0.05  # processor time per batch, because the database reports it only in hundredths of a second
 PERIODS = ("daily", TOTAL)
 NAMES = ("team", "user", "model", "provider", "project", "tag:service")
 FILTER = {"team": ("team-001",)}
@@ -48,7 +48,7 @@ PROJECT = Derived(name="project", label="Project", sources=("tag:project",), val
 
 @dataclass(frozen=True)
 class TaggedFleet(Fleet):
-    """Whose teams have services, and whose users work on projects."""
+    """A fleet that tags its calls with a service of the team and a project of the user."""
 
     def dimensions(self, user: int, model: int) -> Dimensions:
         tags = f'{{"project": "project-{user % 20:02}", "service": "service-{user % self.teams % 7}"}}'
@@ -57,7 +57,7 @@ class TaggedFleet(Fleet):
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """Costs of the month by these dimensions, of all calls or of those of a team."""
+    """A query for costs of the month by these dimensions, of all calls or of one team."""
 
     by: tuple[str, ...]
     per: str
@@ -93,7 +93,7 @@ QUESTIONS = tuple(
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """What a question took in seconds of processor time, of counted and of billed money."""
+    """Processor seconds of one query, for counted and for billed money."""
 
     question: Question
     counted: float
@@ -111,7 +111,7 @@ class Asked:
 
 
 class AnyEngine:
-    """Opens ledgers on one of ENGINES."""
+    """Open ledgers on one of ENGINES."""
 
     def __init__(self, name: str, place: Path, server: Postgres | None = None) -> None:
         self._name = name
@@ -143,7 +143,7 @@ class AnyEngine:
         return time.process_time() + self._engine.cpu_s()
 
     async def took(self, ledger: Ledger, query: CostQuery) -> float:
-        """Return the processor time of a question, asked so often that it can be told."""
+        """Return the processor time of one query, repeated until it is long enough to measure."""
         count = 1
         while True:
             begun = self.cpu_s()
@@ -156,7 +156,7 @@ class AnyEngine:
 
 @contextmanager
 def engine_of(name: str, place: Path) -> Iterator[AnyEngine]:
-    """Yield an engine, of which a server is stopped in the end."""
+    """Yield an engine, and stop its server at the end."""
     if name != POSTGRES:
         yield AnyEngine(name, place)
         return
@@ -165,7 +165,7 @@ def engine_of(name: str, place: Path) -> Iterator[AnyEngine]:
 
 
 async def prepare(engine: AnyEngine, ledger: Ledger, fleet: Fleet, calls: int) -> None:
-    """Write the calls of the month, divide its bills over them, and make what is made in the background."""
+    """Write the month's calls, divide its bills over them, and finish the background work."""
     await fill(ledger, fleet, calls=calls, days=len(MONTH.days), end=END, keeps_hours=False)
     prices = book()
     sources = StatementSources(
@@ -177,13 +177,13 @@ async def prepare(engine: AnyEngine, ledger: Ledger, fleet: Fleet, calls: int) -
     await Biller(sources, engine.clock).make(MONTH)
     while await ledger.make_rollup():
         pass
-    engine.clock.at = END - 1  # the month runs: no answer is remembered
+    engine.clock.at = END - 1  # the month is not over, so no result is cached
 
 
 async def asked(
     engine: AnyEngine, fleet: Fleet, calls: int, questions: Sequence[Question], rounds: int = ROUNDS
 ) -> list[Asked]:
-    """Ask of both kinds of money in turns, and return the medians."""
+    """Query both kinds of money in turns, and return the medians."""
     found = []
     async with engine.ledger() as ledger:
         await prepare(engine, ledger, fleet, calls)
@@ -211,7 +211,7 @@ async def asked(
 def billed_questions(
     names: Sequence[str], calls: int, users: int, teams: int, models: int, rounds: int, only: str
 ) -> None:
-    """Ask of counted and of billed money of a month, by one dimension and by each pair."""
+    """Query counted and billed money of a month, by one dimension and by each pair."""
     click.echo(" ".join(f"{key} {value}," for key, value in machine().items()).rstrip(","))
     fleet = TaggedFleet(users=users, teams=teams, models=models)
     for name in names:

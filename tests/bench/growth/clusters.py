@@ -1,6 +1,6 @@
 """
-`python -m tests.bench.growth.clusters`: what it takes to read the metrics of a large cluster, in processor time, memory
-and pauses of the event loop of a process that does nothing else.
+`python -m tests.bench.growth.clusters` reads the metrics of a large cluster, and measures processor time,
+memory and event loop pauses of a separate process.
 """
 
 from __future__ import annotations
@@ -51,8 +51,9 @@ TICK_S = 0.002
 @dataclass(frozen=True, kw_only=True)
 class ReadCluster:
     """
-    What reading took: `cpu_us` a sample, `pause_ms` of the processor at most between two turns of the event loop,
-    `written` megabytes a reading. `missing` is what of the counted seconds is in no usage.
+    Cost of reading. `cpu_us` is per sample. `pause_ms` is the longest processor time between two turns of the
+    event loop. `written` is megabytes per reading. `missing` is the part of the counted seconds that appears
+    in no usage.
     """
 
     samples: int
@@ -64,7 +65,7 @@ class ReadCluster:
 
 
 def bodies(nodes: int, round: int) -> Iterator[bytes]:
-    """Yield what the agent of a cluster sends in one round, as bodies of remote write."""
+    """Yield the remote write bodies that the agent of a cluster sends in one round."""
     found: list[Any] = []
     for labels, value in _samples(nodes, round):
         found.append((labels, [((DAY + round * EVERY_S) * 1000, value)]))
@@ -104,12 +105,12 @@ def _samples(nodes: int, round: int) -> Iterator[tuple[dict[str, str], float]]:
 
 
 def read(place: Path, nodes: int, rounds: int, at_once: bool) -> ReadCluster:
-    """Read the metrics of a cluster, in this process: each round by itself, or all of them together."""
+    """Read the metrics of a cluster in this process, either round by round or all rounds together."""
     return asyncio.run(_read(place, nodes, rounds, at_once))
 
 
 async def _read(place: Path, nodes: int, rounds: int, at_once: bool) -> ReadCluster:
-    settle_after_start()  # as a server does
+    settle_after_start()  # tune the interpreter like a server
     clock = MovedClock()
     clock.move(DAY + DAY_S // 2 - clock.now())
     container = ContainerSettings(price=(PRICE,))
@@ -161,7 +162,9 @@ def round_(value: float) -> float:
 
 @asynccontextmanager
 async def _pauses(found: list[float]) -> AsyncIterator[None]:
-    """Add what the process used of the processor while its event loop waited for it: others' work is not in it."""
+    """
+    Add the processor time that the process uses between turns of its event loop. Other processes do not count.
+    """
 
     async def tick() -> None:
         while True:
@@ -178,7 +181,7 @@ async def _pauses(found: list[float]) -> AsyncIterator[None]:
 
 
 def measured(sizes: Sequence[tuple[int, int]], *, at_once: bool = False) -> Iterator[tuple[int, ReadCluster]]:
-    """Yield for each number of nodes, with its rounds, what reading took in a process of its own."""
+    """Yield for each number of nodes and rounds the cost of reading in a new process."""
     for nodes, rounds in sizes:
         alone = ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn"))
         with tempfile.TemporaryDirectory() as place, alone as process:
@@ -189,7 +192,7 @@ def measured(sizes: Sequence[tuple[int, int]], *, at_once: bool = False) -> Iter
 @click.option("--nodes", multiple=True, type=int, default=(10, 100, 1_000), show_default=True)
 @click.option("--rounds", default=4, show_default=True, help="Readings; a minute of samples each.")
 def clusters(nodes: tuple[int, ...], rounds: int) -> None:
-    """Read the metrics of larger and larger clusters, 30 pods a node."""
+    """Read the metrics of clusters of growing size, with 30 pods per node."""
     click.echo(" ".join(f"{key} {value}," for key, value in machine().items()).rstrip(","))
     click.echo(
         "| nodes | pods | samples | µs a sample | peak MiB | longest pause ms | MB written a reading |"

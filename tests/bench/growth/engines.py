@@ -1,4 +1,4 @@
-"""Where the ledger of a bench is kept: in files, or in a PostgreSQL of its own."""
+"""Storage engines for the ledger of a benchmark: files, or a separate PostgreSQL."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ POSTGRES = {"shared_buffers": "512MB", "max_wal_size": "4GB"}
 
 
 class Engine:
-    """Files."""
+    """SQLite files."""
 
     def settings(self, place: Path) -> str:
         return ""
 
     def prepare(self, command: Sequence[str]) -> None:
-        """Make what a ledger needs; `command` initialises a storage."""
+        """Prepare the storage of a ledger. `command` initialises the storage."""
 
     @asynccontextmanager
     async def ledger(self, data: Path) -> AsyncIterator[Ledger]:
@@ -37,7 +37,7 @@ class Engine:
             await ledger.close()
 
     def cpu_s(self) -> float:
-        """Return the processor time that others than the server have used."""
+        """Return the processor time of helper processes such as the database."""
         return 0.0
 
     def size(self, data: Path) -> int:
@@ -45,7 +45,7 @@ class Engine:
 
 
 class Postgres(Engine):
-    """A server of PostgreSQL that runs."""
+    """A running PostgreSQL server."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
@@ -77,7 +77,7 @@ class Postgres(Engine):
 
 @contextmanager
 def postgres() -> Iterator[Postgres]:
-    """A server that flushes, stopped in the end."""
+    """Yield a server that flushes, and stop it at the end."""
     with folder() as place:
         server = Server(place / "primary", POSTGRES)
         server.initialise()

@@ -1,8 +1,8 @@
 """
-What the pages of the console ask the server for when they are opened, with the parameters that they send.
+Requests that the pages of the console send when they are opened, with their parameters.
 
-`VIEW`, `PLAN` and `SENDER` in a question stand for what the bench made. Lists that the calls of a year make no longer
-(devices, notifications, settings) are asked for, too, so that no page is left out.
+`VIEW`, `PLAN` and `SENDER` in a request are placeholders for objects that the benchmark created. Lists that
+do not grow with a year of calls (devices, notifications, settings) are included so that no page is missing.
 """
 
 from __future__ import annotations
@@ -17,15 +17,13 @@ SEARCHED = "range=last_90d&show=cost&top=1000"
 
 
 class Operation(NamedTuple):
-    """`page` is the path of a page of gateway/console/static/pages/list.mjs."""
-
     page: str
     words: str
     question: str
 
 
 def operations(today: datetime) -> Iterator[Operation]:
-    """Yield every operation of every page; the year ends with the day before today."""
+    """Yield every operation of every page. The year ends yesterday."""
     month = f"from={today - timedelta(days=30):%Y-%m-%d}"
     year = f"from={today - timedelta(days=365):%Y-%m-%d}&to={today - timedelta(days=1):%Y-%m-%d}"
     now = f"{today:%Y-%m}"

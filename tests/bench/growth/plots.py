@@ -1,4 +1,4 @@
-"""Line plots as SVG: a few lines of our own, so that a document needs no library and no image service."""
+"""Line plots as SVG, in a few lines of code, so that a document needs no library and no image service."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ INK = "#57606a"
 
 @dataclass(frozen=True, kw_only=True)
 class Plot:
-    """One line. The places on the horizontal axis stand at equal distances under their labels."""
+    """One line. Its points have equal horizontal distances."""
 
     title: str
     labels: Sequence[str]
@@ -22,7 +22,7 @@ class Plot:
 
 
 def svg(heading: str, plots: Sequence[Plot]) -> str:
-    """The plots side by side. Every vertical axis begins at 0."""
+    """Draw the plots next to each other. Every vertical axis starts at 0."""
     width = WIDTH * len(plots)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {HEIGHT}" width="{width}" '
@@ -57,7 +57,7 @@ def _lines(plot: Plot) -> list[str]:
 
 
 def _round_up(value: float) -> float:
-    """The next value of the form 1, 2, 4, 5 or 8 times a power of ten; 1 for nothing."""
+    """Round up to 1, 2, 4, 5 or 8 times a power of ten. Return 1 for 0."""
     if value <= 0:
         return 1.0
     power = 10.0 ** len(str(int(value))) / 10 if value >= 1 else 0.01

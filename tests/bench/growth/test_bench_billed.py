@@ -1,5 +1,3 @@
-"""A short round of `python -m tests.bench.growth.billed`."""
-
 from __future__ import annotations
 
 import os
@@ -10,13 +8,14 @@ from tests.bench.growth.billed import measured
 from tests.bench.growth.year import Fleet
 
 FEW, MANY = (20_000, 200_000) if os.environ.get("TOLLHOUSE_BENCH") == "full" else (8_000, 80_000)
-MORE_MIB = 48  # of the whole process: a megabyte for each thousand more calls would be 72
+MORE_MIB = 48  # of the whole process; a megabyte per thousand additional calls would need 72
 
 
 @pytest.mark.bench
 def test_bills_are_divided_in_memory_that_calls_do_not_bound() -> None:
     """
-    Every grouping in both arrangements comes to the invoice; ten times as many calls of the same people take no more.
+    Every grouping adds up to the invoice for both kinds of money. Ten times as many calls by the same people
+    need no more memory.
     """
     fleet = Fleet(users=40, teams=8, models=24)
     (_, _, few), (_, sums, many) = measured(fleet, (FEW, MANY))

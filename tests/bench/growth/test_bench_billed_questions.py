@@ -1,5 +1,3 @@
-"""A short round of `python -m tests.bench.growth.billed_questions`."""
-
 from __future__ import annotations
 
 import time
@@ -27,13 +25,13 @@ from tests.bench.growth.billed_questions import (
 
 KINDS = ("real_cost", "billed_cost")
 CALLS = 1000
-MOST_TOGETHER = 4  # times the processor time: it is below 1, and other work on the machine has a part in it
-STEPS = 50  # of the database: they are counted by so many
-FEW = 5000 // STEPS  # less than a tenth of a millisecond, as some questions take of so little data
+MOST_TOGETHER = 4  # ratio of processor time; measured below 1, but other load on the machine affects it
+STEPS = 50  # database instructions per callback of the counter
+FEW = 5000 // STEPS  # under a tenth of a millisecond, because some queries read so little data
 
 
 class Steps:
-    """Counts what a database does, which is the same at every run."""
+    """A counter of database steps, which are the same in every run."""
 
     def __init__(self, rows: LedgerRows) -> None:
         assert isinstance(rows, SqliteLedgerRows)
@@ -66,7 +64,9 @@ def asked(question: Question, cost_type: str) -> CostQuery:
 
 @pytest.mark.bench
 async def test_questions_of_billed_money_go_through_as_few_sums(tmp_path: Path) -> None:
-    """Each takes at most 1.3 times the database's steps of the same question of counted money."""
+    """
+    A query of billed money takes at most 1.3 times the database steps of the same query of counted money.
+    """
     engine = AnyEngine(MEMORY, tmp_path)
     async with engine.ledger() as ledger:
         await prepare(engine, ledger, TaggedFleet(users=20, teams=4, models=12), CALLS)

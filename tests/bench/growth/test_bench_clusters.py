@@ -1,5 +1,3 @@
-"""A short round of `python -m tests.bench.growth.clusters`."""
-
 from __future__ import annotations
 
 import pytest
@@ -7,12 +5,12 @@ import pytest
 from tests.bench.growth.clusters import measured
 
 NODES, FEW, MANY = 25, 2, 12
-MORE_MIB = 32  # of the whole process: the series of all that waits would be 75
+MORE_MIB = 32  # of the whole process; the series of all waiting files would need 75
 
 
 @pytest.mark.bench
 def test_metrics_are_read_in_memory_that_what_waits_does_not_bound() -> None:
-    """Six times as many files that wait take no more; every second that was counted is in the usage."""
+    """Six times as many waiting files need no more memory, and every counted second appears in the usage."""
     (_, few), (_, many) = measured([(NODES, FEW), (NODES, MANY)], at_once=True)
     print(f"\n{few}\n{many}")
     assert few.missing == 0

@@ -1,7 +1,4 @@
-"""
-How long pages of a list of a million rows take with the values of its filters beside them, and the same pages without:
-the yardstick of the same run.
-"""
+"""List pages over a million rows, with and without the values of their filters, compared in the same run."""
 
 from __future__ import annotations
 
@@ -27,7 +24,7 @@ from spool.storage import StorageOptions
 FULL = os.environ.get("TOLLHOUSE_BENCH") == "full"
 ROWS, PAGES = (1_000_000, 200) if FULL else (5_000, 20)
 CLUSTERS = 40
-MOST, SLACK_S = (1.2, 0.0) if FULL else (10, 5.0)  # a short round shows that it runs
+MOST, SLACK_S = (1.2, 0.0) if FULL else (10, 5.0)  # a short round only shows that the test runs
 
 
 def row(number: int) -> ContainerFile:
@@ -50,7 +47,7 @@ def add_rows(directory: Path) -> None:
 
 
 async def walked(files: ContainerFiles, query: ListQuery) -> tuple[float, dict[str, int]]:
-    """The time of one page, and how many values it told of each field."""
+    """Return the time of one page, and the number of values that it lists per field."""
     began = time.perf_counter()
     page = await files.page(query)
     took = time.perf_counter() - began
@@ -65,8 +62,8 @@ def p99(times: Sequence[float]) -> float:
 @pytest.mark.bench
 async def test_values_of_filters_beside_many_rows(tmp_path: Path) -> None:
     """
-    Pages that tell the values of three filters take at most 1.2 times what the same pages without take, in the median:
-    values are read again after some seconds, and that page passes over all rows.
+    Pages that list the values of three filters take at most 1.2 times as long as the same pages without, in
+    the median. The values are read again every few seconds, and the page that reads them scans all rows.
     """
     options = StorageOptions(settings=SpoolSettings(), directory=tmp_path, clock=SystemClock())
     await (await open_storage(options, engine=SQLITE)).close()

@@ -1,5 +1,3 @@
-"""A short round of `python -m tests.bench.growth.year`."""
-
 from __future__ import annotations
 
 import re
@@ -15,13 +13,13 @@ LIST = (resources.files("gateway.console") / "static/pages/list.mjs").read_text(
 
 
 def test_every_page_is_asked_for() -> None:
-    """A page that is added gets its questions here."""
+    """A new page must get its requests in `pages`."""
     assert set(re.findall(r'path: "([^"]+)"', LIST)) == {each.page for each in operations(today())}
 
 
 @pytest.mark.bench
 async def test_a_year_is_asked_for(tmp_path: Path) -> None:
-    """Every question of the bench is answered, over days whose hours are gone, too."""
+    """Every request of the benchmark succeeds, including for days whose hours are already deleted."""
     fleet = Fleet(users=50, teams=10, models=20)
     year = await measure(tmp_path, fleet, calls=2_000, days=100, rounds=1)
     table = year.table()

@@ -1,6 +1,6 @@
 """
-`python -m tests.bench.growth.year`: what the questions of people take over a year of calls, in processor time
-of the server.
+`python -m tests.bench.growth.year` measures the server's processor time for the queries that people send over
+a year of calls.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from tests.bench.growth.plots import Plot, svg
 from tests.bench.server.meters import cpu_seconds
 from tests.bench.server.table import machine
 
-MOST_S = 0.3  # of processor time for what a page shows
+MOST_S = 0.3  # limit of processor time for one request of a page
 MODELS_A_USER = 8
-CALL = (UNIT // 100, 1200, 300)  # dollars in units, tokens in and out
+CALL = (UNIT // 100, 1200, 300)  # money units, input tokens, output tokens
 SETTINGS = """
 [server]
 listen = "127.0.0.1:0"
@@ -48,22 +48,22 @@ grpc_listen = ""
 """
 BUDGETS = 10
 SENDER = "search"
-USERS_A_SEAT = 16  # one of so many has a seat
+USERS_A_SEAT = 16  # one in 16 users has a seat
 ASKED_TOO_MUCH = 422
-SETTLING_S = 3  # a start has work of its own
-SHOWN = 3  # questions in the plots
+SETTLING_S = 3  # after a start, the server has work of its own
+SHOWN = 3  # number of queries in the plots
 
 
 @dataclass(frozen=True)
 class Fleet:
-    """Who calls what: few users and models make most of the calls."""
+    """Users and models of an organization. A few users and models make most of the calls."""
 
     users: int
     teams: int
     models: int
 
     def days(self, calls: int, days: int) -> Iterator[Counter[tuple[int, int]]]:
-        """For each day how many calls were made by each user to each model."""
+        """Yield per day the number of calls of each user to each model."""
         chance = random.Random(self.users)
         own = [chance.choices(range(self.models), k=MODELS_A_USER) for _ in range(self.users)]
         users = list(accumulate(1 / (1 + place / 50) for place in range(self.users)))
@@ -86,7 +86,7 @@ class Fleet:
 
 
 def spread(found: Counter[tuple[int, int]]) -> Counter[tuple[int, tuple[int, int]]]:
-    """Put the calls of a day into its working hours."""
+    """Spread the calls of a day over its working hours."""
     chance = random.Random(len(found))
     return Counter((chance.randrange(7, 20), each) for each in found.elements())
 
@@ -100,7 +100,7 @@ def measures(calls: int) -> list[int]:
 async def fill(
     ledger: Ledger, fleet: Fleet, *, calls: int, days: int, end: int, keeps_hours: bool = True
 ) -> int:
-    """Write the sums of each day into a new ledger, and return how many there are."""
+    """Write the totals of each day into a new ledger, and return their number."""
     numbers: dict[tuple[int, int], int] = {}
     written = 0
     for place, found in enumerate(fleet.days(calls, days)):
@@ -135,13 +135,13 @@ async def fill(
 
 
 def asked() -> Sequence[tuple[str, str]]:
-    """What pages ask: their names, and the question."""
+    """Return the names and requests of all pages."""
     return [(f"{each.page} {each.words}", each.question) for each in operations(today())]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Answered:
-    """What a question came to: medians of its rounds, and the most memory that the server had until then."""
+    """Medians over the rounds of one query, and the server's peak memory up to then."""
 
     cpu_s: float
     seconds: float
@@ -157,7 +157,7 @@ class Answered:
 
 @dataclass(frozen=True, kw_only=True)
 class Year:
-    """A ledger of so many calls, its size on disk, and what came of each question."""
+    """A ledger with the given number of calls, its size on disk, and the result of each query."""
 
     calls: int
     sums: int
@@ -174,7 +174,7 @@ class Year:
 
 
 def plotted(years: Sequence[Year]) -> str:
-    """The size on disk, memory, and the processor time of the slowest questions while calls grow in number."""
+    """Plot the size on disk, memory, and processor time of the slowest queries by number of calls."""
     labels = [f"{year.calls / 1e6:g} M" for year in years]
     most = years[-1].answered
     slowest = sorted(most, key=lambda name: -most[name].cpu_s)[:SHOWN]
@@ -216,7 +216,10 @@ async def ask_all(
 
 
 async def prepare(session: aiohttp.ClientSession, users: int) -> None:
-    """Make what pages show of people's own: views, budgets, a plan with seats, an annotation. Not if there are some."""
+    """
+    Create the objects of people that pages show: views, budgets, a plan with seats, an annotation. Existing
+    objects are reused.
+    """
     async with session.get("views") as listed:
         if json.loads(await listed.read())["views"]:
             return
@@ -256,7 +259,7 @@ async def measure(
     engine: Engine | None = None,
     only: str = "*",
 ) -> Year:
-    """Fill a ledger in `place`, unless it is there, and ask a server over it."""
+    """Fill a ledger in `place` unless it exists, and query a server on it."""
     engine = engine or Engine()
     data, told = place / "data", place / "sums"
     settings = place / "tollhouse.toml"
@@ -318,7 +321,9 @@ def year(
     only: str,
     plot: Path | None,
 ) -> None:
-    """Fill a ledger with a year, start a server over it, and ask what the console's pages ask."""
+    """
+    Fill a ledger with a year of calls, start a server on it, and send the requests of the console's pages.
+    """
     fleet, years = Fleet(users=users, teams=teams, models=models), []
     for each in sorted(calls):
         with ExitStack() as stack:

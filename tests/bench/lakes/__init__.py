@@ -1,1 +1,0 @@
-"""A lake under load, while processes are killed and connections fail."""

@@ -1,7 +1,8 @@
 """
-One of several processes that carry calls of one PostgreSQL into an object store: `gateway DATA ADDRESS SECRET BATCH`.
+One of several processes that upload calls of one PostgreSQL to an object store: `gateway DATA
+ADDRESS SECRET BATCH`.
 
-DATA has the settings of the storage. It ends when nothing waits any more, and prints what the books say.
+DATA holds the storage settings. The process ends when no call waits, and prints its accounting.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from tests.spool.postgres_cluster import Schema
 
 
 def storage_of(data: Path, schema: Schema) -> StorageSettings:
-    """Settings of a node, whose directory knows them from then on."""
+    """Return the storage settings of a node, and write the node's id into its directory."""
     data.mkdir(exist_ok=True)
     (data / "schema").write_text(json.dumps([schema.dsn, schema.name]))
     return schema.settings(data)

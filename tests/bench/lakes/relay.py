@@ -1,4 +1,4 @@
-"""A way to a server that resets connections and refuses requests, again and again."""
+"""A relay in front of a server that regularly resets connections and refuses requests."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from contextlib import contextmanager, suppress
 from queue import Queue
 from urllib.parse import urlsplit
 
-RESET_EACH, REFUSE_EACH = 7, 11  # connections
+RESET_EACH, REFUSE_EACH = 7, 11  # every 7th connection is reset, every 11th refused
 REFUSAL = b"HTTP/1.1 503 Slow Down\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
-_HELD = 4096  # bytes that go on before a reset
+_HELD = 4096  # bytes that are forwarded before a reset
 _AT_ONCE = 1 << 16
 
 
 class Relay:
     """
-    Each connection carries what one request and its answer need, and is closed after a while by its ends; one of so
-    many is reset, one of so many refuses.
+    A relay that forwards one request and its response per connection. It resets every `reset_each`-th
+    connection and refuses every `refuse_each`-th with 503.
     """
 
     def __init__(self, address: str, reset_each: int, refuse_each: int) -> None:
@@ -64,7 +64,7 @@ class Relay:
 async def _copy(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, limit: int | None = None
 ) -> None:
-    """Until the end, or until so many bytes went on."""
+    """Copy until the end, or until `limit` bytes are copied."""
     passed = 0
     while limit is None or passed < limit:
         part = await reader.read(_AT_ONCE if limit is None else limit - passed)
@@ -79,7 +79,7 @@ async def _copy(
 def relayed(
     address: str, *, reset_each: int = RESET_EACH, refuse_each: int = REFUSE_EACH
 ) -> Iterator[tuple[str, Relay]]:
-    """The address of the way, on a thread of its own."""
+    """Run a relay to the address on its own thread; yield the relay's address."""
     relay, ports, loops = (
         Relay(address, reset_each, refuse_each),
         Queue[int](),

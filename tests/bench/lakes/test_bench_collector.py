@@ -1,8 +1,9 @@
 """
-Calls over OTLP into an object store: as Parquet by Tollhouse, and by the exporter of the Collector for S3.
+Calls over OTLP into an object store: Tollhouse writes Parquet, the Collector's S3 exporter writes its own formats.
 
-Both get the same requests from one sender and make files of as many calls. Printed are calls a second of a core of the
-server alone, its memory at most and the bytes a call in the store. The collector answers before anything is kept.
+Both receive the same requests from one sender and write files with the same number of calls. The test prints
+calls per second and core of the server, its peak memory, and the stored bytes per call. The collector answers
+before it stores anything.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from tests.clients.lake.s3_servers import BUCKET, KEY, KEY_ID, versitygw
 from tests.clients.lake.test_s3_servers import PACKAGE
 from tests.free_ports import free_port
 
-pytestmark = pytest.mark.clients  # two programs of Go are built for it
+pytestmark = pytest.mark.clients  # builds two Go programs
 FULL = os.environ.get("TOLLHOUSE_BENCH") == "full"
 CALLS, OF_FILE, OF_REQUEST = (200_000, 50_000, 500) if FULL else (10_000, 5_000, 500)
 WITHIN_S = 600
@@ -72,7 +73,7 @@ class Store:
     objects: Path
 
     def files(self, prefix: str, ending: str) -> list[Path]:
-        """Files that are whole: a gateway writes them beside their names."""
+        """List complete files. A gateway writes a file under a temporary name first."""
         return sorted((self.objects / BUCKET / prefix).rglob(f"*{ending}"))
 
 
@@ -115,7 +116,7 @@ def collector(store: Store, directory: Path, marshaler: str) -> Iterator[Running
 
 
 def connected(running: Running) -> http.client.HTTPConnection:
-    """A connection, once somebody listens."""
+    """Connect as soon as the server listens."""
     parts = urlsplit(running.url)
     until = time.monotonic() + WITHIN_S
     while True:
@@ -144,7 +145,7 @@ def send(running: Running) -> None:
 def measured(
     name: str, running: Running, calls_there: Callable[[], int], files: Callable[[], list[Path]]
 ) -> None:
-    """Send all calls, wait until the store has them, and print what it took."""
+    """Send all calls, wait until the store has them, and print the cost."""
     connected(running).close()
     used, began = meters.cpu_seconds(running.pid), time.monotonic()
     send(running)
@@ -164,7 +165,7 @@ def measured(
 
 @pytest.mark.timeout(WITHIN_S + 100)
 def test_tollhouse_lands_parquet(store: Store, tmp_path: Path) -> None:
-    """Each call has a row in Parquet in the store; taking it in, with its flush, is part of what is measured."""
+    """Each call has one Parquet row in the store. The figures include receiving the call with its flush."""
 
     def files() -> list[Path]:
         return store.files("tollhouse/ai_telemetry", ".parquet")
@@ -179,7 +180,7 @@ def test_tollhouse_lands_parquet(store: Store, tmp_path: Path) -> None:
 @pytest.mark.timeout(WITHIN_S + 100)
 @pytest.mark.parametrize("marshaler", ["otlp_json", "otlp_proto"])
 def test_the_collector_writes_to_s3(store: Store, tmp_path: Path, marshaler: str) -> None:
-    """Each call is in a file of the exporter, compressed, as JSON or as protobuf."""
+    """Each call is in a compressed file of the exporter, as JSON or as protobuf."""
     counted: dict[Path, int] = {}
 
     def files() -> list[Path]:

@@ -1,8 +1,10 @@
 """
-Calls into an object store while the process is killed, connections are reset and requests refused: each is there once.
+Calls reach an object store exactly once while the process is killed, connections are reset and
+requests are refused.
 
-`TOLLHOUSE_BENCH=full` takes a million calls; the default is a small round. Printed are records a second and a core,
-memory and bytes a record of the last process, which nobody killed, over all that was left to it.
+`TOLLHOUSE_BENCH=full` sends a million calls; the default is a small round. The test prints records per second
+and core, memory and bytes per record. They cover only the last process, which is not killed, and the records
+that it uploaded.
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ from tests.integration.lake.s3 import BUCKET, s3_server
 FULL = os.environ.get("TOLLHOUSE_BENCH") == "full"
 RECORDS, BATCH, KILLS = (1_000_000, 50_000, 8) if FULL else (12_000, 1_500, 2)
 WITHIN_S = 1700 if FULL else 400
-# Of landing, whatever waits: its memory, with the library, and the processor between two turns of the event loop.
+# Limits of landing for any backlog: memory growth with the library, and processor time between two turns of
+# the event loop.
 MOST_GROWN_KIB, LONGEST_TURN_S = 250 * 1024, 0.25
 ROOT = Path(__file__).parents[3]
 
@@ -56,13 +59,13 @@ class Run:
         return len([each async for each in self.store.names(prefix)])
 
     async def kill_after(self, prefix: str) -> bool:
-        """Kill a process as soon as it has brought one more object; False if it ended before."""
+        """Kill the process after its next object. Return False if it ended before."""
         before = await self.there(prefix)
         process = self.start()
         assert process.stdout is not None
         try:
             async with asyncio.timeout(WITHIN_S):
-                await asyncio.to_thread(process.stdout.readline)  # it begins to land
+                await asyncio.to_thread(process.stdout.readline)  # wait until it starts to land
                 while process.poll() is None and await self.there(prefix) == before:  # noqa: ASYNC110
                     await asyncio.sleep(0.005)
             return process.poll() is None
@@ -88,7 +91,7 @@ def run(tmp_path: Path) -> Iterator[Run]:
 
 
 async def fetched(store: Store, directory: Path) -> AsyncIterator[int]:
-    """Bytes of each file, which is copied."""
+    """Copy the files into `directory` and yield their bytes."""
     async for each in store.names(names.DATA):
         path = directory / each.name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -97,7 +100,7 @@ async def fetched(store: Store, directory: Path) -> AsyncIterator[int]:
 
 
 async def verified(store: Store, scratch: Path) -> tuple[VerifiedLake, list[str]]:
-    """What every byte says, and the files of all manifests."""
+    """Verify every byte of the lake; return the result and the files of all manifests."""
     scratch.mkdir()
     found = await verify(store, read_manifests(store, "lake", scratch), level=DATA, scratch=scratch)
     made = [each async for each in read_manifests(store, "lake", scratch) if isinstance(each, ReadManifest)]
@@ -107,7 +110,10 @@ async def verified(store: Store, scratch: Path) -> tuple[VerifiedLake, list[str]
 @pytest.mark.bench
 @pytest.mark.timeout(WITHIN_S + 100)
 def test_every_call_is_in_the_lake_once(run: Run, tmp_path: Path) -> None:
-    """Rows equal the books, none is there twice, each file is in one manifest; DuckDB and pyarrow read the same."""
+    """
+    The rows equal the accounting without a duplicate, and each file is in one manifest. DuckDB and pyarrow
+    read the same rows.
+    """
     kills = sum(
         asyncio.run(run.kill_after(names.DATA if place % 2 else names.MANIFESTS)) for place in range(KILLS)
     )

@@ -1,6 +1,7 @@
 """
-Calls of one PostgreSQL into an object store by two gateways that are killed and frozen in turn, while connections are
-reset and requests refused: each call is there once. `TOLLHOUSE_BENCH=full` takes a million; the default is few.
+Two gateways upload calls of one PostgreSQL to an object store. They are killed and frozen in turn,
+while connections are reset and requests refused. Each call arrives exactly once. `TOLLHOUSE_BENCH=full`
+sends a million calls.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class Gateways:
         return any(process.poll() == 0 for process in self.processes)
 
     def kill(self, place: int) -> None:
-        """Kill one, and start it again."""
+        """Kill one gateway and start it again."""
         self.processes[place].kill()
         self.processes[place].communicate()
         self.processes[place] = self._start(place)
@@ -62,11 +63,11 @@ class Gateways:
         self.processes[place].send_signal(signal.SIGSTOP)
 
     def thaw(self, place: int) -> None:
-        """What it was at when it was stopped goes on."""
+        """Let a frozen gateway continue where it was stopped."""
         self.processes[place].send_signal(signal.SIGCONT)
 
     def books(self) -> list[dict[str, int]]:
-        """What each says at its end."""
+        """Return the accounting that each gateway prints at its end."""
         said = [process.communicate(timeout=WITHIN_S)[0] for process in self.processes]
         assert [0] * len(said) == [process.returncode for process in self.processes]
         return [json.loads(each) for each in said]
@@ -78,7 +79,7 @@ class Gateways:
 
 
 async def after_one_more(run: Run, gateways: Gateways, prefix: str) -> bool:
-    """Wait until one more object is there; False if all are."""
+    """Wait until one more object is stored. Return False if all are stored."""
     before = await run.there(prefix)
     async with asyncio.timeout(WITHIN_S):
         while await run.there(prefix) == before:
@@ -93,7 +94,9 @@ async def after_one_more(run: Run, gateways: Gateways, prefix: str) -> bool:
 def test_two_gateways_bring_each_call_once(
     run: Run, new_schema: Callable[[], Schema], tmp_path: Path
 ) -> None:
-    """Rows equal the books of both, none is there twice, each file is in one manifest."""
+    """
+    The rows equal the accounting of both gateways without a duplicate, and each file is in one manifest.
+    """
     schema = new_schema()
     directories = [tmp_path / f"node-{place}" for place in range(2)]
     settings = [storage_of(directory, schema) for directory in directories]
@@ -114,7 +117,7 @@ def test_two_gateways_bring_each_call_once(
             if turn == 1:
                 gateways.freeze(
                     turn % 2
-                )  # until the other one has brought something, which may need its lease
+                )  # wait until the other gateway uploaded something; it may first have to wait for the lease
                 asyncio.run(after_one_more(run, gateways, names.MANIFESTS))
                 gateways.thaw(turn % 2)
             else:

@@ -1,7 +1,8 @@
 """
-A process that takes calls in and lands them in an object store: `writer DATA ADDRESS SECRET RECORDS LINE`.
+A process that receives calls and lands them in an object store: `writer DATA ADDRESS SECRET RECORDS LINE`.
 
-It may be killed at any time and started again: it goes on where its log ends. At the end it prints a line of JSON.
+It may be killed and restarted at any time, and resumes at the end of its log. At the end it prints a
+line of JSON.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ from tests.exporters.spools import call
 from tests.integration.lake.lakes import House, opened
 from tests.integration.lake.s3 import BUCKET
 
-TOGETHER = 4000  # calls of a commit
+TOGETHER = 4000  # calls per commit
 TICK_S = 0.005
 AT_NS = 1_790_000_000 * NS
 
 
 def some(first: int, last: int) -> list[Record]:
-    """Calls of three days; most texts are different."""
+    """Make calls of three days with mostly different texts."""
     return [
         call(
             n,
@@ -46,7 +47,9 @@ def some(first: int, last: int) -> list[Record]:
 
 
 async def take_in(house: House, records: int) -> None:
-    """Add what the log does not have yet; a commit is there whole or not at all."""
+    """
+    Add the records that the log does not have yet. A killed commit is either stored whole or not at all.
+    """
     there = house.storage.log.closed_below(AI_TELEMETRY)
     for first in range(there, records + 1, TOGETHER):
         await house.add(some(first, min(records, first + TOGETHER - 1)))
@@ -54,7 +57,7 @@ async def take_in(house: House, records: int) -> None:
 
 
 async def watched(steps: list[float]) -> None:
-    """Note what the process used of a processor from one turn of the event loop to the next."""
+    """Record the processor time between turns of the event loop."""
     last = time.process_time()
     while True:
         await asyncio.sleep(TICK_S)
@@ -69,7 +72,7 @@ async def main(data: Path, address: str, secret: Path, records: int, batch: int)
         steps = [0.0]
         watch = asyncio.create_task(watched(steps))
         began, used, before = time.monotonic(), time.process_time(), _memory_kib()
-        print("landing", flush=True)  # whoever kills it looks for objects from now on
+        print("landing", flush=True)  # from now on, the test counts objects before it kills
         settings = {"type": "s3", "path": None, "url": f"s3://{BUCKET}/run", "endpoint": address}
         async with house.forwarding(**settings, secret_file=secret, batch_records=batch):
             while (await house.state()).queued:  # noqa: ASYNC110 - the spool tells nobody of routes

@@ -1,7 +1,7 @@
 """
-A load generator that costs little: one thread, one epoll, prepared bodies. `python -m
-tests.bench.load.generator` reads a LoadJob from standard input, writes a line at the first accepted request,
-and LoadFigures when the job is done.
+A cheap load generator: one thread, one epoll, prepared bodies. `python -m tests.bench.load.generator` reads
+a LoadJob from standard input, writes a line at the first accepted request, and writes LoadFigures when the
+job is done.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from urllib.parse import urlsplit
 from tests.bench.load.job import LoadFigures, LoadJob, quantiles
 
 LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
-AGAIN_S = 0.05  # between two attempts of a client that must not give up
-ANSWERS_S = 60.0  # for the last answers, once nothing more is sent
+AGAIN_S = 0.05  # before a client with `repeat` retries
+ANSWERS_S = 60.0  # timeout for the last responses, after the last request
 READ_BYTES = 2**16
 
 
 class LoadClient:
-    """One connection with at most one request under way."""
+    """One connection with at most one request in flight."""
 
     def __init__(self, address: tuple[str, int]) -> None:
         self._address = address
         self.socket: socket.socket | None = None
         self.request = b""
-        self.number = 0  # of the request
+        self.number = 0  # of the request in flight
         self.begun = 0.0
         self._unsent = memoryview(b"")
         self._answer = b""
@@ -48,7 +48,10 @@ class LoadClient:
         self._answer = b""
 
     def send(self, request: bytes) -> bool:
-        """Whether all of it was taken by the socket; else `flush` goes on when it is writable."""
+        """
+        Send the request; return whether the socket accepted all bytes. If not, call `flush` when the
+        socket is writable.
+        """
         self.request = request
         self._unsent = memoryview(request)
         return self.flush()
@@ -63,7 +66,9 @@ class LoadClient:
         return True
 
     def receive(self) -> str:
-        """The status of the answer, once it is complete; "" before. ConnectionError if it never will be."""
+        """
+        Return the status of a complete response, or "" before. Raises ConnectionError if the connection ended.
+        """
         assert self.socket is not None
         part = self.socket.recv(READ_BYTES)
         if not part:
@@ -101,13 +106,14 @@ class Load:
         self._clients = [LoadClient((target.hostname, target.port)) for _ in range(job.clients)]
         self._by_socket: dict[int, LoadClient] = {}
         self._free: deque[LoadClient] = deque()
-        self._waiting: deque[tuple[float, LoadClient]] = deque()  # until when, for a connection that broke
+        # time until which a client with a broken connection pauses
+        self._waiting: deque[tuple[float, LoadClient]] = deque()
         self._next = job.first
         self._latencies: list[float] = []
         self.figures = LoadFigures()
 
     def run(self) -> LoadFigures:
-        """The load until its time is over and everything is answered."""
+        """Run the load until its time is over and every request is answered."""
         for client in self._clients:
             self._resume(client)
         began = time.perf_counter()
@@ -133,13 +139,16 @@ class Load:
         self._poll.close()
 
     def _pause(self, began: float, now: float) -> float:
-        """Until the next request is due, if there is a client for it."""
+        """Return the seconds until the next request is due if a client is free for it."""
         if not self._job.rate or not self._free:
             return 0.1
         return max(0.0, began + (self._next - self._job.first) / self._job.rate - now)
 
     def _send_what_is_due(self, began: float, now: float) -> None:
-        """A request at a fixed rate begins when it is due, also where no client was free: the wait counts."""
+        """
+        Send the requests that are due. At a fixed rate, a request counts from when it was due, even if it
+        waited for a free client.
+        """
         while self._free:
             due = now
             if self._job.rate:
@@ -166,7 +175,7 @@ class Load:
             self._poll.modify(client.socket, select.EPOLLIN | select.EPOLLOUT)
 
     def _turn(self, timeout_s: float) -> None:
-        """What has happened on the sockets, and clients whose pause is over."""
+        """Handle socket events and clients whose pause is over."""
         now = time.perf_counter()
         while self._waiting and self._waiting[0][0] <= now:
             _, client = self._waiting.popleft()
@@ -196,7 +205,7 @@ class Load:
             self._free.append(client)
 
     def _broken(self, client: LoadClient) -> None:
-        """A connection that ended: with its request, or between two."""
+        """Handle a connection that ended during a request or between two."""
         self._forget(client)
         if client in self._free:
             self._free.remove(client)

@@ -1,7 +1,7 @@
 """
-The same load by gRPC: `python -m tests.bench.load.grpc_generator`, a LoadJob in, LoadFigures out.
+The same load by gRPC: `python -m tests.bench.load.grpc_generator` reads a LoadJob and writes LoadFigures.
 
-Every client has a connection of its own. Bodies are sent as they are: nothing is serialised here.
+Every client has its own connection. Bodies are prepared bytes, so nothing is serialised here.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ANSWER_S = 60.0
 
 
 async def run(job: LoadJob) -> LoadFigures:
-    """The load until its time is over and everything is answered."""
+    """Run the load until its time is over and every request is answered."""
     figures = LoadFigures()
     latencies: list[float] = []
     metadata = tuple((name.lower(), value) for name, value in job.headers.items())

@@ -1,4 +1,4 @@
-"""What a load generator is told, and what it says when it is done: JSON between two processes."""
+"""Input and output of a load generator, as JSON between two processes."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from tests.bench.load.payloads import COMPRESSIONS, numbered
 @dataclass(frozen=True, kw_only=True)
 class LoadJob:
     """
-    The load of one round. `rate` is in requests a second over all clients, 0: every client sends its next
-    request when it has the answer. Bodies are files; the requests take them in turn. With `repeat` a request
-    that was not answered with success is sent again until it is.
+    The load of one round. `rate` is requests per second over all clients. With 0, every client sends its next
+    request as soon as it has the response. `bodies` are files, which the requests send in turn. With
+    `repeat`, a client resends a request until it succeeds.
     """
 
     url: str
     method: str = "POST"
     path: str = "/v1/traces"
     headers: Mapping[str, str] = field(default_factory=dict)
-    keys: Sequence[str] = ()  # the requests are sent under them in turn, in place of one in `headers`
+    keys: Sequence[str] = ()  # keys for the requests in turn, instead of the key in `headers`
     bodies: Sequence[str]
     compression: str = ""
     clients: int = 1
@@ -30,11 +30,11 @@ class LoadJob:
     rate: float = 0.0
     first: int = 0
     repeat: bool = False
-    # of the one client that `tests.bench.fairness.steady` is, between an answer and the next request
+    # pause of the single client of `tests.bench.fairness.steady` between a response and the next request
     pause_s: float = 0.0
 
     def body(self, number: int) -> bytes:
-        """What the request of that number carries, before compression."""
+        """Return the uncompressed body of the request with that number."""
         return numbered(_read(self.bodies[number % len(self.bodies)]), number)
 
     def compressed(self, number: int) -> bytes:
@@ -59,17 +59,21 @@ def _read(path: str) -> bytes:
 
 @dataclass
 class LoadFigures:
-    """Answers by their status (HTTP, or the name of the gRPC code), and how long the accepted ones took."""
+    """
+    Responses by their status (HTTP, or the name of the gRPC code), and the duration of accepted requests.
+    """
 
     sent: int = 0
     accepted: int = 0
     refused: dict[str, int] = field(default_factory=dict)
     broken: int = 0
-    unanswered: list[int] = field(default_factory=list)  # numbers of requests that nobody knows the fate of
+    unanswered: list[int] = field(default_factory=list)  # numbers of requests with an unknown result
     seconds: float = 0.0
     cpu_seconds: float = 0.0
     latencies_ms: dict[str, float] = field(default_factory=dict)
-    each_ms: list[float] = field(default_factory=list)  # of one client, which keeps them all
+    each_ms: list[float] = field(
+        default_factory=list
+    )  # every duration; only the single steady client keeps them
 
     def refuse(self, status: str) -> None:
         self.refused[status] = self.refused.get(status, 0) + 1
@@ -83,7 +87,7 @@ class LoadFigures:
 
 
 def quantiles(seconds: list[float]) -> dict[str, float]:
-    """Milliseconds of the middle, the slowest hundredth and thousandth, and the slowest."""
+    """Return the p50, p99, p99.9 and maximum in milliseconds."""
     if not seconds:
         return {}
     ordered = sorted(seconds)

@@ -1,7 +1,6 @@
 """
-The bodies of the load: prepared once, with a mark in every id that each request replaces by its number.
-
-A body with its mark replaced is a request in which every call is new.
+Prepared bodies of the load. Every id contains a mark that each request replaces by its number, so every call
+of a request is new.
 """
 
 from __future__ import annotations
@@ -23,16 +22,16 @@ if sys.version_info >= (3, 14):
 else:
     from backports import zstd
 
-RUN = b"@@run@@@"  # as long as the digits that replace it, so that the length of a body never changes
+RUN = b"@@run@@@"  # as long as the digits that replace it, so that a body's length never changes
 IDS = re.compile(
     rb"chatcmpl-(\d{24})"
-)  # of every record that a sink receives: number of the request, place in it
+)  # finds the request's number and the position within the request, in every record that a sink receives
 FLEET_USERS = 5000
 LITELLM = Path(__file__).parents[2] / "cases/gateway/litellm/slp-batch-array.json"
 
 
 def numbered(template: bytes, number: int) -> bytes:
-    """The body of the request of that number."""
+    """Return the template as the body of the request with that number."""
     return template.replace(RUN, b"%08d" % number)
 
 
@@ -62,7 +61,10 @@ def numbers_of(number: int) -> dict[str, int]:
 
 
 def protobuf_spans(spans: int, *, first: int = 0, users: int = 50, age_s: int = 0) -> bytes:
-    """A request with GenAI spans of 15 attributes, as an SDK exports them: those from `first` on of so many users."""
+    """
+    Make a request with GenAI spans of 15 attributes, as an SDK exports them. Users count up from
+    `first`, modulo `users`.
+    """
     message = ExportTraceServiceRequest()
     group = message.resource_spans.add()
     service = group.resource.attributes.add(key="service.name")
@@ -82,7 +84,7 @@ def protobuf_spans(spans: int, *, first: int = 0, users: int = 50, age_s: int = 
     return message.SerializeToString()
 
 
-# (provider, request model, response model): they alternate within a request.
+# (provider, request model, response model), which alternate within a request
 REAL_MODELS = tuple(
     (provider, model, f"{model}-2026-08")
     for provider, models in {
@@ -100,8 +102,8 @@ REAL_SERVICES, REAL_TEAMS = 200, 12
 
 def real_spans(spans: int, service: int, *, conversation_of_span: bool = False) -> bytes:
     """
-    A request of one of REAL_SERVICES with what an organization sends: models and providers alternate, 12 teams,
-    5,000 users, tags, and a conversation that no other request has; or one for each span.
+    Make a request of one of REAL_SERVICES with the variety of an organization: alternating models and
+    providers, 12 teams, 5,000 users, tags, and a new conversation per request or per span.
     """
     message = ExportTraceServiceRequest()
     group = message.resource_spans.add()
@@ -144,7 +146,7 @@ def real_spans(spans: int, service: int, *, conversation_of_span: bool = False) 
 
 
 def json_spans(spans: int) -> bytes:
-    """The same spans as OTLP JSON."""
+    """Make the same spans as OTLP JSON."""
 
     def span_of(number: int) -> dict[str, Any]:
         start = time.time_ns()
@@ -173,7 +175,7 @@ def json_spans(spans: int) -> bytes:
 
 
 def odd_json_spans(spans: int) -> bytes:
-    """OTLP JSON spans of which no two share a model, a name, an attribute name or a conversation."""
+    """Make OTLP JSON spans in which no two share a model, a name, an attribute name or a conversation."""
     message = json.loads(json_spans(spans))
     for number, span in enumerate(message["resourceSpans"][0]["scopeSpans"][0]["spans"]):
         mark = f"{RUN.decode()}-{number}"
@@ -188,7 +190,7 @@ def odd_json_spans(spans: int) -> bytes:
 
 
 def assistant_events(events: int) -> bytes:
-    """OTLP JSON log records of Claude Code's API requests, each of a session of its own."""
+    """Make OTLP JSON log records of Claude Code's API requests, each with its own session."""
     now = time.time_ns()
 
     def record_of(number: int) -> dict[str, Any]:
@@ -220,7 +222,7 @@ def assistant_events(events: int) -> bytes:
 
 def counter_points(points: int, *, first: int = 0) -> bytes:
     """
-    Cumulative token counters of Claude Code as OTLP JSON, each a series of its own; they grow with each request.
+    Make cumulative Claude Code token counters as OTLP JSON, one series each. They grow with each request.
     """
     seconds = int(time.time())
 
@@ -248,13 +250,13 @@ def counter_points(points: int, *, first: int = 0) -> bytes:
 
 
 def litellm_events(events: int) -> bytes:
-    """A batch of LiteLLM's logging payload at its real size: the price of its model and the messages are in it."""
+    """Make a batch of LiteLLM logging payloads of real size, including the model's price and the messages."""
     cases, now = _litellm_cases(), time.time()
     return json.dumps([_litellm_event(cases[number % 2], number, now) for number in range(events)]).encode()
 
 
 def fleet_events(events: int, bodies: int = 100) -> Iterator[bytes]:
-    """Yield such batches of 500 teams, 5,000 users and 200 models, whose calls were made within 300 days."""
+    """Yield such batches for 500 teams, 5,000 users and 200 models, with calls from 300 days."""
     cases, now, chance = _litellm_cases(), time.time(), Random(bodies)
 
     def event_of(number: int) -> dict[str, Any]:
@@ -268,7 +270,7 @@ def fleet_events(events: int, bodies: int = 100) -> Iterator[bytes]:
 
 
 def _litellm_cases() -> list[dict[str, Any]]:
-    """Return two chats: their id is that of the call."""
+    """Return two chats whose id is the id of the call."""
     cases: list[dict[str, Any]] = json.loads(LITELLM.read_bytes())[:2]
     prices = {f"{kind}_cost_per_token_above_{step}k_tokens": 1.25e-06 for kind in "io" for step in range(25)}
     for event in cases:
@@ -284,7 +286,6 @@ def _litellm_event(case: dict[str, Any], number: int, now: float) -> dict[str, A
 
 
 def usage_events(events: int) -> bytes:
-    """Usage events as plain JSON."""
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
     def event_of(number: int) -> dict[str, Any]:
@@ -304,7 +305,7 @@ def device_id(number: int) -> str:
 
 
 def heartbeat(number: int) -> bytes:
-    """What an agent on a laptop reports; one device for each number."""
+    """Make the heartbeat of a laptop agent; each number is a different device."""
     return json.dumps(
         {
             "device_id": device_id(number),

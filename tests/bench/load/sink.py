@@ -1,8 +1,8 @@
 """
-An upstream that costs little: takes every POST, counts the records in it, honours idempotency keys.
+A cheap upstream that accepts every POST, counts the records, and honours idempotency keys.
 
-`python -m tests.bench.load.sink` prints its address. `GET /figures` answers with what it has, `GET /ids` with
-the ids of all records and how often each came, `PUT /behaviour` changes how it answers.
+`python -m tests.bench.load.sink` prints its address. `GET /figures` returns the counts, `GET /ids` returns
+how often each record id arrived, and `PUT /behaviour` changes its responses.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ HEADER = re.compile(
 
 
 class Sink:
-    """What was taken. `keep` remembers every id, for the comparison after a kill."""
+    """Counts of accepted records. `keep` remembers every id for the comparison after a kill."""
 
     def __init__(self) -> None:
         self.status = 200
@@ -38,7 +38,7 @@ class Sink:
         self.keep = wish.get("keep", self.keep)
 
     def take(self, body: bytes, headers: dict[bytes, bytes]) -> None:
-        """Count one request, unless a delivery of this key was taken before."""
+        """Count one request unless a delivery with this idempotency key was already accepted."""
         if self.status != 200:
             self.figures["refused"] += 1
             return
@@ -57,7 +57,7 @@ class Sink:
 
 
 class SinkConnection(asyncio.Protocol):
-    """One connection, requests one after the other."""
+    """One connection that handles requests one after the other."""
 
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
@@ -105,7 +105,7 @@ class SinkConnection(asyncio.Protocol):
 
 
 def _chunks(received: bytearray, place: int) -> tuple[bytes, int]:
-    """A chunked body and where it ends; -1 while it is not complete."""
+    """Return a chunked body and its end position, or -1 while it is incomplete."""
     body = bytearray()
     while (end := received.find(b"\r\n", place)) >= 0:
         size = int(received[place:end], 16)

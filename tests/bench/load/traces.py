@@ -1,7 +1,7 @@
 """
-Requests of spans that belong together: trees as agents write them, and what real clients sent.
+Requests of related spans: trees as agents write them, and captured requests of real clients.
 
-Ids of traces and calls bear the mark that each request replaces by its number, as in `payloads`.
+Trace and call ids contain the mark that each request replaces by its number, as in `payloads`.
 """
 
 from __future__ import annotations
@@ -17,14 +17,16 @@ from tests.bench.load.payloads import RUN, numbers_of, protobuf_spans, texts_of
 from tests.clients.capture import kept
 
 CALLS_OF_TREE = 3
-KINDS = 64  # of which each comes often enough to be learned
-SPANS_OF_TREE = 1 + 2 * CALLS_OF_TREE  # the agent, its calls, and below each call the HTTP request
+KINDS = 64  # few enough that each kind repeats often and is learned
+SPANS_OF_TREE = 1 + 2 * CALLS_OF_TREE  # the agent, its calls, and one HTTP request below each call
 _IDS = ("gen_ai.response.id", "llm.response.id", "ai.response.id", "request_id", "response_id")
 _SHORTEST_ID = 16
 
 
 def tree_spans(spans: int) -> bytes:
-    """A request of whole trees, so many spans or a few less: an agent, its calls, and their HTTP requests."""
+    """
+    Make a request of whole trees, with `spans` spans or a few fewer: an agent, its calls, and their HTTP requests.
+    """
     message = ExportTraceServiceRequest()
     group = message.resource_spans.add()
     group.resource.attributes.add(key="service.name").value.string_value = "shop"
@@ -52,7 +54,7 @@ def tree_spans(spans: int) -> bytes:
 
 
 def spans_of_kinds(spans: int, kinds: int = KINDS) -> Iterator[bytes]:
-    """Yield requests whose spans have a name of their own: as many kinds of spans as requests."""
+    """Yield `kinds` requests. The spans of each have a different name."""
     for kind in range(kinds):
         message = ExportTraceServiceRequest.FromString(protobuf_spans(spans))
         for span in message.resource_spans[0].scope_spans[0].spans:
@@ -81,7 +83,7 @@ def _say(span: Any, attributes: dict[str, Any]) -> None:
 
 
 def captured_spans() -> list[bytes]:
-    """Every captured request of spans: its traces and the ids of its answers are new in each request."""
+    """Return every captured request of spans. Each request gets new trace ids and response ids."""
     now = time.time_ns()
     found = []
     for capture in kept():

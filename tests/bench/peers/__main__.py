@@ -1,4 +1,4 @@
-"""`python -m tests.bench.peers`: Tollhouse beside other servers that take the same spans."""
+"""`python -m tests.bench.peers` compares Tollhouse with other servers that receive the same spans."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def peers(
     """
     Compare under each SCENARIO of spans (default: 100x8 10x32 1x64), then under SIGKILL.
 
-    An OpenTelemetry Collector is built with Go; Arize Phoenix and MLflow are installed into environments of
-    their own. What cannot be had is named, and the others are compared.
+    The benchmark builds an OpenTelemetry Collector with Go, and installs Arize Phoenix and MLflow into their
+    own environments. If a peer is unavailable, the report names it and compares the rest.
     """
     options = RoundOptions(seconds=seconds)
     comparison = Comparison()

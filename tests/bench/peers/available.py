@@ -1,4 +1,4 @@
-"""The peers that can be had here: the collector is built with Go, the others come from the package index."""
+"""Peers that this machine can run: a collector built with Go, and packages from the package index."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ service:
 
 
 def build_collector() -> Path:
-    """The collector's program, built at the first call."""
+    """Return the collector's program. The first call builds it."""
     if COLLECTOR.exists():
         return COLLECTOR
     go = shutil.which("go")
@@ -55,7 +55,7 @@ def _run(words: list[str], failure: str) -> None:
 
 
 def collector(*, fsync: bool) -> MakePeer:
-    """A collector whose queue is in files, flushed or not."""
+    """Return a maker of collectors with a file queue, flushed or not."""
 
     def make(directory: Path, upstream: str, cores: set[int]) -> Peer:
         program, port = build_collector(), free_port()
@@ -73,7 +73,7 @@ def collector(*, fsync: bool) -> MakePeer:
 
 
 def package(name: str, requirement: str, program: str) -> Path:
-    """A program of a package from the index, in an environment of its own that is made at the first call."""
+    """Return a program of a package from the index. The first call creates its environment."""
     environment = ROOT / f".venv-{name}"
     found = environment / "bin" / program
     if not found.exists():
@@ -86,7 +86,7 @@ def package(name: str, requirement: str, program: str) -> Path:
 
 
 def phoenix(directory: Path, upstream: str, cores: set[int]) -> Peer:
-    """Arize Phoenix with its own SQLite database."""
+    """Start Arize Phoenix with its own SQLite database."""
     program, port = package("phoenix", "arize-phoenix", "phoenix"), free_port()
     directory.mkdir(parents=True)
     environment = {
@@ -108,7 +108,7 @@ def phoenix(directory: Path, upstream: str, cores: set[int]) -> Peer:
 
 
 def mlflow(directory: Path, upstream: str, cores: set[int]) -> Peer:
-    """An MLflow tracking server with one worker and a SQLite database."""
+    """Start an MLflow tracking server with one worker and a SQLite database."""
     program, port = package("mlflow", "mlflow", "mlflow"), free_port()
     directory.mkdir(parents=True)
     database = directory / "mlflow.db"
@@ -134,7 +134,7 @@ def mlflow(directory: Path, upstream: str, cores: set[int]) -> Peer:
 
 
 def ids_in(database: Path, table: str, column: str) -> Counter[str]:
-    """How often the id of each record stands in a column, as far as rows were committed."""
+    """Count the committed rows per record id in a column."""
     with sqlite3.connect(f"file:{database}?mode=ro", uri=True) as connection:
         rows = connection.execute(f"SELECT {column} FROM {table}").fetchall()
     connection.close()

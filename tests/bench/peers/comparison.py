@@ -1,4 +1,4 @@
-"""Every peer under the same load, and under the same kill."""
+"""Compare every peer under the same load, and under the same kill."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ KILLED = "100x8"
 
 @dataclass(frozen=True, kw_only=True)
 class Survival:
-    """What became of the records of one run with a kill. Those `unanswered` do not count, kept or not."""
+    """Result of one run with a kill. `unanswered` records do not count, whether stored or not."""
 
     peer: str
     acknowledged: int
     lost: int
     repeated: int
     unanswered: int
-    ready_s: float = 0.0  # from the start after the kill
+    ready_s: float = 0.0  # from the restart after the kill
     remark: str = ""
 
     def to_json(self) -> dict[str, Any]:
@@ -37,7 +37,7 @@ class Survival:
 class Comparison:
     loads: list[Figures] = field(default_factory=list)
     survivals: list[Survival] = field(default_factory=list)
-    absent: dict[str, str] = field(default_factory=dict)  # by peer, why it is not compared
+    absent: dict[str, str] = field(default_factory=dict)  # reason per peer that is not compared
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -48,7 +48,7 @@ class Comparison:
 
 
 def under_load(name: str, make: MakePeer, scenario: Scenario, work: Path, options: RoundOptions) -> Figures:
-    """One scenario on a new installation of a peer."""
+    """Run one scenario on a new installation of a peer."""
     server_cores, load_cores = meters.cores_for(options.server_cores)
     with sink(load_cores) as upstream:
         peer = make(work / "peer", upstream.url, server_cores)
@@ -60,9 +60,9 @@ def under_load(name: str, make: MakePeer, scenario: Scenario, work: Path, option
 
 def killed(name: str, make: MakePeer, work: Path, options: RoundOptions) -> Survival:
     """
-    Killed in the middle of a load, while the upstream is away; started again, and the upstream comes back.
+    Kill a peer during a load while the upstream is down, restart it, then start the upstream.
 
-    The senders repeat what was not answered until it is. Everything that was answered with success must arrive.
+    The senders retry until each request succeeds. Every record of a successful request must arrive.
     """
     server_cores, load_cores = meters.cores_for(options.server_cores)
     scenario = of_name(KILLED)
@@ -74,7 +74,7 @@ def killed(name: str, make: MakePeer, work: Path, options: RoundOptions) -> Surv
             job = replace(job_of(scenario, running, work / "bodies", options.seconds), repeat=True)
             process = start_load(job, load_cores)
             assert process.stdout is not None
-            process.stdout.readline()  # something is accepted
+            process.stdout.readline()  # wait until a request is accepted
             time.sleep(options.seconds / 2)
             peer.kill()
             ready_s = peer.start().ready_s
@@ -87,7 +87,7 @@ def killed(name: str, make: MakePeer, work: Path, options: RoundOptions) -> Surv
 
 
 def judge(name: str, load: LoadFigures, items: int, kept: Mapping[str, int]) -> Survival:
-    """Every record of an answered request must have been kept, once."""
+    """Check that every record of an acknowledged request was stored exactly once."""
     acknowledged = load.accepted * items
     unknown = {f"{number:08d}" for number in load.unanswered}
     counts = [times for id, times in kept.items() if id[:8] not in unknown]
@@ -101,7 +101,6 @@ def judge(name: str, load: LoadFigures, items: int, kept: Mapping[str, int]) -> 
 
 
 def survivals_table(survivals: list[Survival]) -> str:
-    """Markdown."""
     lines = [
         "| peer | acknowledged | lost | repeated | start after the kill, s | remark |",
         "|---|---|---|---|---|---|",

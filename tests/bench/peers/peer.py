@@ -1,5 +1,5 @@
 """
-A server that is compared: it is started, killed, started again at the same address, and what it kept is counted.
+Interface of a compared server: start it, kill it, restart it at the same address, and count its stored records.
 """
 
 from __future__ import annotations
@@ -21,31 +21,34 @@ from tests.bench.server.meters import affinity
 from tests.bench.server.rounds import LoadSink
 from tests.bench.server.targets import Running
 
-START_S = 180.0  # some create a database first
+START_S = 180.0  # some peers first create a database
 
 
 class Unavailable(Exception):
-    """A peer cannot be had on this machine; the message says why."""
+    """A peer cannot run on this machine; the message says why."""
 
 
 class Peer(Protocol):
-    """One installation in a directory of its own."""
+    """One installation in its own directory."""
 
     def start(self) -> Running: ...
     def kill(self) -> None: ...
     def stop(self) -> None: ...
 
     def kept(self, upstream: LoadSink, expected: int) -> tuple[Mapping[str, int], str]:
-        """How often each record came out or is stored, once `expected` are there or no more come; and a remark."""
+        """
+        Return how often each record arrived or is stored, and a remark. Wait until `expected` records exist
+        or no more arrive.
+        """
         ...
 
 
-MakePeer = Callable[[Path, str, set[int]], Peer]  # directory, address of the upstream, cores
+MakePeer = Callable[[Path, str, set[int]], Peer]  # directory, upstream address, cores
 
 
 def arrived(upstream: LoadSink, expected: int) -> Mapping[str, int]:
     upstream.wait(expected, patience_s=60.0)
-    time.sleep(1.0)  # a repetition may follow the last record
+    time.sleep(1.0)  # a duplicate may follow the last record
     return upstream.ids()
 
 
@@ -85,7 +88,7 @@ class TollhousePeer:
 
 @dataclass(kw_only=True)
 class ProcessPeer:
-    """A command that listens on `port`. Without `stored` what it kept is what arrived at the upstream."""
+    """A command that listens on `port`. Without `stored`, the records at the upstream count as stored."""
 
     command: Sequence[str]
     port: int
@@ -142,7 +145,7 @@ class ProcessPeer:
         self._end(signal.SIGTERM)
 
     def _end(self, how: int) -> None:
-        """The process and all that it started: they are a session of their own."""
+        """Signal the process and its children, which share a session."""
         process, self._process = self._process, None
         if process is None:
             return

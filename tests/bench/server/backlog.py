@@ -1,4 +1,4 @@
-"""Fills an installation that no server has open: records that wait for the upstream, keys, and devices."""
+"""Fill an installation while no server runs: records that wait for the upstream, keys, and devices."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FIRST_ID = 1 << 64  # above the ids of the load
 
 
 def fill(directory: Path, records: int, *, users: int = 50, age_s: int = 0) -> None:
-    """Add so many calls, all different, counted by the ledger and not delivered."""
+    """Add undelivered, different calls that the ledger has counted."""
     asyncio.run(_fill(directory, records, users, age_s))
 
 
@@ -56,7 +56,7 @@ async def _add_keys(directory: Path, keys: int) -> list[str]:
 
 
 def add_devices(directory: Path, devices: int) -> None:
-    """Enrol the devices of the heartbeats, so that none of them is new to the server."""
+    """Enrol the devices of the heartbeats, so that the server knows all of them."""
     asyncio.run(_add_devices(directory, devices))
 
 

@@ -1,9 +1,10 @@
 """
-`python -m tests.bench.server.calls`: how many functions of ours one warm span calls, by area.
+`python -m tests.bench.server.calls` counts the calls of Tollhouse functions per warm span, by area.
 
-One OTLP/JSON span of eight attributes on SQLite, one upstream, `hold` 0, nothing else to do. A coroutine that goes on
-after a wait counts once more. How much of the route's part falls before the 2xx is up to the machine, so that part is
-counted by itself, until it rests again: the bound of a test is that of the request.
+The load is one OTLP/JSON span of eight attributes on an idle server with SQLite, one upstream and `hold` 0. A
+coroutine that resumes after a wait counts as another call. The machine decides which part of the route's work
+precedes the 2xx. So the route's calls are counted separately until the route rests, and a test limits only
+the request's calls.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ from tests.integration.payloads import json_span, json_traces
 ROOT = Path(__file__).parents[3]
 OWN = tuple(str(ROOT / package) for package in ("gateway", "exporters", "spool"))
 ANSWER = PlainRequests.finish_response.__code__
-# What begins the work of either: tasks, and functions that a task hands to the thread of the database.
+# Entry points of the work of a request and of a route: tasks, and functions that a task runs on
+# the database thread.
 OF_REQUEST = {
     code.__code__
     for code in (
@@ -55,7 +57,7 @@ OF_REQUEST = {
 }
 OF_ROUTE = {code.__code__ for code in (RouteLoop._work, RouteLoop._listen)}
 WARM, ROUNDS = 15, 15
-# Whatever belongs to the last request is done by then: it waits for nothing but this machine.
+# By then all work of the last request has ended, because it waits for nothing outside this machine.
 REST_S = 0.25
 
 
@@ -64,14 +66,14 @@ Names = Counter[tuple[str, str]]
 
 @dataclass(frozen=True)
 class Called:
-    """The functions that a request called, and those of the route that sent its record: how often, by file and name."""
+    """Calls by file and function name, of a request and of the route that sent its record."""
 
     request: Names
     route: Names
-    before_answer: int  # of all, until the answer was written
+    before_answer: int  # all calls until the response was written
 
     def areas(self, names: Names) -> Counter[str]:
-        """By the first two parts of the path."""
+        """Count by the first two parts of the path."""
         found: Counter[str] = Counter()
         for (file, _), count in names.items():
             found["/".join(Path(file).parts[:2])] += count
@@ -79,7 +81,7 @@ class Called:
 
 
 class CallCounter:
-    """Counts on every thread while it is on; threads that began before are not seen."""
+    """Counts calls on every thread while it is on. Threads that started earlier are not counted."""
 
     def __init__(self) -> None:
         self.is_on = False
@@ -88,7 +90,7 @@ class CallCounter:
     def start(self) -> None:
         self._request: Names = Counter()
         self._route: Names = Counter()
-        self._others: Names = Counter()  # the ledger, metrics, leases
+        self._others: Names = Counter()  # calls of the ledger, metrics and leases
         self._before_answer = 0
 
     def called(self) -> Called:
@@ -105,7 +107,7 @@ class CallCounter:
             names[str(Path(code.co_filename).relative_to(ROOT)), code.co_qualname] += 1
 
     def _names_of(self, frame: FrameType) -> Names:
-        """Say by its callers whose work a function does."""
+        """Return the counter of the work that called this function."""
         at: FrameType | None = frame
         while at is not None:
             if at.f_code in OF_REQUEST:
@@ -158,7 +160,7 @@ async def _accept(request: web.Request) -> web.Response:
 
 
 async def measured(place: Path, warm: int = WARM, counted: int = ROUNDS) -> Sequence[Called]:
-    """Each of the rounds that are counted, on a server of its own."""
+    """Count each round on a new server."""
     upstream = web.AppRunner(web.Application())
     upstream.app.router.add_post("/{path:.*}", _accept)
     await upstream.setup()
@@ -172,7 +174,7 @@ async def measured(place: Path, warm: int = WARM, counted: int = ROUNDS) -> Sequ
     )
     counter = CallCounter()
     rounds = []
-    # a step lasts as long as it needs: else a slow machine would let others work in between
+    # long steps, so that on a slow machine no other work runs in between
     whole = patch.object(fair_turns, "ALONE_S", 60.0), patch.object(body_limits, "SLICE_S", 60.0)
     with counter.counting(), whole[0], whole[1]:
         async with servers(place) as serve:
@@ -191,7 +193,10 @@ async def measured(place: Path, warm: int = WARM, counted: int = ROUNDS) -> Sequ
 
 
 def least(rounds: Sequence[Called]) -> Called:
-    """The one with the fewest calls of the request: upkeep and the answers of others may fall into a round."""
+    """
+    Return the round with the fewest calls of the request, because upkeep and other responses may fall
+    into a round.
+    """
     return min(rounds, key=lambda called: called.request.total())
 
 

@@ -1,4 +1,4 @@
-"""What a server used: processor, memory and bytes written of its processes, and its own metrics."""
+"""Meters of a server: processor time, memory and written bytes of its processes, and its own metrics."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PROC = Path("/proc")
 
 
 def processes(pid: int) -> list[int]:
-    """A process and all that descend from it."""
+    """List a process and its descendants."""
     children: dict[int, list[int]] = defaultdict(list)
     for entry in PROC.iterdir():
         if entry.name.isdigit() and (fields := _stat(int(entry.name))):
@@ -28,7 +28,7 @@ def processes(pid: int) -> list[int]:
 
 
 def _stat(pid: int) -> list[str]:
-    """The fields of /proc/PID/stat behind the name of the command; none if the process is gone."""
+    """Read the fields of /proc/PID/stat after the command name. Return none if the process has ended."""
     try:
         return (PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -36,22 +36,22 @@ def _stat(pid: int) -> list[str]:
 
 
 def cpu_seconds(pid: int) -> float:
-    """User and system time of a process and its children, those that ended included."""
+    """Return user and system time of a process and its children, including ended children."""
     return sum(sum(int(ticks) for ticks in _stat(one)[11:15]) for one in processes(pid)) / TICKS
 
 
 def own_cpu_seconds(pid: int) -> float:
-    """User and system time of a process alone."""
+    """Return user and system time of a process without its children."""
     return sum(map(int, _stat(pid)[11:13])) / TICKS
 
 
 def written_bytes(pid: int) -> int:
-    """What a process and its children had written to storage."""
+    """Return the bytes that a process and its children wrote to storage."""
     return sum(_field(one, "io", "write_bytes:") for one in processes(pid))
 
 
 def peak_mib(pid: int) -> float:
-    """The most memory that was ever resident, summed over the processes."""
+    """Return the sum of the peak resident memory of the processes."""
     return sum(_field(one, "status", "VmHWM:") for one in processes(pid)) / 1024
 
 
@@ -68,13 +68,13 @@ def _field(pid: int, file: str, name: str) -> int:
 
 
 def busy_seconds() -> float:
-    """Time that all cores of the machine have worked, whoever for."""
+    """Return the busy time of all cores, for any process."""
     user, nice, system, _, _, irq, softirq, *_ = map(int, (PROC / "stat").read_text().split()[1:9])
     return (user + nice + system + irq + softirq) / TICKS
 
 
 def metrics(url: str) -> Mapping[str, float]:
-    """A server's metrics by name, summed over their labels."""
+    """Return a server's metrics by name, summed over their labels."""
     with urllib.request.urlopen(f"{url}/metrics", timeout=30) as answer:
         text = answer.read().decode()
     sums: dict[str, float] = defaultdict(float)
@@ -87,7 +87,7 @@ def metrics(url: str) -> Mapping[str, float]:
 
 @contextmanager
 def affinity(cores: set[int]) -> Iterator[None]:
-    """What is started meanwhile runs on these cores, with all its threads."""
+    """Pin processes started inside the block, with all their threads, to these cores."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, cores)
     try:
@@ -97,7 +97,7 @@ def affinity(cores: set[int]) -> Iterator[None]:
 
 
 def cores_for(server_cores: int) -> tuple[set[int], set[int]]:
-    """Cores of the server and of everybody else; the same where there are not enough of them."""
+    """Return the server's cores and the other cores. Both are all cores if there are too few."""
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) <= server_cores:
         return set(cores), set(cores)
@@ -106,7 +106,7 @@ def cores_for(server_cores: int) -> tuple[set[int], set[int]]:
 
 @contextmanager
 def instructions(pid: int) -> Iterator[dict[str, int]]:
-    """Counts user instructions of a process into the dict; it stays empty where the machine has no counters."""
+    """Count user instructions of a process into the dict. It stays empty if the machine has no counters."""
     counted: dict[str, int] = {}
     perf = shutil.which("perf")
     if perf is None:

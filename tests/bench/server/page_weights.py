@@ -1,5 +1,5 @@
 """
-The weight of each page of the console when a browser opens it first: files as gzip, answers, requests.
+Measure the weight of each console page on its first visit: gzip file bytes, response bytes, requests.
 
     python -m tests.bench.server.page_weights
 """
@@ -17,13 +17,15 @@ from playwright.sync_api import sync_playwright
 from gateway.console.pages import console as files
 from tests.browser.console import CHROMIUM, WIDE, Console, filled, launched, visited
 
-LOADED = "performance.getEntriesByType('resource').map((each) => each.name)"  # of the cache, too
-STREAMS = ("/changes", "/tail?")  # answers without an end
+LOADED = (
+    "performance.getEntriesByType('resource').map((each) => each.name)"  # includes resources from the cache
+)
+STREAMS = ("/changes", "/tail?")  # endless responses
 
 
 @dataclass(frozen=True)
 class Weight:
-    """Bytes by the wire of a page that is opened first, and its requests."""
+    """Bytes on the wire and requests of a first visit to a page."""
 
     files: int
     answers: int
@@ -35,10 +37,10 @@ class Weight:
 
 
 def weights(console: Console) -> Iterator[tuple[str, Weight]]:
-    """The name of each page and of each of its tabs, with what it weighs."""
+    """Yield each page and each of its tabs with its weight."""
     before = 0
     for name in visited(console):
-        # Each address once: a page that hears of a change asks again.
+        # each address once, because a page repeats a request when it learns of a change
         asked = list(
             {each.url: each for each in console.requests[before:] if "/console/api/" in each.url}.values()
         )
@@ -48,17 +50,17 @@ def weights(console: Console) -> Iterator[tuple[str, Weight]]:
         files_of_page = [size for size in loaded if size]
         index = len(files().index)
         yield name, Weight(index + sum(files_of_page), sum(answers), 1 + len(files_of_page) + len(asked))
-        before = len(console.requests)  # without what somebody opened on the page meanwhile
+        before = len(console.requests)  # excludes requests of earlier clicks on the page
 
 
 def packed_size(url: str) -> int:
-    """The bytes of a file of the console; 0 for all else."""
+    """Return the compressed bytes of a console file, or 0 for other addresses."""
     asset = files().assets.get(url.partition(f"/{files().version}/")[2])
     return len(asset.packed) if asset else 0
 
 
 def table(found: Iterable[tuple[str, Weight]]) -> str:
-    """One line a page, the heaviest first."""
+    """Format one line per page, the heaviest first."""
     head = f"{'page':<20} {'KB':>7} {'files':>7} {'answers':>8} {'requests':>9}"
     lines = [
         f"{name:<20} {each.bytes / 1000:>7.1f} {each.files / 1000:>7.1f} {each.answers / 1000:>8.1f} {each.requests:>9}"

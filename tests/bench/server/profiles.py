@@ -1,4 +1,6 @@
-"""Flame graphs of a running server, by py-spy from an environment of its own; tests.bench.profiled is for without."""
+"""
+Flame graphs of a running server by py-spy, which has its own environment. Without py-spy use tests.bench.profiled.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +13,11 @@ from pathlib import Path
 from tests.acceptance.conftest import ROOT
 
 ENVIRONMENT = ROOT / ".venv-profile"
-RATE = 200  # samples a second
+RATE = 200  # samples per second
 
 
 def sampler() -> Path | None:
-    """The py-spy of the environment, installed at the first call; None if it cannot be had."""
+    """Return py-spy, installed at the first call, or None if it is unavailable."""
     program = ENVIRONMENT / "bin/py-spy"
     if not program.exists():
         subprocess.run([sys.executable, "-m", "venv", str(ENVIRONMENT)], check=True)
@@ -27,7 +29,7 @@ def sampler() -> Path | None:
 
 @contextmanager
 def flame_graph(pid: int, path: Path, seconds: float) -> Iterator[None]:
-    """Sample every thread of the process while the block runs, at most for `seconds`, into an SVG."""
+    """Sample every thread of the process into an SVG while the block runs, at most for `seconds`."""
     program = sampler()
     assert program is not None
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""One load on a running target: a sink and a load generator, each a process on its cores, and what was measured."""
+"""Run one load on a target, with a sink and a load generator as separate processes, and measure it."""
 
 from __future__ import annotations
 
@@ -34,17 +34,19 @@ PATHS = {
     "heartbeats": "/v1/ai-control-plane/heartbeat",
     "counters": "/v1/metrics",
 }
-USERS_OF_ONE_BODY = 50  # a body of single spans is that of one user
-LOOK_S = 5.0  # between two looks at the loop lag, which is the worst of the last 15 s
-# nothing more arrives at the sink; a disk that others keep busy may stand still for seconds
+USERS_OF_ONE_BODY = 50  # one body of single spans belongs to one user
+LOOK_S = 5.0  # between two reads of the loop lag metric, which reports the worst of the last 15 s
+# limit without a new record at the sink; a busy disk may stall for seconds
 STANDSTILL_S = 60.0
 METRICS_AGE_S = 1.1
-BEYOND_S = 120.0  # a generator that takes so much longer than it was told is hung
+BEYOND_S = 120.0  # extra time after which a generator counts as hung
 
 
 @dataclass(kw_only=True)
 class Figures:
-    """What one target did under one load. CPU, bytes and commits are a record, until all is delivered."""
+    """
+    Figures of one target under one load, until everything is delivered. CPU, bytes and commits are per record.
+    """
 
     scenario: str
     target: str
@@ -53,7 +55,7 @@ class Figures:
     accepted_per_s: float = 0.0
     delivered_per_s: float | None = None
     cpu_us: float = 0.0
-    own_us: float | None = None  # of it, that of the server's own process, where it has workers
+    own_us: float | None = None  # of `cpu_us`, the part of the server's main process if it has workers
     instructions: float | None = None
     latencies_ms: dict[str, float] = field(default_factory=dict)
     written_bytes: float = 0.0
@@ -64,8 +66,8 @@ class Figures:
     refused: dict[str, int] = field(default_factory=dict)
     broken: int = 0
     undelivered: int = 0
-    load_busy: float = 0.0  # cores that generator and sink used while the load lasted
-    others_busy: float = 0.0  # cores that strangers used meanwhile
+    load_busy: float = 0.0  # cores that the generator and the sink used during the load
+    others_busy: float = 0.0  # cores that other processes used during the load
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -74,22 +76,22 @@ class Figures:
 @dataclass(frozen=True, kw_only=True)
 class RoundOptions:
     """
-    `warm_up` and `seconds` are how long the load lasts, and a `warm_up` of 0 leaves it out; `profile` is where the
-    profiles go, None: none are taken.
+    Options of a round. `warm_up` and `seconds` are durations of the load; 0 omits the warm-up. `profile` is
+    the directory for profiles; None takes none.
 
-    To count commits takes two seconds more: `/metrics` is rendered once a second.
+    Counting commits adds two seconds, because `/metrics` is rendered once a second.
     """
 
     seconds: float = 8.0
     warm_up: float = 1.0
     server_cores: int = 1
-    workers: int = 0  # of the server
+    workers: int = 0  # number of server workers
     profile: Path | None = None
     counts_commits: bool = True
 
 
 class LoadSink:
-    """The sink as its reader sees it."""
+    """Client of the sink process."""
 
     def __init__(self, process: subprocess.Popen[str], url: str) -> None:
         self.pid = process.pid
@@ -99,7 +101,7 @@ class LoadSink:
         return dict(self._ask("figures"))
 
     def ids(self) -> Mapping[str, int]:
-        """How often each record came; nothing unless it was told to `keep` them."""
+        """Return how often each record arrived. Empty unless the sink was set to `keep` ids."""
         return dict(self._ask("ids"))
 
     def _ask(self, what: str) -> Any:
@@ -112,7 +114,10 @@ class LoadSink:
         urllib.request.urlopen(request, timeout=30).close()
 
     def wait(self, expected: int, *, patience_s: float = STANDSTILL_S) -> tuple[int, float]:
-        """How many records it has and when the last came, once it has `expected` or no more come."""
+        """
+        Wait until the sink has `expected` records or no more arrive; return their number and the time
+        of the last.
+        """
         have, since = -1, time.perf_counter()
         while True:
             now, records = time.perf_counter(), self.figures()["records"]
@@ -130,7 +135,7 @@ def sink(cores: set[int]) -> Iterator[LoadSink]:
 
 
 def bodies_of(scenario: Scenario) -> Iterator[bytes]:
-    """The prepared bodies of a scenario: as many as its users, devices or series need."""
+    """Yield the prepared bodies of a scenario, as many as its users, devices or series need."""
     size = scenario.items
     if scenario.kind == "heartbeats":
         yield from (payloads.heartbeat(number) for number in range(scenario.devices))
@@ -184,7 +189,7 @@ def job_of(scenario: Scenario, running: Running, directory: Path, seconds: float
 
 
 def start_load(job: LoadJob, cores: set[int], *, grpc: bool = False) -> subprocess.Popen[str]:
-    """The generator as a process of its own; `load_figures` reads what it says."""
+    """Start the generator process. `load_figures` reads its output."""
     module = "tests.bench.load.grpc_generator" if grpc else "tests.bench.load.generator"
     with meters.affinity(cores):
         process = subprocess.Popen(
@@ -198,7 +203,10 @@ def start_load(job: LoadJob, cores: set[int], *, grpc: bool = False) -> subproce
 
 
 def load_figures(process: subprocess.Popen[str]) -> LoadFigures:
-    """What it says at its end. `communicate` with a limit would lose what was read behind the line before."""
+    """
+    Return the generator's final output. `communicate` with a timeout would lose data that was buffered after
+    an earlier line.
+    """
     assert process.stdout is not None
     late = threading.Timer(BEYOND_S, process.kill)
     late.start()
@@ -211,7 +219,7 @@ def load_figures(process: subprocess.Popen[str]) -> LoadFigures:
 
 
 def watch_lag(process: subprocess.Popen[str], running: Running, seconds: float) -> float | None:
-    """The worst loop lag in milliseconds until the generator ends, by the server's own metric."""
+    """Return the worst loop lag in milliseconds by the server's metric, until the generator ends."""
     worst = None
     deadline = time.perf_counter() + seconds + BEYOND_S
     while process.poll() is None and time.perf_counter() < deadline:
@@ -232,7 +240,7 @@ def measure(
     first: int = 0,
 ) -> Figures:
     """
-    A warm-up, if the scenario has one, then the load, then the wait until all is delivered.
+    Run the warm-up if the scenario has one, then the load, and wait until everything is delivered.
 
     Requests are numbered from `first`.
     """
@@ -297,18 +305,18 @@ def measure(
 
 
 def named(target: str, options: RoundOptions) -> str:
-    """The target as the table calls it."""
+    """Return the target's name for the table."""
     return f"{target}, {options.workers} workers" if options.workers else target
 
 
 def commits_of(running: Running) -> float:
-    """How many there were until now; what `/metrics` says may be of a second before."""
+    """Return the number of commits. `/metrics` may be one second old."""
     time.sleep(METRICS_AGE_S)
     return meters.metrics(running.url)["tollhouse_flush_seconds_count"]
 
 
 def wait_for_routes(scenario: Scenario, running: Running) -> None:
-    """Wait until the routes of the server get no shorter, where the sink does not know how much will come."""
+    """Wait until the server's routes stop shrinking, if the sink does not know how many records to expect."""
     if scenario.kind != "mixed" or not running.has_metrics:
         return
     deadline, queued = time.perf_counter() + STANDSTILL_S, float("inf")
@@ -320,7 +328,7 @@ def wait_for_routes(scenario: Scenario, running: Running) -> None:
 
 
 class Readings:
-    """The meters at one moment."""
+    """All meters at one moment."""
 
     def __init__(self, running: Running, upstream: LoadSink) -> None:
         self.at = time.perf_counter()

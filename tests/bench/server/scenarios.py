@@ -1,19 +1,22 @@
 """
-The loads by name.
+Loads by name.
 
     [KIND-]ITEMSxCLIENTS[-json|-grpc][-gzip|-zstd][-cold][-NUMBERkeys][@RECORDS a second][+BACKLOG]
     drain-BACKLOG, start-BACKLOG, idle
 
-`100x8`: requests of 100 spans, 8 clients, each sends its next request when it has the answer. `10x32@5000`:
-5,000 spans a second over 32 clients. `100x8+1M`: while the upstream is away and a million records wait for
-it; `+0`: while none do. `drain-1M`: a million records leave, the upstream answers after 20 ms. `start-1M`:
-how long until the server is ready. `trees-98x8`: agents, their calls and the HTTP requests of these.
-`mixed-24x8`: what real clients sent, in turn; a request counts as 24 spans. `mixed-24x8-cold`: without the
-warm-up, so that the compiled module learns meanwhile. `kinds-1x64@1000`: 64 kinds of spans in turn, which it
-learns, too. `fleet-100x8`: LiteLLM logs of 500 teams, 5,000 users and 200 models, of calls within 300 days.
-`real-100x8`: spans of 20 models that alternate, 200 services, 12 teams and 5,000 users, each request a new
-conversation; `conversations-100x8`: the same with a new conversation in each span. `real-100x8-200keys`:
-requests under 200 keys in turn.
+- `100x8`: requests of 100 spans by 8 clients. Each client sends its next request when it has the response.
+- `10x32@5000`: 5,000 spans per second over 32 clients.
+- `100x8+1M`: the upstream is down and a million records wait for it. `+0`: no records wait.
+- `drain-1M`: a million records are delivered to an upstream that responds after 20 ms.
+- `start-1M`: how long the server takes until it is ready.
+- `trees-98x8`: agents, their calls and the HTTP requests of the calls.
+- `mixed-24x8`: captured requests of real clients in turn. A request counts as 24 spans.
+- `mixed-24x8-cold`: the same without warm-up, so the compiled module learns during the load.
+- `kinds-1x64@1000`: 64 kinds of spans in turn, which the compiled module learns as well.
+- `fleet-100x8`: LiteLLM logs of 500 teams, 5,000 users and 200 models, with calls from 300 days.
+- `real-100x8`: spans of 20 alternating models, 200 services, 12 teams and 5,000 users, with a new conversation per request.
+- `conversations-100x8`: the same with a new conversation per span.
+- `real-100x8-200keys`: requests under 200 keys in turn.
 """
 
 from __future__ import annotations
@@ -45,9 +48,9 @@ MAIN = (
 @dataclass(frozen=True, kw_only=True)
 class Scenario:
     """
-    One load. `rate` is in records a second, 0: as fast as it is answered. `backlog` is in records, which wait
-    for an upstream that is away; None: the upstream is there. The records are those of so many `users`,
-    `devices` or `series`, and began `age_s` ago. One that `is_cold` has no warm-up.
+    One load. `rate` is records per second; 0 sends as fast as the server responds. `backlog` is the number of
+    records that wait for an upstream that is down; with None the upstream is up. The records belong to this
+    number of `users`, `devices` or `series`, and started `age_s` ago. If `is_cold`, there is no warm-up.
     """
 
     name: str
@@ -71,12 +74,14 @@ class Scenario:
 
     @property
     def is_forwarded(self) -> bool:
-        """Whether what is accepted goes on to the upstream meanwhile."""
+        """Return whether records are delivered to the upstream during the load."""
         return self.kind in FORWARDED and self.backlog is None
 
     @property
     def calls(self) -> int:
-        """How many records a request gives: of a tree only its calls."""
+        """
+        Return the records per request. A tree has fewer records than spans, because only its calls count.
+        """
         return self.items // SPANS_OF_TREE * CALLS_OF_TREE if self.kind == "trees" else self.items
 
     @property
@@ -85,7 +90,9 @@ class Scenario:
 
 
 def of_name(name: str) -> Scenario:
-    """The scenario of a name; ValueError if it is none, or if gRPC has not what it asks for."""
+    """
+    Parse a name into its scenario. Raises ValueError if the name is invalid or gRPC does not support it.
+    """
     if state := STATE.fullmatch(name):
         return Scenario(name=name, kind=state["kind"] or "idle", backlog=_count(state["backlog"] or "0"))
     found = NAME.fullmatch(name)
@@ -121,7 +128,7 @@ def _count(text: str) -> int:
 
 
 def matrix() -> Iterator[str]:
-    """Every size of request, number of clients, encoding, compression and transport."""
+    """Yield every combination of request size, clients, encoding, compression and transport."""
     for items in (1, 10, 100, 1000):
         for clients in (1, 8, 64, 256):
             for form in ("", "-json", "-grpc"):
@@ -130,7 +137,7 @@ def matrix() -> Iterator[str]:
 
 
 def listed() -> list[str]:
-    """The scenarios that have been thought of; every other name of the form is one, too."""
+    """List the prepared scenarios. Any other valid name is a scenario as well."""
     more = (
         "100x8+1M",
         "100x8+10M",
@@ -155,7 +162,9 @@ def listed() -> list[str]:
 
 
 def chosen(wishes: list[str]) -> list[Scenario]:
-    """Names, patterns of names (`100x*`) or the words main and matrix; main when nothing is wished for."""
+    """
+    Return scenarios by name, by pattern (`100x*`), or by the words main and matrix. The default is main.
+    """
     names: list[str] = []
     for wish in wishes or ["main"]:
         if wish == "main":

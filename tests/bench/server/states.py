@@ -1,4 +1,4 @@
-"""One round of one target in an installation of its own; drains, starts and idling besides loads."""
+"""One round of one target in a new installation, including drains, starts and idling."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tests.bench.server.scenarios import Scenario
 from tests.bench.server.targets import Running
 
 DRAIN_DELAY_S = 0.02
-DRAIN_PATIENCE_S = 60.0  # a route that was refused waits before it tries again
+DRAIN_PATIENCE_S = 60.0  # a refused route waits before it retries
 
 
 def start(
     scenario: Scenario, target: str, running: Running, upstream: LoadSink, options: RoundOptions
 ) -> Figures:
-    """How long a start takes, and what it takes in memory."""
+    """Measure the duration and memory of a start."""
     return Figures(
         scenario=scenario.name, target=target, ready_s=running.ready_s, peak_mib=meters.peak_mib(running.pid)
     )
@@ -28,7 +28,7 @@ def start(
 def drain(
     scenario: Scenario, target: str, running: Running, upstream: LoadSink, options: RoundOptions
 ) -> Figures:
-    """From the moment the upstream is back, each answer after DRAIN_DELAY_S, until nothing waits."""
+    """Measure from the return of the upstream, which responds after DRAIN_DELAY_S, until no record waits."""
     assert scenario.backlog is not None
     before = Readings(running, upstream)
     began = time.perf_counter()
@@ -51,7 +51,7 @@ def drain(
 def idle(
     scenario: Scenario, target: str, running: Running, upstream: LoadSink, options: RoundOptions
 ) -> Figures:
-    """What a server that nobody sends anything uses: its processor time and bytes are a second."""
+    """Measure processor time and bytes per second of a server that receives nothing."""
     time.sleep(options.warm_up)
     before = Readings(running, upstream)
     time.sleep(options.seconds)
@@ -77,7 +77,7 @@ def play(
     options: RoundOptions,
     prepare: Callable[[Path], object] | None = None,
 ) -> Figures:
-    """One round of one target, with processes and directories of its own."""
+    """Run one round of one target with new processes and directories."""
     server_cores, load_cores = meters.cores_for(options.server_cores)
 
     slow_profile = None

@@ -35,7 +35,7 @@ COLUMNS: dict[str, tuple[Callable[[Figures], float | None], str]] = {
 
 
 def table(rounds: Sequence[Figures]) -> str:
-    """The medians of each scenario and target, in the order of their first round; Markdown."""
+    """Format the medians per scenario and target as Markdown, in the order of their first round."""
     groups: dict[tuple[str, str], list[Figures]] = {}
     for figures in rounds:
         groups.setdefault((figures.scenario, figures.target), []).append(figures)
@@ -60,7 +60,7 @@ def _cell(name: str, group: Sequence[Figures]) -> str:
 
 
 def _failures(group: Sequence[Figures]) -> str:
-    """What should not have happened, in words; empty when all went well."""
+    """Describe the failures of a round in words. Empty if there were none."""
     counts = {
         "refused": sum(sum(one.refused.values()) for one in group),
         "broken": sum(one.broken for one in group),
@@ -70,7 +70,7 @@ def _failures(group: Sequence[Figures]) -> str:
 
 
 def machine() -> dict[str, object]:
-    """Where the figures come from."""
+    """Describe the machine that produced the figures."""
     models = [
         line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")
     ]

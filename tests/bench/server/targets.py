@@ -1,4 +1,7 @@
-"""Who is measured: Tollhouse, also without the flush or decoding, and the yardstick, each in processes of its own."""
+"""
+Measured targets: Tollhouse, Tollhouse without the flush or without decoding, and the yardstick. Each has
+its own processes.
+"""
 
 from __future__ import annotations
 
@@ -44,15 +47,15 @@ PROFILED = (sys.executable, "-m", "tests.bench.profiled")
 
 @dataclass(frozen=True, kw_only=True)
 class Running:
-    """A server that takes load."""
+    """A server under load."""
 
     pid: int
     url: str
     grpc_url: str = ""
     headers: Mapping[str, str] = field(default_factory=dict)
-    keys: Sequence[str] = ()  # several, in place of the one in `headers`
-    ready_s: float = 0.0  # from the start of the process
-    forwards: bool = False  # what it accepted arrives at the sink
+    keys: Sequence[str] = ()  # several keys, instead of the one in `headers`
+    ready_s: float = 0.0  # seconds from the start of the process
+    forwards: bool = False  # accepted records arrive at the sink
     has_metrics: bool = False
 
 
@@ -70,9 +73,9 @@ def tollhouse(
     keys: int = 1,
 ) -> Iterator[Running]:
     """
-    An installation with a key for every kind of load; `prepare` may put something into its directory. With
-    `profile` it runs under cProfile, slowly, and writes there when it stops. `workers` is `server.workers`.
-    With several `keys` the load is sent under them in turn.
+    Start an installation with a key for every kind of load. `prepare` may fill its directory. With `profile`
+    it runs slowly under cProfile and writes the profile there when it stops. `workers` is `server.workers`.
+    With several `keys` the load uses the keys in turn.
     """
     installation = Tollhouse(
         directory, CONFIG.format(sink=sink, grpc="127.0.0.1:0" if grpc else "", workers=workers)
@@ -105,7 +108,9 @@ def tollhouse(
 
 @contextmanager
 def program(module: str, *words: str, cores: set[int]) -> Iterator[tuple[subprocess.Popen[str], list[str]]]:
-    """A module of the benchmarks as a process, and the addresses that it prints, one a line, once it listens."""
+    """
+    Start a benchmark module as a process; yield it and the addresses that it prints, one per line, once it listens.
+    """
     with affinity(cores):
         process = subprocess.Popen(
             [sys.executable, "-m", module, *words], stdout=subprocess.PIPE, text=True, cwd=ROOT
@@ -123,6 +128,6 @@ def program(module: str, *words: str, cores: set[int]) -> Iterator[tuple[subproc
 
 @contextmanager
 def yardstick(*, cores: set[int]) -> Iterator[Running]:
-    """The bare handlers: they decode what comes and keep nothing."""
+    """Start bare handlers that decode requests and store nothing."""
     with program("tests.bench.yardstick", cores=cores) as (process, (url, grpc_url)):
         yield Running(pid=process.pid, url=url, grpc_url=grpc_url)

@@ -1,8 +1,8 @@
 """
-`python -m tests.bench.sizing [server.json] [appends.json]`: compute the tables of docs/sizing.md.
+`python -m tests.bench.sizing [server.json] [appends.json]` computes the tables of docs/sizing.md.
 
-They come from docs/sizing-figures.json; with the JSON of benchmarks the constants measured there are
-taken over first.
+The tables come from docs/sizing-figures.json. With the JSON of benchmarks, the command first copies the
+constants measured there into that file.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SHARED_TABLES = {"shared limits": shared_limits, "shared needs": shared_needs}
 
 
 def taken_over(document: dict[str, Any], measured: dict[str, Any]) -> dict[str, Any]:
-    """The constants with what a benchmark says of a server on one core."""
+    """Update the constants from a benchmark of a server on one core."""
     cpu_us = dict(document["cpu_us"])
     for scenario, spans in SCENARIOS.items():
         found = [
@@ -42,7 +42,9 @@ def taken_over(document: dict[str, Any], measured: dict[str, Any]) -> dict[str, 
 
 
 def appends_taken_over(document: dict[str, Any], measured: dict[str, Any]) -> dict[str, Any]:
-    """The constants with what a benchmark says of the log on PostgreSQL: one writer's costs, and bytes on disk."""
+    """
+    Update the constants from a benchmark of the log on PostgreSQL: the costs of one writer, and bytes on disk.
+    """
     figures = [AppendFigures(**one) for one in measured["rounds"]]
     by_group = {
         str(group): medians(of(figures, POSTGRES, 1, group))
@@ -67,7 +69,7 @@ def _measured_on(about: dict[str, Any]) -> dict[str, Any]:
 
 
 def computed(text: str, figures: SizingFigures, shared: SharedFigures) -> str:
-    """The document with its tables as the constants say."""
+    """Return the document with its tables computed from the constants."""
     tables = {name: table(figures) for name, table in TABLES.items()}
     tables |= {name: table(figures, shared) for name, table in SHARED_TABLES.items()}
     for name, table in tables.items():
@@ -85,7 +87,9 @@ def computed(text: str, figures: SizingFigures, shared: SharedFigures) -> str:
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("measured", type=click.Path(exists=True, dir_okay=False, path_type=Path), nargs=-1)
 def sizing(measured: tuple[Path, ...]) -> None:
-    """Compute the tables of docs/sizing.md; MEASURED: JSON of `python -m tests.bench` or `tests.bench.appends`."""
+    """
+    Compute the tables of docs/sizing.md. MEASURED is the JSON of `python -m tests.bench` or `tests.bench.appends`.
+    """
     document = json.loads(FIGURES.read_text())
     for one in measured:
         found = json.loads(one.read_text())

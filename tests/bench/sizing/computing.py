@@ -1,4 +1,4 @@
-"""What machines carry and what ends first, computed from measured constants and from the defaults of the settings."""
+"""Capacity and limits of machines, computed from measured constants and default settings."""
 
 from __future__ import annotations
 
@@ -9,32 +9,32 @@ from exporters.settings import UpstreamSettings
 from spool.settings import SpoolSettings
 
 DAY_S = 86_400
-BUSY = 0.6  # of a machine's processors, so that a node that fails leaves room and a peak is carried
-CORES = 2  # of the machines in the tables
-ANSWER_S = 0.1  # of an upstream, to a delivery
+BUSY = 0.6  # share of a machine's processors in use, which leaves room for peaks and a failed node
+CORES = 2  # per machine in the tables
+ANSWER_S = 0.1  # response time of an upstream to a delivery
 GIB = 1 << 30
-PLACE_BYTES = 17  # of memory, for the place of an id; the newest eighth of the ids keep theirs
+PLACE_BYTES = 17  # memory for the position of an id; the newest eighth of the ids keep their positions
 
 
 @dataclass(frozen=True, kw_only=True)
 class SizingFigures:
-    """Measured constants; `cpu_us` by the number of spans in a request."""
+    """Measured constants. `cpu_us` maps the number of spans per request to processor time."""
 
     machine: str
     time: str
     commit: str
     cpu_us: Mapping[str, float]
-    workers_factor: float  # accepted records a second with a worker on the second core, against none
-    record_bytes: float  # of disk, with its place in the index of repeats
-    id_bytes: float  # of memory, for an id in the window of repeats
-    sent_bytes: float  # to the upstream, compressed
+    workers_factor: float  # accepted records per second with a worker on the second core, relative to none
+    record_bytes: float  # disk, including its place in the duplicate index
+    id_bytes: float  # memory per id in the duplicate window
+    sent_bytes: float  # compressed bytes to the upstream
 
     def a_core(self, spans: str) -> float:
-        """Records a second of one core."""
+        """Return records per second of one core."""
         return 1e6 / self.cpu_us[spans]
 
     def a_machine(self, spans: str) -> float:
-        """Records a second that a machine carries for long; single spans gain nothing by workers."""
+        """Return the sustained records per second of a machine. Single spans gain nothing from workers."""
         return BUSY * self.a_core(spans) * (1.0 if spans == "1" else self.workers_factor)
 
 
@@ -44,7 +44,7 @@ def figures_of(document: Mapping[str, object]) -> SizingFigures:
 
 
 def limits(figures: SizingFigures) -> str:
-    """What one machine carries with the defaults, the lowest first."""
+    """Format the limits of one machine with the defaults, the lowest first."""
     spool, upstream = SpoolSettings(), UpstreamSettings()
     week_s = 7 * DAY_S
     rows = [
@@ -86,7 +86,7 @@ def limits(figures: SizingFigures) -> str:
 
 
 def needs(figures: SizingFigures) -> str:
-    """What rates need."""
+    """Format the machine needs per rate."""
     lines = [
         f"| calls a second | a day | machines of {CORES} cores at 100 / 10 / 1 spans a request | disk a day "
         "| ids of 7 days: number, memory | to the upstream |",
@@ -104,7 +104,7 @@ def needs(figures: SizingFigures) -> str:
 
 
 def carried(figures: SizingFigures) -> str:
-    """What one machine, ten and a thousand carry."""
+    """Format the capacity of one, ten and a thousand machines."""
     lines = ["| machines | calls a second at 100 / 10 / 1 spans a request | a day at 100 |", "|---|---|---|"]
     for machines in (1, 10, 1000):
         rates = [machines * figures.a_machine(spans) for spans in ("100", "10", "1")]
@@ -113,7 +113,7 @@ def carried(figures: SizingFigures) -> str:
 
 
 def rounded(number: float) -> str:
-    """To two digits, and never more than it is."""
+    """Round down to two digits."""
     step = 10 ** max(0, len(str(int(number))) - 2)
     return f"{int(number) // step * step:,}"
 

@@ -1,4 +1,4 @@
-"""What several gateways on one PostgreSQL carry and need, computed from measured constants."""
+"""Capacity and needs of several gateways on one PostgreSQL, computed from measured constants."""
 
 from __future__ import annotations
 
@@ -21,44 +21,44 @@ from tests.bench.sizing.computing import (
     size,
 )
 
-LEAST_GATEWAYS = 3  # so that one may fail while another is restarted
+LEAST_GATEWAYS = 3  # one may fail while another is restarted
 RATES = (1_000, 10_000, 100_000, 1_000_000)
-HEAD_BUSY = 0.8  # of its time, so that a peak is carried
-MEMORY = 8e9  # bytes of ids in a gateway, more than which a machine of 2 cores rarely has
+HEAD_BUSY = 0.8  # share of time in use, which leaves room for peaks
+MEMORY = 8e9  # bytes of ids per gateway; a machine of 2 cores rarely has more memory
 
 
 @dataclass(frozen=True, kw_only=True)
 class SharedFigures:
-    """
-    Measured constants, microseconds a record unless they say otherwise; by the records of a commit where mapped.
-    """
+    """Measured constants, in microseconds per record unless noted. Mappings are by records per commit."""
 
     machine: str
-    append_us: Mapping[str, float]  # of a gateway's processor
-    follow_us: float  # of a gateway's processor, for a record that another one committed
+    append_us: Mapping[str, float]  # gateway processor time
+    follow_us: float  # gateway processor time per record that another gateway committed
     primary_us: Mapping[str, float]
     standby_us: Mapping[str, float]
-    head_own_us: float  # while the head is held
+    head_own_us: float  # while the gateway holds the head
     head_foreign_us: float
-    trip_ms: float  # from a gateway to the primary and back
-    flush_ms: float  # on both disks, with the way to the standby
-    record_bytes: float  # of the database's disk, with its place in the commit row
-    wal_factor: float  # bytes of write-ahead log, of those
-    id_bytes: float  # of the database's disk
-    id_memory_bytes: float  # of every gateway
+    trip_ms: float  # round trip from a gateway to the primary
+    flush_ms: float  # flush on both disks, including the way to the standby
+    record_bytes: float  # database disk, including its place in the commit row
+    wal_factor: float  # write-ahead log bytes per record byte
+    id_bytes: float  # database disk
+    id_memory_bytes: float  # memory in every gateway
 
     def hold_s(self, records: int, gateways: int) -> float:
-        """How long a commit of so many records holds the head, when every gateway commits as many in turn."""
+        """Return how long a commit of `records` holds the head if every gateway commits as many in turn."""
         foreign = records * (gateways - 1)
         records_us = self.head_own_us * records + self.head_foreign_us * foreign
         return (self.trip_ms + self.flush_ms) / 1e3 + records_us / 1e6
 
     def head(self, records: int, gateways: int) -> float:
-        """Records a second that one head lets through."""
+        """Return the records per second that one head can commit."""
         return records / self.hold_s(records, gateways)
 
     def head_at_most(self, gateways: int) -> float:
-        """With the largest commits that were measured: they grow while the head is waited for."""
+        """
+        Return the rate with the largest measured commits, because commits grow while they wait for the head.
+        """
         return self.head(max(map(int, self.append_us)), gateways)
 
 
@@ -69,16 +69,19 @@ def shared_figures_of(document: Mapping[str, object]) -> SharedFigures:
 
 
 def gateways_for(calls: float, figures: SizingFigures, shared: SharedFigures) -> int:
-    """How many carry the rate by their processors at 100 spans a request, and one more that may fail."""
+    """
+    Return the number of gateways whose processors carry the rate at 100 spans per request, plus one
+    that may fail.
+    """
     own_us = figures.cpu_us["100"] / figures.workers_factor + shared.append_us["100"] - shared.follow_us
-    left = BUSY - calls * shared.follow_us / 1e6  # every gateway follows what the others commit
+    left = BUSY - calls * shared.follow_us / 1e6  # every gateway follows the other gateways' commits
     if left <= 0:
         raise ValueError(f"no number of gateways follows {calls:,.0f} calls a second")
     return max(LEAST_GATEWAYS, ceil(calls * own_us / 1e6 / left) + 1)
 
 
 def one_database(figures: SizingFigures, shared: SharedFigures) -> int:
-    """Calls a second, in thousands, that gateways on one database carry for long."""
+    """Return thousands of calls per second that gateways on one database sustain."""
     calls = 0
     while calls + 1_000 <= HEAD_BUSY * shared.head_at_most(gateways_for(calls + 1_000, figures, shared)):
         calls += 1_000
@@ -86,7 +89,7 @@ def one_database(figures: SizingFigures, shared: SharedFigures) -> int:
 
 
 def shared_limits(figures: SizingFigures, shared: SharedFigures) -> str:
-    """What one database carries, the lowest first."""
+    """Format the limits of one database, the lowest first."""
     spool = SpoolSettings()
     carried = one_database(figures, shared)
     rows = [
@@ -131,7 +134,7 @@ def shared_limits(figures: SizingFigures, shared: SharedFigures) -> str:
 
 
 def shared_needs(figures: SizingFigures, shared: SharedFigures) -> str:
-    """What rates need, and what breaks first there."""
+    """Format the needs per rate, and the first limit there."""
     lines = [
         "| calls a second | databases | gateways, one may fail | head busy | cores: primary / standby | WAL, "
         "all "
@@ -171,7 +174,7 @@ def _breaks_first(databases: int, memory: float, each: float, shared: SharedFigu
 
 
 def _cores(calls: float, by_records: Mapping[str, float]) -> str:
-    """At the largest and the smallest commits that were measured."""
+    """Format the cores for the largest and the smallest measured commits."""
     least, most = (calls * us / 1e6 for us in sorted(by_records.values()))
     if most < 1:
         return f"{rounded_up(least * 100)}-{rounded_up(most * 100)} %"

@@ -1,5 +1,3 @@
-"""The tables of the sizing page are those that its constants give."""
-
 from __future__ import annotations
 
 import json
@@ -22,7 +20,7 @@ from tests.bench.sizing.shared import (
 
 
 def test_the_page_is_as_its_constants_say() -> None:
-    """A changed constant or default changes the page, in the same commit."""
+    """A changed constant or default must change the page in the same commit."""
     document = json.loads(FIGURES.read_text())
     text = DOCUMENT.read_text()
     again = computed(text, figures_of(document), shared_figures_of(document))
@@ -47,7 +45,7 @@ def test_the_lowest_limit_stands_first() -> None:
 
 
 def test_a_benchmark_gives_the_constants() -> None:
-    """Medians of the server's own rounds; what else was measured stays out."""
+    """The constants are medians of the rounds of the target `tollhouse`. Other targets are ignored."""
     round_of = {"scenario": "100x8", "target": "tollhouse", "cpu_us": 50.0}
     others = [
         round_of | {"target": "yardstick", "cpu_us": 1.0},
@@ -71,7 +69,10 @@ def test_a_benchmark_gives_the_constants() -> None:
 
 
 def test_a_benchmark_of_appends_gives_the_constants_of_postgresql() -> None:
-    """Medians of one writer on PostgreSQL by the size of a group; how long the head is held is not among them."""
+    """
+    The constants are medians of one writer on PostgreSQL, by group size. How long the head is held is
+    not measured here.
+    """
 
     def turn(group: int, us: float, name: str = POSTGRES, writers: int = 1) -> dict[str, object]:
         figures = AppendFigures(
@@ -111,7 +112,9 @@ def test_a_page_without_a_place_is_told(name: str) -> None:
 
 
 def test_the_head_is_held_for_the_trip_the_flush_and_every_record() -> None:
-    """Those of the others count, too: more gateways on one database carry less of it each."""
+    """
+    Records of other gateways count as well, so each gateway carries less if more gateways share a database.
+    """
     shared = replace(
         shared_figures_of(json.loads(FIGURES.read_text())),
         trip_ms=1.0, flush_ms=2.0, head_own_us=4.0, head_foreign_us=1.0,
@@ -123,7 +126,7 @@ def test_the_head_is_held_for_the_trip_the_flush_and_every_record() -> None:
 
 
 def test_one_database_ends_where_its_head_is_busy() -> None:
-    """Slower gateways are more gateways, each of which follows the others, so the head ends earlier."""
+    """Slower gateways mean more gateways. Each follows the others, so the head becomes the limit earlier."""
     document = json.loads(FIGURES.read_text())
     shared = shared_figures_of(document)
     fast = replace(figures_of(document), cpu_us={"100": 33.0, "10": 50.0, "1": 200.0}, workers_factor=1.0)
