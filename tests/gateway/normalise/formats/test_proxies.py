@@ -1,4 +1,4 @@
-"""Log entries of proxies that learned AI: Bifrost, APISIX, Higress, agentgateway."""
+"""Log entries of proxies with AI features: Bifrost, APISIX, Higress and agentgateway."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.gateway.normalise.outcomes import inferences
 
 
 def test_bifrost_errors_and_several_calls() -> None:
-    """Each span of the kind is a call; the span's own ids are the identity, as in its OTLP."""
+    """Each span of kind `llm.call` is a call. The span's own ids are the dedup key, as in its OTLP."""
     trace = case("bifrost", "trace-offset-times")
     span = trace["Spans"][2]
     failed = span | {
@@ -35,14 +35,14 @@ def test_bifrost_errors_and_several_calls() -> None:
     [("embedding text-embedding-3-small", "embeddings"), ("list_models x", "list_models")],
 )
 def test_bifrost_operations_have_opentelemetrys_names(name: str, expected: str) -> None:
-    """Where it has one for the first word; else the word."""
+    """If OpenTelemetry has a name for the first word, it is used; otherwise the word stays."""
     trace = case("bifrost", "trace-offset-times")
     call = next(span for span in trace["Spans"] if span["Kind"] == "llm.call")
     assert expected == one("bifrost", trace | {"Spans": [call | {"Name": name}]}).operation
 
 
 def test_bifrost_bad_spans_cost_no_other() -> None:
-    """A trace is one message, and each of its spans an item."""
+    """A trace is one message, and each of its spans is an item."""
     trace = case("bifrost", "trace-offset-times")
     span = trace["Spans"][2]
     bad = span | {"SpanID": "b", "Attributes": span["Attributes"] | {"gen_ai.usage.prompt_tokens": -1}}
@@ -53,7 +53,7 @@ def test_bifrost_bad_spans_cost_no_other() -> None:
 
 @pytest.mark.timeout(120)
 def test_bifrost_names_of_a_trace_without_end_are_not_written_to_every_span() -> None:
-    """Of a megabyte and 20,000 spans they would make 20 gigabytes."""
+    """Copied to each of 20,000 spans, a name of one megabyte would take 20 GB."""
     trace = case("bifrost", "trace-offset-times")
     call = trace["Spans"][2]
     outcome = read(
@@ -82,7 +82,7 @@ def test_bifrost_names_of_a_trace_without_end_are_not_written_to_every_span() ->
     ],
 )
 def test_bifrost_counts_under_newer_and_older_names(names: tuple[str, ...]) -> None:
-    """Its releases renamed them; what a call cost does not depend on the release."""
+    """Bifrost's releases renamed the counts. The tokens of a call do not depend on the release."""
     trace = case("bifrost", "trace-offset-times")
     usage = {f"gen_ai.usage.{name}": number for name, number in zip(names, (100, 50, 20, 10, 5), strict=True)}
     older = {"gen_ai.request.model": "gpt-4o-mini", "gen_ai.virtual_key_name": "vk"}
@@ -98,14 +98,14 @@ def test_bifrost_counts_under_newer_and_older_names(names: tuple[str, ...]) -> N
 
 
 def test_bifrost_without_a_call_is_none() -> None:
-    """A trace of plugins and health checks."""
+    """The trace has only plugins and health checks."""
     assert {NOT_AI: 1} == dict(
         read("bifrost", case("bifrost", "trace-offset-times") | {"Spans": None}).ignored
     )
 
 
 def test_apisix_entries_without_a_model_are_no_calls() -> None:
-    """The summary's defaults are empty text and "0"."""
+    """The defaults of the summary are an empty string and "0"."""
     entry = case("apisix", "http-logger-summary")[0]
     empty = dict.fromkeys(entry["llm_summary"], "") | {"prompt_tokens": "0", "completion_tokens": "0"}
     outcome = read(
@@ -115,7 +115,7 @@ def test_apisix_entries_without_a_model_are_no_calls() -> None:
 
 
 def test_apisix_names_the_end_user_beside_the_consumer() -> None:
-    """And both ids of the way the request took."""
+    """The tags include the route and the service of the request."""
     entry = case("apisix", "http-logger-summary")[0]
     entry["llm_summary"]["end_user_id"] = "end"
     record = one("apisix", entry | {"service_id": "svc", "response": {"status": 401}})
@@ -125,7 +125,7 @@ def test_apisix_names_the_end_user_beside_the_consumer() -> None:
 
 
 def test_higress_details_are_json_in_json() -> None:
-    """Three times text; a dash is not a call."""
+    """JSON is nested as text three times. A dash is not a call."""
     line = case("higress", "access-log-ai-log")
     log = json.loads(line["ai_log"]) | {
         "input_token_details": json.dumps({"cached_tokens": "4"}),
@@ -146,7 +146,9 @@ def higress_line(outside: dict[str, Any] | None = None, **inside: Any) -> dict[s
 
 
 def test_higress_lines_name_their_trace_and_consumer_beside_the_ai_log() -> None:
-    """Its default format has the trace; the consumer stands outside where the operator asked for that."""
+    """
+    The default log format has the trace. The consumer is outside `ai_log` if the operator configured it.
+    """
     record = one(None, higress_line({"trace_id": "463ac35c9f6413ad48485a3953bb6124", "consumer": "c-1"}))
     assert record.trace_id == "463ac35c9f6413ad48485a3953bb6124"
     assert record.user == "c-1"
@@ -156,21 +158,23 @@ def test_higress_lines_name_their_trace_and_consumer_beside_the_ai_log() -> None
 
 
 def test_higress_calls_are_known_by_the_providers_response_id() -> None:
-    """An SDK reports the same id; a short one is nobody's own, and the request's is the caller's choice."""
+    """
+    An SDK reports the same id. A short id identifies nothing, and the request id is chosen by the caller.
+    """
     response_id = "chatcmpl-9Ri1u4Va0IOdj525McVFHn6RZJU9I"
     assert digest(2, response_id) == one(None, higress_line(chat_id=response_id)).id
     assert one(None, higress_line()).id == one(None, higress_line(chat_id="chatcmpl-7")).id
 
 
 def test_higress_answers_out_of_its_own_cache_are_cached() -> None:
-    """Unless the call failed."""
+    """A failed call is never a cache hit."""
     assert "cached" == one(None, higress_line(cache_status="hit")).status
     assert "ok" == one(None, higress_line(cache_status="miss")).status
     assert "error" == one(None, higress_line({"response_code": "503"}, cache_status="hit")).status
 
 
 def test_agentgateways_time_is_the_end() -> None:
-    """The duration leads back, whatever its unit."""
+    """The start is the end minus the duration, in any unit."""
     line = case("agentgateway", "json-log-line")
     starts = {
         took: rfc3339(one("agentgateway", line | {"duration": took}).start_time)
@@ -184,7 +188,7 @@ def test_agentgateways_time_is_the_end() -> None:
 
 
 def test_agentgateway_before_august_2026_counted_without_the_cache() -> None:
-    """Which shows only where the input is smaller than its cache."""
+    """This is visible only if the input is smaller than its cached part."""
     line = case("agentgateway", "json-log-line") | {
         "gen_ai.usage.input_tokens": 50,
         "gen_ai.usage.cache_read.input_tokens": 40,
@@ -197,7 +201,7 @@ def test_agentgateway_before_august_2026_counted_without_the_cache() -> None:
 
 
 def test_agentgateway_mcp_lines_are_no_calls() -> None:
-    """They have the same scope, and no model."""
+    """They have the same scope but no model."""
     line = {
         "scope": "request",
         "gateway": "g",
@@ -209,7 +213,7 @@ def test_agentgateway_mcp_lines_are_no_calls() -> None:
 
 
 def test_bifrost_a_retry_is_an_attempt_with_tokens_of_its_own() -> None:
-    """The span of kind `llm.call` is the first attempt, whose figures say nothing of the others."""
+    """The span of kind `llm.call` is the first attempt, and its values say nothing about the others."""
     trace = case("bifrost", "trace-offset-times")
     first = trace["Spans"][2] | {"Status": "error"}
     usage = {
@@ -244,7 +248,9 @@ def test_bifrost_a_retry_is_an_attempt_with_tokens_of_its_own() -> None:
     ],
 )
 def test_apisix_passes_on_the_input_of_its_clients_protocol(uri: str, model: str, expected: int) -> None:
-    """Anthropic's and Bedrock's leave the cache out; a translated answer is in OpenAI's shape, cache inside."""
+    """
+    Anthropic's and Bedrock's input excludes the cache. A translated answer has OpenAI's form, which includes it.
+    """
     entry = case("apisix", "http-logger-summary")[0]
     entry["request"] |= {"uri": uri}
     entry["llm_summary"] |= {

@@ -1,4 +1,4 @@
-"""Where a call was processed, in the log of every gateway that tells it."""
+"""The processing region of a call, in the log of every gateway that states it."""
 
 from __future__ import annotations
 
@@ -61,14 +61,16 @@ def litellm(**fields: Any) -> dict[str, Any]:
     ],
 )  # fmt: skip
 def test_the_region_of_a_call(format: str, payload: Any, region: str | None) -> None:
-    """As the provider's answer, the log or the address has it, and explained; absent where nothing tells it."""
+    """
+    The region comes from the provider's answer, the log or the address, with its reason. Otherwise it is absent.
+    """
     assert region == one(format, payload).region
     [why] = read(format, payload, options=Options(explain=True)).why or []
     assert (region is not None) == ("region" in why)
 
 
 def test_vertex_by_its_address_alone() -> None:
-    """The endpoint of a row names its location; without one the row's metadata does."""
+    """The row's endpoint names its location. Without an endpoint, the row's metadata does."""
     row = case("vertex", "bigquery-row-thoughts")
     assert "us-central1" == one("vertex", {**row, "metadata": None}).region
     assert "us-central1" == one("vertex", {**row, "endpoint": None}).region
@@ -89,7 +91,9 @@ def test_portkey_and_agentgateway_by_the_address_that_was_called() -> None:
 
 
 def test_the_region_of_azures_gateway_is_no_region_of_the_call() -> None:
-    """`Region` of API Management is where the gateway stands: the deployment behind it may be elsewhere."""
+    """
+    `Region` of API Management is the location of the gateway. The deployment behind it may be elsewhere.
+    """
     rows = case("azure_apim", "llm-log-rows")
     records = read("azure_apim", [{**row, "Region": "East US"} for row in rows]).records
     assert records

@@ -1,4 +1,4 @@
-"""AISIX's object store and Snowflake's views: what is read again, and what stands beside what."""
+"""AISIX's object store and Snowflake's views: repeated rows, and rows that report different things."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def identities(outcome: Outcome) -> list[bytes]:
 
 @pytest.mark.parametrize("response_id", ["", "msg_01AbCdEfGhIjKlMnOpQr"])
 def test_a_line_of_aisix_that_comes_again_is_the_same_call(response_id: str) -> None:
-    """After a restart the same lines are written under another key of the store."""
+    """After a restart, AISIX writes the same lines under another object key."""
     line = {**LINE, "provider_request_id": response_id, "prompt_tokens": 5}
     first, again = identities(read(None, line)), identities(read(None, {**line, "cost_usd": 0.1}))
     assert first == again
 
 
 def test_attempts_of_one_request_are_calls_of_their_own() -> None:
-    """They share the request's id; an answer from the cache has no response id either."""
+    """The attempts share the request id, and a cached answer has no response id either."""
     lines = [LINE, {**LINE, "attempt_index": 1}, {**LINE, "request_id": "q2", "cache_status": "hit"}]
     assert 3 == len({known for line in lines for known in identities(read(None, line))})
 
@@ -46,7 +46,7 @@ def test_attempts_of_one_request_are_calls_of_their_own() -> None:
 def test_aisix_counts_anthropics_cache_beside_the_prompt(
     counts: dict[str, int], expected: tuple[int | None, ...]
 ) -> None:
-    """And OpenAI's inside."""
+    """OpenAI's prompt count includes cached tokens; Anthropic's does not."""
     record = one(None, {**LINE, **counts})
     assert expected == (record.input_tokens, record.cache_read_tokens, record.cache_write_tokens)
 
@@ -58,7 +58,7 @@ def test_aisix_counts_anthropics_cache_beside_the_prompt(
     ("azure", "gpt-6-sol", "azure.ai.openai"),
 ])  # fmt: skip
 def test_many_providers_are_of_openais_kind(kind: str, model: str, expected: str) -> None:
-    """The model's name says whose it is, where it does."""
+    """If the model's name identifies the provider, it is used."""
     assert expected == one(None, {**LINE, "provider_kind": kind, "provider_model_version": model}).provider
 
 
@@ -70,7 +70,7 @@ ROW: dict[str, Any] = {
 
 
 def test_a_row_of_snowflakes_gateway_is_a_call_for_each_model() -> None:
-    """The same ones when the view is read again; credits are no money."""
+    """Reading the view again gives the same calls. Credits are not a cost."""
     details = {"a": {"input_tokens": 10, "output_tokens": 1}, "b": {"input_tokens": 20}, "c": {}}
     row = {**ROW, "OPERATION_DETAILS": details, "CREDITS": 0.5}
     outcome = read(None, row)
@@ -81,7 +81,7 @@ def test_a_row_of_snowflakes_gateway_is_a_call_for_each_model() -> None:
 
 
 def test_a_bad_count_of_one_model_leaves_the_others() -> None:
-    """Each is a call of its own."""
+    """Each model is a separate call."""
     details = {"a": {"input_tokens": -10}, "b": {"input_tokens": 20}}
     outcome = read(None, {**ROW, "OPERATION_DETAILS": details})
     assert len(outcome.records) == 1
@@ -90,7 +90,7 @@ def test_a_bad_count_of_one_model_leaves_the_others() -> None:
 
 @pytest.mark.parametrize("as_text", [False, True])
 def test_the_kinds_of_snowflakes_rest_api_are_apart(as_text: bool) -> None:
-    """Its objects come as such or as JSON text."""
+    """Objects may be JSON text."""
     kinds: Any = {"input": 100, "cache_read_input": 1000, "cache_write_input": 200, "output": 200}
     if as_text:
         kinds = str(kinds).replace("'", '"')
@@ -104,7 +104,7 @@ def test_the_kinds_of_snowflakes_rest_api_are_apart(as_text: bool) -> None:
 
 
 def test_rows_of_snowflakes_functions_are_calls_of_their_query() -> None:
-    """One for each hour in which the query ran; the same row again is the same call."""
+    """There is one call per hour in which the query ran, and a repeated row is the same call."""
     row = {
         "START_TIME": "2026-11-20 10:00:00Z", "FUNCTION_NAME": "AI_COMPLETE", "MODEL_NAME": "claude-sonnet-5",
         "QUERY_ID": "01b2", "TOKENS": 1500, "TOKEN_CREDITS": 0.003, "TOKENS_GRANULAR": {"input": 1300, "output": 200},
@@ -135,7 +135,7 @@ def test_rows_of_snowflakes_functions_are_calls_of_their_query() -> None:
     ids=["an agent", "Cortex Code"],
 )
 def test_rows_of_snowflake_that_hold_sums_are_shown(said: dict[str, Any]) -> None:
-    """Each of their requests may have a row in another view."""
+    """Each of the summed requests may have a row in another view."""
     outcome = read(
         "snowflake", {"REQUEST_ID": "r1", "START_TIME": "2026-11-20 10:00:00Z", "TOKENS": 1500, **said}
     )

@@ -1,4 +1,4 @@
-"""Builders of decoded OTLP items, and the shortest way from items to an outcome."""
+"""Builders of decoded OTLP items, and helpers that normalise them."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def read_points(*points: Point, options: Options | None = None) -> Outcome:
 
 
 def finished(normaliser: Generator[None, None, Outcome]) -> Outcome:
-    """A normaliser run to its end, without an event loop that would want a turn in between; unpacked."""
+    """Run a normaliser to its end without an event loop; return the unpacked outcome."""
     while True:
         try:
             next(normaliser)
@@ -70,7 +70,7 @@ def finished(normaliser: Generator[None, None, Outcome]) -> Outcome:
 
 
 def unpacked(outcome: Outcome) -> Outcome:
-    """A large payload's outcome in one piece, its records in the order in which they are kept."""
+    """Unpack the parts of a large outcome, in the order in which records are stored."""
     records, identities, points = [], [], []
     for part in outcome.parts():
         records += part.records
@@ -93,7 +93,7 @@ def _read(reader: Any, items: Iterable[Any], options: Options) -> Outcome:
 
 
 def assert_balanced(outcome: Outcome) -> None:
-    """The books, within one payload."""
+    """Check that the accounting of one payload balances."""
     assert outcome.received + outcome.split == (
         len(outcome.records) + len(outcome.points) + sum(outcome.ignored.values()) + len(outcome.rejects)
     )

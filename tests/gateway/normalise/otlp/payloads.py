@@ -1,4 +1,4 @@
-"""Trace payloads written short, in both encodings, and the shortest way from a payload to an outcome."""
+"""Builders of short trace payloads in both encodings, and helpers that normalise them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def any_value(value: Any) -> dict[str, Any]:
 
 
 def span(number: int, attributes: dict[str, Any], **changes: Any) -> dict[str, Any]:
-    """A span of one second; `parent` is the number of another."""
+    """Create a span of one second. `parent` is the number of another span."""
     parent = changes.pop("parent", None)
     start = changes.pop("start", NOW)
     encoded = {
@@ -69,7 +69,7 @@ def in_json(payload: Any) -> bytes:
 
 
 def in_protobuf(payload: dict[str, Any]) -> bytes:
-    """The same request in the other encoding: hex ids are base64 in protobuf's own JSON."""
+    """Encode the request in protobuf. Protobuf's own JSON has ids in base64."""
 
     def translated(node: Any) -> Any:
         if isinstance(node, list):
@@ -92,7 +92,7 @@ def in_protobuf(payload: dict[str, Any]) -> bytes:
 def normalised(
     payload: dict[str, Any] | bytes, *, encoding: str = "json", options: Options | None = None
 ) -> Outcome:
-    """The outcome of a trace payload, its books checked."""
+    """Normalise a trace payload, and check its accounting."""
     if isinstance(payload, bytes):
         body = payload
     else:
@@ -109,13 +109,12 @@ def records(payload: dict[str, Any], **how: Any) -> list[Inference]:
 
 
 def only(payload: dict[str, Any], **how: Any) -> Inference:
-    """The one record of a payload."""
     (record,) = records(payload, **how)
     return record
 
 
 def said(record: Inference, *fields: str) -> dict[str, Any]:
-    """The named fields, or all that say something but ids and times."""
+    """Return the named fields, or all fields with a value except ids and times."""
     if fields:
         return {field: getattr(record, field) for field in fields}
     left_out = {"id", "trace_id", "span_id", "start_time", "end_time", "cost_source"}

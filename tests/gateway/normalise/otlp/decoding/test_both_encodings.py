@@ -1,4 +1,4 @@
-"""Log records and metric points are the same whichever encoding brings them."""
+"""Log records and metric points are equal in both encodings, JSON and protobuf."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ every_encoding = pytest.mark.parametrize("encoding", ENCODINGS)
 
 
 def points(encoding: str, *encoded: dict[str, Any]) -> list[Point]:
-    """Points of a cumulative histogram."""
+    """Encode and decode the points of a cumulative histogram."""
     metric = {
         "name": "gen_ai.client.token.usage",
         "histogram": {"aggregationTemporality": 2, "dataPoints": encoded},
@@ -70,7 +70,7 @@ APART: list[dict[str, Any]] = [
 @every_encoding
 def test_what_may_not_be_read_still_tells_series_apart(encoding: str) -> None:
     """
-    Two people's counters are two series, even if nothing but an address tells them apart; nothing of it is kept.
+    Two people's counters are two series even if only an e-mail address differs. The address is not stored.
     """
     found = points(encoding, *(point({"gen_ai.token.type": "input", **more}) for more in APART))
     assert len(APART) == len({SeriesKeys().of(one) for one in found})
@@ -79,7 +79,7 @@ def test_what_may_not_be_read_still_tells_series_apart(encoding: str) -> None:
 
 @pytest.mark.parametrize("more", [*APART, {"numbers": [1, 2]}, {"user.email": "", "b": False}])
 def test_a_series_is_the_same_in_both_encodings(more: dict[str, Any]) -> None:
-    """Its counter goes on when the sender changes the protocol."""
+    """A counter continues if the sender changes the protocol."""
     by_json, by_protobuf = (
         SeriesKeys().of(one)
         for encoding in ENCODINGS
@@ -89,7 +89,7 @@ def test_a_series_is_the_same_in_both_encodings(more: dict[str, Any]) -> None:
 
 
 def test_a_list_of_another_kind_rejects_nothing() -> None:
-    """Attributes that nobody reads may be as malformed as they like."""
+    """Malformed attributes that no rule reads are accepted."""
     odd = point({}) | {"attributes": [{"key": "x", "value": {"arrayValue": {"values": [7]}}}]}
     assert 1 == len(points("json", odd))
 
@@ -97,7 +97,7 @@ def test_a_list_of_another_kind_rejects_nothing() -> None:
 @every_encoding
 @pytest.mark.parametrize("time", [END_OF_TIME, 2 * END_OF_TIME - 1])
 def test_what_is_beyond_all_clocks_is_no_time(encoding: str, time: int) -> None:
-    """It is unknown, and the item counts all the same: no store holds such a time."""
+    """No store can hold such a time. It counts as unknown, and the item still counts."""
     (found,) = points(encoding, point({}, start=time, time=time))
     assert found.start_time == 0
     assert found.time == 0

@@ -1,4 +1,4 @@
-"""Attributes that are found by their bytes or read by hand, against protobuf's own reading of the same bytes."""
+"""Attributes decoded from the cache or by the fast path equal protobuf's own decoding of the same bytes."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def read(raw: bytes) -> Reading:
 
 
 def read_by_protobuf(raw: bytes) -> Reading:
-    """With nothing remembered nothing is read by hand."""
+    """Clear the caches first, because only cached names use the fast path."""
     protobuf_decoder._known.clear()
     protobuf_decoder._heads.clear()
     return read(raw)
 
 
 def pairs() -> list[bytes]:
-    """The attributes of every span and resource that real clients sent."""
+    """Return the attributes of all recorded spans and resources of real clients."""
     found: set[bytes] = set()
     for encoded in trace_requests():
         for group in wire.TracesRequest.FromString(encoded).resource_spans:
@@ -46,7 +46,7 @@ def pairs() -> list[bytes]:
 
 
 def changed(raw: bytes, rng: random.Random) -> Iterator[bytes]:
-    """A byte more, less or another, an end cut off, a piece twice."""
+    """Yield copies with a byte added, removed or changed, a truncated end, or a repeated piece."""
     for _ in range(CHANGES):
         at, byte = (
             rng.randrange(len(raw)),
@@ -60,7 +60,9 @@ def changed(raw: bytes, rng: random.Random) -> Iterator[bytes]:
 
 
 def test_damaged_pairs_are_read_as_protobuf_reads_them() -> None:
-    """Whatever came before: by hand, by their bytes and by protobuf each pair says the same, or is unreadable."""
+    """
+    The fast path, the cache and protobuf give the same result for each pair, in any order, or all reject it.
+    """
     seed = random.randrange(2**32) if LONG else 1
     rng = random.Random(seed)
     whole = pairs()
@@ -74,7 +76,7 @@ def test_damaged_pairs_are_read_as_protobuf_reads_them() -> None:
 
 @pytest.mark.parametrize("tail", [b"\x03\x18\x05\x10", b"\x04\x18\x85\x05\x10", b"\x04\x18\x05\x10\x01"])
 def test_a_number_with_more_behind_it_is_no_longer_number(tail: bytes) -> None:
-    """Bytes behind a whole number are another field, or none that can be read."""
+    """Bytes after a complete number are another field or an error."""
     raw = b"\x0a\x06number\x12" + tail
     expected = read_by_protobuf(raw)
     read(KeyValue(key="number", value=AnyValue(int_value=5)).SerializeToString())

@@ -1,4 +1,4 @@
-"""Bodies that are made to cost more than they weigh: bounded in memory, in items, and in what is done in one turn."""
+"""Hostile bodies that inflate on decoding: limited in memory, in items, and in work per turn."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def field(number: int, payload: bytes) -> bytes:
 
 
 def of_items(items: bytes) -> bytes:
-    """A protobuf request of one resource and one scope."""
+    """Wrap items in a protobuf request with one resource and one scope."""
     return field(1, field(2, items))
 
 
@@ -46,7 +46,7 @@ def read(signal: Signal, body: bytes, *, json: bool = False, max_items: int = 25
     return finished(otlp.normalise(signal, body, json=json, options=Options(max_items=max_items)))
 
 
-# Each of these took between a hundred and seven hundred times its bytes, or seconds without a turn.
+# Before the limits, each of these took 100 to 700 times its size, or seconds without a turn of the event loop.
 BOMBS = {
     "zeros": bytes(4 * MIB),
     "zeros in a resource": field(1, bytes(4 * MIB)),
@@ -63,7 +63,7 @@ BOMBS = {
 
 @pytest.mark.parametrize("name", BOMBS)
 def test_a_bomb_is_refused_before_it_unfolds(name: str) -> None:
-    """In protobuf: whatever its fields are, they take no multiple of their bytes, and no step is long."""
+    """Protobuf decoding takes no multiple of the body's size, for any fields, and no step is long."""
     body = BOMBS[name]
     longest = 0.0
     tracemalloc.start()
@@ -75,7 +75,7 @@ def test_a_bomb_is_refused_before_it_unfolds(name: str) -> None:
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 2 * len(body) + 8 * MIB
-    assert longest < 1.0  # of processor time, traced: seconds before
+    assert longest < 1.0  # seconds of CPU time, measured under tracing; it took several before
 
 
 MANY_IN_JSON = {
@@ -91,7 +91,7 @@ MANY_IN_JSON = {
 @pytest.mark.parametrize("name", MANY_IN_JSON)
 @pytest.mark.parametrize("item", ["{}", "null"])
 def test_a_bomb_in_json_is_refused_before_it_unfolds(name: str, item: str) -> None:
-    """Millions of values of a few bytes: each was kept by its place, seventy bytes for three."""
+    """Each of millions of tiny values took 70 bytes for its position."""
     body = MANY_IN_JSON[name].replace("@", ",".join([item] * 400_000)).encode()
     tracemalloc.start()
     with pytest.raises(Refusal) as refused:
@@ -103,7 +103,7 @@ def test_a_bomb_in_json_is_refused_before_it_unfolds(name: str, item: str) -> No
 
 
 def test_points_of_one_metric_are_bounded_in_json() -> None:
-    """A metric has any number of points, and each is an item."""
+    """A metric has any number of points, and each point is an item."""
     points = ",".join(["{}"] * 700_000)
     body = in_json("metrics", f'{{"name":"gen_ai.client.token.usage","sum":{{"dataPoints":[{points}]}}}}')
     with pytest.raises(Refusal, match="more than 250000 items"):
@@ -112,7 +112,7 @@ def test_points_of_one_metric_are_bounded_in_json() -> None:
 
 @pytest.mark.parametrize("opened", ["[", '{"a":', '[{"a":'])
 def test_deep_nesting_in_a_large_body_is_refused(opened: str) -> None:
-    """Where it is read and where it is passed over."""
+    """This holds in members that are read and in members that are skipped."""
     for start in ('{"resourceSpans":', '{"other":', '{"resourceSpans":[{"scopeSpans":[{"spans":[{"name":'):
         with pytest.raises(BadPayload):
             read("traces", (start + opened * MIB).encode(), json=True)
@@ -130,7 +130,7 @@ NESTED = {
 
 @pytest.mark.parametrize("name", NESTED)
 def test_what_one_item_holds_is_not_unfolded(name: str) -> None:
-    """Lists of a million empty values within one span: the span is read, the list is not."""
+    """A span contains lists of a million empty values. The span is read, and the lists are skipped."""
     tokens = field(9, field(1, b"gen_ai.usage.input_tokens") + field(2, b"\x18\x07"))
     calls = field(9, field(1, b"gen_ai.operation.name") + field(2, field(1, b"chat")))
     body = of_items(field(2, calls + tokens + NESTED[name]))
@@ -141,7 +141,7 @@ def test_what_one_item_holds_is_not_unfolded(name: str) -> None:
 @every_signal
 @pytest.mark.parametrize("encoding", ["json", "protobuf"])
 def test_items_of_a_request_are_bounded(signal: Signal, encoding: str) -> None:
-    """Exactly: a resource, a scope and eight items are ten; a further one is refused with what to do."""
+    """A resource, a scope and eight items count as ten. The refusal of the eleventh says what to do."""
 
     def body(count: int) -> bytes:
         return (
@@ -160,7 +160,9 @@ def test_items_of_a_request_are_bounded(signal: Signal, encoding: str) -> None:
 @every_signal
 @pytest.mark.parametrize("encoding", ["json", "protobuf"])
 def test_small_items_are_held_for_what_they_cost(signal: Signal, encoding: str) -> None:
-    """So that many bodies of nothing are too much for the bytes in hand, as one large body is."""
+    """
+    Each item counts with its real memory, so many tiny bodies reach the in-flight limit like one large body.
+    """
     held: list[int] = []
     body = (
         in_json(signal, ",".join(["{}"] * 50_000)) if encoding == "json" else of_items(b"\x12\x00" * 50_000)
@@ -172,14 +174,14 @@ def test_small_items_are_held_for_what_they_cost(signal: Signal, encoding: str) 
 @every_signal
 @pytest.mark.parametrize("number", [0, 1 << 29])
 def test_field_numbers_that_cannot_be_are_refused(signal: Signal, number: int) -> None:
-    """At once, in a body that is cut as in one that is parsed whole."""
+    """They are refused at once, in split bodies and in bodies that are parsed whole."""
     for size in (1, MIB):
         with pytest.raises(BadPayload):
             read(signal, field(number, b"") * size)
 
 
 def test_a_metric_is_cut_at_its_points() -> None:
-    """One metric of any number of points: what it says of them goes along with every piece."""
+    """A metric is split between its points, and each piece repeats the metric's fields."""
     point = field(1, b"\x31" + (5).to_bytes(8, "little") + b"\x19" + (10).to_bytes(8, "little"))
     data = b"\x10\x01\x18\x01" + point * 60_000
     metric = field(1, b"cline.tokens.output.total") + field(7, data)
@@ -193,7 +195,7 @@ def test_a_metric_is_cut_at_its_points() -> None:
 
 
 def longest_share(work: Iterator[object]) -> float:
-    """The longest step as a share of all of them, in processor time and without the collector's pauses."""
+    """Return the longest step as a share of the total CPU time, with garbage collection off."""
     gc.disable()
     try:
         times = [time.thread_time(), *[time.thread_time() for _ in work]]
@@ -214,6 +216,6 @@ def many_names(spans: int, names: int) -> bytes:
 
 @pytest.mark.parametrize(("spans", "names"), [(1, 100_000), (10, 20_000), (2_000, 100)])
 def test_attributes_are_read_in_turns(spans: int, names: int) -> None:
-    """Names that were never seen are the slowest: however they are spread, no step is long."""
+    """Unknown names are the slowest. However they are distributed, no step is long."""
     print(share := longest_share(protobuf_decoder.traces(many_names(spans, names), Allowance())))
     assert share < 1 / 3

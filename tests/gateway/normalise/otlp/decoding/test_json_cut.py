@@ -1,4 +1,4 @@
-"""A large JSON request is cut by places, and holds what it would hold if it were parsed at once."""
+"""A large JSON request is split by positions and gives the same items as parsing it whole."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ anything = st.recursive(
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every body is large, and so is nearly every value."""
+    """Lower the limits so that every body and nearly every value is treated as large."""
     monkeypatch.setattr(json_cut, "WINDOW", 256)
     monkeypatch.setattr(json_request, "WHOLE", 0)
     monkeypatch.setattr(json_decoder, "MAX_PIECE", 512)
@@ -41,7 +41,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("path", cases(), ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_a_case_that_is_cut_is_the_same_case(path: Any, request: pytest.FixtureRequest) -> None:
-    """Every case of every product, with windows shorter than its spans."""
+    """Each case of every product is read with windows shorter than its spans."""
     at_once = normalised(path.read_bytes())
     request.getfixturevalue("small")
     cut = normalised(path.read_bytes())
@@ -65,8 +65,8 @@ def cut_elements(text: bytes) -> list[Any]:
     values=st.lists(anything, max_size=40), window=st.integers(32, 400), indent=st.sampled_from([None, 0, 2])
 )
 def test_elements_are_those_of_the_array(values: list[Any], window: int, indent: int | None) -> None:
-    """Whatever they are, however they are printed, and wherever a window ends."""
-    before, json_cut.WINDOW = json_cut.WINDOW, window  # a fixture would be one for all examples
+    """This holds for any values, any formatting, and any window boundary."""
+    before, json_cut.WINDOW = json_cut.WINDOW, window  # a fixture would be set only once for all examples
     try:
         assert values == cut_elements(json.dumps(values, indent=indent, ensure_ascii=False).encode())
     finally:
@@ -75,7 +75,7 @@ def test_elements_are_those_of_the_array(values: list[Any], window: int, indent:
 
 @given(value=anything, data=st.data())
 def test_damage_is_refused_and_never_crashes(value: Any, data: st.DataObject) -> None:
-    """What breaks off or has a byte changed is read or refused."""
+    """A truncated or changed body is read or refused."""
     text = bytearray(json.dumps([value] * 5).encode())
     text[data.draw(st.integers(0, len(text) - 1))] = data.draw(st.integers(0, 255))
     del text[data.draw(st.integers(1, len(text))) :]
@@ -98,14 +98,13 @@ def test_damage_is_refused_and_never_crashes(value: Any, data: st.DataObject) ->
     ],
 )  # fmt: skip
 def test_what_is_no_request_is_refused(body: bytes) -> None:
-    """As it is where a body is parsed at once."""
+    """The result is the same as for a body that is parsed whole."""
     with pytest.raises(BadPayload):
         normalised(body)
 
 
 @pytest.mark.usefixtures("small")
 def test_a_repeated_member_counts_last_and_null_is_nothing() -> None:
-    """As JSON parsers have it."""
     whole = in_json(traces(span(1, CALL), span(2, CALL)))
     body = b'{"resourceSpans":[{"scopeSpans":[{"spans":[{}]}]}],' + whole[1:]
     assert [7, 7] == [record.input_tokens for record in normalised(body).records]  # type: ignore[union-attr]
@@ -115,14 +114,16 @@ def test_a_repeated_member_counts_last_and_null_is_nothing() -> None:
 
 @pytest.mark.parametrize("sign", [b":", b","])
 def test_blanks_longer_than_a_window_are_passed_over(sign: bytes, small: None) -> None:
-    """Behind a colon or a comma, as nobody prints them and JSON allows."""
+    """JSON allows any number of blanks after a colon or a comma."""
     body = in_json(traces(span(1, CALL), span(2, CALL)))
     printed = body.replace(sign, sign + b"\n" * json_cut.LONGEST_NAME * 2, 3)
     assert [7, 7] == [record.input_tokens for record in normalised(printed).records]  # type: ignore[union-attr]
 
 
 def test_a_large_span_is_read_without_its_content() -> None:
-    """Prompts of megabytes, attributes by the thousand, exceptions with long traces: its figures are read."""
+    """
+    The span has megabytes of prompts, thousands of attributes and long stack traces. Its counts are read.
+    """
     made = span(
         1, CALL | {"gen_ai.input.messages": "x" * 2_000_000} | {f"n{one}": one for one in range(5_000)}
     )
@@ -140,7 +141,7 @@ def test_a_large_span_is_read_without_its_content() -> None:
 
 
 def test_points_of_a_large_metric_are_those_of_small_ones() -> None:
-    """They are cut out by their places; one that is broken is rejected alone."""
+    """Points are split by position, and only a broken point is rejected."""
     points: list[Any] = [{"asInt": str(one), "timeUnixNano": str(10**18)} for one in range(20_000)]
     points[7] = {"asInt": "x"}
     metric = {
@@ -162,7 +163,7 @@ def test_points_of_a_large_metric_are_those_of_small_ones() -> None:
 
 
 def test_a_large_list_that_nobody_reads_makes_no_values() -> None:
-    """Under a name that is read as words, too."""
+    """This also holds under a name that is normally read as text."""
     made = span(1, CALL)
     made["attributes"] = [
         *made["attributes"],

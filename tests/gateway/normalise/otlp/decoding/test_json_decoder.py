@@ -1,4 +1,4 @@
-"""OTLP/JSON as senders write it, well and badly: the rows of the protocol checklist that concern decoding."""
+"""OTLP/JSON from correct and incorrect senders: the rows of the protocol checklist about decoding."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def read(signal: Signal, body: bytes) -> Outcome:
 
 
 def decoded(payload: Any) -> Span:
-    """The one span of a payload, as the dialects see it."""
+    """Return the only span of a payload, as the dialects see it."""
     part = in_one(json_decoder.traces(payload if isinstance(payload, bytes) else in_json(payload)))
     ((_, found),) = part.items
     return found
@@ -44,7 +44,7 @@ def changed(**fields: Any) -> dict[str, Any]:
 
 @every_signal
 def test_an_empty_request_is_a_request(signal: Signal) -> None:
-    """No resource entries, and entries that hold nothing."""
+    """Resource entries may be missing or empty."""
     root = ROOTS[signal]
     payloads: list[dict[str, Any]] = [
         {},
@@ -64,7 +64,7 @@ def test_an_empty_request_is_a_request(signal: Signal) -> None:
     [b"", b" ", b"[]", b"1234", b'"text"', b"null", b"true", b"{", b"{}{}", b"{} x", b"\xef\xbb\xbf{}"],
 )
 def test_what_is_no_object_is_refused(signal: Signal, body: bytes) -> None:
-    """Nothing, an array, a number, trailing data: undecodable, and never retried."""
+    """An empty body, an array, a number or trailing data cannot be decoded, so the error is final."""
     with pytest.raises(BadPayload) as refusal:
         read(signal, body)
     assert refusal.value.message.startswith("body: ")
@@ -75,7 +75,7 @@ def test_what_is_no_object_is_refused(signal: Signal, body: bytes) -> None:
     "opening", [b'{"a":', b"[", b'{"%s":[{"resource":{"attributes":[{"value":{"arrayValue":']
 )
 def test_deep_nesting_is_refused(signal: Signal, opening: bytes) -> None:
-    """A hundred thousand levels crash nothing, in members that are read or not."""
+    """A hundred thousand levels cause no crash, in members that are read or skipped."""
     start = opening.replace(b"%s", ROOTS[signal].encode())
     with pytest.raises(BadPayload):
         read(signal, b'{"x":' + start + b"[" * 100_000)
@@ -88,7 +88,9 @@ def test_deep_nesting_is_refused(signal: Signal, opening: bytes) -> None:
     "value", ["AAAAAAAAAAAAAAAAAAAAAA==", "abc", "g" * 32, "0" * 31, "ａ" * 16, "0x" + "1" * 14]
 )
 def test_ids_are_hexadecimal(field: str, value: str) -> None:
-    """Base64 and wrong lengths are rejected with the field's path and never the value; the neighbours are kept."""
+    """
+    Base64 and wrong lengths are rejected with the path of the field, never its value. Other spans are accepted.
+    """
     good, bad = span(1, CALL), span(2, CALL) | {field: value}
     outcome = read("traces", in_json(traces(good, bad, span(3, CALL))))
     ((place, reason, message),) = outcome.rejects
@@ -102,7 +104,7 @@ def test_ids_are_hexadecimal(field: str, value: str) -> None:
 
 
 def test_ids_of_any_case_and_absent_ones() -> None:
-    """Upper case is the same id; empty, null and all zero are none."""
+    """Upper-case hex is the same id. Empty, null and all-zero ids are absent."""
     found = decoded(changed(traceId="ABCDEF" + "0" * 26, spanId="A" * 16, parentSpanId=""))
     assert found.trace_id == "abcdef" + "0" * 26
     assert found.span_id == "a" * 16
@@ -115,7 +117,7 @@ def test_ids_of_any_case_and_absent_ones() -> None:
 
 @pytest.mark.parametrize("value", ["no", "AAAAAAAAAAAAAAAAAAAAAA==", "0" * 31, 7, [1, 2], {"a": None}])
 def test_a_log_record_needs_no_ids(value: Any) -> None:
-    """One of any length or type is none: the record, which is known by other things, counts without it."""
+    """An invalid id is dropped, because a log record is identified by other fields."""
     payload = {"resourceLogs": [{"scopeLogs": [{"logRecords": [{"traceId": value, "spanId": value}]}]}]}
     part = in_one(json_decoder.logs(in_json(payload)))
     ((_, record),) = part.items
@@ -125,7 +127,7 @@ def test_a_log_record_needs_no_ids(value: Any) -> None:
 
 
 def test_ids_of_links_and_exemplars_are_not_read() -> None:
-    """Whatever stands there rejects nothing; some exporters write them as lists of numbers."""
+    """Some exporters write these ids as lists of numbers. They reject nothing."""
     links = [{"traceId": [1, 2], "spanId": "AAAA"}, {"traceId": "0" * 31}, 5, None]
     assert (outcome := read("traces", in_json(changed(links=links)))).rejects == []
     assert len(outcome.records) == 1
@@ -143,7 +145,7 @@ def test_ids_of_links_and_exemplars_are_not_read() -> None:
 
 @pytest.mark.parametrize("value", ["1772442000123456789", 1772442000123456789])
 def test_64_bit_integers_as_text_or_number(value: Any) -> None:
-    """Nanoseconds survive to the last digit in both spellings."""
+    """Nanoseconds are exact in both notations."""
     assert 1772442000123456789 == decoded(changed(startTimeUnixNano=value)).start_time
 
 
@@ -160,7 +162,7 @@ def test_64_bit_integers_as_text_or_number(value: Any) -> None:
     ],
 )
 def test_whole_numbers(written: str, expected: int | None) -> None:
-    """Integral spellings of an integer are that integer, exactly."""
+    """Every exact notation of an integer is accepted."""
     body = in_json(traces(span(1, {"n": "@@"}))).replace(
         b'{"stringValue": "@@"}', b'{"intValue": %s}' % written.encode()
     )
@@ -171,7 +173,7 @@ def test_whole_numbers(written: str, expected: int | None) -> None:
     "written", ["1.5", "1.7e18", '"1.0e3"', '"x"', '""', "true", "9223372036854775808", "1e400", "{}"]
 )
 def test_what_is_no_exact_integer_rejects_its_item_alone(written: str) -> None:
-    """Nothing is rounded: the span is malformed, its neighbours are kept."""
+    """Nothing is rounded. The span is malformed, and other spans are accepted."""
     bad = in_json(span(1, {"n": "@@"})).replace(
         b'{"stringValue": "@@"}', b'{"intValue": %s}' % written.encode()
     )
@@ -185,7 +187,7 @@ def test_what_is_no_exact_integer_rejects_its_item_alone(written: str) -> None:
 @pytest.mark.parametrize("field", ["startTimeUnixNano", "endTimeUnixNano"])
 @pytest.mark.parametrize("value", [-1, 1 << 64, 0.5, "yesterday", True, []])
 def test_times_that_are_none_reject_their_item(field: str, value: Any) -> None:
-    """A time out of the range of 64 bits is not a time."""
+    """A time outside 64 bits is invalid."""
     outcome = read("traces", in_json(changed(**{field: value})))
     assert [MALFORMED] == [reject.reason for reject in outcome.rejects]
     assert field in outcome.rejects[0].message
@@ -193,20 +195,19 @@ def test_times_that_are_none_reject_their_item(field: str, value: Any) -> None:
 
 @pytest.mark.parametrize("value", ["NaN", "Infinity", "-Infinity", 1, 1.5])
 def test_doubles(value: Any) -> None:
-    """Text for what JSON has no number for; whole numbers are doubles too."""
+    """Values such as NaN are text. Integers are accepted as doubles."""
     found = decoded(traces(span(1, {}) | {"attributes": [{"key": "d", "value": {"doubleValue": value}}]}))
     assert isinstance(found.attributes["d"], float)
 
 
 @pytest.mark.parametrize("code", [2, "STATUS_CODE_ERROR"])
 def test_enums_as_numbers_and_names(code: Any) -> None:
-    """Numbers are the rule, names are understood; unknown ones are no error."""
+    """Enums are numbers, but names are accepted, and unknown values are no error."""
     assert 2 == decoded(changed(status={"code": code})).status_code
     assert 0 == decoded(changed(status={"code": "STATUS_CODE_NEW"}, kind="SPAN_KIND_CLIENT")).status_code
 
 
 def test_unknown_members_at_every_level() -> None:
-    """A receiver ignores what it does not know."""
     payload = changed(newField={"a": [1]}, status={"code": 2, "x": None})
     payload["new"] = 1
     payload["resourceSpans"][0]["new"] = {"x": []}
@@ -216,7 +217,7 @@ def test_unknown_members_at_every_level() -> None:
 
 
 def _with_null(tree: Any) -> list[Any]:
-    """The tree with each member in turn replaced by null, but for those that make it a call."""
+    """Return copies of the tree in which one member is null. Members that make it a call stay."""
     variants = []
 
     def walk(node: Any, put: Callable[[Any], None]) -> None:
@@ -242,7 +243,7 @@ def _with_null(tree: Any) -> list[Any]:
 
 
 def test_null_is_accepted_everywhere() -> None:
-    """A null member is its default, a null element is nothing."""
+    """A null member means its default, and a null element is skipped."""
     payload = traces(
         span(1, CALL | {"b": True, "d": 0.5, "l": ["x"]}, parent=3), scope="s", resource={"service.name": "x"}
     )
@@ -259,7 +260,7 @@ def test_null_is_accepted_everywhere() -> None:
 
 
 def test_every_kind_of_value() -> None:
-    """Nested, bytes and empty values do not break parsing; only scalars are kept."""
+    """Nested values and bytes are skipped, and only scalars are kept."""
     values = {
         "word": {"stringValue": "x"}, "flag": {"boolValue": False}, "whole": {"intValue": "5"},
         "bytes": {"bytesValue": "AAAA"}, "empty": {}, "array": any_value([["a", 1], "b"]),
@@ -286,7 +287,7 @@ def test_every_kind_of_value() -> None:
     ],
 )
 def test_lists_of_tags(array: Any, expected: Any) -> None:
-    """The texts of the array; what is not an array rejects its item."""
+    """The strings of the array are kept. A value that is not an array rejects its item."""
     payload = traces(span(1, {}) | {"attributes": [{"key": "tag.tags", "value": {"arrayValue": array}}]})
     if expected == MALFORMED:
         assert [MALFORMED] == [reject.reason for reject in read("traces", in_json(payload)).rejects]
@@ -295,7 +296,7 @@ def test_lists_of_tags(array: Any, expected: Any) -> None:
 
 
 def test_the_names_of_the_proto_files_are_understood() -> None:
-    """snake_case throughout, as some hand-made exporters write."""
+    """Some hand-written exporters use snake_case names."""
 
     def snake(tree: Any) -> Any:
         if isinstance(tree, dict):
@@ -318,13 +319,13 @@ def test_the_names_of_the_proto_files_are_understood() -> None:
     "body", [b'{"resourceSpans":[{"x":"\xff"}]}', b'{"a":"\xc3"}', b'{"a":"\xed\xa0\x80"}']
 )
 def test_what_is_not_utf_8_is_refused(body: bytes) -> None:
-    """Also in members that nobody reads."""
+    """This also holds in members that are skipped."""
     with pytest.raises(BadPayload, match="UTF-8"):
         read("traces", body)
 
 
 def test_utf_8_is_checked_across_slices() -> None:
-    """A character that is cut by a slice is whole; a bad byte megabytes on is found."""
+    """A character split between slices is valid, and an invalid byte megabytes later is found."""
     name = "ä" * pieces.MAX_PIECE
     assert 1 == read("traces", json.dumps(changed(name=name), ensure_ascii=False).encode()).received
     with pytest.raises(BadPayload, match="UTF-8"):
@@ -333,7 +334,7 @@ def test_utf_8_is_checked_across_slices() -> None:
 
 @pytest.mark.parametrize("half", [rb"\ud83d", rb"\uDe00", rb"\ud83d\ud83d", rb"\\\ud83d"])
 def test_half_an_emoji_costs_no_record(half: bytes) -> None:
-    """A text that its sender cut in two, wherever it stands: its place is kept and everything else is as it was."""
+    """A sender cut a text inside an emoji. The half is replaced, and everything else is unchanged."""
     for payload in (
         traces(span(1, CALL, name="@@")),
         traces(span(1, CALL | {"a": "cut @@"}), span(2, CALL)),
@@ -348,7 +349,7 @@ def test_half_an_emoji_costs_no_record(half: bytes) -> None:
 
 
 def test_bare_nan_is_refused() -> None:
-    """It is not JSON text that anybody else could read."""
+    """Other JSON parsers could not read it."""
     with pytest.raises(BadPayload):
         read(
             "traces",
@@ -357,7 +358,6 @@ def test_bare_nan_is_refused() -> None:
 
 
 def test_wrong_types_name_a_path_and_no_value() -> None:
-    """The message of a refusal leads to the field."""
     with pytest.raises(BadPayload) as refusal:
         read("traces", b'{"resourceSpans":[{"resource":{"attributes":[{"key":5432}]}}]}')
     assert "resourceSpans[0].resource.attributes[0].key: has the wrong type for OTLP" == refusal.value.message
@@ -365,7 +365,7 @@ def test_wrong_types_name_a_path_and_no_value() -> None:
 
 @every_signal
 def test_a_resource_that_cannot_be_read_refuses_the_request(signal: Signal) -> None:
-    """All its items inherit from it; the message leads to the attribute."""
+    """All items inherit from the resource. The message names the attribute."""
     attributes = [{"key": "process.pid", "value": {"intValue": "x"}}]
     with pytest.raises(BadPayload) as refusal:
         read(signal, in_json({ROOTS[signal]: [{"resource": {"attributes": attributes}}]}))
@@ -376,7 +376,7 @@ def test_a_resource_that_cannot_be_read_refuses_the_request(signal: Signal) -> N
 
 
 def test_a_large_body_comes_in_slices() -> None:
-    """Each turn works through about half a megabyte, and places count through the whole payload."""
+    """Each turn decodes about half a megabyte, and positions count through the whole payload."""
     spans = [span(number, CALL | {"note": "x" * 900}) for number in range(1, 2001)]
     spans[1500]["startTimeUnixNano"] = "never"
     body = in_json(traces(*spans))
@@ -390,7 +390,10 @@ def test_a_large_body_comes_in_slices() -> None:
 
 
 def test_metric_points_are_the_items_of_metrics() -> None:
-    """Points that cannot count are ignored one by one, a point that cannot be read is rejected alone."""
+    """
+    A point that cannot count is ignored, and a point that cannot be read is rejected, each
+    without affecting others.
+    """
     delta, cumulative = "AGGREGATION_TEMPORALITY_DELTA", "AGGREGATION_TEMPORALITY_CUMULATIVE"
     points = [{"timeUnixNano": str(NOW), "asInt": "5"}, {"timeUnixNano": "x"}, {"flags": 1}]
     sums = [{"count": "2", "sum": 7.5}, {"count": "1"}]
@@ -418,7 +421,7 @@ def test_metric_points_are_the_items_of_metrics() -> None:
 
 
 def test_when_every_item_is_malformed_the_door_can_tell() -> None:
-    """All rejects carry the one reason that makes a request a 400."""
+    """All rejects have the reason that makes the response a 400."""
     outcome = normalised(traces(span(1, {}) | {"endTimeUnixNano": -1}, span(2, {}) | {"name": 5}))
     assert outcome.received == 2
     assert {reject.reason for reject in outcome.rejects} == {MALFORMED}

@@ -1,4 +1,4 @@
-"""OTLP/protobuf as senders write it, well and badly, and the cutting of large requests."""
+"""OTLP/protobuf from correct and incorrect senders, and the splitting of large requests."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def attributes_of(*pairs: KeyValue) -> dict[str, Any]:
 
 @every_signal
 def test_an_empty_body_is_an_empty_request(signal: Signal) -> None:
-    """Zero bytes are a legal message that holds nothing."""
+    """Zero bytes are a valid message."""
     assert 0 == read(signal, b"").received
 
 
@@ -57,20 +57,19 @@ def test_an_empty_body_is_an_empty_request(signal: Signal) -> None:
     "body", [b"{}", b'{"resourceSpans": []}', b"\x0a", b"\x0a\xff", b"\xff" * 40, b"\x0a\x05abc", b"\x07"]
 )
 def test_garbage_is_refused(signal: Signal, body: bytes) -> None:
-    """JSON under the wrong type, cut fields, field types that do not exist."""
+    """The bodies are JSON with the wrong content type, truncated fields, and unknown field types."""
     with pytest.raises(BadPayload):
         read(signal, body)
 
 
 @every_signal
 def test_json_under_the_wrong_type_is_named(signal: Signal) -> None:
-    """The message says what to send."""
     with pytest.raises(BadPayload, match="Content-Type: application/json"):
         read(signal, b'{"resourceSpans": []}')
 
 
 def test_a_cut_body_is_refused_wherever_it_is_cut() -> None:
-    """Every proper beginning is either an error or a smaller request, never a crash."""
+    """Every truncated body is refused, without a crash."""
     body = in_protobuf(
         traces(span(1, CALL | {"l": ["x"]}, parent=2), scope="s", resource={"service.name": "x"})
     )
@@ -81,7 +80,7 @@ def test_a_cut_body_is_refused_wherever_it_is_cut() -> None:
 
 @given(st.binary(max_size=300), st.sampled_from(SIGNALS))
 def test_random_bytes_never_crash(body: bytes, signal: Signal) -> None:
-    """Whatever comes is understood or refused."""
+    """Any bytes are decoded or refused."""
     try:
         read(signal, body)
     except BadPayload as refusal:
@@ -90,7 +89,6 @@ def test_random_bytes_never_crash(body: bytes, signal: Signal) -> None:
 
 @given(st.data())
 def test_damaged_requests_never_crash(data: st.DataObject) -> None:
-    """A valid request with some bytes changed."""
     body = bytearray(
         in_protobuf(traces(span(1, CALL, parent=2), span(2, CALL), resource={"service.name": "x"}))
     )
@@ -104,7 +102,7 @@ def test_damaged_requests_never_crash(data: st.DataObject) -> None:
 
 @pytest.mark.parametrize("place", ["name", "key", "value", "content", "resource", "event", "status", "scope"])
 def test_text_that_is_not_utf_8_is_refused(place: str) -> None:
-    """In every text of a request, read or not."""
+    """This holds for every string of a request, read or skipped."""
     request = ExportTraceServiceRequest()
     group = request.resource_spans.add()
     group.resource.attributes.add(key="service.name").value.string_value = "resource@@"
@@ -123,7 +121,7 @@ def test_text_that_is_not_utf_8_is_refused(place: str) -> None:
 
 
 def test_deep_nesting_is_refused() -> None:
-    """Beyond a hundred messages within messages, in attributes that are kept or not."""
+    """The limit is a hundred nested messages, also in attributes that are dropped."""
     for name in ("k", "gen_ai.prompt"):
         value = AnyValue(string_value="x")
         for _ in range(200):
@@ -143,7 +141,7 @@ def test_deep_nesting_is_refused() -> None:
 
 @pytest.mark.parametrize(("field", "size"), [("trace_id", 15), ("span_id", 9), ("parent_span_id", 16)])
 def test_a_span_with_an_id_of_another_length_is_rejected_alone(field: str, size: int) -> None:
-    """The message names the item and the field, as in JSON; the neighbours are kept."""
+    """The message names the item and the field, as in JSON. Other spans are accepted."""
     request = ExportTraceServiceRequest()
     spans = request.resource_spans.add().scope_spans.add().spans
     spans.add(name="before")
@@ -160,7 +158,7 @@ def test_a_span_with_an_id_of_another_length_is_rejected_alone(field: str, size:
     ("field", "size"), [("trace_id", 15), ("trace_id", 24), ("span_id", 9), ("span_id", 1)]
 )
 def test_a_log_record_needs_no_ids(field: str, size: int) -> None:
-    """An id of another length is none: the record counts without it."""
+    """An id of another length is dropped."""
     logs = ExportLogsServiceRequest()
     logs.resource_logs.add().scope_logs.add().log_records.add(**{field: b"\1" * size})
     part = in_one(protobuf_decoder.logs(logs.SerializeToString()))
@@ -171,7 +169,7 @@ def test_a_log_record_needs_no_ids(field: str, size: int) -> None:
 
 
 def test_ids_of_links_and_exemplars_are_not_read() -> None:
-    """Whatever their length, they reject nothing."""
+    """Ids of any length are accepted."""
     request = ExportTraceServiceRequest()
     request.resource_spans.add().scope_spans.add().spans.add().links.add(trace_id=b"1", span_id=b"2")
     part = in_one(protobuf_decoder.traces(request.SerializeToString()))
@@ -188,7 +186,7 @@ def test_ids_of_links_and_exemplars_are_not_read() -> None:
 
 
 def test_ids_that_are_zero_or_absent_are_none() -> None:
-    """By the trace specification such ids are invalid, and no reason to refuse."""
+    """The trace specification calls such ids invalid, but they are no reason to refuse a span."""
     request = ExportTraceServiceRequest()
     request.resource_spans.add().scope_spans.add().spans.add(trace_id=bytes(16), span_id=bytes(8))
     ((_, found),) = in_one(protobuf_decoder.traces(request.SerializeToString())).items
@@ -203,7 +201,7 @@ def test_ids_that_are_zero_or_absent_are_none() -> None:
 )
 @pytest.mark.parametrize("name", ["gen_ai.usage.input_tokens", "server.port"])
 def test_integers_of_every_length(name: str, value: int) -> None:
-    """Read by hand or by protobuf, first time or again: the same number."""
+    """The fast path, protobuf and the cache give the same number."""
     pair = KeyValue(key=name, value=AnyValue(int_value=value))
     assert [{name: value}] * 3 == [attributes_of(pair) for _ in range(3)]
 
@@ -211,7 +209,7 @@ def test_integers_of_every_length(name: str, value: int) -> None:
 @pytest.mark.parametrize("value", [0.0, -0.0, 7.35e-05, 1.5, float("inf"), 5e-324, True, False])
 @pytest.mark.parametrize("name", ["llm.cost.total", "gen_ai.request.top_p"])
 def test_doubles_and_flags(name: str, value: float | bool) -> None:
-    """To the last bit, first time or again."""
+    """They are exact to the last bit, from protobuf and from the cache."""
     any_value = AnyValue(bool_value=value) if isinstance(value, bool) else AnyValue(double_value=value)
     pair = KeyValue(key=name, value=any_value)
     assert [f"{{{name!r}: {value!r}}}"] * 3 == [repr(attributes_of(pair)) for _ in range(3)]
@@ -220,13 +218,13 @@ def test_doubles_and_flags(name: str, value: float | bool) -> None:
 @pytest.mark.parametrize("length", [0, 1, 3, 100, *range(120, 132), 200, 16_379, 16_380, 16_381, 16_384])
 @pytest.mark.parametrize("name", ["user.id", "k", "n" * 127, "n" * 128])
 def test_texts_of_every_length(name: str, length: int) -> None:
-    """The borders of one-byte lengths, of the key, the text and the value around it."""
+    """The lengths are at the limits of one-byte lengths, for the key, the text and the enclosing value."""
     pair = KeyValue(key=name, value=AnyValue(string_value="ä" * (length // 2) + "x" * (length % 2)))
     assert [{name: pair.value.string_value}] * 3 == [attributes_of(pair) for _ in range(3)]
 
 
 def test_values_of_every_kind() -> None:
-    """Nested, bytes and empty values do not break parsing; only scalars are kept, but for lists of tags."""
+    """Nested values and bytes are skipped. Only scalars and lists of tags are kept."""
     nested = AnyValue()
     nested.kvlist_value.values.add(key="a").value.array_value.values.add().string_value = "x"
     tags = AnyValue()
@@ -242,7 +240,7 @@ def test_values_of_every_kind() -> None:
 
 
 def test_a_pair_in_another_order_is_the_same_pair() -> None:
-    """Fields may come in any order, a repeated one counts last, unknown ones are skipped."""
+    """Fields may come in any order. The last of repeated fields counts, and unknown fields are skipped."""
     key, value = (
         KeyValue(key="user.id").SerializeToString(),
         KeyValue(value=AnyValue(string_value="u")).SerializeToString(),
@@ -255,7 +253,7 @@ def test_a_pair_in_another_order_is_the_same_pair() -> None:
 
 
 def test_what_is_remembered_is_bounded() -> None:
-    """Senders that invent names and values make nothing grow."""
+    """Senders that invent names and values do not grow the cache."""
     for number in range(20_000):
         attributes_of(KeyValue(key=f"name-{number}", value=AnyValue(string_value=str(number))))
     assert len(protobuf_decoder._known) <= protobuf_decoder._MOST_KNOWN
@@ -264,7 +262,7 @@ def test_what_is_remembered_is_bounded() -> None:
 
 
 def test_content_is_never_remembered() -> None:
-    """Neither a prompt nor an e-mail address stays in memory for the sake of speed."""
+    """Prompts and e-mail addresses are never cached."""
     for _ in range(3):
         for name in ("gen_ai.prompt", "input.value", "user.email"):
             for value in ("secret words", "secret words " * 40):
@@ -283,7 +281,8 @@ def payload(spans: int, *, note: int = 300) -> dict[str, Any]:
 @pytest.mark.parametrize("limit", [200, 1_000, 5_000, 1_000_000])
 def test_pieces_hold_together_what_the_whole_holds(limit: int) -> None:
     """
-    Cut anywhere, the same spans with the same resource and scope, each piece within the limit but for its items.
+    Any split gives the same spans with the same resource and scope. Only a single item may exceed the limit
+    of a piece.
     """
     body = in_protobuf(payload(40))
     pieces = list(wire.requests(body, PATH, limit))
@@ -301,7 +300,7 @@ def test_pieces_hold_together_what_the_whole_holds(limit: int) -> None:
 
 
 def test_a_resource_after_its_spans_goes_with_every_piece() -> None:
-    """The order of fields on the wire is free."""
+    """Protobuf allows any order of fields."""
     request = ExportTraceServiceRequest.FromString(in_protobuf(payload(40))).resource_spans[0]
     spans = b"".join(
         b"\x12" + wire._varint(len(raw)) + raw
@@ -320,14 +319,14 @@ def test_a_resource_after_its_spans_goes_with_every_piece() -> None:
 
 
 def test_a_resource_too_large_to_repeat_is_not_cut() -> None:
-    """Repeating it with every piece would make more of the request than it is."""
+    """Repeating the resource in every piece would take more memory than the request."""
     big = traces(span(1, CALL), span(2, CALL), resource={"service.name": "x" * 2_000})
     assert 1 == len(list(wire.requests(in_protobuf(big), PATH, 1_000)))
 
 
 @pytest.mark.parametrize("damage", [b"\x0a\xff\xff\xff\x7f", b"\x0b", b"\xff" * 11, b"\x0d\x00"])
 def test_damage_beyond_the_first_slice_is_refused(damage: bytes) -> None:
-    """A field that runs past the end, a field type that does not exist, a number without an end."""
+    """The damage is a field beyond the end, an unknown field type, or an unfinished number."""
     body = in_protobuf(payload(2_000))
     assert len(body) > pieces.MAX_PIECE
     with pytest.raises(BadPayload):
@@ -335,7 +334,7 @@ def test_damage_beyond_the_first_slice_is_refused(damage: bytes) -> None:
 
 
 def test_a_large_body_comes_in_slices_with_places_through_the_whole() -> None:
-    """Both decoders count items from the beginning of the payload, and hand over the same items."""
+    """Both decoders count items from the start of the payload and return the same items."""
     large = payload(3_000)
     by_protobuf = [item for part in protobuf_decoder.traces(in_protobuf(large)) for item in part.items]
     by_json = [item for part in json_decoder.traces(in_json(large)) for item in part.items]
@@ -345,7 +344,9 @@ def test_a_large_body_comes_in_slices_with_places_through_the_whole() -> None:
 
 
 def test_log_records_and_their_times() -> None:
-    """timeUnixNano, else observedTimeUnixNano; a body only when it may be an event's name."""
+    """
+    The time is timeUnixNano, or else observedTimeUnixNano. A body is kept only if it may be an event name.
+    """
     request = ExportLogsServiceRequest()
     scope = request.resource_logs.add().scope_logs.add()
     scope.log_records.add(
@@ -360,7 +361,7 @@ def test_log_records_and_their_times() -> None:
 
 
 def test_metric_points_that_can_count() -> None:
-    """Monotonic sums and histograms' sums with a temporality; all other points are ignored one by one."""
+    """Monotonic sums and histogram sums with a temporality count. Every other point is ignored."""
     request = ExportMetricsServiceRequest()
     metrics = request.resource_metrics.add().scope_metrics.add().metrics
     a = metrics.add(name="a").sum

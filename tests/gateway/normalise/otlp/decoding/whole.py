@@ -1,4 +1,4 @@
-"""All that a decoder yields of one payload; where it pauses depends on the machine."""
+"""The combined result of a decoder for one payload. Its pauses depend on the machine."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 def in_one(parts: Iterable[Piece[T]]) -> Piece[T]:
-    """One slice of all of them."""
+    """Combine all slices into one."""
     every = list(parts)
     return Piece(
         received=sum(part.received for part in every),

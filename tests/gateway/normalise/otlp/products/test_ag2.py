@@ -1,4 +1,4 @@
-"""AG2's spans: a call, and beside it one that records its usage again."""
+"""AG2's spans: a call, and a second span that records its usage again."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ USAGE = {
 @pytest.mark.parametrize("encoding", ENCODINGS)
 @pytest.mark.parametrize("with_agent", [True, False])
 def test_a_span_of_usage_repeats_the_call_beside_it(with_agent: bool, encoding: str) -> None:
-    """The two have nothing in common but their parent, which may be in another request."""
+    """The two spans share only their parent, which may be in another request."""
     around = [span(1, AGENT)] if with_agent else []
     outcome = normalised(
         traces(*around, span(2, CALL, parent=1), span(3, USAGE, parent=1), scope=SCOPE), encoding=encoding
@@ -50,7 +50,7 @@ def test_a_span_of_usage_repeats_the_call_beside_it(with_agent: bool, encoding: 
 
 
 def test_claudes_input_lacks_the_cache() -> None:
-    """AG2 passes it on as Anthropic counts it."""
+    """AG2 passes on Anthropic's count."""
     claude = {
         **CALL,
         "gen_ai.provider.name": "anthropic",
@@ -71,14 +71,14 @@ def test_claudes_input_lacks_the_cache() -> None:
     ],
 )
 def test_other_spans_of_usage_are_shown_and_not_counted(spans: tuple[dict[str, Any], ...]) -> None:
-    """Without its call, of another kind, or of other counts."""
+    """These usage spans have no call, another kind, or other counts."""
     outcome = normalised(traces(*spans, scope=SCOPE))
     assert len(spans) - 1 == len(outcome.records)
     assert {UNRECOGNISED_AI: 1} == dict(outcome.ignored)
     assert "ag2.span.type" in outcome.unrecognised[0]
 
 
-# --- The same of anybody ------------------------------------------------------------------------------------
+# --- The same rule for other products ----------------------------------------------------------------------
 
 NAMED = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "openai/gpt-4.1"}
 COUNTS = {"gen_ai.usage.input_tokens": 700, "gen_ai.usage.output_tokens": 30}
@@ -87,7 +87,7 @@ GUESSED = {"gen_ai.response.model": "gpt-4.1", **COUNTS}
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
 def test_a_guessed_call_repeats_a_sibling_that_is_one(order: tuple[int, ...]) -> None:
-    """It names no operation, and tells the model and counts of the span beside it."""
+    """The guessed span names no operation, but has the model and counts of its sibling."""
     spans = [span(2, {**NAMED, **COUNTS}, parent=1), span(3, GUESSED, parent=1)]
     record = only(traces(*[spans[place] for place in order]))
     assert f"{2:016x}" == record.span_id
@@ -103,6 +103,6 @@ def test_a_guessed_call_repeats_a_sibling_that_is_one(order: tuple[int, ...]) ->
     ],
 )
 def test_other_siblings_are_calls_of_their_own(other: dict[str, Any]) -> None:
-    """Under another parent, of other counts, of another model, or named as a call itself."""
+    """The sibling has another parent, other counts, another model, or is named as a call."""
     outcome = normalised(traces(span(2, {**NAMED, **COUNTS}, parent=1), other))
     assert 2 == len(outcome.records)

@@ -1,5 +1,3 @@
-"""Claude Code: events and counters."""
-
 from __future__ import annotations
 
 from typing import Any
@@ -40,7 +38,10 @@ def request(**changes: Any) -> Inference:
 
 
 def test_a_collector_may_lose_scope_and_body() -> None:
-    """The attribute leaves the prefix out, and then only the service says whose event it is; other names stay."""
+    """
+    The event name lacks its prefix, so only the service identifies the product. Other event
+    names stay unrecognized.
+    """
     service = {"service.name": "claude-code"}
     details = {"event.name": "gen_ai.client.inference.operation.details", "gen_ai.operation.name": "chat"}
     outcome = read_logs(log(REQUEST, resource=service), log(details, resource=service), log(REQUEST))
@@ -49,13 +50,13 @@ def test_a_collector_may_lose_scope_and_body() -> None:
 
 
 def test_numbers_may_be_text() -> None:
-    """Before 2.1.122 every number of an event was text."""
+    """Before version 2.1.122, every number of an event was text."""
     texts = {name: str(value) for name, value in REQUEST.items() if isinstance(value, int | float)}
     assert request() == request(**texts)
 
 
 def test_trace_ids_of_an_event_are_kept_but_identify_nothing() -> None:
-    """With traces on, events carry the ids of the span around them: the request id is the call's identity."""
+    """With traces on, events have the ids of the enclosing span. The request id is the dedup key."""
     traced = log(REQUEST, scope=SCOPE, trace_id="ab" * 16, span_id="cd" * 8)
     outcome = read_logs(traced, log(REQUEST | {"request_id": "req_011CZyXwVuTsRqPoNmLkJi"}, scope=SCOPE))
     assert [("ab" * 16, "cd" * 8), (None, None)] == [(r.trace_id, r.span_id) for r in inferences(outcome)]
@@ -74,17 +75,17 @@ def test_trace_ids_of_an_event_are_kept_but_identify_nothing() -> None:
     ],
 )
 def test_the_provider_is_in_the_model_id(model: str, provider: str) -> None:
-    """On Bedrock the model id carries the platform; nothing else says so."""
+    """On Bedrock, only the model id names the platform."""
     assert provider == request(model=model).provider
 
 
 def test_a_cost_in_micros_is_money_too() -> None:
-    """cost_usd_micros counts only where cost_usd is missing."""
+    """`cost_usd_micros` counts only if `cost_usd` is missing."""
     assert "0.018611" == request(cost_usd="", cost_usd_micros=18611).cost
 
 
 def test_the_user_is_the_account_and_the_installation_a_device() -> None:
-    """user.id is random per installation: a user only when there is no account."""
+    """`user.id` is random per installation, so it is the user only if there is no account."""
     record = request()
     assert record.user == "uuid-1"
     assert record.tags["device"] == "anon-1"
@@ -94,12 +95,12 @@ def test_the_user_is_the_account_and_the_installation_a_device() -> None:
 
 
 def test_a_named_device_goes_before_the_installation() -> None:
-    """device.id, host.id and installation.id are the sender's own words for the machine."""
+    """The sender sets device.id, host.id and installation.id to name the machine."""
     assert "laptop-7" == request(**{"device.id": "laptop-7"}).tags["device"]
 
 
 def test_an_error_has_no_tokens_and_the_status_as_type() -> None:
-    """api_error comes once, after all attempts; its words are free text."""
+    """`api_error` is sent once, after all attempts. Its text is dropped."""
     attributes = WHO | {
         "event.name": "api_error",
         "model": "claude-haiku-4-5",
@@ -115,11 +116,11 @@ def test_an_error_has_no_tokens_and_the_status_as_type() -> None:
     } == picked(outcome.records[0], "status", "error_type", "input_tokens", "cost", "request_id")  # fmt: skip
     assert 2 == len(
         outcome.identities[0].lookups
-    )  # an id that the client chose is looked up with its neighbour steps
+    )  # a client-chosen id is also looked up in neighbouring time steps
 
 
 def test_an_event_without_ids_is_known_by_session_time_and_sequence() -> None:
-    """Two requests of one session in the same instant stay two."""
+    """Two requests of a session at the same time stay two calls."""
     twice = [log(REQUEST | {"request_id": "", "event.sequence": n}, scope=SCOPE) for n in (1, 2, 2)]
     first, second, again = (identity.id for identity in read_logs(*twice).identities)
     assert first != second
@@ -138,13 +139,13 @@ def test_an_event_without_ids_is_known_by_session_time_and_sequence() -> None:
     ],
 )
 def test_other_events_are_no_calls(name: str) -> None:
-    """Sub-agents and compactions name tokens that their calls' own events hold."""
+    """Events of sub-agents and compactions contain tokens that the events of their calls have."""
     attributes = WHO | {"event.name": name, "model": "claude-opus-4-5", "total_tokens": 900, "pre_tokens": 1}
     assert {NOT_AI: 1} == read_logs(log(attributes, scope=SCOPE)).ignored
 
 
 def test_the_body_is_enough_to_know_an_event() -> None:
-    """A collector may have renamed the scope; the body has the full name."""
+    """A collector may have renamed the scope, but the body has the full event name."""
     assert 1 == len(read_logs(log(REQUEST, scope="logs", body="claude_code.api_request")).records)
     nameless = {name: value for name, value in REQUEST.items() if name != "event.name"}
     assert 1 == len(read_logs(log(nameless, body="claude_code.api_request")).records)
@@ -152,7 +153,7 @@ def test_the_body_is_enough_to_know_an_event() -> None:
 
 @pytest.mark.parametrize("count", [-1, 1.5, "1.5", 10**12])
 def test_an_implausible_count_is_never_billed(count: Any) -> None:
-    """A negative, fractional or absurd count rejects its event and no other."""
+    """A negative, fractional or huge count rejects only its event."""
     outcome = read_logs(log(REQUEST | {"output_tokens": count}, scope=SCOPE), log(REQUEST, scope=SCOPE))
     assert [(0, IMPLAUSIBLE)] == [(reject.item, reject.reason) for reject in outcome.rejects]
     assert 1 == len(outcome.records)
@@ -166,7 +167,7 @@ def token_point(kind: str, value: float) -> Any:
 
 
 def test_counters_are_doubles_and_count_tokens() -> None:
-    """Seen with 2.1.197: `107.0` is 107 tokens; input leaves out the cache."""
+    """Version 2.1.197 sends `107.0` for 107 tokens. Its input excludes cached tokens."""
     kinds = ("input", "output", "cacheRead", "cacheCreation")
     outcome = read_points(*(token_point(kind, 107.0) for kind in kinds))
     assert [
@@ -175,7 +176,7 @@ def test_counters_are_doubles_and_count_tokens() -> None:
 
 
 def test_a_counter_without_session_still_counts() -> None:
-    """Session and account may be switched off for metrics."""
+    """Session and account can be switched off for metrics."""
     (record,) = read_points(
         point("claude_code.cost.usage", 0.1, {"model": "claude-opus-4-5"}, unit="USD")
     ).records
@@ -189,7 +190,7 @@ def test_a_counter_without_session_still_counts() -> None:
 
 
 def test_resource_attributes_name_the_team() -> None:
-    """OTEL_RESOURCE_ATTRIBUTES stand on the resource, newer releases repeat them on every item."""
+    """OTEL_RESOURCE_ATTRIBUTES are on the resource. Newer releases repeat them on every item."""
     resource = {"service.name": "claude-code", "team.id": "platform", "cost_center": "eng-1"}
     (on_resource,) = read_logs(log(REQUEST, scope=SCOPE, resource=resource)).records
     (on_both,) = read_logs(log(REQUEST | resource, scope=SCOPE, resource=resource)).records

@@ -1,5 +1,3 @@
-"""Cline: events and counters."""
-
 from __future__ import annotations
 
 from typing import Any
@@ -27,7 +25,7 @@ def turn(**changes: Any) -> Inference:
 
 
 def test_the_word_undefined_is_nothing() -> None:
-    """JavaScript's missing values arrive as text."""
+    """JavaScript's missing values arrive as the text "undefined"."""
     record = turn(
         cacheReadTokens="undefined", totalCost="undefined", user_id="undefined", provider="undefined"
     )
@@ -46,7 +44,7 @@ def test_the_word_undefined_is_nothing() -> None:
     ],
 )
 def test_providers_by_clines_names(provider: str, canonical: str) -> None:
-    """Cline's words for providers are mapped; those that are none of OpenTelemetry's stay."""
+    """Cline's provider names are mapped to OpenTelemetry's. Unknown names stay."""
     assert canonical == turn(provider=provider).provider
 
 
@@ -59,12 +57,12 @@ def test_providers_by_clines_names(provider: str, canonical: str) -> None:
     ],
 )
 def test_questions_repeats_and_summaries_are_no_calls(body: str, changes: dict[str, Any]) -> None:
-    """task.tokens repeats the turn, and the user's half of a turn has no tokens."""
+    """`task.tokens` repeats the turn, and the user's half of a turn has no tokens."""
     assert {NOT_AI: 1} == read_logs(log(TURN | changes, scope="cline", body=body)).ignored
 
 
 def test_the_counters_kinds_are_in_their_names() -> None:
-    """Totals count; what is per response or per event counts the same again."""
+    """Totals count. Counters per response or per event repeat the same tokens."""
     names = ("cline.tokens.input.total", "cline.tokens.output.total", "cline.cache.read.tokens.total",
              "cline.cache.write.tokens.total", "cline.cost.total")  # fmt: skip
     repeats = ("cline.tokens.input.per_response", "cline.cost.per_event", "cline.cache.read.tokens.per_event")

@@ -1,5 +1,3 @@
-"""Codex: events and counters."""
-
 from __future__ import annotations
 
 import pytest
@@ -15,7 +13,7 @@ COMMON = {
     "user.account_id": "acct-1",
     "user.email": "a@b.c",
 }
-# As 0.169 sends it: a place in the source for a name, no body, texts for counts.
+# As version 0.169 sends it: the event name is a source location, there is no body, and counts are text.
 COMPLETED = COMMON | {
     "event.name": "codex.sse_event",
     "event.kind": "response.completed",
@@ -43,7 +41,7 @@ def completed(**changes: object) -> Inference:
 
 
 def test_counts_may_be_texts_or_integers() -> None:
-    """Older releases mix both on one record and know no cache writes."""
+    """Older releases mix both in one record and have no cache writes."""
     mixed = completed(output_token_count=820, reasoning_token_count=512, cache_write_token_count=None)
     assert mixed.output_tokens == 820
     assert mixed.reasoning_tokens == 512
@@ -51,7 +49,7 @@ def test_counts_may_be_texts_or_integers() -> None:
 
 
 def test_the_duration_of_an_sse_event_is_not_the_calls() -> None:
-    """It measures the last piece of the stream, so start and end are one."""
+    """The duration is that of the last stream event, so start and end of the call are equal."""
     record = completed(duration_ms="3")
     assert record.start_time == NOW
     assert record.end_time == NOW
@@ -59,7 +57,7 @@ def test_the_duration_of_an_sse_event_is_not_the_calls() -> None:
 
 @pytest.mark.parametrize("status", ["429", 500])
 def test_a_refused_attempt_is_an_error_record(status: object) -> None:
-    """Retries are requests of their own, each with its own status and duration."""
+    """Retries are separate requests, each with its own status and duration."""
     (record,) = read_logs(log(FAILED | {"http.response.status_code": status})).records
     assert {"status": "error", "error_type": str(status), "input_tokens": None, "cost": None} == picked(
         record, "status", "error_type", "input_tokens", "cost"
@@ -69,12 +67,12 @@ def test_a_refused_attempt_is_an_error_record(status: object) -> None:
 
 @pytest.mark.parametrize("status", ["200", None, "399"])
 def test_other_requests_are_no_calls(status: object) -> None:
-    """A request that went well is told by its response."""
+    """A successful request is reported by its response."""
     assert {NOT_AI: 1} == read_logs(log(FAILED | {"http.response.status_code": status})).ignored
 
 
 def test_one_call_resent_has_one_identity() -> None:
-    """Without a response id the session, the time and the tokens are the call's identity."""
+    """Without a response id, session, time and tokens are the dedup key."""
     other = log(COMPLETED, event_name=PLACE, time=NOW + SECOND)
     first, again, later = read_logs(log(COMPLETED, event_name=PLACE), log(COMPLETED), other).identities
     assert first == again
@@ -84,12 +82,12 @@ def test_one_call_resent_has_one_identity() -> None:
 
 @pytest.mark.parametrize("name", ["codex.conversation_starts", "codex.tool_result", "codex.user_prompt"])
 def test_other_events_are_no_calls(name: str) -> None:
-    """They carry the model's name like every record of Codex."""
+    """Every record of Codex has the model's name."""
     assert {NOT_AI: 1} == read_logs(log(COMMON | {"event.name": name, "tool_token_count": "5"})).ignored
 
 
 def test_turn_counters_by_type() -> None:
-    """token_type names the parts; the total repeats them."""
+    """`token_type` names the parts, and the total repeats them."""
     types = ("input", "cached_input", "cache_write_input", "output", "reasoning_output", "total")
     outcome = read_points(
         *(point("codex.turn.token_usage", 7.0, {"model": "gpt-5.1", "token_type": kind}) for kind in types)
@@ -101,6 +99,5 @@ def test_turn_counters_by_type() -> None:
 
 
 def test_the_cost_counter_is_in_millionths() -> None:
-    """codex.turn.cost_microusd becomes dollars, exactly."""
     outcome = read_points(point("codex.turn.cost_microusd", 2712.5, {"model": "gpt-5.1"}))
     assert [("0.0027125", "USD", None)] == [(r.value, r.unit, r.token_type) for r in usage_metrics(outcome)]

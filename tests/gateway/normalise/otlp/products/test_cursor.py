@@ -1,4 +1,4 @@
-"""Cursor's export: what its events tell, and what of them is never kept."""
+"""Cursor's export: its calls and counters, and content that is never stored."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def only(attributes: dict[str, Any], **how: Any) -> Inference:
     ],
 )
 def test_a_request_is_a_call_wherever_its_name_stands(how: dict[str, str]) -> None:
-    """The input is stated without the cache."""
+    """The stated input excludes cached tokens."""
     record = only(REQUEST, **how)
     assert record.request_id == "a1"
     assert record.input_tokens == 18_940
@@ -72,7 +72,7 @@ def test_a_request_is_a_call_wherever_its_name_stands(how: dict[str, str]) -> No
 def test_what_is_not_billed_costs_nothing(
     body: str, more: dict[str, Any], cost: str | None, status: str
 ) -> None:
-    """A correction says so of the whole request, after the fact."""
+    """A later correction applies to the whole request."""
     record = only({**REQUEST, **more}, body=body)
     assert record.cost == cost
     assert record.status == status
@@ -80,12 +80,12 @@ def test_what_is_not_billed_costs_nothing(
 
 @pytest.mark.parametrize("model", ["Auto", "Thinking", "Pro", "Premium"])
 def test_a_group_of_models_has_no_provider(model: str) -> None:
-    """Which of them answered is told nowhere."""
+    """The export does not name the model that answered."""
     assert None is only({**REQUEST, "cursor.model.name": model}, body="api_request").provider
 
 
 def test_content_is_never_kept() -> None:
-    """Conversations are sent where a team opted in."""
+    """Conversations are exported if a team opts in."""
     planted = {
         "cursor.conversation.message": "PLANTED",
         "cursor.conversation.title": "PLANTED",
@@ -111,7 +111,9 @@ def test_content_is_never_kept() -> None:
 def test_counters_repeat_the_events_unless_it_is_said(
     counted: tuple[str, ...], shadow: bool, cumulative: bool
 ) -> None:
-    """They name no call, and events may come days later: no order tells whether they do."""
+    """
+    Counters name no call, and events may arrive days later, so no order shows whether calls are reported.
+    """
     points = [
         point(
             "cursor.token.usage", 5, {"cursor.token.type": "input"}, resource=CURSOR, cumulative=cumulative

@@ -1,4 +1,4 @@
-"""Frameworks' spans: agents, tools and templates around the calls, under names that look like calls."""
+"""Spans of frameworks: agents, tools and templates around calls, with names that look like calls."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ FAILED = {"code": 2}
 
 
 def test_langsmiths_templates_and_retrievers_are_no_calls() -> None:
-    """Its exporter names a prompt template `chat` and a retriever `embeddings`; the kind of run tells them apart."""
+    """
+    The exporter names a prompt template `chat` and a retriever `embeddings`. The kind of run distinguishes them.
+    """
     outcome = normalised(
         traces(
             span(
@@ -37,7 +39,7 @@ def test_langsmiths_templates_and_retrievers_are_no_calls() -> None:
 
 
 def test_openllmetrys_unknown_request_type_says_nothing() -> None:
-    """Its instrumentation of Mistral writes it on asynchronous calls, usage and all."""
+    """OpenLLMetry's Mistral instrumentation writes it on asynchronous calls with usage."""
     call = {"llm.request.type": "unknown", "gen_ai.system": "MistralAI", "gen_ai.usage.prompt_tokens": 7}
     record = only(
         traces(span(1, call), span(2, {"llm.request.type": "unknown", "gen_ai.system": "MistralAI"}))
@@ -57,7 +59,7 @@ def test_openllmetrys_unknown_request_type_says_nothing() -> None:
     ],
 )
 def test_an_agent_that_names_no_operation_is_no_call(kind: dict[str, str]) -> None:
-    """Neither when it failed nor when it repeats the sums of its calls; those below it are calls of their own."""
+    """This holds if the agent failed, and if it repeats the sums of its calls. The calls below it count."""
     call = {"llm.request.type": "chat", "gen_ai.request.model": "m", **USAGE}
     agent = {**kind, "gen_ai.request.model": "m", **USAGE}
     payload = traces(span(1, call), span(2, agent, parent=1, status=FAILED), span(3, call, parent=2))
@@ -66,14 +68,14 @@ def test_an_agent_that_names_no_operation_is_no_call(kind: dict[str, str]) -> No
 
 @pytest.mark.parametrize("operation", [{}, {"gen_ai.operation.name": "chat"}])
 def test_a_call_may_name_the_tool_that_the_model_asks_for(operation: dict[str, str]) -> None:
-    """OpenLIT's spans do: it is a call, and no tool that stands between two."""
+    """OpenLIT's spans do so. The span is a call, not a tool between two calls."""
     call = {**operation, "gen_ai.request.model": "m", **USAGE, "gen_ai.tool.name": "search"}
     outcome = normalised(traces(span(1, {**call, "gen_ai.usage.cost": 0.1}), span(2, call, parent=1)))
     assert ["0.1"] == [record.cost for record in outcome.records]  # type: ignore[union-attr]
 
 
 def test_the_first_google_adk_nests_an_agent_under_a_call() -> None:
-    """Control went over to another agent within a call: its span has a name and no attributes."""
+    """A call handed control to another agent. The agent's span has a name and no attributes."""
     call = {"gen_ai.system": "gcp.vertex.agent", "gen_ai.request.model": "gemini-2.5-pro", **USAGE}
     payload = traces(
         span(1, call, name="call_llm"),
@@ -85,14 +87,14 @@ def test_the_first_google_adk_nests_an_agent_under_a_call() -> None:
 
 
 def test_spring_ais_tools_part_calls() -> None:
-    """A tool that asks a model makes a call of its own."""
+    """A tool that queries a model makes a call of its own."""
     call = {"gen_ai.operation.name": "chat", "gen_ai.system": "openai", "gen_ai.usage.input_tokens": "100"}
     tool = {"spring.ai.kind": "tool_call", "gen_ai.operation.name": "framework", "gen_ai.system": "spring_ai"}
     assert 2 == len(records(traces(span(1, call), span(2, tool, parent=1), span(3, call, parent=2))))
 
 
 def test_a_span_of_logfire_that_has_only_begun_is_no_call() -> None:
-    """It comes in a request of its own, before the call has an end."""
+    """It arrives in a separate request, before the call has ended."""
     pending = {
         "logfire.span_type": "pending_span",
         "gen_ai.operation.name": "chat",
@@ -104,7 +106,7 @@ def test_a_span_of_logfire_that_has_only_begun_is_no_call() -> None:
 
 
 def logfire(kind: str, response: dict[str, Any] | None = None, **request: Any) -> dict[str, Any]:
-    """What Logfire's instrumentation of the OpenAI SDK writes, prompts and answers included."""
+    """Create the attributes of Logfire's OpenAI instrumentation, with prompts and answers."""
     prompt = [{"role": "user", "content": "CANARY"}]
     return {
         "logfire.span_type": kind,
@@ -122,7 +124,7 @@ def logfire(kind: str, response: dict[str, Any] | None = None, **request: Any) -
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
 def test_a_stream_of_logfires_is_one_call(encoding: str) -> None:
-    """A span when it began and a log beside it when it was over: the log alone has the usage, inside its answer."""
+    """A span is sent at the start and a log at the end. Only the log has the usage, inside its answer."""
     usage = {
         "prompt_tokens": 90,
         "completion_tokens": 30,
@@ -153,7 +155,7 @@ def test_a_stream_of_logfires_is_one_call(encoding: str) -> None:
 @pytest.mark.parametrize("encoding", ENCODINGS)
 def test_a_stream_of_logfire_5_is_one_call(encoding: str, named: dict[str, str]) -> None:
     """
-    The request's span no longer says that it begins one; the report of what was streamed has usage as an object.
+    The span of the request does not say that it starts a stream. The stream's report has the usage as an object.
     """
     usage = json.dumps({"input_tokens": 120, "output_tokens": 20, "cache_read_input_tokens": 1000})
     request = {
@@ -183,7 +185,7 @@ IDENTIFIED = {"gen_ai.response.id": "msg_01AbCdEfGhIjKlMnOpQrStUv"}
 def test_the_sdks_span_below_a_stream_of_logfire_5_repeats_it(
     parent: int | None, sdk: dict[str, Any], turned: bool
 ) -> None:
-    """The span of Anthropic's SDK stands below the request, the report beside it: two streams are two calls."""
+    """The SDK's span is below the request and the report next to it. Two streams are two calls."""
     usage = json.dumps({"input_tokens": 120, "output_tokens": 20, "cache_read_input_tokens": 1000})
     request = {**logfire("span"), "gen_ai.request.model": "claude-sonnet-4-5"}
     report = {**request, "logfire.span_type": "log", "usage": usage}
@@ -202,7 +204,7 @@ def test_the_sdks_span_below_a_stream_of_logfire_5_repeats_it(
 
 @pytest.mark.parametrize("turned", [False, True])
 def test_without_a_parent_the_report_of_a_stream_is_a_trace_of_its_own(turned: bool) -> None:
-    """Three streams side by side, of which two count alike: each report repeats one of the SDK's spans."""
+    """Of three parallel streams, two have equal counts. Each report repeats one of the SDK's spans."""
     spans: list[dict[str, Any]] = []
     for number, output in enumerate((20, 20, 30)):
         counted = COUNTED | {"gen_ai.usage.output_tokens": output}
@@ -221,7 +223,7 @@ def test_without_a_parent_the_report_of_a_stream_is_a_trace_of_its_own(turned: b
 
 
 def test_the_sdks_span_below_a_stream_without_a_report_stays() -> None:
-    """Whoever gave the stream up has no report: the span below is all that is known of the call."""
+    """An abandoned stream has no report, so the SDK's span is the only record of the call."""
     spans = [span(1, logfire("span")), span(2, {**SDK_CALL, **COUNTED}, parent=1)]
     assert [1120] == [record.input_tokens for record in records(traces(*spans, scope="logfire.anthropic"))]
 
@@ -231,12 +233,12 @@ def test_the_sdks_span_below_a_stream_without_a_report_stays() -> None:
     [{"response_data": '{"usage": {"prompt_tokens": 7}}'}, {"gen_ai.response.id": "chatcmpl-1"}, USAGE],
 )
 def test_a_request_of_logfire_5_with_an_answer_is_a_call(answer: dict[str, Any]) -> None:
-    """It was not streamed."""
+    """A request with an answer was not streamed."""
     assert 1 == len(records(traces(span(1, {**logfire("span"), **answer}), scope="logfire.openai")))
 
 
 def test_a_stream_of_logfires_that_never_began_is_a_failed_call() -> None:
-    """There is no log beside it."""
+    """Such a stream has no log."""
     payload = traces(span(1, logfire("span", stream=True), status=FAILED), scope="logfire")
     assert ["error"] == [record.status for record in records(payload)]
 
@@ -245,7 +247,7 @@ def test_a_stream_of_logfires_that_never_began_is_a_failed_call() -> None:
     "response", [None, {}, {"usage": None}, {"usage": {"total_tokens": 3}}, {"usage": [1]}]
 )
 def test_a_call_of_logfires_without_a_stream_needs_no_answer(response: dict[str, Any] | None) -> None:
-    """Its own attributes count, and stay what they are."""
+    """The attributes of the span count unchanged."""
     call = {**logfire("span", response), **USAGE}
     record = only(traces(span(1, call), scope="logfire"))
     assert record.input_tokens == 100
@@ -262,7 +264,9 @@ def test_a_call_of_logfires_without_a_stream_needs_no_answer(response: dict[str,
     ],
 )
 def test_strands_over_litellm_counts_as_openai_does(model: str, expected: int) -> None:
-    """LiteLLM's model names begin with a vendor, and its input holds the cache, Anthropic's too."""
+    """
+    LiteLLM's model names start with a vendor, and its input includes cached tokens, for Anthropic as well.
+    """
     call = {
         "gen_ai.operation.name": "chat",
         "gen_ai.system": "strands-agents",
@@ -274,7 +278,7 @@ def test_strands_over_litellm_counts_as_openai_does(model: str, expected: int) -
 
 
 def test_strands_puts_the_cache_into_the_input_since_1_54() -> None:
-    """It writes the conventions' names beside its own from that version on, whoever serves the model."""
+    """Since version 1.54, Strands also writes the names of the conventions, for every provider."""
     call = {
         "gen_ai.operation.name": "chat",
         "gen_ai.system": "strands-agents",
@@ -305,7 +309,9 @@ def test_strands_puts_the_cache_into_the_input_since_1_54() -> None:
     ],
 )
 def test_parts_of_the_tokens_under_names_that_applications_choose(name: str, field: str) -> None:
-    """OpenAI's and Google's own names under the prefix, and short ones that plug-ins and hand-made spans have."""
+    """
+    The names are OpenAI's and Google's own with a prefix, and short names of plug-ins and hand-written spans.
+    """
     record = only(traces(span(1, {"gen_ai.operation.name": "chat", **USAGE, name: 8})))
     assert record.input_tokens == 100
     assert record.output_tokens == 20
@@ -324,13 +330,15 @@ def test_parts_of_the_tokens_under_names_that_applications_choose(name: str, fie
 def test_what_counts_under_an_unknown_operation_is_shown_whoever_sends(
     scope: str, counted: dict[str, Any], expected: str
 ) -> None:
-    """A dialect that is known may learn a new operation; spans that repeat logs stay silent."""
+    """A known dialect may add operations. Spans that repeat logs are still ignored."""
     outcome = normalised(traces(span(1, {"gen_ai.operation.name": "image", **counted}), scope=scope))
     assert {expected: 1} == dict(outcome.ignored)
 
 
 def test_pydantic_ai_over_gemini_leaves_the_thoughts_out() -> None:
-    """More thoughts than output: they stand apart, as its own price says."""
+    """
+    More thinking tokens than output tokens show that they are separate, and its own price confirms that.
+    """
     call = {
         "gen_ai.operation.name": "generate_content",
         "gen_ai.system": "google-gla",
@@ -348,7 +356,7 @@ def test_pydantic_ai_over_gemini_leaves_the_thoughts_out() -> None:
 
 
 def test_semantic_kernels_first_names() -> None:
-    """Operation and tokens have names of their own in its releases of 2024."""
+    """Releases of 2024 had their own names for the operation and tokens."""
     call = {
         "gen_ai.operation.name": "chat.completions",
         "gen_ai.system": "openai",

@@ -1,4 +1,4 @@
-"""OpenAI's usage objects as the Langfuse SDK 5.0.4 passes them on: the totals hold what was cached."""
+"""OpenAI's usage objects, as the Langfuse SDK 5.0.4 forwards them. The totals include cached tokens."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ RESPONSE = {
 
 @pytest.mark.parametrize("usage", [CHAT, RESPONSE], ids=["chat", "responses"])
 def test_the_cache_writes_are_a_part_of_the_input(usage: dict[str, Any]) -> None:
-    """Both doors of OpenAI name them inside the details, and nothing is added twice."""
+    """Both OpenAI APIs put cache writes into the details, and nothing is added twice."""
     generation = {
         "langfuse.observation.type": "generation",
         "langfuse.observation.model.name": "gpt-5-2025-08-07",

@@ -1,4 +1,4 @@
-"""Events, tags and counters that later releases of known senders brought."""
+"""Events, tags and counters that newer releases of known senders added."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def only(attributes: dict[str, Any], **how: Any) -> Inference:
 
 
 def test_a_refusal_has_the_id_of_its_request() -> None:
-    """The request was billed; without an id a refusal is of no call that is known."""
+    """A refused request is billed. A refusal without an id belongs to no known call."""
     refusal = {
         "event.name": "api_refusal",
         "request_id": "req_011CAbCdEfGhIjKlMnOp",
@@ -44,7 +44,7 @@ def test_a_refusal_has_the_id_of_its_request() -> None:
 
 
 def test_skills_and_plugins_are_tags() -> None:
-    """As far as their names are told."""
+    """Only named skills and plugins become tags."""
     named = {"agent.name": "Explore", "skill.name": "pdf", "plugin.name": "p", "mcp_server.name": "jira"}
     record = only({"event.name": "api_request", "input_tokens": 5, **named}, **CLAUDE)
     assert {"agent": "Explore", "skill": "pdf", "plugin": "p", "mcp_server": "jira"} == {
@@ -54,7 +54,7 @@ def test_skills_and_plugins_are_tags() -> None:
 
 @pytest.mark.parametrize(("status", "calls"), [(429, 1), ("503", 1), (101, 0), (None, 0)])
 def test_a_request_over_a_web_socket_that_failed_is_a_call(status: Any, calls: int) -> None:
-    """One that did not is told by the event of its answer."""
+    """A successful request is reported by the event of its answer."""
     said = {
         "event.name": "codex.websocket_request",
         "http.response.status_code": status,
@@ -75,7 +75,7 @@ def test_a_request_over_a_web_socket_that_failed_is_a_call(status: Any, calls: i
     ],
 )
 def test_a_sub_agent_is_the_agent(event: str, service: str, said: dict[str, str], agent: str | None) -> None:
-    """The main one has no name."""
+    """The main agent has no name."""
     record = only(
         {"event.name": event, "model": "m", "input_token_count": 1, **said},
         resource={"service.name": service},
@@ -85,7 +85,7 @@ def test_a_sub_agent_is_the_agent(event: str, service: str, said: dict[str, str]
 
 @pytest.mark.parametrize("counted", [False, True])
 def test_coders_gateway_counts_what_others_tell(counted: bool) -> None:
-    """Under its present and its former name at once, and parts of the prompt again."""
+    """It counts under its new and its former name, and counts parts of the prompt again."""
     said = {"client": "claude", "initiator_id": "u-1", "model": "claude-sonnet-5", "provider": "anthropic"}
     points = [
         point(f"coder_{name}_tokens_total", 5, {**said, "type": type})
@@ -103,13 +103,13 @@ def test_coders_gateway_counts_what_others_tell(counted: bool) -> None:
 
 
 def test_the_former_name_alone_is_read() -> None:
-    """Releases before 2.35 have no other."""
+    """Releases before 2.35 have only the former name."""
     outcome = read_points(point("coder_aibridged_tokens_total", 5, {"type": "output", "model": "m"}))
     assert 1 == len(outcome.records)
 
 
 def test_what_qwen_code_sums_up_repeats_its_calls() -> None:
-    """Compressions, agents of an arena and workflows: each of their calls has an event."""
+    """Every call of a compression, an arena agent or a workflow has an event."""
     summed: dict[str, dict[str, Any]] = {
         "chat_compression": {"tokens_before": 9000, "compression_input_token_count": 9000},
         "arena_agent_completed": {
@@ -132,7 +132,9 @@ def test_what_qwen_code_sums_up_repeats_its_calls() -> None:
 
 
 def test_credits_that_gemini_cli_consumed_are_shown() -> None:
-    """No rule reads them, and somebody pays for them; what is left of them is not usage."""
+    """
+    No rule reads credits, but they cost money, so they are unrecognized. The remaining balance is not usage.
+    """
     gemini = {"service.name": "gemini-cli"}
     said = {"model": "gemini-3.1-pro", "credits_remaining": 90}
     outcome = read_logs(
