@@ -1,4 +1,6 @@
-"""The endpoints of gateway formats and foreign protocols, at a real server, with the payloads of tests/cases."""
+"""
+The endpoints of gateway formats and other products' protocols on a real server, with the payloads of tests/cases.
+"""
 
 from __future__ import annotations
 
@@ -45,13 +47,16 @@ def expected(path: Path) -> list[dict[str, Any]]:
     return rows
 
 
-# Nothing in them says which call it is: an answer with images has no id.
+# An answer with images has no id, so nothing in these payloads identifies the call.
 WITHOUT_ID = {"log-hook-images"}
 
 
 @pytest.mark.parametrize("path", PAYLOADS, ids=lambda path: f"{path.parent.name}/{path.stem}")
 async def test_every_case_is_taken_by_name_and_by_its_looks(serving: Serving, path: Path) -> None:
-    """Both addresses take the payload; sent twice, its calls are kept once if they can be known again."""
+    """
+    The address of the format and the one that recognizes formats both accept the payload. Sent twice, a call
+    with an id is stored once.
+    """
     named = await serving.send(f"/v1/ai-telemetry/{path.parent.name}", path.read_bytes())
     found = await serving.send("/v1/ai-telemetry", path.read_bytes())
     assert named.status in (200, 204, 207), named.body
@@ -63,7 +68,7 @@ async def test_every_case_is_taken_by_name_and_by_its_looks(serving: Serving, pa
 
 
 async def test_the_answer_counts(serving: Serving) -> None:
-    """format, accepted, ignored and rejected; a known call counts like a new one."""
+    """The answer counts accepted, ignored and rejected items. A duplicate counts like a new call."""
     batch = json.loads(LITELLM)
     body = json.dumps([*batch, "nonsense", 5]).encode()
     for _ in range(2):
@@ -80,7 +85,7 @@ async def test_the_answer_counts(serving: Serving) -> None:
 
 @ON_ONE_SERVER
 async def test_every_item_malformed_is_400(one_server: Serving) -> None:
-    """Nothing could be read, so nothing was taken."""
+    """If no item is readable, nothing is accepted."""
     answer = await one_server.send("/v1/ai-telemetry/litellm", b'["nonsense", 5]')
     assert answer.status == 400
     assert json.loads(answer.body)["error"]["type"] == "bad_payload"
@@ -89,7 +94,7 @@ async def test_every_item_malformed_is_400(one_server: Serving) -> None:
 
 @ON_ONE_SERVER
 async def test_an_unknown_format_is_404_and_names_the_known(one_server: Serving) -> None:
-    """The message says what could have been meant."""
+    """The message suggests the likely format."""
     answer = await one_server.send("/v1/ai-telemetry/litelm", LITELLM)
     error = json.loads(answer.body)["error"]
     assert answer.status == 404
@@ -103,7 +108,7 @@ NO_FORMAT: Sequence[bytes] = [b"", b"hello", b"{", b"\xff\xfe", b"[" * 100_000, 
 
 @ON_ONE_SERVER
 async def test_what_no_format_takes_is_400(one_server: Serving) -> None:
-    """Never a 500: senders repeat the same bytes."""
+    """The answer is never a 500, because senders would repeat the same bytes."""
     for body in NO_FORMAT:
         answer = await one_server.send("/v1/ai-telemetry", body)
         assert answer.status == 400, body
@@ -113,7 +118,7 @@ async def test_what_no_format_takes_is_400(one_server: Serving) -> None:
 @ON_ONE_SERVER
 @pytest.mark.parametrize("name", [name for name in FORMAT_NAMES if "/" not in name])
 async def test_no_format_turns_bad_bytes_into_a_500(one_server: Serving, name: str) -> None:
-    """Bad input is the sender's 4xx at every named endpoint."""
+    """Invalid bytes are the sender's 4xx at every named endpoint."""
     for body in (b"", b"hello", b"\xff\xfe", b"[" * 100_000, b'{"batch":[' * 1000, b"[[],{},null,1]"):
         answer = await one_server.send(f"/v1/ai-telemetry/{name}", body)
         assert answer.status in (200, 204, 207, 400), (body[:20], answer.body)
@@ -121,7 +126,7 @@ async def test_no_format_turns_bad_bytes_into_a_500(one_server: Serving, name: s
 
 @pytest.mark.parametrize("path", ["/v1/ai-telemetry", "/v1/ai-telemetry/litellm"])
 async def test_put_and_patch_mean_the_same_as_post(serving: Serving, path: str) -> None:
-    """OpenRouter and Kong let their users choose the method; what comes again under another is a duplicate."""
+    """OpenRouter and Kong let their users choose the method. A repeat with another method is a duplicate."""
     for method in ("POST", "PUT", "PATCH"):
         answer = await serving.send(path, LITELLM, method=method)
         assert 200 == answer.status
@@ -135,7 +140,9 @@ async def test_put_and_patch_mean_the_same_as_post(serving: Serving, path: str) 
 async def test_openrouter_tries_its_destination_out_and_then_broadcasts(
     serving: Serving, path: str, method: str
 ) -> None:
-    """The webhook's address and method are its user's choice; the trial has no spans and wants a 2xx."""
+    """
+    The user chooses the webhook's address and method. OpenRouter's test request has no spans and expects a 2xx.
+    """
     trial = {"X-Test-Connection": "true"}
     answer = await serving.send(path, b'{"resourceSpans": []}', method=method, headers=trial)
     assert answer.status == 200
@@ -148,7 +155,7 @@ async def test_openrouter_tries_its_destination_out_and_then_broadcasts(
 
 @ON_ONE_SERVER
 async def test_other_methods_are_405_in_the_plain_form(one_server: Serving) -> None:
-    """The error's type is stable and machine-readable."""
+    """The error has a stable, machine-readable type."""
     answer = await one_server.send("/v1/ai-telemetry", b"", method="GET")
     assert answer.status == 405
     assert answer.headers["Allow"] == "POST, PUT, PATCH"
@@ -164,7 +171,7 @@ async def test_otlp_is_taken_at_the_address_of_formats(serving: Serving) -> None
 
 
 async def test_langfuse_answers_207_under_basic(serving: Serving) -> None:
-    """Password = our key; every event's own id comes back."""
+    """The password is the Tollhouse key. The answer has every event's own id."""
     answer = await serving.send("/api/public/ingestion", LANGFUSE, headers=basic(serving.key))
     read = json.loads(answer.body)
     ids = [event["id"] for event in json.loads(LANGFUSE)["batch"]]
@@ -184,14 +191,14 @@ BAD_BASIC: Sequence[str] = [
 
 
 async def test_langfuse_refuses_bad_basic(serving: Serving) -> None:
-    """401, whatever is wrong with it."""
+    """Every kind of invalid Basic header answers 401."""
     for value in BAD_BASIC:
         for path in ("/api/public/ingestion", "/api/public/otel/v1/traces"):
             assert 401 == (await serving.send(path, LANGFUSE, headers={"Authorization": value})).status
 
 
 async def test_langfuse_health_and_projects_reveal_nothing(serving: Serving) -> None:
-    """Health needs no key; projects needs one and says the same to everybody."""
+    """Health needs no key. Projects needs one, and its answer is the same for every key."""
     health = await serving.send("/api/public/health", b"", None, method="GET", key=None)
     assert health.status == 200
     assert json.loads(health.body)["status"] == "OK"
@@ -206,14 +213,16 @@ async def test_langfuse_health_and_projects_reveal_nothing(serving: Serving) -> 
 
 
 async def test_langfuse_otlp_takes_basic(serving: Serving) -> None:
-    """The newer Langfuse SDKs post OTLP to a Langfuse address."""
+    """Newer Langfuse SDKs send OTLP to a Langfuse address."""
     answer = await serving.send("/api/public/otel/v1/traces", b"{}", headers=basic(serving.key))
     assert answer.status == 200
     assert answer.body == b"{}"
 
 
 async def test_firehose_gets_its_request_id_back(serving: Serving) -> None:
-    """The key comes in Firehose's own header; without its request id Firehose would repeat for ever."""
+    """
+    Firehose sends the key in its own header. It would repeat forever if the answer lacked its request id.
+    """
     request_id = json.loads(FIREHOSE)["requestId"]
     headers = {
         "X-Amz-Firehose-Access-Key": serving.key,
@@ -247,7 +256,7 @@ REFUSED_BY_FIREHOSE: Sequence[tuple[bytes, str, int]] = [
 
 
 async def test_firehose_reads_its_request_id_in_every_refusal(serving: Serving) -> None:
-    """Whatever was wrong, and however little of the body was looked at."""
+    """Every refusal has the request id, even if the body was not read."""
     for body, coding, status in REFUSED_BY_FIREHOSE:
         headers = {
             "X-Amz-Firehose-Access-Key": serving.key,
@@ -262,7 +271,7 @@ async def test_firehose_reads_its_request_id_in_every_refusal(serving: Serving) 
 
 
 async def test_the_firehose_header_opens_no_other_endpoint(serving: Serving) -> None:
-    """Another product's way of carrying a key counts at that product's address alone."""
+    """A product's own key header works only at that product's address."""
     headers = {"X-Amz-Firehose-Access-Key": serving.key}
     for path in ("/v1/ai-telemetry/litellm", "/v1/ai-telemetry", "/v1/traces", "/api/v1/events"):
         assert 401 == (await serving.send(path, b"{}", headers=headers, key=None)).status
@@ -271,7 +280,7 @@ async def test_the_firehose_header_opens_no_other_endpoint(serving: Serving) -> 
 
 
 async def test_openmeter_takes_bearer_and_answers_204(serving: Serving) -> None:
-    """OpenMeter's SDKs can send nothing else and expect nothing back."""
+    """OpenMeter's SDKs can send only a bearer token and expect no content."""
     headers = {"Authorization": f"Bearer {serving.key}"}
     answer = await serving.send("/api/v1/events", OPENMETER, "application/cloudevents+json", headers=headers)
     assert answer.status == 204
@@ -282,7 +291,7 @@ async def test_openmeter_takes_bearer_and_answers_204(serving: Serving) -> None:
 async def test_helicone_finds_its_key_in_the_address(
     serving: Serving, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A key that can only send opens it, another does not, and no log line holds the address."""
+    """Only a key that can do nothing but send works in the address. No log line contains the address."""
     caplog.set_level(logging.DEBUG)
     wide = await serving.make_key("can ping, too", scopes=[INGEST, PING])
     taken = await serving.send(f"/v1/ai-telemetry/helicone/{serving.key}", HELICONE, key=None)
@@ -307,7 +316,7 @@ def signing(file: Path) -> Config:
 async def test_helicone_must_sign_what_it_sends(
     serve: Serve, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """With a signing secret the key in the address is not enough, and the signature is not enough without the key."""
+    """With a signing secret, both the key in the address and the signature are required."""
     caplog.set_level(logging.DEBUG)
     file = tmp_path / "signing"
     file.write_text("the-signing-secret\n")
@@ -335,7 +344,7 @@ async def test_helicone_must_sign_what_it_sends(
 
 
 async def test_a_changed_signing_secret_counts_at_once(serve: Serve, tmp_path: Path) -> None:
-    """The file is read again when it changes; while it cannot be read the last secret stays in force."""
+    """The file is read again when it changes. While it is unreadable, the last secret stays valid."""
     file = tmp_path / "signing"
     file.write_text("the-first-secret")
     server = await serve(config=signing(file))
@@ -359,7 +368,7 @@ async def test_a_changed_signing_secret_counts_at_once(serve: Serve, tmp_path: P
 async def test_without_its_signing_secret_the_server_does_not_start(
     serve: Serve, tmp_path: Path, text: str | None
 ) -> None:
-    """An endpoint that is meant to check signatures is never open because a file is missing."""
+    """A missing file must not disable the check of signatures."""
     file = tmp_path / "signing"
     if text is not None:
         file.write_text(text)
@@ -370,7 +379,9 @@ async def test_without_its_signing_secret_the_server_does_not_start(
 async def test_no_prompt_is_kept_answered_or_logged(
     serving: Serving, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Content that a sender includes is in no record, no answer and no log line, taken or refused."""
+    """
+    Content from a sender is in no record, no answer and no log line, whether the request is accepted or refused.
+    """
     caplog.set_level(logging.DEBUG)
     call = {**json.loads(LITELLM)[0], "messages": [{"role": "user", "content": CANARY}], "response": CANARY}
     prompt = [{"key": "gen_ai.input.messages", "value": {"stringValue": CANARY}}]

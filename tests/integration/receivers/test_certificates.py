@@ -1,4 +1,4 @@
-"""Certificates: on every public listener, and exchanged while the server runs."""
+"""TLS certificates on every public listener, and their renewal while the server runs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.integration.conftest import ACTOR, Serve
 
 
 def placed(directory: Path, certificates: Certificates, name: str) -> dict[str, Path]:
-    """The settings of a server certificate, at a place of its own where it can be exchanged."""
+    """Copy a server certificate into its own directory, where a test can replace it; return the settings."""
     cert, key = directory / "cert.pem", directory / "key.pem"
     put(certificates.path(f"{name}.pem"), cert)
     put(certificates.path(f"{name}.key"), key)
@@ -31,13 +31,13 @@ def placed(directory: Path, certificates: Certificates, name: str) -> dict[str, 
 
 
 def put(source: Path, place: Path) -> None:
-    """As another file: one that is as large and was written in the same moment would look the same."""
+    """Replace a file by a new one. Otherwise a file of equal size and time would look unchanged."""
     shutil.copy(source, beside := place.with_suffix(".new"))
     beside.replace(place)
 
 
 async def names_shown(addresses: Iterable[str], certificates: Certificates) -> list[object]:
-    """Whom the certificates name, over new connections."""
+    """Return the names in the certificates that new connections show."""
     return [await asyncio.to_thread(_name_shown, address, certificates) for address in addresses]
 
 
@@ -56,7 +56,9 @@ def _name_shown(address: str, certificates: Certificates) -> object:
 async def test_the_public_operator_side_has_tls(
     serve: Serve, certificates: Certificates, tmp_path: Path
 ) -> None:
-    """Sign-in, cookie and metrics: the cookie goes under TLS alone, and a plain request finds no HTTP."""
+    """
+    Sign-in, cookie and metrics work under TLS. The cookie is only for TLS, and a plain request gets no HTTP answer.
+    """
     serving = await serve(operator_listen="0.0.0.0:0", **placed(tmp_path, certificates, "server"))
     url = serving.app.operator_url.replace("0.0.0.0", "127.0.0.1")
     assert url.startswith("https://")
@@ -78,7 +80,7 @@ async def test_the_public_operator_side_has_tls(
 async def test_operators_on_this_machine_need_none(
     serve: Serve, certificates: Certificates, tmp_path: Path
 ) -> None:
-    """A scraper beside the gateway reads /metrics without trusting its certificate."""
+    """A scraper on the same machine reads /metrics without trusting the certificate."""
     serving = await serve(operator_listen="127.0.0.1:0", **placed(tmp_path, certificates, "server"))
     async with serving.client.get(serving.app.operator_url + "/metrics") as answer:
         assert serving.app.operator_url.partition(":")[0] == "http"
@@ -88,7 +90,9 @@ async def test_operators_on_this_machine_need_none(
 async def test_a_renewed_certificate_is_shown_to_new_connections(
     serve: Serve, certificates: Certificates, tmp_path: Path
 ) -> None:
-    """Over HTTP and gRPC, after a reload; files that do not belong together change nothing."""
+    """
+    After a reload, HTTP and gRPC show the new certificate. A certificate and key that do not match change nothing.
+    """
     files = placed(tmp_path, certificates, "server")
     serving = await serve(grpc_listen="127.0.0.1:0", **files)
     addresses = (serving.url, serving.app.grpc_address)
@@ -106,7 +110,6 @@ async def test_a_renewed_certificate_is_shown_to_new_connections(
 
 
 async def test_unchanged_files_are_not_read_again(certificates: Certificates, tmp_path: Path) -> None:
-    """Only a change is one."""
     files = placed(tmp_path, certificates, "server")
     certificate = Certificate(files["tls_cert_file"], files["tls_key_file"], None)
     assert not certificate.renew()
@@ -115,13 +118,15 @@ async def test_unchanged_files_are_not_read_again(certificates: Certificates, tm
 
 
 async def test_files_that_do_not_belong_together_start_nothing(certificates: Certificates) -> None:
-    """The certificate of one key with another."""
+    """The server does not start with a certificate and the key of another."""
     with pytest.raises(ssl.SSLError):
         Certificate(certificates.path("server.pem"), certificates.path("client.key"), None)
 
 
 async def test_the_end_of_the_certificate_is_known(tmp_path: Path, certificates: Certificates) -> None:
-    """In seconds, for an alert before it comes; as the openssl command reads it."""
+    """
+    The remaining time is in seconds, for an alert before the expiry. It agrees with the openssl command.
+    """
     settings = placed(tmp_path, certificates, "server")
     command = ("openssl", "x509", "-enddate", "-noout", "-in", str(settings["tls_cert_file"]))
     said = (

@@ -1,4 +1,4 @@
-"""Container metrics over real sockets: the requests of a cluster's agent, and what it is told."""
+"""Container metrics over real sockets: the requests of a cluster's agent, and the answers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.integration.container_agent import BASE, CLUSTER
 
 
 async def made(serve: Serve, **limits: Any) -> tuple[Serving, str]:
-    """A server with limits of container metrics, and the agent's key."""
+    """Start a server with limits for container metrics; return it with the agent's key."""
     settings = replace(ContainerSettings(), **limits)
     server = await serve(config=Config(spool=SpoolSettings(hold=0), container=settings))
     return server, await server.make_key("agent", scopes=agent.SCOPES)
@@ -44,7 +44,7 @@ def error(answer: Answer) -> tuple[int, str]:
 
 
 async def waiting(server: Serving, kind: str = FILE) -> dict[str, bytes]:
-    """What waits for the upstream, by reference."""
+    """Return the files that wait for the upstream, by reference."""
     files = kept(server)
     found = {}
     for file in await files.due(kind, limit=1000):
@@ -53,14 +53,16 @@ async def waiting(server: Serving, kind: str = FILE) -> dict[str, bytes]:
 
 
 async def test_the_agents_start_passes(serve: Serve) -> None:
-    """It asks for insights once: 200 with its key, 401 with one that is unknown."""
+    """At its start, the agent queries the insights address. A valid key gets 200, an unknown one 401."""
     server, key = await made(serve)
     answers = [await server.send("/v2/insights", b"", method="GET", key=one) for one in (key, "unknown")]
     assert [200, 401] == [answer.status for answer in answers]
 
 
 async def test_files_are_announced_and_sent(serve: Serve) -> None:
-    """Each has an address of its own, under the host that was asked; the same bytes wait for the upstream."""
+    """
+    Each file gets its own upload address, under the host of the request. The same bytes then wait for the upstream.
+    """
     server, key = await made(serve)
     data = {f"{n}.parquet": bytes([n]) * 300_000 for n in range(3)}
     given = urls(await agent.announce(server, list(data), key))
@@ -76,14 +78,14 @@ async def test_files_are_announced_and_sent(serve: Serve) -> None:
 
 
 async def test_nothing_to_announce_is_no_mistake(serve: Serve) -> None:
-    """An empty list gets an empty answer."""
     server, key = await made(serve)
     assert {} == urls(await agent.announce(server, [], key))
 
 
 async def test_a_file_that_comes_again_changes_nothing(serve: Serve) -> None:
     """
-    The sender hears what it heard before, under an old and a new address; other bytes under its name are refused.
+    A repeated upload gets the same answer, under the old and a new address. Other bytes under the same
+    name are refused.
     """
     server, key = await made(serve)
     first = urls(await agent.announce(server, ["one"], key))["one"]
@@ -96,14 +98,16 @@ async def test_a_file_that_comes_again_changes_nothing(serve: Serve) -> None:
 
 
 async def test_the_configured_address_is_given_out(serve: Serve) -> None:
-    """Behind a proxy the host that was asked is not the one that agents reach."""
+    """Behind a proxy, agents cannot reach the host of the request."""
     server, key = await made(serve, upload_url="https://tollhouse.example.com/")
     url = urls(await agent.announce(server, ["one"], key))["one"]
     assert url.startswith(f"https://tollhouse.example.com{BASE}/files/")
 
 
 async def test_an_address_ends_with_its_time(serve: Serve) -> None:
-    """The words are those that the agent looks for; a forged address is refused before its body is read."""
+    """
+    The error has the words that the agent looks for. A forged address is refused before its body is read.
+    """
     server, key = await made(serve)
     url = urls(await agent.announce(server, ["one"], key))["one"]
     place, _, token = url.rpartition("/")
@@ -124,7 +128,7 @@ async def test_an_address_ends_with_its_time(serve: Serve) -> None:
 
 @pytest.mark.parametrize("end", ["delete", "disable"])
 async def test_an_address_ends_with_its_key(serve: Serve, end: str) -> None:
-    """A file that is known already is not asked for either; a key with another secret is the same key."""
+    """This also holds for a file that is already known. A rotated key is still the same key."""
     server, key = await made(serve)
     given = urls(await agent.announce(server, ["known", "new"], key))
     registry = server.app.services.storage.registry
@@ -141,7 +145,7 @@ async def test_an_address_ends_with_its_key(serve: Serve, end: str) -> None:
 
 
 async def test_a_file_must_be_what_was_announced(serve: Serve) -> None:
-    """Size and sum."""
+    """The size and the checksum must match."""
     server, key = await made(serve)
     right = hashlib.sha256(b"metrics").hexdigest()
     told: list[dict[str, object]] = [
@@ -158,7 +162,10 @@ async def test_a_file_must_be_what_was_announced(serve: Serve) -> None:
 
 
 async def test_a_file_over_its_limit_is_refused(serve: Serve) -> None:
-    """At the limit it is taken; over it a 413 names the setting, also without a length."""
+    """
+    A file of exactly the limit is accepted. A larger one gets a 413 that names the setting, even
+    without a Content-Length.
+    """
     server, key = await made(serve, max_file_bytes=4096)
     given = urls(await agent.announce(server, ["fits", "over"], key))
     assert 200 == (await agent.put(server, given["fits"], b"x" * 4096)).status
@@ -176,7 +183,7 @@ async def test_a_file_over_its_limit_is_refused(serve: Serve) -> None:
 
 
 async def test_a_full_disk_of_files_answers_503(serve: Serve) -> None:
-    """With a time after which the agent comes again; another cluster's limit is its own."""
+    """The answer has a time to retry. Each cluster has its own limit."""
     server, key = await made(serve, max_cluster_bytes=4096)
     assert [200] == await agent.ship(server, {"one": b"x" * 4096}, key)
     given = urls(await agent.announce(server, ["two"], key))
@@ -193,7 +200,10 @@ def replace_name(name: str) -> ClusterIdentity:
 
 
 async def test_too_many_files_are_refused(serve: Serve) -> None:
-    """200 in one request, and half of `container.max_files` of one key, whose name the operator hears."""
+    """
+    A request may announce 200 files, and a key half of `container.max_files`. The operator sees which key is
+    near its limit.
+    """
     server, key = await made(serve, max_files=600)
     assert 200 == len(urls(await agent.announce(server, [str(n) for n in range(200)], key)))
     assert 400 == (await agent.announce(server, [str(n) for n in range(201)], key)).status
@@ -211,7 +221,7 @@ REQUIRED: Sequence[str] = ["cluster_name", "cloud_account_id", "region"]
 
 
 async def test_a_missing_parameter_is_named(serve: Serve) -> None:
-    """So are wrong ones."""
+    """Invalid parameters are named as well."""
     server, key = await made(serve)
     for missing in REQUIRED:
         words = agent.query().replace(f"{missing}=", "region2=")
@@ -229,7 +239,7 @@ async def test_a_missing_parameter_is_named(serve: Serve) -> None:
 
 
 async def test_what_is_gone_is_abandoned(serve: Serve) -> None:
-    """Again and again with the same answer, also for names that nobody knows; what was uploaded stays."""
+    """Repeats get the same answer, also for unknown names. Uploaded files stay."""
     server, key = await made(serve)
     assert [200] == await agent.ship(server, {"sent": b"metrics"}, key)
     url = urls(await agent.announce(server, ["gone"], key))["gone"]
@@ -240,7 +250,7 @@ async def test_what_is_gone_is_abandoned(serve: Serve) -> None:
 
 
 async def test_a_replay_is_handed_on(serve: Serve) -> None:
-    """What the upstream wants again and is not here: the agent hears of it, and its file comes by that address."""
+    """If the upstream requests a file that is missing here, the agent gets a new upload address for it."""
     server, key = await made(serve)
     other = await server.make_key("other agent", scopes=agent.SCOPES)
     assert [200] == await agent.ship(server, {"one": b"metrics"}, key)
@@ -256,7 +266,10 @@ async def test_a_replay_is_handed_on(serve: Serve) -> None:
 
 
 async def test_a_status_is_kept_and_told_to_the_clusters(serve: Serve) -> None:
-    """With a Bearer prefix too, here alone; the key that sent it hears that it was taken, another one does not."""
+    """
+    The status address also accepts a Bearer prefix, unlike the others. Only the key that sent a status learns
+    that it was accepted.
+    """
     server, key = await made(serve)
     other = await server.make_key("other agent", scopes=agent.SCOPES)
     bearer = {"Authorization": f"Bearer {key}"}
@@ -292,7 +305,7 @@ NO_STATUS: Sequence[bytes] = [b"", b"\xff\xff", b"no message", b"\x0a\x03abc"]
 
 
 async def test_what_is_no_status_is_refused(serve: Serve) -> None:
-    """400, and nothing is kept."""
+    """The answer is 400 or 415, and nothing is stored."""
     server, key = await made(serve)
     for body in NO_STATUS:
         for words in ("", "?type=configLoad"):
@@ -314,7 +327,7 @@ async def test_what_is_no_status_is_refused(serve: Serve) -> None:
 
 
 async def test_remote_write_is_kept_as_it_comes(serve: Serve) -> None:
-    """Once, however often it comes; without its coding, or empty, it is refused."""
+    """Repeats are stored once. A body that is empty or lacks its coding is refused."""
     server, key = await made(serve)
     path, snappy = BASE + agent.query(), {"Content-Encoding": "snappy"}
     protobuf: dict[str, Any] = {"content_type": "application/x-protobuf", "key": key}
@@ -333,7 +346,7 @@ async def test_remote_write_is_kept_as_it_comes(serve: Serve) -> None:
 
 
 async def test_an_upload_that_breaks_off_leaves_nothing(serve: Serve) -> None:
-    """Neither bytes nor room."""
+    """Neither bytes nor reserved space remain."""
     server, key = await made(serve)
     url = urls(await agent.announce(server, ["one"], key))["one"]
     path = url.partition(server.url)[2]
@@ -354,7 +367,7 @@ async def test_an_upload_that_breaks_off_leaves_nothing(serve: Serve) -> None:
 
 
 async def test_the_configuration_reaches_the_agent(serve: Serve) -> None:
-    """That of the cluster which this very key reports, once for each version; nothing of any other cluster."""
+    """A key gets the configuration of only the cluster that it reports, and each version once."""
     server, key = await made(serve)
     other = await server.make_key("other agent", scopes=agent.SCOPES)
     manager = await server.make_key("manager", scopes=["container:update-cluster"])
@@ -385,7 +398,10 @@ async def test_the_configuration_reaches_the_agent(serve: Serve) -> None:
 
 
 async def test_what_the_agent_runs_is_known(serve: Serve) -> None:
-    """Pending, applied, drifted when it goes on to another, failed with its words; the same again writes nothing."""
+    """
+    The state is pending, applied, drifted if the agent runs another version, or failed with its message. A
+    repeated report writes nothing.
+    """
     server, key = await made(serve)
     manager = await server.make_key("manager", scopes=["container:update-cluster", "container:get-clusters"])
     await server.send(f"{BASE}/status", agent.status(), content_type="application/x-protobuf", key=key)

@@ -1,4 +1,4 @@
-"""The control plane over real sockets: first contacts, keys, names and states."""
+"""The devices API over real sockets: first contacts, keys, names and states."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def error(answer: Answer) -> tuple[int, str]:
 
 
 def traces(device: str | None = None, *, name: str = "device.id", **span: Any) -> bytes:
-    """One call, of a resource that names a device."""
+    """Return one call whose resource names a device."""
     attributes = [{"key": name, "value": {"stringValue": device}}] if device else []
     return json.dumps(
         {
@@ -76,7 +76,7 @@ async def audited(server: Serving) -> list[tuple[str, str, str]]:
 
 
 async def test_a_first_heartbeat_enrols_when_its_key_may(serving: Serving) -> None:
-    """200, listed, and the audit list says who brought it."""
+    """The device is listed, and the audit list names the key that enrolled it."""
     key = await serving.make_key("fleet", scopes=(ENROLL, HEARTBEAT))
     answer = await ask(serving, "heartbeat", {"device_id": "laptop-1", "hostname": "mill"}, key)
     expected = {"device": {"id": "laptop-1", "state": "enrolled", "heartbeat_interval_s": 60}}
@@ -88,7 +88,7 @@ async def test_a_first_heartbeat_enrols_when_its_key_may(serving: Serving) -> No
 
 
 async def test_a_first_heartbeat_under_a_key_that_may_not_enrol(serving: Serving) -> None:
-    """403 names the scope, and nothing is enrolled."""
+    """The 403 names the scope, and nothing is enrolled."""
     key = await serving.make_key("beat", scopes=(HEARTBEAT,))
     answer = await ask(serving, "heartbeat", {"device_id": "laptop-1"}, key)
     assert (403, "missing_scope") == error(answer)
@@ -97,7 +97,7 @@ async def test_a_first_heartbeat_under_a_key_that_may_not_enrol(serving: Serving
 
 
 async def test_two_first_contacts_at_once_are_one_device(serving: Serving) -> None:
-    """A heartbeat, an enrolment and telemetry: one device, one line in the audit list, and one key."""
+    """A heartbeat, an enrolment and telemetry at once make one device with one audit row and one key."""
     key = await serving.make_key("fleet", scopes=ALL)
     answers = await asyncio.gather(
         ask(serving, "enroll", {"device_id": "laptop-1", "want_key": True}, key),
@@ -111,7 +111,7 @@ async def test_two_first_contacts_at_once_are_one_device(serving: Serving) -> No
 
 
 async def test_policy_approve(serve: Serve) -> None:
-    """Pending devices get 200 with their state and no key; an operator agrees and they are enrolled."""
+    """A pending device gets 200 with its state but no key. An operator's approval enrols it."""
     server = await serve(config=config(policy="approve"))
     key = await server.make_key("fleet", scopes=ALL)
     wants = {"device_id": "laptop-1", "want_key": True}
@@ -132,7 +132,7 @@ async def test_policy_approve(serve: Serve) -> None:
 
 
 async def test_policy_closed(serve: Serve) -> None:
-    """Nobody new comes in, and telemetry is still taken."""
+    """No new device is enrolled, but telemetry is still accepted."""
     server = await serve(config=config(policy="closed"))
     key = await server.make_key("fleet", scopes=ALL)
     for what in ("enroll", "heartbeat"):
@@ -142,7 +142,9 @@ async def test_policy_closed(serve: Serve) -> None:
 
 
 async def test_too_many_devices(serve: Serve) -> None:
-    """Over devices.max 429; those that are in go on, and telemetry of a new one is taken."""
+    """
+    Beyond devices.max, new devices get 429. Known devices continue, and telemetry of a new device is accepted.
+    """
     server = await serve(config=config(max=1))
     key = await server.make_key("fleet", scopes=ALL)
     assert 200 == (await ask(server, "enroll", {"device_id": "a"}, key)).status
@@ -154,7 +156,8 @@ async def test_too_many_devices(serve: Serve) -> None:
 
 async def test_a_key_leaves_room_for_the_devices_of_another(serve: Serve) -> None:
     """
-    One key enrols made-up names as long as it may; another key's first device comes in; the operator hears of it.
+    One key enrols invented names up to its share. Another key can still enrol its first device, and the
+    operator sees the first key.
     """
     server = await serve(config=config(max=10))
     fleet, other = await server.make_key("fleet", scopes=ALL), await server.make_key("other", scopes=ALL)
@@ -172,7 +175,10 @@ async def test_a_key_leaves_room_for_the_devices_of_another(serve: Serve) -> Non
 async def test_names_of_one_key_push_out_no_name_of_another(
     serving: Serving, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Names of devices that are not enrolled are a bounded list: the oldest of the key with the most goes."""
+    """
+    The list of unenrolled names is bounded. If it is full, the oldest name of the key with the most
+    names is dropped.
+    """
     monkeypatch.setattr(device_table, "MAX_UNENROLLED", 3)
     other = await serving.make_key("other", scopes=(INGEST,))
     await serving.send("/v1/traces", traces("real"), key=other)
@@ -183,12 +189,15 @@ async def test_names_of_one_key_push_out_no_name_of_another(
 
 
 async def test_too_many_enrolments_of_one_key(serving: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
-    """429 with Retry-After after the burst; another key may, and telemetry under the first is taken."""
+    """
+    After the burst, the key gets 429 with Retry-After. Other keys are not limited, and telemetry of the
+    limited key is accepted.
+    """
     assert rules.ENROLMENTS == 2000
     assert rules.ENROLMENTS_PER_S == 1.0
     limits = serving.app.services.topics.devices._limits
     monkeypatch.setattr(limits, "_burst", 2)
-    monkeypatch.setattr(limits, "_per_s", 0.001)  # however long the requests take
+    monkeypatch.setattr(limits, "_per_s", 0.001)  # so low that the duration of the requests does not matter
     key, other = await serving.make_key("fleet", scopes=ALL), await serving.make_key("other", scopes=ALL)
     statuses = [(await ask(serving, "enroll", {"device_id": f"d{n}"}, key)).status for n in range(4)]
     assert [200, 200, 429] == [statuses[0], statuses[1], statuses[-1]]
@@ -200,7 +209,7 @@ async def test_too_many_enrolments_of_one_key(serving: Serving, monkeypatch: pyt
 
 
 async def test_a_second_fingerprint(serving: Serving) -> None:
-    """409 and flagged, once in the audit list; after a reset the other machine takes the place."""
+    """Another fingerprint gets 409 and one audit row. After a reset, the other machine can enrol."""
     key = await serving.make_key("fleet", scopes=ALL)
     first = await ask(serving, "enroll", {"device_id": "laptop-1", "fingerprint": "a", "want_key": True}, key)
     for what in ("enroll", "heartbeat"):
@@ -219,7 +228,10 @@ async def test_a_second_fingerprint(serving: Serving) -> None:
 
 
 async def test_a_device_key_is_told_once(serving: Serving) -> None:
-    """Without a fingerprint never again; with one until it was first used, because an answer may be lost."""
+    """
+    Without a fingerprint, the key is in only one answer. With a fingerprint it is repeated until its first
+    use, because an answer may be lost.
+    """
     key = await serving.make_key("fleet", scopes=ALL)
     bare = {"device_id": "bare", "want_key": True}
     told = [said(await ask(serving, "enroll", bare, key)).get("key") for _ in range(2)]
@@ -233,7 +245,10 @@ async def test_a_device_key_is_told_once(serving: Serving) -> None:
 
 
 async def test_facts_change_with_the_fingerprint_or_the_own_key(serving: Serving) -> None:
-    """The fleet's key lies on every laptop: it alone moves no other device's spend to another team or user."""
+    """
+    Every laptop has the fleet's key. Without the fingerprint, that key cannot assign another device's spend
+    to another team or user.
+    """
     fleet = await serving.make_key("fleet", scopes=ALL)
     mine = {"device_id": "laptop-1", "labels": {"team": "search"}, "user": "ada", "hostname": "mill"}
     own = said(await ask(serving, "enroll", {**mine, "fingerprint": "a", "want_key": True}, fleet))["key"]
@@ -253,7 +268,10 @@ async def test_facts_change_with_the_fingerprint_or_the_own_key(serving: Serving
 
 
 async def test_nobody_else_speaks_for_a_device_that_used_its_own_key(serving: Serving) -> None:
-    """Heartbeat, ping and enrolment under the fleet's key: 403, and no time moves, its cluster's neither."""
+    """
+    With the fleet's key, heartbeat, ping and enrolment get 403. The last-seen times of the device and of its
+    cluster do not change.
+    """
     fleet = await serving.make_key("fleet", scopes=ALL)
     mine = {"device_id": "laptop-1", "fingerprint": "a", "labels": {"kind": "cluster", "cluster": "mill"}}
     own = said(await ask(serving, "enroll", {**mine, "want_key": True}, fleet))["key"]
@@ -277,7 +295,10 @@ async def test_nobody_else_speaks_for_a_device_that_used_its_own_key(serving: Se
 
 
 async def test_a_key_waits_for_the_fingerprint_of_the_first_contact(serving: Serving) -> None:
-    """A heartbeat that enrols tells it: who asks with another one, or with none, gets no key."""
+    """
+    A heartbeat that enrols a device states its fingerprint. A request with another fingerprint, or with none,
+    gets no key.
+    """
     fleet = await serving.make_key("fleet", scopes=ALL)
     await ask(serving, "heartbeat", {"device_id": "laptop-1", "fingerprint": "a"}, fleet)
     wants = {"device_id": "laptop-1", "want_key": True}
@@ -287,7 +308,7 @@ async def test_a_key_waits_for_the_fingerprint_of_the_first_contact(serving: Ser
 
 
 async def test_a_key_without_a_fingerprint_is_its_devices_alone(serving: Serving) -> None:
-    """Who asks later, with a fingerprint of one's own, changes nothing and is told no key."""
+    """A later request with a fingerprint changes nothing and gets no key."""
     fleet = await serving.make_key("fleet", scopes=ALL)
     bare = {"device_id": "laptop-1", "want_key": True}
     assert "key" in said(await ask(serving, "enroll", bare, fleet))
@@ -296,7 +317,7 @@ async def test_a_key_without_a_fingerprint_is_its_devices_alone(serving: Serving
 
 
 async def test_a_device_of_first_contact_keeps_its_key_from_strangers(tmp_path: Path) -> None:
-    """An hour after telemetry enrolled it, its first key needs an operator's reset."""
+    """An hour after telemetry enrolled it, the device gets its first key only after an operator's reset."""
     clock = MovedClock()
     settings = replace(
         config(), data_dir=tmp_path, server=ServerSettings(listen="127.0.0.1:0", grpc_listen="")
@@ -317,7 +338,10 @@ async def test_a_device_of_first_contact_keeps_its_key_from_strangers(tmp_path: 
 
 @pytest.mark.parametrize("id", ["a_b_c", "thd_1_2", "x" * 128, "ada@mill:3._-"])
 async def test_a_device_key_opens_what_is_its_own(serving: Serving, id: str) -> None:
-    """Ingest, heartbeat and ping of this device; no enrolment, no other device, whatever its name looks like."""
+    """
+    The key opens ingest, heartbeat and ping of its device. It opens no enrolment and no other device,
+    whatever characters the id has.
+    """
     fleet = await serving.make_key("fleet", scopes=ALL)
     key = said(await ask(serving, "enroll", {"device_id": id, "want_key": True}, fleet))["key"]
     assert 200 == (await serving.send("/v1/traces", traces(), key=key)).status
@@ -332,7 +356,10 @@ async def test_a_device_key_opens_what_is_its_own(serving: Serving, id: str) -> 
 
 
 async def test_a_revoked_device(serving: Serving) -> None:
-    """Its key is refused at once, also on an open connection; what it sent before is kept; approve is back."""
+    """
+    Its key is refused at once, even on an open connection. Earlier records stay. An approval
+    restores the device, but not its old key.
+    """
     fleet = await serving.make_key("fleet", scopes=ALL)
     key = said(await ask(serving, "enroll", {"device_id": "laptop-1", "want_key": True}, fleet))["key"]
     assert 200 == (await serving.send("/v1/traces", traces(), key=key)).status
@@ -352,7 +379,8 @@ async def test_a_revoked_device(serving: Serving) -> None:
 
 async def test_a_revoked_device_among_others(serving: Serving) -> None:
     """
-    Its items are rejected for good and named in the partial success; its neighbours are kept; the books balance.
+    Its items are rejected for good and named in the partial success. Other devices' items are stored, and
+    the accounting balances.
     """
     fleet = await serving.make_key("fleet", scopes=ALL)
     await ask(serving, "enroll", {"device_id": "bad"}, fleet)
@@ -368,7 +396,10 @@ async def test_a_revoked_device_among_others(serving: Serving) -> None:
 
 
 async def test_telemetry_enrols_on_first_contact_at_any_endpoint(serve: Serve) -> None:
-    """By resource, by header and over gRPC, when the key may; the nearest name wins."""
+    """
+    If the key may enrol, a device that a resource, a header or gRPC metadata names is enrolled. The resource
+    takes precedence over the header.
+    """
     server = await serve(grpc_listen="127.0.0.1:0")
     key = await server.make_key("fleet", scopes=ALL)
     await server.send("/v1/traces", traces("by-resource"), key=key)
@@ -394,7 +425,7 @@ async def test_telemetry_enrols_on_first_contact_at_any_endpoint(serve: Serve) -
 
 
 async def test_host_ids_name_devices_by_setting(serve: Serve) -> None:
-    """`devices.host_id`."""
+    """The setting is `devices.host_id`."""
     server = await serve(config=config(host_id=True))
     key = await server.make_key("fleet", scopes=ALL)
     await server.send("/v1/traces", traces("host-1", name="host.id"), key=key)
@@ -402,7 +433,7 @@ async def test_host_ids_name_devices_by_setting(serve: Serve) -> None:
 
 
 async def test_telemetry_under_a_key_that_may_not_enrol(serving: Serving) -> None:
-    """Accepted, nobody enrolled, the name remembered; the tag stays."""
+    """The telemetry is accepted with its tag, nobody is enrolled, and the name is listed."""
     for _ in range(2):
         assert 200 == (await serving.send("/v1/traces", traces("laptop-1"))).status
     (name,) = serving.app.services.topics.devices.table.unenrolled()
@@ -420,7 +451,10 @@ async def test_telemetry_under_a_key_that_may_not_enrol(serving: Serving) -> Non
 
 
 async def test_telemetry_naming_a_device_under_a_strangers_key(serving: Serving) -> None:
-    """Accepted with `device` null and the tag `claimed_device`, counted; under the device's key it is its own."""
+    """
+    The record has no `device`, only the tag `claimed_device`, and is counted. Under the device's own key, it
+    has the device.
+    """
     fleet = await serving.make_key("fleet", scopes=ALL)
     key = said(await ask(serving, "enroll", {"device_id": "laptop-1", "want_key": True}, fleet))["key"]
     for sender in (fleet, serving.key, key):
@@ -436,7 +470,7 @@ async def test_telemetry_naming_a_device_under_a_strangers_key(serving: Serving)
 
 
 async def test_counters_carry_their_device(serving: Serving) -> None:
-    """Metric points are named like spans, cumulative ones too."""
+    """Metric points, including cumulative ones, get their device like spans."""
     key = await serving.make_key("fleet", scopes=ALL)
     point = {
         "asInt": "5",
@@ -463,7 +497,7 @@ async def test_counters_carry_their_device(serving: Serving) -> None:
 
 
 async def test_labels_of_a_device_attribute_its_records(serving: Serving) -> None:
-    """What the device says of itself fills what is null; an operator's label is stronger."""
+    """Labels that the device reports fill empty fields. An operator's label takes precedence."""
     key = await serving.make_key("fleet", scopes=ALL)
     await ask(serving, "enroll", {"device_id": "laptop-1", "labels": {"team": "search", "floor": "3"}}, key)
     await serving.send("/v1/traces", traces("laptop-1"), key=key)
@@ -480,7 +514,10 @@ def of_user(device: str, user: str | None = None) -> bytes:
 
 
 async def test_the_user_of_a_device_is_that_of_its_records(serving: Serving) -> None:
-    """After the report, the key's label and the device's label; a heartbeat brings another one, for later records."""
+    """
+    The user comes from the report, else the key's label, else the device's label, else the device. A
+    heartbeat can change it for later records.
+    """
     registry = serving.app.services.storage.registry
     assert registry is not None
     key = await serving.make_key("fleet", scopes=ALL)
@@ -501,7 +538,7 @@ async def test_the_user_of_a_device_is_that_of_its_records(serving: Serving) -> 
 
 
 async def test_what_a_heartbeat_says_is_kept(serving: Serving) -> None:
-    """Facts, depth of its spool, sources and the offset of its clock; unknown fields are passed over."""
+    """Facts, queue depth, sources and clock offset are stored; unknown fields are ignored."""
     key = await serving.make_key("fleet", scopes=ALL)
     body = {
         "device_id": "laptop-1", "hostname": "mill", "platform": "linux", "agent_version": "9.9", "user": "ada",
@@ -530,7 +567,7 @@ NOTHING_USEFUL: Sequence[bytes] = [
 
 
 async def test_a_body_that_says_nothing_useful(serving: Serving) -> None:
-    """400, and nobody is enrolled."""
+    """The answer is 400, and nobody is enrolled."""
     key = await serving.make_key("fleet", scopes=ALL)
     for body in NOTHING_USEFUL:
         answer = await serving.send(PLANE + "heartbeat", body, key=key)
@@ -539,7 +576,7 @@ async def test_a_body_that_says_nothing_useful(serving: Serving) -> None:
 
 
 async def test_the_header_names_a_device_too(serving: Serving) -> None:
-    """A body without device_id is completed by `X-Device-Id`."""
+    """If the body has no device_id, `X-Device-Id` counts."""
     key = await serving.make_key("fleet", scopes=ALL)
     answer = await ask(serving, "heartbeat", {}, key, **{"X-Device-Id": "by-header"})
     assert answer.status == 200
@@ -547,7 +584,10 @@ async def test_the_header_names_a_device_too(serving: Serving) -> None:
 
 
 async def test_silent_and_mute_devices(serve: Serve) -> None:
-    """Three missed intervals are silence; heartbeats without the telemetry of before are muteness."""
+    """
+    After three missed intervals a device is offline. Heartbeats without its usual telemetry mean that it
+    sends no calls.
+    """
     serving = await serve(config=config(heartbeat_interval=3600.0))
     devices = serving.app.services.topics.devices
     key = await serving.make_key("fleet", scopes=ALL)
@@ -563,7 +603,7 @@ async def test_silent_and_mute_devices(serve: Serve) -> None:
 
 
 async def test_pings(serving: Serving) -> None:
-    """A ping enrols nobody; of a known device it is heard."""
+    """A ping enrols nobody, but updates a known device."""
     key = await serving.make_key("fleet", scopes=ALL)
     assert (404, "unknown_device") == error(await ask(serving, "ping", {"device_id": "laptop-1"}, key))
     await ask(serving, "enroll", {"device_id": "laptop-1"}, key)
@@ -571,7 +611,10 @@ async def test_pings(serving: Serving) -> None:
 
 
 async def test_a_persons_address_is_a_pseudonym(serving: Serving) -> None:
-    """privacy.emails holds for what devices say of themselves: no address is kept, equal addresses are equal ids."""
+    """
+    `privacy.emails` also applies to what devices report. No address is stored, and equal addresses
+    have equal hashes.
+    """
     key = await serving.make_key("fleet", scopes=ALL)
     for id, user in (("a", "Anna@Example.com"), ("b", "anna@example.com"), ("c", "anna")):
         await ask(serving, "enroll", {"device_id": id, "user": user, "labels": {"owner": user}}, key)
@@ -584,7 +627,7 @@ async def test_a_persons_address_is_a_pseudonym(serving: Serving) -> None:
 
 @pytest.mark.parametrize("extra", [0, 1])
 async def test_a_body_over_its_limit_names_the_setting(serve: Serve, extra: int) -> None:
-    """Up to it is taken."""
+    """A body of exactly the limit is accepted."""
     serving = await serve(config=config(max_body_bytes=2048))
     key = await serving.make_key("fleet", scopes=ALL)
     bare = len(json.dumps({"device_id": "d", "more": ""}))

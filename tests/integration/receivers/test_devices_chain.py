@@ -1,4 +1,4 @@
-"""What an operator does with a device at one Tollhouse is told to the next one, and what is refused there."""
+"""Operators' decisions about a device at one Tollhouse reach the next one, with limits."""
 
 from __future__ import annotations
 
@@ -45,12 +45,15 @@ async def until(condition: Callable[[], bool]) -> None:
 
 @dataclass
 class Chain:
-    """A gateway near the devices, and the one that it reports to under a key that this one names."""
+    """
+    A gateway near the devices, and the gateway to which it reports, under a key that the far one
+    lists in chain_keys.
+    """
 
     near: Serving
     far: Serving
-    fleet: str  # a key for devices, at the near one
-    gateway: str  # the near one's key, at the far one
+    fleet: str  # a key for devices, at the near gateway
+    gateway: str  # the near gateway's key, at the far gateway
 
     async def do(self, verb: str) -> None:
         await getattr(self.near.app.services.topics.devices, verb)("laptop", ACTOR)
@@ -75,7 +78,9 @@ async def chain(serve: Serve, tmp_path: Path) -> Chain:
 
 
 async def test_a_revocation_and_an_approval_are_told(chain: Chain) -> None:
-    """The far one refuses the device when it comes there by itself, and takes it again after the approval."""
+    """
+    After a revocation the far gateway refuses the device itself; after an approval it accepts the device again.
+    """
     fleet = await chain.far.make_key("fleet", scopes=SCOPES)
     await chain.do("revoke")
     await until(lambda: device(chain.far).state == REVOKED)
@@ -92,7 +97,9 @@ async def test_a_revocation_and_an_approval_are_told(chain: Chain) -> None:
 
 
 async def test_a_reset_is_told(chain: Chain) -> None:
-    """Another machine under the id is taken over there, too, and is not held for its fingerprint."""
+    """
+    After a reset, another machine may enrol under the id at the far gateway as well, despite its other fingerprint.
+    """
     await chain.do("reset")
     await enrol(chain.near, chain.fleet, fingerprint="second")
     await until(lambda: device(chain.far).fingerprint == "second")
@@ -102,7 +109,8 @@ async def test_a_reset_is_told(chain: Chain) -> None:
 
 async def test_what_was_taken_before_a_revocation_is_not_refused(chain: Chain) -> None:
     """
-    Records of a revoked device still come from the gateway that revoked it: they wait there. Others are refused.
+    Earlier records of a revoked device may still wait at the gateway that revoked it, so its key may send
+    them. Other keys may not.
     """
     await chain.do("revoke")
     await until(lambda: device(chain.far).state == REVOKED)
@@ -117,7 +125,7 @@ async def test_what_was_taken_before_a_revocation_is_not_refused(chain: Chain) -
 
 
 async def test_a_revocation_by_an_operator_there_is_stronger(chain: Chain) -> None:
-    """No approval of the near one ends it, and the near one says so."""
+    """An approval at the near gateway cannot end it, and the near gateway says so."""
     await chain.far.app.services.topics.devices.revoke("laptop", ACTOR)
     await chain.do("revoke")
     await chain.is_told()
@@ -128,7 +136,7 @@ async def test_a_revocation_by_an_operator_there_is_stronger(chain: Chain) -> No
 
 
 async def test_an_operator_takes_a_revocation_over(chain: Chain) -> None:
-    """Then it is his."""
+    """After that, the revocation belongs to the operator."""
     await chain.do("revoke")
     await until(lambda: device(chain.far).state == REVOKED)
     await chain.far.app.services.topics.devices.revoke("laptop", ACTOR)
@@ -139,7 +147,7 @@ async def test_an_operator_takes_a_revocation_over(chain: Chain) -> None:
 async def test_a_key_that_is_not_named_revokes_and_resets_nothing(
     serve: Serve, change: dict[str, Any]
 ) -> None:
-    """The fleet's key lies on every laptop; `*` of server.chain_keys names no key."""
+    """Every laptop has the fleet's key, so `*` in server.chain_keys matches no such key."""
     server = await serve()
     fleet = await server.make_key("fleet", scopes=SCOPES)
     await enrol(server, fleet, fingerprint="first")
@@ -150,7 +158,7 @@ async def test_a_key_that_is_not_named_revokes_and_resets_nothing(
 
 
 async def test_an_upstream_that_does_not_follow_is_named(serve: Serve, tmp_path: Path) -> None:
-    """The device is shown with what is missing there."""
+    """The device shows what is missing at the upstream."""
     far = await serve()
     secret = tmp_path / "near.key"
     secret.write_text(await far.make_key("near", scopes=SCOPES))
@@ -165,7 +173,7 @@ async def test_an_upstream_that_does_not_follow_is_named(serve: Serve, tmp_path:
 
 
 async def test_an_unknown_device_is_not_enrolled_by_its_revocation(chain: Chain) -> None:
-    """The answer says that it is revoked, and nothing is kept."""
+    """The answer says that the device is revoked; nothing is stored."""
     answer = await enrol(chain.far, chain.gateway, device_id="other", state=REVOKED)
     assert REVOKED == answer["device"]["state"]
     assert None is chain.far.app.services.topics.devices.table.find("other")

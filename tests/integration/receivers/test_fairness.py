@@ -1,4 +1,4 @@
-"""What one key does wrong costs no other key a refusal."""
+"""Misuse by one key never causes a refusal for another key."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.integration.payloads import JSON, json_span, json_traces, proto_span,
 
 
 async def keep_back(serving: Serving, key: str, body: bytes, coding: str) -> asyncio.StreamWriter:
-    """An upload that lacks its last ten bytes and goes on a byte at a time; it ends when it is closed."""
+    """Start an upload that never sends its last ten bytes; it ends when the writer is closed."""
     _, writer = await asyncio.open_connection("127.0.0.1", serving.port)
     head = f"POST /v1/traces HTTP/1.1\r\nHost: t\r\nAuthorization: {key}\r\nContent-Type: {JSON}\r\n"
     head += f"Content-Encoding: {coding}\r\nContent-Length: {len(body)}\r\n\r\n"
@@ -28,7 +28,7 @@ async def keep_back(serving: Serving, key: str, body: bytes, coding: str) -> asy
 
 
 async def held(serving: Serving, n: int) -> None:
-    """Wait until the bodies that were kept back hold more than `n` bytes."""
+    """Wait until the unfinished bodies hold more than `n` bytes."""
     inflight = serving.app.services.receivers.inflight
     async with asyncio.timeout(120):
         while inflight.held <= n:  # noqa: ASYNC110 - the server holds them
@@ -37,7 +37,10 @@ async def held(serving: Serving, n: int) -> None:
 
 @pytest.mark.parametrize("coding", ["gzip", "identity"])
 async def test_a_request_that_is_kept_back_refuses_nobody_else(serve: Serve, coding: str) -> None:
-    """64 MiB that never end, as 64 KB of gzip or in full: every request of another key is taken, small or large."""
+    """
+    An upload of 64 MiB never ends, as 64 KB of gzip or in full. Every request of another key is accepted,
+    small or large.
+    """
     serving = await serve(max_body_bytes=64 * MIB, max_inflight_bytes=64 * MIB)
     slow = await serving.make_key("slow", use_cases=[SEND_AI_TELEMETRY])
     plain = b" " * 64 * MIB
@@ -55,12 +58,14 @@ async def test_a_request_that_is_kept_back_refuses_nobody_else(serve: Serve, cod
 
 
 async def test_many_small_bodies_of_one_key_leave_room_for_another(serve: Serve) -> None:
-    """A key that fills the budget and its part of the reserve with small uploads shuts out nobody."""
+    """
+    A key fills the general budget and its share of the reserve with small uploads. Other keys are still accepted.
+    """
     limits = {"max_body_bytes": 64 * KIB, "max_inflight_bytes": 64 * KIB}
     serving = await serve(**limits, small_body_bytes=16 * KIB, small_body_reserve=64 * KIB)
     slow = await serving.make_key("slow", use_cases=[SEND_AI_TELEMETRY])
     writers = [await keep_back(serving, slow, b" " * 16 * KIB, "identity") for _ in range(20)]
-    await held(serving, 80 * KIB)  # all of the budget, and half of the reserve
+    await held(serving, 80 * KIB)  # the whole budget, and a part of the reserve
     answers = [await serving.send("/v1/traces", json_traces(json_span())) for _ in range(50)]
     for writer in writers:
         writer.close()
@@ -68,7 +73,7 @@ async def test_many_small_bodies_of_one_key_leave_room_for_another(serve: Serve)
 
 
 async def test_refusals_are_counted_by_their_type(serve: Serve) -> None:
-    """Each answer at a limit has a figure of its own."""
+    """Each type of refusal has its own metric value."""
     serving = await serve(max_body_bytes=64 * KIB)
     assert 413 == (await serving.send("/v1/traces", b" " * 65 * KIB)).status
     answer = await serving.send("/metrics", b"", method="GET", key=None)
@@ -76,7 +81,7 @@ async def test_refusals_are_counted_by_their_type(serve: Serve) -> None:
 
 
 async def test_every_limit_that_is_shown_is_documented(serving: Serving) -> None:
-    """`/metrics` names limits as docs/limits.md does."""
+    """Every limit in `/metrics` is in docs/limits.md."""
     answer = await serving.send("/metrics", b"", method="GET", key=None)
     shown = set(re.findall(r'tollhouse_limit{name="([^"]+)"}', answer.body.decode()))
     assert {"server.max_inflight_bytes", "spool.max_senders", "spool.max_series"} <= shown
@@ -85,7 +90,7 @@ async def test_every_limit_that_is_shown_is_documented(serving: Serving) -> None
 
 
 async def test_a_budget_that_one_key_fills_over_http_takes_small_calls_over_grpc(serve: Serve) -> None:
-    """Both protocols share the budget, and its reserve."""
+    """HTTP and gRPC share the budget and its reserve."""
     serving = await serve(grpc_listen="127.0.0.1:0")
     slow = await serving.make_key("slow", use_cases=[SEND_AI_TELEMETRY])
     writer = await keep_back(serving, slow, b" " * 64 * MIB, "identity")

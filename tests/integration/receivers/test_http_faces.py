@@ -1,4 +1,4 @@
-"""What the HTTP side does beside OTLP: compression, CORS, health, metrics, TLS, the operator's side, stopping."""
+"""HTTP features other than OTLP: compression, CORS, health, metrics, TLS, the operator API and stopping."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PACKERS: dict[str, Callable[[bytes], bytes]] = {
 
 
 async def test_compressed_requests_are_taken(serving: Serving) -> None:
-    """31, 32: gzip, deflate and zstd, in both encodings."""
+    """gzip, deflate and zstd are accepted in both encodings."""
     for encoding in ENCODINGS:
         for coding, pack in PACKERS.items():
             headers = {"Content-Encoding": coding}
@@ -49,7 +49,7 @@ BAD_CODINGS: Sequence[tuple[str, bytes, int]] = [
 
 
 async def test_bad_codings_keep_nothing(serving: Serving) -> None:
-    """33, 34: what aiohttp would let through as a short body is refused."""
+    """Bodies that aiohttp would accept as a short body are refused."""
     for coding, body, status in BAD_CODINGS:
         answer = await serving.send("/v1/traces", body, headers={"Content-Encoding": coding})
         assert answer.status == status, (coding, body, status)
@@ -58,7 +58,7 @@ async def test_bad_codings_keep_nothing(serving: Serving) -> None:
 
 
 async def test_the_limit_holds_after_decompression(serve: Serve) -> None:
-    """36: a small gzip body that is large inside is 413 and not retryable."""
+    """A small gzip body that is too large when inflated gets 413, which is not retryable."""
     serving = await serve(max_body_bytes=64 * 1024, max_inflight_bytes=64 * 1024)
     body = gzip.compress(b" " * 65 * 1024)
     answer = await serving.send("/v1/traces", body, headers={"Content-Encoding": "gzip"})
@@ -68,14 +68,17 @@ async def test_the_limit_holds_after_decompression(serve: Serve) -> None:
 
 
 async def test_cors_is_off_by_default(serving: Serving) -> None:
-    """54, 55: a preflight is a method like any other."""
+    """Without CORS, a preflight is an ordinary method and is refused."""
     answer = await serving.send("/v1/traces", b"", method="OPTIONS", headers=ORIGIN, key=None)
     assert 405 == answer.status
     assert "Access-Control-Allow-Origin" not in answer.headers
 
 
 async def test_cors_admits_the_origins_that_are_named(serve: Serve) -> None:
-    """54: 204 with what a browser asks for, the origin on real answers, and nothing for strangers."""
+    """
+    A preflight of an allowed origin gets 204 with the needed headers, and answers name the origin. Other
+    origins get neither.
+    """
     serving = await serve(cors_origins=("https://*.example",))
     answer = await serving.send("/v1/traces", b"", method="OPTIONS", headers=ORIGIN, key=None)
     assert answer.status == 204
@@ -96,7 +99,7 @@ HEALTH: Sequence[str] = ["/livez", "/readyz"]
 
 
 async def test_health_is_asked_without_a_key(serving: Serving) -> None:
-    """53: on the operator's side with a body."""
+    """On the operator listener, health has a body."""
     for path in HEALTH:
         answer = await serving.send(path, b"", None, method="GET", key=None)
         assert 200 == answer.status, path
@@ -104,7 +107,7 @@ async def test_health_is_asked_without_a_key(serving: Serving) -> None:
 
 
 async def test_readiness_tells_the_operator_about_routes_keys_clock_and_space(serving: Serving) -> None:
-    """The body names what needs attention although the gateway is ready."""
+    """The body names what needs attention even if the gateway is ready."""
     answer = await serving.send("/readyz", b"", None, method="GET", key=None)
     report = json.loads(answer.body)
     assert report["ready"] is True
@@ -114,7 +117,7 @@ async def test_readiness_tells_the_operator_about_routes_keys_clock_and_space(se
 
 
 async def test_metrics_count_what_was_sent(serving: Serving) -> None:
-    """/metrics on the operator's side, without a key."""
+    """The operator listener serves /metrics without a key."""
     await serving.send("/v1/traces", traces(JSON, 3))
     await serving.send("/v1/traces", b"{", headers={})
     answer = await serving.send("/metrics", b"", None, method="GET", key=None)
@@ -128,7 +131,7 @@ async def test_metrics_count_what_was_sent(serving: Serving) -> None:
 
 
 async def test_on_a_public_address_the_operators_side_is_elsewhere(serve: Serve) -> None:
-    """On 0.0.0.0 there is health without a body and nothing else of the operator's."""
+    """On 0.0.0.0, only health without a body is served, and no operator address."""
     serving = await serve(listen="0.0.0.0:0", operator_listen="127.0.0.1:0")
     for path, status in (("/livez", 200), ("/readyz", 200), ("/metrics", 404), ("/console/api/keys", 404)):
         answer = await serving.send(path, b"", None, method="GET", key=None)
@@ -141,7 +144,7 @@ async def test_on_a_public_address_the_operators_side_is_elsewhere(serve: Serve)
 
 
 async def test_metrics_have_a_listener_of_their_own(serve: Serve) -> None:
-    """It serves them and health, and nothing of the operator's side; that stays on loopback."""
+    """This listener serves metrics and health but no operator API, which stays on loopback."""
     serving = await serve(listen="0.0.0.0:0", operator_listen="127.0.0.1:0", metrics_listen="0.0.0.0:0")
     metrics = serving.app.metrics_url
     paths = {"/metrics": 200, "/livez": 200, "/readyz": 200, "/console/": 404, "/console/api/keys": 404,
@@ -156,7 +159,7 @@ async def test_metrics_have_a_listener_of_their_own(serve: Serve) -> None:
 
 
 def test_the_operators_side_by_address() -> None:
-    """On `listen` when that is loopback, else on its own address, by default 127.0.0.1:4319."""
+    """The operator API uses `listen` if that is loopback, else its own address, by default 127.0.0.1:4319."""
     assert operator_listen(ServerSettings(listen="127.0.0.1:4318")) is None
     assert operator_listen(ServerSettings(listen="[::1]:4318")) is None
     assert operator_listen(ServerSettings(listen="localhost:4318")) is None
@@ -169,7 +172,7 @@ def test_the_operators_side_by_address() -> None:
 
 
 async def test_many_slow_connections_do_not_stand_in_the_way(serving: Serving) -> None:
-    """F23: connections that send nothing or half a body cost nobody else anything."""
+    """Connections that send nothing or half a body do not slow others down."""
     half = f"POST /v1/traces HTTP/1.1\r\nHost: t\r\nAuthorization: {serving.key}\r\nContent-Type: {JSON}\r\n"
     slow = [await asyncio.open_connection("127.0.0.1", serving.port) for _ in range(200)]
     for number, (_, writer) in enumerate(slow):
@@ -181,7 +184,10 @@ async def test_many_slow_connections_do_not_stand_in_the_way(serving: Serving) -
 
 
 async def test_a_stop_finishes_the_request_in_hand(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    """New connections are refused, a kept-alive one hears 503, and the accepted request is answered and kept."""
+    """
+    During a stop, new connections are refused, a kept-alive one gets 503, and an accepted request is
+    answered and stored.
+    """
     monkeypatch.setattr(listeners, "DRAIN_S", 120.0)
     serving = await serve()
     intake, gate = serving.app.services.receivers.intake, serving.app.services.receivers.in_hand
@@ -217,7 +223,7 @@ async def test_a_stop_finishes_the_request_in_hand(serve: Serve, monkeypatch: py
 
 
 async def test_tls_and_client_certificates(serve: Serve, certificates: Certificates) -> None:
-    """60: with a client CA nobody comes in without a certificate of it."""
+    """With a client CA, only clients with its certificate are accepted."""
     serving = await serve(**certificates.server)
     assert serving.url.startswith("https://")
     headers = {"Authorization": serving.key, "Content-Type": JSON}
@@ -226,7 +232,7 @@ async def test_tls_and_client_certificates(serve: Serve, certificates: Certifica
         url, data=traces(JSON), headers=headers, ssl=certificates.client()
     ) as response:
         assert 200 == response.status
-    # the connection is closed before or after the request was written
+    # the connection may close before or after the request was written
     with pytest.raises((OSError, ClientError)):
         async with serving.client.post(
             url, data=traces(JSON), headers=headers, ssl=certificates.anonymous()
@@ -235,7 +241,10 @@ async def test_tls_and_client_certificates(serve: Serve, certificates: Certifica
 
 
 async def test_connections_of_operators_have_a_limit_of_their_own(serve: Serve) -> None:
-    """Of those that idle the oldest is closed for a new one, and senders lose none."""
+    """
+    If the limit is reached, the oldest idle operator connection is closed for a new one. Senders
+    lose no connection.
+    """
     serving = await serve(operator_listen="127.0.0.1:0", max_operator_connections=2)
     port = int(serving.app.operator_url.rpartition(":")[2])
     streams = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3)]

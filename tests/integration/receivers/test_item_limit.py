@@ -1,4 +1,4 @@
-"""Items of one body are bounded at every door alike (server.max_items)."""
+"""Every receiver limits the items of a body (server.max_items)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.integration.conftest import Serve
 from tests.integration.payloads import JSON, PROTOBUF
 
 LIMIT = 1000
-AROUND = 2  # a resource and a scope are items, too
+AROUND = 2  # a resource and a scope count as items
 
 
 def _spans(count: int) -> bytes:
@@ -48,7 +48,7 @@ DOORS: dict[str, tuple[str, str, Callable[[int], bytes], int]] = {
         JSON,
         lambda count: b'{"requestId":"r","timestamp":1,"records":[{"data":"%b"}]}'
         % base64.b64encode(b"{}\n" * count),
-        LIMIT - 2,  # the delivery and its record are wrappers that count, too
+        LIMIT - 2,  # the delivery and its record are wrappers that count as items
     ),
     "CloudEvents": ("/api/v1/events", "application/cloudevents-batch+json", _json(b"[", b"{}", b"]"), LIMIT),
     "Langfuse": ("/api/public/ingestion", JSON, _json(b'{"batch":[', b'{"type":"x"}', b"]}"), LIMIT),
@@ -58,7 +58,7 @@ DOORS: dict[str, tuple[str, str, Callable[[int], bytes], int]] = {
 
 @pytest.mark.parametrize("door", DOORS)
 async def test_the_items_of_a_body_are_bounded(serve: Serve, door: str) -> None:
-    """At the edge: as many as may be are answered, one more is refused with 413 and what to do."""
+    """The exact limit is accepted. One more gets a 413 that says what to do."""
     path, content_type, body, most = DOORS[door]
     serving = await serve(max_items=LIMIT)
     key = await serving.make_key("both", scopes=[INGEST, CREATE_EVENT])
@@ -69,7 +69,7 @@ async def test_the_items_of_a_body_are_bounded(serve: Serve, door: str) -> None:
 
 
 async def test_the_items_of_a_message_are_bounded(serve: Serve) -> None:
-    """Over gRPC: RESOURCE_EXHAUSTED, which no exporter repeats."""
+    """gRPC answers RESOURCE_EXHAUSTED, which no exporter retries."""
     serving = await serve(grpc_listen="127.0.0.1:0", max_items=LIMIT)
     async with grpc.aio.insecure_channel(serving.app.grpc_address) as channel:
         export: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(

@@ -1,4 +1,4 @@
-"""What the largest body that is let in costs a real server process: memory, and the turns of everybody else."""
+"""The cost of the largest accepted body in a real server process: memory, and delays for others."""
 
 from __future__ import annotations
 
@@ -27,18 +27,19 @@ grpc_listen = ""
 workers = {workers}
 """
 MIB = 1 << 20
-LARGEST = (64 if IS_LONG else 16) * MIB  # a server takes 64 MiB
-TREE = 10  # calls of one trace
-# Over an idle server; of the largest it was 450 while every record of a request was an object at once.
+LARGEST = (64 if IS_LONG else 16) * MIB  # a server accepts 64 MiB
+TREE = 10  # calls per trace
+# More than an idle server needs. It was 450 MiB for the largest body when every record of a request existed
+# as an object at once.
 MEMORY_MIB = 350 if IS_LONG else 100
-LAG_S = 0.8  # it was 1.5 and more, of eight seconds that the request takes
-LAG_SHARE = 0.05  # of the request's time, on a slower machine
+LAG_S = 0.8  # formerly 1.5 s and more, in the eight seconds of the request
+LAG_SHARE = 0.05  # as a share of the request's time, on slower machines
 
 
 def body() -> tuple[bytes, int]:
-    """An export request just below the largest, and how many calls it holds."""
+    """Return an export request just below the limit, and its number of calls."""
     template = proto_span()
-    # one as small as may be
+    # with only one further attribute, the span is as small as possible
     template.attributes.add(key="deployment.environment.name").value.string_value = "production"
     encoded = template.SerializeToString()
     before, between = encoded.split(template.trace_id)
@@ -73,7 +74,7 @@ def server(tmp_path: Path, workers: int) -> Iterator[Tollhouse]:
 
 @contextmanager
 def most_memory(server: Tollhouse) -> Iterator[list[float]]:
-    """The most MiB that the server and its workers have together meanwhile, in the list at the end."""
+    """Yield a list whose item becomes the peak memory of the server and its workers, in MiB."""
     assert server.process is not None
     pid, is_over = server.process.pid, Event()
     found = [0.0]
@@ -105,7 +106,8 @@ def test_the_largest_body_costs_little_memory_and_nobody_waits_long(
     server: Tollhouse, coding: str, workers: int
 ) -> None:
     """
-    The largest body of small calls: one receipt for all of them, no object for every record at once, no long step.
+    The largest body has many small calls. It gets one receipt, never needs an object for every record at
+    once, and blocks the event loop only for short steps.
     """
     secret = server.key("sender")
     server.start()

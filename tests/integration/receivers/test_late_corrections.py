@@ -1,4 +1,7 @@
-"""Counters that were sent on before a call of their reporter came: what takes them back passes two gateways."""
+"""
+Counters were forwarded before the calls of the same reporter arrived. The corrections that take them back
+pass two gateways.
+"""
 
 from __future__ import annotations
 
@@ -50,13 +53,14 @@ async def counters(serving: Serving) -> list[Decimal]:
 
 
 def focus(path: Path) -> list[dict[str, str]]:
-    """The lines that are whole: another task appends to the file."""
+    """Return the complete lines, because another task appends to the file."""
     return list(csv.DictReader(path.read_text().rpartition("\n")[0].splitlines()))
 
 
 async def test_a_late_correction_passes_two_gateways(serve: Serve, tmp_path: Path) -> None:
     """
-    Ledgers of both, and a FOCUS file, come to the calls alone; corrections are usage with a minus, never credits.
+    The totals of both gateways and a FOCUS file end with only the calls. Corrections are negative
+    usage, never credits.
     """
     calls = (CASES / "api_request_events.json").read_bytes()
     alone = await serve()

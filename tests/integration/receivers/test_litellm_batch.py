@@ -1,4 +1,7 @@
-"""LiteLLM's batches: it drops one on any answer but a 2xx and never sends it again, so a bad member stands alone."""
+"""
+LiteLLM drops a batch after any answer other than 2xx and never repeats it. So a bad event must not
+affect the others.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ BROKEN = 300
 
 
 def batch() -> list[dict[str, Any]]:
-    """As many events as LiteLLM sends at once; one has a token count that is not a number."""
+    """Return a batch of LiteLLM's usual size, with one token count that is not a number."""
     events = [EVENT | {"id": f"chatcmpl-{number:024d}"} for number in range(512)]
     events[BROKEN] = events[BROKEN] | {"prompt_tokens": "many"}
     return events
@@ -28,7 +31,10 @@ def batch() -> list[dict[str, Any]]:
 @pytest.mark.parametrize("endpoint", ENDPOINTS)
 @pytest.mark.parametrize("form", ["array", "lines"])
 async def test_one_broken_event_of_512(serving: Serving, endpoint: str, form: str) -> None:
-    """A 2xx, 511 records, and one reject with its place and reason; the same batch again adds nothing."""
+    """
+    The answer is a 2xx with 511 records and one rejected item with its position and reason. A repeat of the
+    batch adds nothing.
+    """
     events = batch()
     body = json.dumps(events) if form == "array" else "\n".join(json.dumps(event) for event in events)
     for _ in range(2):

@@ -1,4 +1,6 @@
-"""Langfuse's partial reports through a running gateway: two requests, a restart, a refusal, the end of the window."""
+"""
+Langfuse's partial reports in a running gateway: two requests, a restart, a refusal, and the end of the window.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,7 @@ INGESTION = "/api/public/ingestion"
 
 
 class RunningGateway:
-    """A spool with a window before its intake."""
+    """A queue with a merge window and an intake."""
 
     def __init__(self, spool: SqliteSpool, clock: MovedClock, hold_s: float, max_reports: int) -> None:
         self.spool = spool
@@ -78,7 +80,7 @@ class RunningGateway:
         return sum(report.kind == GENERATION for report in kept)
 
     async def assert_sound(self, pending: int) -> None:
-        """The books balance, and count as pending what is on disk."""
+        """Check that the accounting balances and counts exactly the partial reports on disk."""
         books = await self.spool.log.verify()
         assert list(books.imbalances) == []
         assert books.topics[AI_TELEMETRY].get("pending", 0) == pending
@@ -95,7 +97,7 @@ def finished(steps: Generator[None, None, Normalised]) -> Normalised:
 
 @BY_BOTH
 async def test_two_requests_are_one_call(serving: Serving) -> None:
-    """Over HTTP, each with its 207; one record with the model of the one and the tokens of the other."""
+    """Each HTTP request gets its 207. One record has the model of the first and the tokens of the second."""
     for body in (batch(create()), batch(trace(), update())):
         assert 207 == (await serving.send(INGESTION, body)).status
     (record,) = await serving.records()
@@ -106,7 +108,9 @@ async def test_two_requests_are_one_call(serving: Serving) -> None:
 
 
 async def test_the_key_whose_reports_nearly_fill_the_window_is_named(serve: Serve) -> None:
-    """The operator hears of it before its oldest are put on record early; so it is with counters."""
+    """
+    The operator is warned before the key's oldest reports are stored early. The same holds for waiting counters.
+    """
     limits = SpoolSettings(hold=0, pending_items=10, counter_wait=3600)
     serving = await serve(config=Config(spool=limits))
     shares = serving.app.services.operators.senders.shares
@@ -127,7 +131,7 @@ async def test_the_key_whose_reports_nearly_fill_the_window_is_named(serve: Serv
 
 
 async def test_a_restart_between_partial_reports_loses_nothing(tmp_path: Path) -> None:
-    """The first report was on disk before its 2xx."""
+    """The first report is on disk before its 2xx."""
     clock = MovedClock()
     server = await RunningGateway.open(tmp_path, clock)
     await server.take(batch(trace(), create()))
@@ -155,17 +159,19 @@ async def test_a_restart_between_partial_reports_loses_nothing(tmp_path: Path) -
 async def test_after_a_crash_disk_and_books_agree_on_what_waits(
     tmp_path: Path, kept: int, repeated: list[int]
 ) -> None:
-    """A partial report and its books are one commit; whatever is repeated, it is one record with its tokens."""
+    """
+    A partial report and its accounting are one commit. Whatever is repeated, there is one record with its tokens.
+    """
     requests = [batch(create()), batch(update()), batch(trace(), create(), update())]
     clock = MovedClock()
     before = await RunningGateway.open(tmp_path / "before", clock)
     await before.take(batch(trace("another")))
     for body in requests[:kept]:
         await before.take(body)
-    is_written = shutil.ignore_patterns("*.new")  # a note that is being replaced, which may be gone by then
+    is_written = shutil.ignore_patterns("*.new")  # a note that is being replaced may be gone during the copy
     shutil.copytree(
         tmp_path / "before", tmp_path / "after", ignore=is_written
-    )  # as a kill at this moment leaves it
+    )  # the files as a kill would leave them
     await before.spool.close()
     server = await RunningGateway.open(tmp_path / "after", clock)
     await server.assert_sound(pending=kept % 2)
@@ -181,7 +187,10 @@ async def test_after_a_crash_disk_and_books_agree_on_what_waits(
 
 
 async def test_requests_that_arrive_together_are_one_call(tmp_path: Path) -> None:
-    """Partial reports, repeats and the trace at once, and some of them refused: one record, and nothing waits."""
+    """
+    Partial reports, repeats and the trace arrive at once, and some are refused and repeated. One record
+    results, and nothing waits.
+    """
     clock = MovedClock()
     server = await RunningGateway.open(tmp_path, clock, hold_s=10)
     take, refusals = server.intake.take, iter((True, False, True, False, True))
@@ -214,7 +223,7 @@ async def test_requests_that_arrive_together_are_one_call(tmp_path: Path) -> Non
 
 
 async def test_while_the_record_is_open_later_requests_add_to_it(tmp_path: Path) -> None:
-    """The end, then the usage, then who it was: three requests, one record with all of it."""
+    """The end, the usage and the user arrive in separate requests and make one record."""
     clock = MovedClock()
     server = await RunningGateway.open(tmp_path, clock, hold_s=10)
     for events in ([create()], [update(usageDetails=None)], [update()], [trace()]):
@@ -233,13 +242,13 @@ async def test_while_the_record_is_open_later_requests_add_to_it(tmp_path: Path)
 
 
 async def test_when_the_window_ends_the_call_is_kept_as_it_is(tmp_path: Path) -> None:
-    """Under the labels of the key that brought it, once."""
+    """The record has the labels of the key that sent the report, and is stored once."""
     clock = MovedClock()
     server = await RunningGateway.open(tmp_path, clock)
     await server.take(batch(trace(), create()))
     assert 0 == await server.window.release()
     clock.move(600)
-    assert 2 == await server.window.release()  # the generation, and what its trace said
+    assert 2 == await server.window.release()  # the generation, and the data of its trace
     (record,) = await server.records()
     assert record.request_model == "gpt-4o-mini"
     assert record.input_tokens is None
@@ -251,7 +260,7 @@ async def test_when_the_window_ends_the_call_is_kept_as_it_is(tmp_path: Path) ->
 
 
 async def test_a_refused_request_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The log says no; repeated, the request is taken as if for the first time."""
+    """If the log refuses the request, a repeat is accepted as if it were the first."""
     server = await RunningGateway.open(tmp_path, MovedClock())
     await server.take(batch(create()))
 
@@ -272,7 +281,7 @@ async def test_a_refused_request_changes_nothing(tmp_path: Path, monkeypatch: py
 
 
 class Order:
-    """Shows who reaches the intake, and keeps them there until they are told to go on."""
+    """Records which requests reach the intake, and holds each one until the test lets it continue."""
 
     def __init__(self, server: RunningGateway) -> None:
         self._begun: asyncio.Queue[int] = asyncio.Queue()
@@ -286,12 +295,12 @@ class Order:
         return await self._take(outcome, bearer, pending)
 
     async def assert_only(self, received: int) -> None:
-        """The next to begin is the request of so many events, and nobody else with it."""
+        """Check that the next request to reach the intake has `received` events and is the only one."""
         assert received == await self._begun.get()
         await self.assert_nobody()
 
     async def assert_nobody(self) -> None:
-        for _ in range(20):  # whoever could begin would have by then
+        for _ in range(20):  # enough turns for any request that could begin
             await asyncio.sleep(0)
         assert self._begun.empty()
 
@@ -300,7 +309,7 @@ class Order:
 
 
 async def test_a_request_of_many_reports_is_not_overtaken(tmp_path: Path) -> None:
-    """Whoever came later waits for it, also where only the request before it is in the way of one of them."""
+    """Later requests wait for it, even if it is itself waiting because of only one of its reports."""
     server = await RunningGateway.open(tmp_path, MovedClock())
     order = Order(server)
     bodies = [batch(create("a")), batch(update("a"), create("b"), trace()), batch(update("b"), trace("t-2"))]
@@ -317,7 +326,7 @@ async def test_a_request_of_many_reports_is_not_overtaken(tmp_path: Path) -> Non
 
 
 async def test_a_request_that_gives_up_lets_nobody_in_before_the_one_ahead(tmp_path: Path) -> None:
-    """A turn that is never used ends when those before it do."""
+    """A cancelled turn ends only when the turns before it end."""
     server = await RunningGateway.open(tmp_path, MovedClock())
     order = Order(server)
     first = asyncio.create_task(server.take(batch(create())))
@@ -340,7 +349,9 @@ async def test_a_request_that_gives_up_lets_nobody_in_before_the_one_ahead(tmp_p
 async def test_what_is_durable_is_acknowledged_though_older_reports_cannot_make_room(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The disk fills up between the request and the release of what it pushes out."""
+    """
+    The disk fills up after the request was stored, before the older report that it displaces is released.
+    """
     server = await RunningGateway.open(tmp_path, MovedClock(), max_reports=1)
     await server.take(batch(create("a")))
     take = server.intake.take

@@ -1,9 +1,10 @@
 """
-Whoever reports a call, how often and in whatever order: one record, the first report's figures, balanced books.
+Whoever reports a call, how often and in whatever order: one record, the figures of the first report,
+and balanced accounting.
 
-Real payloads of LiteLLM's callbacks, of its spend rows, of SDKs, Langfuse, Helicone and Kong go through the
-formats and the intake into both logs. What must become of them is worked out here from the reports alone,
-without any identity.
+Real payloads of LiteLLM's callbacks and spend logs, of SDKs, Langfuse, Helicone and Kong pass the formats
+and the intake into both engines' logs. The test computes the expected result only from the reports,
+without dedup keys.
 """
 
 from __future__ import annotations
@@ -59,7 +60,8 @@ prices = cache(PriceBook.load)
 ANYBODY = Bearer("anybody", frozenset())
 PREFIXES = ("chatcmpl-", "msg_", "resp_", "req_", "gen-", "msg_bdrk_", "cmpl-tool-", "")
 
-# What a later report fills while the record is open; the figures of one side only when both count alike.
+# Fields that a later report may fill while the record is open. Figures of one report are used only if both
+# reports count alike.
 FACTS = (
     "request_id", "trace_id", "span_id", "start_time", "end_time", "provider", "operation", "request_model",
     "response_model", "input_tokens", "output_tokens", "cache_read_tokens", "reasoning_tokens", "cost", "user", "team",
@@ -76,8 +78,10 @@ Kind = Callable[[int, Callable[[Sequence[Any]], Any]], Iterator[list[Report]]]
 
 
 def answered(number: int, choose: Callable[[Sequence[Any]], Any]) -> Iterator[list[Report]]:
-    """The provider's id is in every report; now and then one of them counts differently."""
-    sealed = "resp_" + "bGl0ZWxsbTpj" * 125 + str(number)  # as LiteLLM seals those of the responses API
+    """Every report has the provider's id. Sometimes one of them has other token counts."""
+    sealed = (
+        "resp_" + "bGl0ZWxsbTpj" * 125 + str(number)
+    )  # the form in which LiteLLM seals ids of the responses API
     id = choose([choose(PREFIXES) + f"{number:024x}", uuid(number), sealed])
     call = MadeCall(number, id, uuid(900 + number))
     reporters = (callback, row, proxy_span, sdk_span, generation, webhook)
@@ -85,13 +89,13 @@ def answered(number: int, choose: Callable[[Sequence[Any]], Any]) -> Iterator[li
 
 
 def short(number: int, choose: Callable[[Sequence[Any]], Any]) -> Iterator[list[Report]]:
-    """A local server counts its answers from 0 again; clocks are some seconds apart."""
+    """A local server numbers its answers from 0 after each start. Clocks differ by some seconds."""
     call = MadeCall(number, f"chatcmpl-{number % 2}", uuid(900 + number))
     yield [callback(call), row(call), proxy_span(call), sdk_span(call)]
 
 
 def failed(number: int, choose: Callable[[Sequence[Any]], Any], id: str = "") -> Iterator[list[Report]]:
-    """LiteLLM's call id stands in the place of the id."""
+    """LiteLLM reports its own call id in place of the provider's."""
     call_id = id or uuid(900 + number)
     call = MadeCall(number, call_id, call_id, "failed")
     error: dict[str, Any] = {"error.type": "Timeout"}
@@ -105,14 +109,17 @@ def failed(number: int, choose: Callable[[Sequence[Any]], Any], id: str = "") ->
 
 
 def fallback(number: int, choose: Callable[[Sequence[Any]], Any]) -> Iterator[list[Report]]:
-    """A failure and an answer under one call id, within the same second."""
+    """A failure and an answer have the same call id and the same second."""
     yield from failed(number, choose, uuid(900 + number))
     call = MadeCall(number, f"chatcmpl-{number:024x}", uuid(900 + number))
     yield [callback(call), proxy_span(call, place=3), sdk_span(call)]
 
 
 def cached(number: int, choose: Callable[[Sequence[Any]], Any]) -> Iterator[list[Report]]:
-    """Spans repeat the first answer and do not say so: they are that call again. The callback marks the second."""
+    """
+    Spans repeat the first answer without marking a cache hit, so they are the first call again. Only the
+    callback marks the second call.
+    """
     first = MadeCall(number, f"chatcmpl-{number:024x}", uuid(900 + number))
     yield [callback(first), proxy_span(first), proxy_span(first, place=4), sdk_span(first)]
     hit = MadeCall(number, f"{first.id}_cache_hit1795158584.59{number}", uuid(800 + number), "cached")
@@ -120,7 +127,7 @@ def cached(number: int, choose: Callable[[Sequence[Any]], Any]) -> Iterator[list
 
 
 def embedded(number: int, choose: Callable[[Sequence[Any]], Any]) -> Iterator[list[Report]]:
-    """Answers without an id, and one of them from the cache."""
+    """Embeddings have no provider id; one of the answers comes from the cache."""
     embedding: dict[str, Any] = {"call_type": "aembedding"}
     operation: dict[str, Any] = {"gen_ai.operation.name": "aembedding"}
     first = MadeCall(number, uuid(900 + number), uuid(900 + number))
@@ -135,7 +142,7 @@ def embedded(number: int, choose: Callable[[Sequence[Any]], Any]) -> Iterator[li
 
 
 def apart(number: int, choose: Callable[[Sequence[Any]], Any]) -> Iterator[list[Report]]:
-    """A gateway that names no id of the provider's stands alone."""
+    """A gateway without the provider's id reports a separate call."""
     yield [http_log(MadeCall(number, ""))]
 
 
@@ -145,32 +152,32 @@ TOGETHER, NEXT, LATER, RESTARTED = (
     "next",
     "later",
     "restarted",
-)  # how a report comes after the one before
+)  # the pause before a report
 
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[tuple[str, Report]]:
-    """Some calls, some reports of each, some of these twice; in any order."""
+    """Draw some calls and some reports of each, with repeats, in any order."""
     reports: list[Report] = []
     for number in range(1, draw(st.integers(1, 5)) + 1):
         kind = draw(st.sampled_from(KINDS))
         for told in kind(number, lambda values: draw(st.sampled_from(values))):
-            # One of two reports may never come: LiteLLM's callback forgets what is logged while it sends.
+            # Some reports may never arrive, because LiteLLM's callback loses what is logged while it sends.
             reports += draw(st.lists(st.sampled_from(told), min_size=1, max_size=5))
     order = draw(st.permutations(reports))
     pauses = st.sampled_from([TOGETHER, TOGETHER, NEXT, NEXT, LATER, RESTARTED])
     return [(draw(pauses), report) for report in order]
 
 
-# -- what must become of them --------------------------------------------------------------------------------
+# -- the expected result -------------------------------------------------------------------------------------
 
 
 class Expected:
-    """The record of each call and the counts, by the words of the design."""
+    """The expected records and counts, by the rules of the design."""
 
     def __init__(self, uncounted: str = "") -> None:
         self._uncounted = uncounted
-        self._corrected: dict[str, dict[str, Any]] = {}  # calls as their newest correction has them
+        self._corrected: dict[str, dict[str, Any]] = {}  # corrected calls, in their newest state
         self.corrections = 0
         self.records: dict[str, dict[str, Any]] = {}
         self.sources: dict[str, str] = {}
@@ -222,13 +229,13 @@ def _differ(one: Any, other: Any) -> bool:
 
 
 async def take(log: Log, reports: Sequence[Report], clock: MovedClock, config: Config) -> None:
-    """Each payload is a request of its own; they wait for one commit together."""
+    """Send each payload as its own request; all share one commit."""
     intake = Intake(log, attribution=Attribution(config), prices=prices(), shadows=Shadows(clock))
     await asyncio.gather(*[intake.take(outcome_of(part), ANYBODY) for part in payloads(reports)])
 
 
 def payloads(reports: Sequence[Report]) -> list[list[Report]]:
-    """Neighbours of one format share a payload, unless they are the very same item."""
+    """Group neighbours of one format into a payload, except identical items."""
     parts: list[list[Report]] = []
     for report in reports:
         like = parts and (parts[-1][0].format, parts[-1][0].scope) == (report.format, report.scope)
@@ -262,7 +269,7 @@ def read_alone(report: Report) -> Inference:
 
 
 async def live(history: Sequence[tuple[str, Report]], root: Path, *, uncounted: str = "") -> None:
-    """Both logs are told the same; only the one on disk can be killed."""
+    """Send the history to a log on disk and to one in memory. Only the one on disk is killed in between."""
     clock, lives, expected, waiting = MovedClock(NOON), count(), Expected(uncounted), list[Report]()
     config = Config(sources={uncounted: SourceSettings(count=False)})
     directory = root / str(next(lives))
@@ -295,7 +302,9 @@ async def live(history: Sequence[tuple[str, Report]], root: Path, *, uncounted: 
 
 
 async def live_with_stops(history: Sequence[tuple[str, Report]], directory: Path) -> None:
-    """Every pause is a stop in good order, after which the newest calls can be corrected as before."""
+    """
+    Send the history with a clean stop after every report. Afterwards the newest calls can still be corrected.
+    """
     clock, expected = MovedClock(NOON), Expected()
     for pause, report in history:
         if pause == LATER:
@@ -343,7 +352,7 @@ async def assert_came_true(expected: Expected, log: Log) -> None:
 @settings(max_examples=8 * ORDERS, deadline=None, suppress_health_check=list(HealthCheck))
 @given(history=histories())
 def test_one_call_is_one_record(history: list[tuple[str, Report]]) -> None:
-    """In both logs, with the figures of the first report; what a report adds and where two disagree is counted."""
+    """Both logs have the figures of the first report. They count added reports and conflicts."""
     with tempfile.TemporaryDirectory() as root:
         asyncio.run(live(history, Path(root)))
 
@@ -354,7 +363,9 @@ def test_one_call_is_one_record(history: list[tuple[str, Report]]) -> None:
 def test_a_source_that_does_not_count_takes_no_call_away(
     history: list[tuple[str, Report]], uncounted: str
 ) -> None:
-    """Its reports fill the record that counts, or stand beside it when they came first."""
+    """
+    Reports of an uncounted source fill the counted record. If they came first, they are a separate record.
+    """
     with tempfile.TemporaryDirectory() as root:
         asyncio.run(live(history, Path(root), uncounted=uncounted))
 
@@ -363,6 +374,6 @@ def test_a_source_that_does_not_count_takes_no_call_away(
 @settings(max_examples=3 * ORDERS, deadline=None, suppress_health_check=list(HealthCheck))
 @given(history=histories())
 def test_no_call_is_forgotten_over_a_stop(history: list[tuple[str, Report]]) -> None:
-    """Whatever the report that comes after it: the record stays as it was, and nothing is counted again."""
+    """After a clean stop, any later report leaves the record unchanged and is not counted again."""
     with tempfile.TemporaryDirectory() as root:
         asyncio.run(live_with_stops(history[:12], Path(root)))

@@ -1,4 +1,4 @@
-"""OTLP/gRPC against a real server (numbers: rows of the protocol checklist)."""
+"""OTLP over gRPC against a real server."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SERVICES = {
 
 @dataclass
 class GrpcReply:
-    """How one call ended."""
+    """The result of a gRPC call."""
 
     code: grpc.StatusCode
     message: str
@@ -51,7 +51,7 @@ class GrpcReply:
 
 @dataclass
 class Calling:
-    """A gateway with gRPC on, and a channel to it."""
+    """A gateway with gRPC and a channel to it."""
 
     serving: Serving
     channel: grpc.aio.Channel
@@ -91,7 +91,10 @@ async def calling(serve: Serve) -> AsyncIterator[Calling]:
 
 
 async def test_guesses_behind_a_named_proxy_are_their_senders(serve: Serve) -> None:
-    """Over HTTP and gRPC; a good key is never made to wait, wherever it comes from."""
+    """
+    Behind a configured proxy, guesses count against the sender's address, over HTTP and gRPC. A valid key
+    never has to wait.
+    """
     serving = await serve(grpc_listen="127.0.0.1:0", trusted_proxies=("127.0.0.1",))
     loud, calm = {"X-Forwarded-For": "198.51.100.7"}, {"X-Forwarded-For": "198.51.100.8"}
 
@@ -101,7 +104,9 @@ async def test_guesses_behind_a_named_proxy_are_their_senders(serve: Serve) -> N
         async with grpc.aio.insecure_channel(serving.app.grpc_address) as channel:
             return status, (await Calling(serving, channel).export(b"", metadata=metadata)).code
 
-    for _ in range(2 * GUESSES):  # some are given back meanwhile
+    for _ in range(
+        2 * GUESSES
+    ):  # more than the limit, because some attempts become available again meanwhile
         await serving.send("/v1/traces", b"{}", key="th_guess", headers=loud)
     assert (429, grpc.StatusCode.RESOURCE_EXHAUSTED) == await statuses(loud, "th_guess")
     assert (401, grpc.StatusCode.UNAUTHENTICATED) == await statuses(calm, "th_guess")
@@ -109,7 +114,7 @@ async def test_guesses_behind_a_named_proxy_are_their_senders(serve: Serve) -> N
 
 
 async def test_every_service_takes_an_empty_request(calling: Calling) -> None:
-    """61: full success is an empty answer, on all four services."""
+    """On all four services, an empty answer means full success."""
     for signal in SERVICES:
         reply = await calling.export(b"", signal=signal)
         assert reply.code == grpc.StatusCode.OK, signal
@@ -118,7 +123,7 @@ async def test_every_service_takes_an_empty_request(calling: Calling) -> None:
 
 @pytest.mark.parametrize("compression", [grpc.Compression.NoCompression, grpc.Compression.Gzip])
 async def test_calls_are_kept_and_receipted(calling: Calling, compression: grpc.Compression) -> None:
-    """62: plain or gzip; the receipt is in the trailing metadata."""
+    """Plain and gzip calls are stored. The receipt is in the trailing metadata."""
     reply = await calling.export(traces(PROTOBUF, 50), compression=compression)
     assert grpc.StatusCode.OK == reply.code
     assert reply.trailing["tollhouse-receipt"].endswith(
@@ -129,7 +134,7 @@ async def test_calls_are_kept_and_receipted(calling: Calling, compression: grpc.
 
 @BY_BOTH
 async def test_http_and_grpc_give_the_same_record(calling: Calling) -> None:
-    """One decode path: the same span by both ways is one record."""
+    """The same span over HTTP and gRPC is one record."""
     body = traces(PROTOBUF)
     assert grpc.StatusCode.OK == (await calling.export(body)).code
     assert 200 == (await calling.serving.send("/v1/traces", body, PROTOBUF)).status
@@ -152,7 +157,7 @@ async def test_throttling_is_unavailable_with_retry_info(
     code: grpc.StatusCode,
     wait_s: int | None,
 ) -> None:
-    """63, 64: RetryInfo for what a repeat mends; our own mistake says nothing of what was sent."""
+    """RetryInfo is sent only if a repeat can help. An internal error reveals nothing about the message."""
 
     async def fail(*_: object) -> None:
         raise error
@@ -174,7 +179,9 @@ async def test_throttling_is_unavailable_with_retry_info(
 async def test_oversize_is_resource_exhausted_without_retry_info(
     calling: Calling, compression: grpc.Compression
 ) -> None:
-    """65: before and after decompression; a repeat would not be smaller."""
+    """
+    The limit holds before and after decompression. There is no RetryInfo, because a repeat would not be smaller.
+    """
     reply = await calling.export(b"\0" * 300 * 1024, compression=compression)
     assert grpc.StatusCode.RESOURCE_EXHAUSTED == reply.code
     assert "grpc-status-details-bin" not in reply.trailing or 0 == len(reply.details.details)
@@ -185,7 +192,10 @@ async def test_oversize_is_resource_exhausted_without_retry_info(
 async def test_a_message_is_inflated_within_the_bytes_in_hand(
     calling: Calling, compression: grpc.Compression
 ) -> None:
-    """By us, who count them, and not before: 200 KiB of zeros arrive as a few hundred bytes."""
+    """
+    The gateway inflates messages itself, so that the inflated bytes count. 200 KiB of zeros arrive as a
+    few hundred bytes.
+    """
     inflight = calling.serving.app.services.receivers.inflight
     body = proto_traces(*(proto_span(model="m" * 200) for _ in range(300)))
     with inflight.share() as share:
@@ -195,18 +205,18 @@ async def test_a_message_is_inflated_within_the_bytes_in_hand(
     assert grpc.StatusCode.OK == (await calling.export(body, compression=compression)).code
     assert 0 == inflight.held
     too_large = await calling.export(bytes(300 * 1024), compression=compression)
-    assert "server.max_body_bytes" in too_large.message  # gRPC's own words do not name it
+    assert "server.max_body_bytes" in too_large.message  # gRPC's own error would not name the setting
 
 
 async def test_compressed_bytes_that_are_damaged_are_invalid(calling: Calling) -> None:
-    """Cut off, or with garbage behind."""
+    """The body is cut off, or has garbage at its end."""
     packed = gzip.compress(traces(PROTOBUF))
     for body in (packed[:-5], packed[:4], packed + b"x", b"\x78\x9c" + b"x" * 20):
         assert grpc.StatusCode.INVALID_ARGUMENT == (await calling.export(body)).code
 
 
 async def test_messages_are_received_a_few_at_a_time(serve: Serve) -> None:
-    """However many calls a key begins, and all of them are answered."""
+    """However many calls a key begins, all are answered."""
     serving = await serve(grpc_listen="127.0.0.1:0", max_grpc_messages=2)
     body = proto_traces(*(proto_span() for _ in range(2_000)))
     async with grpc.aio.insecure_channel(serving.app.grpc_address) as channel:
@@ -222,7 +232,7 @@ BAD_DATA: Sequence[bytes] = [b"\xff\xff\xff", traces(JSON), traces(PROTOBUF)[:-5
 
 
 async def test_bad_data_is_invalid_argument(calling: Calling) -> None:
-    """66: not retryable, and nothing is kept."""
+    """The status is not retryable, and nothing is stored."""
     for body in BAD_DATA:
         reply = await calling.export(body)
         assert grpc.StatusCode.INVALID_ARGUMENT == reply.code, body
@@ -232,7 +242,6 @@ async def test_bad_data_is_invalid_argument(calling: Calling) -> None:
 
 @BY_BOTH
 async def test_a_partial_success_counts(calling: Calling) -> None:
-    """41 over gRPC."""
     reply = await calling.export(proto_traces(proto_span(), proto_span(tokens=-5)))
     said = ExportTraceServiceResponse.FromString(reply.body).partial_success
     assert reply.code == grpc.StatusCode.OK
@@ -241,7 +250,7 @@ async def test_a_partial_success_counts(calling: Calling) -> None:
 
 
 async def test_a_bad_id_costs_its_neighbours_nothing(calling: Calling) -> None:
-    """17, 41 over gRPC; alone, such a span is refused."""
+    """Other spans of the request are stored. If the bad span is the only one, the request is refused."""
     bad = proto_span()
     bad.parent_span_id = b"\1" * 9
     reply = await calling.export(proto_traces(proto_span(), bad, proto_span()))
@@ -261,7 +270,7 @@ BAD_KEYS: Sequence[tuple[tuple[str, str], ...]] = [
 
 
 async def test_without_a_good_key_it_is_unauthenticated(calling: Calling) -> None:
-    """The key is the whole value of the metadata `authorization`."""
+    """The metadata `authorization` must be exactly the key."""
     for metadata in BAD_KEYS:
         reply = await calling.export(traces(PROTOBUF), metadata=metadata)
         assert grpc.StatusCode.UNAUTHENTICATED == reply.code, metadata
@@ -269,7 +278,6 @@ async def test_without_a_good_key_it_is_unauthenticated(calling: Calling) -> Non
 
 
 async def test_a_key_without_the_scope_is_permission_denied(calling: Calling) -> None:
-    """The message names the scope."""
     key = await calling.serving.make_key("pinger", scopes=[PING])
     reply = await calling.export(traces(PROTOBUF), metadata=(("authorization", key),))
     assert grpc.StatusCode.PERMISSION_DENIED == reply.code
@@ -277,7 +285,7 @@ async def test_a_key_without_the_scope_is_permission_denied(calling: Calling) ->
 
 
 async def test_bytes_in_hand_are_shared_with_http(calling: Calling, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One bound over HTTP and gRPC: over it UNAVAILABLE with RetryInfo."""
+    """Beyond the shared limit, gRPC answers UNAVAILABLE with RetryInfo."""
     server = calling.serving.app.services.receivers
     with server.inflight.share() as share:
         share.take(200 * 1024)
@@ -290,7 +298,7 @@ async def test_bytes_in_hand_are_shared_with_http(calling: Calling, monkeypatch:
 
 
 async def test_calls_are_counted_by_code(calling: Calling) -> None:
-    """tollhouse_requests_total holds gRPC codes by name."""
+    """tollhouse_requests_total has gRPC codes by name."""
     await calling.export(b"")
     await calling.export(b"", metadata=())
     answer = await calling.serving.send("/metrics", b"", None, method="GET")
@@ -302,7 +310,7 @@ async def test_calls_are_counted_by_code(calling: Calling) -> None:
 async def test_a_grpc_client_on_the_http_port_is_told_in_the_log(
     serving: Serving, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A real client that dials 4318 fails, and the operator reads why."""
+    """A real gRPC client that connects to 4318 fails, and the log tells the operator why."""
     async with grpc.aio.insecure_channel(serving.app.url.removeprefix("http://")) as channel:
         with pytest.raises(grpc.aio.AioRpcError):
             call: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(
@@ -313,13 +321,13 @@ async def test_a_grpc_client_on_the_http_port_is_told_in_the_log(
 
 
 async def test_a_port_in_use_is_an_error(calling: Calling, serve: Serve) -> None:
-    """Two gateways never share a gRPC port, and the one that failed to start releases everything."""
+    """Two gateways never share a gRPC port. The one that fails to start releases everything."""
     with pytest.raises(OSError, match="in use"):
         await serve(grpc_listen=calling.serving.app.grpc_address)
 
 
 async def test_a_stop_finishes_the_call_in_hand(calling: Calling, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A call that was accepted is answered after its commit."""
+    """An accepted call is answered after its commit."""
     monkeypatch.setattr(listeners, "DRAIN_S", 120.0)
     intake, begun, commit = calling.serving.app.services.receivers.intake, asyncio.Event(), asyncio.Event()
     take = intake.take
@@ -340,7 +348,7 @@ async def test_a_stop_finishes_the_call_in_hand(calling: Calling, monkeypatch: p
 
 
 async def test_tls_as_on_the_http_port(serve: Serve, certificates: Certificates) -> None:
-    """Mutual TLS from the same files: a certificate comes in, none does not."""
+    """Mutual TLS uses the same files: only clients with a certificate are accepted."""
     serving = await serve(grpc_listen="127.0.0.1:0", **certificates.server)
     ca = certificates.path("ca.pem").read_bytes()
     shown = grpc.ssl_channel_credentials(  # type: ignore[no-untyped-call]
@@ -354,15 +362,20 @@ async def test_tls_as_on_the_http_port(serve: Serve, certificates: Certificates)
 
 
 async def test_a_stranger_is_refused_before_the_message_is_received(calling: Calling) -> None:
-    """The key is checked first: a message over every limit, under a wrong key, is a wrong key."""
+    """
+    The key is checked first. So a message over every limit, under a wrong key, gets the answer for a wrong key.
+    """
     reply = await calling.export(b"\0" * 8 * 1024 * 1024, metadata=(("authorization", "th_wrong"),))
     assert grpc.StatusCode.UNAUTHENTICATED == reply.code
 
 
 async def test_messages_are_let_go_when_they_are_answered(calling: Calling) -> None:
-    """Taken or refused, without the collector: it runs seldom, and until then sixteen large ones were a gigabyte."""
+    """
+    Messages must be freed without the garbage collector, which runs rarely. Until then, sixteen large ones
+    would take a gigabyte.
+    """
     size = 128 * 1024
-    large = proto_traces(proto_span()) + b"\x1a\x80\x80\x08" + bytes(size)  # a field that nobody knows
+    large = proto_traces(proto_span()) + b"\x1a\x80\x80\x08" + bytes(size)  # an unknown field
     rounds = 20
     assert grpc.StatusCode.OK is (await calling.export(large)).code
     gc.collect()
@@ -389,7 +402,9 @@ async def test_messages_are_let_go_when_they_are_answered(calling: Calling) -> N
     ],
 )
 async def test_an_address_that_cannot_be_had_is_named_with_the_reason(address: str, reason: str) -> None:
-    """GRPC, which gives no reason, is not begun for it; nothing has to be stopped afterwards."""
+    """
+    gRPC gives no reason, so the address is tested before gRPC starts. Nothing has to be stopped afterwards.
+    """
     with socket.create_server(("127.0.0.1", 0)) as taken:
         server = GrpcServer({}, max_bytes=1024, max_connections=1)
         address = address.format(taken=taken.getsockname()[1])

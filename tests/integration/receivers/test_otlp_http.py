@@ -1,4 +1,4 @@
-"""OTLP/HTTP against a real server, one test per rule (numbers: rows of the protocol checklist), in both encodings."""
+"""OTLP over HTTP against a real server, one test for each rule of the protocol, in both encodings."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ all_signals = pytest.mark.parametrize("path", ADDRESSES)
 
 
 def status_of(answer: Answer) -> tuple[int, str]:
-    """The google.rpc.Status of a refusal, in the encoding that it claims."""
+    """Return the google.rpc.Status of a refusal, decoded by its stated media type."""
     if answer.headers["Content-Type"] == PROTOBUF:
         said = Status.FromString(answer.body)
         return said.code, said.message
@@ -47,7 +47,7 @@ def empty(encoding: str) -> bytes:
 
 
 async def test_the_defaults_are_the_protocols_ports_on_loopback() -> None:
-    """1: 4318 for HTTP and 4317 for gRPC, reachable from this machine alone."""
+    """The defaults are 4318 for HTTP and 4317 for gRPC, reachable only from this machine."""
     assert ServerSettings().listen == "127.0.0.1:4318"
     assert ServerSettings().grpc_listen == "127.0.0.1:4317"
 
@@ -56,7 +56,7 @@ async def test_the_defaults_are_the_protocols_ports_on_loopback() -> None:
 @all_signals
 @both_encodings
 async def test_every_signal_is_taken_in_both_encodings(one_server: Serving, path: str, encoding: str) -> None:
-    """2, 6, 13, 40: an empty request is a full success, and a full success is empty."""
+    """An empty request succeeds, and the answer to a full success is empty."""
     answer = await one_server.send(path, empty(encoding), encoding)
     assert answer.status == 200
     assert answer.headers["Content-Type"] == encoding
@@ -66,7 +66,7 @@ async def test_every_signal_is_taken_in_both_encodings(one_server: Serving, path
 @ON_ONE_SERVER
 @both_encodings
 async def test_profiles_are_taken_and_dropped(one_server: Serving, encoding: str) -> None:
-    """3: a sender that exports all signals is not told off, but it needs a key."""
+    """A sender that exports all signals gets no error for profiles, but it needs a key."""
     answer = await one_server.send("/v1development/profiles", empty(encoding), encoding)
     assert answer.status == 200
     assert empty(encoding) == answer.body
@@ -89,7 +89,7 @@ NOWHERE: Sequence[str] = [
 
 @ON_ONE_SERVER
 async def test_other_addresses_are_404_and_never_a_redirect(one_server: Serving) -> None:
-    """4, 11, 51: a redirected POST would lose its body."""
+    """A redirect would lose the body of a POST."""
     for path in NOWHERE:
         answer = await one_server.send(path, b"{}")
         assert 404 == answer.status, path
@@ -103,7 +103,7 @@ OTHER_METHODS: Sequence[str] = ["GET", "HEAD", "PUT", "PATCH", "DELETE", "OPTION
 @ON_ONE_SERVER
 @all_signals
 async def test_other_methods_are_405(one_server: Serving, path: str) -> None:
-    """5, 55: the answer says what is allowed, before type, key and body are looked at."""
+    """The answer names the allowed methods. It comes before checks of media type, key and body."""
     for method in OTHER_METHODS:
         answer = await one_server.send(path, b"", "text/plain", method=method, key=None)
         assert answer.status == 405, method
@@ -120,7 +120,7 @@ SAME_TYPES: Sequence[tuple[str, str]] = [
 
 @ON_ONE_SERVER
 async def test_media_types_match_whatever_their_case_and_parameters(one_server: Serving) -> None:
-    """7, 9: parsed as a media type, answered with the plain one."""
+    """A media type is compared without case and parameters. The answer has the plain type."""
     for content_type, plain in SAME_TYPES:
         answer = await one_server.send("/v1/traces", traces(plain), content_type)
         assert answer.status == 200, content_type
@@ -132,7 +132,7 @@ OTHER_TYPES: Sequence[str | None] = [None, "text/plain", "application/protobuf",
 
 @ON_ONE_SERVER
 async def test_other_media_types_are_415(one_server: Serving) -> None:
-    """8: the message lists the two types."""
+    """The message lists the two types."""
     for content_type in OTHER_TYPES:
         answer = await one_server.send("/v1/traces", b"{}", content_type)
         code, message = status_of(answer)
@@ -143,7 +143,10 @@ async def test_other_media_types_are_415(one_server: Serving) -> None:
 
 
 async def test_the_order_of_checks(serving: Serving) -> None:
-    """10: method, key, coding, type, size, body. Who may not send is told nothing of what was sent."""
+    """
+    The order is method, key, coding, type, size, body. Without a valid key, the answer reveals nothing
+    about the request.
+    """
     wrong = {"Content-Encoding": "br"}
     huge = serving.app.services.receivers.max_body_bytes + 1
     assert 405 == (await serving.send("/v1/traces", b"", None, method="GET", key=None, headers=wrong)).status
@@ -177,7 +180,7 @@ NO_REQUESTS: Sequence[bytes] = [
 @ON_ONE_SERVER
 @all_signals
 async def test_json_that_is_no_request_is_400(one_server: Serving, path: str) -> None:
-    """14, 15, 44: code 3, in JSON, and no value of the body in the message."""
+    """The error has code 3, is JSON, and quotes no value of the body."""
     for body in NO_REQUESTS:
         answer = await one_server.send(path, body)
         code, message = status_of(answer)
@@ -199,7 +202,7 @@ BAD_PROTOBUF: Sequence[bytes] = [
 @BY_BOTH
 @all_signals
 async def test_bad_protobuf_is_400(serving: Serving, path: str) -> None:
-    """26 to 28, 9: garbage, truncation and JSON under the protobuf type, refused in protobuf."""
+    """Garbage, truncated bytes, and JSON under the protobuf type are refused in protobuf."""
     for body in BAD_PROTOBUF:
         answer = await serving.send(path, body, PROTOBUF)
         assert answer.status == 400, body
@@ -210,7 +213,7 @@ async def test_bad_protobuf_is_400(serving: Serving, path: str) -> None:
 @BY_BOTH
 @both_encodings
 async def test_the_same_request_again_is_the_same_record(serving: Serving, encoding: str) -> None:
-    """30: a repeat after a lost answer is absorbed, and the sender is not told which."""
+    """A repeat after a lost answer is a duplicate, and the sender gets the same answer."""
     body = traces(encoding)
     first, again = (
         await serving.send("/v1/traces", body, encoding),
@@ -225,7 +228,7 @@ async def test_the_same_request_again_is_the_same_record(serving: Serving, encod
 @BY_BOTH
 @both_encodings
 async def test_a_partial_success_keeps_the_good_spans(serving: Serving, encoding: str) -> None:
-    """41: bad items are counted and explained; JSON carries the number as text."""
+    """Bad items are counted and explained. In JSON, the count is text."""
     if encoding == JSON:
         body = json_traces(json_span(), json_span(tokens=-5), json_span())
     else:
@@ -247,7 +250,7 @@ async def test_a_partial_success_keeps_the_good_spans(serving: Serving, encoding
 
 
 async def test_spans_that_are_no_ai_calls_are_a_plain_success(serving: Serving) -> None:
-    """42: a batch without GenAI data carries no warning; the receipt says that it was ignored."""
+    """A batch without GenAI data gets no warning. Its receipt counts ignored items."""
     span = json_span(
         attributes=[{"key": "http.request.method", "value": {"stringValue": "GET"}}], name="GET /"
     )
@@ -276,7 +279,10 @@ async def test_trouble_inside_is_retryable_unless_it_is_our_mistake(
     code: int,
     wait: str | None,
 ) -> None:
-    """45 to 49: 503 with Retry-After for what a repeat mends; 500 tells nothing of what was sent."""
+    """
+    A 503 with Retry-After is sent if a repeat can help. A 500 for an internal error reveals nothing
+    about the request.
+    """
 
     async def fail(*_: object) -> None:
         raise error
@@ -298,7 +304,7 @@ BAD_KEYS: Sequence[str | None] = [None, "th_unknown", "thd_device_1_00", "Basic 
 
 @both_encodings
 async def test_without_a_good_key_it_is_401(serving: Serving, encoding: str) -> None:
-    """50: never retryable, and nothing is kept."""
+    """The 401 is not retryable, and nothing is stored."""
     for key in BAD_KEYS:
         answer = await serving.send("/v1/traces", traces(encoding), encoding, key=key)
         assert answer.status == 401, key
@@ -309,7 +315,7 @@ async def test_without_a_good_key_it_is_401(serving: Serving, encoding: str) -> 
 
 @both_encodings
 async def test_a_key_without_the_scope_is_403(serving: Serving, encoding: str) -> None:
-    """50: the message names the missing scope and what grants it."""
+    """The message names the missing scope and what grants it."""
     key = await serving.make_key("pinger", scopes=[PING])
     answer = await serving.send("/v1/traces", traces(encoding), encoding, key=key)
     code, message = status_of(answer)
@@ -320,7 +326,7 @@ async def test_a_key_without_the_scope_is_403(serving: Serving, encoding: str) -
 
 
 async def test_success_is_said_after_the_commit(serving: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
-    """52: no answer leaves while the intake still works."""
+    """No success is sent before the commit has finished."""
     intake = serving.app.services.receivers.intake
     take, commit = intake.take, asyncio.Event()
 
@@ -339,7 +345,7 @@ async def test_success_is_said_after_the_commit(serving: Serving, monkeypatch: p
 
 @BY_BOTH
 async def test_the_receipt_opens_for_the_operator(serving: Serving) -> None:
-    """The id of a receipt reveals nothing to the sender and is resolved by the operator."""
+    """The receipt's id reveals nothing to the sender. Only the operator can resolve it."""
     answer = await serving.send("/v1/traces", traces(JSON, 3))
     fields = dict(part.split("=", 1) for part in answer.headers["Tollhouse-Receipt"].split("; "))
     assert fields["records"] == "3"
@@ -349,14 +355,16 @@ async def test_the_receipt_opens_for_the_operator(serving: Serving) -> None:
 
 @BY_BOTH
 async def test_every_item_malformed_is_400(serving: Serving) -> None:
-    """A request of which nothing could be read is not a success."""
+    """A request without any readable item is not a success."""
     answer = await serving.send("/v1/traces", json_traces(json_span(name=5), json_span(attributes="x")))
     assert answer.status == 400
     assert status_of(answer)[0] == 3
 
 
 async def test_a_time_beyond_all_clocks_is_kept_without_a_time(serving: Serving) -> None:
-    """20: no 64-bit number of nanoseconds is a 500; a call, and a counter that the log has to remember."""
+    """
+    A time beyond 64-bit nanoseconds never causes a 500, in a call or in a counter that the log has to remember.
+    """
     never = str((1 << 64) - 1)
     span = json_span(startTimeUnixNano=never, endTimeUnixNano=never)
     counted = {"startTimeUnixNano": str(START), "timeUnixNano": never, "asInt": "5"}
@@ -373,7 +381,7 @@ async def test_a_time_beyond_all_clocks_is_kept_without_a_time(serving: Serving)
 
 
 async def test_a_client_that_closes_early_writes_nothing(serving: Serving) -> None:
-    """59: a request that never arrived in full is not kept in part."""
+    """An incomplete request is not stored, not even in part."""
     body = traces(JSON, 5)
     head = (f"Content-Type: {JSON}", f"Authorization: {serving.key}")
     whole = raw.post("/v1/traces", body, *head)

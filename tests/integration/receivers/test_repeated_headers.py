@@ -1,4 +1,4 @@
-"""A header that decides something is stated once, on every listener."""
+"""On every listener, a header on which a decision depends may appear only once."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def request(path: str, names: tuple[str, str], values: tuple[str, str], *more: s
 
 
 async def test_two_keys_are_no_key(serving: Serving) -> None:
-    """400 on every address, whichever of the two is good, in whatever case the names are."""
+    """The answer is 400 on every address, whichever key is valid and whatever the case of the names."""
     for path in PATHS:
         for values in ((serving.key, "th_other"), ("th_other", serving.key), (serving.key, serving.key)):
             sent = request(path, ("Authorization", "authorization"), values)
@@ -42,7 +42,7 @@ X: Sequence[str] = sorted(SINGLE)
 
 
 async def test_no_header_that_is_read_comes_twice(serving: Serving) -> None:
-    """The parser refuses some of them by itself."""
+    """For some headers the HTTP parser itself refuses the repetition."""
     for name in X:
         given = {
             "authorization": serving.key, "host": "t", "content-length": str(len(traces(JSON))), "content-type": JSON,
@@ -56,7 +56,7 @@ async def test_no_header_that_is_read_comes_twice(serving: Serving) -> None:
 
 
 async def test_lists_may_come_in_parts(serving: Serving) -> None:
-    """Those of proxies and of what a client accepts; nothing that decides is in them."""
+    """Headers of proxies and lists of accepted types may be repeated, because no decision depends on them."""
     lines = ("Accept: a/b", "Accept: c/d", "Via: 1.1 one", "Via: 1.1 two", "X-Forwarded-For: 10.0.0.1",
              "X-Forwarded-For: 10.0.0.2", "Cookie: a=1", "Cookie: b=2", f"Authorization: {serving.key}")  # fmt: skip
     answer = raw.parsed(
@@ -66,7 +66,7 @@ async def test_lists_may_come_in_parts(serving: Serving) -> None:
 
 
 async def test_the_operators_listeners_refuse_them(serve: Serve) -> None:
-    """Where they are on addresses of their own, too."""
+    """This includes listeners with addresses of their own."""
     serving = await serve(operator_listen="127.0.0.1:0", metrics_listen="127.0.0.1:0")
     for url in (serving.app.url, serving.app.operator_url, serving.app.metrics_url):
         sent = request("/readyz", ("X-CSRF-Token", "x-csrf-token"), ("a", "b"))

@@ -1,4 +1,6 @@
-"""The rights of every way in, and what a laptop's own key cannot do to calls of others."""
+"""
+The rights of every way to authenticate, and the limits of a laptop's own key towards other senders' calls.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,7 @@ FORGED = "0123456789abcdef" * 2
 
 
 def rights(bearer: Bearer) -> dict[str, Any]:
-    """What a bearer opens, without what is off."""
+    """Return the rights of a bearer, without those that are off."""
     told = {field.name: getattr(bearer, field.name) for field in dataclasses.fields(bearer)}
     facts = ("name", "labels", "named", "expects", "number")
     return {name: value for name, value in told.items() if name not in facts and value}
@@ -49,7 +51,10 @@ async def own_key(serving: Serving, device: str = "laptop-1", **more: Any) -> st
 async def test_no_way_in_has_a_right_that_nobody_granted(
     serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Keys of the list and the file, of devices, Basic, gRPC, assistants with a key or a token, and nobody."""
+    """
+    The ways are: listed keys, the file's key, device keys, Basic, gRPC, assistants with a key or a token,
+    and no credentials.
+    """
     seen: list[Bearer] = []
     admit = otlp_grpc._admit
 
@@ -108,7 +113,9 @@ def attribute(name: str, value: str | int) -> dict[str, Any]:
 
 
 def call(**more: str | int) -> dict[str, Any]:
-    """A span of one call of 120 and 30 tokens; underscores of names stand for dots."""
+    """
+    Return a span with 120 input and 30 output tokens. In argument names, two underscores stand for a dot.
+    """
     span = json_span(startTimeUnixNano="1790000000000000000")
     span["attributes"] += [attribute(name.replace("__", "."), value) for name, value in more.items()]
     return span
@@ -119,7 +126,7 @@ def claiming(id: str, **more: str | int) -> dict[str, Any]:
 
 
 def points(id: str, value: int) -> dict[str, Any]:
-    """A counter of dollars that another Tollhouse forwards."""
+    """Return a counter in dollars, as another Tollhouse would forward it."""
     marks = [attribute("tollhouse.id", id), attribute("tollhouse.source", "claude_code")]
     point = {
         "startTimeUnixNano": "1790000000000000000", "timeUnixNano": "1790000060000000000",
@@ -133,7 +140,7 @@ def points(id: str, value: int) -> dict[str, Any]:
 
 
 async def stored(serving: Serving, count: int) -> list[Any]:
-    """All records and corrections, once so many are closed."""
+    """Wait until `count` records are closed; return all records and corrections."""
     log = serving.app.services.storage.log
     async with asyncio.timeout(60):
         while True:
@@ -166,8 +173,8 @@ async def send_spans(serving: Serving, way: str, span: dict[str, Any], key: str)
 @pytest.mark.parametrize("way", ["json", "protobuf", "grpc"])
 async def test_a_laptops_own_key_changes_no_call_of_others(serve: Serve, way: str, hold: int) -> None:
     """
-    A call that counted stays as it is, and one that comes later counts as itself. A laptop's claim under an
-    id of somebody else is a call of the laptop, at this gateway's price.
+    A counted call stays unchanged, and a later one counts normally. A laptop's claim under a foreign id
+    becomes a call of the laptop, priced by this gateway.
     """
     config = Config(spool=SpoolSettings(hold=hold, counter_wait=0))
     serving = await serve(config=config, grpc_listen="127.0.0.1:0")
@@ -179,7 +186,7 @@ async def test_a_laptops_own_key_changes_no_call_of_others(serve: Serve, way: st
     await send(spans[honest], serving.key)
     for id in ids.values():
         await send(claiming(id.hex()), laptop)
-        await send(claiming(id.hex()), laptop)  # the laptop's own call again
+        await send(claiming(id.hex()), laptop)  # a duplicate of the laptop's own call
     await send(claiming(FORGED, tollhouse__api_key="sender", tollhouse__device="laptop-2"), laptop)
     await send(spans[later], serving.key)
     records = {record.id: record for record in await stored(serving, 5)}
@@ -193,7 +200,7 @@ async def test_a_laptops_own_key_changes_no_call_of_others(serve: Serve, way: st
 
 @pytest.mark.parametrize("is_first", [True, False])
 async def test_a_laptop_that_reports_an_answer_sets_no_price(serving: Serving, is_first: bool) -> None:
-    """Two reports of one answer are one call, and the price is not the one that the laptop makes up."""
+    """Two reports of one answer are one call. The laptop's invented cost does not count."""
     answer = "chatcmpl-" + "a" * 24
     claim = claiming(of_response(answer).hex(), gen_ai__response__id=answer)
     reports = [(call(gen_ai__response__id=answer), serving.key), (claim, await own_key(serving))]
@@ -205,7 +212,9 @@ async def test_a_laptop_that_reports_an_answer_sets_no_price(serving: Serving, i
 
 
 async def test_a_laptops_counters_are_its_own(serving: Serving) -> None:
-    """Under an id of somebody else a counter is the laptop's, and none takes back what was counted."""
+    """
+    A counter under a foreign id belongs to the laptop. A negative counter cannot take back what was counted.
+    """
     laptop = await own_key(serving)
     for value, rejected in ((777, False), (-777, True)):
         answer = await serving.send("/v1/metrics", orjson.dumps(points(FORGED, value)), key=laptop)
@@ -217,7 +226,7 @@ async def test_a_laptops_counters_are_its_own(serving: Serving) -> None:
 
 
 async def test_log_records_of_a_laptop_are_no_records_of_another_tollhouse(serving: Serving) -> None:
-    """No log record is: what it says under names of Tollhouse is not read."""
+    """Attributes named `tollhouse.*` are ignored in log records."""
     laptop = await own_key(serving)
     marks = claiming(FORGED)["attributes"]
     record = {"eventName": "gen_ai.client.inference.operation.details", "attributes": marks}
@@ -230,7 +239,7 @@ async def test_log_records_of_a_laptop_are_no_records_of_another_tollhouse(servi
 
 
 async def test_an_operator_may_name_devices_that_chain(serve: Serve) -> None:
-    """Then records of this agent are taken as they are; it is no gateway that speaks for other devices."""
+    """Records of this device are accepted unchanged. Still, it cannot speak for other devices."""
     serving = await serve(chain_keys=("device laptop-1",))
     for device in ("laptop-1", "laptop-2"):
         await send_spans(serving, "json", claiming(FORGED), await own_key(serving, device))

@@ -1,4 +1,6 @@
-"""The OpenTelemetry Python SDK as a client: what it says of our answers, over HTTP and gRPC, with gzip."""
+"""
+The OpenTelemetry Python SDK as a client: its verdict about Tollhouse's answers, over HTTP and gRPC, with gzip.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ from tests.integration.payloads import attributes
 
 
 class Watched(SimpleSpanProcessor):
-    """Exports at once and remembers what the exporter said."""
+    """A span processor that exports at once and stores the exporter's results."""
 
     def __init__(self, exporter: SpanExporter) -> None:
         super().__init__(exporter)
@@ -36,7 +38,7 @@ class Watched(SimpleSpanProcessor):
 
 
 def trace_calls(exporter: SpanExporter, n: int) -> list[SpanExportResult]:
-    """n chat spans through a provider of their own, in this thread."""
+    """Export n chat spans through a separate tracer provider, in this thread."""
     processor = Watched(exporter)
     provider = TracerProvider()
     provider.add_span_processor(processor)
@@ -74,7 +76,7 @@ EXPORTERS = {"http": http, "grpc": over_grpc}
 
 @pytest.mark.parametrize("make", EXPORTERS.values(), ids=EXPORTERS)
 async def test_the_sdk_is_understood(serve: Serve, make: Callable[[Serving, str], SpanExporter]) -> None:
-    """Every span is a record and every export a success."""
+    """Every span becomes a record, and every export is a success."""
     serving = await serve(grpc_listen="127.0.0.1:0")
     results = await asyncio.to_thread(lambda: trace_calls(make(serving, serving.key), 5))
     assert [SpanExportResult.SUCCESS] * 5 == results
@@ -91,7 +93,7 @@ async def test_the_sdk_is_understood(serve: Serve, make: Callable[[Serving, str]
 async def test_the_sdk_does_not_repeat_what_cannot_help(
     serve: Serve, make: Callable[[Serving, str], SpanExporter]
 ) -> None:
-    """A wrong key is a failure at once, without retries that would take the whole time-out."""
+    """A wrong key fails at once, without retries until the timeout."""
     serving = await serve(grpc_listen="127.0.0.1:0")
     begun = asyncio.get_running_loop().time()
     results = await asyncio.to_thread(lambda: trace_calls(make(serving, "th_wrong"), 1))
@@ -101,7 +103,7 @@ async def test_the_sdk_does_not_repeat_what_cannot_help(
 
 
 async def test_token_metrics_of_the_sdk_become_usage(serving: Serving) -> None:
-    """A histogram of token usage is a usage metric for each token type."""
+    """A histogram of token usage becomes a usage metric for each token type."""
 
     def measure() -> None:
         exporter = OTLPMetricExporter(

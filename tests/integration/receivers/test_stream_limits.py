@@ -1,4 +1,4 @@
-"""Unit-cost totals of one key fill nobody else's space."""
+"""The unit-cost totals of one key cannot use up the space of others."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ async def limit_used(serving: Serving, name: str) -> float:
 
 async def test_a_key_that_fills_its_totals_is_refused_alone(serve: Serve) -> None:
     """
-    At its limit it gets 429 for new records and 200 for those that are there.
+    At its limit, a key gets 429 for new records and 200 for existing ones.
 
-    Every other key and topic goes on, however little spool.max_bytes is.
+    Other keys and topics are not affected, even with a small spool.max_bytes.
     """
     section = SpoolSettings(hold=0, counter_wait=0, max_bytes=16 * MIB, max_stream_bytes=2 * MIB)
     serving = await serve(config=Config(spool=section))
@@ -44,7 +44,7 @@ async def test_a_key_that_fills_its_totals_is_refused_alone(serve: Serve) -> Non
     statuses = []
     for place in range(30):
         answer = await serving.send(SUM.format(f"flood-{place % 3}"), records(place * 1000, 1000), key=flood)
-        serving.app.services.topics.stream_admission._good_until = 0  # a second later
+        serving.app.services.topics.stream_admission._good_until = 0  # as if a second had passed
         statuses.append(answer.status)
     assert {200, 429} == set(statuses)
     assert answer.headers["Retry-After"] == "300"
@@ -59,7 +59,7 @@ async def test_a_key_that_fills_its_totals_is_refused_alone(serve: Serve) -> Non
 
 
 async def test_a_key_creates_no_more_streams_than_it_leaves(serve: Serve) -> None:
-    """One too many gets 429 with what to do; another key creates some yet."""
+    """Beyond its share, the key gets 429 with what to do. Another key can still create streams."""
     section = SpoolSettings(hold=0, counter_wait=0, max_streams=6)
     serving = await serve(config=Config(spool=section))
     flood = await serving.make_key("flood", scopes=[SCOPE])

@@ -78,7 +78,10 @@ EVENT = {"specversion": "1.0", "id": "1", "source": "/app", "type": "api.call", 
     ],
 )
 async def test_events_in_every_envelope(serving: Serving, sent: bytes, content_type: str, count: int) -> None:
-    """One, an array, lines, structured and batched CloudEvents are taken, and the answer counts every item."""
+    """
+    A single event, an array, lines, and structured or batched CloudEvents are accepted. The answer
+    counts every item.
+    """
     key = await serving.make_key("events", scopes=[CREATE_EVENT])
     answer = await serving.send("/v1/events", sent, content_type, key=key)
     assert answer.status == 200
@@ -88,7 +91,7 @@ async def test_events_in_every_envelope(serving: Serving, sent: bytes, content_t
 
 
 async def test_a_binary_cloud_event(serving: Serving) -> None:
-    """Attributes come in headers, percent-encoded; the body is the data; further attributes are tags."""
+    """Attributes are percent-encoded headers, and the body is the data. Further attributes become tags."""
     key = await serving.make_key("events", scopes=[CREATE_EVENT])
     headers = {
         "ce-specversion": "1.0", "ce-id": "7", "ce-source": "/caf%C3%A9", "ce-type": "tokens", "ce-subject": "acme",
@@ -107,7 +110,10 @@ async def test_a_binary_cloud_event(serving: Serving) -> None:
 
 
 async def test_an_event_counts_once_and_bad_neighbours_are_named(serving: Serving) -> None:
-    """Source and id are the identity; a bad event is refused alone and the answer says which; all bad is a 400."""
+    """
+    Source and id are the dedup key. A bad event is rejected by itself and named; if all are bad, the
+    answer is 400.
+    """
     key = await serving.make_key("events", scopes=[CREATE_EVENT])
     bad = {"specversion": "1.0", "source": "/app", "type": "api.call"}
     first = await serving.send("/v1/events", orjson.dumps([EVENT, bad, EVENT]), key=key)
@@ -119,7 +125,10 @@ async def test_an_event_counts_once_and_bad_neighbours_are_named(serving: Servin
 
 
 async def test_events_are_read_back(serving: Serving) -> None:
-    """By keys that read telemetry, to the last field and by time; who may only send is told the scope."""
+    """
+    Keys that may read telemetry get every field, filtered by time. A key that may only send is told
+    the missing scope.
+    """
     sender = await serving.make_key("events", scopes=[CREATE_EVENT])
     reader = await serving.make_key("reader", scopes=[READ])
     first = {**EVENT, "subject": "acme", "time": "2026-11-01T10:00:00.5Z", "region": "eu"}
@@ -147,7 +156,7 @@ async def test_events_are_read_back(serving: Serving) -> None:
 
 
 async def test_events_are_bounded_and_hold_no_content(serving: Serving) -> None:
-    """What stands under a content name, is too long or is not a scalar never reaches the disk."""
+    """Content, long text and non-scalar values never reach the disk."""
     key = await serving.make_key("events", scopes=[CREATE_EVENT])
     data = {
         "prompt": "CANARY",
@@ -177,7 +186,9 @@ async def values(serving: Serving, key: str, stream: str = "api-calls") -> list[
 
 
 async def test_sum_replace_and_delete(serving: Serving) -> None:
-    """Sums add to the record of the hour, replace sets it, delete takes it away; each is read back at once."""
+    """
+    A sum adds to the hour's record, a replace sets it, and a delete removes it. Each is visible at once.
+    """
     key = await writer(serving)
     await serving.send(SUM, body(usage(value=1.5), usage(value="2")), key=key)
     await serving.send(SUM, body(usage(timestamp="2026-11-01T10:59:59Z", value=0.1)), key=key)
@@ -192,7 +203,9 @@ async def test_sum_replace_and_delete(serving: Serving) -> None:
 
 
 async def test_a_sum_repeated_under_its_idempotency_key_counts_once(serving: Serving) -> None:
-    """The same key again is the same request; another key, or none, is another sum."""
+    """
+    A repeat under the same idempotency key is the same request. Another key, or none, makes another sum.
+    """
     key = await writer(serving)
     for _ in range(3):
         await serving.send(SUM, body(usage(value=5)), key=key, headers={"Idempotency-Key": "a"})
@@ -202,7 +215,7 @@ async def test_a_sum_repeated_under_its_idempotency_key_counts_once(serving: Ser
 
 
 async def test_five_hundred_agents_sum_into_one_stream(serving: Serving) -> None:
-    """However the requests are grouped into commits, the total is the sum of all of them."""
+    """The total is exact however requests are grouped into commits."""
     key = await writer(serving)
 
     async def agent(n: int) -> None:
@@ -214,7 +227,9 @@ async def test_five_hundred_agents_sum_into_one_stream(serving: Serving) -> None
 
 
 async def test_requests_that_create_one_stream_otherwise_do_not_both_pass(serving: Serving) -> None:
-    """Their records are read in turns; which one comes first says what the stream is, and all others agree."""
+    """
+    Only one of them is processed at a time. The first defines the stream, and conflicting requests are refused.
+    """
     key = await writer(serving)
     requests = [
         body(*(usage(element_name=f"c{n}", filter={dimension: ["eu"]}) for n in range(400)))
@@ -231,7 +246,10 @@ async def test_requests_that_create_one_stream_otherwise_do_not_both_pass(servin
 
 
 async def test_older_forms(serving: Serving) -> None:
-    """The bare stream path is a sum, and so is the oldest form, whose records name their stream; so do old names."""
+    """
+    The bare stream path is a sum. So is the oldest form, whose records name their stream. Old field names
+    work as well.
+    """
     key = await writer(serving)
     old = usage(value=1)
     old["element-name"] = old.pop("element_name")
@@ -241,7 +259,9 @@ async def test_older_forms(serving: Serving) -> None:
 
 
 async def test_streams_are_created_read_and_dropped(serving: Serving) -> None:
-    """PUT fixes what a stream is, reads come in the service's envelope, a full stream is deleted only by force."""
+    """
+    PUT defines a stream, reads have the usual envelope, and a stream with records is deleted only by force.
+    """
     key = await writer(serving)
     path = "/unit-cost/v1/telemetry/allocation/api-calls"
     made = await serving.send(path, b'{"granularity": "HOURLY", "filter": ["Region"]}', method="PUT", key=key)
@@ -264,7 +284,10 @@ async def test_streams_are_created_read_and_dropped(serving: Serving) -> None:
 
 @pytest.mark.parametrize("method", ["PUT", "DELETE"])
 async def test_what_is_decoded_in_one_go_is_small(serving: Serving, method: str) -> None:
-    """60 MB of empty lists took seconds of the event loop and a gigabyte; at the edge it is read, and is wrong."""
+    """
+    60 MB of empty lists once blocked the event loop for seconds and took a gigabyte. A body at the limit is
+    still read and refused as invalid.
+    """
     key = await writer(serving)
     path = (
         "/unit-cost/v1/telemetry/api-calls"
@@ -277,7 +300,7 @@ async def test_what_is_decoded_in_one_go_is_small(serving: Serving, method: str)
 
 
 async def test_totals_and_what_streams_are_outlive_a_restart(serve: Serve) -> None:
-    """After a stop the totals are there, and a record of another shape is refused as before."""
+    """After a restart the totals are unchanged, and a record with another shape is refused as before."""
     first = await serve()
     key = await writer(first)
     await first.send(SUM, body(usage(value=7)), key=key)
@@ -320,7 +343,7 @@ VALIDATE = "/v2/connections/billing/{}/validate_billing_drop"
 async def test_a_large_drop_is_checked_beside_the_event_loop(
     serving: Serving, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """80,000 rows are half a second of work."""
+    """Checking 80,000 rows takes half a second, which would block the event loop."""
     places = []
 
     def read(body: bytes, *, max_tags: int) -> billing.Drop:
@@ -339,7 +362,7 @@ async def test_a_large_drop_is_checked_beside_the_event_loop(
 
 @pytest.mark.parametrize("segment", ["external", "anycost"])
 async def test_a_billing_drop_is_kept_whole(serving: Serving, segment: str) -> None:
-    """Under both words a valid drop is kept as it came, and the answer is the service's."""
+    """A valid drop is stored unchanged under both path words, and the answer has the published form."""
     key = await serving.make_key("billing", use_cases=[SEND_BILLING_DATA])
     await serving.make_connection()
     sent = b'{"month":  "2026-11", "operation": "sum", "data": [' + orjson.dumps(ROW) + b"]}"
@@ -376,7 +399,9 @@ BROKEN_DROPS: Sequence[tuple[dict[str, Any], str]] = [
 
 
 async def test_drops_that_break_a_rule(serving: Serving) -> None:
-    """The refusal names the rule, the validating endpoint answers the same with a 200, and nothing is kept."""
+    """
+    The refusal names the rule, and the validating endpoint returns the same with a 200. Nothing is stored.
+    """
     key = await serving.make_key("billing", use_cases=[SEND_BILLING_DATA])
     await serving.make_connection()
     for change, words in BROKEN_DROPS:
@@ -392,7 +417,7 @@ async def test_drops_that_break_a_rule(serving: Serving) -> None:
 
 
 async def test_operations_are_kept_under_the_ids_of_another_tollhouse(serve: Serve) -> None:
-    """An operation that comes again with the id it had there is known, where its key may name it."""
+    """If its key may chain, a repeated operation is recognized by the id from the other Tollhouse."""
     serving = await serve(chain_keys=("*",))
     key = await writer(serving)
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""Two gateways in a row: events, operations and drops that come to the first arrive at the second as they were."""
+"""Two gateways in a row: events, operations and drops arrive unchanged at the second."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SCOPES = [CREATE_EVENT, MANAGE, DROP]
 
 
 async def settled(serving: Serving, topics: tuple[str, ...]) -> None:
-    """Until nothing of the topics waits to leave."""
+    """Wait until no record of the topics waits to be sent."""
     async with asyncio.timeout(60):
         while True:
             routes = {route.topic: route for route in await serving.app.services.storage.deliveries.routes()}
@@ -43,13 +43,15 @@ async def settled(serving: Serving, topics: tuple[str, ...]) -> None:
 
 
 async def ids(serving: Serving, topic: str) -> list[bytes]:
-    """But for the deletion of a stream, which has no place in its request for one."""
+    """Return the ids, except that of a stream deletion, whose request has no field for one."""
     records = await kept(serving, topic)
     return [one.id for one in records if not (isinstance(one, UnitCostOperation) and one.operation == "drop")]
 
 
 async def test_topics_pass_through_two_gateways(serve: Serve, tmp_path: Path) -> None:
-    """Ids, totals, order and bytes are the same in both; what comes again at the first is known at the second."""
+    """
+    Ids, totals, order and bytes are equal in both. A repeat at the first gateway is a duplicate at the second.
+    """
     site = await serve(chain_keys=("topics", "billing"))
     (tmp_path / "topics.key").write_text(await site.make_key("topics", scopes=SCOPES))
     (tmp_path / "billing.key").write_text(await site.make_key("billing", use_cases=[SEND_BILLING_DATA]))
@@ -93,7 +95,7 @@ async def test_topics_pass_through_two_gateways(serve: Serve, tmp_path: Path) ->
 
 
 async def test_by_default_no_key_brings_records_of_another_tollhouse(serve: Serve) -> None:
-    """What such a record says of its key, its user and its team would be the sender's own choice."""
+    """Otherwise a sender could choose the key, user and team of such a record freely."""
     serving = await serve()
     forged = json_span(attributes=[{"key": "tollhouse.id", "value": {"stringValue": "ab" * 16}}])
     answer = await serving.send("/v1/traces", json_traces(forged, json_span()))
@@ -103,7 +105,7 @@ async def test_by_default_no_key_brings_records_of_another_tollhouse(serve: Serv
 
 
 async def test_only_keys_that_may_chain_bring_records_of_another_tollhouse(serve: Serve) -> None:
-    """Who holds any key of an application can claim no call under an id of his choice, at no cost."""
+    """Otherwise anybody with an application's key could claim calls under a chosen id, at no cost."""
     serving = await serve(chain_keys=("site-*",))
     forged = json_span(attributes=[{"key": "tollhouse.id", "value": {"stringValue": "ab" * 16}}])
     event, operation = {**EVENT, "tollhouseid": "cd" * 16}, usage(tollhouse_id="ef" * 16, value=4)
@@ -123,8 +125,8 @@ async def test_only_keys_that_may_chain_bring_records_of_another_tollhouse(serve
 
 async def test_a_marked_call_is_accepted_or_rejected_and_counts_nowhere(serve: Serve) -> None:
     """
-    T1: `check` of another Tollhouse learns if its key may chain, and nothing else. The call is in the books as ignored,
-    and no record of it is kept, however often it comes and whatever comes with it.
+    With such a call, `check` of another Tollhouse learns only whether its key may chain. The call is counted
+    as ignored or rejected and never stored, however often it arrives.
     """
     serving = await serve(chain_keys=("site",))
     kind = "application/x-protobuf"

@@ -1,4 +1,6 @@
-"""Endpoints of a managed use case reveal nothing of the organization: not what is known, not who else sends."""
+"""
+The endpoints of a managed use case reveal nothing about the organization: neither what is known nor who else sends.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,7 @@ BATCH = {
 }
 PATHS = {"format": "litellm", "segment": "external", "connection_id": "connection-1"}
 
-# By operation: submissions that are taken, and submissions that are refused.
+# For each operation: accepted submissions (at least the first), then refused ones.
 SUBMISSIONS: Mapping[str, tuple[Any, ...]] = {
     "export_traces": (TRACES, b"{", json_traces({**SPAN, "startTimeUnixNano": "x"})),
     "export_metrics": (b'{"resourceMetrics": []}', b"[]"),
@@ -58,12 +60,12 @@ SUBMISSIONS: Mapping[str, tuple[Any, ...]] = {
 
 
 def submissions(address: Address) -> tuple[Any, ...]:
-    """What an address is sent, whichever of its methods brings it."""
+    """Return the bodies for an address; they are the same for each of its methods."""
     return SUBMISSIONS[address.name]
 
 
 class Said(NamedTuple):
-    """An answer, without what must differ: the ids of the receipt and of a drop, and the time."""
+    """An answer without what has to differ: the time, and the ids of the receipt and of a drop."""
 
     status: int
     headers: dict[str, str]
@@ -72,7 +74,9 @@ class Said(NamedTuple):
 
 @pytest.mark.parametrize("use_case", [SEND_AI_TELEMETRY, SEND_BILLING_DATA])
 async def test_equal_submissions_get_equal_answers_whatever_is_stored(serve: Serve, use_case: str) -> None:
-    """One gateway is empty; the other has other keys, more use of each endpoint, and got all submissions twice."""
+    """
+    One gateway is empty. The other has other keys and more traffic, and has already received all submissions twice.
+    """
     empty, full = await serve(), await serve()
     await full.make_key("somebody else", use_cases=[SEND_AI_TELEMETRY, SEND_BILLING_DATA])
     for place, server in enumerate((full, full, full, empty)):
@@ -82,7 +86,7 @@ async def test_equal_submissions_get_equal_answers_whatever_is_stored(serve: Ser
     scopes = USE_CASES[use_case]
     addresses = [
         each for each in ADDRESSES if each.scope in scopes and each.security
-    ]  # none with a key in its path
+    ]  # leave out addresses with a key in their path
     sent = [
         (each, method, body) for each in addresses for method in each.operations for body in submissions(each)
     ]
@@ -98,7 +102,7 @@ async def test_equal_submissions_get_equal_answers_whatever_is_stored(serve: Ser
 
 
 async def test_over_grpc_a_known_call_is_answered_as_a_new_one(serve: Serve) -> None:
-    """The same message, trailing metadata but for the id, and code."""
+    """Code, message, and trailing metadata without the receipt's id are equal."""
     body = proto_traces(proto_span(), proto_span())
     empty, full = [await serve(grpc_listen="127.0.0.1:0") for _ in range(2)]
     await full.send("/v1/traces", body, PROTOBUF)
