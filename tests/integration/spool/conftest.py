@@ -1,4 +1,4 @@
-"""A spool on a real disk."""
+"""Fixtures that start a queue on a real disk."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ def observed() -> Observed:
 
 @pytest.fixture
 async def start(tmp_path: Path, clock: MovedClock, observed: Observed) -> AsyncIterator[Starter]:
-    """Starts on a directory (default `data`), with records closed at once unless a test says otherwise."""
+    """
+    Yield a function that starts a queue in a directory (default `data`). Records are closed at once by default.
+    """
     started: list[SqliteSpool] = []
 
     async def starter(directory: Path | None = None, **changes: Any) -> SqliteSpool:

@@ -1,4 +1,6 @@
-"""The log beside the file: that it cannot be moved is said, and what it takes up is counted."""
+"""
+The write-ahead log (WAL) next to the file: a failing checkpoint is reported, and the WAL's size is counted.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ from tests.spool.contract.test_retention import wide
 
 @contextmanager
 def files_bounded(bytes: int) -> Iterator[None]:
-    """No file of this process grows beyond that."""
+    """Limit the size of every file that this process writes."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (bytes, hard))
     try:
@@ -36,7 +38,8 @@ def try_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_a_checkpoint_that_fails_is_said(start: Starter, caplog: pytest.LogCaptureFixture) -> None:
     """
-    The file cannot grow and its log can: commits pass, it is said once, and nothing is lost when it works again.
+    The file cannot grow, but the WAL can. Commits succeed, the failure is logged once, and
+    nothing is lost afterwards.
     """
     spool = await start()
     bound = spool.database.path.stat().st_size + 64 * 1024
@@ -59,7 +62,7 @@ async def test_a_checkpoint_that_fails_is_said(start: Starter, caplog: pytest.Lo
 async def test_a_reader_that_holds_the_log_is_seen_and_counted(
     start: Starter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The log grows beside the file, counts against spool.max_bytes, and is moved once the reader has ended."""
+    """The WAL grows, counts against spool.max_bytes, and is moved into the file once the reader ends."""
     for module in (database, log):
         monkeypatch.setattr(module, "WAL_BYTES", 1 << 20)
     spool = await start(max_bytes=4 << 20)

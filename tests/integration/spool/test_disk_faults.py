@@ -1,5 +1,5 @@
 """
-Full disks, failing commits and damaged bytes: nothing is said to be kept that is not, and the log always starts.
+Full disks, failing commits and damaged bytes: only stored records are acknowledged, and the log always starts.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ pytestmark = pytest.mark.usefixtures("usual_reserve")
 
 @asynccontextmanager
 async def failing_commits(spool: SqliteSpool) -> AsyncIterator[None]:
-    """Every commit fails after its entries were written, test commits too."""
+    """Let every commit fail after its entries were written, including test commits."""
     for table in ("commits", "facts"):
         raising = "BEGIN SELECT RAISE(ABORT, 'injected fault'); END"
         await command(spool, f"CREATE TRIGGER {table}_fault BEFORE INSERT ON {table} {raising}")
@@ -56,18 +56,19 @@ async def failing_commits(spool: SqliteSpool) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def full_disk(spool: SqliteSpool, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
-    """The file cannot grow and the disk says that nothing is free."""
+    """Keep the file from growing and report that the disk has no free space."""
     await command(spool, "PRAGMA max_page_count = 200")
     with monkeypatch.context() as patch:
         patch.setattr(
             "spool.sqlite.reserve.shutil.disk_usage", lambda path: shutil._ntuple_diskusage(1, 1, 0)
         )
         yield
-        await command(spool, "PRAGMA max_page_count = 1000000")  # first: the log looks every second for room
+        # before the patches are undone, because the log checks for space every second
+        await command(spool, "PRAGMA max_page_count = 1000000")
 
 
 async def fill(spool: SqliteSpool) -> int:
-    """Append until there is no room; returns how many were kept."""
+    """Append until the disk is full; return the number of stored records."""
     for number in range(10_000):
         try:
             await add(spool.log, wide(number))
@@ -78,13 +79,13 @@ async def fill(spool: SqliteSpool) -> int:
 
 
 async def command(spool: SqliteSpool, sql: str) -> None:
-    """Something done to the file on the one writing connection."""
+    """Run a statement on the only writing connection."""
     await spool.database.run(lambda connection: connection.execute(sql).fetchall())
 
 
 @contextmanager
 def file_of(directory: Path) -> Iterator[sqlite3.Connection]:
-    """The file of a spool that is closed."""
+    """Open the file of a closed queue."""
     connection = sqlite3.connect(directory / "spool.sqlite", isolation_level=None)
     try:
         yield connection
@@ -93,7 +94,7 @@ def file_of(directory: Path) -> Iterator[sqlite3.Connection]:
 
 
 def overwrite_leaf(directory: Path, table: str) -> None:
-    """Zeros where a page of the table's rows was."""
+    """Overwrite a leaf page of the table with zeros."""
     with file_of(directory) as connection:
         leaves = "SELECT pageno FROM dbstat WHERE name = ? AND pagetype = 'leaf'"
         (page,) = connection.execute(leaves, (table,)).fetchone()
@@ -104,7 +105,9 @@ def overwrite_leaf(directory: Path, table: str) -> None:
 
 
 async def test_a_commit_that_fails_half_way_changes_nothing(start: Starter) -> None:
-    """Entries, counters, amendments, books and the memory of ids are as before; the repeat is kept whole."""
+    """
+    Entries, counters, added reports, accounting and known ids do not change. A repeat is stored completely.
+    """
     spool = await start(hold=10)
     await add(spool.log, call(1), points=[point(100, at=NOON + 60)])
     before = await spool.log.books(), (await spool.log.stats()).duplicate_ids
@@ -130,12 +133,13 @@ async def test_a_commit_that_fails_half_way_changes_nothing(start: Starter) -> N
 
 async def test_known_ids_that_cannot_be_folded_refuse_and_heal(start: Starter) -> None:
     """
-    The fold before a commit is a write like the commit: its sender is told to wait, health knows, and it passes.
+    Known ids are folded before a commit. If this write fails, the sender is told to wait and the health
+    status shows it. Later it succeeds.
     """
-    spool = await start(duplicate_ids=40)  # ten make a batch
+    spool = await start(duplicate_ids=40)  # ten ids make a batch
     for number in range(20):
         await add(spool.log, call(number))
-    async with failing_commits(spool):  # a fold, too, notes how far it went
+    async with failing_commits(spool):  # folding writes how far it came, so it fails as well
         for _ in range(2):
             with pytest.raises(SpoolUnavailable, match="injected fault"):
                 await add(spool.log, call(20))
@@ -149,7 +153,10 @@ async def test_known_ids_that_cannot_be_folded_refuse_and_heal(start: Starter) -
 async def test_a_note_that_cannot_be_written_stops_nothing(
     start: Starter, clock: MovedClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It only helps whoever finds the file damaged: retention goes on, and so does the last commit of a stop."""
+    """
+    The note only helps to salvage a damaged file. If it cannot be written, retention and the last commit of a
+    stop still succeed.
+    """
     spool = await start(retention=60, late_window=0)
     await add(spool.log, call(1))
     clock.move(61)
@@ -163,7 +170,7 @@ async def test_a_note_that_cannot_be_written_stops_nothing(
 
 
 async def test_a_log_that_cannot_commit_heals_by_itself(start: Starter) -> None:
-    """Readiness comes back without any request, as soon as a test commit passes."""
+    """Readiness returns without any request, as soon as a test commit succeeds."""
     spool = await start()
     async with failing_commits(spool):
         with pytest.raises(SpoolUnavailable):
@@ -176,7 +183,10 @@ async def test_a_log_that_cannot_commit_heals_by_itself(start: Starter) -> None:
 
 
 async def test_a_full_disk_refuses_and_comes_back(start: Starter, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Submissions are told to wait, reading and delivering go on, and room brings the log back without a restart."""
+    """
+    New records are refused, while reading and delivering continue. With free space the log accepts records
+    again without a restart.
+    """
     spool = await start()
     await spool.deliveries.declare([RouteSpec(name="upstream/ai-telemetry", topic=AI_TELEMETRY)])
     reserve = spool.directory / "reserve"
@@ -199,7 +209,10 @@ async def test_a_full_disk_refuses_and_comes_back(start: Starter, monkeypatch: p
 async def test_on_a_full_disk_what_nobody_needs_makes_room(
     start: Starter, clock: MovedClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Entries that no reader waits for go before their time, the file gives their room back, and the log goes on."""
+    """
+    Entries that no reader needs are deleted before their retention ends, the file shrinks, and the log
+    accepts records again.
+    """
     spool = await start()
     file = spool.directory / "spool.sqlite"
     empty = file.stat().st_size
@@ -221,7 +234,9 @@ async def test_on_a_full_disk_what_nobody_needs_makes_room(
 
 
 async def test_a_start_on_a_full_disk_reads(start: Starter, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without room for the reserve nothing is taken, everything kept can be read, and it is said why."""
+    """
+    Without space for the reserve, the log refuses records with the reason, and all stored records can be read.
+    """
     first = await start()
     await add(first.log, call(1))
     await first.close()
@@ -241,7 +256,9 @@ async def test_a_start_on_a_full_disk_reads(start: Starter, monkeypatch: pytest.
 async def test_a_start_on_a_full_disk_has_room_for_what_sqlite_needs(
     start: Starter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The reserve is given up before the file is opened: SQLite cannot even read without room for its index file."""
+    """
+    The reserve is deleted before the file is opened, because even reading needs space for SQLite's index file.
+    """
     first = await start()
     await add(first.log, call(1))
     await first.close()
@@ -271,7 +288,8 @@ async def test_a_reserve_that_cannot_be_reached_is_a_refusal(
     start: Starter, monkeypatch: pytest.MonkeyPatch, code: int, step: str
 ) -> None:
     """
-    No descriptor, a read-only mount, a broken device, on a full disk: senders hear when to repeat, and it heals.
+    On a full disk, the reserve fails with no free descriptor, a read-only mount or a broken device. Senders
+    are refused with a time to retry, and the log recovers.
     """
     spool = await start()
     await add(spool.log, call(1))
@@ -283,7 +301,7 @@ async def test_a_reserve_that_cannot_be_reached_is_a_refusal(
         with monkeypatch.context() as patch:
             patch.setattr(Reserve, step, fail)
             for number in range(400):
-                with suppress(SpoolFull, SpoolUnavailable):  # and nothing else
+                with suppress(SpoolFull, SpoolUnavailable):  # no other error may occur
                     await add(spool.log, wide(number))
     async with asyncio.timeout(60):
         while not (await spool.log.stats()).writable:  # noqa: ASYNC110 - asked for as a probe does
@@ -295,7 +313,7 @@ async def test_a_reserve_that_cannot_be_reached_is_a_refusal(
 async def test_a_start_whose_reserve_cannot_be_reached_is_a_start(
     start: Starter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It reads, refuses, and takes submissions once the directory can be written."""
+    """The log reads, refuses records, and accepts them once the directory is writable."""
     first = await start()
     await add(first.log, call(1))
     await first.close()
@@ -315,7 +333,9 @@ async def test_a_start_whose_reserve_cannot_be_reached_is_a_start(
 
 
 async def test_a_damaged_entry_is_set_aside(start: Starter, caplog: pytest.LogCaptureFixture) -> None:
-    """One flipped bit costs the records of that entry alone; their numbers are kept, counted and said once."""
+    """
+    One flipped bit loses only the records of its entry. Their numbers stay, and they are counted and logged once.
+    """
     first = await start()
     await add(first.log, call(1))
     await add(first.log, call(2), call(3))
@@ -351,7 +371,10 @@ async def test_a_damaged_entry_is_set_aside(start: Starter, caplog: pytest.LogCa
     ],
 )
 async def test_a_recount_notices(start: Starter, caplog: pytest.LogCaptureFixture, damage: str) -> None:
-    """Whatever was changed behind the log's back, the start repairs it, or the recount says so or sets it aside."""
+    """
+    For each change behind the log's back, either the start repairs it, or the recount reports it or
+    sets it aside.
+    """
     first = await start()
     for number in range(1, 5):
         await add(first.log, call(number), call(number))
@@ -370,7 +393,7 @@ async def test_a_recount_notices(start: Starter, caplog: pytest.LogCaptureFixtur
 async def test_a_damaged_amendment_leaves_the_record(
     start: Starter, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The record stands as it first came, and it is said."""
+    """The record keeps its first values, and the damage is logged."""
     first = await start(hold=10)
     await add(first.log, call(1))
     await add(first.log, call(1, user="ada"))
@@ -383,8 +406,10 @@ async def test_a_damaged_amendment_leaves_the_record(
 
 
 async def test_damaged_ids_shorten_the_memory_only(start: Starter, caplog: pytest.LogCaptureFixture) -> None:
-    """A run that changed is left out, said, and nothing else is lost; ids become runs as before."""
-    first = await start(duplicate_ids=4)  # the newest one stays out of runs at a stop
+    """
+    A damaged run of ids is left out and logged, and nothing else is lost. New ids become runs as before.
+    """
+    first = await start(duplicate_ids=4)  # at a stop, the newest id stays out of runs
     await add(first.log, call(1))
     await add(first.log, call(2))
     await first.close()
@@ -404,7 +429,8 @@ async def test_a_file_that_cannot_be_opened_is_moved_aside(
     start: Starter, caplog: pytest.LogCaptureFixture
 ) -> None:
     """
-    No page can be read: the file is kept under another name, a fresh one takes submissions, and how many is said.
+    If no page is readable, the file is renamed and a new one accepts records. The log states the number
+    of lost records.
     """
     first = await start()
     await add(first.log, call(1), call(2))
@@ -426,7 +452,10 @@ async def test_a_file_that_cannot_be_opened_is_moved_aside(
 
 
 async def test_a_damaged_page_is_salvaged(start: Starter, caplog: pytest.LogCaptureFixture) -> None:
-    """What a damaged table still holds goes into a fresh file at its numbers, and the books balance."""
+    """
+    Readable entries of a damaged table are copied to a new file under the same numbers, and
+    the accounting balances.
+    """
     first = await start()
     await first.deliveries.declare([RouteSpec(name="upstream/ai-telemetry", topic=AI_TELEMETRY)])
     for number in range(60):
@@ -452,7 +481,7 @@ async def test_a_damaged_page_is_salvaged(start: Starter, caplog: pytest.LogCapt
 
 @pytest.mark.parametrize("table", recovery.SMALL_TABLES)
 async def test_damage_in_a_small_table_never_stops_a_start(start: Starter, table: str) -> None:
-    """What the start reads before it takes submissions is salvaged like the records, and these are all there."""
+    """Small tables that a start reads first are salvaged like the records, and no record is lost."""
     first = await start()
     await add(first.log, call(1))
     await first.close()
@@ -466,7 +495,9 @@ async def test_damage_in_a_small_table_never_stops_a_start(start: Starter, table
 
 
 async def test_damage_among_waiting_halves_is_salvaged_at_the_start(start: Starter) -> None:
-    """The pages that hold halves are looked at like those of records; what can be read of them waits on."""
+    """
+    The pages of partial reports are checked like those of records. Readable partial reports keep waiting.
+    """
     first = await start()
     halves = [PartialReport(number.to_bytes(16, "big"), float(number), bytes(400)) for number in range(100)]
     await add(first.log, call(1), keep=halves, pending=100, received=101)
@@ -484,7 +515,7 @@ async def test_damage_among_waiting_halves_is_salvaged_at_the_start(start: Start
 
 
 async def test_an_emptied_file_is_noticed(start: Starter, caplog: pytest.LogCaptureFixture) -> None:
-    """A file that lost everything is not mistaken for a first start."""
+    """An emptied file is not mistaken for a first start."""
     first = await start()
     await add(first.log, call(1), call(2))
     await first.close()
@@ -500,9 +531,9 @@ async def test_an_emptied_file_is_noticed(start: Starter, caplog: pytest.LogCapt
 @pytest.mark.parametrize("seed", range(12))
 async def test_damage_anywhere_never_stops_a_start(start: Starter, tmp_path: Path, seed: int) -> None:
     """
-    Pages overwritten at random: the log starts, reads on, and never gives a record that was not given.
+    Random pages are overwritten. The log starts, reads, and never returns a record that was not stored.
 
-    Damage that is met while reading is remembered, and salvaged by opening again.
+    Damage found while reading is noted, and the next start salvages the file.
     """
     first = await start()
     given = {}
@@ -512,7 +543,7 @@ async def test_damage_anywhere_never_stops_a_start(start: Starter, tmp_path: Pat
         await add(first.log, (record, known_as))
     noise = random.Random(seed)
     name = noise.choice(["spool.sqlite", "spool.sqlite", "spool.sqlite-wal"])
-    if name == "spool.sqlite":  # a close moves everything into the file
+    if name == "spool.sqlite":  # a close moves the whole WAL into the file
         await first.close()
     directory = killed(first.directory, tmp_path / "damaged")
     file = directory / name

@@ -1,4 +1,4 @@
-"""What is kept in memory of the entries last read."""
+"""The memory cache of recently read entries."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.spool.contract.examples import add, call, everything
 async def test_entries_that_retention_removed_are_let_go(
     start: Starter, clock: MovedClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those that stay are kept on, for readers and for repeats alike."""
+    """Remaining entries stay in both caches, that of readers and that of repeats."""
     caches = []
 
     def made(max_bytes: int) -> EntryCache:
@@ -37,7 +37,7 @@ async def test_entries_that_retention_removed_are_let_go(
     spool = await start(retention=60, late_window=0)
     for number in range(10):
         await add(spool.log, call(number))
-        await add(spool.log, call(number, output_tokens=7))  # a repeat looks up what is kept
+        await add(spool.log, call(number, output_tokens=7))  # a repeat looks up the stored record
     clock.move(120)
     await add(spool.log, call(10, at=clock.now()))
     assert 11 == len(await everything(spool.log))
@@ -49,7 +49,10 @@ async def test_entries_that_retention_removed_are_let_go(
 
 
 async def test_the_cache_is_bounded_with_what_records_take_beside_their_bytes(start: Starter) -> None:
-    """An entry of many small records counts for more than it weighs; the one last read stays whatever it takes."""
+    """
+    An entry of many small records counts for more than its bytes. The entry that was read last stays,
+    whatever its size.
+    """
     spool = await start()
     await add(spool.log, *(call(number) for number in range(100)))
     await add(spool.log, call(100))
@@ -64,7 +67,9 @@ async def test_the_cache_is_bounded_with_what_records_take_beside_their_bytes(st
 
 @pytest.mark.parametrize("removed", ["for room", "all", "for the same anew"])
 async def test_what_had_to_go_before_it_was_decoded_takes_no_room(removed: str) -> None:
-    """What the cache counts is what it keeps."""
+    """
+    The counted bytes equal those of the cached entries, even if an entry is dropped before its records are decoded.
+    """
     record, _ = call(1)
     ((_, packed),) = codec.cut([record])
     cache = EntryCache(0 if removed == "for room" else 1 << 20)
@@ -100,7 +105,7 @@ def numbers(entries: Sequence[Entry]) -> list[int | None]:
 async def test_records_are_decoded_once_for_all_readers(
     start: Starter, clock: MovedClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whole or in parts, in any order; a part decodes no more than itself."""
+    """This holds for whole entries and parts, in any order. A read of a part decodes only that part."""
     spool = await start(hold=0)
     await Spooled(log=spool.log, deliveries=spool.deliveries, clock=clock).add(calls(1, 100))
     decoded = count_decoded(monkeypatch)
@@ -114,7 +119,7 @@ async def test_records_are_decoded_once_for_all_readers(
 async def test_the_memory_of_what_was_read_is_bounded(
     tmp_path: Path, clock: MovedClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Beyond the bound the entries that were read longest ago go."""
+    """Beyond the limit, the least recently read entries are dropped."""
     spool = await open_spool(tmp_path, settings=SpoolSettings(hold=0), clock=clock, cache_bytes=10_000)
     for first in range(1, 1001, 10):
         await Spooled(log=spool.log, deliveries=spool.deliveries, clock=clock).add(calls(first, first + 9))

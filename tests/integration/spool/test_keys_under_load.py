@@ -1,4 +1,4 @@
-"""Keys that change while connections stream with them, over a whole server."""
+"""Changes of keys in a whole server while connections use the keys without a pause."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CONNECTIONS = 50
 
 @pytest.mark.parametrize("verb", ["delete", "disable", "rotate"])
 async def test_access_ends_with_the_answer(serving: Serving, verb: str) -> None:
-    """50 connections stream with a key: no request that starts after the change's answer is accepted."""
+    """50 connections send with a key. No request that starts after the answer to the change is accepted."""
     registry = serving.app.services.storage.registry
     assert registry is not None
     secret = await serving.make_key("streaming", use_cases=[SEND_AI_TELEMETRY])
@@ -61,7 +61,7 @@ async def test_access_ends_with_the_answer(serving: Serving, verb: str) -> None:
 
 @pytest.mark.parametrize("verb", ["delete", "disable"])
 async def test_access_over_grpc_ends_with_the_answer(serve: Serve, verb: str) -> None:
-    """50 connections of their own call without a pause: no call that starts after the change's answer is accepted."""
+    """50 connections call without a pause. No call that starts after the answer to the change is accepted."""
     serving = await serve(grpc_listen="127.0.0.1:0")
     registry = serving.app.services.storage.registry
     assert registry is not None
@@ -103,7 +103,7 @@ async def test_access_over_grpc_ends_with_the_answer(serve: Serve, verb: str) ->
 
 
 async def test_over_tls_the_session_cookie_is_secure(serve: Serve, certificates: Certificates) -> None:
-    """A browser never sends it in the clear."""
+    """With the Secure attribute, a browser never sends the cookie over plain HTTP."""
     server = await serve(
         tls_cert_file=certificates.path("server.pem"), tls_key_file=certificates.path("server.key")
     )

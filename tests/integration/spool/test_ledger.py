@@ -1,4 +1,4 @@
-"""ledger.sqlite on a real disk: a full disk delays it, and a damaged file is made again from the log."""
+"""ledger.sqlite on a real disk: a full disk delays counting, and a damaged file is rebuilt from the log."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def opened(tmp_path: Path) -> AsyncIterator[Opener]:
 
 
 async def test_sums_and_reach_move_together(opened: Opener, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A transaction that fails leaves neither; the same records are counted once when it is repeated."""
+    """A failed transaction changes neither. Repeated, it counts the same records once."""
     log, ledger = FakeLog(), await opened()
     log.add([call()])
     await ledger.catch_up(log)
@@ -54,7 +54,10 @@ def _disk_full(*_: object, **__: object) -> None:
 
 
 async def test_a_damaged_file_is_made_again(opened: Opener, tmp_path: Path) -> None:
-    """A damaged ledger is moved aside at start and counted again from what the log has; what is gone is told."""
+    """
+    At the start, a damaged file is renamed and the log's records are counted again. The state reports records
+    that the log no longer has.
+    """
     log, ledger = FakeLog(), await opened()
     log.add([call(), call()])
     log.add([call(), call(), call()])
@@ -72,7 +75,9 @@ async def test_a_damaged_file_is_made_again(opened: Opener, tmp_path: Path) -> N
 
 
 async def test_tables_that_are_gone_are_damage(opened: Opener, tmp_path: Path) -> None:
-    """A changed number in the first page hides them, and the version still says that they are there."""
+    """
+    A flipped number in the first page hides the tables, although the version still says that they exist.
+    """
     log, ledger = FakeLog(), await opened()
     log.add([call(), call()])
     await ledger.catch_up(log)
@@ -81,7 +86,7 @@ async def test_tables_that_are_gone_are_damage(opened: Opener, tmp_path: Path) -
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     connection.close()
     with (tmp_path / "ledger.sqlite").open("r+b") as file:
-        file.seek(103)  # how many rows the list of tables has
+        file.seek(103)  # the number of rows in the schema table
         file.write(bytes(2))
     ledger = await opened()
     await ledger.catch_up(log)
@@ -90,7 +95,7 @@ async def test_tables_that_are_gone_are_damage(opened: Opener, tmp_path: Path) -
 
 
 async def test_damage_in_operation(opened: Opener, tmp_path: Path) -> None:
-    """Damage met while running is answered once with "unavailable"; after that the ledger is whole again."""
+    """Damage during operation causes one "unavailable" answer. After that the totals are complete again."""
     log, ledger = FakeLog(), await opened()
     log.add([call(user=f"u{number}") for number in range(2000)])
     await ledger.catch_up(log)
@@ -104,7 +109,9 @@ async def test_damage_in_operation(opened: Opener, tmp_path: Path) -> None:
 
 
 async def test_damage_that_a_reader_meets_while_calls_are_counted(opened: Opener, tmp_path: Path) -> None:
-    """The new file begins with the first number, whatever was being counted when the old one was moved aside."""
+    """
+    The new file counts from the first number, even if counting was under way when the old file was renamed.
+    """
     log, ledger = Interrupted(), await opened()
     log.add([call(user=f"u{number}") for number in range(2000)])
     await ledger.catch_up(log)
@@ -130,7 +137,7 @@ async def test_damage_that_a_reader_meets_while_calls_are_counted(opened: Opener
 
 
 def _damage(path: Path) -> None:
-    """The first page of the hours is overwritten; state and everything else can be read."""
+    """Overwrite the first page of the hourly totals; everything else stays readable."""
     connection = sqlite3.connect(path)
     [page] = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = 'hours'").fetchone()
     connection.close()
@@ -141,7 +148,9 @@ def _damage(path: Path) -> None:
 
 @pytest.mark.usefixtures("flushed")
 async def test_what_is_counted_is_flushed(tmp_path: Path) -> None:
-    """The log removes what the ledger has counted: after a power cut it could not be counted again."""
+    """
+    The log deletes entries that the totals have counted. So after a power cut they could not be counted again.
+    """
     store = await SqliteLedger.open(tmp_path, FakeClock())
 
     def synchronous(rows: LedgerRows) -> int:

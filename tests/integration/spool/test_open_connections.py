@@ -1,4 +1,4 @@
-"""What a connection that nobody closed may not do: keep the process from ending."""
+"""A connection that was never closed must not keep the process from ending."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ asyncio.run(main())
 
 
 def test_a_process_ends_with_a_connection_open(tmp_path: Path) -> None:
-    """After a failure the interpreter would otherwise wait for the connection's thread for ever."""
+    """Without a remedy, the interpreter would wait forever for the connection's thread after a failure."""
     done = subprocess.run([sys.executable, "-c", LEFT_OPEN, str(tmp_path / "some.sqlite")], timeout=60)
     assert 3 == done.returncode
 
@@ -36,7 +36,9 @@ def test_a_process_ends_with_a_connection_open(tmp_path: Path) -> None:
 async def test_a_part_that_does_not_close_keeps_nothing_open(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The error is told, and another process can have the directory: the file is closed and the lock is gone."""
+    """
+    The error is reported. The file is closed and the lock is released, so another process can use the directory.
+    """
 
     async def fails(table: DeviceTable) -> None:
         raise SpoolUnavailable("no room for the devices")

@@ -1,4 +1,4 @@
-"""`tollhouse spool recover FILE`: records of a file that was moved aside come into the log, each once."""
+"""`tollhouse spool recover FILE` imports the records of a file that was moved aside, each once."""
 
 from __future__ import annotations
 
@@ -35,7 +35,10 @@ async def fill(spool: SqliteSpool, first: int = 0, last: int = 40) -> None:
 async def test_a_log_that_was_begun_anew_gets_back_what_it_lacks(
     start: Starter, clock: MovedClock, tmp_path: Path
 ) -> None:
-    """What the old one had delivered stays out, what came since in both is known, and a second run adds nothing."""
+    """
+    Records that the old log had delivered are left out, and records in both logs are recognized. A second
+    run adds nothing.
+    """
     first = await start()
     await first.deliveries.declare([ROUTE])
     await fill(first)
@@ -66,7 +69,7 @@ async def test_a_log_that_was_begun_anew_gets_back_what_it_lacks(
 async def test_the_same_log_gets_back_what_was_damaged(
     start: Starter, clock: MovedClock, tmp_path: Path
 ) -> None:
-    """A better copy of the file holds what a salvage counted as damaged: these records alone are brought."""
+    """A better copy of the file has the records that a salvage counted as damaged. Only these are added."""
     first = await start()
     await fill(first)
     await first.close()
@@ -94,7 +97,7 @@ async def test_the_same_log_gets_back_what_was_damaged(
 
 
 async def test_what_cannot_be_recovered_is_said(start: Starter, clock: MovedClock, tmp_path: Path) -> None:
-    """A file that is not there, the log's own file, and one that is not a database."""
+    """A missing file, the log's own file and a file that is no database are refused."""
     first = await start()
     await first.close()
     own = first.directory / "spool.sqlite"
@@ -111,7 +114,7 @@ async def test_what_cannot_be_recovered_is_said(start: Starter, clock: MovedCloc
 
 
 async def test_the_command_prints_what_was_read(start: Starter, tmp_path: Path) -> None:
-    """Counts of records, and that the ledger may want to be counted anew."""
+    """The command prints record counts, and a hint if the totals should be counted again."""
     first = await start()
     await fill(first)
     await first.close()

@@ -1,5 +1,6 @@
 """
-registry.sqlite and the installation's secret on a real disk: whole changes, memory in step, damage said clearly.
+registry.sqlite and the installation's secret on a real disk: changes are atomic, memory follows the disk, and
+damage is reported clearly.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ async def test_a_change_that_fails_on_disk_changes_nothing_in_memory(
     _, secret = await create(registry)
     with sqlite3.connect(tmp_path / "registry.sqlite") as connection:
         connection.execute("ALTER TABLE audit RENAME TO kept_audit")
-        connection.execute("CREATE VIEW audit AS SELECT * FROM kept_audit")  # what cannot be written
+        connection.execute("CREATE VIEW audit AS SELECT * FROM kept_audit")  # a view cannot be written
     with pytest.raises(SpoolUnavailable):
         await registry.keys.disable("search team", actor=ACTOR)
     found = registry.keys.find(secret)
@@ -68,7 +69,7 @@ async def damage(directory: Path, at: int, how: bytes) -> None:
 
 @pytest.mark.parametrize("at", [0, 100, 8192 * 3, 8192 * 6])
 async def test_damage_is_found_at_the_start_and_said_clearly(tmp_path: Path, at: int) -> None:
-    """Which file, what is untouched, what to do."""
+    """The error says which file is damaged, which are not, and what to do."""
     await damage(tmp_path, at, b"\xff" * 4096)
     with pytest.raises(
         RegistryDamaged, match=r"registry\.sqlite is damaged .* The spool is not affected\. Restore"
@@ -77,12 +78,15 @@ async def test_damage_is_found_at_the_start_and_said_clearly(tmp_path: Path, at:
 
 
 async def test_the_file_is_its_owners_alone(registry: Registry, tmp_path: Path) -> None:
-    """Mode 0600."""
+    """The file mode is 0600."""
     assert 0o600 == (tmp_path / "registry.sqlite").stat().st_mode & 0o777
 
 
 def test_the_installations_secret_is_made_once(tmp_path: Path) -> None:
-    """32 random bytes, for their owner alone, the same ever after; each use has its own."""
+    """
+    The secret has 32 random bytes, is readable only by its owner, and never changes. Each use derives
+    a different secret.
+    """
     secret = installation_secret(tmp_path)
     assert len(secret) == 32
     assert installation_secret(tmp_path) == secret
@@ -91,20 +95,20 @@ def test_the_installations_secret_is_made_once(tmp_path: Path) -> None:
 
 
 def test_a_crash_while_it_is_made_leaves_no_half(tmp_path: Path) -> None:
-    """A draft that a killed process left is thrown away."""
+    """A temporary file of a killed process is deleted."""
     (tmp_path / FILE).with_suffix(".new").write_bytes(b"half")
     assert 32 == len(installation_secret(tmp_path))
 
 
 def test_a_cut_secret_is_said(tmp_path: Path) -> None:
-    """Going on with another one would shut every key out without a word."""
+    """A new secret would silently make every key invalid, so a truncated one stops the start."""
     (tmp_path / FILE).write_bytes(b"short")
     with pytest.raises(SpoolError, match="restore it from a backup"):
         installation_secret(tmp_path)
 
 
 def test_a_password_is_kept_as_a_slow_hash(usual_passwords: None) -> None:
-    """scrypt with its costs and a salt of its own beside it."""
+    """scrypt is used with its own salt, and the stored hash names the costs."""
     first, second = hashed("correct horse battery"), hashed("correct horse battery")
     assert first != second
     assert first.startswith(b"scrypt$32768$8$3$")

@@ -1,4 +1,4 @@
-"""What a restart and a kill leave: everything that was acknowledged, and the memory of it."""
+"""After a restart or a kill, all acknowledged records and their known ids are there."""
 
 from __future__ import annotations
 
@@ -35,7 +35,9 @@ from tests.spool.contract.examples import (
 
 @pytest.fixture(params=["restarted", "killed"])
 def again(request: pytest.FixtureRequest, start: Starter, tmp_path: Path) -> Starter:
-    """Starts once more on what the first start left, after a clean close or as a kill leaves it."""
+    """
+    Return a function that starts again with the files of the first start, after a clean close or a kill.
+    """
 
     async def starter(first, **changes):  # type: ignore[no-untyped-def]
         if request.param == "killed":
@@ -47,7 +49,7 @@ def again(request: pytest.FixtureRequest, start: Starter, tmp_path: Path) -> Sta
 
 
 async def test_records_and_numbers_go_on(start: Starter, again: Starter) -> None:
-    """Everything acknowledged is there, and the next number is the next."""
+    """All acknowledged records are there, and numbering continues."""
     first = await start()
     await add(first.log, call(1), call(2))
 
@@ -60,7 +62,7 @@ async def test_records_and_numbers_go_on(start: Starter, again: Starter) -> None
 
 @pytest.fixture
 def few_in_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is real is in test_more_ids_than_a_batch_are_known_after_a_stop."""
+    """Use small batches of ids. test_more_ids_than_a_batch_are_known_after_a_stop uses the real size."""
     monkeypatch.setattr(duplicates, "BATCH", 1000)
 
 
@@ -70,7 +72,9 @@ async def test_a_call_known_without_a_time_is_known_with_one(
     start: Starter, again: Starter, hours: float, ids: int
 ) -> None:
     """
-    After a start, in a run or not: the first report is kept under the hour of its arrival, after the call's own.
+    The first report has no time, so it is stored under the hour of its arrival. After a start, the report
+    with a time is still recognized, even if its call was in an earlier hour. This holds with ids inside and
+    outside of runs.
     """
     first = await start()
     await add(first.log, *(call(number, start_time=None) for number in range(ids)))
@@ -83,7 +87,8 @@ async def test_a_call_known_without_a_time_is_known_with_one(
 
 async def test_an_open_record_stays_open(start: Starter, again: Starter, clock: MovedClock) -> None:
     """
-    For the rest of its time; what was amended before the start stays amended, what comes after its time is late.
+    The record stays open for the rest of its time and keeps earlier added reports. A report after that
+    time is late.
     """
     first = await start(hold=10)
     await add(first.log, call(1))
@@ -108,7 +113,9 @@ async def test_an_open_record_stays_open(start: Starter, again: Starter, clock: 
 async def test_records_close_at_their_own_times_after_a_start(
     start: Starter, again: Starter, clock: MovedClock
 ) -> None:
-    """Each `hold` after its commit; what closed before the start stays closed, and new ones close after them."""
+    """
+    Each record closes `hold` after its own commit. Records that were closed before the start stay closed.
+    """
     first = await start(hold=10)
     for number in (1, 2, 3):
         await add(first.log, call(number), call(number + 10))
@@ -127,7 +134,8 @@ async def test_what_was_read_is_closed_whatever_the_clock_says(
     start: Starter, again: Starter, clock: MovedClock
 ) -> None:
     """
-    A delivery or the ledger has it: where the clock was set back meanwhile, the record looks young and is closed.
+    A delivery or the totals already used the record. If the clock was set back meanwhile, the record looks
+    young but counts as closed.
     """
     first = await start(hold=10)
     await first.deliveries.declare([RouteSpec(name="archive/ai-telemetry", topic=AI_TELEMETRY)])
@@ -142,14 +150,15 @@ async def test_what_was_read_is_closed_whatever_the_clock_says(
     assert 2 == second.log.closed_below(AI_TELEMETRY)
     second.log.add_reader({AI_TELEMETRY: 3}.get)
     assert 3 == second.log.closed_below(AI_TELEMETRY)
-    second.log.add_reader({AI_TELEMETRY: 99}.get)  # of a log that was lost: the reader finds out itself
+    # the position of a reader whose log was lost; the reader itself finds that out
+    second.log.add_reader({AI_TELEMETRY: 99}.get)
     assert 4 == second.log.closed_below(AI_TELEMETRY)
 
 
 async def test_a_clock_set_back_for_long_opens_nothing(
     start: Starter, again: Starter, clock: MovedClock
 ) -> None:
-    """Every record looks younger than it can be: all are closed, and the log is not read for that."""
+    """Every record looks younger than is possible, so all are closed without reading the log."""
     first = await start(hold=10)
     for number in (1, 2):
         await add(first.log, call(number))
@@ -160,7 +169,10 @@ async def test_a_clock_set_back_for_long_opens_nothing(
 
 
 async def test_counters_go_on_where_they_stood(start: Starter, again: Starter) -> None:
-    """A start is not a restart of the sender: the next point is a difference, a repeated one adds nothing."""
+    """
+    A start is not a reset of the sender's counter. The next point adds its difference, and a repeated
+    point adds nothing.
+    """
     first = await start()
     await add(first.log, points=[point(100, at=NOON + 60)])
 
@@ -173,7 +185,7 @@ async def test_counters_go_on_where_they_stood(start: Starter, again: Starter) -
 
 
 async def test_receipts_conflicts_and_shapes_stay(start: Starter, again: Starter) -> None:
-    """What an operator could look up before, he can look up after."""
+    """All data that an operator could query before the restart are still there."""
     first = await start()
     receipt = await add(first.log, call(1), unrecognised=[("llm.x",)])
     await add(first.log, call(1, source="kong", input_tokens=7))
@@ -192,7 +204,7 @@ async def test_receipts_conflicts_and_shapes_stay(start: Starter, again: Starter
 
 @pytest.mark.usefixtures("flushed")
 async def test_one_flush_for_everybody_who_waits(start: Starter, observed: Observed) -> None:
-    """64 requests that wait together share a handful of commits, and a lone one waits for nobody."""
+    """64 requests that wait together share a few commits. A single request waits for no other."""
     log = (await start()).log
     await add(log, call(0))
     assert 1 == len(observed.commits)
@@ -204,7 +216,9 @@ async def test_one_flush_for_everybody_who_waits(start: Starter, observed: Obser
 
 
 async def test_two_processes_never_share_a_directory(start: Starter, tmp_path: Path) -> None:
-    """The second one is told who holds it; when the holder is killed, the next start finds nothing in its way."""
+    """
+    The second process is told who uses the directory. After a kill of the holder, the next start succeeds.
+    """
     directory = tmp_path / "shared"
     script = (
         "import sys, pathlib; from spool.sqlite import lock_directory\n"
@@ -228,7 +242,7 @@ async def test_two_processes_never_share_a_directory(start: Starter, tmp_path: P
 
 
 async def test_the_directory_is_private(start: Starter, tmp_path: Path) -> None:
-    """Nobody else can read what is kept; a directory that was somebody's before is left as it is."""
+    """Nobody else can read a new directory. An existing directory keeps its mode."""
     spool = await start()
     await add(spool.log, call(1))
     assert 0o700 == spool.directory.stat().st_mode & 0o777
@@ -244,7 +258,7 @@ async def test_the_directory_is_private(start: Starter, tmp_path: Path) -> None:
 
 
 async def test_a_migration_that_is_interrupted_runs_again(tmp_path: Path) -> None:
-    """Half a migration leaves the version before it, and what was there."""
+    """An interrupted migration leaves the previous version and all data."""
     connection = sqlite3.connect(tmp_path / "file.sqlite", isolation_level=None)
     first = "CREATE TABLE one (n INTEGER); INSERT INTO one VALUES (1)"
     migrate(connection, [first])
@@ -257,7 +271,9 @@ async def test_a_migration_that_is_interrupted_runs_again(tmp_path: Path) -> Non
 
 
 async def test_a_new_file_has_all_versions_or_none(tmp_path: Path) -> None:
-    """They are one transaction: what is interrupted begins anew, on an empty file."""
+    """
+    All versions are created in one transaction. After an interruption the next start begins with an empty file.
+    """
     connection = sqlite3.connect(tmp_path / "file.sqlite", isolation_level=None)
     versions = [
         "CREATE TABLE one (n INTEGER)",
@@ -273,7 +289,8 @@ async def test_a_new_file_has_all_versions_or_none(tmp_path: Path) -> None:
 
 async def test_a_kill_at_any_moment_keeps_what_was_acknowledged(start: Starter, tmp_path: Path) -> None:
     """
-    Copies of the directory taken while submissions run hold every acknowledged record, once, and balanced books.
+    Copies of the directory, taken while records arrive, each have every acknowledged record once
+    and balanced accounting.
     """
     spool = await start(duplicate_ids=200)
     acknowledged: list[int] = []
@@ -299,7 +316,8 @@ async def test_a_kill_at_any_moment_keeps_what_was_acknowledged(start: Starter, 
 
 async def test_a_start_with_a_clock_that_is_ahead_forgets_no_ids(tmp_path: Path) -> None:
     """
-    A command or a server that ran for a moment with a wrong clock: the repeats of yesterday are known afterwards.
+    A command or server ran for a moment with a clock that was ahead. Yesterday's repeats are
+    still recognized afterwards.
     """
     machine = MovedClock(NOON)
     settings = SpoolSettings(hold=0)

@@ -1,4 +1,4 @@
-"""Retention beside commits: what makes room for new records must not hold them up."""
+"""Retention makes room for new records and must not delay commits."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ async def test_commits_go_on_while_retention_plans_runs_of_ids(
     start: Starter, clock: MovedClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
-    A plan for many ids takes long. A call that comes meanwhile is committed, and what the plan left out is known
-    afterwards as well.
+    A plan for many ids takes long. Meanwhile a call is committed, and ids that the plan left out stay known.
     """
     spool = await start(retention=60, late_window=0)
     for number in range(10):

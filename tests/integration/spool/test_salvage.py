@@ -1,4 +1,4 @@
-"""A damaged spool.sqlite: all that is readable of it is there after the start, and what is lost is counted."""
+"""A damaged spool.sqlite: after the start, all readable data are there, and lost records are counted."""
 
 from __future__ import annotations
 
@@ -57,7 +57,6 @@ def damage_a_columns_name(file: Path) -> None:
 
 
 async def fill(spool: SqliteSpool, calls: int = CALLS) -> None:
-    """Some entries, then a last page that holds none of their records."""
     for first in range(0, calls, 40):
         await spool.log.append(submission([call(number) for number in range(first, first + 40)]))
 
@@ -77,7 +76,7 @@ async def fill(spool: SqliteSpool, calls: int = CALLS) -> None:
 async def test_a_file_that_is_nearly_whole_keeps_its_records(
     start: Starter, damage: Callable[[Path], None]
 ) -> None:
-    """A cut end, a damaged header or list of tables costs no record that is on another page."""
+    """A truncated end, a damaged header or a damaged schema table loses no record on another page."""
     first = await start()
     await first.deliveries.declare([ROUTE])
     await fill(first)
@@ -96,7 +95,7 @@ async def test_a_file_that_is_nearly_whole_keeps_its_records(
 
 
 async def test_rows_between_the_damage_and_where_a_leap_ended_are_read(start: Starter) -> None:
-    """One damaged leaf of the entries costs its own entries alone."""
+    """One damaged leaf page loses only the entries on it."""
     first = await start()
     for number in range(120):
         await add(first.log, (call(number)[0], call(number)[1]))
@@ -120,7 +119,7 @@ async def test_rows_between_the_damage_and_where_a_leap_ended_are_read(start: St
 
 @pytest.mark.parametrize("table", ["entries", "devices"])
 async def test_a_page_that_leads_back_ends_the_reading(start: Starter, table: str) -> None:
-    """The root of a table in the place of one of its leaves: reading on would find the same rows without an end."""
+    """A leaf is replaced by the root of its table. Reading must not return the same rows forever."""
     first = await start()
     await fill(first)
     await first.close()
@@ -151,11 +150,14 @@ async def test_a_page_that_leads_back_ends_the_reading(start: Starter, table: st
     assert [call(number)[0] for number in range(CALLS)] == await everything(spool.log)
 
 
-# -- the log beside the file ---------------------------------------------------------------------------------
+# -- the WAL -------------------------------------------------------------------------------------------------
 
 
 async def test_commits_behind_a_flipped_bit_in_the_log_are_read(start: Starter, tmp_path: Path) -> None:
-    """SQLite drops what lies behind a wrong frame. It is found, and the entry with the flipped bit alone is lost."""
+    """
+    SQLite ignores all frames after a damaged one. The salvage reads them and loses only the entry with
+    the flipped bit.
+    """
     first = await start()
     for number in range(60):
         await add(first.log, call(number))
@@ -176,7 +178,7 @@ async def test_commits_behind_a_flipped_bit_in_the_log_are_read(start: Starter, 
 
 @pytest.mark.parametrize("at", [0, 8, 16, 24, 28, 31])
 async def test_a_damaged_header_of_the_log_hides_no_commit(start: Starter, tmp_path: Path, at: int) -> None:
-    """The frames tell which of them belong together."""
+    """The frames themselves show which of them belong together."""
     first = await start()
     for number in range(10):
         await add(first.log, call(number))
@@ -194,7 +196,7 @@ def tear_the_end(log: Path) -> None:
 
 
 def tear_the_first_frame(log: Path) -> None:
-    """Of the last transaction: what is behind it is whole, and marked as a commit."""
+    """Damage the first frame of the last transaction; its other frames are intact and marked as a commit."""
     ends = [place for place, frame in enumerate(frames(log, PAGE)) if frame.pages_after]
     torn = frames(log, PAGE)[ends[-2] + 1]
     assert not torn.pages_after
@@ -205,7 +207,7 @@ def tear_the_first_frame(log: Path) -> None:
 async def test_a_transaction_that_was_cut_off_is_no_damage(
     start: Starter, tmp_path: Path, tear: Callable[[Path], None]
 ) -> None:
-    """A power cut leaves the last transaction torn: it was never acknowledged, and nothing is salvaged over it."""
+    """A power cut may tear the last transaction. It was never acknowledged, so nothing is salvaged."""
     first = await start()
     await first.database.run(
         lambda connection: connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
@@ -230,7 +232,7 @@ async def test_acknowledged_commits_that_the_log_lost_are_counted(
     start: Starter, tmp_path: Path, caplog: pytest.LogCaptureFixture, damage: str
 ) -> None:
     """
-    The note names the highest number that was acknowledged: what is missing of it counts as damaged, and is said.
+    The note has the highest acknowledged number. Missing records up to it count as damaged and are logged.
     """
     first = await start()
     await first.database.run(
@@ -262,7 +264,7 @@ async def test_acknowledged_commits_that_the_log_lost_are_counted(
 
 
 async def test_an_emptied_file_is_made_again_from_its_log(start: Starter, tmp_path: Path) -> None:
-    """The log beside it still holds what was not moved into the file."""
+    """The WAL still has everything that was not moved into the file."""
     first = await start()
     for number in range(10):
         await add(first.log, call(number))
@@ -279,7 +281,7 @@ async def test_an_emptied_file_is_made_again_from_its_log(start: Starter, tmp_pa
 
 @pytest.mark.parametrize("left", ["gone", "moved by hand", "empty marker", "strange marker"])
 async def test_a_marker_without_its_file_stops_no_start(start: Starter, left: str) -> None:
-    """The marker is there and the file is not: a new one is begun."""
+    """If a marker exists without its file, a new file is created."""
     first = await start()
     await add(first.log, call(1))
     await first.close()
@@ -303,7 +305,7 @@ async def test_a_marker_without_its_file_stops_no_start(start: Starter, left: st
 async def test_a_salvage_that_was_killed_after_its_commit_is_not_done_again(
     start: Starter, tmp_path: Path
 ) -> None:
-    """The marker is still there: the rows are not copied a second time over what came since."""
+    """The marker still exists. The rows must not be copied again over newer records."""
     first = await start()
     await add(first.log, call(1))
     await first.close()
@@ -324,7 +326,9 @@ async def test_a_salvage_that_was_killed_after_its_commit_is_not_done_again(
 
 @pytest.mark.parametrize("number", [0, 2, 7, 1 << 30])
 async def test_a_flipped_version_is_damage(start: Starter, number: int) -> None:
-    """The header names another version than the last migration left: neither refused nor migrated again."""
+    """
+    The header's version differs from that of the last migration. The file is neither refused nor migrated again.
+    """
     first = await start()
     await add(first.log, call(1))
     await first.close()
@@ -338,7 +342,9 @@ async def test_a_flipped_version_is_damage(start: Starter, number: int) -> None:
 
 
 async def test_deliveries_that_are_lost_are_sent_again(start: Starter) -> None:
-    """What became of their numbers is not known: the newest below the next are open again, and the terms balance."""
+    """
+    The outcome of the lost deliveries is unknown, so the newest numbers are open again. The accounting balances.
+    """
     first = await start()
     await first.deliveries.declare([ROUTE])
     for number in range(10):
@@ -372,7 +378,7 @@ async def test_deliveries_that_are_lost_are_sent_again(start: Starter) -> None:
     ],
 )
 async def test_a_route_whose_row_is_lost_goes_on_where_it_was(start: Starter, lost: str) -> None:
-    """By the note: what was settled is not sent again, what was open is."""
+    """The note tells what was acknowledged. That is not sent again; open records are."""
     first = await start()
     await first.deliveries.declare([ROUTE])
     for number in range(10):
@@ -420,7 +426,7 @@ async def test_a_route_whose_row_is_lost_goes_on_where_it_was(start: Starter, lo
     ],
 )
 async def test_counters_that_changed_are_mended(start: Starter, wrong: str) -> None:
-    """No counter that was changed stops a start or makes it long, and the records are all there."""
+    """A changed counter never stops or delays a start, and loses no record."""
     first = await start()
     await first.deliveries.declare([ROUTE])
     for number in range(10):
@@ -437,7 +443,7 @@ async def test_counters_that_changed_are_mended(start: Starter, wrong: str) -> N
     (route,) = await spool.deliveries.routes()
     assert 0 <= route.queued <= 10
     await add(spool.log, call(1000))
-    # what a start does not see, a recount does, and the next start mends
+    # the start does not notice some changes; a recount does, and the next start repairs them
     if (await spool.log.verify()).imbalances:
         await spool.close()
         spool = await start()
@@ -447,7 +453,7 @@ async def test_counters_that_changed_are_mended(start: Starter, wrong: str) -> N
 
 
 def write_other_types(file: Path, table: str) -> None:
-    """Every value that is not a number of a row, as a BLOB: what a damaged row header makes of it."""
+    """Replace every value of a row, except its id, by a BLOB, as a damaged row header would."""
     with sqlite3.connect(file) as connection:
         (text,) = connection.execute("SELECT sql FROM sqlite_schema WHERE name = ?", (table,)).fetchone()
         loose = text.replace(") STRICT, WITHOUT ROWID", ") WITHOUT ROWID").replace(") STRICT", ")")
@@ -477,7 +483,7 @@ def replace_schema(connection: sqlite3.Connection, table: str, text: str) -> Non
     ],
 )  # fmt: skip
 async def test_values_of_another_type_stop_no_start(start: Starter, table: str) -> None:
-    """A damaged row header makes numbers of texts: such rows are left out, and the start goes on."""
+    """A damaged row header changes the types of values. Such rows are left out, and the start succeeds."""
     first = await start()
     await first.deliveries.declare([ROUTE])
     for number in range(10):
@@ -498,7 +504,10 @@ async def test_values_of_another_type_stop_no_start(start: Starter, table: str) 
 
 
 async def test_what_a_damaged_page_hides_waits_for_a_salvage(start: Starter) -> None:
-    """Nothing of it is settled or counted as damaged: reading fails until the next start, which finds the entries."""
+    """
+    Entries on the page are neither acknowledged nor counted as damaged. Reads fail until the next
+    start salvages them.
+    """
     first = await start()
     for number in range(40):
         await add(first.log, call(number))
@@ -523,7 +532,10 @@ async def test_what_a_damaged_page_hides_waits_for_a_salvage(start: Starter) -> 
 
 
 async def test_a_recount_names_a_damaged_row_of_a_commit_and_sets_it_aside(start: Starter) -> None:
-    """The other rows are counted; the counters keep what it counted, so that the books balance the next time."""
+    """
+    The other rows are counted, and the counters keep the damaged row's values. So the accounting balances
+    the next time.
+    """
     spool = await start()
     for number in range(10):
         await add(spool.log, call(number))
@@ -540,7 +552,7 @@ async def test_a_recount_names_a_damaged_row_of_a_commit_and_sets_it_aside(start
 async def test_a_damaged_row_of_a_commit_that_nobody_counted_again_goes_with_its_age(
     start: Starter, clock: MovedClock
 ) -> None:
-    """Retention sets it aside before it is carried forward, so that the books balance."""
+    """Retention sets the row aside before it carries its counts forward, so the accounting balances."""
     spool = await start()
     for number in range(10):
         await add(spool.log, call(number))
@@ -555,7 +567,10 @@ async def test_a_damaged_row_of_a_commit_that_nobody_counted_again_goes_with_its
 
 
 async def test_a_recount_reads_around_a_damaged_page_of_commits(start: Starter) -> None:
-    """It names the range, counts what is before and behind it, and the next start salvages."""
+    """
+    The recount names the unreadable range and counts the rows before and after it. The next start
+    salvages the page.
+    """
     first = await start()
     for number in range(600):
         await add(first.log, call(number))
@@ -574,7 +589,7 @@ async def test_a_recount_reads_around_a_damaged_page_of_commits(start: Starter) 
 
 
 def damage_page(file: Path, page: int) -> None:
-    """Zeros in its place, under a file that is open."""
+    """Overwrite a page with zeros while the file is open."""
     with file.open("r+b") as target:
         target.seek((page - 1) * PAGE)
         target.write(bytes(PAGE))

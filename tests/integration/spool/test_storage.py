@@ -1,4 +1,4 @@
-"""The whole storage of a data directory: opened and closed together, and a damaged part takes no other along."""
+"""All files of a data directory open and close together, and damage to one does not affect the others."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def options(directory: Path) -> StorageOptions:
 
 
 async def test_one_process_has_it_until_it_is_closed(tmp_path: Path) -> None:
-    """The second opening is refused; after the close all that was kept is there."""
+    """A second process is refused. After the close, all stored data are there."""
     storage = await open_storage(options(tmp_path))
     with pytest.raises(SpoolLocked):
         await open_storage(options(tmp_path))
@@ -48,8 +48,8 @@ def contents(directory: Path) -> dict[str, bytes]:
 @pytest.mark.parametrize("ended", ["closed", "killed"])
 async def test_what_a_newer_release_wrote_is_not_touched(tmp_path: Path, file: str, ended: str) -> None:
     """
-    Whichever file it brought further, and whether that is in the file or still in the log beside it: it is refused
-    before a byte of the directory changes, or a file is made.
+    A newer release changed one of the files, in the file or in its WAL. The start is refused before any byte
+    changes or a file is created.
     """
     await (await open_storage(options(tmp_path))).close()
     shutil.copytree(tmp_path, left := tmp_path / "left")
@@ -69,7 +69,7 @@ async def test_what_a_newer_release_wrote_is_not_touched(tmp_path: Path, file: s
 
 
 async def test_a_damaged_registry_takes_nothing_along(tmp_path: Path) -> None:
-    """The log and the ledger are open, the registry is None, and the problem names the file."""
+    """The log and the totals open, the registry is None, and the problem names the file."""
     await (await open_storage(options(tmp_path))).close()
     for path in tmp_path.glob("registry.sqlite*"):
         path.write_bytes(b"not a database" * 1000)
@@ -81,7 +81,7 @@ async def test_a_damaged_registry_takes_nothing_along(tmp_path: Path) -> None:
 
 
 async def test_what_fails_to_open_leaves_nothing_open(tmp_path: Path) -> None:
-    """The ledger cannot be opened: the data directory is free again."""
+    """If the totals cannot be opened, the data directory is free again."""
     (tmp_path / "ledger.sqlite").mkdir()
     with pytest.raises(OSError, match=r"ledger\.sqlite"):
         await open_storage(options(tmp_path))
@@ -91,7 +91,9 @@ async def test_what_fails_to_open_leaves_nothing_open(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("left", ["gone", "empty"])
 async def test_a_registry_that_is_gone_is_damaged(tmp_path: Path, left: str) -> None:
-    """Nobody's key is called wrong over a deleted file; a new one is begun only on purpose."""
+    """
+    If the file was deleted, valid keys must not be refused as wrong. A new registry is created only on request.
+    """
     first = await open_storage(options(tmp_path))
     assert first.registry is not None
     await first.registry.keys.create(name="search", scopes=[INGEST], actor=Actor("ada", "local"))
@@ -115,7 +117,7 @@ async def test_a_registry_that_is_gone_is_damaged(tmp_path: Path, left: str) -> 
 
 
 async def test_a_row_of_a_key_that_nobody_wrote_is_damage(tmp_path: Path) -> None:
-    """A bit flipped in a text that is JSON: the registry is None, the rest is open."""
+    """One bit flips in a JSON text. The registry is None, and everything else opens."""
     first = await open_storage(options(tmp_path))
     assert first.registry is not None
     await first.registry.keys.create(name="search", scopes=[INGEST], actor=Actor("ada", "local"))
@@ -131,7 +133,7 @@ async def test_a_row_of_a_key_that_nobody_wrote_is_damage(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("at", [18, 19, 47, 59])
 async def test_a_damaged_header_is_damage_in_every_file(tmp_path: Path, at: int) -> None:
-    """SQLite would believe that the file cannot be written, or is in another encoding."""
+    """Otherwise SQLite would treat the file as read-only or as text in another encoding."""
     await (await open_storage(options(tmp_path))).close()
     for name in ("spool.sqlite", "registry.sqlite", "ledger.sqlite"):
         file = tmp_path / name

@@ -1,4 +1,4 @@
-"""`tollhouse storage`: makes, describes and changes what the gateways of one PostgreSQL share."""
+"""`tollhouse storage` creates, describes and changes the shared storage of gateways on one PostgreSQL."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.spool.postgres_cluster import Schema
 
 @pytest.fixture
 def file(unmade_schema: Schema, tmp_path: Path) -> Path:
-    """A configuration whose storage is not made yet."""
+    """Return a configuration whose storage does not exist yet."""
     dsn_file = tmp_path / "tollhouse.dsn"
     dsn_file.write_text(unmade_schema.dsn)
     path = tmp_path / "tollhouse.toml"
@@ -38,7 +38,7 @@ def run(file: Path, *words: str) -> Result:
 
 
 def test_the_storage_is_made_described_and_changed(file: Path) -> None:
-    """Whoever sets an installation up needs no other tool, and is told what is missing."""
+    """The command needs no other tool and reports what is missing."""
     before = run(file, "status")
     assert before.exit_code == 1
     assert "tollhouse storage init" in before.output
@@ -61,7 +61,7 @@ def test_the_storage_is_made_described_and_changed(file: Path) -> None:
     "words", ["max_bytes=1GiB", "hold=soon", "duplicate_ids=0", "duplicate_ids=1.5", "hold=9d"]
 )
 def test_a_bad_change_says_what_is_possible(file: Path, words: str) -> None:
-    """Nothing is changed by it, and the message has the form to write, or the names that there are."""
+    """Nothing changes, and the message has the expected form or the valid names."""
     run(file, "init")
     refused = run(file, "set", words)
     assert refused.exit_code == 2
@@ -69,7 +69,9 @@ def test_a_bad_change_says_what_is_possible(file: Path, words: str) -> None:
 
 
 def test_the_room_of_a_shared_storage_has_to_be_set(file: Path) -> None:
-    """Its disk is not this machine's: no default is right, and PostgreSQL stops when it is full."""
+    """
+    The disk belongs to another machine, so there is no good default. PostgreSQL stops if its disk is full.
+    """
     file.write_text(file.read_text().replace('max_bytes = "1GiB"', ""))
     refused = run(file, "init")
     assert refused.exit_code == 2
@@ -77,7 +79,7 @@ def test_the_room_of_a_shared_storage_has_to_be_set(file: Path) -> None:
 
 
 def test_files_have_no_shared_storage(tmp_path: Path) -> None:
-    """Without [storage] everything is in files of one node, and the command says so."""
+    """Without [storage], all data are in files of one node, and the command says so."""
     path = tmp_path / "tollhouse.toml"
     path.write_text("")
     refused = run(path, "status")
@@ -86,7 +88,9 @@ def test_files_have_no_shared_storage(tmp_path: Path) -> None:
 
 
 def test_a_storage_is_copied_there_and_back(file: Path, tmp_path: Path) -> None:
-    """With a line for each topic; what to copy has to be said, and a copy that was cut off is served by nobody."""
+    """
+    The command prints a line per topic and needs to be told what to copy. Gateways refuse an incomplete copy.
+    """
     (tmp_path / "files.toml").write_text('data_dir = "first"\n')
     (tmp_path / "back.toml").write_text('data_dir = "back"\n')
     asyncio.run(make_files(tmp_path / "first"))
@@ -107,7 +111,7 @@ def test_a_storage_is_copied_there_and_back(file: Path, tmp_path: Path) -> None:
 
 
 def test_a_storage_goes_through_a_file(file: Path, tmp_path: Path) -> None:
-    """With the same line for each topic; what is no such file is refused with words."""
+    """The command prints the same line per topic. An unsuitable file is refused with an explanation."""
     (tmp_path / "files.toml").write_text('data_dir = "first"\n')
     asyncio.run(make_files(tmp_path / "first"))
     archive = str(tmp_path / "all.archive")

@@ -1,4 +1,4 @@
-"""A question that ends in an error is followed by others that see what was committed since."""
+"""After a query that ended in an error, later queries see what was committed since."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ROWS = 5000  # more than a statement reads ahead
 
 
 class Refused(Exception):
-    """Too many rows, for example."""
+    """An error in the middle of a query, such as too many rows."""
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def numbers(connection: sqlite3.Connection) -> Iterator[int]:
 
 
 def refused_half_way(connection: sqlite3.Connection) -> None:
-    asked = numbers(connection)  # a name of this frame, which the error keeps
+    asked = numbers(connection)  # a local variable keeps the iterator alive as long as the error
     for number in asked:
         if number == ROWS // 2:
             raise Refused
@@ -42,7 +42,7 @@ def refused_half_way(connection: sqlite3.Connection) -> None:
 
 @pytest.mark.parametrize("way", ["read", "snapshot"])
 async def test_an_error_half_way_leaves_no_old_state(database: Database, way: str) -> None:
-    """However long somebody keeps the error."""
+    """This holds even if somebody keeps the error and thereby its open statement."""
     with pytest.raises(Refused) as kept:
         await getattr(database, way)(refused_half_way)
     await database.transaction(lambda connection: connection.execute("DELETE FROM numbers").rowcount)

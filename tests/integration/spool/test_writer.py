@@ -1,4 +1,6 @@
-"""The one task that commits: when it is gone, everybody hears it."""
+"""
+The only task that commits: its groups, its fairness between keys, and its end, which every waiting sender learns.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ from tests.integration.spool.conftest import Starter
 from tests.loop_turns import until_all_wait
 from tests.spool.contract.examples import add, assert_books_balance, call, everything, submission
 
-WAIT_S = 0.5  # a test that stands still for longer between two steps finds the other refusal
+WAIT_S = 0.5  # if the test stalls longer than this between two steps, it would see the other refusal
 
 
 def end_of_commits() -> None:
@@ -32,7 +34,10 @@ def end_of_commits() -> None:
 
 
 async def test_whoever_waits_for_a_dead_writer_is_told() -> None:
-    """Those in its hand, those behind them, and those that come later; closing it waits for nothing."""
+    """
+    All get the error: submissions in the current group, waiting ones and later ones. Closing the writer
+    does not hang.
+    """
     began = asyncio.Event()
 
     async def commit(_: Sequence[Submission]) -> Sequence[Receipt]:
@@ -62,7 +67,7 @@ def receipts(group: Sequence[Submission]) -> Sequence[Receipt]:
 
 
 class Groups:
-    """Commits at once, and keeps how many submissions each group held."""
+    """Commits at once and records the size of each group."""
 
     def __init__(self) -> None:
         self.sizes: list[int] = []
@@ -76,7 +81,6 @@ class Groups:
 
 
 async def test_a_lone_sender_waits_for_nobody() -> None:
-    """However long others would be gathered."""
     groups = Groups()
     writer = GroupWriter(groups.commit, groups.between, gather_s=3600)
     async with asyncio.timeout(60):
@@ -87,7 +91,7 @@ async def test_a_lone_sender_waits_for_nobody() -> None:
 
 
 async def test_behind_a_group_of_several_more_are_gathered() -> None:
-    """What comes within its time is one group; closing waits for no more of them."""
+    """Submissions that arrive within the gathering time form one group. Closing ends the wait."""
     groups = Groups()
     writer = GroupWriter(groups.commit, groups.between, gather_s=3600)
 
@@ -108,7 +112,7 @@ async def test_behind_a_group_of_several_more_are_gathered() -> None:
 
 
 class HeldGroups:
-    """Keeps of whom each group was, and how many records; the first one ends when it is let go."""
+    """Records the parties and record counts of each group. The first commit ends when the test lets it."""
 
     def __init__(self) -> None:
         self.groups: list[dict[str, int]] = []
@@ -128,7 +132,7 @@ class HeldGroups:
         return False
 
     async def let_go(self, writer: GroupWriter, appended: Sequence[asyncio.Task[Receipt]]) -> None:
-        """Once all that was appended waits, until it is answered and nothing more is."""
+        """Release the first commit once all submissions wait; then wait for all answers and close."""
         await until_all_wait()
         self.go_on.set()
         async with asyncio.timeout(60):
@@ -139,7 +143,7 @@ class HeldGroups:
 def append_as(
     writer: GroupWriter, turns: FairTurns, name: str, records: int, *, first: int = 0, waiting: int = 0
 ) -> asyncio.Task[Receipt]:
-    """A submission of a party: calls, and counters that wait."""
+    """Append a submission of a party, with calls and a number of waiting counters."""
 
     async def append() -> Receipt:
         with turns.request(name) as work:
@@ -151,7 +155,10 @@ def append_as(
 
 
 async def test_one_party_does_not_fill_a_group_while_others_wait() -> None:
-    """Who used less comes first, with a small part of what another has; that comes in the next group."""
+    """
+    The party that used less comes first, with only a small part of the busy party's records. The rest follows
+    in later groups.
+    """
     turns, groups = FairTurns(), HeldGroups()
     writer = GroupWriter(groups.commit, groups.between)
     turns.party("busy").spend(10.0)
@@ -167,7 +174,7 @@ async def test_one_party_does_not_fill_a_group_while_others_wait() -> None:
 
 
 async def test_many_parties_that_used_little_share_a_group() -> None:
-    """Requests of 100 records under 40 keys share one commit, as those of one key do, in their order."""
+    """Requests of 100 records under 40 keys share one commit in their order, like those of one key."""
     turns, groups = FairTurns(), HeldGroups()
     writer = GroupWriter(groups.commit, groups.between)
     turns.party("first").spend(0.01)
@@ -184,7 +191,7 @@ async def test_many_parties_that_used_little_share_a_group() -> None:
 
 @pytest.mark.parametrize("is_waiting", [False, True])
 async def test_little_of_a_busy_party_goes_with_one_that_used_less(*, is_waiting: bool) -> None:
-    """By the work that it is: many submissions are more than one, and counters that wait are kept, too."""
+    """The share is measured as work: many submissions cost more than one, and waiting counters also count."""
     turns, groups = FairTurns(), HeldGroups()
     writer = GroupWriter(groups.commit, groups.between)
     turns.party("busy").spend(10.0)
@@ -201,7 +208,6 @@ async def test_little_of_a_busy_party_goes_with_one_that_used_less(*, is_waiting
 
 
 async def test_a_party_that_is_alone_fills_groups() -> None:
-    """As far as they go."""
     turns, groups = FairTurns(), HeldGroups()
     writer = GroupWriter(groups.commit, groups.between)
     appended = [append_as(writer, turns, "busy", 1)]
@@ -213,7 +219,7 @@ async def test_a_party_that_is_alone_fills_groups() -> None:
 
 @pytest.fixture
 def endless_rests(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who must rest behind a group has no further one in this test."""
+    """Make rests endless, so that a party that must rest commits nothing more in the test."""
     monkeypatch.setattr(writer_module, "REST", 1e9)
     monkeypatch.setattr(writer_module, "MOST_REST_S", 3600.0)
 
@@ -223,7 +229,7 @@ rests_for_ever = pytest.mark.usefixtures("endless_rests")
 
 @rests_for_ever
 async def test_behind_a_group_of_one_that_used_far_more_others_have_their_turn() -> None:
-    """Its next group waits, and who used far less does not wait for that."""
+    """The busy party's next group has to rest. A party that used far less does not wait for it."""
     turns, groups = FairTurns(), HeldGroups()
     groups.go_on.set()
     writer = GroupWriter(groups.commit, groups.between)
@@ -243,7 +249,7 @@ async def test_behind_a_group_of_one_that_used_far_more_others_have_their_turn()
 
 @rests_for_ever
 async def test_who_used_little_waits_for_nobody() -> None:
-    """A party that has just come used nothing at all: that makes no flood of what another one sends."""
+    """A newcomer has used nothing. In comparison, another party's light use must not count as a flood."""
     turns, groups = FairTurns(), HeldGroups()
     groups.go_on.set()
     writer = GroupWriter(groups.commit, groups.between)
@@ -258,7 +264,7 @@ async def test_who_used_little_waits_for_nobody() -> None:
 
 @rests_for_ever
 async def test_behind_a_small_party_another_need_not_rest_longer() -> None:
-    """It seldom has more at once."""
+    """A small party seldom has a second group ready, so the busy party does not wait for one."""
     turns, groups = FairTurns(), HeldGroups()
     groups.go_on.set()
     writer = GroupWriter(groups.commit, groups.between)
@@ -273,7 +279,9 @@ async def test_behind_a_small_party_another_need_not_rest_longer() -> None:
 
 @rests_for_ever
 async def test_parties_that_used_alike_do_not_rest_for_each_other() -> None:
-    """Nobody waits for a request that may not come, unless it would be of one that used far less."""
+    """
+    A party rests only for one that used far less. Otherwise it would wait for requests that may never come.
+    """
     turns, groups = FairTurns(), HeldGroups()
     groups.go_on.set()
     writer = GroupWriter(groups.commit, groups.between)
@@ -287,7 +295,7 @@ async def test_parties_that_used_alike_do_not_rest_for_each_other() -> None:
 
 
 class OvertakenGroups(HeldGroups):
-    """Each group looks, once it may go on, whether it is to give way."""
+    """Each group checks, when it may continue, whether it should give way."""
 
     writer: GroupWriter
 
@@ -299,7 +307,9 @@ class OvertakenGroups(HeldGroups):
 
 
 async def test_a_running_group_of_a_busy_party_gives_way_once() -> None:
-    """To one that used far less; then it is kept whole, whoever comes meanwhile."""
+    """
+    The group gives way to a party that used far less. The second time it is committed, whoever arrives meanwhile.
+    """
     turns, groups = FairTurns(), OvertakenGroups()
     groups.writer = writer = GroupWriter(groups.commit, groups.between)
     turns.party("busy").spend(10.0)
@@ -324,7 +334,7 @@ async def test_a_running_group_of_a_busy_party_gives_way_once() -> None:
 
 @pytest.mark.parametrize("used_s", [0.1, 6.0])
 async def test_a_running_group_gives_way_to_far_less_alone(used_s: float) -> None:
-    """Not where its party used little, or hardly more than who comes."""
+    """The group stays if its party used little, or not much more than the new one."""
     turns, groups = FairTurns(), OvertakenGroups()
     groups.writer = writer = GroupWriter(groups.commit, groups.between)
     turns.party("one").spend(0.15 if used_s < 1 else 10.0)
@@ -343,7 +353,7 @@ async def test_a_running_group_gives_way_to_far_less_alone(used_s: float) -> Non
 async def test_of_a_group_that_gave_way_nothing_is_kept_twice(
     start: Starter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its records have the numbers behind those of who passed it."""
+    """The group's records get the numbers after those of the party that passed it."""
     spool, turns = await start(), FairTurns()
     turns.party("busy").spend(10.0)
     began, goes_on, plan = threading.Event(), threading.Event(), Planner.plan
@@ -373,7 +383,7 @@ async def test_of_a_group_that_gave_way_nothing_is_kept_twice(
 
 
 async def test_a_queue_that_one_party_fills_has_room_for_another() -> None:
-    """The newest of who has the most is refused for it."""
+    """To make room, the newest submissions of the party with the most are refused."""
     turns, groups = FairTurns(), HeldGroups()
     writer = GroupWriter(groups.commit, groups.between, max_waiting=3)
     first = append_as(writer, turns, "busy", 1)
@@ -391,7 +401,6 @@ async def test_a_queue_that_one_party_fills_has_room_for_another() -> None:
 
 
 async def test_those_who_are_gathered_are_committed_when_the_time_is_over() -> None:
-    """The wait ends by itself."""
     groups = Groups()
     writer = GroupWriter(groups.commit, groups.between, gather_s=0.05)
     async with asyncio.timeout(60):
@@ -402,7 +411,7 @@ async def test_those_who_are_gathered_are_committed_when_the_time_is_over() -> N
 
 
 class HangingDisk:
-    """Commits that return when a test lets them; what they committed is kept in order."""
+    """Commits wait until the test lets them finish; `kept` lists the committed submissions in order."""
 
     def __init__(self) -> None:
         self.answers = asyncio.Event()
@@ -420,7 +429,10 @@ class HangingDisk:
 
 
 async def test_a_disk_that_does_not_answer_holds_up_the_group_in_hand_alone() -> None:
-    """What waits behind it is refused in time, what comes later at once; neither is kept when the disk answers."""
+    """
+    Submissions that already wait are refused at the time limit, later ones at once. Neither is stored when
+    the disk responds again.
+    """
     disk = HangingDisk()
     writer = GroupWriter(disk.commit, disk.between, wait_s=WAIT_S)
     in_hand = asyncio.create_task(writer.append(submission([call(1)])))
@@ -439,7 +451,10 @@ async def test_a_disk_that_does_not_answer_holds_up_the_group_in_hand_alone() ->
 
 
 async def test_what_is_in_hand_is_answered_in_time_where_that_is_asked_for() -> None:
-    """Its sender repeats it and is known; it is kept when the database answers, and the next one is as always."""
+    """
+    With `answers_in_time`, the group in hand is also answered at the limit. It is stored when the database
+    responds, so its sender's repeat is a duplicate.
+    """
     database = HangingDisk()
     writer = GroupWriter(
         database.commit, database.between, wait_s=WAIT_S, answers_in_time=True, keeper="the database"
@@ -458,7 +473,7 @@ async def test_what_is_in_hand_is_answered_in_time_where_that_is_asked_for() -> 
 
 
 async def test_no_more_wait_than_are_allowed() -> None:
-    """The last that may wait is kept, one more is refused at once."""
+    """The last allowed submission is stored; one more is refused at once."""
     disk = HangingDisk()
     writer = GroupWriter(disk.commit, disk.between, max_waiting=2)
     senders = [asyncio.create_task(writer.append(submission([call(0)])))]
@@ -476,7 +491,7 @@ async def test_no_more_wait_than_are_allowed() -> None:
 
 async def test_the_figures_show_what_keeps_the_writing_connection(start: Starter) -> None:
     """
-    A commit that hangs on the disk, and upkeep that hangs there, while the reading connection answers as always.
+    The metrics show a commit and an upkeep task that hang on the disk, while the reading connection still answers.
     """
     spool = await start()
     began, goes_on = threading.Event(), threading.Event()
@@ -496,7 +511,7 @@ async def test_the_figures_show_what_keeps_the_writing_connection(start: Starter
 
 
 async def test_a_log_whose_writer_died_says_so(start: Starter) -> None:
-    """`alive` is what /livez asks; what was kept is there after the restart."""
+    """/livez reads `alive`. Stored records are there after a restart."""
     spool = await start()
     await add(spool.log, call(1))
     assert (await spool.log.stats()).alive
@@ -508,7 +523,7 @@ async def test_a_log_whose_writer_died_says_so(start: Starter) -> None:
 
 
 def unidentified(number: int) -> tuple[Record, Identity]:
-    """A call that nobody would know again: kept twice, it would count twice."""
+    """Return a call that no dedup key recognizes, so a second copy would count twice."""
     record, known_as = call(number)
     return record, Identity(known_as.id, certain=False)
 
@@ -521,7 +536,8 @@ async def test_what_is_on_disk_is_never_committed_again(
     fails: Callable[..., object],
 ) -> None:
     """
-    The memory does not follow a commit: its senders have their receipts, nothing else is kept, a start heals it.
+    If updating memory after a commit fails, its senders still get receipts. Nothing more is stored until a
+    restart, which repairs the memory.
     """
     spool = await start()
     await add(spool.log, call(0))
@@ -552,7 +568,7 @@ async def test_what_is_on_disk_is_never_committed_again(
 async def test_a_receipt_that_cannot_be_made_undoes_the_commit(
     start: Starter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is made before the commit ends, so its sender repeats what was never kept."""
+    """The receipt is created before the commit ends, so a repeat finds nothing stored."""
     spool = await start()
     with monkeypatch.context() as broken:
         broken.setattr("spool.log.receipts.Sealer.seal", None)
@@ -564,7 +580,7 @@ async def test_a_receipt_that_cannot_be_made_undoes_the_commit(
 
 
 class SlowWay:
-    """Keeps what comes to it in groups of so many at most; of a larger one nothing arrives in time."""
+    """Commits groups of at most `most` submissions; larger groups fail with a timeout."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -582,8 +598,9 @@ class SlowWay:
 
 async def test_on_a_slow_way_groups_become_small_enough() -> None:
     """
-    Senders that repeat all together are not refused for ever, and while the way stays slow few groups fail.
-    Once all is well groups are as large as before.
+    Senders that all repeat together succeed in the end, and few groups fail while the commits are slow.
+
+    When commits are fast again, groups are as large as before.
     """
     way = SlowWay(30)
     writer = GroupWriter(way.commit, way.between)
