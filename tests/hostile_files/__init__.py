@@ -1,1 +1,1 @@
-"""Files that are small and want much memory, and processes that read one of them."""
+"""Small files that require much memory, and processes that each read one of them."""

@@ -1,4 +1,4 @@
-"""Small files, most of them, that would take gigabytes if they were read as they ask for it."""
+"""Mostly small files that would take gigabytes of memory if they were read as they require."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def table(path: Path, columns: Mapping[str, Any], **options: Any) -> None:
 
 
 def texts(path: Path, count: int, length: int, **options: Any) -> None:
-    """Columns of FOCUS with one long text that every row has."""
+    """Write FOCUS columns in which every row has the same long text."""
     import pyarrow as pa
 
     text = "x" * length
@@ -37,12 +37,12 @@ def texts(path: Path, count: int, length: int, **options: Any) -> None:
 
 
 def alike(path: Path) -> None:
-    """Of 2.9 KiB: rows whose text of a megabyte is kept once."""
+    """Write rows that share one stored text of a megabyte; the file has 2.9 KiB."""
     texts(path, 2_000, MIB, compression="zstd")
 
 
 def one_cell(path: Path) -> None:
-    """One text of 200 MiB in a page of its own."""
+    """Write one text of 200 MiB in a separate page."""
     import pyarrow as pa
 
     columns = {name: pa.array(["x" * (200 * MIB if place == 0 else 1)]) for place, name in enumerate(FOCUS)}
@@ -50,7 +50,7 @@ def one_cell(path: Path) -> None:
 
 
 def prefixes(path: Path) -> None:
-    """Each value repeats the one before, as its encoding allows in a few bytes."""
+    """Write values that each repeat the value before, which their encoding stores in a few bytes."""
     import pyarrow as pa
 
     columns = {name: pa.array(["x" * 64 * 1024] * 4_000) for name in FOCUS}
@@ -59,7 +59,7 @@ def prefixes(path: Path) -> None:
 
 
 def many_rows(path: Path) -> None:
-    """Twenty million rows of nothing in some kilobytes."""
+    """Write twenty million empty rows in some kilobytes."""
     import pyarrow as pa
 
     nothing = pa.nulls(20_000_000, pa.string())
@@ -80,7 +80,7 @@ def many_groups(path: Path) -> None:
 
 
 def nested(path: Path) -> None:
-    """Lists within a list, a million to each row."""
+    """Write lists within lists, a million items per row."""
     import pyarrow as pa
 
     inner = pa.array([[[0] * 1_000] * 1_000] * 200)
@@ -88,12 +88,12 @@ def nested(path: Path) -> None:
 
 
 def footer(path: Path) -> None:
-    """Its last bytes say that two gigabytes of metadata are before them."""
+    """Write a file whose last bytes claim two gigabytes of metadata."""
     path.write_bytes(b"PAR1" + bytes(1000) + (2**31 - 1).to_bytes(4, "little") + b"PAR1")
 
 
 def lying(path: Path) -> None:
-    """As `one_cell`, with metadata that say it is small."""
+    """Write `one_cell` with metadata that claim a small size."""
     one_cell(path)
     content = path.read_bytes()
     size = 200 * MIB
@@ -103,7 +103,7 @@ def lying(path: Path) -> None:
 
 
 def _varint(value: int) -> bytes:
-    value <<= 1  # zigzag of thrift
+    value <<= 1  # zigzag encoding of Thrift
     found = bytearray()
     while value > 0x7F:
         found.append(value & 0x7F | 0x80)
@@ -121,7 +121,7 @@ def _write(path: Path, pieces: Iterator[bytes]) -> None:
 
 
 def repeated(head: bytes, piece: bytes, count: int, end: bytes = b"") -> Callable[[Path], None]:
-    """Write a piece often, a megabyte at once."""
+    """Return a writer that repeats a piece, a megabyte at once."""
 
     def make(path: Path) -> None:
         at_once = max(1, MIB // len(piece))
@@ -150,7 +150,7 @@ def zipped(name: str, piece: bytes, count: int) -> Callable[[Path], None]:
 
 
 def cells(path: Path) -> None:
-    """Rows that share nothing, as many as may be, with texts as long as they are kept."""
+    """Write distinct rows up to the limit, with the longest texts that Tollhouse stores."""
     with path.open("wb") as file:
         file.write(HEAD)
         for place in range(100_000):
@@ -159,7 +159,7 @@ def cells(path: Path) -> None:
 
 
 def different_rows(path: Path) -> None:
-    """Millions of rows that are added up to one, and differ by a column that nobody reads."""
+    """Write millions of rows that are added up to one and differ only in a column that Tollhouse ignores."""
     with path.open("wb") as file:
         file.write(HEAD.rstrip(b"\n") + b",x\n")
         for start in range(0, 3_000_000, 10_000):
@@ -200,7 +200,7 @@ REPORTS: dict[str, Callable[[Path], None]] = {
 
 
 def snappy(head: bytes, piece: bytes, count: int) -> Callable[[Path], None]:
-    """A body of remote write: a block that repeats one piece of at most 60 bytes."""
+    """Return a writer of a remote write body: one Snappy block that repeats a piece of at most 60 bytes."""
 
     def make(path: Path) -> None:
         size = len(head) + len(piece) * count
@@ -227,7 +227,7 @@ LAUGHS = b"a: &a [x,x,x,x,x,x,x,x,x]\n" + b"".join(
 )
 CUBE = b"<Cube time='2026-01-02'><Cube currency='USD' rate='1.5'/></Cube>"
 
-# By the way that a file comes in, and what it is called.
+# By the way in which Tollhouse receives the file, and by name.
 FILES: Mapping[str, Mapping[str, Callable[[Path], None]]] = {
     "report": REPORTS,
     "page": {
@@ -280,7 +280,7 @@ FILES: Mapping[str, Mapping[str, Callable[[Path], None]]] = {
         "entries": repeated(b"Dimensions:\n", b"- a\n", 32_000),
     },
 }  # fmt: skip
-# Each of the kinds in a short run: what took most before, and what takes least time now.
+# Files of short runs: for each kind, a file that once took the most memory and is now quick to read.
 SHORT = (
     "report/parquet-alike", "report/parquet-one-cell", "report/csv-one-line", "report/csv-lines-of-a-row",
     "report/json-number", "seats/rows", "container/parquet", "remote_write/one-series", "definition/laughs",

@@ -1,6 +1,6 @@
 """
-A process that reads one file by one way: it writes its highest memory in bytes, with that of its own processes, and
-what it says of the file.
+A process that reads one file in one way. It prints its peak memory and that of its child processes in bytes,
+and its result.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def report(path: Path) -> object:
 
 
 def page(path: Path) -> object:
-    """A page of a pull, whose answer is bounded before it is read."""
+    """Read a page of a billing pull, whose size is limited before it is parsed."""
     from gateway.bills.statements.importing import ReportFile, open_document
     from gateway.service.configuration.sections import ReconciliationSettings
 
@@ -94,7 +94,7 @@ def _series(path: Path, kind: str, request: str) -> object:
 
 
 def sent(path: Path) -> object:
-    """What `tollhouse send` makes of a file."""
+    """Read a file as `tollhouse send` does."""
     from gateway.cli.send.request_bodies import UNREADABLE, RunningDigest, bodies, opened
 
     try:
@@ -132,7 +132,7 @@ def main() -> None:
 
 
 def _highest_kib() -> int:
-    """Of this program: what `getrusage` says begins with the process that started it."""
+    """Return this program's own peak memory. `getrusage` would start at the peak of the parent process."""
     status = Path("/proc/self/status").read_text()
     return int(status.partition("VmHWM:")[2].split()[0])
 

@@ -1,4 +1,4 @@
-"""What Python's rules make of packed records, and what readers of the packed bytes make of them."""
+"""Comparison of Python's rules with the compiled readers of packed records."""
 
 from __future__ import annotations
 
@@ -25,13 +25,16 @@ from spool.packed.records import PackedRecords, packed_records
 from spool.packed.sums import PackedSums
 from spool.record import Inference, Record
 
-FIRST = 1000  # number of the first record of an entry
+FIRST = 1000  # number of an entry's first record
 TAGS = ("service", "env")
 
 
 @dataclass
 class Both:
-    """One entry, read both ways. The readers keep what they have seen before, as those of a server do."""
+    """
+    One entry, read by the rules and by the compiled readers. The readers remember earlier entries, as
+    in a server.
+    """
 
     native: Native
     rule: SpanEncoder = field(default_factory=SpanEncoder)
@@ -48,7 +51,7 @@ class Both:
         amendments: Mapping[int, dict[str, Any]] | None = None,
         at: float = 1_790_000_000.25,
     ) -> bool:
-        """Compare records, spans and sums; whether the packed bytes were read as they are."""
+        """Compare records, spans and sums; return whether the compiled readers read the packed bytes."""
         cached = CachedEntry(codec.raws(packed), packed)
         end = len(cached.raws) if end is None else end
         filled = {FIRST + place: fields for place, fields in (amendments or {}).items()}
@@ -88,7 +91,7 @@ class Both:
             found: tuple[Tally, list[bytes]] | None = asyncio.run(self.writer.encoded(delivery, [entry]))
         except OUT_OF_RANGE:
             return Rejected
-        if found is None:  # shadows of counters are left out by the rule, too, but not looked at here
+        if found is None:  # the rules also leave out shadows of counters, but this test does not compare that
             return self._by_rule(delivery, entry)
         return found[0], request_of(found[1])
 
@@ -108,14 +111,14 @@ def _decoded(
 
 
 def _sums(entry: Entry, native: Native | None) -> tuple[object, ...]:
-    """Add one entry up, as a whole and in two parts."""
+    """Return the sums of one entry, added as a whole and in two parts."""
     sums = HourlySums(TAGS)
     try:
         if native is None:
             sums.add([entry])
         else:
             asyncio.run(_add(PackedSums(native, sums), entry))
-    except ValueError as error:  # of what is no amount
+    except ValueError as error:  # raised for a text that is no amount
         return (type(error),)
     return sums.hours, sums.meters, sums.first, sums.damaged, sums.absurd
 
@@ -128,7 +131,7 @@ async def _add(sums: PackedSums, entry: Entry) -> None:
 
 
 def packed_as(records: Sequence[Record], items: Sequence[int] = ()) -> bytes:
-    """Pack records; those of earlier versions have so many items alone."""
+    """Pack records. The first ones get only as many items as `items` states, as in earlier versions."""
     raws = []
     for place, record in enumerate(records):
         row: list[Any] = msgspec.msgpack.decode(codec.pack([record]))[0]

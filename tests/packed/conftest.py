@@ -1,4 +1,4 @@
-"""The compiled module, where it is installed: `make test-native` installs it where cargo is."""
+"""The compiled module, if it is installed. `make test-native` installs it if cargo exists."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """
-`python -m tests.packed.corpus DIRECTORY`: what fuzzing begins with, for each target of native/fuzz a folder.
+`python -m tests.packed.corpus DIRECTORY` writes the initial inputs for fuzzing, one folder per
+target of native/fuzz.
 
-Requests are those of real clients and of the load; records are made up for the table of the target.
+Requests come from real clients and the benchmark load. Records are generated for the target's table.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import msgspec
 from tests.bench.load.payloads import protobuf_spans
 from tests.bench.load.traces import captured_spans, tree_spans
 
-_LARGEST = 16 * 1024  # longer ones are found to be slow and bring nothing new
+_LARGEST = 16 * 1024  # longer inputs are slow and find nothing new
 
 
 def requests() -> Iterable[bytes]:
@@ -26,7 +27,9 @@ def requests() -> Iterable[bytes]:
 
 
 def records() -> Iterable[bytes]:
-    """Yield arrays of records with the fields of the target: id, trace, span, start, end, model, user, and so on."""
+    """
+    Yield arrays of records with the fields of the target: id, trace, span, start, end, model, user, and so on.
+    """
     chance = random.Random(34)
     for count in (0, 1, 2, 16):
         made: list[list[Any]] = [

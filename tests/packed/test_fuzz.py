@@ -1,9 +1,9 @@
 """
-Hostile packed bytes, as fast as they can be made: the module answers or refuses, and where the rules answer,
-it says the same.
+Fuzz tests of the compiled module with hostile packed bytes. It reads or refuses them, and never differs
+from the rules.
 
-Ten seconds of all targets in `make test-native`, an hour in `make soak`. A failed test shows the seed of its round;
-`TOLLHOUSE_SEED` replays it.
+`make test-native` runs all targets for ten seconds, `make soak` for an hour. A failed test shows the seed of
+its round, and `TOLLHOUSE_SEED` replays it.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from tests.packed.test_packed_readers import CALLS, NOW, varied
 from tests.rounds import IS_LONG
 
 SECONDS = 900.0 if IS_LONG else 2.5  # for each of four targets
-AT_LEAST = 20  # rounds on a machine that is busy
+AT_LEAST = 20  # minimum of rounds on a busy machine
 NUMBERS = (0, 1, 127, 128, 65535, 2**31, 2**32 - 1)
-# Lengths of msgpack beyond what follows, containers within containers, types that are not used, and other tags.
+# msgpack lengths beyond the input, nested containers, unused types and other tags
 HOSTILE = [
     b"\xdb\xff\xff\xff\xff", b"\xc6\xff\xff\xff\xff", b"\xdd\xff\xff\xff\xff", b"\xdf\xff\xff\xff\xff",
     b"\xdc\x00\x21", b"\xdc\xff\xff", b"\x91" * 100, b"\x81\xa0" * 50, b"\xc1", b"\xc9\xff\xff\xff\xff\x00",
@@ -43,7 +43,7 @@ pytestmark = pytest.mark.timeout(int(SECONDS) * 2 + 600)
 
 
 def seeds() -> Iterator[int]:
-    """Seeds of rounds until the time is over, or the one that is to be tried again."""
+    """Yield seeds of rounds until the time is over, or only the seed to replay."""
     if SEED:
         yield int(SEED)
         return
@@ -54,7 +54,7 @@ def seeds() -> Iterator[int]:
 
 
 def tried(native: Native, target: Callable[[random.Random], None]) -> None:
-    """Run a target round by round; the module never panics."""
+    """Run a target round by round; assert that the module never panics."""
     for seed in seeds():
         try:
             target(random.Random(seed))
@@ -65,7 +65,7 @@ def tried(native: Native, target: Callable[[random.Random], None]) -> None:
 
 
 def mutated(packed: bytes, chance: random.Random) -> bytes:
-    """Change, leave out, repeat, put in or cut a few bytes."""
+    """Change, delete, repeat, insert or cut a few bytes."""
     found = bytearray(packed)
     for _ in range(chance.randrange(1, 5)):
         at = chance.randrange(len(found) + 1)
@@ -91,13 +91,13 @@ def some(chance: random.Random) -> list[Inference]:
 
 
 def count_of(packed: bytes) -> int:
-    """How many records the head of the bytes says."""
+    """Return the number of records that the header of the bytes states."""
     first = packed[0] if packed else 0xC1
     return first & 0x0F if first & 0xF0 == 0x90 else int.from_bytes(packed[1:3])
 
 
 def test_walker(native: Native) -> None:
-    """It finds the records that the rule finds, and none where the rule finds damage."""
+    """The walker finds the same records as the rule, and none if the rule finds damage."""
 
     def target(chance: random.Random) -> None:
         packed = mutated(codec.pack(some(chance)), chance)
@@ -117,7 +117,9 @@ def test_walker(native: Native) -> None:
 
 
 def test_spans_and_sums(native: Native) -> None:
-    """Changed bytes that are still records are encoded and added up as the rules do, with what was learned before."""
+    """
+    Changed bytes that are still valid records give the rules' spans and sums, even with earlier knowledge.
+    """
     both = Both(native)
 
     def target(chance: random.Random) -> None:
@@ -133,7 +135,7 @@ def test_spans_and_sums(native: Native) -> None:
 
 
 def test_offsets_that_fit_nothing(native: Native) -> None:
-    """Encoder and sums trust no place that they are given: what is not there is left to Python."""
+    """Encoder and sums check all offsets that they receive, and leave invalid ones to Python."""
     spans = PackedSpans(native, SpanEncoder())._writer
     learned = codec.pack(CALLS)
     walked = native.walk(learned, len(CALLS))
@@ -166,7 +168,7 @@ def test_offsets_that_fit_nothing(native: Native) -> None:
 
 
 def amount(chance: random.Random) -> str:
-    """Text that is an amount, nearly one, or none."""
+    """Return a text that is an amount, almost one, or none."""
     digits = "".join(chance.choices("0123456789", k=chance.randrange(1, 40)))
     point = chance.randrange(len(digits) + 1)
     text = digits[:point] + chance.choice((".", "", "..", ",")) + digits[point:]
@@ -178,7 +180,7 @@ def amount(chance: random.Random) -> str:
 
 
 def test_decimal_text_and_counts(native: Native) -> None:
-    """Money is added up to the last digit, and what is no amount is refused as by the rule."""
+    """Money is added up to the last digit. A text that is no amount is refused, as by the rule."""
     both = Both(native)
     counts = (0, 1, MAX_TOKENS, MAX_TOKENS + 1, 2**63 - 1)
 

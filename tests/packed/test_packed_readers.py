@@ -1,7 +1,7 @@
 """
-Readers of packed bytes beside Python's rules: the same records, the same bytes for the upstream, the same sums.
+Readers of packed bytes return the same records, upstream bytes and sums as Python's rules.
 
-Whatever a record holds: what the compiled module does not take goes to Python, and nobody can tell.
+The compiled module leaves records that it does not support to Python, without a visible difference.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tests.rounds import IS_LONG
 from tests.spool.ledger_log import call
 
 NOW = 1_790_000_000
-LEAST_ITEMS = 30  # of a record of the first version
+LEAST_ITEMS = 30  # number of items of a record of the first version
 
 texts = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), max_size=20) | st.sampled_from(
     ["a", "a-b", "x" * 127, "x" * 128, "ü" * 70, "x" * 300]
@@ -119,17 +119,21 @@ metrics = st.builds(
     start_time=st.none() | times,
 )
 CALLS = [record for record, _ in bench_records()]
-plain = st.sampled_from(CALLS)  # so that odd ones are few, which is what is read packed
+plain = st.sampled_from(CALLS)  # most records are plain, because many odd ones would not be read packed
 
 
 def test_every_field_is_tried() -> None:
-    """One that is new is drawn below, too: readers of packed bytes have to know it, or leave its records alone."""
+    """
+    The test below must also draw new fields, because readers of packed bytes have to know or refuse them.
+    """
     assert {*Inference.__struct_fields__} == {*FIELDS}
 
 
 @given(data=st.data())
 def test_any_records_are_read_the_same(native: Native, data: st.DataObject) -> None:
-    """Also of earlier versions, which have fewer items, amended ones, shadows and counters, in any range."""
+    """
+    The records include earlier versions with fewer items, amended ones, shadows and counters, in any range.
+    """
     of = data.draw(st.sampled_from([plain | inferences, plain | plain | inferences, plain | plain | metrics]))
     records: list[Record] = data.draw(st.lists(of, min_size=1, max_size=12))
     items = data.draw(st.lists(st.integers(LEAST_ITEMS, len(FIELDS) + 1), max_size=12))
@@ -143,7 +147,7 @@ def test_any_records_are_read_the_same(native: Native, data: st.DataObject) -> N
 
 @given(data=st.data())
 def test_changed_bytes_are_damage_or_read_the_same(native: Native, data: st.DataObject) -> None:
-    """What passes the checksum and is no record is damage for both, and never another exception."""
+    """Bytes that pass the checksum but are no record are damage for both readers, and raise nothing else."""
     records: list[Record] = data.draw(st.lists(plain | inferences, min_size=1, max_size=5))
     packed = bytearray(codec.pack(records))
     for _ in range(data.draw(st.integers(1, 3))):
@@ -158,7 +162,7 @@ def test_changed_bytes_are_damage_or_read_the_same(native: Native, data: st.Data
 
 
 def varied(record: Inference, number: int) -> Inference:
-    """The same kind of call with other ids, times and counts."""
+    """Return a call of the same kind with other ids, times and counts."""
     chance = random.Random(number)
     fields: dict[str, Any] = {"id": chance.randbytes(16)}
     for name in ("start_time", "end_time"):
@@ -179,8 +183,8 @@ def varied(record: Inference, number: int) -> Inference:
 
 def test_records_of_every_trace_case_are_read_the_same(native: Native) -> None:
     """
-    As products tell them, each many times with other ids, times and counts, in one entry and in ranges of it. A range
-    with too many odd records is left to Python.
+    Each product's record is read many times with other ids, times and counts, in one entry and in ranges of
+    it. A range with too many odd records is left to Python.
     """
     calls = [
         record
@@ -188,7 +192,8 @@ def test_records_of_every_trace_case_are_read_the_same(native: Native) -> None:
         for record in normalised(path.read_bytes()).records
         if isinstance(record, Inference)
     ]
-    plain = [call for call in calls if not call.meters and not call.charges]  # of the others there are many
+    # calls with meters or charges are numerous already
+    plain = [call for call in calls if not call.meters and not call.charges]
     varieties = [varied(call, number) for number in range(300 if IS_LONG else 10) for call in plain]
     both, packed = Both(native), codec.pack([*calls, *varieties])
     assert both.compare(packed)
@@ -202,7 +207,7 @@ def test_records_of_every_trace_case_are_read_the_same(native: Native) -> None:
 
 @pytest.mark.parametrize("spans", [1, 10, 100])
 def test_bodies_of_the_bench_are_read_the_same(native: Native, spans: int) -> None:
-    """All of them by the module but the first of each combination, which teaches it."""
+    """The module reads all records except the first of each combination, from which it learns."""
     template = protobuf_spans(spans)
     both = Both(native)
     for number in range(20):
@@ -211,7 +216,7 @@ def test_bodies_of_the_bench_are_read_the_same(native: Native, spans: int) -> No
 
 
 def test_more_combinations_than_are_remembered(native: Native) -> None:
-    """Models, users and tags without end: the memory begins anew, and the sums are handed over in between."""
+    """With endless new models, users and tags, the memory starts over and hands its sums to Python."""
     both = Both(native)
     many = [
         Inference(id=bytes(16), source="s", request_model=f"m{number}", tags={"service": str(number)})
@@ -222,7 +227,7 @@ def test_more_combinations_than_are_remembered(native: Native) -> None:
 
 
 def test_sums_beyond_any_number_of_the_module(native: Native) -> None:
-    """Amounts at the bound, more often than 128 bits hold: Python adds the rest."""
+    """Maximum amounts are added more often than fits into 128 bits, so Python adds the rest."""
     call = Inference(id=bytes(16), source="s", cost="10000000", cache_read_tokens=2**63 - 1)
     assert Both(native).compare(codec.pack([call] * 20_000))
 
@@ -230,7 +235,7 @@ def test_sums_beyond_any_number_of_the_module(native: Native) -> None:
 async def test_calls_that_differ_are_handed_over_in_steps(
     native: Native, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each is a sum of its own, which Python decodes: others have their turn behind each hundred."""
+    """Each call needs its own sum, which Python decodes. Other tasks get a turn after each hundred."""
     packed = packed_as([call(user=f"u{number}") for number in range(350)])
     cached = CachedEntry(codec.raws(packed), packed)
     found = packed_records(native, cached, FIRST, FIRST, FIRST + 349, {})

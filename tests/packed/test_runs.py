@@ -1,5 +1,3 @@
-"""Runs of ids, merged and marked by the compiled module as by Python."""
-
 from __future__ import annotations
 
 from array import array
@@ -15,7 +13,7 @@ runs = st.lists(st.integers(0, 2**64 - 1), max_size=300).map(lambda ids: array("
 
 @given(one=runs, other=runs)
 def test_runs_are_merged_and_marked_the_same(native: Native, one: array[int], other: array[int]) -> None:
-    """Whatever ids they hold, also some of both, and none."""
+    """The ids may be shared, distinct or missing."""
     both = merge(one, other)
     assert both == merge(one, other, native)
     expected, found = marked(1, 2, 3.0, both), marked(1, 2, 3.0, both, native)

@@ -1,4 +1,4 @@
-"""Servers get the same requests, some with the compiled module and some without: nobody can tell them apart."""
+"""Servers with and without the compiled module return identical results for the same requests."""
 
 from __future__ import annotations
 
@@ -42,13 +42,15 @@ url = "{url}"
 """
 PROTOBUF = {"Content-Type": "application/x-protobuf"}
 JSON = {"Content-Type": "application/json"}
-# Until the day after tomorrow, whatever hour begins between two reports.
+# Ends the day after tomorrow, so that no report is outside if an hour begins between two reports.
 SPAN = ("--from", "2020-01-01", "--to", f"{datetime.now(UTC) + timedelta(days=2):%Y-%m-%d}")
 DIMENSIONS = "model,user,source,status,region,sender,tag:service"
 
 
 class Sink(BaseHTTPRequestHandler):
-    """Keeps each span as its bytes; a delivery that a killed server had not settled comes under its key again."""
+    """
+    An upstream that stores the bytes of each span once, even if a killed server repeats a delivery under its key.
+    """
 
     spans: list[bytes]
     keys: set[str | None]
@@ -69,8 +71,7 @@ class Sink(BaseHTTPRequestHandler):
         self.send_header("Content-Length", "0")
         self.end_headers()
 
-    def log_message(self, *_: object) -> None:
-        """Says nothing."""
+    def log_message(self, *_: object) -> None: ...
 
 
 @contextmanager
@@ -91,9 +92,9 @@ Request = tuple[bytes, str, dict[str, str]]
 
 def requests() -> Iterator[Request]:
     """
-    Every trace case in protobuf or JSON, some of them two and three times, some with gzip; requests of the bench, and
-    logs of a gateway without trace ids. Between them agents' traces and calls of the bench, which are
-    learned meanwhile, and what clients sent.
+    Yield every trace case in protobuf or JSON, some repeated, some with gzip, with requests of the benchmark
+    and logs of a gateway without trace ids. Between them are agent traces, benchmark calls that the memory
+    learns meanwhile, and clients' requests.
     """
     captured, tree, calls = captured_spans()[::3], tree_spans(7), protobuf_spans(10)
     for number, path in enumerate(cases()):
@@ -117,10 +118,10 @@ def requests() -> Iterator[Request]:
 @dataclass(frozen=True, kw_only=True)
 class Way:
     """
-    How requests are taken: with the module or without, in which storage, by how many workers.
+    How servers receive the requests: with or without the module, in which storage, with how many workers.
 
-    `starts`: a server for each part of the requests, one after the other, with the module or without; the second is
-    killed. `gateways`: all of them at once on one storage.
+    `starts` lists one server for each part of the requests, in sequence, with or without the module. The
+    second server is killed. `gateways` lists servers that share one storage at the same time.
     """
 
     starts: tuple[str, ...] = ("true",)
@@ -141,10 +142,10 @@ Found = tuple[list[bytes], Any, Any]
 
 @dataclass(frozen=True)
 class Stand:
-    """Makes installations in a directory; those of one stand share their storage, if it can be shared."""
+    """Factory of installations in a directory. They share their storage if it can be shared."""
 
     directory: Path
-    url: str  # of the sink
+    url: str  # the address of the sink
     dsn: str = ""
     schema: str = ""
 
@@ -174,7 +175,7 @@ def of_memory(url: str, series: str) -> float:
 
 
 def send(url: str, key: str, given: Sequence[Request], *, learns: bool = False) -> None:
-    """Send requests; a server that `learns` knows some kind of span after half of them, and is sent more of it."""
+    """Send requests. With `learns`, wait after half of them until the server has learned a kind of span."""
     for place, (body, path, headers) in enumerate(given):
         assert post(url, body, key, path, **headers).status == 200
         if learns and place == len(given) // 2:
@@ -186,12 +187,12 @@ def topic_of(status: Any) -> Any:
 
 
 def is_settled(status: Any) -> bool:
-    """Say if no report waits for the rest of its call, and no record for its delivery."""
+    """Return whether no report waits for the rest of its call, and no record for its delivery."""
     return topic_of(status)["pending"] == 0 and all(route["queued"] == 0 for route in status["routes"])
 
 
 def taken(way: Way, stand: Stand, spans: list[bytes], given: Sequence[Request]) -> Found:
-    """What the upstream, the books and the ledger have of the requests."""
+    """Return the upstream's bytes, the accounting and the totals after all requests."""
     made = [stand.installation(f"gateway-{number}") for number in range(max(1, len(way.gateways)))]
     try:
         if way.is_shared:
@@ -221,13 +222,15 @@ def taken(way: Way, stand: Stand, spans: list[bytes], given: Sequence[Request]) 
 
 @pytest.fixture(scope="module")
 def given() -> Sequence[Request]:
-    """Made once, because some of them began just now."""
+    """The requests, made once because some start at the current time."""
     return list(requests())
 
 
 @pytest.fixture(scope="module")
 def by_rules(given: Sequence[Request], tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Found]:
-    """Tells what a server leaves on SQLite without the module, which was started so many times."""
+    """
+    Return a function that gives the result of a server on SQLite without the module after that number of starts.
+    """
 
     @cache
     def found(starts: int) -> Found:
@@ -248,10 +251,10 @@ def test_the_same_requests_leave_the_same_bytes_and_sums(
     tmp_path: Path,
 ) -> None:
     """
-    Bytes at the upstream, books and sums by every dimension, whatever the storage and whoever decodes.
+    Upstream bytes, accounting and sums by every dimension are equal for any storage and any decoder.
 
-    What a server without the module kept is read by one with it, and the other way round. What one server on files
-    learned of senders ends with it, so there as many starts are compared.
+    A server with the module reads data of a server without it, and the reverse. A server on files forgets at
+    its end what it learned about senders, so the compared servers have the same number of starts.
     """
     way = WAYS[name]
     place: Schema | None = request.getfixturevalue("unmade_schema") if way.is_shared else None

@@ -1,7 +1,7 @@
 """
-A command that a copy carries out in place of this process, which ends as the copy ends.
+A command that a copy of a loaded process runs in place of this process. This process ends as the copy ends.
 
-It imports as little as can be, because a script runs it again and again.
+The module imports as little as possible, because scripts run it repeatedly.
 """
 
 from __future__ import annotations
@@ -18,12 +18,14 @@ PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 def pass_on(pid: int, number: int) -> None:
     try:
         os.kill(pid, number)
-    except ProcessLookupError:  # it has ended
+    except ProcessLookupError:  # the copy has ended
         return
 
 
 def ask(requests: int, command: str) -> None:
-    """Ask on the socket with that number for a copy that reads and prints where this process does."""
+    """
+    Request a copy on the socket with this file descriptor. The copy uses this process's inputs and outputs.
+    """
     signal.pthread_sigmask(signal.SIG_BLOCK, PASSED_ON)
     told, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     where = os.getcwd()  # noqa: PTH109 (to import pathlib takes longer than all the rest)

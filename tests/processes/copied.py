@@ -1,8 +1,8 @@
 """
-Commands of Tollhouse as processes that begin as copies of one that has imported everything.
+Tollhouse commands as processes that are copies (forks) of one process with all modules imported.
 
-Each has its own id, files, signals and exit code, as any other process. What it leaves out is the import of
-900 modules, which takes most of a second of the processor; and a kill soon after its start meets its work.
+A copy has its own id, files, signals and exit code, like any other process. It skips the import of 900
+modules, which takes most of a second of processor time, so a kill soon after the start hits real work.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from tests.processes.loaded import MESSAGE_BYTES
 
 ROOT = Path(__file__).parents[2]
 SEARCHED = {"PYTHONPATH": str(ROOT)}
-# Variables that the loader reads, or Python before its first module: too early for a copy.
+# The loader or Python reads these variables before a copy could set them.
 READ_FIRST = ("LD_", "PYTHON")
 
 
 class CopiedProcess:
-    """As much of subprocess.Popen as tests need."""
+    """The part of subprocess.Popen that tests need."""
 
     def __init__(
         self, args: Sequence[str], told: socket.socket, stdout: IO[str] | None, stderr: IO[str] | None
@@ -58,7 +58,7 @@ class CopiedProcess:
         return self.returncode
 
     def send_signal(self, sig: int) -> None:
-        """Does nothing once it has ended."""
+        """Send a signal. Do nothing if the process has ended."""
         if self.returncode is None:
             with suppress(ProcessLookupError):
                 os.kill(self.pid, sig)
@@ -85,10 +85,10 @@ def start_process(
     is_new: bool = False,
 ) -> Process:
     """
-    Start a command in a process group of its own: a copy if it is one of Tollhouse, else a new process.
+    Start a command in its own process group: a copy if it is a Tollhouse command, else a new process.
 
-    What it prints can be read from pipes if it `is_read`, else nobody sees it. It has to be `is_new` where
-    its start, its memory or its cores are measured.
+    With `is_read`, its output can be read from pipes; otherwise it is discarded. Use `is_new` if a test
+    measures its start, memory or cores.
     """
     environment = {**SEARCHED, **(os.environ if env is None else env)}
     if not is_new and _is_copyable(command, environment):
@@ -110,7 +110,7 @@ def start_process(
 def run_process(
     command: Sequence[str], *, cwd: Path, env: Mapping[str, str] | None = None, timeout: float = 300.0
 ) -> subprocess.CompletedProcess[str]:
-    """Until the command has ended; one that takes longer is killed."""
+    """Run the command to its end, and kill it after `timeout` seconds."""
     process = start_process(command, cwd=cwd, env=env, is_read=True)
     assert process.stdout is not None and process.stderr is not None
     late = threading.Timer(timeout, process.kill)
@@ -126,10 +126,10 @@ def run_process(
 @cache
 def copying_command() -> tuple[str, int]:
     """
-    A program for `subprocess` that has copies do the work of `tollhouse`, or of `python -m`.
+    Return the path of a program that runs `tollhouse` or `python -m` as copies, and a file descriptor for it.
 
-    And the number of an open file that it has to be given (`pass_fds`). Where it is killed, its copy ends a
-    moment later: a test that kills takes `start_process`.
+    Pass the descriptor in `pass_fds`. If the program is killed, its copy ends a moment later, so tests that
+    kill must use `start_process`.
     """
     directory = Path(tempfile.mkdtemp(prefix="tollhouse-command-"))
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
@@ -137,7 +137,9 @@ def copying_command() -> tuple[str, int]:
 
 
 def command_in(directory: Path) -> int:
-    """Write such a program into a directory, for the PATH of shells; the number of the open file."""
+    """
+    Write such a program into a directory for the PATH of shells; return the file descriptor that it needs.
+    """
     number = _loaded().number
     command = directory / COMMAND.name
     command.write_text(
@@ -162,7 +164,7 @@ def _read_first(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 class _LoadedProcess:
-    """The process that is copied, as those see it who ask it for copies."""
+    """The loaded process, as seen by the processes that request copies."""
 
     def __init__(self) -> None:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -178,7 +180,7 @@ class _LoadedProcess:
 
     @property
     def number(self) -> int:
-        """Of the socket on which it is asked."""
+        """Return the file descriptor of the request socket."""
         return self._socket.fileno()
 
     def copy(

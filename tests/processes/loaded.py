@@ -1,9 +1,9 @@
 """
-The process that is copied: it has imported what commands need, and becomes one in each copy of itself.
+The loaded process: it has imported everything that commands need, and each copy of it runs one command.
 
-`python -m tests.processes.loaded SOCKET` is asked on the socket with that number. A request names a command,
-its directory and its environment; with it come a socket, on which the copy's id and later its exit code are
-told, where the command prints, and what it reads. Who closes that socket ends the copy.
+`python -m tests.processes.loaded SOCKET` reads requests from the socket with that file descriptor. A request
+has a command, its directory and its environment, with descriptors for output and input and a socket. The
+socket reports the copy's id and later its exit code. Closing the socket ends the copy.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ PRELOADED = (
     "gateway.cli.operator.client",
     "gateway.cli.send.command",
     "gateway.service.offline",
-    "gateway.service.addresses.table",  # all handlers, which a server imports when they are first asked for
+    "gateway.service.addresses.table",  # all handlers; a server imports them at their first request
     "gateway.service.assembly.statements",
     "gateway.normalise.any_format",
     "gateway.normalise.otlp",
@@ -61,7 +61,7 @@ class Request(NamedTuple):
 
 
 class Copies:
-    """What was started and has not ended, each with the socket on which its end is told."""
+    """Running copies, each with the socket that reports its end."""
 
     def __init__(self, requests: socket.socket) -> None:
         self._requests = requests
@@ -69,11 +69,13 @@ class Copies:
         self._running: dict[int, socket.socket] = {}
 
     def serve(self) -> Request | None:
-        """What to become, in each copy; None when nobody is left who could ask."""
+        """
+        Return the request to run, once in each copy. Return None when no process is left that could request copies.
+        """
         self._wake.setblocking(False)
         signal.set_wakeup_fd(self._wake.fileno())
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever asks ends the copies
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the requesting process ends the copies
         while True:
             ready, _, _ = select.select([self._requests, self._woken, *self._running.values()], [], [])
             for pid in [pid for pid, told in self._running.items() if told in ready]:
@@ -99,16 +101,16 @@ class Copies:
     def _tell_start(self, pid: int, told: socket.socket) -> None:
         os.setpgid(pid, pid)
         self._running[pid] = told
-        with suppress(OSError):  # whoever asked may have ended
+        with suppress(OSError):  # the requesting process may have ended
             told.send(b"%d" % pid)
 
     def _end(self, pid: int) -> None:
-        """Whoever asked for it has ended."""
+        """Kill a copy whose requesting process has ended."""
         self._running.pop(pid).close()
         os.killpg(pid, signal.SIGKILL)
 
     def _tell_ends(self) -> None:
-        with suppress(ChildProcessError):  # there is none
+        with suppress(ChildProcessError):  # there is no child process
             while (ended := os.waitpid(-1, os.WNOHANG))[0]:
                 pid, status = ended
                 if told := self._running.pop(pid, None):
@@ -116,7 +118,7 @@ class Copies:
                         told.send(b"%d" % os.waitstatus_to_exitcode(status))
 
     def _leave(self) -> None:
-        """A copy has none of this, and takes signals as a new process does."""
+        """Close the parent's sockets and restore signal handlers in a new copy."""
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -125,7 +127,9 @@ class Copies:
 
 
 def _use(numbers: Sequence[int]) -> None:
-    """Of standard output, standard error, and standard input, which is empty unless it is given."""
+    """
+    Use these descriptors as standard output, error and input. Without an input descriptor, the input is empty.
+    """
     numbers = numbers or [os.open(os.devnull, os.O_WRONLY) for _ in range(2)]
     for place, number in zip((1, 2, 0), numbers, strict=False):
         os.dup2(number, place)
@@ -133,7 +137,6 @@ def _use(numbers: Sequence[int]) -> None:
 
 
 def become(request: Request) -> None:
-    """Run the command in this process."""
     os.environ.clear()
     os.environ.update(request.env)
     time.tzset()
@@ -143,15 +146,15 @@ def become(request: Request) -> None:
         sys.argv = [program, *words]
         import_module("gateway.cli").main(prog_name=COMMAND.name)
     else:
-        _, module, *sys.argv[1:] = words  # behind -m
+        _, module, *sys.argv[1:] = words  # the module after -m
         runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
 def become_and_end(request: Request) -> None:
     """
-    Run the command, and end as Python does, but leave what is in memory to the kernel.
+    Run the command and end as Python does, but without freeing memory.
 
-    To take 900 modules apart would copy each page of theirs, which costs a sixth of a start.
+    Freeing 900 modules would copy each of their memory pages, which costs a sixth of a start.
     """
     code: object = None
     try:
@@ -168,7 +171,7 @@ def become_and_end(request: Request) -> None:
 
 
 def read_what_each_reads() -> None:
-    """The types of all settings, the rate card and the console, which are the same in every process."""
+    """Read the types of all settings, the rate card and the console, which are the same in every process."""
     assert list(settings_of(Config()))
     assert packaged()
     assert console().assets

@@ -1,4 +1,4 @@
-"""A copy of the process that has imported everything is to whoever uses it what a new process is."""
+"""A copy of the loaded process behaves like a new process."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ from tests.processes.loaded import COMMAND
 
 
 def test_it_prints_and_ends_as_a_new_process(tmp_path: Path) -> None:
-    """Words, directory and environment are its own; outputs and exit code are those of the installed command."""
+    """
+    Arguments, directory and environment are the copy's own. Output and exit code equal those of
+    the installed command.
+    """
     (tmp_path / "bad.toml").write_text("listen = 1\n")
     env = {**os.environ, "TOLLHOUSE_SERVER__LISTEN": "nowhere"}
     command = [str(COMMAND), "check", "--config", "bad.toml"]
@@ -34,7 +37,7 @@ def test_it_prints_and_ends_as_a_new_process(tmp_path: Path) -> None:
 
 
 def test_it_ends_by_a_signal(tmp_path: Path) -> None:
-    """SIGTERM lets a server stop, SIGKILL does not; what was thrown away is not waited for."""
+    """SIGTERM lets a server stop cleanly, SIGKILL does not. Discarded output does not delay the end."""
     command = [str(COMMAND), "serve", "--data", "data", "--listen", "127.0.0.1:0", "--grpc-listen", ""]
     for number, code in ((signal.SIGKILL, -signal.SIGKILL), (signal.SIGTERM, 0)):
         process = start_process(command, cwd=tmp_path, is_read=True)
@@ -49,7 +52,7 @@ def test_it_ends_by_a_signal(tmp_path: Path) -> None:
 
 
 def test_a_shell_has_copies(tmp_path: Path) -> None:
-    """The command in its PATH reads, prints, is ended and ends as the installed one; who kills it ends its copy."""
+    """The command in the shell's PATH behaves like the installed one, and killing it ends its copy."""
     number = command_in(tmp_path)
     env = {
         **os.environ,
@@ -83,4 +86,4 @@ def test_a_shell_has_copies(tmp_path: Path) -> None:
     assert 0 == shell(served.format(name="one", how="")).returncode
     assert 128 + signal.SIGKILL == shell(served.format(name="two", how="-9")).returncode
     with (tmp_path / "two" / LOCK_FILE).open() as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # once its copy has ended
+        fcntl.flock(lock, fcntl.LOCK_EX)  # the lock is free once the copy has ended

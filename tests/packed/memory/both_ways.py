@@ -1,4 +1,4 @@
-"""What the rules make of a request, and what the memory does."""
+"""Comparison of the rules with the memory of spans."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 def run(work: Generator[None, None, T]) -> T:
-    """Return what a job in slices returns."""
+    """Run a job with slices to its end; return its result."""
     try:
         while True:
             next(work)
@@ -30,9 +30,9 @@ def differences(
     memory: SpanMemory, bodies: Iterable[bytes], options: Options, *, spans: int, stop: bool = False
 ) -> int:
     """
-    Count requests of which the memory makes something else than the rules, and spans that it saw itself.
+    Count the requests for which the memory and the rules differ.
 
-    At least so many spans are read; with `stop` until the first difference.
+    Read at least `spans` spans in total. With `stop`, end at the first difference.
     """
     found = read = 0
     for body in bodies:

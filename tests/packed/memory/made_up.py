@@ -1,4 +1,6 @@
-"""A product that is in no list, in one file, as somebody adds one: nothing here says a word about the memory."""
+"""
+A product that is in no list, declared in one file as a developer would. The file does not mention the memory.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ def _operation(span: Span, shape: AttributeShape) -> str | None:
 
 
 def _refine(span: Span, call: SpanCall) -> None:
-    """Its draft mode is told by the name of a run alone."""
+    """Set the region of draft calls, which only the run's name identifies."""
     if str(span.attributes.get("madeup.run", "")).startswith("draft:"):
         call.record.region = "drafts"
 

@@ -1,4 +1,4 @@
-"""A program: what the rules and the memory make of spans of a product that is not in the list, as JSON."""
+"""A program that compares the rules with the memory on spans of an added product, and prints JSON."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from importlib.util import find_spec, module_from_spec
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-SENT, LEARNED = 40, 25  # requests, and those of them that are learned from
+SENT, LEARNED = 40, 25  # all requests, and the first ones, from which the memory learns
 READERS = "gateway.normalise.otlp"
 
 
 def add_product() -> None:
-    """List the product before the readers are loaded, which collect from the list."""
+    """Add the product to the list before the readers are imported, because they read the list on import."""
     spec = find_spec(READERS)
     assert spec is not None and spec.loader is not None and READERS not in sys.modules
     sys.modules[READERS] = readers = module_from_spec(spec)
@@ -25,7 +25,7 @@ def add_product() -> None:
 
 
 def request(number: int) -> bytes:
-    """Four spans: three calls, of which one is a draft, and a step that is none."""
+    """Return a request with four spans: three calls, one of them a draft, and a step that is no call."""
     message = ExportTraceServiceRequest()
     scope = message.resource_spans.add().scope_spans.add()
     scope.scope.name = "madeup"
@@ -45,7 +45,7 @@ def request(number: int) -> bytes:
 
 
 def compared() -> dict[str, object]:
-    """Say what the rules and the memory make of the spans. The list has the product before this is asked."""
+    """Compare the rules with the memory. Call add_product() first."""
     from gateway.normalise.memory.pace import AT_ONCE
     from gateway.normalise.memory.spans import SpanMemory
     from gateway.normalise.outcome import Options

@@ -1,4 +1,4 @@
-"""Bytes that no client sends: the memory gives what the rules give, or leaves them to these."""
+"""For bytes that no client sends, the memory returns the rules' result or leaves the request to the rules."""
 
 from __future__ import annotations
 
@@ -37,7 +37,9 @@ def _broken(body: bytes, chance: random.Random) -> bytes:
 
 
 def test_broken_requests_are_read_as_the_rules_read_them(native: Native) -> None:
-    """Bits flipped, bytes cut out and put in, also where their kinds are known: no other answer, no crash."""
+    """
+    Flipped bits, removed and inserted bytes never cause another result or a crash, even for known kinds of spans.
+    """
     chance, memory = random.Random(11), SpanMemory(native, AT_ONCE)
     small = [body for body in captured_spans() if len(body) < 6000][:20]
     bodies = [protobuf_spans(1), protobuf_spans(2), tree_spans(7), *small]

@@ -1,4 +1,6 @@
-"""Requests of many spans are found in the memory as small ones are, and one at its limits is for the rules."""
+"""
+The memory reads requests with many spans as it reads small ones. Requests beyond its limits go to the rules.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ MANY = 1200
 
 
 def learned(native: Native, *bodies: bytes) -> SpanMemory:
-    """A memory that knows the spans of these."""
+    """Return a memory that has learned the spans of these bodies."""
     memory = SpanMemory(native, AT_ONCE)
     for number in range(20):
         for body in bodies:
@@ -33,7 +35,9 @@ def learned(native: Native, *bodies: bytes) -> SpanMemory:
 
 @pytest.mark.parametrize("make", [protobuf_spans, tree_spans])
 def test_a_large_request_is_by_the_memory(make: object, native: Native) -> None:
-    """It gives what the rules give, though it is larger than what they read on the event loop."""
+    """
+    The memory's result equals the rules', even for a request that the rules would not read on the event loop.
+    """
     assert callable(make)
     memory = learned(native, make(98))
     body = numbered(make(MANY), 99)
@@ -44,7 +48,7 @@ def test_a_large_request_is_by_the_memory(make: object, native: Native) -> None:
 
 
 def test_what_it_knows_and_what_not_meet_in_one_large_request(native: Native) -> None:
-    """Spans of the load around others that were never seen: requests put together are one request."""
+    """One request holds spans of the load around spans that the memory has never seen."""
     memory = learned(native, protobuf_spans(98))
     others = b"".join(islice(varied(random.Random(5)), 5))
     body = numbered(protobuf_spans(MANY), 7) + others + numbered(protobuf_spans(MANY), 8)
@@ -54,7 +58,7 @@ def test_what_it_knows_and_what_not_meet_in_one_large_request(native: Native) ->
 
 @pytest.mark.parametrize("more", [0, 1])
 def test_the_largest_request(more: int, native: Native, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One of more bytes than the memory looks at is for the rules."""
+    """A request of more bytes than the memory's limit goes to the rules."""
     memory = learned(native, protobuf_spans(98))
     body = numbered(protobuf_spans(98), 99)
     monkeypatch.setattr(spans, "LARGEST", len(body) - more)
@@ -64,7 +68,9 @@ def test_the_largest_request(more: int, native: Native, monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("more", [0, 1])
 def test_the_most_items_of_a_request(more: int, native: Native, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One of more items than the memory looks at is for the rules: its spans, their resource and their scope."""
+    """
+    A request of more items than the memory's limit goes to the rules. Items are its spans, resource and scope.
+    """
     memory = learned(native, protobuf_spans(98))
     monkeypatch.setattr(spans, "MOST_ITEMS", 100 - more)
     assert (run(memory.normalise(numbered(protobuf_spans(98), 99), Options())) is None) == bool(more)

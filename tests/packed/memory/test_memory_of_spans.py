@@ -1,4 +1,4 @@
-"""The memory of spans gives what the rules give, or nothing; and what would make it wrong is seen."""
+"""The memory of spans returns the rules' result or nothing, and these tests would detect a wrong memory."""
 
 from __future__ import annotations
 
@@ -42,7 +42,9 @@ OPTIONS = {
 
 @pytest.mark.parametrize("name", OPTIONS)
 def test_no_difference(name: str, native: Native) -> None:
-    """Cases, captures and the load, varied and put together: outcomes are equal, and nothing was compared in vain."""
+    """
+    Outcomes are equal for varied and mixed cases, captures and load, and the memory really read a part of them.
+    """
     memory = SpanMemory(native, AT_ONCE)
     bodies = varied(random.Random(20261123))
     assert 0 == differences(memory, bodies, OPTIONS[name], spans=SPANS // len(OPTIONS))
@@ -50,7 +52,7 @@ def test_no_difference(name: str, native: Native) -> None:
 
 
 def test_most_spans_of_real_clients_are_by_the_memory(native: Native) -> None:
-    """Of what clients sent, with new ids, more than seven in ten spans are found once their kinds are learned."""
+    """After their kinds are learned, the memory reads over 70 % of clients' spans with new ids."""
     memory, bodies = SpanMemory(native, AT_ONCE), captured_spans()
     for number in range(20 if IS_LONG else 6):
         for body in bodies:
@@ -62,7 +64,7 @@ def test_most_spans_of_real_clients_are_by_the_memory(native: Native) -> None:
 
 
 def test_trees_and_lonely_spans_are_by_the_memory(native: Native) -> None:
-    """All of them, but one in a thousand that is compared."""
+    """The memory reads all of them, except one in a thousand that it compares with the rules."""
     for body in (tree_spans(98), protobuf_spans(100)):
         memory = SpanMemory(native, AT_ONCE)
         for number in range(30):
@@ -76,13 +78,13 @@ def test_trees_and_lonely_spans_are_by_the_memory(native: Native) -> None:
 
 
 def _no_sums(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The key has no signs of sums."""
+    """Remove from the key how sums are formed."""
     plan = slots.plan() | {"sums": []}
     monkeypatch.setattr(slots, "plan", lambda: plan)
 
 
 def _a_model_varies(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A name that decides is taken for one that varies."""
+    """Treat a name that decides a rule as a text that varies."""
     known = slots.slot_of
 
     def slot_of(name: str) -> int:
@@ -92,13 +94,13 @@ def _a_model_varies(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _no_class(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Words that stand for nothing are taken for texts."""
+    """Treat words that mean "absent" as ordinary texts."""
     plan = slots.plan() | {"absent": []}
     monkeypatch.setattr(slots, "plan", lambda: plan)
 
 
 def _all_are_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spans below others are booked as if they stood alone, and so are those that come twice."""
+    """Record child spans and repeated spans as if each were independent."""
     monkeypatch.setattr(alone, "are_apart", lambda _: True)
 
 
@@ -108,14 +110,16 @@ def _all_are_alone(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_would_make_it_wrong_is_found(
     mutant: Any, seed: int, native: Native, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each mutant gives a difference among as many spans as one run tries."""
+    """Each of these wrong memories causes a difference within the number of spans that one run tries."""
     mutant(monkeypatch)
     memory = SpanMemory(native, AT_ONCE)
     assert 0 < differences(memory, varied(random.Random(seed)), Options(), spans=10**5, stop=True)
 
 
 def test_booking_alone_is_held_against_the_reader(native: Native, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A step that forgets whose call it was is not learned, and the kind is read as among others."""
+    """
+    If a step loses the identity of its call, it is not learned, and the kind is read together with other spans.
+    """
     book = CallAlone.book
 
     def forgetful(self: CallAlone, outcome: Outcome, varying: Sequence[Any], counts: Sequence[int]) -> None:
@@ -133,7 +137,9 @@ def test_booking_alone_is_held_against_the_reader(native: Native, monkeypatch: p
 
 
 def test_reads_that_nobody_notes_are_not_learned(native: Native, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a `get` that reads past the notes nothing is wrong: the kinds are not learned."""
+    """
+    If `get` reads attributes without noting them, the result stays right because the kinds are not learned.
+    """
     monkeypatch.setattr(ObservedAttributes, "get", dict.get)
     memory = SpanMemory(native, AT_ONCE)
     assert 0 == differences(memory, varied(random.Random(7)), Options(), spans=3000)
@@ -147,7 +153,7 @@ def _learn(memory: SpanMemory, bodies: Iterable[bytes]) -> None:
 
 
 def test_samples_hold_no_content(native: Native) -> None:
-    """What waits to be learned has no text of content and none of an event."""
+    """Samples that wait to be learned hold no content and no text of an event."""
     word = "PLANTED-WORD"
     template = protobuf_spans(1).replace(b"gen_ai.output.type", b"gen_ai.prompt.0.xy")
     body = template.replace(b"text", word[:4].encode())
@@ -158,7 +164,7 @@ def test_samples_hold_no_content(native: Native) -> None:
 
 
 def test_samples_are_bounded_and_other_options_forget(native: Native) -> None:
-    """So many wait at most, and after a reload with other options nothing is left."""
+    """At most MOST_SAMPLES wait. A reload with other options deletes all of them."""
     memory = SpanMemory(native, MemoryPace(most_skipped=0, least_known=0, least_seen=1, least_share=0))
     bodies = islice(varied(random.Random(3)), 400)
     for body in bodies:
@@ -171,7 +177,7 @@ def test_samples_are_bounded_and_other_options_forget(native: Native) -> None:
 
 
 def test_a_kind_is_learned_once_it_was_seen_often(native: Native) -> None:
-    """Seven spans of a kind are not enough, eight are."""
+    """Seven spans of a kind are not enough, but eight are."""
     memory = SpanMemory(native, MemoryPace(least_seen=8, most_skipped=0))
     _learn(memory, (numbered(protobuf_spans(1), number) for number in range(7)))
     assert 0 == memory.kinds
@@ -180,7 +186,7 @@ def test_a_kind_is_learned_once_it_was_seen_often(native: Native) -> None:
 
 
 def test_a_kind_that_is_rare_is_not_learned(native: Native) -> None:
-    """Of a kind one span in three hundred comes, of the other the rest: only this one is known."""
+    """One kind is one span in three hundred, and the other is the rest. Only the frequent kind is learned."""
     memory = SpanMemory(native, MemoryPace(least_share=0.01, spans_a_kind=1, most_skipped=0))
     rare, usual = tree_spans(7), protobuf_spans(100)
     for number in range(6):
@@ -193,7 +199,7 @@ def test_a_kind_that_is_rare_is_not_learned(native: Native) -> None:
 
 
 def test_kinds_of_many_programs_are_learned(native: Native) -> None:
-    """A hundred kinds of 25 programs in turn: more than nine in ten of their spans are known after a while."""
+    """With a hundred kinds from 25 programs in turn, over 90 % of the spans are known after a while."""
     bodies = []
     for number, body in enumerate(spans_of_kinds(10, 100)):
         request = ExportTraceServiceRequest.FromString(body)
@@ -209,13 +215,13 @@ def test_kinds_of_many_programs_are_learned(native: Native) -> None:
 
 
 def test_one_span_that_stands_for_many_is_seen_once(native: Native) -> None:
-    """Where few requests are looked at, each for many, a kind of which few spans were seen is not learned."""
+    """If one request is inspected for many, a kind with few inspected spans is still not learned."""
     samples = Samples(MemoryPace(least_seen=8))
     assert [False] * 7 + [True] == [samples.is_wanted(1, 100) for _ in range(8)]
 
 
 def test_learning_is_earned_by_spans(native: Native) -> None:
-    """After the first kinds, here one, a hundred spans have to come for each one more, if so many are due for one."""
+    """After the first kinds, here one, each further kind requires a hundred more spans."""
     memory = SpanMemory(
         native, MemoryPace(least_seen=1, first_kinds=1, spans_a_kind=100, most_in_turn=1, most_skipped=0)
     )
@@ -226,7 +232,9 @@ def test_learning_is_earned_by_spans(native: Native) -> None:
 
 
 def test_requests_whose_spans_are_not_known_are_looked_at_ever_more_rarely(native: Native) -> None:
-    """Of a thousand requests that the memory never learns some thirty are tried; of those it knows all are."""
+    """
+    Of a thousand requests that are never learned, the memory tries about thirty. Of known requests it tries all.
+    """
     memory = SpanMemory(
         native, MemoryPace(first_kinds=0, spans_a_kind=10**9, most_in_turn=0, most_rested=0, free_looks=40)
     )
@@ -242,7 +250,9 @@ def test_requests_whose_spans_are_not_known_are_looked_at_ever_more_rarely(nativ
 
 
 def test_requests_pass_unseen_while_none_is_known(native: Native) -> None:
-    """Of a hundred unknown ones few are walked over, each standing for those before it; a known one ends that."""
+    """
+    Of a hundred unknown requests few are inspected, each for those before it. A known request ends this.
+    """
     memory = SpanMemory(native, MemoryPace(first_kinds=0, spans_a_kind=10**9, most_in_turn=0))
     walked = Mock(wraps=memory._memory.scopes)
     memory._memory = Mock(wraps=memory._memory, scopes=walked)
@@ -262,7 +272,9 @@ def test_requests_pass_unseen_while_none_is_known(native: Native) -> None:
 
 
 def test_spans_are_looked_for_in_vain_in_a_part_of_them(native: Native) -> None:
-    """However many senders there are of whom nothing is known: their first looks are not free."""
+    """
+    The share stays small with any number of unknown senders, because their first inspections count as well.
+    """
     trials, looked = Trials(MemoryPace(look_share=0.01, free_looks=100)), 0
     for number in range(20_000):
         sender = trials.sender([f"scope {number % 1000}".encode()])
@@ -273,7 +285,7 @@ def test_spans_are_looked_for_in_vain_in_a_part_of_them(native: Native) -> None:
 
 
 def test_a_full_memory_keeps_what_is_asked_for(native: Native, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kinds that nobody asks for make room; one that is asked for all the time stays."""
+    """Unused kinds are removed. A kind in constant use stays."""
     monkeypatch.setattr(spans, "MOST_KINDS", 20)
     memory = SpanMemory(native, AT_ONCE)
     hot = protobuf_spans(1)
@@ -292,7 +304,9 @@ def test_a_full_memory_keeps_what_is_asked_for(native: Native, monkeypatch: pyte
 def test_senders_that_say_something_new_each_time_do_not_make_it_grow(
     native: Native, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """New names, resources and values in each span: what is kept stays within its bound, and answers are right."""
+    """
+    New names, resources and values in each span do not exceed the memory's limit, and results stay right.
+    """
     monkeypatch.setattr(spans, "MOST_BYTES", 10_000)
     memory, chance = SpanMemory(native, AT_ONCE), random.Random(5)
     for number in range(300):
@@ -308,7 +322,7 @@ def test_senders_that_say_something_new_each_time_do_not_make_it_grow(
 
 
 def test_spans_without_attributes_are_told_apart_by_their_scope(native: Native) -> None:
-    """Two scopes with a span of the same name and nothing else: two kinds."""
+    """Two scopes with spans of the same name and no attributes are two kinds."""
     memory = SpanMemory(native, AT_ONCE)
     for number in range(40):
         request = ExportTraceServiceRequest()
@@ -323,7 +337,10 @@ def test_spans_without_attributes_are_told_apart_by_their_scope(native: Native) 
 def test_a_difference_ends_the_shape(
     native: Native, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The request is the rules', the difference is counted and logged without a value, and the rules go on alone."""
+    """
+    The request gets the rules' result. The difference is counted and logged without a value, and the rules
+    read this shape from then on.
+    """
     memory = SpanMemory(native, AT_ONCE)
     _learn(memory, (numbered(protobuf_spans(1), number) for number in range(3)))
     with monkeypatch.context() as patch:
@@ -341,7 +358,10 @@ def test_a_difference_ends_the_shape(
 def test_calls_that_are_booked_together_are_compared_as_well(
     native: Native, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The column of one field slips by a record: the one hit in a thousand shows it, though the hit itself is right."""
+    """
+    One field is shifted by a record. The one comparison in a thousand detects this, although the compared
+    span is right.
+    """
     memory = SpanMemory(native, AT_ONCE)
     body = protobuf_spans(100)
     _learn(memory, (numbered(body, number) for number in range(30)))
@@ -361,7 +381,7 @@ def test_calls_that_are_booked_together_are_compared_as_well(
 
 
 def test_calls_of_a_kind_share_their_tags_and_nobody_may_change_them(native: Native) -> None:
-    """The tags of a record are read-only by their type, which mypy holds all code to; the readers make new ones."""
+    """A record's tags are read-only by type, which mypy checks in all code. Readers make new tags."""
     memory = SpanMemory(native, AT_ONCE)
     body = protobuf_spans(100)
     _learn(memory, (numbered(body, number) for number in range(30)))
@@ -373,7 +393,7 @@ def test_calls_of_a_kind_share_their_tags_and_nobody_may_change_them(native: Nat
 
 
 def test_a_kind_that_cannot_be_learned_is_the_rules(native: Native, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An error while a kind is learned costs nothing but its memory."""
+    """If learning a kind fails, only this kind stays unknown to the memory."""
     failing = Mock(side_effect=ValueError)
     monkeypatch.setattr(learning, "read_alone", failing)
     memory = SpanMemory(native, AT_ONCE)
@@ -383,7 +403,7 @@ def test_a_kind_that_cannot_be_learned_is_the_rules(native: Native, monkeypatch:
 
 
 def test_one_hit_in_so_many_is_compared(native: Native, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first ones of a kind, then some by chance."""
+    """The first hits of a kind are compared, then a random sample."""
     monkeypatch.setattr(spans, "ONE_IN", 10)
     memory = SpanMemory(native, AT_ONCE)
     _learn(memory, (numbered(protobuf_spans(1), number) for number in range(1000)))
@@ -391,13 +411,15 @@ def test_one_hit_in_so_many_is_compared(native: Native, monkeypatch: pytest.Monk
 
 
 def test_a_hit_that_compared_the_same_is_taken(native: Native, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that is compared among many leaves the others booked from the memory, as they are without it."""
+    """A hit that is compared among many leaves the other hits as the memory recorded them."""
     memory = SpanMemory(native, AT_ONCE)
     body = protobuf_spans(100)
     _learn(memory, (numbered(body, number) for number in range(30)))
     monkeypatch.setattr(memory, "_hits", 50)
-    monkeypatch.setattr(memory, "_next_hits", lambda: 1000)  # drawn by chance, it may be within this request
-    monkeypatch.setattr(spans, "SpanReader", None)  # which settles what the memory does not know
+    monkeypatch.setattr(
+        memory, "_next_hits", lambda: 1000
+    )  # the random choice could fall within this request
+    monkeypatch.setattr(spans, "SpanReader", None)  # the reader for spans that the memory does not know
     memory.spans.clear()
     before = memory.compared["same"]
     assert by_rules(numbered(body, 99), Options()) == run(memory.normalise(numbered(body, 99), Options()))
@@ -407,7 +429,7 @@ def test_a_hit_that_compared_the_same_is_taken(native: Native, monkeypatch: pyte
 
 
 def test_a_text_that_a_rule_looks_into_is_the_rules(native: Native) -> None:
-    """LiteLLM marks answers of its cache by a part of their id: a known kind is not taken for one of them."""
+    """LiteLLM marks cached answers within their id, so a known kind must not match them."""
     memory = SpanMemory(native, AT_ONCE)
     request = ExportTraceServiceRequest.FromString(numbered(protobuf_spans(1), 1))
     [span] = request.resource_spans[0].scope_spans[0].spans
@@ -423,7 +445,10 @@ def test_a_text_that_a_rule_looks_into_is_the_rules(native: Native) -> None:
 
 
 def test_every_field_of_a_span_is_in_its_key() -> None:
-    """Resource and scope are its context; every other field is compared, varies, or makes it the rules' (events)."""
+    """
+    Resource and scope are the span's context. Every other field is compared, varies, or (events) leaves the
+    span to the rules.
+    """
     assert (
         "resource", "scope", "name", "trace_id", "span_id", "parent_id", "start_time", "end_time", "attributes",
         "status_code", "events",
@@ -431,7 +456,7 @@ def test_every_field_of_a_span_is_in_its_key() -> None:
 
 
 def test_metrics_show_what_the_memory_did(native: Native) -> None:
-    """Spans by who read them, misses by reason, comparisons, kinds and bytes."""
+    """The metrics count spans by reader, misses by reason, comparisons, kinds and bytes."""
     shown, memory = Metrics(lambda: ()), SpanMemory(native, AT_ONCE)
     shown.watch_memory(memory)
     _learn(memory, (numbered(protobuf_spans(1), number) for number in range(30)))
@@ -447,7 +472,9 @@ def test_metrics_show_what_the_memory_did(native: Native) -> None:
 def test_a_request_that_was_begun_before_a_reload_is_the_rules(
     native: Native, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Other options while it is looked up: it is not read half by the old ones and half by the new."""
+    """
+    If options change during a lookup, the request is not read partly with old and partly with new options.
+    """
     monkeypatch.setattr(SliceClock, "is_over", lambda _: True)
     memory = SpanMemory(native, AT_ONCE)
     _learn(memory, (numbered(protobuf_spans(100), number) for number in range(3)))

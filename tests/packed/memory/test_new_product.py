@@ -1,4 +1,4 @@
-"""A product is added in one Python file, and the memory remembers its spans without a word about them."""
+"""A product added in one Python file is remembered, although the file does not mention the memory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from tests.packed.memory.new_product import LEARNED, SENT
 
 
 def test_spans_of_a_product_that_is_added_are_remembered(native: Native) -> None:
-    """In a process of its own, as lists are collected at its start: no difference, and nine in ten by the memory."""
+    """
+    A separate process collects the lists with the new product. The memory then reads 90 % of its spans
+    without a difference.
+    """
     program = subprocess.run(
         [sys.executable, "-m", new_product.__name__], capture_output=True, text=True, timeout=300, check=False
     )

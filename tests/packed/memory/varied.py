@@ -1,6 +1,6 @@
 """
-Trace requests of cases, captures and the load, varied: ids, times, counts, texts, what rules do not read, and the
-order and number of attributes.
+Variations of trace requests from cases, captures and load. They change ids, times, counts, texts, attributes
+that no rule reads, and the order and number of attributes.
 """
 
 from __future__ import annotations
@@ -23,12 +23,11 @@ _TEXTS = (
 
 
 def sources() -> list[bytes]:
-    """Every body that is varied."""
     return [*trace_requests(), *(payloads.protobuf_spans(10, first=first) for first in (0, 10, 20, 30))]
 
 
 def renewed(request: Any, chance: random.Random) -> None:
-    """Give each trace and span another id, everywhere in the request, and every time another moment."""
+    """Give each trace and span a new id everywhere in the request, and shift all times."""
     ids: dict[bytes, bytes] = {}
     later = chance.randrange(10**15)
 
@@ -54,7 +53,7 @@ def spans_of(request: Any) -> Iterator[Any]:
 
 
 def with_new_slots(request: Any, chance: random.Random) -> None:
-    """Change counts by a common factor or each by itself, and give texts that vary other ends."""
+    """Change counts by a common factor or separately, and change the ends of texts that vary."""
     for span in spans_of(request):
         factor = chance.choice((1, 1, 2, 3, 17))
         for attribute in span.attributes:
@@ -68,7 +67,7 @@ def with_new_slots(request: Any, chance: random.Random) -> None:
 
 
 def disturbed(request: Any, chance: random.Random) -> None:
-    """Do to some attributes what nobody expects."""
+    """Give some attributes unexpected names, types or values."""
     for span in spans_of(request):
         if chance.random() < 0.5 or not span.attributes:
             continue
@@ -112,7 +111,7 @@ _NAMES = (
 
 
 def mixed(requests: list[Any], chance: random.Random) -> bytes:
-    """Put requests behind one another, some of them twice."""
+    """Join requests into one, and repeat some of them."""
     whole = ExportTraceServiceRequest()
     for request in requests:
         whole.resource_spans.extend(request.resource_spans)
@@ -127,7 +126,7 @@ def mixed(requests: list[Any], chance: random.Random) -> bytes:
 
 
 def varied(chance: random.Random, *, plain: bool = False) -> Iterator[bytes]:
-    """Yield requests without end; `plain`, and only ids and times are new."""
+    """Yield endless requests. With `plain`, only ids and times change."""
     bodies = sources()
     while True:
         chance.shuffle(bodies)
