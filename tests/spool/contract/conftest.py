@@ -1,9 +1,9 @@
 """
-Every engine under one suite: whatever a test here claims, it claims for each of them.
+Fixtures that run every test of this suite with each storage engine.
 
-Behind a pooler the first test of each file runs always, and all of them in `make soak` or with `-k
-pgbouncer`. A test marked `rule` is about what is decided above the engines: it runs once, in memory. Where a
-whole module is marked, `every_engine` is for those of its tests that are about rows.
+Behind a pooler, only the first test of each file runs by default, and all of them in `make soak` or with `-k
+pgbouncer`. A test marked `rule` checks code above the engines, so it runs once, in memory. In a module marked
+`rule`, the mark `every_engine` selects tests about rows.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ SECRET = b"i" * 32
 ALL_DECLARED = declared_tables()
 EVERY_ENGINE = [*ENGINES, POOLED]
 WITHOUT_FILE = pytest.param(MEMORY, id="sqlite in memory")
-# By fixture. The ledger is behind the pooler only where two of them write: it reads much, and one writes.
+# By fixture. The ledger runs behind the pooler only in tests where two processes write, because otherwise it
+# has one writer.
 ENGINES_OF = {
     "open_spool": EVERY_ENGINE,
     "open_registry": EVERY_ENGINE,
@@ -58,7 +59,7 @@ HERE = Path(__file__).parent
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Choose the engines of a test that names none."""
+    """Parametrize a test with the engines of its fixtures, unless it names engines itself."""
     marks = [mark.name for mark in metafunc.definition.iter_markers()]
     is_rule = "rule" in marks and "every_engine" not in marks
     named = {name for mark in metafunc.definition.iter_markers("parametrize") for name in mark.args[:1]}
@@ -68,7 +69,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what runs behind a pooler, but for the first test of a file."""
+    """Deselect tests behind a pooler, except for the first test of each file."""
     left_out = set(behind_pooler_again(items))
     if left_out and "pgbouncer" not in config.option.keyword:
         config.hook.pytest_deselected(items=[*left_out])
@@ -76,7 +77,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def behind_pooler_again(items: list[pytest.Item]) -> Iterator[pytest.Item]:
-    """Of what runs behind a pooler, every test of a file but the first."""
+    """Yield the tests behind a pooler, except for the first test of each file."""
     seen: set[Path] = set()
     for item in items:
         if item.path.is_relative_to(HERE) and POOLED in item.name:
@@ -99,7 +100,10 @@ def observed() -> Observed:
 async def open_spool(
     request: pytest.FixtureRequest, tmp_path: Path, clock: MovedClock, observed: Observed
 ) -> AsyncIterator[Opener]:
-    """Opens a fresh spool with some settings; records are closed at once unless a test says otherwise."""
+    """
+    Return a function that opens a fresh spool with changed settings. Records close at once unless a
+    test sets `hold`.
+    """
     new_schema = schemas_of(request.param, request) if request.param in (POSTGRES, POOLED) else None
     opened: list[Spool] = []
     async with AsyncExitStack() as stack:
@@ -125,14 +129,13 @@ async def open_spool(
 
 @pytest.fixture
 async def log(open_spool: Opener) -> Log:
-    """The log of a fresh spool."""
     return (await open_spool()).log
 
 
 async def open_node(
     stack: AsyncExitStack, schema: Schema, settings: SpoolSettings, clock: MovedClock, observed: Observed
 ) -> PostgresSpool:
-    """A node on a schema; the stack closes what the node does not."""
+    """Open a node on a schema. The stack closes everything that the node does not close."""
     database = schema.database(clock=clock)
     stack.push_async_callback(database.close)
     await migrate(database)
@@ -153,7 +156,7 @@ async def open_node(
 async def open_registry(
     request: pytest.FixtureRequest, tmp_path: Path, clock: MovedClock
 ) -> AsyncIterator[RegistryOpener]:
-    """Opens the registry of one storage, again after a close too."""
+    """Return a function that opens the registry of one storage, also again after a close."""
     opened: list[Registry] = []
     async with AsyncExitStack() as stack:
         is_postgres = request.param in (POSTGRES, POOLED)
@@ -180,13 +183,12 @@ async def open_registry(
 
 @pytest.fixture
 async def registry(open_registry: RegistryOpener) -> Registry:
-    """A fresh registry."""
     return await open_registry()
 
 
 @asynccontextmanager
 async def migrated(schema: Schema) -> AsyncIterator[Database]:
-    """A database whose schema is made."""
+    """Yield a database with a migrated schema."""
     database = schema.database()
     try:
         await migrate(database)
@@ -197,14 +199,13 @@ async def migrated(schema: Schema) -> AsyncIterator[Database]:
 
 @pytest.fixture
 async def spooled(open_spool: Opener, clock: MovedClock) -> Spooled:
-    """A log and its deliveries, whose records are closed at once."""
+    """A log and its deliveries. Records close at once."""
     opened = await open_spool()
     return Spooled(log=opened.log, deliveries=opened.deliveries, clock=clock)
 
 
 @pytest.fixture
 async def storage(options: StorageOptions) -> AsyncIterator[Storage]:
-    """All of a storage."""
     storage = await engines.open_storage(options, engine=options.storage.engine)
     yield storage
     await storage.close()
@@ -212,7 +213,7 @@ async def storage(options: StorageOptions) -> AsyncIterator[Storage]:
 
 @pytest.fixture
 async def ledgers(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Ledgers]:
-    """Ledgers of one engine that begin with nothing."""
+    """Empty ledgers of one engine."""
     ledgers = Ledgers.of(request.param, request, tmp_path)
     yield ledgers
     await ledgers.close()
@@ -220,7 +221,7 @@ async def ledgers(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
 
 @pytest.fixture
 def options(request: pytest.FixtureRequest, tmp_path: Path, clock: MovedClock) -> StorageOptions:
-    """How a whole storage of each engine is opened; `options.storage.engine` names it."""
+    """Options that open the whole storage of each engine. `options.storage.engine` names it."""
     if request.param in (POSTGRES, POOLED):
         storage = schemas_of(request.param, request)().settings(tmp_path)
     else:

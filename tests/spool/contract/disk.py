@@ -1,4 +1,4 @@
-"""A data directory as a killed process leaves it."""
+"""A data directory in the state of a killed process."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ from spool.sqlite.reserve import FILE as RESERVE
 
 
 def killed(directory: Path, copy: Path) -> Path:
-    """What is on disk at this moment, without anything that a close would still do."""
+    """Copy the directory as it is on disk now, without the work of a close."""
     shutil.copytree(directory, copy, ignore=shutil.ignore_patterns(RESERVE, "*.new"))
     return copy

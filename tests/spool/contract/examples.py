@@ -1,4 +1,4 @@
-"""What the contract of the log is tried with: a clock that is moved, calls and their identities, an observer."""
+"""Examples for the contract of the log: a movable clock, calls with identities, an observer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NOON = 1_790_000_000  # epoch seconds
 
 
 class Observed:
-    """Keeps what an observer is told."""
+    """An observer that stores the commits that it receives."""
 
     def __init__(self) -> None:
         self.commits: list[Commit] = []
@@ -28,7 +28,7 @@ class Observed:
 
     @property
     def terms(self) -> Counter[tuple[str, str]]:
-        """Over all commits and topics: (term, source or reason) -> n."""
+        """Sum the terms of all commits and topics by term and by source or reason."""
         sums: Counter[tuple[str, str]] = Counter()
         for commit in self.commits:
             for (_, term, label), n in commit.terms.items():
@@ -37,7 +37,7 @@ class Observed:
 
 
 def call(number: int, *, at: float = NOON, **fields: Any) -> tuple[Inference, Identity]:
-    """A call with a long response id, and its identity."""
+    """Return a call with a long response id, and its identity."""
     fields = {
         "source": "otel",
         "start_time": int(at * NS),
@@ -72,7 +72,7 @@ async def add(log: Log, *calls: tuple[Record, Identity], **terms: Any) -> Receip
 
 
 async def everything(log: Log, topic: str = AI_TELEMETRY) -> list[Record | None]:
-    """The closed records of a topic, in order."""
+    """Return the closed records of a topic, in order."""
     return [record for entry in await entries(log, topic) for record in entry.records]
 
 
@@ -85,7 +85,7 @@ async def topic_terms(log: Log, topic: str = AI_TELEMETRY) -> dict[str, int]:
 
 
 async def assert_books_balance(log: Log, *, accepted_twice: bool = False) -> None:
-    """Counters and recount agree, every equation holds, and no known id was accepted again."""
+    """Assert that counters equal a recount, every equation balances, and no known id was accepted again."""
     counted, recounted = await log.books(), await log.verify()
     assert accepted_twice is bool(recounted.accepted_twice)
     recounted = replace(recounted, accepted_twice={})
@@ -97,7 +97,7 @@ async def assert_books_balance(log: Log, *, accepted_twice: bool = False) -> Non
 def point(
     value: int | str, *, at: float, since: float = NOON, series: bytes = b"s" * 16, unit: str = "{token}"
 ) -> CounterPoint:
-    """A cumulative point of a token or money counter."""
+    """Return a cumulative point of a token or money counter."""
     exact = Decimal(value) if isinstance(value, str) else value
     template = UsageMetric(id=b"", source="otel", name="gen_ai.client.token.usage", unit=unit)
     return CounterPoint(series, int(since * NS), int(at * NS), exact, template)

@@ -1,4 +1,4 @@
-"""Container metrics: what becomes of each file by its id, and the limits of what is kept."""
+"""Container metrics: the states of each file, its identity, and the limits of storage."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ Opener = Callable[..., Awaitable[Storage]]
 
 @pytest.fixture
 async def open_files(options: StorageOptions) -> AsyncIterator[Opener]:
-    """Opens a storage with some limits of container metrics."""
+    """Return a function that opens a storage with these limits of container metrics."""
     opened: list[Storage] = []
 
     async def opener(**limits: Any) -> Storage:
@@ -81,7 +81,7 @@ async def announce(
 
 
 async def send(files: ContainerFiles, id: str, data: bytes) -> bool:
-    """What an address does with the bytes of a file: False if they were known."""
+    """Upload a file as the API does. Return False if its bytes were known."""
     upload = await files.begin(id)
     try:
         await upload.write(data)
@@ -105,7 +105,7 @@ async def put(
 
 
 async def kept(files: ContainerFiles, *ids: str) -> list[bool]:
-    """Whether the bytes of each are here."""
+    """Return for each id whether its bytes are stored."""
     return [file is not None and file.kept for file in [await files.rows.find(id) for id in ids]]
 
 
@@ -120,7 +120,7 @@ async def state(files: ContainerFiles, id: str) -> str:
 
 
 async def balanced(files: ContainerFiles) -> bool:
-    """The running books are those that are recounted."""
+    """Return whether the running accounting equals a recount."""
     counted = await files.verify()
     running = {
         kind: {term: n for term, n in terms.items() if n} for kind, terms in files.sums.books().terms.items()
@@ -130,7 +130,7 @@ async def balanced(files: ContainerFiles) -> bool:
 
 
 async def test_a_file_is_announced_uploaded_and_delivered(files: ContainerFiles) -> None:
-    """Its bytes are those that came, and the books follow each step."""
+    """The delivered bytes are the uploaded bytes, and the accounting follows each step."""
     [file] = await announce(files, "one.parquet")
     assert file.state == ANNOUNCED
     assert file.kept is False
@@ -147,7 +147,9 @@ async def test_a_file_is_announced_uploaded_and_delivered(files: ContainerFiles)
 
 
 async def test_a_reference_that_comes_again_changes_nothing(files: ContainerFiles) -> None:
-    """Announced and sent again, a file is still one, with its first bytes; other bytes are refused."""
+    """
+    A file that is announced and sent again stays one file with its first bytes. Different bytes are refused.
+    """
     id = await put(files, "one.parquet", b"first")
     [again] = await announce(files, "one.parquet")
     assert again.id == id
@@ -161,7 +163,9 @@ async def test_a_reference_that_comes_again_changes_nothing(files: ContainerFile
 
 
 async def test_two_uploads_of_one_file_are_one(files: ContainerFiles) -> None:
-    """The one that ends first counts; the same bytes are known then, and other bytes are refused."""
+    """
+    The upload that ends first counts. Afterwards the same bytes count as known, and different bytes are refused.
+    """
     [file] = await announce(files, "one.parquet")
     first, second, third = [await files.begin(file.id) for _ in range(3)]
     await first.write(b"first")
@@ -178,7 +182,7 @@ async def test_two_uploads_of_one_file_are_one(files: ContainerFiles) -> None:
 
 
 async def test_a_file_must_be_what_was_announced(files: ContainerFiles) -> None:
-    """Size and sum are held against the bytes, and what is wrong leaves nothing behind."""
+    """Bytes with a different size or checksum are refused and leave nothing behind."""
     right = hashlib.sha256(b"metrics").hexdigest()
     wrong = [AnnouncedFile(reference="size", size=8), AnnouncedFile(reference="sum", sha256="0" * 64)]
     for file in await files.announce(CLUSTER, wrong, AGENT, expires_at=1e12):
@@ -192,7 +196,7 @@ async def test_a_file_must_be_what_was_announced(files: ContainerFiles) -> None:
 
 
 async def test_only_what_was_not_uploaded_can_be_abandoned(files: ContainerFiles) -> None:
-    """A sender that reports uploaded files as gone takes nothing away; one that has the file again is heard."""
+    """A sender cannot abandon uploaded files. If it has an abandoned file again, it may upload it."""
     uploaded = await put(files, "uploaded", b"metrics")
     [announced, foreign] = await announce(files, "announced", "foreign")
     assert 1 == await files.abandon(CLUSTER, {"uploaded": "gone", "announced": "gone", "unknown": ""}, AGENT)
@@ -211,7 +215,7 @@ async def test_only_what_was_not_uploaded_can_be_abandoned(files: ContainerFiles
 
 
 async def test_a_replay_is_served_from_what_is_kept(files: ContainerFiles) -> None:
-    """A delivered file leaves once more, and then rests again."""
+    """A delivered file is sent once more and then counts as delivered again."""
     id = await put(files, "one.parquet", b"metrics")
     await files.settle(await files.due(FILE, limit=10))
     await files.ask(CLUSTER, ["one.parquet", "one.parquet"], AGENT)
@@ -227,7 +231,10 @@ async def test_a_replay_is_served_from_what_is_kept(files: ContainerFiles) -> No
 async def test_a_replay_of_what_is_gone_is_asked_of_the_sender(
     files: ContainerFiles, clock: MovedClock
 ) -> None:
-    """Its key alone hears of it; the file comes again, or its end is told to the upstream."""
+    """
+    Only the key that announced the file is asked for it. The file is uploaded again, or the upstream learns
+    that it is lost.
+    """
     for name in ("first", "second"):
         await put(files, name, b"metrics")
     await files.settle(await files.due(FILE, limit=10))
@@ -253,7 +260,7 @@ async def test_a_replay_of_what_is_gone_is_asked_of_the_sender(
 
 
 async def test_a_replay_of_what_is_unknown_is_abandoned(files: ContainerFiles) -> None:
-    """The upstream asks no more once it hears that the file does not exist here."""
+    """The upstream stops its requests once it learns that the file does not exist here."""
     await files.ask(CLUSTER, ["never-seen"], AGENT)
     [untold] = await files.untold(limit=10)
     assert untold.reference == "never-seen"
@@ -262,7 +269,7 @@ async def test_a_replay_of_what_is_unknown_is_abandoned(files: ContainerFiles) -
 
 
 async def test_a_damaged_file_is_asked_of_its_sender(files: ContainerFiles) -> None:
-    """What was received and is gone from the disk comes again."""
+    """A received file whose bytes are lost is requested from its sender again."""
     id = await put(files, "one.parquet", b"metrics")
     await files.contents.remove([id])
     with pytest.raises(FileNotFoundError):
@@ -278,7 +285,7 @@ async def test_a_damaged_file_is_asked_of_its_sender(files: ContainerFiles) -> N
 
 
 async def test_a_body_of_remote_write_is_known_by_its_sum(files: ContainerFiles) -> None:
-    """The same body twice is one; delivered, its bytes are removed."""
+    """The same body counts once. Its bytes are deleted after the delivery."""
     for is_new in (True, False):
         upload = await files.begin_remote_write(CLUSTER, AGENT, request='{"type": "x"}')
         await upload.write(b"samples")
@@ -293,7 +300,7 @@ async def test_a_body_of_remote_write_is_known_by_its_sum(files: ContainerFiles)
 
 
 async def test_a_delivered_body_stays_where_usage_is_read(open_files: Opener) -> None:
-    """For as long as files do."""
+    """Delivered bodies are stored as long as delivered files."""
     files = (await open_files(price=(ContainerPrice(),))).container_files
     upload = await files.begin_remote_write(CLUSTER, AGENT, request="{}")
     await upload.write(b"samples")
@@ -307,7 +314,7 @@ async def test_a_delivered_body_stays_where_usage_is_read(open_files: Opener) ->
 
 
 async def test_the_newest_status_takes_the_place_of_the_one_before(files: ContainerFiles) -> None:
-    """What settles meanwhile is the old one, and the new one still leaves."""
+    """A delivery of the old status does not settle the new one, which is still sent."""
     await files.put_status(CLUSTER, "status", AGENT, request="", body=b"started")
     old = await files.due(STATUS, limit=10)
     await files.put_status(CLUSTER, "status", AGENT, request="", body=b"ok")
@@ -324,7 +331,7 @@ async def test_the_newest_status_takes_the_place_of_the_one_before(files: Contai
 
 
 async def test_a_file_of_the_largest_size_is_taken(open_files: Opener) -> None:
-    """And one byte more is not, and leaves nothing behind."""
+    """A file with one byte more is refused and leaves nothing behind."""
     files = (await open_files(max_file_bytes=1024)).container_files
     await put(files, "fits", b"x" * 1024)
     [file] = await announce(files, "over")
@@ -334,7 +341,7 @@ async def test_a_file_of_the_largest_size_is_taken(open_files: Opener) -> None:
 
 
 async def test_delivered_files_of_a_cluster_make_room_and_waiting_ones_do_not(open_files: Opener) -> None:
-    """Up to the byte; then what is delivered goes, the oldest first, and what waits is never removed."""
+    """At the limit, the oldest delivered files are deleted. Waiting files are never deleted."""
     files = (await open_files(max_cluster_bytes=2048)).container_files
     first = await put(files, "first", b"x" * 1024)
     await files.settle(await files.due(FILE, limit=1))
@@ -349,7 +356,7 @@ async def test_delivered_files_of_a_cluster_make_room_and_waiting_ones_do_not(op
 
 
 async def test_a_key_whose_files_wait_leaves_room_for_those_of_another(open_files: Opener) -> None:
-    """Up to the byte; what is delivered goes before anything is refused for the sum."""
+    """Delivered files are deleted before an upload is refused for the total limit."""
     files = (await open_files(max_bytes=4096)).container_files
     spent = await put(files, "spent", b"x" * 1024)
     await files.settle(await files.due(FILE, limit=1))
@@ -371,7 +378,7 @@ async def test_a_key_whose_files_wait_leaves_room_for_those_of_another(open_file
 
 
 async def test_the_fullest_key_makes_room(open_files: Opener, clock: MovedClock) -> None:
-    """Its oldest delivered file goes, though another key's is older."""
+    """Its oldest delivered file is deleted, even if another key has an older one."""
     files = (await open_files(max_bytes=4096)).container_files
     older = await put(files, "older", b"x" * 1024, by=STRANGER)
     clock.move(1)
@@ -385,7 +392,7 @@ async def test_the_fullest_key_makes_room(open_files: Opener, clock: MovedClock)
 
 
 async def test_files_that_are_done_are_forgotten_for_new_ones(open_files: Opener, clock: MovedClock) -> None:
-    """When all that are known wait, a new one is refused; the books keep what was forgotten."""
+    """If all known files wait, a new file is refused. The accounting still counts forgotten files."""
     files = (await open_files(max_files=4)).container_files
     await announce(files, "one", "two")
     with pytest.raises(SpoolFull, match=r"container\.max_files"):
@@ -404,7 +411,7 @@ async def test_files_that_are_done_are_forgotten_for_new_ones(open_files: Opener
 async def test_without_an_upstream_files_are_kept_for_their_time(
     files: ContainerFiles, clock: MovedClock
 ) -> None:
-    """With one they wait for ever."""
+    """With an upstream, files wait without a limit of time."""
     id = await put(files, "one.parquet", b"metrics")
     clock.move(8 * 24 * HOUR)
     await files.retain(has_upstream=True)
@@ -416,7 +423,6 @@ async def test_without_an_upstream_files_are_kept_for_their_time(
 
 
 async def test_an_operator_discards_what_waits(files: ContainerFiles) -> None:
-    """And nothing else."""
     id = await put(files, "one.parquet", b"metrics")
     assert DISCARDED == (await files.discard(id)).state
     assert files.sums.size == 0
@@ -430,7 +436,7 @@ async def test_an_operator_discards_what_waits(files: ContainerFiles) -> None:
 
 
 async def test_what_did_not_leave_waits(files: ContainerFiles, clock: MovedClock) -> None:
-    """Until its time, with the reason."""
+    """A failed file waits until its retry time, with the reason."""
     await put(files, "one.parquet", b"metrics")
     [file] = await files.due(FILE, limit=1)
     await files.postpone(file, "400 no", not_before=clock.now() + 60)
@@ -438,12 +444,12 @@ async def test_what_did_not_leave_waits(files: ContainerFiles, clock: MovedClock
     clock.move(61)
     [file] = await files.due(FILE, limit=1)
     assert "400 no" == file.problem
-    await files.postpone(file, "400 no", not_before=clock.now() + 5 * 3600)  # by a clock that was ahead
+    await files.postpone(file, "400 no", not_before=clock.now() + 5 * 3600)  # set by a clock that was ahead
     assert 1 == len(await files.due(FILE, limit=1))
 
 
 async def test_a_wrong_number_in_the_books_is_found(files: ContainerFiles) -> None:
-    """Rows are counted, and the running numbers are held against them."""
+    """A recount of the rows reveals running counters that are wrong."""
     stored = files.rows
     await put(files, "one.parquet", b"metrics")
     await stored.write([], [], [BookChange(kind=FILE, term=UPLOADED, n=1)])
@@ -453,11 +459,11 @@ async def test_a_wrong_number_in_the_books_is_found(files: ContainerFiles) -> No
 
 
 async def test_rows_are_found_by_everything_that_is_asked_of_them(files: ContainerFiles) -> None:
-    """Both engines answer the same."""
+    """Both engines return the same rows for every query."""
     stored = files.rows
     id = await put(files, "one.parquet", b"metrics")
     file = await stored.find(id)
-    await stored.confirm()  # what was written is there for good
+    await stored.confirm()  # the write is final
     assert {"one.parquet": file} == await stored.named(FILE, CLUSTER, ["one.parquet", "other"])
     found = {
         which: await stored.select(which, kind=FILE, now=1e12, limit=9) for which in container_rows.SELECTIONS
@@ -490,7 +496,9 @@ async def test_rows_are_found_by_everything_that_is_asked_of_them(files: Contain
 
 
 async def test_what_a_kill_left_without_its_row_is_taken_up(tmp_path: Path, clock: MovedClock) -> None:
-    """Bytes that were flushed wait for the upstream again; drafts, and bytes of rows that are done, go."""
+    """
+    After a kill, flushed bytes wait for delivery again. Drafts, and bytes of finished files, are deleted.
+    """
     options = StorageOptions(directory=tmp_path, settings=SpoolSettings(hold=0), clock=clock)
     storage = await open_storage(options, engine="sqlite")
     files = storage.container_files
@@ -517,7 +525,7 @@ async def test_what_a_kill_left_without_its_row_is_taken_up(tmp_path: Path, cloc
 
 
 async def test_a_backup_holds_the_files_that_wait(tmp_path: Path, clock: MovedClock) -> None:
-    """Restored, they wait there with their bytes."""
+    """Restored files wait with their bytes."""
     options = StorageOptions(directory=tmp_path / "data", settings=SpoolSettings(hold=0), clock=clock)
     storage = await open_storage(options, engine="sqlite")
     id = await put(storage.container_files, "one.parquet", b"metrics")

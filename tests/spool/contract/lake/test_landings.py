@@ -1,4 +1,4 @@
-"""Deliveries that are in a lake: their manifests, and the editions of their names."""
+"""Deliveries in a data lake: their manifests, and the editions in file names."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ROUTE = "lake/ai-telemetry"
 
 @pytest.fixture
 async def closed_storage(options: StorageOptions) -> AsyncIterator[Storage]:
-    """A storage whose records are closed at once."""
+    """A storage in which records close at once."""
     settings = replace(options.settings, hold=0)
     storage = await open_storage(replace(options, settings=settings), engine=options.storage.engine)
     yield storage
@@ -44,7 +44,7 @@ def landing(delivery: Delivery, body: bytes = b"{}") -> Landing:
 
 
 async def test_a_manifest_is_kept_with_its_settlement(closed_storage: Storage) -> None:
-    """A manifest is found by its route and number once its delivery is settled, and not before."""
+    """A manifest is found by route and number only after its delivery is settled."""
     storage = closed_storage
     delivery = await one_due(storage)
     landings = storage.small.of(LANDINGS)
@@ -57,7 +57,7 @@ async def test_a_manifest_is_kept_with_its_settlement(closed_storage: Storage) -
 
 
 async def test_whoever_lost_a_delivery_keeps_no_manifest(closed_storage: Storage) -> None:
-    """A manifest of an earlier taker changes nothing."""
+    """A process that lost the delivery to another one cannot store its manifest."""
     storage = closed_storage
     delivery = await one_due(storage)
     await storage.deliveries.retry(delivery, reason="away", not_before=0.0)
@@ -70,7 +70,7 @@ async def test_whoever_lost_a_delivery_keeps_no_manifest(closed_storage: Storage
 
 
 async def test_all_routes_have_the_edition_of_the_log(closed_storage: Storage) -> None:
-    """An edition is eight hex digits, the same for each number and each route."""
+    """The edition is eight hex digits, equal for all numbers and routes."""
     landings = closed_storage.small.of(LANDINGS)
     (edition,) = await landings.editions(ROUTE, 1)
     assert 8 == len(bytes.fromhex(edition)) * 2
@@ -79,7 +79,7 @@ async def test_all_routes_have_the_edition_of_the_log(closed_storage: Storage) -
 
 
 async def test_a_copy_begins_another_edition(closed_storage: Storage, options: StorageOptions) -> None:
-    """After a restore what no delivery was cut for has a new edition; what was cut keeps its own."""
+    """After a restore, numbers without a delivery get a new edition. Existing deliveries keep theirs."""
     if options.storage.engine == "memory":
         pytest.skip("nothing is restored into memory")
     storage = closed_storage
@@ -90,13 +90,13 @@ async def test_a_copy_begins_another_edition(closed_storage: Storage, options: S
     assert [before] == await landings.editions(ROUTE, delivery.first)
     assert [after, before] == await landings.editions(ROUTE, delivery.last + 1)
     assert [after] == await landings.editions("other/ai-telemetry", 1)
-    again = await landings.begin_edition()  # of a backup that was made before anything was cut
+    again = await landings.begin_edition()  # of a backup that is older than all deliveries
     assert [again, before, after] == await landings.editions(ROUTE, delivery.last + 1)
     assert [before, after] == await landings.editions(ROUTE, delivery.first)
 
 
 async def test_a_lake_gets_nothing_again(closed_storage: Storage) -> None:
-    """A replay is refused."""
+    """A replay to a data lake is refused."""
     storage = closed_storage
     delivery = await one_due(storage)
     await storage.small.of(LANDINGS).editions(ROUTE, delivery.first)
@@ -105,7 +105,7 @@ async def test_a_lake_gets_nothing_again(closed_storage: Storage) -> None:
 
 
 async def test_a_dropped_route_forgets_its_manifests(closed_storage: Storage) -> None:
-    """A route that is dropped leaves no manifests, so that another one may take its name."""
+    """A dropped route leaves no manifests, so another route may use its name."""
     storage = closed_storage
     delivery = await one_due(storage)
     await storage.deliveries.settle(delivery, Settlement(delivered=2, landing=landing(delivery)))

@@ -1,5 +1,5 @@
 """
-The contract of reports that fit two records: while both are open, the later one becomes a shadow of the earlier.
+Reports that match two records: while both are open, the later record becomes a shadow of the earlier one.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def counted(records: Sequence[Record | None]) -> list[Record | None]:
 
 
 def in_every_order(*reports: Report) -> list[tuple[Report, ...]]:
-    """Each order of calls of its own, told by the same reports."""
+    """Return each order of the reports, each for a different call."""
     orders = []
     for number, order in enumerate(permutations(reports), start=1):
         own = bytes([number])
@@ -54,7 +54,7 @@ def in_every_order(*reports: Report) -> list[tuple[Report, ...]]:
 
 
 def call_again(one: Report, own: bytes) -> Report:
-    """The same report of another call."""
+    """Return the same report for another call."""
     record, known_as = one
     assert isinstance(record, Inference)
     also = tuple(own + name for name in known_as.also)
@@ -68,14 +68,16 @@ def call_again(one: Report, own: bytes) -> Report:
 async def test_three_reports_are_one_call_in_every_order(
     open_spool: Opener, clock: MovedClock, together: bool
 ) -> None:
-    """One knows it by its trace, one by its call id, one by both: what is counted has what the three know."""
+    """
+    One report names the trace, one the call id, one both. The counted record has everything that the three state.
+    """
     log = (await open_spool(hold=10)).log
     orders = in_every_order(TRACE, CALL, BOTH)
     for order in orders:
         for group in [order] if together else [[one] for one in order]:
             await add(log, *group)
             clock.move(1.5)
-        for one in order:  # whatever comes again adds nothing
+        for one in order:  # repeats add nothing
             await add(log, one)
     clock.move(11)
 
@@ -84,7 +86,7 @@ async def test_three_reports_are_one_call_in_every_order(
     told = {(one.user, one.team, one.session) for one in found if isinstance(one, Inference)}
     assert {("ada", "search", "s-1")} == told
     terms = await topic_terms(log)
-    # of the two orders in which what fits both comes last
+    # from the two orders in which the report with both names comes last
     assert terms["accepted"] == 8
     assert terms["bridged"] == 2
     assert 0 == terms.get("bridged_late", 0) + terms.get("amended_late", 0)
@@ -92,7 +94,7 @@ async def test_three_reports_are_one_call_in_every_order(
 
 
 async def test_who_is_between_two_sides_joins_them(open_spool: Opener, clock: MovedClock) -> None:
-    """He answers the one and makes the call to the other, whoever comes last."""
+    """A report between both sides answers one and calls the other. The order of arrival does not matter."""
     log = (await open_spool(hold=10)).log
     caller = linked(1, (b"made", b"answered"), user="ada")
     between = linked(2, (b"made on", b"answered on"), (b"answered", b"made"))
@@ -109,7 +111,7 @@ async def test_who_is_between_two_sides_joins_them(open_spool: Opener, clock: Mo
 async def test_the_shadow_says_who_counts_it(
     open_spool: Opener, clock: MovedClock, observed: Observed
 ) -> None:
-    """It stays as it was told, under its own id; what it disagrees on is a conflict."""
+    """The shadow keeps its own id and values. Values that disagree count as a conflict."""
     log = (await open_spool(hold=10)).log
     await add(log, TRACE)
     await add(log, report(2, BY_CALL, input_tokens=7, source="kong"))
@@ -135,7 +137,7 @@ async def test_the_shadow_says_who_counts_it(
 async def test_a_third_report_after_the_hold_changes_nothing(
     open_spool: Opener, clock: MovedClock, observed: Observed
 ) -> None:
-    """Both were read by others: two calls, and it is counted that they are one."""
+    """Readers have seen both records, so they stay two calls, and it is counted that they are one."""
     log = (await open_spool(hold=10)).log
     await add(log, TRACE)
     clock.move(6)
@@ -157,7 +159,10 @@ async def test_a_third_report_after_the_hold_changes_nothing(
 @pytest.mark.rule
 @pytest.mark.parametrize("together", [False, True])
 async def test_without_a_hold_one_request_is_one_write(open_spool: Opener, together: bool) -> None:
-    """Nobody has read a part of a request: what it tells of one call counts once. Other requests change nothing."""
+    """
+    No reader sees a part of a request, so reports in one request count once. Reports in other
+    requests change nothing.
+    """
     log = (await open_spool(hold=0)).log
     for group in [(TRACE, CALL, BOTH)] if together else [(TRACE,), (CALL,), (BOTH,)]:
         await add(log, *group)
@@ -169,7 +174,7 @@ async def test_without_a_hold_one_request_is_one_write(open_spool: Opener, toget
 
 
 async def test_four_records_of_one_call(open_spool: Opener, clock: MovedClock) -> None:
-    """Shadows of what becomes a shadow itself lead on to the one that counts; their names are still those of it."""
+    """If a record with shadows becomes a shadow, its shadows and names lead to the record that counts."""
     log = (await open_spool(hold=10)).log
     names = [bytes([number]) * 16 for number in range(4)]
     for number in range(4):
@@ -192,7 +197,9 @@ async def test_four_records_of_one_call(open_spool: Opener, clock: MovedClock) -
 @pytest.mark.rule
 @pytest.mark.parametrize("last", ["answered 1", "answered 2"])
 async def test_two_attempts_stay_two_calls(open_spool: Opener, clock: MovedClock, last: str) -> None:
-    """A gateway's log tells two attempts of a client's call; its spans, which tell them again, join one of them."""
+    """
+    A gateway's log reports two attempts of one client call. Its spans report them again, and join one of them.
+    """
     log = (await open_spool(hold=10)).log
     made, answered = (b"made", b"answered"), (b"answered", b"made")
     logs = {name: bytes([number]) * 16 for number, name in enumerate(["answered 1", "answered 2"])}
@@ -210,7 +217,7 @@ async def test_two_attempts_stay_two_calls(open_spool: Opener, clock: MovedClock
 
 @pytest.mark.rule
 async def test_two_answers_of_one_side_are_never_joined(open_spool: Opener, clock: MovedClock) -> None:
-    """A report that may be the other side of two, by the neighbouring steps of its end, is that of one."""
+    """A report that could be the other side of two calls, because its end is near both, joins only one."""
     log = (await open_spool(hold=10)).log
     for number, own in enumerate((b"log 1", b"log 2")):
         await add(log, linked(number, (own, b"span 1"), (own, b"span 2")))
@@ -223,7 +230,7 @@ async def test_two_answers_of_one_side_are_never_joined(open_spool: Opener, cloc
 async def test_a_report_of_a_source_that_does_not_count_joins_nothing(
     open_spool: Opener, clock: MovedClock
 ) -> None:
-    """Nor is a shadow that was kept as one joined to a call."""
+    """A report that was stored as a shadow is never joined to a call."""
     log = (await open_spool(hold=10)).log
     await add(log, TRACE)
     await add(log, report(2, BY_CALL, shadow=True))
@@ -237,7 +244,7 @@ async def test_a_report_of_a_source_that_does_not_count_joins_nothing(
 
 @pytest.mark.parametrize("at", range(4))
 async def test_a_bridge_outlives_a_kill(tmp_path: Path, clock: MovedClock, at: int) -> None:
-    """Killed after any of four reports, the log knows the same names, also those of the shadow."""
+    """Killed after any of four reports, the log still knows all names, even those of the shadow."""
     settings, directory = SpoolSettings(hold=10), tmp_path / "data"
     open_spools = [await spool.sqlite.open_spool(directory, settings=settings, clock=clock)]
     for number, one in enumerate([TRACE, CALL, BOTH, report(2, BY_CALL, device="laptop")]):

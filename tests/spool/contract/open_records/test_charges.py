@@ -42,7 +42,7 @@ async def test_the_first_amount_of_a_call_holds(
     later: dict[str, Any],
     kept: tuple[object, ...],
 ) -> None:
-    """In whatever currency it is: a call never has two amounts."""
+    """A call never has two amounts, whatever their currencies."""
     log = (await open_spool(hold=10)).log
     await add(log, call(1, **first))
     await add(log, call(1, source="kong", **later))
@@ -53,7 +53,10 @@ async def test_the_first_amount_of_a_call_holds(
 
 
 async def test_a_late_amount_is_a_correction(open_spool: Opener, clock: MovedClock) -> None:
-    """It leaves with the amounts before and after it, and no difference in dollars. Another one is a conflict."""
+    """
+    The correction has the amounts before and after it, and no difference in dollars. A further amount
+    is a conflict.
+    """
     log = (await open_spool(hold=10)).log
     await add(log, call(1))
     clock.move(11)

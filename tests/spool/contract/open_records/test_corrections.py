@@ -1,4 +1,4 @@
-"""Late truth: what a report says of a closed record is a correction, and sums are those of a report in time."""
+"""A late report of a closed record becomes a correction, and sums equal those of a report in time."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Report = dict[str, Any]
 
 
 async def sums(log: Any) -> dict[tuple[int, Dimensions], tuple[list[int], dict[str, int]]]:
-    """What the ledger makes of the closed records: every sum that is not 0."""
+    """Return every sum of the closed records that is not 0."""
     added = HourlySums()
     added.add(await entries(log))
     meters = {
@@ -55,8 +55,8 @@ def corrections(records: Sequence[Record | None]) -> list[Correction]:
 
 async def test_late_usage_counts(open_spool: Opener, clock: MovedClock, observed: Observed) -> None:
     """
-    Counts and a cost that a closed record lacks become a correction with their difference; the record stays.
-    The same report again adds nothing, and the books balance.
+    Counts and a cost that a closed record lacks become a correction with the difference. The record is
+    unchanged, a repeat adds nothing, and the accounting balances.
     """
     log = (await open_spool(hold=10)).log
     first = call(1, team="search", **NOTHING)
@@ -88,11 +88,14 @@ async def test_late_usage_counts(open_spool: Opener, clock: MovedClock, observed
     await assert_books_balance(log)
 
 
-@pytest.mark.parametrize("others", [0, 12])  # its id is among the newest, or in a run
+@pytest.mark.parametrize("others", [0, 12])  # the id is among the newest, or in a run
 async def test_a_correction_that_cannot_be_read_is_not_made_again(
     open_spool: Opener, clock: MovedClock, monkeypatch: pytest.MonkeyPatch, others: int
 ) -> None:
-    """Its difference has counted: a later report of the call is late, and the same id is not known twice."""
+    """
+    The unreadable correction has already counted. A further report of the call is only late, and its id
+    is known once.
+    """
     monkeypatch.setattr(duplicates, "BATCH", 4)
     log = (await open_spool(hold=10)).log
     await add(log, call(1, **NOTHING))
@@ -119,7 +122,10 @@ async def test_a_correction_that_cannot_be_read_is_not_made_again(
 
 
 async def test_corrections_of_several_sources_compose(open_spool: Opener, clock: MovedClock) -> None:
-    """Each adds what those before it left out, and a value that was told stays the first one's: a conflict."""
+    """
+    Each correction adds values that the earlier ones lack. If a value was already reported, it stays, and the
+    new one is a conflict.
+    """
     log = (await open_spool(hold=10)).log
     estimated: Report = {"estimated_cost": "0.2", "cost_source": "estimated", "price_book": "b"}
     await add(log, call(1, output_tokens=None))
@@ -136,7 +142,7 @@ async def test_corrections_of_several_sources_compose(open_spool: Opener, clock:
 
 
 async def test_a_final_cost_holds(open_spool: Opener, clock: MovedClock) -> None:
-    """What settles a call takes the place of a cost that is known, of an open record and of a closed one."""
+    """A final cost replaces a known cost, in an open and in a closed record."""
     log = (await open_spool(hold=10)).log
 
     def final(number: int, cost: str) -> tuple[Record, Any]:
@@ -162,7 +168,10 @@ async def test_a_final_cost_holds(open_spool: Opener, clock: MovedClock) -> None
 
 
 async def test_what_changes_no_figure_is_late(open_spool: Opener, clock: MovedClock) -> None:
-    """An owner alone, a report about a shadow, and a report about a record with MOST corrections add nothing."""
+    """
+    A report that only adds an owner, a report about a shadow, and a report of a record with MOST
+    corrections add nothing.
+    """
     log = (await open_spool(hold=10)).log
     await add(log, call(1), call(2, shadow=True, **NOTHING), call(3, cost="0", cost_source="reported"))
     clock.move(11)
@@ -181,7 +190,7 @@ async def test_what_changes_no_figure_is_late(open_spool: Opener, clock: MovedCl
 async def test_a_log_that_was_killed_or_stopped_knows_its_corrections(
     tmp_path: Path, clock: MovedClock
 ) -> None:
-    """After either a report that was a correction is a repeat, and the next one corrects what that one made."""
+    """After a restart, a repeated correction is a duplicate, and the next one corrects its result."""
     killed = KilledSpool(tmp_path / "data", clock)
     await killed.start()
     try:
@@ -209,7 +218,7 @@ costs = st.sampled_from([None, "0", "0.1", "0.25"])
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[tuple[int, Report, float]]:
-    """Reports of a few calls, with the time that passes after each."""
+    """Draw reports of a few calls, with the time that passes after each."""
     found = []
     for _ in range(draw(st.integers(1, 8))):
         cost, estimated = draw(costs), draw(costs)
@@ -233,7 +242,9 @@ def histories(draw: st.DrawFn) -> list[tuple[int, Report, float]]:
 @given(histories())
 @settings(max_examples=examples(60), deadline=None)
 def test_late_and_in_time_are_the_same_sums(history: list[tuple[int, Report, float]]) -> None:
-    """Whatever comes late, twice or in between: the sums are those of a log that waited for all of it."""
+    """
+    Reports may be late, repeated or in any order. The sums equal those of a log that waited for all of them.
+    """
 
     async def told(hold: float) -> tuple[Any, Any]:
         clock = MovedClock(NOON)
@@ -259,7 +270,7 @@ def _twice(history: Sequence[tuple[int, Report, float]]) -> Iterator[tuple[int, 
 
 
 async def _costs(log: Any) -> Any:
-    """What the newest word on each call says."""
+    """Return the cost of each call by its newest record or correction."""
     newest: dict[bytes, Any] = {}
     for record in await everything(log):
         assert record is not None

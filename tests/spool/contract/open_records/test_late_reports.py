@@ -1,6 +1,6 @@
 """
-The contract of late reports: one that comes within an hour after its call closed corrects it, whatever folds,
-retention and restarts do meanwhile. One that cannot be compared any more is counted.
+A report within an hour after its call closed corrects the call, despite folds, retention and restarts.
+Reports that can no longer be compared are counted.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ async def corrected(log: Any) -> list[Correction]:
 
 
 async def close_and_fold(spool: Spool, clock: MovedClock) -> None:
-    """A call closes, and its id becomes part of a run: retention wants to remove a call of an hour before."""
+    """Close a call and fold its id into a run, while retention deletes a call that is an hour older."""
     await add(spool.log, call(900))
     clock.move(HOUR_S + HOLD_S)
     await add(spool.log, first())
@@ -61,7 +61,7 @@ async def close_and_fold(spool: Spool, clock: MovedClock) -> None:
 async def test_a_late_report_after_retention_is_applied(
     open_spool: Opener, clock: MovedClock, observed: Observed, brings: str
 ) -> None:
-    """Five seconds after the call closed, and again just before the hour is over."""
+    """The report arrives five seconds after the call closed, and another just before the hour ends."""
     spool = await open_spool(hold=HOLD_S, retention=120)
     await close_and_fold(spool, clock)
     clock.move(5)
@@ -81,7 +81,7 @@ async def test_a_late_report_after_retention_is_applied(
 async def test_what_changes_no_figure_is_counted_after_a_fold(
     open_spool: Opener, clock: MovedClock, observed: Observed
 ) -> None:
-    """A user, a team and an error are late; another count is a conflict, too."""
+    """A user, a team or an error counts as late. A different count is also a conflict."""
     spool = await open_spool(hold=HOLD_S, retention=120)
     await add(spool.log, call(900))
     clock.move(HOUR_S + HOLD_S)
@@ -103,7 +103,7 @@ async def test_what_changes_no_figure_is_counted_after_a_fold(
 async def test_a_late_report_after_many_folds_is_applied(
     open_spool: Opener, clock: MovedClock, observed: Observed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ordinary folds, of which each takes the oldest ids."""
+    """Each ordinary fold moves the oldest ids into runs."""
     monkeypatch.setattr(duplicates, "BATCH", 4)
     log = (await open_spool(hold=HOLD_S)).log
     for number in range(1, 41):
@@ -119,7 +119,7 @@ async def test_a_late_report_after_many_folds_is_applied(
 async def test_a_report_of_a_removed_record_is_counted(
     open_spool: Opener, clock: MovedClock, observed: Observed
 ) -> None:
-    """It is not known whether it would have added something, so it is counted apart."""
+    """Nobody knows whether the report would have added something, so it has its own count."""
     spool = await open_spool(hold=HOLD_S, retention=120)
     await add(spool.log, first())
     clock.move(2 * HOUR_S)
@@ -134,7 +134,7 @@ async def test_a_report_of_a_removed_record_is_counted(
 async def test_a_record_that_went_for_want_of_room_is_counted(
     open_spool: Opener, clock: MovedClock, observed: Observed
 ) -> None:
-    """Room goes before the hour; reports of the records that stay are applied."""
+    """A lack of space deletes records within the hour. Reports of the remaining records still apply."""
     spool = await open_spool(hold=HOLD_S, max_bytes=1 << 20)
     number = 0
     with pytest.raises(SpoolFull):
@@ -158,7 +158,9 @@ async def test_a_record_that_went_for_want_of_room_is_counted(
 async def test_places_are_bounded(
     open_spool: Opener, clock: MovedClock, observed: Observed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An eighth of the ids that are known at most; the oldest go first, and a report of them is counted."""
+    """
+    At most an eighth of the known ids have a place. The oldest places are dropped, and reports of them are counted.
+    """
     monkeypatch.setattr(duplicates, "BATCH", 4)
     log = (await open_spool(hold=HOLD_S, duplicate_ids=64)).log
     for number in range(1, 25):
@@ -179,7 +181,10 @@ Start = Callable[[], Awaitable[Spool]]
 async def restarted(
     request: pytest.FixtureRequest, tmp_path: Path, clock: MovedClock, observed: Observed
 ) -> AsyncIterator[Start]:
-    """Starts a spool, which ends first if it was started before. One that shares a database ends with the test."""
+    """
+    Return a function that starts the spool, after it ends an earlier one. Spools that share a database end
+    with the test.
+    """
     settings = SpoolSettings(hold=HOLD_S, retention=120)
     opened: list[Spool] = []
     async with AsyncExitStack() as stack:
@@ -208,7 +213,9 @@ async def restarted(
 
 
 async def test_a_restart_knows_the_calls_of_the_last_hour(restarted: Start, clock: MovedClock) -> None:
-    """After a fold and a stop or a kill; on PostgreSQL another gateway gets the late report."""
+    """
+    This holds after a fold and a stop or a kill. On PostgreSQL another gateway receives the late report.
+    """
     await close_and_fold(await restarted(), clock)
     log = (await restarted()).log
     clock.move(5)
@@ -223,7 +230,7 @@ async def test_a_restart_knows_the_calls_of_the_last_hour(restarted: Start, cloc
 async def test_gateways_that_fold_in_turns_know_the_calls_of_each_other(
     request: pytest.FixtureRequest, clock: MovedClock, observed: Observed
 ) -> None:
-    """Whoever stored the runs last, and whoever reads them again: both correct a call of the last hour."""
+    """Both gateways correct a call of the last hour, whichever of them stored or read the runs."""
     schema = schemas_of(POSTGRES, request)()
     settings = SpoolSettings(hold=HOLD_S, retention=120)
     async with AsyncExitStack() as stack:

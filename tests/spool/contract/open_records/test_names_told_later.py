@@ -1,6 +1,6 @@
 """
-The contract of names that a report tells when the record of its call is closed: whoever knows the call by
-such a name alone is not a call more, also after a kill, and whether its ids are in runs or not.
+Names that a report adds after the record of its call closed: a later report with only such a name is the same
+call, even after a kill, with its ids in runs or not.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ LATER = report(3, b"told later......")
 
 
 async def test_a_name_of_a_call_in_a_run_is_remembered(log: Log, clock: MovedClock) -> None:
-    """The place of such a call is not at hand; a name that is told again is not kept again."""
+    """The place of a call in a run is unknown. A repeated name is stored once."""
     await add(log, FIRST)
     clock.move(DAY_S)
     await add(log, call(9))  # ids of a day ago become runs
@@ -53,7 +53,7 @@ async def test_a_name_of_a_call_in_a_run_is_remembered(log: Log, clock: MovedClo
 
 
 async def test_a_report_of_the_same_side_is_a_call_of_its_own(log: Log, clock: MovedClock) -> None:
-    """Also when the call of the other side, which one attempt joined, is in a run."""
+    """This holds even if the other side's call, which one attempt joined, is in a run."""
     client = call(1)[0], call(1)[1]._replace(links=((b"made", b"answered"),))
     attempts = [(call(n)[0], call(n)[1]._replace(links=((b"answered", b"made"),))) for n in (2, 3)]
     await add(log, client)
@@ -65,7 +65,7 @@ async def test_a_report_of_the_same_side_is_a_call_of_its_own(log: Log, clock: M
 
 
 class KilledSpool:
-    """A spool of files that is killed: what is on disk at that moment is opened again."""
+    """A spool on disk that a test kills and opens again from the current files."""
 
     def __init__(self, directory: Path, clock: MovedClock, **settings: Any) -> None:
         self._directory = directory
@@ -90,7 +90,7 @@ class KilledSpool:
             await add(self.opened[-1].log, one)
 
     async def names_on_disk(self) -> int:
-        """Rows of names that are kept beside the records."""
+        """Return the number of stored names that are separate from records."""
         return await self._count("facts WHERE name LIKE 'names %'")
 
     async def runs_on_disk(self) -> int:
@@ -104,7 +104,7 @@ class KilledSpool:
         return await self.opened[-1].database.read(count)
 
     async def judge(self, *kept: Report) -> None:
-        """What was kept, and nothing else."""
+        """Assert that exactly these reports are stored as records."""
         self._clock.move(11)
         log = self.opened[-1].log
         assert [record.id for record, _ in kept] == [one.id for one in await everything(log) if one]
@@ -114,7 +114,7 @@ class KilledSpool:
 
 @pytest.fixture
 async def killed_spool(tmp_path: Path, clock: MovedClock) -> AsyncIterator[KilledSpool]:
-    """Of which few ids are kept as the newest ones: four at least become runs at once."""
+    """A spool that stores few ids as newest, so that at least four become a run at once."""
     one = KilledSpool(tmp_path / "data", clock, duplicate_ids=16)
     await one.start()
     yield one
@@ -125,7 +125,7 @@ async def killed_spool(tmp_path: Path, clock: MovedClock) -> AsyncIterator[Kille
 async def test_a_name_told_after_the_hold_outlives_a_kill(
     killed_spool: KilledSpool, clock: MovedClock
 ) -> None:
-    """It is on disk before the answer; a repeat writes nothing."""
+    """The name is on disk before the answer. A repeat writes nothing."""
     await killed_spool.tell(FIRST)
     clock.move(11)
     await killed_spool.tell(BOTH, BOTH)
@@ -134,12 +134,12 @@ async def test_a_name_told_after_the_hold_outlives_a_kill(
     await killed_spool.tell(LATER, BOTH)
     await killed_spool.kill()
     await killed_spool.tell(LATER)
-    assert 2 == await killed_spool.names_on_disk()  # the id of the report that knows that name alone
+    assert 2 == await killed_spool.names_on_disk()  # the id of the report that has only this name
     await killed_spool.judge(FIRST)
 
 
 async def test_a_name_told_after_a_stop_outlives_a_kill(killed_spool: KilledSpool, clock: MovedClock) -> None:
-    """The stop made runs of all ids, so that the record is not at hand."""
+    """A stop folds all ids into runs, so the record's place is unknown."""
     await killed_spool.tell(FIRST)
     clock.move(11)
     await killed_spool.stop()
@@ -154,7 +154,7 @@ async def test_a_name_told_after_a_stop_outlives_a_kill(killed_spool: KilledSpoo
 async def test_a_fold_takes_a_record_and_not_the_name_told_later(
     killed_spool: KilledSpool, clock: MovedClock
 ) -> None:
-    """The name was told while the record was open; runs have the record's ids alone when the kill comes."""
+    """The record was open when the name arrived. At the kill, runs hold only the record's own ids."""
     others = [call(number) for number in range(10, 17)]
     await killed_spool.tell(FIRST, *others[:3])
     await killed_spool.tell(BOTH)
@@ -167,7 +167,7 @@ async def test_a_fold_takes_a_record_and_not_the_name_told_later(
 
 
 async def test_what_is_in_runs_is_kept_once(killed_spool: KilledSpool, clock: MovedClock) -> None:
-    """Names beside the records go with the fold that takes them."""
+    """A fold deletes stored names once it has moved their record's ids into a run."""
     await killed_spool.tell(FIRST)
     clock.move(11)
     await killed_spool.tell(BOTH)

@@ -1,4 +1,4 @@
-"""The contract of open records: a later report fills what the first left null, readers see one result."""
+"""Open records: a later report fills empty fields, and readers see one result."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.spool.contract.examples import Observed, add, assert_books_balance, c
 
 
 async def test_an_open_record_is_hidden_until_it_closes(open_spool: Opener, clock: MovedClock) -> None:
-    """A record is shown `hold` after its commit, not before."""
+    """A record becomes visible `hold` seconds after its commit."""
     log = (await open_spool(hold=10)).log
     await add(log, call(1))
     clock.move(9)
@@ -32,7 +32,7 @@ async def test_an_open_record_is_hidden_until_it_closes(open_spool: Opener, cloc
 
 
 async def test_open_records_are_read_by_who_asks_for_them(open_spool: Opener) -> None:
-    """As they are by now, with what a later report added; every kept number is below the next."""
+    """Open records are returned with everything that later reports added so far."""
     log = (await open_spool(hold=10)).log
     assert log.next_number(AI_TELEMETRY) == 1
     assert await log.read(AI_TELEMETRY, 1, 9, with_open=True) == []
@@ -49,7 +49,7 @@ async def test_open_records_are_read_by_who_asks_for_them(open_spool: Opener) ->
 async def test_later_reports_fill_what_was_null(
     open_spool: Opener, clock: MovedClock, observed: Observed
 ) -> None:
-    """Every report adds what nobody said before; what was said stays; it counts as duplicate and as amended."""
+    """A report fills only empty fields. It counts as a duplicate and as amended."""
     log = (await open_spool(hold=10)).log
     await add(log, call(1, source="otel", user="ada"), call(2))
     await add(log, call(1, source="litellm", user="bob", team="search", cost="0.5", cost_source="reported"))
@@ -74,7 +74,7 @@ async def test_later_reports_fill_what_was_null(
 
 
 async def test_twins_in_one_group_amend_each_other(open_spool: Opener, clock: MovedClock) -> None:
-    """Two reports that are committed together become one record that has what both say, and so does a third."""
+    """Two reports in one commit become one record with the values of both. A third report adds to it."""
     log = (await open_spool(hold=10)).log
     first, second = call(1, user="ada"), call(1, team="search")
 
@@ -83,7 +83,7 @@ async def test_twins_in_one_group_amend_each_other(open_spool: Opener, clock: Mo
     clock.move(11)
 
     assert [call(1, user="ada", team="search", session="s-1")[0]] == await everything(log)
-    # what callers gave is theirs
+    # the caller's own records are unchanged
     assert first[0].team is None
     assert second[0].user is None
 
@@ -92,7 +92,7 @@ async def test_twins_in_one_group_amend_each_other(open_spool: Opener, clock: Mo
 async def test_an_estimate_comes_with_what_it_was_worked_out_from(
     open_spool: Opener, clock: MovedClock
 ) -> None:
-    """A report that brings model and tokens brings its estimate along; a reported cost then counts for the record."""
+    """A report that adds model and tokens also adds its estimate. A later reported cost counts instead."""
     log = (await open_spool(hold=10)).log
     await add(log, call(1, input_tokens=None, output_tokens=None))
     await add(
@@ -110,7 +110,7 @@ async def test_an_estimate_comes_with_what_it_was_worked_out_from(
 async def test_a_closed_record_never_changes(
     open_spool: Opener, clock: MovedClock, observed: Observed
 ) -> None:
-    """A report that would have added something comes too late once the record closed, and is counted so."""
+    """A report that would have added something counts as late once the record is closed."""
     log = (await open_spool(hold=10)).log
     await add(log, call(1))
     clock.move(11)
@@ -129,7 +129,7 @@ async def test_a_closed_record_never_changes(
 
 
 async def test_without_a_hold_the_first_stays_as_it_is(open_spool: Opener) -> None:
-    """`hold = 0` closes at once: a repeat is a duplicate and nothing else, also within one submission."""
+    """`hold = 0` closes records at once, so a repeat is only a duplicate, even within one submission."""
     log = (await open_spool(hold=0)).log
 
     await add(log, call(1), call(1, user="ada"))
@@ -146,7 +146,7 @@ async def test_without_a_hold_the_first_stays_as_it_is(open_spool: Opener) -> No
 async def test_reports_that_disagree_are_shown(
     open_spool: Opener, clock: MovedClock, observed: Observed, later: dict[str, Any]
 ) -> None:
-    """The first report stays; the pair of sources is counted, with what each of them says in sum."""
+    """The first report stays. The pair of sources is counted, with the sums that each of them states."""
     log = (await open_spool(hold=10)).log
     await add(log, call(1, cost="0.25", request_id="r-1"), call(2, cost="1"))
     for number in (1, 2):
@@ -169,8 +169,8 @@ async def test_sources_that_a_sender_makes_up_are_counted_together(
     open_spool: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
-    Beyond a bound those that disagreed least are one; made-up ones push out made-up ones, a new one always
-    has a place, and every conflict is counted.
+    Beyond a limit, the pairs with the fewest conflicts are merged. Invented sources displace only each other,
+    a new pair always has a place, and every conflict counts.
     """
     monkeypatch.setattr("spool.log.conflicts.MAX_PAIRS", 2)
     log = (await open_spool(hold=10)).log
@@ -186,7 +186,7 @@ async def test_sources_that_a_sender_makes_up_are_counted_together(
 
 @pytest.mark.rule
 async def test_what_a_source_never_said_has_no_sum(open_spool: Opener) -> None:
-    """A report that disagrees on tokens and knows no cost does not say that the calls cost nothing."""
+    """A report that disagrees on tokens without a cost does not state a cost of zero."""
     log = (await open_spool(hold=10)).log
     for number, cost in ((1, "0.25"), (2, None), (3, "0.5")):
         await add(log, call(number, cost=cost, cache_read_tokens=1))
@@ -199,7 +199,7 @@ async def test_what_a_source_never_said_has_no_sum(open_spool: Opener) -> None:
 @pytest.mark.rule
 @pytest.mark.parametrize("cost", ["0.2500000000000001", "0.250", None])
 async def test_rounding_is_no_conflict(open_spool: Opener, observed: Observed, cost: str | None) -> None:
-    """Sources that round money differently, or say nothing, do not disagree."""
+    """Sources that round money differently, or state none, do not disagree."""
     log = (await open_spool(hold=10)).log
     await add(log, call(1, cost="0.25"))
     await add(log, call(1, source="kong", cost=cost))
@@ -207,7 +207,7 @@ async def test_rounding_is_no_conflict(open_spool: Opener, observed: Observed, c
 
 
 async def test_readers_are_woken_when_records_close(open_spool: Opener, clock: MovedClock) -> None:
-    """`changes` gives what is closed now, and wakes when the hold of the oldest open commit ends."""
+    """`changes` yields the closed number now, and again when the hold of the oldest open commit ends."""
     log = (await open_spool(hold=10)).log
     seen: asyncio.Queue[int] = asyncio.Queue()
 
@@ -228,7 +228,7 @@ async def test_readers_are_woken_when_records_close(open_spool: Opener, clock: M
 
 
 async def test_many_readers_wait_without_a_hold(open_spool: Opener) -> None:
-    """Without a hold every reader wakes with the commit itself."""
+    """Without a hold, every commit wakes all readers."""
     log = (await open_spool(hold=0)).log
 
     async def until(number: int) -> int:

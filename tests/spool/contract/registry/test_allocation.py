@@ -1,5 +1,5 @@
 """
-Allocation in a registry: namespaces, versions that count within them, and jobs whose end is one with the version.
+Allocation in a registry: namespaces, numbered versions, and jobs that end in one transaction with their version.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ async def namespace(table: AllocationTable, id: str = "ml", most: int = 9) -> No
 
 @pytest.mark.every_engine
 async def test_everything_is_there_after_a_restart(open_registry: RegistryOpener) -> None:
-    """Namespaces, versions with their texts, and jobs in each state."""
+    """Namespaces, versions with their texts, and jobs in each state survive."""
     registry = await open_registry()
     table = registry.table(AllocationTable)
     await namespace(table)
@@ -82,7 +82,7 @@ async def test_everything_is_there_after_a_restart(open_registry: RegistryOpener
 
 
 async def test_a_stale_base_publishes_nothing(open_registry: RegistryOpener) -> None:
-    """When it is submitted, and when another version came into force since."""
+    """The base is checked on submission, and again if another version was published since."""
     table = (await open_registry()).table(AllocationTable)
     first, second = await submit(table), await submit(table)
     for job in (first, second):
@@ -97,7 +97,9 @@ async def test_a_stale_base_publishes_nothing(open_registry: RegistryOpener) -> 
 
 
 async def test_what_a_job_may_become(open_registry: RegistryOpener) -> None:
-    """One that is over stays as it is, one that is publishing is not cancelled, and none is published unasked."""
+    """
+    A finished job stays unchanged, a publishing job cannot be cancelled, and only a publishing job can publish.
+    """
     table = (await open_registry()).table(AllocationTable)
     job = await submit(table)
     with pytest.raises(NotAllowed, match="queued"):
@@ -115,7 +117,9 @@ async def test_what_a_job_may_become(open_registry: RegistryOpener) -> None:
 
 
 async def test_the_oldest_are_forgotten(open_registry: RegistryOpener) -> None:
-    """Versions of the same namespace with their texts, and jobs that are over; those that wait are kept."""
+    """
+    Old versions are deleted per namespace with their texts, and finished jobs as well. Waiting jobs stay.
+    """
     table = (await open_registry()).table(AllocationTable)
     await namespace(table)
     await publish(table, namespace="ml", most=2)
@@ -135,7 +139,10 @@ async def test_the_oldest_are_forgotten(open_registry: RegistryOpener) -> None:
 
 
 async def test_whoever_submits_many_jobs_leaves_room_for_others(open_registry: RegistryOpener) -> None:
-    """Up to half of them wait of one; of those that are over the oldest of whoever has the most is forgotten."""
+    """
+    One actor may have half of the waiting jobs. Of the finished jobs, the oldest of the actor with the
+    most is deleted.
+    """
     table = (await open_registry()).table(AllocationTable)
     first = await submit(table, actor=BOB, most=4)
     await table.cancel(first.id, actor=BOB)
@@ -148,7 +155,7 @@ async def test_whoever_submits_many_jobs_leaves_room_for_others(open_registry: R
         NotAllowed, match=r"2 of 2 publish jobs are waiting \(limit: allocation.max_jobs\) are yours"
     ):
         await submit(table, actor=FLEET, most=4)
-    await submit(table, actor=Actor(FLEET.name, "local"), most=4)  # a person of that name
+    await submit(table, actor=Actor(FLEET.name, "local"), most=4)  # a person with the name of that key
     with pytest.raises(NotAllowed, match="1 of 3"):
         await submit(table, actor=Actor(FLEET.name, "local"), most=4)
     await submit(table, actor=BOB, most=4)
@@ -156,7 +163,10 @@ async def test_whoever_submits_many_jobs_leaves_room_for_others(open_registry: R
 
 
 async def test_namespaces(open_registry: RegistryOpener) -> None:
-    """Unique ids of a form, a bound; one that defines something or has a job under way is not deleted."""
+    """
+    Ids are unique and have a fixed form, and their number is limited. A namespace with definitions or a
+    running job cannot be deleted.
+    """
     table = (await open_registry()).table(AllocationTable)
     await namespace(table, most=1)
     for id, error in (
@@ -191,7 +201,7 @@ async def test_namespaces(open_registry: RegistryOpener) -> None:
 
 
 async def test_changes_are_audited(registry: Registry) -> None:
-    """A version is audited in the name of who submitted it, whoever carries the job out."""
+    """A version is audited under the actor who submitted it, whichever process runs the job."""
     table = registry.table(AllocationTable)
     await namespace(table)
     await publish(table, namespace="ml")
@@ -205,7 +215,7 @@ async def test_changes_are_audited(registry: Registry) -> None:
 
 
 async def test_a_document_that_is_none(registry: Registry) -> None:
-    """The registry says that it is damaged, and does not guess."""
+    """The registry reports damage instead of guessing."""
     await _spoil(registry)
     with pytest.raises(RegistryDamaged):
         await registry.table(AllocationTable).load()
@@ -218,7 +228,7 @@ async def _spoil(registry: Registry) -> None:
 
 
 async def test_a_job_that_two_carry_out(open_registry: RegistryOpener) -> None:
-    """Neither brings it back to an earlier step, and the second learns how the first ended it."""
+    """Neither process resets the job to an earlier step, and the second learns the result of the first."""
     table = (await open_registry()).table(AllocationTable)
     job = await submit(table)
     await table.advance(job.id, PUBLISHING)

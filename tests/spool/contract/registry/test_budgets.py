@@ -1,4 +1,4 @@
-"""The budgets of a registry: rules, unique names within a view, audit rows, and evaluations kept as a whole."""
+"""Budgets in a registry: rules, unique names per view, audit rows, and evaluations stored as a whole."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ async def audited(registry: Registry) -> Sequence[AuditRow]:
 
 @pytest.mark.every_engine
 async def test_a_budget_is_there_after_a_restart(open_registry: RegistryOpener) -> None:
-    """Every field of it; planned periods and percents are in order."""
+    """Every field survives. Planned periods and percentages are sorted."""
     registry = await open_registry()
     made = await create(registry, await view(registry))
     await registry.close()
@@ -87,7 +87,7 @@ async def test_a_budget_is_there_after_a_restart(open_registry: RegistryOpener) 
 
 
 async def test_names_are_unique_within_a_view(registry: Registry) -> None:
-    """Whatever the case; another view may have the same name."""
+    """Names are compared without case. Another view may use the same name."""
     first, second = await view(registry), await view(registry, "other")
     await create(registry, first)
     with pytest.raises(AlreadyThere, match="this view has a budget"):
@@ -99,7 +99,7 @@ async def test_names_are_unique_within_a_view(registry: Registry) -> None:
 
 
 async def test_a_view_with_a_budget_stays(registry: Registry) -> None:
-    """Deleting it is refused with the names of its budgets; a budget needs a view that is there."""
+    """Deleting the view is refused with its budgets' names. A budget requires an existing view."""
     first = await view(registry)
     made = await create(registry, first)
     with pytest.raises(NotAllowed, match="Search"):
@@ -144,7 +144,7 @@ async def test_a_view_with_a_budget_stays(registry: Registry) -> None:
     ],
 )
 async def test_bad_fields_are_named(registry: Registry, fields: dict[str, Any], message: str) -> None:
-    """A draft or a change that breaks a rule changes nothing, and the message names field and rule."""
+    """A draft or change that breaks a rule changes nothing. The message names the field and the rule."""
     first = await view(registry)
     with pytest.raises(Invalid, match=message):
         await create(registry, first, **fields)
@@ -155,7 +155,7 @@ async def test_bad_fields_are_named(registry: Registry, fields: dict[str, Any], 
 
 
 async def test_a_change_of_the_rules_has_its_time(registry: Registry, clock: MovedClock) -> None:
-    """A new name leaves the time from which the rules hold, a new amount moves it."""
+    """A new name keeps the time from which the rules apply; a new amount resets it."""
     made = await create(registry, await view(registry))
     clock.move(60)
     renamed = await change(registry, made.id, name="Find")
@@ -177,7 +177,7 @@ def judged(budget: SpendBudget, *, end: float) -> Judged:
 
 
 async def test_an_evaluation_is_kept_as_a_whole(open_registry: RegistryOpener, clock: MovedClock) -> None:
-    """States, notices and insights of one evaluation are there together, or none of them is."""
+    """States, notices and insights of one evaluation are stored together or not at all."""
     registry = await open_registry()
     made = await create(registry, await view(registry))
     found = judged(made, end=clock.now())
@@ -205,7 +205,7 @@ def _as_found(found: Judged, _: Kept) -> Judged:
 
 
 async def test_old_alerts_go(registry: Registry, clock: MovedClock) -> None:
-    """Alerts are shown for some months after their period, and leave with their budget."""
+    """Alerts are deleted some months after their period, or with their budget."""
     first = await view(registry)
     made, other = await create(registry, first), await create(registry, first, name="other")
     nothing = Judged(alerts=[], notices=[], findings=None)

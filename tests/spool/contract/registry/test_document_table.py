@@ -1,4 +1,4 @@
-"""The table that budgets, plans and namespaces are: what a declared one has without a line of its own."""
+"""The table behind budgets, plans and namespaces: behavior that every declared table has without own code."""
 
 from __future__ import annotations
 
@@ -61,14 +61,14 @@ class Note(NoteDraft):
 
 
 class NoteTable(ManagedTable[Note]):
-    """Without a name, and with a bound that no setting has."""
+    """A table without names, with a limit that no setting defines."""
 
     kind, draft, limit, action = DocumentKind("note", Note, "note"), NoteDraft, "notes", "note"
     most = 2
 
 
 class MistakenTable(ManagedTable[Note]):
-    """Its rule has a mistake."""
+    """A table whose rule raises an unexpected error."""
 
     kind, draft, limit, action = DocumentKind("other", Note, "note"), NoteDraft, "others", "other"
 
@@ -79,7 +79,7 @@ class MistakenTable(ManagedTable[Note]):
 
 
 class Racks:
-    """The racks of one open registry, which an operator changes."""
+    """The racks of one open registry, changed by an operator."""
 
     def __init__(self, registry: Registry) -> None:
         self.registry = registry
@@ -101,7 +101,7 @@ class Racks:
 
 @pytest.mark.every_engine
 async def test_rows_are_there_after_a_restart(open_registry: RegistryOpener, clock: MovedClock) -> None:
-    """In memory as they were kept, found by their ids and by their names whatever the case."""
+    """Rows in memory equal the stored rows. They are found by id and by name without case."""
     racks = await Racks.of(open_registry)
     made = await racks.create("a", "Poems", "one")
     await racks.create("b", "plays")
@@ -121,7 +121,7 @@ async def test_rows_are_there_after_a_restart(open_registry: RegistryOpener, clo
 
 
 async def test_a_table_without_a_declaration_says_which(open_registry: RegistryOpener) -> None:
-    """Before it is asked for a row."""
+    """The error appears when the table is created, before any row is read."""
 
     class Nameless(ManagedTable[Note]):
         kind, draft, action = DocumentKind("nameless", Note, "note"), NoteDraft, "note"
@@ -141,7 +141,7 @@ async def test_a_bound_that_no_setting_has_is_told_without_one(open_registry: Re
 
 
 async def test_a_mistake_in_a_rule_is_not_called_damage(open_registry: RegistryOpener) -> None:
-    """Whoever reads that the registry is damaged begins a new one and loses every key."""
+    """An operator who reads that the registry is damaged would start a new one and lose every key."""
     racks = await Racks.of(open_registry)
     table = racks.registry.table(MistakenTable)
     with pytest.raises(AttributeError, match="a rule with a mistake"):
@@ -150,7 +150,7 @@ async def test_a_mistake_in_a_rule_is_not_called_damage(open_registry: RegistryO
 
 
 async def test_a_registry_has_the_tables_that_it_was_opened_with(open_registry: RegistryOpener) -> None:
-    """It knows the names of their rows and who made them, as of its own tables. It has no others."""
+    """The registry finds names and creators of these rows as in its own tables."""
     racks = await Racks.of(open_registry)
     await racks.create("a", "Poems", actor=FLEET)
     assert racks.registry.name_of("rack", "a") == "Poems"
@@ -163,7 +163,7 @@ async def test_a_registry_has_the_tables_that_it_was_opened_with(open_registry: 
 
 
 async def test_rows_need_neither_names_nor_rules(open_registry: RegistryOpener) -> None:
-    """A table states a rule only where it has one. Without an id, a row gets a new one."""
+    """A table declares only the rules that it has. A row without an id gets a new one."""
     table = (await Racks.of(open_registry)).registry.table(NoteTable)
     one, two = [await table.create(NoteDraft(text="one"), most=2, actor=ADA) for _ in range(2)]
     await table.change(one.id, {"text": "two"}, actor=ADA)
@@ -175,7 +175,7 @@ async def test_rows_need_neither_names_nor_rules(open_registry: RegistryOpener) 
 
 
 async def test_ids_and_names_are_unique_and_rows_are_bounded(open_registry: RegistryOpener) -> None:
-    """The refusal names the setting; a key leaves room for others, and what it deleted is room again."""
+    """The refusal names the setting. A key leaves space for others, and deleted rows free space."""
     racks = await Racks.of(open_registry)
     await racks.create("a", "one", actor=FLEET)
     with pytest.raises(AlreadyThere, match="with the id 'a'"):
@@ -199,7 +199,9 @@ async def test_ids_and_names_are_unique_and_rows_are_bounded(open_registry: Regi
 async def test_changes_are_audited_and_refusals_leave_nothing(
     open_registry: RegistryOpener, clock: MovedClock
 ) -> None:
-    """An edit shows what it changed; one that changes nothing, or is of an older version, leaves no row."""
+    """
+    The audit row of an edit shows its changes. An edit without a change, or of an old version, leaves no row.
+    """
     racks = await Racks.of(open_registry)
     made = await racks.create("a", "one", "x")
     clock.move(60)
@@ -221,7 +223,7 @@ async def test_changes_are_audited_and_refusals_leave_nothing(
 
 
 async def test_a_document_that_cannot_be_read_is_damage(open_registry: RegistryOpener) -> None:
-    """It names what it should have been; nothing is served that is not what was kept."""
+    """The error names the kind of the document, and no altered row is returned."""
     changes = (await open_registry())._changes
     await changes.change(lambda rows: rows.put_document("rack", "a", {"id": "a", "name": 1}))
     with pytest.raises(RegistryDamaged, match="a stored rack cannot be read"):

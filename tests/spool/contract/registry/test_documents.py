@@ -12,7 +12,7 @@ BODY = {"name": "Grüße", "filter": {"team": ["a", None]}, "at": 1.5}
 
 
 async def test_documents_of_a_kind_are_there_after_a_restart(open_registry: RegistryOpener) -> None:
-    """In the order of their ids; another kind has ids of its own."""
+    """Documents are sorted by id. Each kind has its own ids."""
     registry = await open_registry()
 
     def add(rows: RegistryRows) -> None:
@@ -34,8 +34,6 @@ async def test_documents_of_a_kind_are_there_after_a_restart(open_registry: Regi
 
 
 async def test_a_change_that_fails_keeps_no_document(registry: Registry) -> None:
-    """The transaction holds for documents as for every other row."""
-
     def fail(rows: RegistryRows) -> None:
         rows.put_document("shelf", "a", BODY)
         raise ValueError

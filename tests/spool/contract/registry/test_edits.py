@@ -1,4 +1,6 @@
-"""An edit of a row, of whatever table: what changes nothing leaves no trace, and no edit is written over unseen."""
+"""
+Edits of rows in every table: an edit without a change leaves no trace, and none overwrites an unseen edit.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,7 @@ Edit = Callable[[Actor], Awaitable[object]]
 
 
 async def edits(registry: Registry) -> Mapping[str, Edit]:
-    """For each table what changes a row when it is done for the first time."""
+    """Return for each table an edit that changes a row when it is made for the first time."""
     key, _ = await registry.keys.create(name="one", scopes=[INGEST], actor=ADA)
     view = await registry.views.create(VIEW, known=KNOWN, most=9, actor=ADA)
     draft = BudgetDraft(
@@ -81,7 +83,7 @@ async def edits(registry: Registry) -> Mapping[str, Edit]:
 
 
 async def test_what_changes_nothing_leaves_no_trace(registry: Registry, clock: MovedClock) -> None:
-    """An edit that was made already, by somebody else and later: no other time, no other name, and no audit row."""
+    """If somebody repeats an edit later, no time, name or audit row changes."""
     for name, edit in (await edits(registry)).items():
         clock.move(60)
         before = len(await audit_rows(registry))
@@ -97,7 +99,7 @@ async def test_what_changes_nothing_leaves_no_trace(registry: Registry, clock: M
 
 
 async def test_an_edit_of_what_was_changed_since_is_refused(registry: Registry) -> None:
-    """Of two who read the same row and give its version the second hears it, and finds the first one's edit."""
+    """If two people read the same version and both edit, the second is refused and finds the first edit."""
     view = await registry.views.create(VIEW, known=KNOWN, most=9, actor=ADA)
     draft = BudgetDraft(
         name="b", view_id=view.id, planned={}, default_amount="5", alerts={}, forecast_alerts={}

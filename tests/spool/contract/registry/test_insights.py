@@ -1,4 +1,4 @@
-"""The insights of a registry: what looking again changes, what people changed, and what goes."""
+"""Insights in a registry: changes by detectors, changes by people, and deletion."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def found(key: str, impact: str = "5", newest: float | None = None) -> Finding:
 
 @pytest.mark.every_engine
 async def test_a_look_counts_what_it_changed(insights: Insights) -> None:
-    """New, again, gone; the same finding twice in one look is one."""
+    """Findings count as new, repeated or gone. The same finding twice in one run counts once."""
     assert Merged(new=2, again=0, reopened=0, gone=0, left_out=0) == await insights.look(
         found("spike:a"), found("spike:b")
     )
@@ -67,7 +67,7 @@ async def test_a_look_counts_what_it_changed(insights: Insights) -> None:
 
 
 async def test_a_detector_that_failed_takes_nothing_away(insights: Insights) -> None:
-    """What was not looked for is as present as before, so that an addressed insight does not seem to return."""
+    """Its earlier findings stay present, so an addressed insight does not seem to return."""
     await insights.look(found("spike:a"), found("key:b"))
     insight = (await insights.all())["spike:a"]
     await insights.table.change(insight.id, status="addressed", actor=ADA)
@@ -76,7 +76,7 @@ async def test_a_detector_that_failed_takes_nothing_away(insights: Insights) -> 
 
 
 async def test_last_updated_moves_with_what_is_said(insights: Insights) -> None:
-    """Finding the same again changes nothing that a reader sees; other words do."""
+    """A repeated finding changes nothing visible, but changed text does."""
     await insights.look(found("spike:a"))
     first = (await insights.all())["spike:a"]
     await insights.look(found("spike:a"))
@@ -92,7 +92,7 @@ async def test_last_updated_moves_with_what_is_said(insights: Insights) -> None:
 
 
 async def test_what_is_ignored_stays_so(insights: Insights) -> None:
-    """When it goes and returns, with newer evidence too."""
+    """It stays ignored if it disappears and returns, even with newer evidence."""
     await insights.look(found("spike:a"))
     await insights.table.change((await insights.all())["spike:a"].id, status="ignored", actor=ADA)
     await insights.look()
@@ -103,8 +103,8 @@ async def test_what_is_ignored_stays_so(insights: Insights) -> None:
 @pytest.mark.parametrize("status", ["new", "in_progress", "on_hold"])
 async def test_what_is_found_no_more_is_not_open(insights: Insights, status: str) -> None:
     """
-    It is addressed, whoever works on it, and new when it is back. What somebody opens again meanwhile stays
-    open. A detector that did not look, or told a part of what it found, closes nothing.
+    The insight becomes addressed, whoever works on it, and new if it returns. If a person reopens it
+    meanwhile, it stays open. A detector that failed or truncated its findings closes nothing.
     """
     await insights.look(found("spike:a"), found("spike:b"))
     await insights.table.change((await insights.all())["spike:a"].id, status=status, actor=ADA)
@@ -125,7 +125,7 @@ async def test_what_is_found_no_more_is_not_open(insights: Insights, status: str
 
 
 async def test_what_was_left_open_by_an_earlier_release_is_closed(insights: Insights) -> None:
-    """It is gone already, and nobody touched it."""
+    """The finding is already gone, and no person has changed the insight."""
     await insights.look(found("spike:a"))
     [kept] = await insights.table.found()
     await insights.registry._changes.change(lambda rows: rows.put_insights([replace(kept, present=False)]))
@@ -135,7 +135,9 @@ async def test_what_was_left_open_by_an_earlier_release_is_closed(insights: Insi
 
 @pytest.mark.every_engine
 async def test_what_is_over_and_nobodys_goes(insights: Insights) -> None:
-    """After ninety days; what a person touched, wrote or that is still found stays for good."""
+    """
+    Insights are deleted after ninety days, unless a person changed or wrote them or they are still found.
+    """
     await insights.look(found("spike:gone"), found("spike:commented"), found("spike:still"))
     await insights.table.comment((await insights.all())["spike:commented"].id, "why?", actor=ADA)
     await insights.table.create(Draft(title="by hand"), actor=ADA)
@@ -150,7 +152,7 @@ async def test_what_is_over_and_nobodys_goes(insights: Insights) -> None:
 
 @pytest.mark.every_engine
 async def test_deleted_and_still_true(insights: Insights) -> None:
-    """It comes back as a new insight without the old one's comments: to silence it, ignore it."""
+    """It returns as a new insight without the comments. Ignoring it is the way to silence it."""
     await insights.look(found("spike:a"))
     before = (await insights.all())["spike:a"]
     comment = await insights.table.comment(before.id, "noise", actor=ADA)
@@ -164,7 +166,7 @@ async def test_deleted_and_still_true(insights: Insights) -> None:
 
 @pytest.mark.every_engine
 async def test_a_deleted_comment(insights: Insights) -> None:
-    """The others stay, and no later comment gets its number."""
+    """Other comments stay, and no later comment gets its number."""
     id = (await insights.table.create(Draft(title="t"), actor=ADA)).id
     one, two = [await insights.table.comment(id, text, actor=ADA) for text in ("one", "two")]
     await insights.table.delete_comment(id, two.id, actor=ADA)
@@ -175,7 +177,7 @@ async def test_a_deleted_comment(insights: Insights) -> None:
 
 
 async def test_a_change_that_is_refused_changes_nothing(insights: Insights) -> None:
-    """Half a good change is none."""
+    """A change with one invalid field is refused as a whole."""
     insight = await insights.table.create(Draft(title="t"), actor=ADA)
     with pytest.raises(Invalid, match="cost_impact"):
         await insights.table.change(
@@ -190,7 +192,7 @@ async def test_a_change_that_is_refused_changes_nothing(insights: Insights) -> N
 
 @pytest.mark.every_engine
 async def test_bounds(insights: Insights, monkeypatch: pytest.MonkeyPatch) -> None:
-    """So many insights and so many comments on one, and no more."""
+    """The number of insights, and of comments per insight, is limited."""
     monkeypatch.setattr(tables, "MAX_INSIGHTS", 2)
     monkeypatch.setattr(tables, "MAX_COMMENTS", 1)
     insight = await insights.table.create(Draft(title="one"), actor=ADA)
@@ -204,7 +206,7 @@ async def test_bounds(insights: Insights, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 async def test_amounts_are_plain_decimals(insights: Insights) -> None:
-    """No exponent, no rounding; a lone surrogate is not text that can be kept."""
+    """Amounts have no exponent and no rounding. A lone surrogate is replaced, because it cannot be stored."""
     insight = await insights.table.create(Draft(title="a\ud800b", cost_impact="1E-7"), actor=ADA)
     assert insight.title == "a?b"
     assert insight.cost_impact == "0.0000001"
@@ -213,7 +215,7 @@ async def test_amounts_are_plain_decimals(insights: Insights) -> None:
 
 @pytest.mark.every_engine
 async def test_they_survive_a_restart(open_registry: RegistryOpener) -> None:
-    """Status and comments are kept when the answer is given."""
+    """Status and comments are stored before the answer."""
     registry = await open_registry()
     insight = await registry.insights.create(Draft(title="t"), status="on_hold", actor=ADA)
     comment = await registry.insights.comment(insight.id, "soon", actor=ADA)
@@ -228,7 +230,8 @@ async def test_they_survive_a_restart(open_registry: RegistryOpener) -> None:
 )
 async def test_links_are_web_addresses(insights: Insights, link: str) -> None:
     """
-    Another scheme is refused; one that an earlier release kept is not an obstacle to a change, and goes with it.
+    Links with another scheme are refused. A stored link of an earlier release does not block a change,
+    which removes it.
     """
     table = insights.table
     with pytest.raises(Invalid, match="link must be"):
@@ -251,7 +254,8 @@ async def status_and_link(table: InsightTable, id: str) -> tuple[str, str]:
 @pytest.mark.every_engine
 async def test_a_logged_insight_is_one_for_the_same_words(insights: Insights) -> None:
     """
-    It is kept as it stands, closed or not; other words, or a deleted one, make a new one. Audited when it is new.
+    The same words return the stored insight, closed or not. Other words, or a deletion, make a new insight
+    with an audit row.
     """
     table = insights.table
     draft = Draft(title="Spike", description="o3 doubled", category="spend")
@@ -268,7 +272,7 @@ async def test_a_logged_insight_is_one_for_the_same_words(insights: Insights) ->
 
 
 async def test_logged_insights_are_bounded(insights: Insights, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beyond the most a new one is refused; what is there already is still answered."""
+    """At the limit, a new insight is refused, but a known one is still returned."""
     monkeypatch.setattr(tables, "MAX_INSIGHTS", 1)
     one = await insights.table.log(Draft(title="one"), actor=ADA)
     with pytest.raises(NotAllowed, match="1 insights"):
@@ -278,7 +282,9 @@ async def test_logged_insights_are_bounded(insights: Insights, monkeypatch: pyte
 
 @pytest.mark.every_engine
 async def test_what_an_insight_is_about_follows_what_was_found(insights: Insights) -> None:
-    """As it was when it was last found; an insight that a person wrote does not say. That is no news of its own."""
+    """
+    The scope is that of the newest finding. An insight by a person has none. A changed scope alone is no update.
+    """
     about = Concerned(include={"team": ("search", "")}, exclude={"user": ("ada",)})
     await insights.look(found("spike:a"))
     await insights.table.create(Draft(title="a note"), actor=ADA)

@@ -1,4 +1,4 @@
-"""Keys that make rows of tables that are one for all: one that makes all it can leaves room for the others."""
+"""Keys that create rows in shared tables: one key with many rows leaves space for others."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.spool.savings import SAVING
 ADA = Actor("ada@example.com", "local")
 FLEET, OTHER = Actor("fleet", "10.0.0.1", is_key=True), Actor("other", "10.0.0.2", is_key=True)
 KNOWN = ("model", "team")
-MOST = 4  # and as many places has each table here
+MOST = 4  # also the number of places in each table of this test
 
 pytestmark = pytest.mark.rule
 
@@ -111,7 +111,9 @@ async def test_one_key_leaves_room_for_another(
     table: Callable[[Registry], Awaitable[tuple[Make, Delete]]],
     limit: str,
 ) -> None:
-    """Also after a restart. What is deleted is free again, and a person has what is left of the setting."""
+    """
+    This holds after a restart. Deleted rows free space, and a person may use all that is left of the limit.
+    """
     registry = await open_registry()
     make, _ = await table(registry)
     first = await make("a", FLEET)
@@ -134,7 +136,7 @@ async def test_one_key_leaves_room_for_another(
 async def test_names_are_unique(
     open_registry: RegistryOpener, table: Callable[[Registry], Awaitable[tuple[Make, Delete]]]
 ) -> None:
-    """Whatever the case."""
+    """Names are compared without case."""
     make, _ = await table(await open_registry())
     await make("a", ADA)
     with pytest.raises(AlreadyThere):
@@ -142,7 +144,9 @@ async def test_names_are_unique(
 
 
 async def test_a_key_that_logs_insights_leaves_room_for_findings(registry: Registry) -> None:
-    """What a detector finds is shown, however much an assistant writes down; its own words again are answered."""
+    """
+    Findings of detectors are stored, however many insights an assistant logs. Known words are still returned.
+    """
     first = await registry.insights.log(Draft(title="0"), actor=FLEET)
     await registry.insights.log(Draft(title="1"), actor=FLEET)
     with pytest.raises(NotAllowed):
@@ -158,7 +162,7 @@ async def test_a_key_that_logs_insights_leaves_room_for_findings(registry: Regis
 
 
 async def test_a_key_that_comments_leaves_room_for_another(registry: Registry) -> None:
-    """On an insight, and on a recommendation, where several come at once."""
+    """This holds for insights, and for recommendations with several comments at once."""
     insight = await registry.insights.create(Draft(title="t"), actor=ADA)
     await registry.recommendations.merge([SAVING], looked_for=[SAVING.type])
     [saving] = await registry.recommendations.all()

@@ -1,4 +1,4 @@
-"""Notices: stored for each of their channels with what they are about, before anybody tries to send them."""
+"""Notices: stored for each channel with their subject, before any attempt to send them."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ NOTICE = Notice(
 
 @pytest.mark.every_engine
 async def test_a_notice_is_stored_for_each_channel(open_registry: RegistryOpener) -> None:
-    """With all that it says, in the order of the channel; a restart changes nothing."""
+    """All fields survive a restart, in the order of the channel."""
     registry = await open_registry()
     await registry.notices.add([NOTICE, replace(NOTICE, id="a")], ["mail", "chat"])
     await registry.close()
@@ -62,7 +62,7 @@ async def test_a_notice_is_stored_for_each_channel(open_registry: RegistryOpener
 
 @pytest.mark.every_engine
 async def test_a_notice_that_is_known_changes_nothing(registry: Registry) -> None:
-    """Neither one of an earlier change nor the same one twice in a change; another channel still gets it."""
+    """A notice is known if it was added before or twice in one change. Another channel still gets it."""
     await registry.notices.add([NOTICE, NOTICE], ["mail"])
     await registry.notices.add([replace(NOTICE, title="other words")], ["mail", "chat"])
     assert [("chat", "other words"), ("mail", NOTICE.title)] == [
@@ -72,7 +72,7 @@ async def test_a_notice_that_is_known_changes_nothing(registry: Registry) -> Non
 
 @pytest.mark.every_engine
 async def test_a_change_that_fails_tells_nobody(registry: Registry) -> None:
-    """The notice is part of the transaction of what it is about."""
+    """The notice is in one transaction with the change that it reports."""
 
     def fail(rows: RegistryRows) -> None:
         add_notices(rows, [NOTICE], ["mail"])
@@ -85,7 +85,8 @@ async def test_a_change_that_fails_tells_nobody(registry: Registry) -> None:
 
 async def test_too_many_that_wait(registry: Registry) -> None:
     """
-    The next one has failed at once and says why: nothing is lost in silence, and another channel is not affected.
+    At the limit, the next notice fails at once with a reason, so it is not lost silently. Other channels
+    are not affected.
     """
     await registry.notices.add(
         [replace(NOTICE, id=str(number)) for number in range(MAX_WAITING + 1)], ["mail"]
@@ -100,7 +101,7 @@ async def test_too_many_that_wait(registry: Registry) -> None:
 
 
 def test_words_that_others_chose_are_cut() -> None:
-    """A line break cannot begin a header, a link can only lead to a page, and every text is bounded."""
+    """A line break cannot start a header, a link must lead to a web page, and every text is limited."""
     names = {str(number): "x" * 1_000 for number in range(100)}
     found = check_notice(
         replace(
@@ -115,7 +116,7 @@ def test_words_that_others_chose_are_cut() -> None:
 
 @pytest.mark.parametrize("wrong", [{"id": "a b"}, {"id": ""}, {"kind": "Budget"}, {"severity": "high"}])
 def test_what_a_notice_must_have(wrong: dict[str, str]) -> None:
-    """An id that can stand in a header, a kind and a severity that receivers know."""
+    """A notice requires an id that fits a header, and a kind and severity that receivers know."""
     with pytest.raises(Invalid):
         check_notice(replace(NOTICE, **wrong))  # type: ignore[arg-type]
 
@@ -124,7 +125,9 @@ def test_what_a_notice_must_have(wrong: dict[str, str]) -> None:
 async def test_what_became_of_a_notification_is_kept(
     open_registry: RegistryOpener, clock: MovedClock
 ) -> None:
-    """Over a restart, and counted for its channel; one that does not wait any more stays as it is."""
+    """
+    The state survives a restart and counts for its channel. A notification that no longer waits is unchanged.
+    """
     registry = await open_registry()
     await registry.notices.add([replace(NOTICE, id=id) for id in "abcd"], ["mail"])
     a, b, c, d = await registry.notices.waiting()
@@ -144,7 +147,7 @@ async def test_what_became_of_a_notification_is_kept(
 
 
 async def test_changes_of_what_waits_are_noticed(open_registry: RegistryOpener) -> None:
-    """What is added, sent or retried changes the number of its channel; anything else of the registry does not."""
+    """Adding, sending or retrying changes the channel's number. Other changes of the registry do not."""
     table = (registry := await open_registry()).notices
     seen = [await table.changes("mail")]
     await table.add([NOTICE], ["mail"])
@@ -161,7 +164,10 @@ async def test_changes_of_what_waits_are_noticed(open_registry: RegistryOpener) 
 
 
 async def test_by_hand(registry: Registry) -> None:
-    """Failed and discarded ones are sent again after the others, sent ones never; each change has an audit row."""
+    """
+    Failed and discarded notifications are sent again after the others, but sent ones never. Each change has
+    an audit row.
+    """
     table = registry.notices
     await table.add([replace(NOTICE, id=id) for id in "abcd"], ["mail"])
     a, b, c, d = await table.waiting()
@@ -188,7 +194,7 @@ async def test_by_hand(registry: Registry) -> None:
 async def test_what_is_over_is_forgotten_in_time(
     open_registry: RegistryOpener, clock: MovedClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After KEPT_S, and the oldest beyond MAX_OVER; what waits stays."""
+    """They are deleted after KEPT_S, and the oldest beyond MAX_OVER. Waiting ones stay."""
     table = (await open_registry()).notices
     await table.add([replace(NOTICE, id=id) for id in "abcde"], ["mail"])
     for each in (await table.waiting())[:4]:
@@ -205,7 +211,10 @@ async def test_what_is_over_is_forgotten_in_time(
 
 
 async def test_channels_are_told_of_insights_that_open(registry: Registry, clock: MovedClock) -> None:
-    """Each of those that it chose, once; again when one was addressed and is back. Never of what a person wrote."""
+    """
+    Each channel gets the insights that it chose once, and again if an addressed one returns. Insights by
+    people are never sent.
+    """
     registry.notices.subscriptions = (
         InsightSubscription(channel="all", severity="info"),
         InsightSubscription(channel="urgent", severity="critical"),
@@ -237,7 +246,10 @@ async def test_channels_are_told_of_insights_that_open(registry: Registry, clock
 
 
 async def test_channels_of_a_view_are_told_of_its_anomalies(registry: Registry, clock: MovedClock) -> None:
-    """Whatever else they are told of, once; a channel that left the configuration is not, nor is it told again."""
+    """
+    A view's channels get its anomalies once, in addition to their other insights. A channel that left the
+    configuration gets none.
+    """
     registry.notices.channels = ("chat", "mail", "pager")
     registry.notices.subscriptions = (InsightSubscription(channel="mail", severity="info"),)
     spike = Finding(
@@ -258,7 +270,7 @@ async def test_channels_of_a_view_are_told_of_its_anomalies(registry: Registry, 
 
 
 async def test_a_name_that_no_channel_has_is_refused(open_registry: RegistryOpener) -> None:
-    """With those that there are."""
+    """The error lists the existing channels."""
     notices_of = (await open_registry()).notices
     with pytest.raises(Invalid, match=r"notify: 'chat' is not a channel of .* none"):
         notices_of.check_channels("notify", ["chat"])

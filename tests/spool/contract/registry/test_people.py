@@ -1,4 +1,4 @@
-"""People of an OpenID provider in a registry: one operator each, and sessions that end as they are told."""
+"""People of an OpenID provider in a registry: one operator each, with sessions that end as configured."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def came(
 
 
 async def test_what_is_known_of_a_person_is_kept(registry: Registry) -> None:
-    """Also when the registry is opened again."""
+    """This includes opening the registry again."""
     session = await came(registry)
     [kept] = await registry.operators.sessions()
     assert session == kept
@@ -56,7 +56,7 @@ async def test_what_is_known_of_a_person_is_kept(registry: Registry) -> None:
 
 
 async def test_who_decides_the_role(registry: Registry) -> None:
-    """The list of operators, or the provider; a new role ends the sessions of the old one."""
+    """Either the operators' list or the provider decides. A new role ends the sessions of the old role."""
     await came(registry)
     assert VIEWER == (await came(registry, replace(ADA, role=ADMIN))).role
     session = await came(registry, replace(ADA, role=ADMIN, decides_role=True))
@@ -65,7 +65,7 @@ async def test_who_decides_the_role(registry: Registry) -> None:
 
 
 async def test_names_are_not_taken_over(registry: Registry) -> None:
-    """Neither from another id at the provider, nor from a disabled operator."""
+    """Another id at the provider cannot use the name, and neither can a disabled operator."""
     await came(registry)
     with pytest.raises(AlreadyThere):
         await came(registry, replace(ADA, subject="b2"), takes_accounts=True)
@@ -78,7 +78,9 @@ async def test_names_are_not_taken_over(registry: Registry) -> None:
 
 
 async def test_sessions_have_their_own_end(registry: Registry, clock: MovedClock) -> None:
-    """At most that of every session; a choice of them ends at once, and none is ended twice."""
+    """
+    A session ends at the general limit at the latest. Selected sessions end at once, and none ends twice.
+    """
     long = await came(registry, life_s=10 * SESSION_LIFE_S)
     short = await came(registry, replace(ADA, session="s2"), 60)
     assert long.ends_at - clock.now() == SESSION_LIFE_S
@@ -98,7 +100,7 @@ async def test_sessions_have_their_own_end(registry: Registry, clock: MovedClock
 async def test_who_is_changed_during_a_sign_in_is_not_signed_in(
     open_registry: RegistryOpener, monkeypatch: pytest.MonkeyPatch, change: dict[str, Any] | None
 ) -> None:
-    """The password is right, and by the time that it is found to be, the account is another one or gone (None)."""
+    """The password is right, but when its check ends, the account has changed or is deleted (None)."""
     operators = (await open_registry()).operators
     for email in ("bob@example.com", "root@example.com"):
         await operators.add(email, role=ADMIN, password="a long password", actor=ROOT)

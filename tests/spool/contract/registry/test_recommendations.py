@@ -1,4 +1,6 @@
-"""The recommendations of a registry: what a look changes, what people change, and an audit row for each of these."""
+"""
+Recommendations in a registry: changes by runs, changes by people, and an audit row for changes by people.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,7 @@ async def only(registry: Registry) -> Recommendation:
 async def test_what_is_found_is_there_after_a_restart(
     open_registry: RegistryOpener, clock: MovedClock
 ) -> None:
-    """Every field; found again it changes its figures alone, and what is not found any more is closed."""
+    """Every field survives. A repeated finding changes only its figures, and a missing one is closed."""
     registry = await open_registry()
     assert Merged(new=2, again=0, reopened=0, gone=0, left_out=0) == await look(registry, SAVING, OTHER)
     before = {each.saving.key: each for each in await registry.recommendations.all()}
@@ -59,14 +61,16 @@ async def test_what_is_found_is_there_after_a_restart(
 
 
 async def test_a_type_that_did_not_run_closes_nothing(registry: Registry) -> None:
-    """A failure of one type says nothing of what it found before."""
+    """If one type fails, its earlier recommendations stay open."""
     await look(registry, SAVING)
     await registry.recommendations.merge([], looked_for=["newer_model"])
     assert (await only(registry)).is_open
 
 
 async def test_addressed_and_back_again(registry: Registry, clock: MovedClock) -> None:
-    """It keeps what was promised and gets what was saved; found again it is new, and both are gone."""
+    """
+    It keeps the promised savings and gets the real savings. If it is found again, it is new, without both.
+    """
     await look(registry, SAVING)
     id = (await only(registry)).id
     clock.move(60)
@@ -90,7 +94,7 @@ async def test_addressed_and_back_again(registry: Registry, clock: MovedClock) -
 
 
 async def test_what_is_ignored_stays_ignored(registry: Registry) -> None:
-    """Its figures go on."""
+    """Its figures are still updated."""
     await look(registry, SAVING)
     await registry.recommendations.update([(await only(registry)).id], status="ignored", actor=ADA)
     assert 0 == (await look(registry, replace(SAVING, spent="3"))).reopened
@@ -99,7 +103,7 @@ async def test_what_is_ignored_stays_ignored(registry: Registry) -> None:
 
 
 async def test_many_at_once(registry: Registry) -> None:
-    """Each by its id, also those that are not there; an id that comes twice is changed once."""
+    """The result lists each id, even unknown ids. A repeated id is changed once."""
     await look(registry, SAVING, OTHER)
     one, two = [each.id for each in await registry.recommendations.all()]
     changed = await registry.recommendations.update([one, "gone", two, one], status="on_hold", actor=ADA)
@@ -126,14 +130,13 @@ async def test_many_at_once(registry: Registry) -> None:
 async def test_what_breaks_a_rule_is_refused(
     open_registry: RegistryOpener, ids: list[str], changes: dict[str, str]
 ) -> None:
-    """Before anything is changed."""
     table = (await open_registry()).recommendations
     with pytest.raises(Invalid):
         await table.update(ids, actor=ADA, **changes)
 
 
 async def test_the_table_is_bounded(open_registry: RegistryOpener, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What has no room is counted, and is taken in when there is room again."""
+    """Findings over the limit are counted, and stored once there is space."""
     monkeypatch.setattr(tables, "MAX_RECOMMENDATIONS", 1)
     registry = await open_registry()
     assert (done := await look(registry, SAVING, OTHER)).new == 1
@@ -141,7 +144,7 @@ async def test_the_table_is_bounded(open_registry: RegistryOpener, monkeypatch: 
 
 
 async def test_closed_ones_go_unless_somebody_touched_them(registry: Registry, clock: MovedClock) -> None:
-    """Ninety days after they were last found."""
+    """They are deleted ninety days after they were last found."""
     await look(registry, SAVING, OTHER)
     kept = next(each.id for each in await registry.recommendations.all() if each.saving.key == OTHER.key)
     await registry.recommendations.comment(kept, ["ask the vendor"], actor=ADA)
@@ -155,7 +158,9 @@ async def test_closed_ones_go_unless_somebody_touched_them(registry: Registry, c
 
 
 async def test_comments(registry: Registry, clock: MovedClock) -> None:
-    """Several at once, changed and deleted; a number is never given twice, and each change is audited."""
+    """
+    Several comments may be added, changed and deleted at once. A number is used once, and each change is audited.
+    """
     table = registry.recommendations
     await look(registry, SAVING)
     id = (await only(registry)).id
@@ -174,7 +179,9 @@ async def test_comments(registry: Registry, clock: MovedClock) -> None:
 
 
 async def test_comments_that_are_refused(registry: Registry) -> None:
-    """On nothing, empty, of another number, or more than there is room for: none is added then."""
+    """
+    Comments on unknown recommendations, empty ones, wrong numbers and too many at once are refused as a whole.
+    """
     table = registry.recommendations
     await look(registry, SAVING)
     id = (await only(registry)).id
@@ -196,7 +203,7 @@ async def test_comments_that_are_refused(registry: Registry) -> None:
 
 
 async def test_a_type_that_is_switched_off_closes_its_recommendations(registry: Registry) -> None:
-    """At once; its thresholds stay what they were, and there is an audit row."""
+    """They close at once. The thresholds stay, and there is an audit row."""
     table = registry.recommendations
     await look(registry, SAVING)
     await table.change_type(TYPE, {"least_savings": "2.50"}, actor=ADA)
@@ -216,7 +223,7 @@ async def test_a_type_that_is_switched_off_closes_its_recommendations(registry: 
     [{"least_savings": "-1"}, {"least_savings": "1e10"}, {"least_share": "100.1"}, {"least_share": "x"}],
 )
 async def test_thresholds_have_rules(open_registry: RegistryOpener, changes: dict[str, str]) -> None:
-    """A number, not below 0, a share of a hundred percent at most."""
+    """A threshold is a number of at least 0. A share is at most 100 percent."""
     table = (await open_registry()).recommendations
     with pytest.raises(Invalid):
         await table.change_type(TYPE, changes, actor=ADA)

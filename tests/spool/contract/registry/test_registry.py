@@ -1,4 +1,4 @@
-"""The registry of every engine: whole changes, memory in step with them, and nothing secret kept."""
+"""The registry on every engine: atomic changes, a matching copy in memory, and no stored secrets."""
 
 from __future__ import annotations
 
@@ -27,27 +27,27 @@ async def create(registry: Registry, name: str = "search team") -> tuple[Key, st
 
 
 async def test_of_many_at_once_with_one_name_one_wins(registry: Registry) -> None:
-    """The name is checked in the transaction that takes it."""
+    """The transaction that stores the name checks it."""
     outcomes = await asyncio.gather(*[create(registry) for _ in range(10)], return_exceptions=True)
     assert 9 == sum(isinstance(outcome, AlreadyThere) for outcome in outcomes)
     assert 1 == len(registry.keys.all())
 
 
 async def test_a_cancelled_change_does_not_separate_rows_and_memory(registry: Registry) -> None:
-    """A client that hangs up while its key is being deleted: what is kept, the checks say."""
+    """A client disconnects while its key is being deleted. Afterwards memory equals the stored rows."""
     _, secret = await create(registry)
     deletion = asyncio.create_task(registry.keys.delete("search team", confirm="search team", actor=ACTOR))
     await asyncio.sleep(0)
     deletion.cancel()
     with pytest.raises(asyncio.CancelledError):
         await deletion
-    with pytest.raises(NotThere):  # it takes its turn after the cancelled one
+    with pytest.raises(NotThere):  # runs after the cancelled change
         await registry.keys.disable("search team", actor=ACTOR)
     assert registry.keys.find(secret) is None
 
 
 async def test_a_secret_of_another_installation_is_unknown(open_registry: RegistryOpener) -> None:
-    """Key hashes are worth nothing beside another installation's secret."""
+    """Stored key hashes are useless without the installation's secret."""
     registry = await open_registry()
     _, secret = await create(registry)
     await registry.close()
@@ -56,7 +56,10 @@ async def test_a_secret_of_another_installation_is_unknown(open_registry: Regist
 
 
 async def test_only_a_keyed_hash_is_kept(registry: Registry) -> None:
-    """256 bits under the pepper; not the secret, not its plain hash."""
+    """
+    The stored hash has 256 bits and depends on the secret of the installation. Neither the key nor its plain
+    hash is stored.
+    """
     key, secret = await create(registry)
     [kept] = key.secrets
     assert 32 == len(kept.digest)
@@ -65,14 +68,14 @@ async def test_only_a_keyed_hash_is_kept(registry: Registry) -> None:
 
 
 async def test_no_two_secrets_are_alike(registry: Registry) -> None:
-    """256 random bits each."""
+    """Each secret has 256 random bits."""
     secrets = {(await create(registry, f"key {number}"))[1] for number in range(50)}
     assert 50 == len(secrets)
     assert {46} == {len(secret) for secret in secrets}
 
 
 async def test_keys_outlive_a_restart(open_registry: RegistryOpener, clock: MovedClock) -> None:
-    """Every field, both secrets of a rotation that overlaps, and the last access."""
+    """Every field, both secrets of a running rotation, and the last access survive."""
     registry = await open_registry()
     key, secret = await registry.keys.create(
         name="search",
@@ -94,7 +97,7 @@ async def test_keys_outlive_a_restart(open_registry: RegistryOpener, clock: Move
 
 
 async def test_an_access_never_moves_back(open_registry: RegistryOpener) -> None:
-    """A clock that was moved back does not make a key look unused for longer than it is."""
+    """A clock that was set back does not make a key look unused for longer."""
     registry = await open_registry()
     key, _ = await create(registry)
     await registry.keys.accessed({key.id: 100.0})
@@ -105,7 +108,7 @@ async def test_an_access_never_moves_back(open_registry: RegistryOpener) -> None
 
 
 async def test_a_number_is_given_once(registry: Registry) -> None:
-    """The id of a deleted key is never another key's."""
+    """A deleted key's id is never used again."""
     first, _ = await create(registry)
     await registry.keys.delete("search team", confirm="search team", actor=ACTOR)
     second, _ = await create(registry)
@@ -113,7 +116,7 @@ async def test_a_number_is_given_once(registry: Registry) -> None:
 
 
 async def test_a_change_that_is_refused_changes_nothing(registry: Registry) -> None:
-    """Neither rows nor audit list, and not what is in memory."""
+    """Rows, audit list and memory stay as they were."""
     _, secret = await create(registry, "one")
     await create(registry, "two")
     before = registry.keys.all(), await audit_rows(registry)
@@ -132,7 +135,7 @@ async def test_a_change_that_is_refused_changes_nothing(registry: Registry) -> N
 
 
 async def test_every_change_is_audited(registry: Registry, clock: MovedClock) -> None:
-    """Who, from where, when, what, and the fields that differ; no hash among them."""
+    """The audit row has actor, address, time, action, object and changed fields, and no hash."""
     await create(registry)
     await registry.keys.edit("search team", description="d", actor=ACTOR)
     await registry.note(ACTOR, "route.drop", "archive/ai-telemetry", after={"n": 1})
@@ -150,7 +153,10 @@ async def test_every_change_is_audited(registry: Registry, clock: MovedClock) ->
 
 
 async def test_the_life_of_an_operator(open_registry: RegistryOpener) -> None:
-    """Added once, signed in, changed, which ends the sessions, and removed; all of it outlives a restart."""
+    """
+    An operator is added, signs in, is changed (which ends the sessions) and is removed. Each step
+    survives a restart.
+    """
     registry = await open_registry()
     added = await registry.operators.add(" Ada@Example.com", role=VIEWER, password=PASSWORD, actor=ACTOR)
     with pytest.raises(AlreadyThere):
@@ -174,7 +180,7 @@ async def test_the_life_of_an_operator(open_registry: RegistryOpener) -> None:
 
 
 async def test_what_an_account_signed_in_ends_with_it(open_registry: RegistryOpener) -> None:
-    """Its sessions, those of links that it made, and its unused links; others go on, also over a restart."""
+    """Its sessions, sessions of its links and its unused links end. Others continue, even after a restart."""
     registry = await open_registry()
     operators = registry.operators
     await operators.add(ADA, role=ADMIN, password=PASSWORD, actor=ACTOR)
@@ -197,7 +203,7 @@ async def test_what_an_account_signed_in_ends_with_it(open_registry: RegistryOpe
 
 
 async def test_a_session_is_ended_by_its_id(registry: Registry, clock: MovedClock) -> None:
-    """Listed until it is over, ended once, with an audit row."""
+    """A session is listed until it ends, can be ended once, and has an audit row."""
     operators = registry.operators
     first = await operators.follow(await operators.link(role=ADMIN, actor=ACTOR), address="::1")
     assert first is not None
@@ -211,7 +217,7 @@ async def test_a_session_is_ended_by_its_id(registry: Registry, clock: MovedCloc
 
 
 async def test_a_console_link_is_used_once_and_in_time(registry: Registry, clock: MovedClock) -> None:
-    """A session under the actor's name, which ends when it is idle, when it is over, or with a sign-out."""
+    """The session has the actor's name. It ends when idle, at its limit, or at sign-out."""
     link = await registry.operators.link(role=ADMIN, actor=ACTOR)
     late = await registry.operators.link(role=ADMIN, actor=ACTOR)
     followed = await registry.operators.follow(link, address="::1")
@@ -223,7 +229,7 @@ async def test_a_console_link_is_used_once_and_in_time(registry: Registry, clock
     assert await registry.operators.follow(link, address="::1") is None
     clock.move(LINK_LIFE_S)
     assert await registry.operators.follow(late, address="::1") is None
-    assert await registry.operators.session(secret) is not None  # which keeps it alive
+    assert await registry.operators.session(secret) is not None  # the query extends the idle session
     clock.move(SESSION_IDLE_S - 1)
     assert await registry.operators.session(secret) is not None
     clock.move(SESSION_IDLE_S)
@@ -237,7 +243,9 @@ async def test_a_console_link_is_used_once_and_in_time(registry: Registry, clock
 
 
 async def test_a_key_opens_until_it_expires(open_registry: RegistryOpener, clock: MovedClock) -> None:
-    """To the moment, after a restart too; then its secret is as one that is gone, until the date is moved."""
+    """
+    The key expires at the exact moment, even after a restart. Then its secret is unknown until the date is moved.
+    """
     registry = await open_registry()
     now = clock.now()
     for over in (now, now - 1):
@@ -278,7 +286,10 @@ async def test_a_key_opens_until_it_expires(open_registry: RegistryOpener, clock
 
 
 async def test_no_secret_outlasts_its_key(registry: Registry, clock: MovedClock) -> None:
-    """A rotation keeps the date, an overlap ends with it, and so does one that runs when the date is set."""
+    """
+    A rotation keeps the expiry date, and the overlap ends with it. A running overlap ends at a date that
+    is set later.
+    """
     end = clock.now() + 60
     _, first = await registry.keys.create(name="search", scopes=[INGEST], expires_at=end, actor=ACTOR)
     rotated, second = await registry.keys.rotate("search", overlap_s=3600, actor=ACTOR)

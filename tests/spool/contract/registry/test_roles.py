@@ -1,4 +1,6 @@
-"""The roles of a registry: rights that change at once, who must remain, and an audit row for every change."""
+"""
+Roles in a registry: rights change at once, an Owner or Admin must remain, and each change has an audit row.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,7 @@ async def account(registry: Registry, email: str = ADA, role: str = ADMIN) -> No
 
 @pytest.mark.every_engine
 async def test_a_role_is_there_after_a_restart(open_registry: RegistryOpener) -> None:
-    """Every field of it, and what it gives."""
+    """Every field and the granted rights survive."""
     registry = await open_registry()
     made = await create(registry, DRAFT)
     rights = registry.roles.rights(Holder(person=BOB))
@@ -87,7 +89,9 @@ async def test_a_role_is_there_after_a_restart(open_registry: RegistryOpener) ->
 
 
 async def test_a_change_holds_at_once(registry: Registry, clock: MovedClock) -> None:
-    """Who is taken out has nothing; the audit row holds what changed alone, and the role says who changed it."""
+    """
+    A removed member has no rights. The audit row holds only the changed fields, and the role names who changed it.
+    """
     made = await create(registry, DRAFT)
     clock.move(60)
     changed = await change(registry, made.id, members=[ADA], name=DRAFT.name)
@@ -105,7 +109,9 @@ async def test_a_change_holds_at_once(registry: Registry, clock: MovedClock) -> 
 
 
 async def test_a_role_in_use_is_not_deleted(registry: Registry) -> None:
-    """The message says who has it; without anybody it goes, with its fields in the audit row."""
+    """
+    The message names the members. Without members the role is deleted, and the audit row holds its fields.
+    """
     made = await create(registry, DRAFT)
     with pytest.raises(
         NotAllowed, match=r"still has members: bob@example.com, the group finance. Give them another"
@@ -123,7 +129,7 @@ async def test_a_role_in_use_is_not_deleted(registry: Registry) -> None:
 
 
 async def test_a_message_names_some_of_many_members(registry: Registry) -> None:
-    """Ten of them, and how many more."""
+    """The message names ten members and the number of the rest."""
     made = await create(registry, replace(DRAFT, members=tuple(f"p{i:02}@x.y" for i in range(15)), groups=()))
     with pytest.raises(NotAllowed, match=r"p00@x.y, .*p09@x.y and 5 more\. "):
         await registry.roles.delete(made.id, actor=ACTOR)
@@ -131,7 +137,7 @@ async def test_a_message_names_some_of_many_members(registry: Registry) -> None:
 
 @pytest.mark.parametrize("id", BUILTIN)
 async def test_built_in_roles_stay(registry: Registry, id: str) -> None:
-    """Neither changed nor deleted, nor is their name taken."""
+    """They are neither changed nor deleted, and their names cannot be used again."""
     with pytest.raises(NotAllowed, match="built in"):
         await change(registry, id, members=(BOB,))
     with pytest.raises(NotAllowed, match="built in"):
@@ -141,7 +147,9 @@ async def test_built_in_roles_stay(registry: Registry, id: str) -> None:
 
 
 async def test_a_dimension_must_be_known(registry: Registry) -> None:
-    """When it is named; a role on one that is gone can be renamed, and be mended."""
+    """
+    The check applies when a dimension is named. A role on a deleted dimension can still be renamed or repaired.
+    """
     with pytest.raises(Invalid, match=r"unknown dimension 'planet'\. Use one of: model, team"):
         await create(registry, replace(DRAFT, filters=(replace(SEARCH, dimension="planet"),)))
     made = await create(registry, DRAFT)
@@ -153,7 +161,7 @@ async def test_a_dimension_must_be_known(registry: Registry) -> None:
 
 @pytest.mark.parametrize("how", ["role", "disabled", "removed"])
 async def test_the_last_organizer_stays(registry: Registry, how: str) -> None:
-    """Whoever asks. With a second one, by whatever way, the first may go."""
+    """This holds for every actor. If there is a second Admin by any means, the first may be removed."""
     await account(registry)
     await account(registry, BOB, VIEWER)
 
@@ -174,7 +182,7 @@ async def test_the_last_organizer_stays(registry: Registry, how: str) -> None:
 
 
 async def test_the_last_organizer_by_a_role_stays(registry: Registry) -> None:
-    """A role document counts as an account's own role does: it is not taken away either."""
+    """Administration granted by a role counts like an account's own role, so it cannot be removed either."""
     await account(registry, ADA, NO_ROLE)
     made = await create(registry, EVERYTHING)
     for changes in ({"members": ()}, {"data_access": NO_DATA}, {"permission_sets": (VIEW_COSTS,)}):
@@ -186,7 +194,7 @@ async def test_the_last_organizer_by_a_role_stays(registry: Registry) -> None:
 
 
 async def test_without_an_organizer_nothing_is_held(registry: Registry) -> None:
-    """An installation that was run from its own machine alone goes on so."""
+    """An installation that was only administered from its own machine may stay without one."""
     await account(registry, ADA, VIEWER)
     await registry.operators.remove(ADA, actor=ACTOR)
     made = await create(registry, replace(EVERYTHING, members=(), groups=("root",)))
@@ -198,7 +206,7 @@ async def test_without_an_organizer_nothing_is_held(registry: Registry) -> None:
     [{"members": ()}, {"permission_sets": (VIEW_COSTS,)}, {"data_access": LIMITED, "filters": (SEARCH,)}],
 )
 async def test_nobody_takes_his_own_administration_away(registry: Registry, changes: dict[str, Any]) -> None:
-    """Neither as a member nor of his group; others, keys and the command line may."""
+    """This covers membership and groups. Other operators, keys and the command line may do it."""
     await account(registry, "root@example.com")
     sets = (ORGANIZATION_ADMINISTRATION,)
     made = await create(
@@ -213,7 +221,7 @@ async def test_nobody_takes_his_own_administration_away(registry: Registry, chan
 
 
 async def test_a_draft_is_tried_without_being_kept(registry: Registry) -> None:
-    """Beside the roles that there are, or in place of one of them."""
+    """The draft is evaluated next to the existing roles, or in place of one."""
     made = await create(registry, DRAFT)
     tried = RoleDraft(name="Tried", data_access=NO_DATA, permission_sets=(), members=(BOB,))
     assert ("Search", "Tried") == registry.roles.rights_with(Holder(person=BOB), tried).roles
@@ -222,7 +230,7 @@ async def test_a_draft_is_tried_without_being_kept(registry: Registry) -> None:
 
 
 async def test_a_person_of_a_provider_whom_a_role_names(registry: Registry) -> None:
-    """Gets no default role; who is in a group that gives one has it beside the role."""
+    """Such a person gets no default role. If a group grants one, the person has it in addition."""
     await create(registry, DRAFT)
     eve = Person(
         email="Eve@example.com",

@@ -1,4 +1,6 @@
-"""The statements of a registry: a span is replaced and never added to, money is exact, days are open or settled."""
+"""
+Provider bills in a registry: a new bill replaces its span, money is exact, and days are open or settled.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ def statement(*rows: StatementRow, first: int = 0, days: int = 3, **changes: Any
 
 @pytest.mark.every_engine
 async def test_a_statement_is_there_after_a_restart(open_registry: RegistryOpener) -> None:
-    """Every digit of its money, equal cells as one row; the second import of one file changes nothing."""
+    """
+    Every digit of the money survives. Equal rows are merged, and a second import of the same file changes nothing.
+    """
     registry = await open_registry()
     given = statement(
         row(0, "0.1"), row(0, "0.20"), row(1, "3", model=None), row(2, "-0.000000000000000000000000001")
@@ -66,7 +70,10 @@ async def test_a_statement_is_there_after_a_restart(open_registry: RegistryOpene
 
 @pytest.mark.every_engine
 async def test_a_restated_span_is_replaced(registry: Registry) -> None:
-    """Rows that went, went; a shorter span leaves the other days, and another account or source is not touched."""
+    """
+    Rows that are missing in the new bill are deleted. A shorter span leaves other days, accounts
+    and sources unchanged.
+    """
     await registry.statements.put(
         statement(row(0), row(1, "2"), row(1, "9", kind="output"), row(2)), actor=ADA
     )
@@ -93,7 +100,7 @@ async def test_a_restated_span_is_replaced(registry: Registry) -> None:
 
 
 async def test_a_part_of_a_day_replaces_its_hours(registry: Registry) -> None:
-    """And the day is not settled before a statement covers all of it."""
+    """The day is not settled before a bill covers all of it."""
     hour = {"start": FIRST, "end": FIRST + 3600}
     later = {"start": FIRST + 7200, "end": FIRST + 10800}
     part = statement(row(0, "1", **hour), start=FIRST, end=FIRST + 3600)
@@ -113,7 +120,7 @@ async def test_a_part_of_a_day_replaces_its_hours(registry: Registry) -> None:
 
 
 async def test_days_without_a_row_are_covered(registry: Registry, clock: MovedClock) -> None:
-    """Consecutive days are one; those that are open, or were read at another time, stand apart."""
+    """Consecutive days are merged. Open days, and days read at another time, are separate."""
     given = statement(row(0), row(3, settled=False), days=4)
     await registry.statements.put(given, actor=ADA)
     told: dict[str, Any] = {
@@ -134,14 +141,14 @@ async def test_days_without_a_row_are_covered(registry: Registry, clock: MovedCl
 
 
 async def test_a_day_without_a_row_can_be_open(registry: Registry) -> None:
-    """What is billed for it may come yet; it is settled when the same is said later."""
+    """A charge may still be billed for the day. It is settled when a later bill states the same."""
     for settled in (1, 3):
         await registry.statements.put(statement(row(0), settled_until=FIRST + settled * DAY_S), actor=ADA)
         assert settled == (await registry.statements.months())[0].settled
 
 
 async def test_what_is_billed_for_another_month_is_billed_once(registry: Registry) -> None:
-    """A correction stands with the first day of its statement, and goes when the statement is replaced."""
+    """A correction belongs to the first day of its bill, and is deleted when the bill is replaced."""
     for amount in ("-1", "-2"):
         await registry.statements.put(statement(row(0), row(-40, amount)), actor=ADA)
     kept = await registry.statements.rows(provider=None, start=0, end=FIRST + 9 * DAY_S)
@@ -149,7 +156,7 @@ async def test_what_is_billed_for_another_month_is_billed_once(registry: Registr
 
 
 async def test_a_month_is_found_by_its_days(registry: Registry) -> None:
-    """A row of a whole month lies in each of its days."""
+    """A row for a whole month belongs to each of its days."""
     await registry.statements.put(statement(row(0, end=FIRST + 30 * DAY_S), days=30), actor=ADA)
     day = FIRST + 20 * DAY_S
     assert 1 == len(await registry.statements.rows(provider="openai", start=day, end=day + DAY_S))
@@ -157,7 +164,7 @@ async def test_a_month_is_found_by_its_days(registry: Registry) -> None:
 
 @pytest.mark.every_engine
 async def test_a_deleted_month_is_gone(registry: Registry) -> None:
-    """With its rows; a dry run keeps nothing."""
+    """Its rows are deleted as well. A dry run stores nothing."""
     assert 1 == (await registry.statements.put(statement(row()), actor=ADA, dry_run=True)).rows
     assert [] == await registry.statements.statements()
     await registry.statements.put(statement(row()), actor=ADA)
@@ -170,7 +177,7 @@ async def test_a_deleted_month_is_gone(registry: Registry) -> None:
 
 
 async def test_how_far_a_pull_came_outlives_the_process(open_registry: RegistryOpener) -> None:
-    """By its name; a pull that never was has none."""
+    """The progress is stored by the pull's name. A pull that never ran has none."""
     registry = await open_registry()
     await registry.statements.keep_pull_state("costs", {"cursor": "4", "start": FIRST})
     await registry.close()
@@ -194,7 +201,6 @@ async def test_how_far_a_pull_came_outlives_the_process(open_registry: RegistryO
     ],
 )
 async def test_what_breaks_a_rule_is_refused(registry: Registry, wrong: Statement) -> None:
-    """And nothing of it is kept."""
     with pytest.raises(Invalid):
         await registry.statements.put(wrong, actor=ADA)
     assert [] == await registry.statements.months()
@@ -202,7 +208,7 @@ async def test_what_breaks_a_rule_is_refused(registry: Registry, wrong: Statemen
 
 @pytest.mark.every_engine
 async def test_amounts_at_the_edge_are_kept(registry: Registry) -> None:
-    """As many digits as the limit, and texts as long."""
+    """The maximum number of digits and the longest texts are stored."""
     most = "9" * (statements.MAX_DIGITS - statements.MAX_DECIMALS) + "." + "9" * statements.MAX_DECIMALS
     await registry.statements.put(
         statement(row(amount=most, key="k" * statements.MAX_TEXT), row(amount=most)), actor=ADA

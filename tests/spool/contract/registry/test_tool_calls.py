@@ -1,4 +1,4 @@
-"""Calls of assistants' tools by day: as many as may be, over restarts."""
+"""Daily limits of assistants' tool calls, which survive restarts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ASSISTANT = Actor("assistant", "127.0.0.1")
 
 
 async def passed(registry: Registry, name: str, tries: int, *, day: int = TODAY) -> int:
-    """How many calls of so many at once go through."""
+    """Return how many of `tries` simultaneous calls are allowed."""
     takes = [registry.tool_calls.take(name, day=day, most=MOST, actor=ASSISTANT) for _ in range(tries)]
     return sum(await asyncio.gather(*takes))
 
@@ -25,7 +25,7 @@ async def kept(registry: Registry) -> int:
 
 
 async def test_a_restart_counts_on(open_registry: RegistryOpener) -> None:
-    """By key or person: of so many at once no more than may be go through."""
+    """The limit applies per key or person. Simultaneous calls cannot exceed it."""
     registry = await open_registry()
     assert await passed(registry, "key a", 2) == 2
     assert await passed(registry, "key b", MOST + 2) == MOST
@@ -36,7 +36,7 @@ async def test_a_restart_counts_on(open_registry: RegistryOpener) -> None:
 
 
 async def test_a_day_begins_anew_and_past_days_are_forgotten(registry: Registry) -> None:
-    """What is kept is one small row for each that called today."""
+    """The table has one small row for each actor that called today."""
     for name in ("key a", "key b", "key c"):
         assert MOST == await passed(registry, name, MOST)
     assert 3 == await kept(registry)

@@ -1,4 +1,4 @@
-"""The views of a registry: known dimensions, unique names, a bound, and an audit row for every change."""
+"""Views in a registry: known dimensions, unique names, a limit, and an audit row per change."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def change(
 
 @pytest.mark.every_engine
 async def test_a_view_is_there_after_a_restart(open_registry: RegistryOpener) -> None:
-    """Every field of it, by its id and by its name whatever the case."""
+    """Every field survives. A view is found by id, and by name without case."""
     registry = await open_registry()
     made, bare = await create(registry, DRAFT), await create(registry, BARE)
     await registry.close()
@@ -65,7 +65,7 @@ async def test_a_view_is_there_after_a_restart(open_registry: RegistryOpener) ->
 
 
 async def test_a_filter_says_what_a_question_includes_and_excludes(open_registry: RegistryOpener) -> None:
-    """In the form of a CostQuery; "" stands for unknown. The channels are those named on either side, each once."""
+    """The result has the form of a CostQuery, where "" means unknown. Channels are listed once."""
     view = await create(await open_registry(), DRAFT)
     assert view.include == {"team": ("search", "")}
     assert view.exclude == {"tag:service": ("tests",)}
@@ -73,7 +73,10 @@ async def test_a_filter_says_what_a_question_includes_and_excludes(open_registry
 
 
 async def test_a_view_with_budgets_is_not_deleted(registry: Registry) -> None:
-    """The refusal names them; without them it goes, and each change has its audit row, none that failed has one."""
+    """
+    The refusal names the budgets. Without budgets it is deleted. Each change has an audit row, but a failed
+    one has none.
+    """
     made = await create(registry, DRAFT)
     for id, view in (("b-1", made.id), ("b-2", "another")):
         await registry._changes.change(
@@ -97,7 +100,7 @@ async def test_a_view_with_budgets_is_not_deleted(registry: Registry) -> None:
 
 
 async def test_a_view_whose_tag_is_gone_is_broken(registry: Registry) -> None:
-    """It says why; it can be renamed as it is, and a change of its filter has to mend it."""
+    """The view states the reason. It can be renamed, but a change of its filter must repair it."""
     made, known = await create(registry, DRAFT), KNOWN[:-1]
     assert made.broken(KNOWN) is None
     assert "tag:service" in (made.broken(known) or "")
@@ -133,7 +136,7 @@ async def test_a_view_whose_tag_is_gone_is_broken(registry: Registry) -> None:
     ],
 )
 async def test_what_breaks_a_rule_is_refused(registry: Registry, wrong: dict[str, Any]) -> None:
-    """When it is created and when it is changed; nothing is kept."""
+    """The rule applies to creation and change; nothing is stored."""
     with pytest.raises(Invalid):
         await create(registry, replace(DRAFT, **wrong))
     assert [] == registry.views.all()
@@ -144,6 +147,6 @@ async def test_what_breaks_a_rule_is_refused(registry: Registry, wrong: dict[str
 
 
 async def test_a_filter_is_kept_as_text(open_registry: RegistryOpener) -> None:
-    """A repeated value once; what no file can hold is replaced."""
+    """A repeated value is stored once. Text that cannot be stored is replaced."""
     view = await create(await open_registry(), replace(BARE, filter={"team": ("b", "a", "b", "\ud800")}))
     assert {"team": ("b", "a", "?")} == view.filter
