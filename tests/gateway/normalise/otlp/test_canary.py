@@ -1,8 +1,8 @@
 """
-Prompts never leave the decoder: every OTLP case with canaries in every place that can hold content.
+Prompts never leave the decoder. Every OTLP case is read with canaries wherever content may occur.
 
-The places are the names of reference section B9 and their relatives, span events, log bodies, status
-messages, links, exemplars, and metadata that is called like content.
+Canaries are placed under the content names of the reference and similar names, in span events, log bodies,
+status messages, links, exemplars, and metadata named like content.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ EMAILS = (
     "ai.telemetry.metadata.email",
 )
 READ_FOR_NUMBERS = ("gcp.vertex.agent.llm_response", "ai.response.providerMetadata")
-# Content of which an id and counts are read, when a provider gave them.
+# Content from which ids and counts are read.
 ANSWERS = (
     "output.value",
     "gen_ai.completion",
@@ -87,7 +87,7 @@ every_case = pytest.mark.parametrize(("key", "path"), cases(), ids=lambda part: 
 
 
 def items(payload: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Every span, log record and data point."""
+    """Yield every span, log record and data point."""
     for resource in payload.get("resourceSpans", ()):
         for scope in resource["scopeSpans"]:
             yield from scope["spans"]
@@ -106,7 +106,7 @@ def attribute(name: str, value: str) -> dict[str, Any]:
 
 
 def canaries(prefix: str = "") -> list[dict[str, Any]]:
-    """One attribute a name: text, and for a few the shapes in which content comes as well."""
+    """Return one attribute per name. A few also have the structured forms of content."""
     plain = [attribute(name, prefix + CANARY) for name in NEW_NAMES]
     nested = {"kvlistValue": {"values": [attribute("content", CANARY)]}}
     listed = {"arrayValue": {"values": [{"stringValue": CANARY}, nested]}}
@@ -131,7 +131,7 @@ def canaries(prefix: str = "") -> list[dict[str, Any]]:
 
 
 def add_canaries(payload: dict[str, Any]) -> None:
-    """Into items, their events, links and exemplars, resources and scopes."""
+    """Add canaries to items, their events, links and exemplars, and to resources and scopes."""
     for item in items(payload):
         present = {member["key"] for member in item.setdefault("attributes", [])}
         item["attributes"] = [mixed(member) for member in item["attributes"]]
@@ -151,7 +151,7 @@ def add_canaries(payload: dict[str, Any]) -> None:
 
 
 def add_free_canaries(payload: dict[str, Any]) -> None:
-    """Into items: metadata under names that a caller may choose for content."""
+    """Add metadata to items, with names that callers may choose for content."""
     named = [attribute(name, CANARY) for name in FREE_NAMES]
     named.append(attribute("metadata", json.dumps(dict.fromkeys(content_names.CONTENT, CANARY))))
     for item in items(payload):
@@ -159,7 +159,7 @@ def add_free_canaries(payload: dict[str, Any]) -> None:
 
 
 def mixed(member: dict[str, Any]) -> dict[str, Any]:
-    """The two attributes that are read for numbers get content beside the numbers, as they have in life."""
+    """Add content to the two attributes that are read for numbers, because real ones contain it as well."""
     text = member["value"].get("stringValue")
     if member["key"] not in READ_FOR_NUMBERS or text is None:
         return member
@@ -168,7 +168,7 @@ def mixed(member: dict[str, Any]) -> dict[str, Any]:
 
 
 def change_numbers(payload: dict[str, Any]) -> None:
-    """Every number of every item becomes one that no call can have."""
+    """Replace every number of every item with an impossible one."""
     for item in items(payload):
         for member in item["attributes"]:
             if member["value"].keys() & {"intValue", "doubleValue"}:
@@ -191,7 +191,7 @@ def loaded(path: Path, *changes: Callable[[dict[str, Any]], None]) -> dict[str, 
 
 @every_case
 def test_no_canary_gets_into_an_outcome(key: str, path: Path) -> None:
-    """Records, tags, templates, explanations, rejections and shapes: none of them holds a canary."""
+    """The outcome has records, tags, templates, reasons, rejects and shapes."""
     outcome = read(key, loaded(path, add_canaries), Options(explain=True))
     assert_balanced(outcome)
     assert CANARY not in repr(outcome)
@@ -199,14 +199,13 @@ def test_no_canary_gets_into_an_outcome(key: str, path: Path) -> None:
 
 @every_case
 def test_no_canary_hides_under_a_free_name(key: str, path: Path) -> None:
-    """Metadata that callers name themselves is told apart word by word, one by one and in one object."""
+    """Metadata named by callers is checked word by word, as single attributes and in one object."""
     outcome = read(key, loaded(path, add_free_canaries))
     assert CANARY not in repr(outcome)
 
 
 @every_case
 def test_canaries_change_no_record(key: str, path: Path) -> None:
-    """Content has no say in what is counted."""
     before, after = read(key, loaded(path)), read(key, loaded(path, add_canaries))
     assert [as_json(r) | {"id": ""} for r in before.records] == [
         as_json(r) | {"id": ""} for r in after.records
@@ -216,14 +215,14 @@ def test_canaries_change_no_record(key: str, path: Path) -> None:
 
 @every_case
 def test_content_can_not_be_kept_by_configuration(key: str, path: Path) -> None:
-    """privacy.keep_attributes may name content; it is left out all the same."""
+    """Content is dropped even if `privacy.keep_attributes` names it."""
     options = Options(keep_attributes=frozenset(CONTENT) - {"error"})
     assert CANARY not in repr(read(key, loaded(path, add_canaries), options))
 
 
 @every_case
 def test_rejections_say_nothing_of_content(key: str, path: Path) -> None:
-    """Every item has impossible numbers: messages name places, neither values nor content."""
+    """Every item has impossible numbers. Messages name fields, but neither values nor content."""
     outcome = read(key, loaded(path, add_canaries, change_numbers), Options(explain=True))
     assert_balanced(outcome)
     assert CANARY not in repr(outcome)
@@ -232,7 +231,7 @@ def test_rejections_say_nothing_of_content(key: str, path: Path) -> None:
 
 @every_case
 def test_a_malformed_item_is_not_quoted(key: str, path: Path) -> None:
-    """An answer to a sender names a field and an offset, never what stood there."""
+    """An error names a field and an offset, never the value."""
     payload = loaded(path, add_canaries)
     for item in items(payload):
         item["timeUnixNano" if "timeUnixNano" in item else "endTimeUnixNano"] = CANARY

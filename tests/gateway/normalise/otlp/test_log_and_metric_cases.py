@@ -1,4 +1,4 @@
-"""Every log and metric case of tests/cases/otlp, in JSON and in protobuf, one slice at a time."""
+"""Every log and metric case of tests/cases/otlp, in JSON and in protobuf, slice by slice."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def cases() -> list[tuple[str, Path]]:
 
 
 def in_protobuf(key: str, payload: dict[str, Any]) -> bytes:
-    """The same request in the other encoding: hex ids are base64 in protobuf's own JSON."""
+    """Encode the request in protobuf. Protobuf's own JSON has ids in base64."""
 
     def translated(node: Any) -> Any:
         if isinstance(node, list):
@@ -50,7 +50,7 @@ def in_protobuf(key: str, payload: dict[str, Any]) -> bytes:
 
 
 def records_of(outcome: Outcome) -> list[Record]:
-    """What an empty log makes of an outcome: cumulative points become differences."""
+    """Return the records that an empty log creates. Cumulative points become increases."""
     records: list[Record] = [*outcome.records]
     states: dict[bytes, SeriesState | None] = {}
     for point in outcome.points:
@@ -67,7 +67,7 @@ def comparable(row: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize(("key", "path"), cases(), ids=lambda part: getattr(part, "stem", None))
 @pytest.mark.parametrize("encoding", ["json", "protobuf"])
 def test_the_case_becomes_the_expected_records(key: str, path: Path, encoding: str) -> None:
-    """Field by field, in either encoding, and the books balance."""
+    """Every field is equal in both encodings, and the accounting balances."""
     payload, signal = json.loads(path.read_text()), SIGNALS[key][0]
     body = path.read_bytes() if encoding == "json" else in_protobuf(key, payload)
     outcome = finished(otlp.normalise(signal, body, json=encoding == "json", options=Options()))  # type: ignore[arg-type]

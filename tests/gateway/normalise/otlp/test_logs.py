@@ -1,4 +1,6 @@
-"""Log records at large: the conventions' event, what is not a call, and what never happens."""
+"""
+Log records in general: the event of the conventions, records that are not calls, and properties of any input.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,7 @@ def details(changes: dict[str, Any] | None = None, **how: Any) -> Inference:
 
 
 def test_the_event_of_the_conventions_is_a_call() -> None:
-    """It repeats the span, so it has the span's identity: the response id, the same for both."""
+    """The event repeats the span, so both have the response id as dedup key."""
     record = details(trace_id=TRACE, span_id=SPAN)
     assert {
         "source": "otel", "provider": "openai", "operation": "chat", "request_model": "gpt-4o",
@@ -49,12 +51,12 @@ def test_the_event_of_the_conventions_is_a_call() -> None:
 
 
 def test_without_a_response_id_the_span_is_the_identity() -> None:
-    """Only this event carries the ids of the call itself; others carry those of what encloses them."""
+    """Only this event has the ids of the call itself. Other events have the ids of an enclosing span."""
     assert digest(4, TRACE, SPAN) == details({"gen_ai.response.id": None}, trace_id=TRACE, span_id=SPAN).id
 
 
 def test_without_any_id_a_record_is_never_a_duplicate() -> None:
-    """Two such events are two records, and the books count them as unidentified."""
+    """Two such events are two records, and the accounting counts them as unidentified."""
     nameless = {name: value for name, value in CALL.items() if name != "gen_ai.response.id"}
     first, second = read_logs(*(log(nameless, event_name=DETAILS),) * 2).identities
     assert first.certain is False
@@ -67,12 +69,12 @@ def test_without_any_id_a_record_is_never_a_duplicate() -> None:
     [{"event_name": DETAILS}, {"event_name": "", "body": DETAILS}],
 )
 def test_the_name_stands_in_the_field_or_in_the_body(how: dict[str, Any]) -> None:
-    """Senders before proto 1.5 have no eventName."""
+    """Senders before OTLP 1.5 have no eventName."""
     assert details() == details(**how)
 
 
 def test_the_attribute_names_the_event_before_the_field() -> None:
-    """event.name is what the sender's own code wrote."""
+    """The sender's own code wrote `event.name`."""
     named = {"event.name": DETAILS}
     assert details().input_tokens == details(named, event_name="event src/lib.rs:3").input_tokens
 
@@ -87,7 +89,7 @@ def test_the_attribute_names_the_event_before_the_field() -> None:
     ],
 )
 def test_operations(operation: str | None, canonical: str) -> None:
-    """The stated operation in canonical words; chat when the event has none."""
+    """The operation has its canonical name. An event without one is a chat."""
     assert canonical == details({"gen_ai.operation.name": operation}).operation
 
 
@@ -99,12 +101,12 @@ def test_events_of_other_operations_are_no_calls(operation: str) -> None:
 
 
 def test_an_event_without_operation_needs_a_model_and_usage() -> None:
-    """A model alone may be any talk about a model."""
+    """A log record with only a model may be any text about a model."""
     assert {NOT_AI: 1} == read_logs(log({"gen_ai.request.model": "gpt-4o"}, event_name=DETAILS)).ignored
 
 
 def test_a_failed_call_is_an_error_record() -> None:
-    """error.type makes the error, and names it."""
+    """`error.type` marks and names the error."""
     record = details({"error.type": "RateLimitError", "gen_ai.usage.input_tokens": None})
     assert record.status == "error"
     assert record.error_type == "RateLimitError"
@@ -113,7 +115,7 @@ def test_a_failed_call_is_an_error_record() -> None:
 
 @pytest.mark.parametrize("reasons", [["error"], ["error", "error"], '["error"]', "error"])
 def test_an_answer_that_ended_in_error_alone_is_a_failure(reasons: Any) -> None:
-    """As for spans: nothing else says so, and one good reason among them makes it an answer."""
+    """The rule for spans applies: if one reason is good, there is an answer."""
     unanswered = {
         "gen_ai.response.finish_reasons": reasons,
         "gen_ai.response.id": None,
@@ -139,7 +141,9 @@ def test_an_answer_that_ended_in_error_alone_is_a_failure(reasons: Any) -> None:
 def test_a_cost_of_zero_is_unknown_where_its_sender_knows_no_price(
     changes: dict[str, Any], expected: str
 ) -> None:
-    """OpenLIT writes 0 for a model without a price, in its events as in its spans; others are taken at their word."""
+    """
+    OpenLIT writes 0 for a model without a price, in events and in spans. For other senders, 0 is a cost.
+    """
     assert expected == details(changes, resource={"telemetry.sdk.name": "openlit"}).cost
     assert "0" == details({"gen_ai.usage.cost": 0.0}).cost
 
@@ -149,7 +153,9 @@ def test_a_cost_of_zero_is_unknown_where_its_sender_knows_no_price(
     [(1280, (1200, 80)), (1295, (1200, 95)), (1165, (1070, 95)), (999, (1200, 95)), (None, (1200, 95))],
 )
 def test_a_total_decides_between_two_sets_of_counts(total: int | None, expected: tuple[int, int]) -> None:
-    """An event may state its sums under old and new names, as a span may; where none agrees, the new names stay."""
+    """
+    An event may state its sums under old and new names. If the total matches neither, the new names count.
+    """
     record = details({
         "gen_ai.usage.input_tokens": 1200, "gen_ai.usage.prompt_tokens": 1070,
         "gen_ai.usage.output_tokens": 95, "gen_ai.usage.completion_tokens": 80,
@@ -159,7 +165,7 @@ def test_a_total_decides_between_two_sets_of_counts(total: int | None, expected:
 
 
 def test_copilot_chat_is_githubs_unless_it_says_otherwise() -> None:
-    """A key of one's own names its provider."""
+    """A user's own key names another provider."""
     copilot = {
         "scope": "copilot-chat",
         "resource": {"service.name": "copilot-chat", "session.id": "window-1"},
@@ -174,7 +180,7 @@ def test_copilot_chat_is_githubs_unless_it_says_otherwise() -> None:
 
 
 def test_openlit_passes_anthropics_input_on_without_the_cache() -> None:
-    """Its events count like its spans: exclusive at Anthropic and Bedrock only."""
+    """For Anthropic and Bedrock, the input of its events excludes the cache, as in its spans."""
     openlit = {"resource": {"telemetry.sdk.name": "openlit"}}
     assert [164, 100] == [
         details({"gen_ai.provider.name": provider}, **openlit).input_tokens
@@ -192,7 +198,7 @@ def test_openlit_passes_anthropics_input_on_without_the_cache() -> None:
     ],
 )
 def test_the_input_holds_the_cache(changes: dict[str, int], expected: int) -> None:
-    """A total or a cache above the input shows that it was left out."""
+    """A total, or a cache above the input, shows that the input excluded the cache."""
     assert expected == details(changes).input_tokens
 
 
@@ -209,14 +215,14 @@ def test_messages_choices_evaluations_and_turns_are_no_calls(name: str) -> None:
 
 
 def test_a_plain_log_line_is_no_call() -> None:
-    """Nothing in it speaks of models or tokens."""
+    """The line has no word about models or tokens."""
     line = log({"http.route": "/login", "auth.method": "password", "log.iostream": "stdout"}, body="started")
     assert (outcome := read_logs(line)).ignored == {NOT_AI: 1}
     assert outcome.unrecognised == []
 
 
 def test_what_looks_like_ai_is_shown_by_its_names_alone() -> None:
-    """An operator sees the shape of what nobody took, and never a value."""
+    """The operator sees the names of an unread record and never a value."""
     outcome = read_logs(
         log({"llm.model_name": "canary", "output_tokens": 5, "user": "canary"}, body="my_llm_event")
     )
@@ -225,7 +231,7 @@ def test_what_looks_like_ai_is_shown_by_its_names_alone() -> None:
 
 
 def test_a_rejection_names_the_place_and_no_value() -> None:
-    """The sender learns which of its records was refused."""
+    """The message tells the sender which record was rejected."""
     outcome = read_logs(
         log(CALL, event_name=DETAILS), log(CALL | {"gen_ai.usage.output_tokens": -77}, body=DETAILS)
     )
@@ -235,7 +241,7 @@ def test_a_rejection_names_the_place_and_no_value() -> None:
 
 
 def test_a_record_without_a_time_has_none() -> None:
-    """The time of receipt is never presented as the call's."""
+    """The time of receipt is never used as the time of a call."""
     record = details(time=None)
     assert record.start_time is None
     assert record.end_time is None
@@ -243,14 +249,14 @@ def test_a_record_without_a_time_has_none() -> None:
 
 @pytest.mark.parametrize("duration", [-5, "nan", "soon", 1e300, None, 10**30])
 def test_an_impossible_duration_leaves_start_and_end_one(duration: object) -> None:
-    """A start before the epoch would be worse than none."""
+    """A start before 1970 would be worse than an unknown one."""
     record = details({"duration_ms": duration})
     assert record.start_time == NOW
     assert record.end_time == NOW
 
 
 def test_why_names_the_attributes_behind_the_fields() -> None:
-    """`explain` cites attribute names, never their values."""
+    """`explain` names attributes, never their values."""
     outcome = read_logs(log(CALL, event_name=DETAILS), options=Options(explain=True))
     assert outcome.why is not None
     assert {
@@ -260,7 +266,7 @@ def test_why_names_the_attributes_behind_the_fields() -> None:
 
 
 def test_why_says_when_a_part_was_added() -> None:
-    """A sum is not an attribute's value: the explanation says that something came to it."""
+    """The reason says that a part was added to the attribute's value."""
     outcome = read_logs(
         log(CALL | {"gen_ai.usage.total_tokens": 184}, body=DETAILS), options=Options(explain=True)
     )
@@ -270,7 +276,7 @@ def test_why_says_when_a_part_was_added() -> None:
 
 
 def test_attributes_of_the_operators_choice_become_tags() -> None:
-    """privacy.keep_attributes adds names; what is over a bound is left out and counted."""
+    """`privacy.keep_attributes` adds names. Values above a limit are dropped and counted."""
     options = Options(keep_attributes=frozenset({"build.number", "build.text"}))
     outcome = read_logs(
         log(CALL | {"build.number": 7, "build.text": "x" * 300}, body=DETAILS), options=options
@@ -280,7 +286,7 @@ def test_attributes_of_the_operators_choice_become_tags() -> None:
 
 
 def test_people_are_no_tags() -> None:
-    """Names, addresses and ids of people in free metadata stay out of the tags; the rest is kept."""
+    """Names, addresses and ids of people in free metadata are dropped. Other metadata is kept."""
     metadata = '{"user_name": "Ada", "email": "ada@b.example", "userId": "u-1", "tier": "gold", "seats": 3}'
     record = details(
         {"metadata": metadata, "ai.telemetry.metadata.userName": "Ada", "user.email": "ada@b.example"}
@@ -319,7 +325,10 @@ RECORDS = st.builds(
 
 @given(st.lists(RECORDS, max_size=6))
 def test_whatever_comes_is_booked_and_never_bills_nonsense(records: list[Any]) -> None:
-    """No exception, balanced books (checked while reading), no negative count, no start after its end."""
+    """
+    For any record: no exception, balanced accounting (checked while reading), no negative count, and no start
+    after the end.
+    """
     for record in read_logs(*records).records:
         assert isinstance(record, Inference)
         counts = (record.input_tokens, record.output_tokens, record.cache_read_tokens, record.cache_write_tokens,

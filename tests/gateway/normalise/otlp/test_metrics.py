@@ -1,4 +1,4 @@
-"""Metric points: families, kinds of tokens, money, deltas and counters."""
+"""Metric points: families, token types, costs, deltas and cumulative counters."""
 
 from __future__ import annotations
 
@@ -34,7 +34,9 @@ def metrics(outcome: Outcome) -> list[UsageMetric]:
 
 
 def test_a_delta_is_a_record_over_its_time() -> None:
-    """The sum of a histogram, whole, over [start, time], known by series, start and time."""
+    """
+    The value is the complete sum of a histogram for [start, time]. Series, start and time are its dedup key.
+    """
     given_point = typed("input", 1667.0)
     (record,) = metrics(outcome := read_points(given_point))
     assert {
@@ -49,7 +51,7 @@ def test_a_delta_is_a_record_over_its_time() -> None:
 
 
 def test_a_resent_delta_is_the_same_record() -> None:
-    """The identity of a point does not depend on the request that brings it."""
+    """The dedup key of a point does not depend on its request."""
     first, again, next_one = read_points(
         typed("input"), typed("input"), typed("input", time=NOW + 9)
     ).identities
@@ -58,7 +60,7 @@ def test_a_resent_delta_is_the_same_record() -> None:
 
 
 def test_a_cumulative_point_is_the_logs_to_turn_into_a_delta() -> None:
-    """The value goes there as it is, with a template for the record that it may become."""
+    """The log gets the value unchanged, with a template for the record."""
     counter = typed("output", 359.0, cumulative=True, start_time=0, resource={"service.name": "shop"})
     (taken,) = (outcome := read_points(counter)).points
     assert isinstance(taken, CounterPoint)
@@ -74,7 +76,7 @@ def test_a_cumulative_point_is_the_logs_to_turn_into_a_delta() -> None:
 
 
 def test_a_cumulative_zero_is_handed_over() -> None:
-    """It is the base from which the counter grows; a delta of zero is nothing."""
+    """A cumulative zero is the base for later increases. A delta of zero means nothing."""
     outcome = read_points(
         typed("input", 0, cumulative=True), typed("input", 0.0), point("operation.cost", 0.0)
     )
@@ -84,14 +86,12 @@ def test_a_cumulative_zero_is_handed_over() -> None:
 
 @pytest.mark.parametrize("value", [1e-13, 4.4e-16])
 def test_money_below_a_trillionth_is_nothing(value: float) -> None:
-    """That is what sums in doubles leave behind."""
+    """Sums of floats leave such remainders."""
     assert {UNCHANGED: 1} == read_points(point("operation.cost", value)).ignored
 
 
 def test_envoys_types_are_parts_and_stay_apart() -> None:
-    """
-    cached_input, cache_creation_input and reasoning are in input and output already: never added, never dropped.
-    """
+    """They are included in input and output, so they are stored separately and never added."""
     kinds = ("input", "cached_input", "cache_creation_input", "output", "reasoning")
     how = {"scope": "envoyproxy/ai-gateway", "unit": "token"}
     records = metrics(read_points(*(typed(kind, **how) for kind in kinds)))
@@ -116,7 +116,7 @@ def test_a_third_type_total_is_dropped(how: dict[str, str], source: str) -> None
 
 
 def test_kongs_points_are_known_by_their_attributes() -> None:
-    """The service name is the operator's; the consumer that Kong authenticated is the user."""
+    """The operator chooses the service name. The consumer authenticated by Kong is the user."""
     attributes = MODELS | {
         "gen_ai.token.type": "input",
         "kong.auth.consumer.name": "search",
@@ -128,13 +128,13 @@ def test_kongs_points_are_known_by_their_attributes() -> None:
 
 
 def test_kongs_cost_has_no_currency_and_is_dollars() -> None:
-    """Its unit is {cost}; its price settings are in dollars by convention."""
+    """The unit is {cost}. Kong's price settings are in dollars by convention."""
     outcome = read_points(point("kong.gen_ai.llm.cost", 0.0125, MODELS, unit="{cost}"))
     assert [("kong", "USD", "0.0125")] == [(r.source, r.unit, r.value) for r in metrics(outcome)]
 
 
 def test_semantic_kernels_counters_have_their_kind_in_the_name() -> None:
-    """prompt, completion and total, without a model."""
+    """The types are prompt, completion and total, without a model."""
     names = [f"semantic_kernel.connectors.openai.tokens.{kind}" for kind in ("prompt", "completion", "total")]
     outcome = read_points(
         *(point(name, 5, cumulative=True, scope="Microsoft.SemanticKernel.X") for name in names)
@@ -146,7 +146,7 @@ def test_semantic_kernels_counters_have_their_kind_in_the_name() -> None:
 
 
 def test_copilots_counters_have_their_kind_in_the_name() -> None:
-    """Seen with Copilot CLI 1.0.102: five counters, zero points included, beside per-call histograms."""
+    """Copilot CLI 1.0.102 sends five counters with zero points, and histograms per call."""
     usage = "gen_ai.client.inference.usage."
     kinds = {
         "input_tokens": "input", "output_tokens": "output", "cache_read.input_tokens": "cache_read",
@@ -169,7 +169,7 @@ USAGE = "gen_ai.client.inference.usage."
 
 
 def test_the_old_family_beside_the_new_one_counts_once() -> None:
-    """Envoy's successors write both, each kind of token in two metrics: what comes first counts, the rest is kept."""
+    """Envoy's successors write each token type in two metrics. The first one counts."""
     how = {"scope": "envoyproxy/ai-gateway", "resource": {"service.name": "edge"}}
     old = [typed("input", 100, **how), typed("output", 20, **how), typed("cached_input", 30, **how)]
     new = [
@@ -186,14 +186,14 @@ def test_the_old_family_beside_the_new_one_counts_once() -> None:
 
 @pytest.mark.parametrize("other", [{"scope": "another"}, {"resource": {"service.name": "another"}}])
 def test_two_instrumentations_may_use_a_family_each(other: dict[str, Any]) -> None:
-    """They watch other calls."""
+    """They measure different calls."""
     how = {"scope": "one", "resource": {"service.name": "edge"}}
     outcome = read_points(typed("input", **how), point(USAGE + "input_tokens", 9, MODELS, **(how | other)))
     assert [7, 9] == [record.value for record in metrics(outcome)]
 
 
 def test_modalities_are_series_of_their_own() -> None:
-    """Text and audio tokens of one kind add up."""
+    """Text and audio tokens of one type add up."""
     name = "gen_ai.client.inference.usage.input_tokens"
     points = [
         point(name, 5, MODELS | {"gen_ai.token.modality": kind}, cumulative=True)
@@ -203,7 +203,7 @@ def test_modalities_are_series_of_their_own() -> None:
 
 
 def test_tokens_of_a_modality_are_a_meter() -> None:
-    """They count in the whole, as before, and in the meter of their kind; text is what is left."""
+    """They are part of the total and also of a meter. Text is the rest."""
     name = "gen_ai.client.inference.usage."
     told = [
         ("input_tokens", "audio", 7), ("input_tokens", "text", 5), ("output_tokens", "image", 3),
@@ -232,7 +232,9 @@ def test_tokens_of_a_modality_are_a_meter() -> None:
 )
 @pytest.mark.parametrize("cumulative", [True, False])
 def test_cost_histograms(name: str, how: dict[str, Any], source: str, cumulative: bool) -> None:
-    """Money by the sum, from the shortest text of the double; the kind of token is not the kind of money."""
+    """
+    The value is the histogram's sum, as the shortest text of the double. A token type does not apply to costs.
+    """
     given_point = point(name, 0.00024839999999999997, MODELS | {"gen_ai.token.type": "input"}, **how)
     given_point.cumulative = cumulative
     outcome = read_points(given_point)
@@ -246,7 +248,7 @@ def test_cost_histograms(name: str, how: dict[str, Any], source: str, cumulative
 
 
 def test_openlits_types() -> None:
-    """Its histogram has reasoning as a third type."""
+    """OpenLIT's histogram has reasoning as a third type."""
     how = {"resource": {"telemetry.sdk.name": "openlit"}}
     records = metrics(read_points(*(typed(kind, **how) for kind in ("input", "output", "reasoning"))))
     assert [("openlit", kind) for kind in ("input", "output", "reasoning")] == [
@@ -255,12 +257,12 @@ def test_openlits_types() -> None:
 
 
 def test_a_subset_nobody_knows_keeps_its_name() -> None:
-    """A new kind of token is a record of its own, not a part of another."""
+    """A new token type is a separate record, not part of another type."""
     assert ["audio"] == [r.token_type for r in metrics(read_points(typed("audio")))]
 
 
 def test_tokens_of_no_kind_are_shown_and_not_counted() -> None:
-    """Without a type nobody knows whether they are input, output or both."""
+    """Without a type, tokens may be input, output or both."""
     outcome = read_points(point(TOKENS, 5.0, MODELS))
     assert {UNRECOGNISED_AI: 1} == outcome.ignored
     assert [(TOKENS, "gen_ai.request.model", "gen_ai.response.model")] == outcome.unrecognised
@@ -276,7 +278,7 @@ def test_tokens_of_no_kind_are_shown_and_not_counted() -> None:
     ],
 )  # fmt: skip
 def test_durations_and_counts_are_no_usage(name: str) -> None:
-    """Not even those that name a model."""
+    """This also holds for metrics that name a model."""
     assert {NOT_AI: 1} == read_points(point(name, 3.5, MODELS, unit="s")).ignored
 
 
@@ -284,21 +286,21 @@ def test_durations_and_counts_are_no_usage(name: str) -> None:
     ("name", "attributes"), [("goose.session_tokens.tokens", MODELS), ("llm.openai.tokens", {})]
 )
 def test_counters_that_ought_to_be_known_are_shown(name: str, attributes: dict[str, str]) -> None:
-    """A family that nobody described is listed by name, and its tokens are not guessed at."""
+    """An unknown family is listed by name, and its tokens are not guessed."""
     outcome = read_points(point(name, 5, attributes))
     assert outcome.ignored == {UNRECOGNISED_AI: 1}
     assert outcome.unrecognised[0][0] == name
 
 
 def test_a_token_of_another_trade_is_not_ai() -> None:
-    """Authentication has tokens too."""
+    """Authentication also uses the word token."""
     assert {NOT_AI: 1} == read_points(point("auth.token.refreshed", 5, {"realm": "main"})).ignored
 
 
 @pytest.mark.parametrize("value", [1.5, -1, -0.5, MAX_TOKENS * 10, float("inf"), float("nan")])
 @pytest.mark.parametrize("cumulative", [True, False])
 def test_implausible_token_counts_are_rejected(value: float, cumulative: bool) -> None:
-    """Fractional, negative or absurd: the point is refused, its neighbours count."""
+    """A fractional, negative or huge count rejects only its point."""
     outcome = read_points(typed("input", value, cumulative=cumulative), typed("output"))
     assert [(0, IMPLAUSIBLE)] == [(reject.item, reject.reason) for reject in outcome.rejects]
     assert 1 == len(outcome.records)
@@ -306,12 +308,11 @@ def test_implausible_token_counts_are_rejected(value: float, cumulative: bool) -
 
 @pytest.mark.parametrize("value", [-0.01, float("nan"), float("inf"), 1e300])
 def test_implausible_money_is_rejected(value: float) -> None:
-    """No cost is negative, and none is beyond all numbers."""
     assert [IMPLAUSIBLE] == [reject.reason for reject in read_points(point("operation.cost", value)).rejects]
 
 
 def test_the_resource_is_the_last_place_for_session_and_user() -> None:
-    """What the point says comes first."""
+    """Values of the point come first."""
     resource = {"session.id": "resource", "user.id": "resource", "team.id": "core", "user": "root"}
     (record,) = metrics(
         read_points(point(TOKENS, 5, MODELS | {"gen_ai.token.type": "input"}, resource=resource))
@@ -348,7 +349,7 @@ def forwarded(value: Any, changes: dict[str, Any] | None = None, **how: Any) -> 
 
 
 def test_a_point_of_another_tollhouse_is_taken_as_it_is() -> None:
-    """Id, source and everything else are what the other server says: no dialect, no series."""
+    """Id, source and all other fields come from the other server. No dialect and no series apply."""
     outcome = forwarded(106, resource={"service.name": "tollhouse"})
     assert [
         UsageMetric(
@@ -374,7 +375,7 @@ def test_a_point_of_another_tollhouse_is_taken_as_it_is() -> None:
 
 
 def test_forwarded_money_keeps_its_digits() -> None:
-    """A double would round what a long sum adds up to; the decimal text goes before it."""
+    """A double would round a long sum, so the decimal text takes precedence."""
     exact = {"tollhouse.value": "1234567.000000000000000001"}
     assert ["1234567.000000000000000001"] == [
         r.value for r in metrics(forwarded(1234567.0, exact, unit="USD"))
@@ -383,7 +384,7 @@ def test_forwarded_money_keeps_its_digits() -> None:
 
 
 def test_a_sum_that_may_fall_counts_only_as_forwarded() -> None:
-    """Under the scope of a Tollhouse, too, a point without an id of one is not usage."""
+    """A point without a Tollhouse id is not usage, even under Tollhouse's scope."""
     points = [typed("input"), typed("input", -5)]
     for one in points:
         one.may_fall, one.cannot_count = True, "a sum that may fall"
@@ -391,7 +392,7 @@ def test_a_sum_that_may_fall_counts_only_as_forwarded() -> None:
 
 
 def test_stand_in_times_are_not_taken_for_times() -> None:
-    """The other server says so when it put in times because there were none; 0 is a time that is not known."""
+    """The other server marks times that it made up. A time of 0 is unknown."""
     (record,) = metrics(forwarded(5, {"tollhouse.times": "none"}))
     assert record.start_time is None
     assert record.end_time is None
@@ -410,13 +411,13 @@ def test_stand_in_times_are_not_taken_for_times() -> None:
     ],
 )
 def test_a_forwarded_point_that_is_none_is_malformed(changes: dict[str, Any], how: dict[str, str]) -> None:
-    """A bad id or unit is refused: it would be a record that nobody can recognise again."""
+    """A record with an invalid id or unit could not be recognized again."""
     assert ["malformed"] == [reject.reason for reject in forwarded(5, changes, **how).rejects]
 
 
 @pytest.mark.parametrize(("value", "unit"), [(1.5, "{token}"), (-1, "{token}"), (-0.1, "USD")])
 def test_a_forwarded_value_has_to_be_plausible(value: float, unit: str) -> None:
-    """Another server's mistake is not billed either."""
+    """A mistake of the other server must not be billed."""
     assert [IMPLAUSIBLE] == [reject.reason for reject in forwarded(value, unit=unit).rejects]
 
 
@@ -436,7 +437,7 @@ def test_what_one_tollhouse_sends_another_reads_back(
     tags: dict[str, str],
     times: tuple[int | None, int | None],
 ) -> None:
-    """A record survives the way over the wire as it is, field by field."""
+    """Every field survives the round trip."""
     record = UsageMetric(
         id=b"\x0f" * 16, source="claude_code", name="claude_code.token.usage", model=model, token_type="output",
         value=value, unit="{token}" if isinstance(value, int) else "USD", start_time=times[0], end_time=times[1],
@@ -476,7 +477,10 @@ POINTS = st.builds(
 
 @given(st.lists(POINTS, max_size=6))
 def test_whatever_comes_is_booked_and_never_bills_nonsense(points: list[Point]) -> None:
-    """No exception, balanced books (checked while reading), whole tokens, plain money, nothing below zero."""
+    """
+    For any point: no exception, balanced accounting (checked while reading), integer tokens, decimal costs,
+    and nothing negative.
+    """
     outcome = read_points(*points)
     for record in metrics(outcome):
         if record.unit == "{token}":

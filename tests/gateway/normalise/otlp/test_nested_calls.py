@@ -1,4 +1,4 @@
-"""Calls within calls: which spans describe one call, what the kept one takes over, and what it inherits."""
+"""Nested calls: which spans describe one call, and which values the kept span takes from others."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ TOOL = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "search"}
 AGENT = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "planner"}
 HTTP = {"http.request.method": "POST"}
 
-# (attributes, parent) by number from 1, and the numbers of the spans that become records.
+# (attributes, parent), numbered from 1, and the numbers of the spans that become records
 TREES: dict[str, tuple[list[tuple[dict[str, Any], int | None]], list[int]]] = {
     "innermost with usage": ([(USED, None), (USED, 1)], [2]),
     "three deep": ([(USED, None), (USED, 1), (USED, 2)], [3]),
@@ -64,7 +64,7 @@ TREES: dict[str, tuple[list[tuple[dict[str, Any], int | None]], list[int]]] = {
 @pytest.mark.parametrize("order", ["as written", "children first"])
 @pytest.mark.parametrize("name", TREES)
 def test_which_spans_are_calls(name: str, order: str, encoding: str) -> None:
-    """The rules of nested calls, whichever span is exported first."""
+    """The order in which spans are exported does not matter."""
     tree, expected = TREES[name]
     spans = [
         span(number, attributes, parent=parent) for number, (attributes, parent) in enumerate(tree, start=1)
@@ -81,7 +81,7 @@ KINDS: dict[str, dict[str, Any]] = {
 
 
 def _described(kinds: list[str], parents: list[int | None]) -> set[int]:
-    """The rule word for word, over every node again and again: which numbers (from 0) are records."""
+    """Return the expected records (numbers from 0) by a direct, slow implementation of the rule."""
 
     def inner(number: int) -> list[int]:
         found, waiting = [], [child for child, parent in enumerate(parents) if parent == number]
@@ -102,7 +102,7 @@ def _described(kinds: list[str], parents: list[int | None]) -> set[int]:
         if "used" in kinds[number] or kinds[number] == "embed":
             return {number, *(child for child in below if kinds[child] == "failed")}
         if kinds[number] == "failed" and all(kinds[child] == "plain" for child in below):
-            return {number}  # those below know nothing of its failure
+            return {number}  # the spans below do not show its failure
         return below or {number}
 
     calls = {number for number, kind in enumerate(kinds) if kind not in ("tool", "agent", "http")}
@@ -115,7 +115,7 @@ def _described(kinds: list[str], parents: list[int | None]) -> set[int]:
     st.randoms(),
 )
 def test_any_tree_of_spans_in_any_order(nodes: list[tuple[str, int | None]], chance: Random) -> None:
-    """What the rule says word for word is what becomes of a trace, whichever span comes first."""
+    """For random trees in random order, the result equals the direct implementation."""
     kinds = [kind for kind, _ in nodes]
     parents = [
         parent if parent is not None and parent < place else None for place, (_, parent) in enumerate(nodes)
@@ -130,7 +130,7 @@ def test_any_tree_of_spans_in_any_order(nodes: list[tuple[str, int | None]], cha
 
 
 def test_a_dropped_twin_gives_cost_identity_and_the_fuller_tokens() -> None:
-    """The framework's span knows user, cost and cache; the SDK's span below has the response id."""
+    """The framework's span has user, cost and cache. The SDK's span below has the response id."""
     outer = {
         **USED, "gen_ai.usage.cache_read.input_tokens": 4, "operation.cost": 0.5, "user.id": "u", "team.id": "t",
         "session.id": "outer",
@@ -147,7 +147,7 @@ def test_a_dropped_twin_gives_cost_identity_and_the_fuller_tokens() -> None:
 
 
 def test_the_inner_figures_stay_when_the_twin_knows_no_more() -> None:
-    """Equal numbers of fields: the innermost report is the nearest to the call."""
+    """If both have the same number of fields, the innermost span is closest to the call."""
     inner = {
         **USED,
         "gen_ai.usage.input_tokens": 9,
@@ -161,7 +161,7 @@ def test_the_inner_figures_stay_when_the_twin_knows_no_more() -> None:
 
 @pytest.mark.parametrize("turned", [False, True])
 def test_of_equally_full_twins_the_larger_input_holds_the_cache(turned: bool) -> None:
-    """Same output: one of the two left the cache out, whichever of them is the inner one."""
+    """The outputs are equal, so one span excluded the cache. It may be the outer or the inner one."""
     with_cache = {**USED, "gen_ai.usage.input_tokens": 1320, "gen_ai.usage.cache_read.input_tokens": 200}
     without = {**with_cache, "gen_ai.usage.input_tokens": 1120}
     outer, inner = (without, with_cache) if turned else (with_cache, without)
@@ -180,7 +180,7 @@ WRITTEN = "gen_ai.usage.cache_creation.input_tokens"
 )
 @pytest.mark.parametrize("total", [400, 112])
 def test_a_stated_zero_hides_no_count_of_a_twin(total: int, more: dict[str, Any], turned: bool) -> None:
-    """A part of 0 gives way to a positive one: OpenLLMetry writes 0 for a cache write that the SDK counts."""
+    """OpenLLMetry writes 0 for a cache write that the SDK counts, so a positive value wins over 0."""
     zero = {**USED, "gen_ai.usage.input_tokens": total, WRITTEN: 0, **more}
     counted = {**USED, "gen_ai.usage.input_tokens": 400, WRITTEN: 288}
     outer, inner = (zero, counted) if turned else (counted, zero)
@@ -190,7 +190,7 @@ def test_a_stated_zero_hides_no_count_of_a_twin(total: int, more: dict[str, Any]
 
 
 def test_a_kept_call_takes_model_and_provider_of_its_twin() -> None:
-    """Each where it names none itself."""
+    """They are copied only if the kept span has none."""
     inner = {"gen_ai.operation.name": "chat", "gen_ai.usage.input_tokens": 10}
     outer = {**CHAT, "gen_ai.response.model": "m-1"}
     record = only(traces(span(1, outer), span(2, inner, parent=1)))
@@ -205,7 +205,9 @@ def test_a_kept_call_takes_model_and_provider_of_its_twin() -> None:
 
 @pytest.mark.parametrize("turned", [False, True])
 def test_a_kept_call_takes_id_and_tier_of_its_one_twin(turned: bool) -> None:
-    """AutoGen's span counts, the one of the OpenAI library below it has the answer's id; or the other way round."""
+    """
+    AutoGen's span has the counts, and the OpenAI library's span below has the answer's id, or the other way round.
+    """
     answered = {
         **CHAT,
         "gen_ai.response.id": "chatcmpl-0123456789abcdef",
@@ -229,7 +231,7 @@ def test_a_kept_call_takes_id_and_tier_of_its_one_twin(turned: bool) -> None:
     ],
 )
 def test_an_id_that_may_be_of_another_call_is_left(below: list[dict[str, Any]]) -> None:
-    """Of two answers below a sum neither is the sum's, nor is a failed attempt's."""
+    """Two answers below a sum do not identify it, and a failed attempt does not identify the good one."""
     inner = [span(number, attributes, parent=1) for number, attributes in enumerate(below, start=2)]
     (kept,) = [record for record in records(traces(span(1, USED), *inner)) if record.status == "ok"]
     assert kept.input_tokens == 10
@@ -237,7 +239,7 @@ def test_an_id_that_may_be_of_another_call_is_left(below: list[dict[str, Any]]) 
 
 
 def test_an_outer_call_over_two_gives_neither_its_sums() -> None:
-    """Cost and tokens go down one to one only."""
+    """Cost and tokens are copied only between two spans, not from one to several."""
     outer = {
         **USED,
         "gen_ai.usage.input_tokens": 20,
@@ -250,7 +252,7 @@ def test_an_outer_call_over_two_gives_neither_its_sums() -> None:
 
 
 def test_a_failed_attempt_takes_nothing_from_the_call_that_was_mended() -> None:
-    """The outer cost is that of the good attempt."""
+    """The outer cost belongs to the good attempt."""
     outcome = normalised(
         traces(
             span(1, {**USED, "gen_ai.usage.cost": 0.2}), span(2, FAILED, parent=1), span(3, USED, parent=1)
@@ -262,7 +264,7 @@ def test_a_failed_attempt_takes_nothing_from_the_call_that_was_mended() -> None:
 
 
 def test_identity_comes_from_the_nearest_ancestor_then_from_the_resource() -> None:
-    """Field by field; the agent is inherited the same way, other tags are not."""
+    """This holds for each field and for the agent. Other tags are not inherited."""
     outcome = normalised(
         traces(
             span(1, {**HTTP, "user.id": "far", "team.id": "far", "department": "d"}),
@@ -279,7 +281,7 @@ def test_identity_comes_from_the_nearest_ancestor_then_from_the_resource() -> No
 
 
 def test_what_a_span_says_itself_is_strongest() -> None:
-    """Its own user and agent, against all above."""
+    """The span's own user and agent win over all spans above."""
     own = {**USED, "user.id": "own", "gen_ai.agent.name": "helper"}
     record = only(traces(span(1, {**AGENT, "user.id": "above"}), span(2, own, parent=1)))
     assert record.user == "own"
@@ -287,7 +289,7 @@ def test_what_a_span_says_itself_is_strongest() -> None:
 
 
 def test_a_span_sent_twice_in_one_payload_counts_once() -> None:
-    """And its parent still finds it to be one to one."""
+    """The parent still finds exactly one child."""
     outer, inner = span(1, {**USED, "gen_ai.usage.cost": 0.5}), span(2, USED, parent=1)
     outcome = normalised(traces(outer, inner, inner))
     assert ["0.5"] == [record.cost for record in outcome.records]  # type: ignore[union-attr]
@@ -296,7 +298,7 @@ def test_a_span_sent_twice_in_one_payload_counts_once() -> None:
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
 def test_families_are_kept_together_across_slices(encoding: str) -> None:
-    """Parent and child that are megabytes apart are still one call."""
+    """Parent and child may be megabytes apart."""
     filler = [
         span(number, {**HTTP, "note": "x" * 400}, name="GET", parent=1)
         for number in range(3, 3 + 3 * pieces.MAX_PIECE // 600)
@@ -317,7 +319,7 @@ def _chain(number: int) -> dict[str, Any]:
 
 
 def _ladder(number: int) -> dict[str, Any]:
-    """A chain of failures, each with another failure beside it."""
+    """Create a chain of failures, each with a failed sibling."""
     return span(
         number, FAILED, parent=(number - 1 if number % 2 == 0 else number - 2) if number > 1 else None
     )
@@ -332,7 +334,7 @@ def _fan(number: int) -> dict[str, Any]:
 def test_long_chains_and_wide_families_are_settled_in_one_pass(
     tree: Callable[[int], dict[str, Any]], expected: int
 ) -> None:
-    """Neither recursion nor squares: a payload that was made to be nested costs no more than another."""
+    """Neither recursion nor quadratic work: deliberate nesting costs no more than a normal payload."""
     outcome = normalised(traces(*(tree(number) for number in range(1, DEEP + 1))))
     assert expected == len(outcome.records)
 
@@ -342,14 +344,14 @@ def test_long_chains_and_wide_families_are_settled_in_one_pass(
 def test_a_large_payload_is_settled_trace_by_trace_as_it_would_be_at_once(
     tree: Callable[[int], dict[str, Any]], encoding: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whole traces are booked while the body is still read, and become the same records as at its end."""
+    """Complete traces are finished while the body is still read, with the same records as at the end."""
     spans = []
     for trace in range(1, 400):
         for number in range(1, 8):
             made = tree(number)
             made["traceId"] = f"{trace:032x}"
             spans.append(made)
-    spans.sort(key=lambda made: (int(made["traceId"], 16) // 40, made["spanId"]))  # forty traces in turn
+    spans.sort(key=lambda made: (int(made["traceId"], 16) // 40, made["spanId"]))  # forty traces interleaved
     payload = traces(*spans)
     monkeypatch.setattr(wire.requests, "__defaults__", (4096,))
     monkeypatch.setattr(body_limits, "SLICE_BYTES", 8192)
@@ -372,14 +374,14 @@ def test_a_large_payload_is_settled_trace_by_trace_as_it_would_be_at_once(
 
 
 def test_a_run_of_pydantic_ai_is_an_agent_whatever_its_version() -> None:
-    """The first version names neither an operation nor a kind; what a tool's model calls below it are their own."""
+    """The first version names neither operation nor kind. Calls below its tools are separate calls."""
     run = {"agent_name": "planner", "model_name": "m", "gen_ai.usage.input_tokens": 12}
     payload = traces(span(1, USED), span(2, run, parent=1), span(3, USED, parent=2), scope="pydantic-ai")
     assert 2 == len(normalised(payload).records)
 
 
 def test_many_failures_under_a_long_chain_take_no_longer_each() -> None:
-    """Each is linked to the span above the whole payload; the way there is walked once."""
+    """Each failure is linked to the topmost span. The path up is walked only once."""
     depth = 12_000
     chain = [span(number, HTTP, parent=number + 1) for number in range(1, depth + 1)]
     failed = [span(depth + 10 + number, FAILED, parent=1) for number in range(depth)]
@@ -396,7 +398,7 @@ def test_many_failures_under_a_long_chain_take_no_longer_each() -> None:
 
 @pytest.mark.parametrize("parents", [(2, 1), (1, None)])
 def test_a_circle_of_spans_has_nothing_above(parents: tuple[int, int | None]) -> None:
-    """A failure below it is linked by itself alone."""
+    """A failure below a circle is linked only by itself."""
     circle = [span(number, HTTP, parent=parent) for number, parent in enumerate(parents, start=1)]
     outcome = normalised(traces(*circle, span(3, FAILED, parent=1)))
     (record,) = inferences(outcome)
@@ -416,6 +418,6 @@ def test_a_circle_of_spans_has_nothing_above(parents: tuple[int, int | None]) ->
     ],
 )
 def test_which_calls_are_linked(more: dict[str, Any], links: int) -> None:
-    """Those that the other end may know by no id in common: failures, and answers with none or a sealed one."""
+    """Failures, and answers without an id or with an encrypted id, share no id with the other report."""
     (identity,) = normalised(traces(span(1, USED | more, parent=9))).identities
     assert links == len(identity.links)

@@ -1,4 +1,4 @@
-"""Every name of a part of a sum that the cases bear is in a table."""
+"""Every attribute name of a token part that occurs in the cases is in a table."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ CASES = Path(__file__).parents[3] / "cases" / "otlp"
 _USAGE = re.compile(r"gen_ai\.usage\..|llm\.token_count\..|.*\.usage\..")
 _PART = re.compile(r"cache|reason|think|thought", re.IGNORECASE)
 _PARTS = ("cache_read", "cache_write", "reasoning")
-# Sums of other calls, parts that were part of no answer, parts of a part by modality, and money.
+# Sums of other calls, rejected prediction tokens, parts by modality, and costs.
 _NOT_READ = re.compile(
     r"gen_ai\.aggregated_usage\.|gen_ai\.usage\.partial\.|gen_ai\.usage\.(audio|image|text|video)\.|.*cost"
 )
 
 
 def names_of(item: Any) -> Iterator[str]:
-    """The names of all attributes in a payload."""
+    """Yield the names of all attributes in a payload."""
     if isinstance(item, list):
         for part in item:
             yield from names_of(part)
@@ -33,7 +33,7 @@ def names_of(item: Any) -> Iterator[str]:
 
 
 def test_no_part_of_a_sum_is_passed_over() -> None:
-    """A cached token whose name is in no table is estimated at the full price."""
+    """A cached token under an unknown name would be estimated at the full price."""
     known = {name for field in _PARTS for name in FIELD_NAMES[field]}
     payloads = [
         json.loads(path.read_bytes()) for path in CASES.rglob("*.json") if ".expected" not in path.name

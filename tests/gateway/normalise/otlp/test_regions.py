@@ -1,4 +1,4 @@
-"""Where the provider processed a call: in spans and log events, never by the resource that sent them."""
+"""The provider's processing region in spans and log events, never the region of the sending resource."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ USAGE = {"input_tokens": 5, "output_tokens": 2, "inference_geo": "us"}
         ("gcp.vertex_ai", {"server.address": "us-central1-aiplatform.googleapis.com"}, "us-central1"),
         ("openai", {"gen_ai.openai.api_base": "https://eu.api.openai.com/v1/"}, "eu"),
         ("openai", {"server.address": "api.openai.com"}, None),
-        ("openai", {"cloud.region": "us-east-1"}, None),  # where the caller runs
+        ("openai", {"cloud.region": "us-east-1"}, None),  # the location of the caller
         ("anthropic", {"aws.region": "us-east-1"}, None),
         ("openai", {}, None),
-        # Who runs in another cloud, and what a collector copied from the resource, is not a place of a provider.
+        # The region of another cloud, or one that a collector copied from the resource, is not the provider's.
         ("azure.ai.openai", {"aws.region": "us-east-1"}, None),
         ("azure.ai.openai", {"cloud.region": "us-east-1"}, None),
         ("azure.ai.openai", {"cloud.region": "East US 2"}, "eastus2"),
@@ -44,7 +44,7 @@ USAGE = {"input_tokens": 5, "output_tokens": 2, "inference_geo": "us"}
         ("gcp.vertex_ai", {"cloud.region": "europe-west4"}, "europe-west4"),
         ("gcp.vertex_ai", {"cloud.region": "us-east-1"}, None),
         ("gcp.gemini", {"cloud.region": "europe-west4"}, None),
-        # The address that was called says more than a region beside it.
+        # The called address wins over a region attribute.
         (
             "aws.bedrock",
             {"cloud.region": "eu-west-1", "server.address": "bedrock-runtime.us-west-2.amazonaws.com"},
@@ -61,7 +61,9 @@ USAGE = {"input_tokens": 5, "output_tokens": 2, "inference_geo": "us"}
 def test_where_the_provider_processed_a_call(
     provider: str, attributes: dict[str, Any], region: str | None
 ) -> None:
-    """Regions of clouds beside their own provider, and the address that was called; both are explained."""
+    """
+    The region comes from an attribute of the provider's own cloud, or from the called address, with a reason.
+    """
     call = {**CALL, "gen_ai.provider.name": provider, **attributes}
     explained = Options(explain=True)
     spans = normalised(traces(span(1, call)), options=explained)
@@ -74,13 +76,13 @@ def test_where_the_provider_processed_a_call(
 
 
 def test_the_region_of_a_resource_is_the_senders() -> None:
-    """A service runs somewhere; the provider that it calls need not be there."""
+    """A service may run in another region than the provider that it calls."""
     resource = {"cloud.region": "us-east-1", "aws.region": "us-east-1"}
     assert only(traces(span(1, BEDROCK), resource=resource)).region is None
 
 
 def test_the_region_of_a_twin_is_that_of_the_call() -> None:
-    """The cloud's SDK reports the same call below, and knows where it went."""
+    """The cloud SDK's span below reports the same call and its region."""
     spans = (span(1, BEDROCK), span(2, {**BEDROCK, "aws.region": "us-east-1"}, parent=1))
     assert "us-east-1" == only(traces(*spans)).region
 
@@ -89,7 +91,9 @@ def test_the_region_of_a_twin_is_that_of_the_call() -> None:
     ("stated", "region"), [("us", "us"), ("not_available", None), (["us"], None), (None, None)]
 )
 def test_an_answer_that_is_read_for_its_counts_tells_it(stated: Any, region: str | None) -> None:
-    """Anthropic's usage has `inference_geo`: in an answer within an attribute, and in the AI SDK's metadata."""
+    """
+    Anthropic's usage has `inference_geo`, in an answer inside an attribute and in the AI SDK's metadata.
+    """
     usage = {**USAGE, "inference_geo": stated}
     answer = {"id": "msg_0123456789abcdef0123", "model": "claude-x", "usage": usage}
     chat = {

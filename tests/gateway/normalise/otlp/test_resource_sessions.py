@@ -1,4 +1,7 @@
-"""A resource's session is handed over where its calls name another one: counters beside them know it alone."""
+"""
+If calls name another session than their resource, the resource's session is reported as well, because
+counters know only that one.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ CHAT = CALL | {"gen_ai.conversation.id": "chat"}
 
 
 def test_of_spans() -> None:
-    """Only where it differs, and beside the calls alone."""
+    """Only sessions that differ are reported, and only for calls."""
     calls = traces(span(1, CHAT), span(2, CALL), scope="copilot-chat", resource=WINDOW)
     outcome = finished(otlp.normalise("traces", in_json(calls), json=True, options=Options()))
     assert ["chat", "window"] == [record.session for record in outcome.records]
@@ -23,7 +26,7 @@ def test_of_spans() -> None:
 
 
 def test_of_log_records() -> None:
-    """The conventions' event is a call as well."""
+    """The event of the conventions is a call as well."""
     event = log(
         CHAT, event_name="gen_ai.client.inference.operation.details", scope="copilot-chat", resource=WINDOW
     )

@@ -1,5 +1,5 @@
 """
-Rows of gateways as OTLP: Portkey's analytics as spans (and its gen_ai traces), Envoy's access log as log records.
+Gateway rows sent as OTLP: Portkey's analytics rows and traces as spans, Envoy's access log as log records.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ def row(**changes: Any) -> dict[str, Any]:
 
 
 def pushed(number: int, row: dict[str, Any]) -> dict[str, Any]:
-    """A row as the gateway makes a span of it: metadata one by one, no nulls, and a status that is always good."""
+    """
+    Convert a row to a span as Portkey does: separate metadata attributes, no nulls, and a status that
+    is always good.
+    """
     facts = row["metadata"]
     columns = {name: value for name, value in row.items() if name != "metadata" and value is not None}
     metadata = {f"metadata.{name}": value for name, value in zip(facts["key"], facts["value"], strict=True)}
@@ -31,7 +34,7 @@ def pushed(number: int, row: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
 def test_a_pushed_row_is_the_call_of_the_row(encoding: str) -> None:
-    """Field by field and under the same id; what the resource says is a tag."""
+    """Every field and the id are equal. Resource attributes become tags."""
     request = traces(pushed(1, row()), scope="portkey", resource={"service.name": "gw"})
     record = only(request, encoding=encoding)
     expected = formats.one("portkey", row())
@@ -40,7 +43,7 @@ def test_a_pushed_row_is_the_call_of_the_row(encoding: str) -> None:
 
 
 def test_attempts_under_one_span_id_are_calls_of_their_own() -> None:
-    """The caller gave the id to all of them; the failed one has its status in a column alone."""
+    """The caller gave all attempts the same id. Only a column shows the status of the failed one."""
     failed = row(id="another", response_status_code=429, is_success=0, cost=0, req_units=0, res_units=0)
     found = records(traces(pushed(1, failed), pushed(1, row())))
     assert [("error", "429"), ("ok", None)] == [(record.status, record.error_type) for record in found]
@@ -48,28 +51,28 @@ def test_attempts_under_one_span_id_are_calls_of_their_own() -> None:
 
 
 def test_a_row_that_cannot_be_costs_only_itself() -> None:
-    """It is rejected by the column's name."""
+    """The reject names the column."""
     outcome = normalised(traces(pushed(1, row(cost=-1)), pushed(2, row())))
     assert len(outcome.records) == 1
     assert [reject.reason for reject in outcome.rejects] == [IMPLAUSIBLE]
 
 
 def test_a_pushed_row_is_explained() -> None:
-    """By the columns of the row."""
+    """The reasons name the columns of the row."""
     outcome = normalised(traces(pushed(1, row())), options=Options(explain=True))
     assert outcome.why is not None
     assert "cost / 100 (cents)" == outcome.why[0]["cost"]
 
 
 def test_metadata_that_is_named_like_a_column_makes_no_row() -> None:
-    """Another product's call stays what it is."""
+    """The call stays with its product."""
     call = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "gpt-4o", "ai_org": "search"}
     assert "otel" == only(traces(span(1, call))).source
 
 
 @pytest.mark.parametrize("beginning", ["gen_ai.response.", "gen_ai.usage."])
 def test_its_gen_ai_traces_count_under_both_names(beginning: str) -> None:
-    """The first version put the counts beside the response's id, and named neither operation nor provider."""
+    """The first version put the counts next to the response id, and named neither operation nor provider."""
     attributes = {
         "gen_ai.request.model": "gpt-4o",
         "gen_ai.response.id": "chatcmpl-9Ri1u4Va0IOdj525McVFHn6RZJU9I",
@@ -84,13 +87,15 @@ def test_its_gen_ai_traces_count_under_both_names(beginning: str) -> None:
 
 
 def logged(line: dict[str, Any]) -> LogRecord:
-    """An access-log line as Envoy's own exporter sends it: all values are text, and a dash is nothing."""
+    """
+    Create an access-log line as Envoy's exporter sends it. All values are text, and a dash means unknown.
+    """
     texts = {name: "-" if value is None else str(value) for name, value in line.items()}
     return log(texts, resource={"service.name": "envoy"})
 
 
 def test_envoys_access_log_is_the_call_of_its_line() -> None:
-    """Under the same id; lines of other traffic are no calls."""
+    """The id is equal. Lines of other traffic are not calls."""
     line = formats.case("envoy_ai_gateway", "access-log-line")
     plain = {name: value for name, value in line.items() if not name.startswith("gen_ai.")}
     tool = {name: value if name in plain else None for name, value in line.items()}
@@ -102,7 +107,7 @@ def test_envoys_access_log_is_the_call_of_its_line() -> None:
 
 
 def test_a_log_line_that_cannot_be_costs_only_itself() -> None:
-    """And is named by its place and column."""
+    """The reject names its position and column."""
     line = formats.case("envoy_ai_gateway", "access-log-line")
     outcome = read_logs(logged(line), logged(line | {"gen_ai.usage.input_tokens": -1}))
     assert len(outcome.records) == 1

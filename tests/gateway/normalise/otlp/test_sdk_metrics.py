@@ -1,4 +1,4 @@
-"""Counters as the OpenTelemetry SDK really sends them: cumulative by default, delta when told."""
+"""Counters sent by the real OpenTelemetry SDK, cumulative by default, or delta."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CUMULATIVE, DELTA = AggregationTemporality.CUMULATIVE, AggregationTemporality.DE
 
 
 class Client:
-    """A process with an SDK, and the server's memory of its counters."""
+    """A process with an SDK, and the server's state of its counters."""
 
     def __init__(self, temporality: AggregationTemporality) -> None:
         self._reader = InMemoryMetricReader(
@@ -30,7 +30,7 @@ class Client:
         self._states: dict[bytes, SeriesState | None] = {}
 
     def export(self) -> list[UsageMetric]:
-        """One interval's request, and what a log makes of it."""
+        """Export one interval; return the records that a log creates."""
         data = self._reader.get_metrics_data()
         assert data is not None
         body = encode_metrics(data).SerializeToString()
@@ -49,7 +49,7 @@ class Client:
 
 @pytest.mark.parametrize("temporality", [CUMULATIVE, DELTA])
 def test_what_a_process_counts_is_counted_once(temporality: AggregationTemporality) -> None:
-    """Over three exports the records add up to what was recorded, whatever the temporality."""
+    """Over three exports, the records add up to the recorded values, for both temporalities."""
     client = Client(temporality)
     usage = client.meter.create_histogram("gen_ai.client.token.usage", "{token}")
     kinds = {"gen_ai.request.model": "gpt-4o", "gen_ai.token.type": "input"}
@@ -67,7 +67,7 @@ def test_what_a_process_counts_is_counted_once(temporality: AggregationTemporali
 
 @pytest.mark.parametrize("temporality", [CUMULATIVE, DELTA])
 def test_money_adds_up_to_the_cent(temporality: AggregationTemporality) -> None:
-    """Ten times a tenth is one, in decimal text."""
+    """Three amounts of 0.125 add up exactly, in decimal text."""
     client = Client(temporality)
     cost = client.meter.create_counter("operation.cost", "{USD}")
     for _ in range(3):
@@ -77,7 +77,7 @@ def test_money_adds_up_to_the_cent(temporality: AggregationTemporality) -> None:
 
 
 def test_what_can_fall_is_no_counter() -> None:
-    """An up-down counter of tokens is a level, and a level is not usage."""
+    """An up-down counter of tokens is a level, not usage."""
     client = Client(CUMULATIVE)
     level = client.meter.create_up_down_counter("gen_ai.client.token.usage", "{token}")
     level.add(5, {"gen_ai.token.type": "input"})

@@ -37,7 +37,7 @@ def key(**changes: Any) -> bytes:
 
 
 def tagged(value: Any) -> Any:
-    """A form in which Python's equality tells types apart (1 == 1.0 == True)."""
+    """Return a form whose equality distinguishes types, because in Python 1 == 1.0 == True."""
     if isinstance(value, dict):
         return ("m", tuple((name, tagged(value[name])) for name in sorted(value)))
     if isinstance(value, list):
@@ -46,22 +46,20 @@ def tagged(value: Any) -> Any:
 
 
 def test_the_key_has_sixteen_bytes() -> None:
-    """The log keeps 16 bytes a series."""
     assert KEY_BYTES == len(key())
 
 
 def test_time_and_value_are_no_part_of_the_key() -> None:
-    """Points of one series come with other times and values and find the same state."""
+    """Points of one series differ in time and value."""
     assert key() == key(time=30, value=9)
 
 
 def test_the_order_of_attributes_is_no_part_of_the_key() -> None:
-    """Senders may write attributes in any order."""
     assert key() == key(attributes={"gen_ai.request.model": "gpt-4o", "gen_ai.token.type": "input"})
 
 
 def test_everything_that_names_a_series_is_part_of_the_key() -> None:
-    """Resource, scope, name, unit, attributes and start time each make another series."""
+    """Each difference in resource, scope, name, unit, attributes or start time makes another series."""
     others = [
         key(resource=Resource(attributes={"service.name": "other"})),
         key(scope=Scope(name="meter", version="2")),
@@ -75,7 +73,7 @@ def test_everything_that_names_a_series_is_part_of_the_key() -> None:
 
 
 def test_neighbours_do_not_lend_each_other_their_resource() -> None:
-    """The resource is hashed once for neighbours, and anew when it changes."""
+    """The resource is hashed once for successive points, and again when it changes."""
     keys = SeriesKeys()
     first, second = point(), point(resource=Resource(attributes={"service.name": "other"}))
     assert [key(), key(resource=second.resource), key()] == [keys.of(first), keys.of(second), keys.of(first)]
@@ -83,5 +81,5 @@ def test_neighbours_do_not_lend_each_other_their_resource() -> None:
 
 @given(VALUES, VALUES)
 def test_values_share_their_bytes_only_when_they_are_the_same(one: Any, other: Any) -> None:
-    """1, 1.0, true and "1" are four values, and no nesting makes two values look alike."""
+    """1, 1.0, true and "1" are four values, and nesting makes no two values equal."""
     assert (tagged(one) == tagged(other)) == (canonical(one) == canonical(other))

@@ -16,7 +16,7 @@ CASES = Path(__file__).parents[3] / "cases"
 
 
 def cases() -> list[Path]:
-    """The gateway family has traces too: two products push them to doors of their own."""
+    """Two gateway products push traces as well, to their own addresses."""
     payloads = (path for path in sorted(CASES.rglob("*.json")) if not path.name.endswith(".expected.json"))
     return [path for path in payloads if "resourceSpans" in path.read_text()]
 
@@ -29,14 +29,14 @@ def comparable(row: dict[str, Any], fields: list[str]) -> str:
 
 
 def test_the_cases_are_there() -> None:
-    """The sample holds every dialect of the tree, so an empty search would be a broken one."""
+    """An empty search would be an error, because the folder has cases of every dialect."""
     assert len(cases()) >= 28
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
 @pytest.mark.parametrize("path", cases(), ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_the_case_becomes_the_expected_records(path: Path, encoding: str) -> None:
-    """Field by field, in either encoding, and the books balance."""
+    """Every field is equal in both encodings, and the accounting balances."""
     payload = json.loads(path.read_text())
     outcome = normalised(path.read_bytes() if encoding == "json" else in_protobuf(payload), encoding=encoding)
     expected = json.loads(path.with_suffix(".expected.json").read_text())["records"]
@@ -49,7 +49,7 @@ def test_the_case_becomes_the_expected_records(path: Path, encoding: str) -> Non
 
 @pytest.mark.parametrize("path", cases(), ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_a_case_says_the_same_twice(path: Path) -> None:
-    """State of one payload does not leak into the next: ids and records are the same again."""
+    """State of one payload must not leak into the next."""
     first, second = normalised(path.read_bytes()), normalised(path.read_bytes())
     assert first.records == second.records
     assert [identity.id for identity in first.identities] == [identity.id for identity in second.identities]

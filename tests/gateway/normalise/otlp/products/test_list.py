@@ -1,4 +1,4 @@
-"""The list of products: whole, without double claims, and first things first."""
+"""The list of products: complete, without duplicate claims, and in the right order."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ ORDER = [product.source for product in PRODUCTS]
 
 
 def test_every_module_of_a_product_is_listed() -> None:
-    """A product's source is the name of its module, and each module has its place in the list."""
+    """The module name is the product's source, and each module has a position in the list."""
     modules = {path.stem for path in Path(listed.__file__).parent.glob("*.py")} - {"__init__"}
     assert modules | {"otel"} == set(ORDER)
     assert len(ORDER) == len(set(ORDER))
 
 
 def test_no_two_products_claim_the_same_name() -> None:
-    """What stands for one product alone stands in one declaration; of marks the first in the list counts."""
+    """A name that identifies a product is in one declaration. Of marks, the first in the list counts."""
     tables = (
         "scopes",
         "scope_beginnings",
@@ -36,7 +36,7 @@ def test_no_two_products_claim_the_same_name() -> None:
 
 
 def test_names_of_a_product_belong_to_fields_that_there_are() -> None:
-    """A field that nobody reads would be declared for nothing."""
+    """A name for an unknown field would have no effect."""
     declared = [
         (product.source, field) for product in PRODUCTS for field in (*product.names, *product.own_names)
     ]
@@ -44,7 +44,7 @@ def test_names_of_a_product_belong_to_fields_that_there_are() -> None:
 
 
 def test_logfire_marks_the_spans_of_everybody_and_comes_last() -> None:
-    """Logfire marks every span that its provider makes, so every other mark is stronger."""
+    """Logfire marks every span of its provider, so every other mark is stronger."""
     marked = [product.source for product in PRODUCTS if product.marks or product.mark_beginnings]
     assert marked[0] == "openinference"
     assert marked[-1] == "pydantic_ai"

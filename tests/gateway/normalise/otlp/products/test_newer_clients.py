@@ -1,4 +1,6 @@
-"""What newer real clients sent: answers in lists, a provider's usage beside a framework's, failures told as good."""
+"""
+Payloads of newer real clients: answers inside lists, usage of several providers, and failures with a good status.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,6 @@ def sums(record: Inference) -> tuple[int | None, ...]:
     )  # fmt: skip
 
 
-# --- An answer inside a list of one -------------------------------------------------------------------------
 
 ANSWER = {
     "id": "chatcmpl-aa11bb22cc33dd44ee55",
@@ -33,7 +34,9 @@ ANSWER = {
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
 def test_a_list_of_one_whole_answer_is_that_answer(encoding: str) -> None:
-    """OpenAI's agents for JavaScript write it without a role; the SDK's span in another trace bears the same id."""
+    """
+    OpenAI's JavaScript agents write the list without a role. The SDK's span in another trace has the same id.
+    """
     counted = {**LLM, "llm.token_count.prompt": 410, "llm.token_count.completion": 22}
     agents = only(traces(span(1, {**counted, "output.value": json.dumps([ANSWER])})), encoding=encoding)
     sdk = only(traces(span(2, {**counted, "output.value": json.dumps(ANSWER)})), encoding=encoding)
@@ -51,7 +54,7 @@ def test_a_list_of_one_whole_answer_is_that_answer(encoding: str) -> None:
     ],
 )
 def test_other_lists_name_no_answer(several: list[Any]) -> None:
-    """Two answers are not one, and an element without usage may be a message."""
+    """Two answers are ambiguous, and an element without usage may be a message."""
     record = only(
         traces(span(1, {**LLM, "llm.token_count.prompt": 410, "output.value": json.dumps(several)}))
     )
@@ -59,7 +62,6 @@ def test_other_lists_name_no_answer(several: list[Any]) -> None:
     assert record.cache_read_tokens is None
 
 
-# --- Which counts are the call's ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -67,7 +69,9 @@ def test_other_lists_name_no_answer(several: list[Any]) -> None:
     [(540, (500, 40, None, None, 12)), (552, (500, 52, None, None, 12)), (None, (500, 52, None, None, 12))],
 )
 def test_thoughts_are_inside_the_candidates_where_the_total_says_so(total: int | None, expected: Any) -> None:
-    """Google's ADK writes another provider's usage in Gemini's shape; Gemini's own thoughts stand beside them."""
+    """
+    Google's ADK writes other providers' usage in Gemini's form. For Gemini itself, thinking tokens are separate.
+    """
     usage = {"prompt_token_count": 500, "candidates_token_count": 40, "thoughts_token_count": 12}
     call = {
         **LLM,
@@ -96,19 +100,18 @@ def test_thoughts_are_inside_the_candidates_where_the_total_says_so(total: int |
     ],
 )
 def test_parts_of_the_conventions_under_further_names(names: dict[str, int], expected: Any) -> None:
-    """The table's own name is stronger."""
+    """The name of the conventions takes precedence."""
     usage = {"gen_ai.usage.input_tokens": 700, "gen_ai.usage.output_tokens": 30}
     assert expected == sums(only(traces(span(1, {**CHAT, **usage, **names}))))
 
 
 def test_beeai_tells_the_cache_among_its_metadata() -> None:
-    """Inside of the prompt: 850 tokens went in, 600 of them from the cache."""
+    """The prompt includes cached tokens: of 850 input tokens, 600 were read from the cache."""
     counts = {"llm.token_count.prompt": 850, "llm.token_count.completion": 20}
     cache = {"metadata.usage.cached_prompt_tokens": 600, "metadata.usage.cached_creation_tokens": 100}
     assert (850, 20, 600, 100, None) == sums(only(traces(span(1, {**LLM, **counts, **cache}))))
 
 
-# --- Outcome and model --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -123,7 +126,7 @@ def test_beeai_tells_the_cache_among_its_metadata() -> None:
     ],
 )
 def test_a_reason_error_beside_an_answer_is_no_failure(said: dict[str, Any], status: str) -> None:
-    """LangChain writes it where the Responses API states no reason."""
+    """LangChain writes it if the Responses API states no reason."""
     call = {**CHAT, "gen_ai.response.finish_reasons": ["error"], "gen_ai.usage.input_tokens": 300, **said}
     assert status == only(traces(span(1, call))).status
 
@@ -131,7 +134,7 @@ def test_a_reason_error_beside_an_answer_is_no_failure(said: dict[str, Any], sta
 @pytest.mark.parametrize("name", ["model", "llm.model", "ai.model", "model_name", "model_id"])
 @pytest.mark.parametrize("value", ["gpt-4.1-nano", '"gpt-4.1-nano"'])
 def test_a_call_that_names_no_model_may_name_it_plainly(name: str, value: str) -> None:
-    """MLflow's failed calls under the conventions state the arguments of the call alone."""
+    """MLflow's failed calls contain only the arguments of the call."""
     call = {"gen_ai.operation.name": "chat", name: value}
     record = only(traces(span(1, call, **FAILED)))
     assert record.request_model == "gpt-4.1-nano"
@@ -142,14 +145,13 @@ def test_a_call_that_names_no_model_may_name_it_plainly(name: str, value: str) -
 
 @pytest.mark.parametrize("value", ["the best model of all", '{"model": "gpt-4o"}', "x" * 129])
 def test_a_plain_name_of_a_model_is_one_word(value: str) -> None:
-    """A sentence or an object is not a model."""
+    """A sentence or an object is not a model name."""
     assert (
         None
         is only(traces(span(1, {"gen_ai.operation.name": "chat", "model": value}, **FAILED))).request_model
     )
 
 
-# --- Spans of events inside a call --------------------------------------------------------------------------
 
 EVENT = {"openinference.span.kind": "LLM", "metadata.path": "backend.openai.chat.error"}
 CALL = {"openinference.span.kind": "LLM", "llm.model_name": "gpt-4.1-nano"}
@@ -158,7 +160,7 @@ USAGE = {"llm.token_count.prompt": 800, "llm.token_count.completion": 50}
 
 @pytest.mark.parametrize("inner", [EVENT, {**EVENT, "llm.model_name": "gpt-4.1-nano"}])
 def test_an_event_below_a_failed_call_is_no_answer(inner: dict[str, Any]) -> None:
-    """BeeAI's spans of events are good, and tell nothing."""
+    """BeeAI's event spans have a good status and no usage."""
     record = only(traces(span(1, CALL, **FAILED), span(2, inner, parent=1)))
     assert record.status == "error"
     assert record.request_model == "gpt-4.1-nano"
@@ -166,13 +168,13 @@ def test_an_event_below_a_failed_call_is_no_answer(inner: dict[str, Any]) -> Non
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
 def test_spans_that_tell_nothing_are_no_calls(encoding: str) -> None:
-    """Tokens of a stream, alone in their request and below their call."""
+    """The spans are stream tokens, alone in their request or below their call."""
     tokens = [span(number, EVENT, parent=1) for number in (2, 3, 4)]
     assert [] == records(traces(*tokens), encoding=encoding)
     assert 800 == only(traces(span(1, {**CALL, **USAGE}), *tokens), encoding=encoding).input_tokens
 
 
 def test_a_failed_attempt_below_a_good_call_stays() -> None:
-    """A retry: the outer call tells the usage of the second attempt."""
+    """The outer call has the usage of the second attempt."""
     found = records(traces(span(1, {**CALL, **USAGE}), span(2, CALL, parent=1, **FAILED)))
     assert ["error", "ok"] == sorted(record.status for record in found)

@@ -1,4 +1,4 @@
-"""OpenRouter's broadcast: which of the spans of one request is the call."""
+"""OpenRouter's broadcast: the selection of the one span that is the call."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NAMED: dict[str, Any] = {
 
 
 def test_openrouters_call_may_have_a_name_of_its_users() -> None:
-    """`trace.generation_name` renames it; what stands around it still names no model, or repeats it."""
+    """`trace.generation_name` renames the call. Other spans of the request name no model, or repeat it."""
     payload = traces(
         span(1, {"gen_ai.operation.name": "chat", "trace.name": "Order Processing"}, name="Order Processing"),
         span(2, {**USAGE, **NAMED}, name="Extract Order Details", parent=1),
@@ -38,7 +38,7 @@ def test_openrouters_call_may_have_a_name_of_its_users() -> None:
 
 
 def test_a_call_is_one_whatever_it_did() -> None:
-    """Operations that other products would mean nothing billable by."""
+    """For other products, these operations would not be billable."""
     images = NAMED | {"gen_ai.operation.name": "image_generation", "gen_ai.usage.total_cost": 0.04}
     record = only(traces(span(1, images, name="LLM Generation"), scope="openrouter"))
     assert record.operation == "image_generation"
@@ -46,7 +46,7 @@ def test_a_call_is_one_whatever_it_did() -> None:
 
 
 def test_a_failed_call_of_another_name_counts_too() -> None:
-    """A client that hangs up leaves no usage behind, but the model that was asked."""
+    """If a client disconnects, there is no usage, but the requested model is known."""
     failed = span(1, NAMED, name="Extract Order Details", status={"code": 2})
     record = only(traces(failed, scope="openrouter"))
     assert record.status == "error"

@@ -1,4 +1,6 @@
-"""What real clients sent: spans that are no calls, failures with a good status, whose a span is, how it is priced."""
+"""
+Payloads of real clients: spans that are not calls, failures with a good status, sources of spans, and prices.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +17,11 @@ LLM = {"openinference.span.kind": "LLM", "llm.model_name": "gpt-4o"}
 COUNTED = {"llm.token_count.prompt": 1200, "llm.token_count.completion": 80}
 
 
-# --- Spans that call nothing --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", [LLM, {"mlflow.spanType": '"CHAT_MODEL"', "mlflow.llm.model": '"gpt-4o"'}])
 def test_a_prepared_request_of_llamaindex_is_no_call(kind: dict[str, str]) -> None:
-    """Tracers of its models see a method that asks nobody."""
+    """LlamaIndex traces a method that only prepares a request."""
     outcome = normalised(traces(span(1, kind, name="OpenAI._prepare_chat_with_tools")))
     assert outcome.records == []
     assert dict(outcome.ignored) == {NOT_AI: 1}
@@ -28,11 +29,10 @@ def test_a_prepared_request_of_llamaindex_is_no_call(kind: dict[str, str]) -> No
 
 
 def test_what_counts_is_a_call_whatever_its_name() -> None:
-    """Nothing that states usage is passed over for its name."""
+    """A span with usage is never ignored because of its name."""
     assert 1 == len(records(traces(span(1, {**LLM, **COUNTED}, name="OpenAI._prepare_chat_with_tools"))))
 
 
-# --- Failures with a good status ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
@@ -49,7 +49,7 @@ def test_what_counts_is_a_call_whatever_its_name() -> None:
     ],
 )
 def test_a_call_that_finished_in_error_failed(reasons: dict[str, Any], status: str, encoding: str) -> None:
-    """Mastra says no more than that of a failure."""
+    """Mastra reports a failure only by this reason."""
     found = records(traces(span(1, {**CHAT, **reasons}), span(2, {**CHAT, **reasons})), encoding=encoding)
     assert [status, status] == [record.status for record in found]
 
@@ -74,12 +74,12 @@ def test_an_exception_without_an_answer_is_a_failure(encoding: str) -> None:
     "answer", [USAGE, {"gen_ai.response.id": "chatcmpl-1"}, {"gen_ai.response.model": "gpt-4o-1"}]
 )
 def test_an_exception_beside_an_answer_is_none(answer: dict[str, Any]) -> None:
-    """Whoever read the answer may have raised it."""
+    """The code that processed the answer may have raised the exception."""
     assert "ok" == only(traces(raised(1, {**CHAT, **answer}))).status
 
 
 def test_the_model_of_mlflows_failures_stands_among_the_arguments() -> None:
-    """As JSON text; the attribute of successful calls comes first."""
+    """The arguments are JSON text. For successful calls, their own attribute comes first."""
     failed = {"mlflow.spanType": '"CHAT_MODEL"', "model": '"gpt-4o-mini"'}
     record = only(traces(span(1, failed, status={"code": 2})))
     assert record.request_model == "gpt-4o-mini"
@@ -88,11 +88,10 @@ def test_the_model_of_mlflows_failures_stands_among_the_arguments() -> None:
     assert "gpt-4o" == only(traces(span(1, {**failed, "mlflow.llm.model": '"gpt-4o"'}))).request_model
 
 
-# --- Whose a span is, and what it names ---------------------------------------------------------------------
 
 
 def test_spans_of_litellms_scope_are_litellms_whatever_marks_them() -> None:
-    """Its integrations for Langfuse and Arize write OpenInference's words, with the response's id in them."""
+    """LiteLLM's integrations for Langfuse and Arize use OpenInference's names, with the response id."""
     call = {**LLM, **COUNTED, "llm.response.id": "chatcmpl-A1B2C3D4E5F6G7H8I9", "llm.cost.total": 0.0}
     record = only(traces(span(1, call), scope="litellm"))
     assert record.source == "litellm"
@@ -106,14 +105,14 @@ def test_spans_of_litellms_scope_are_litellms_whatever_marks_them() -> None:
 
 
 def test_a_response_id_of_openinference_joins_reports() -> None:
-    """The same id in the words of the conventions is the same call."""
+    """A span of the conventions with the same id is the same call."""
     ours = only(traces(span(1, {**LLM, "llm.response.id": "chatcmpl-A1B2C3D4E5F6G7H8I9"})))
     theirs = only(traces(span(2, {**CHAT, "gen_ai.response.id": "chatcmpl-A1B2C3D4E5F6G7H8I9"})))
     assert ours.id == theirs.id
 
 
 def test_the_requested_model_of_openinference_comes_first() -> None:
-    """The older name may be that of the model that answered."""
+    """The older name may be the model that answered."""
     call = {
         **LLM,
         **COUNTED,
@@ -126,7 +125,7 @@ def test_the_requested_model_of_openinference_comes_first() -> None:
 
 
 def test_no_price_is_no_cost_of_openlits() -> None:
-    """It writes 0 where it has no price; a failed call and one without tokens cost nothing."""
+    """OpenLIT writes 0 if it has no price. A failed call or a call without tokens really costs nothing."""
     free = {**CHAT, "gen_ai.usage.cost": 0.0}
     assert None is only(traces(span(1, {**free, **USAGE}), scope="openlit")).cost
     assert "0" == only(traces(span(1, {**free, **USAGE}, status={"code": 2}), scope="openlit")).cost

@@ -1,4 +1,6 @@
-"""Senders of 2026: credits, costs and counters under names of their own, and operations of the newer conventions."""
+"""
+Senders of 2026: credits, costs and counters with product-specific names, and operations of newer conventions.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,6 @@ CHAT = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "claude-sonnet-
 USAGE = {"gen_ai.usage.input_tokens": 100, "gen_ai.usage.output_tokens": 10}
 
 
-# --- GitHub Copilot -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
@@ -36,21 +37,20 @@ USAGE = {"gen_ai.usage.input_tokens": 100, "gen_ai.usage.output_tokens": 10}
 def test_credits_of_copilot_are_the_cost(
     stated: dict[str, Any], cost: str | None, credits: str | None, encoding: str
 ) -> None:
-    """A credit is a cent; what is called the cost counts requests."""
+    """A credit is one cent. The value named cost counts requests."""
     record = only(traces(span(1, {**CHAT, **USAGE, **stated}), scope="github.copilot"), encoding=encoding)
     assert record.cost == cost
     assert record.tags.get("credits") == credits
 
 
 def test_an_application_with_copilots_sdk_is_copilots() -> None:
-    """It chooses the scope itself."""
+    """An application chooses its own scope."""
     record = only(traces(span(1, {**CHAT, **USAGE, "github.copilot.nano_aiu": 10**9}), scope="my-app"))
     assert record.source == "copilot_cli"
     assert record.provider == "github"
     assert record.cost == "0.01"
 
 
-# --- Costs under other names --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_an_application_with_copilots_sdk_is_copilots() -> None:
     ],
 )
 def test_costs_under_other_names(stated: dict[str, Any], cost: str | dict[str, str] | None) -> None:
-    """Sentry's are named like tokens and are none; an amount in another currency is kept in it."""
+    """Sentry's costs are named like tokens. An amount in another currency keeps its currency."""
     record = only(traces(span(1, {**CHAT, **USAGE, **stated})))
     assert (record.charges or record.cost) == cost
     assert record.input_tokens == 100
@@ -92,7 +92,7 @@ def test_costs_under_other_names(stated: dict[str, Any], cost: str | dict[str, s
 def test_the_ai_sdk_tells_what_a_gateway_charged(
     metadata: dict[str, Any], provider: str, cost: str | None
 ) -> None:
-    """Vercel's own or OpenRouter; Vercel's is not a provider, and the model names one."""
+    """The gateway is Vercel's or OpenRouter. Vercel's gateway is not a provider, so the model names it."""
     call = {
         "ai.operationId": "ai.generateText.doGenerate", "ai.model.id": "openai/gpt-6-sol",
         "ai.model.provider": provider, "ai.usage.inputTokens": 100, "ai.usage.outputTokens": 10,
@@ -105,16 +105,15 @@ def test_the_ai_sdk_tells_what_a_gateway_charged(
 
 
 def test_ag2_knows_no_price_of_some_models() -> None:
-    """It writes 0 then."""
+    """AG2 writes 0 for models without a price."""
     call = {"ag2.span.type": "llm", **CHAT, **USAGE, "gen_ai.usage.cost": 0.0}
     assert None is only(traces(span(1, call))).cost
 
 
-# --- Pi, opencode, goose ------------------------------------------------------------------------------------
 
 
 def test_pi_leaves_the_cache_out_of_the_input() -> None:
-    """And names itself as the provider."""
+    """Pi also names itself as the provider."""
     call = {
         **CHAT,
         "gen_ai.system": "pi",
@@ -132,7 +131,7 @@ def test_pi_leaves_the_cache_out_of_the_input() -> None:
 
 
 def test_turns_of_pis_extension_are_its_calls() -> None:
-    """They name no model; the session around them tells the same again."""
+    """The turns name no model, and the session span repeats their sums."""
     usage = {"llm.usage.input_tokens": 900, "llm.usage.output_tokens": 50, "llm.usage.cache_read_tokens": 700}
     spans = [
         span(1, {}, name="session"),
@@ -147,7 +146,7 @@ def test_turns_of_pis_extension_are_its_calls() -> None:
 
 
 def test_counters_of_assistants_under_names_of_their_own() -> None:
-    """Sizes of contexts and totals of sessions repeat calls."""
+    """Context sizes and session totals repeat the calls."""
     outcome = read_points(
         point("opencode.token.usage", 5, {"type": "reasoning", "model": "m"}),
         point("pi.tokens.input", 7),
@@ -162,7 +161,7 @@ def test_counters_of_assistants_under_names_of_their_own() -> None:
 
 @pytest.mark.parametrize("beginning", ["opencode.", "claude_code.", "acme_", ""])
 def test_opencodes_counters_are_its_own_under_any_beginning(beginning: str) -> None:
-    """Who chooses that of Claude Code's family has no calls of Claude Code for it."""
+    """With Claude Code's prefix, they are still not counters of Claude Code."""
     types = ("input", "output", "reasoning", "cacheRead", "cacheCreation")
     points = [
         point(f"{beginning}token.usage", 5, {"type": type}, scope="com.opencode", unit="tokens")
@@ -183,14 +182,14 @@ def test_opencodes_counters_are_its_own_under_any_beginning(beginning: str) -> N
 
 
 def test_others_under_these_names_are_theirs() -> None:
-    """The scope says whose they are."""
+    """The scope identifies the product."""
     claude = point("claude_code.token.usage", 5, {"type": "input"}, scope="com.anthropic.claude_code")
     (record,) = read_points(claude).records
     assert "claude_code" == record.source
 
 
 def test_a_step_of_a_counter_in_a_log_is_no_call() -> None:
-    """Rust's tracing logs what it adds to counters, which leave as metrics."""
+    """Rust's tracing logs what it adds to counters, which are exported as metrics."""
     said = {"monotonic_counter.goose.session_tokens": 8694, "user_message": "PLANTED"}
     outcome = read_logs(
         log(said, resource={"service.name": "goose"}, body="PLANTED"),
@@ -200,11 +199,10 @@ def test_a_step_of_a_counter_in_a_log_is_no_call() -> None:
     assert "PLANTED" not in str((outcome.records, outcome.unrecognised))
 
 
-# --- The conventions ----------------------------------------------------------------------------------------
 
 
 def test_a_generation_of_a_realtime_session_is_a_call() -> None:
-    """The session stands in for a conversation."""
+    """The session id takes the place of a conversation id."""
     call = {
         "gen_ai.operation.name": "realtime_inference", "gen_ai.provider.name": "openai",
         "gen_ai.request.model": "gpt-realtime", "gen_ai.realtime_session.id": "sess_1", **USAGE,
@@ -216,7 +214,7 @@ def test_a_generation_of_a_realtime_session_is_a_call() -> None:
 
 
 def test_a_turn_of_a_conversation_repeats_its_calls() -> None:
-    """The entry point of a runner sums up."""
+    """The entry point of a runner sums up its calls."""
     turn = {"gen_ai.operation.name": "handle_conversation_turn", "gen_ai.request.model": "m", **USAGE}
     outcome = normalised(traces(span(1, turn), span(2, {**CHAT, **USAGE}, parent=1)))
     assert len(outcome.records) == 1
@@ -224,7 +222,7 @@ def test_a_turn_of_a_conversation_repeats_its_calls() -> None:
 
 
 def test_counters_of_the_draft_count_each_token_once() -> None:
-    """What the input and the output are made up of is no more than they; another family of the meter repeats them."""
+    """Parts of input and output are already in their totals. Another metric family repeats them."""
     beginning, model = "gen_ai.client.inference.", {"gen_ai.request.model": "m"}
     told = [("tokens", "type", word) for word in ("input", "output")]
     told += [("input_tokens_by_cache", "cache", word) for word in ("none", "read", "creation")]
@@ -255,7 +253,7 @@ def test_counters_of_the_draft_count_each_token_once() -> None:
 def test_money_of_counters_is_kept_in_its_currency(
     name: str, unit: str, said: dict[str, Any], counted_in: str | None
 ) -> None:
-    """What is no currency is shown."""
+    """An unknown currency is reported as unrecognized."""
     outcome = read_points(point(name, 0.5, {"gen_ai.request.model": "m", **said}, unit=unit))
     units = [(one.unit, one.value) for one in outcome.records if isinstance(one, UsageMetric)]
     assert ([(counted_in, "0.5")] if counted_in else []) == units

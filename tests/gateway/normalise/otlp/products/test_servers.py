@@ -1,4 +1,4 @@
-"""Servers that run models count all that they served: each call that anybody tells is in it."""
+"""Model servers count all calls that they serve, including calls that other sources report."""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ def test_what_was_served_is_shown_and_not_counted(
     source: str, name: str, token_type: str, cumulative: bool, counted: bool
 ) -> None:
     """
-    With a colon or without, with `_total` or without; counted where the operator says that nobody else tells it.
+    Names may have a colon and the suffix `_total`. They count if the operator states that no other source
+    reports the calls.
     """
     names = {f"{colon}{total}" for colon in (name, name.replace(":", "_")) for total in ("", "_total")}
     points = [
@@ -55,5 +56,5 @@ def test_what_was_served_is_shown_and_not_counted(
 @pytest.mark.parametrize("why_not", ["", "a gauge"])
 @pytest.mark.parametrize("name", REPEATS)
 def test_further_figures_repeat_them(name: str, why_not: str) -> None:
-    """Distributions, parts under other names, and room in memory, which are nothing to look into."""
+    """They are distributions, parts with other names, and cache capacity."""
     assert {MERGED: 1} == dict(read_points(point(name, 5, {"model_name": "m"}, cannot_count=why_not)).ignored)

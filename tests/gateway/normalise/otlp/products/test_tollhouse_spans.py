@@ -1,4 +1,4 @@
-"""Spans of another Tollhouse, as they come in; what goes out and comes back is tested with the encoder."""
+"""Incoming spans of another Tollhouse. The tests of the encoder cover the round trip."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FORWARDED = {
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
 def test_a_forwarded_span_is_taken_as_it_is(encoding: str) -> None:
-    """No dialect: counts stay as they are, `none` is a user there, the record keeps its id and is not priced."""
+    """No dialect applies: counts stay, `none` is a user, the record keeps its id, and it is not priced."""
     outcome = normalised(
         traces(span(1, FORWARDED), scope="strands.telemetry.tracer", resource={"user.id": "not me"}),
         encoding=encoding,
@@ -44,7 +44,7 @@ def test_a_forwarded_span_is_taken_as_it_is(encoding: str) -> None:
 
 
 def test_a_forwarded_span_is_nobodys_twin() -> None:
-    """Neither above nor below a call: each of them was settled where it came from."""
+    """It matches no call above or below it, because the sending Tollhouse has already merged its reports."""
     call = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m", "gen_ai.usage.input_tokens": 10}
     assert 2 == len(normalised(traces(span(1, call), span(2, FORWARDED, parent=1))).records)
     assert 2 == len(normalised(traces(span(1, FORWARDED), span(2, call, parent=1))).records)
@@ -60,7 +60,7 @@ def test_a_forwarded_span_is_nobodys_twin() -> None:
     ],
 )
 def test_a_forwarded_span_that_cannot_be_is_rejected(changes: dict[str, Any], reason: str) -> None:
-    """An id of another form, an impossible figure: the item alone."""
+    """A malformed id or an impossible value rejects only its item."""
     outcome = normalised(traces(span(1, FORWARDED | changes), span(2, FORWARDED)))
     assert [reject.reason for reject in outcome.rejects] == [reason]
     assert len(outcome.records) == 1
@@ -70,14 +70,14 @@ def test_a_forwarded_span_that_cannot_be_is_rejected(changes: dict[str, Any], re
     ("times", "start", "end"), [("none", False, False), ("start", True, False), ("end", False, True)]
 )
 def test_times_that_stand_in_for_unknown_ones(times: str, start: bool, end: bool) -> None:
-    """A span needs two times; the attribute says which of them the source knew."""
+    """A span needs two times, and the attribute states which times the source knew."""
     record = only(traces(span(1, FORWARDED | {"tollhouse.times": times})))
     assert (record.start_time is not None) == start
     assert (record.end_time is not None) == end
 
 
 def test_a_text_that_no_server_would_send_is_left_out() -> None:
-    """Names are bounded here like everywhere: they become rows, labels and filters."""
+    """Names become rows, labels and filters, so their length is limited."""
     record = only(traces(span(1, FORWARDED | {"tollhouse.source": "s" * 2049, "tollhouse.team": "t" * 2048})))
     assert record.source == "otel"
     assert record.team == "t" * 2048
@@ -94,5 +94,5 @@ def test_a_text_that_no_server_would_send_is_left_out() -> None:
     ],
 )
 def test_a_region_is_summed_under_one_spelling(stated: Any, region: str | None) -> None:
-    """Whatever says that it is a Tollhouse: a region is a name of one, as from any other source."""
+    """The region name is normalized as for any other source."""
     assert region == only(traces(span(1, FORWARDED | {"tollhouse.region": stated}))).region
