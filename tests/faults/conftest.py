@@ -1,5 +1,5 @@
 """
-What every fault scenario is given: a `trial` that counts into the table, and `sites` to break.
+Fixtures of every fault scenario: a `trial` that counts into the table, and `sites` to break.
 
     @pytest.mark.fault("F13")
     def test_...(trial: Trial, sites: Sites) -> None:
@@ -8,7 +8,7 @@ What every fault scenario is given: a `trial` that counts into the table, and `s
             site.start()
             with site.oracle.load(site.url):
                 ...                              # the fault
-            site.close(trial)                    # heals, waits, judges, counts; AssertionError names what is wrong
+            site.close(trial)                    # heals, waits, judges, counts; AssertionError names the defects
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _ROWS = pytest.StashKey[dict[str, FaultRow]]()
 
 class Sites(Protocol):
     """
-    Makes an installation with an upstream and an oracle, all by the chance of one round.
+    Create an installation with an upstream and an oracle, which draw all random choices from `rng`.
 
-    With a `key`, which `server` must admit, nothing is written before the first start. Without `linger` there
-    are as many deliveries as can be, so that most is in hand when something happens. `storage` is the table of a
-    storage that is made first.
+    With a `key`, which the `server` settings must accept, nothing is written before the first start. Without
+    `linger` there are as many deliveries as possible, so a fault meets most records in flight. `storage` is a
+    storage table that is initialised first.
     """
 
     def __call__(
@@ -56,7 +56,7 @@ class Sites(Protocol):
 
 @pytest.fixture
 def trial(request: pytest.FixtureRequest) -> Trial:
-    """The test's marker `fault` names its scenario."""
+    """Return the trial of the scenario that the test's marker `fault` names."""
     name = _scenario(request.node)
     assert name in SCENARIOS, f"mark the test with pytest.mark.fault: {request.node.nodeid}"
     return Trial(name, _row(request.config, name))
@@ -94,7 +94,7 @@ def sites(installations: Any, tmp_path: Path) -> Iterator[Sites]:
             spool=spool,
             more=f"{more}\n{storage}",
         )
-        if storage:  # of which other nodes could write the files, too
+        if storage:  # a storage whose files other nodes could write as well
             config = config.replace('type = "ndjson"', 'type = "ndjson"\nshared = true')
         tollhouse = installations(name, config=config)
         if storage:

@@ -1,4 +1,4 @@
-"""Random damage to the files of a data directory, and what must be true of every start on it."""
+"""Random damage to the files of a data directory, and the rules that every start on it must satisfy."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ Damage = Callable[[Path, random.Random], None]
 
 @dataclass
 class Calls:
-    """What was sent and what was acknowledged, by response id, each with the hash of what it says."""
+    """Sent and acknowledged calls by response id, each with the hash of its content."""
 
     key: str = ""
     sent: dict[str, str] = field(default_factory=dict)
@@ -58,7 +58,7 @@ class Calls:
         return Calls(self.key, dict(self.sent), dict(self.acknowledged))
 
     async def send(self, app: App, rng: random.Random, count: int) -> int:
-        """The status of a request with so many new calls."""
+        """Send one request with `count` new calls; return its status."""
         calls = [(f"chatcmpl-{rng.getrandbits(96):024x}", rng.randrange(1, 10**6)) for _ in range(count)]
         made = {name: content_hash(name, tokens, "ada") for name, tokens in calls}
         self.sent.update(made)
@@ -70,7 +70,7 @@ class Calls:
         return status
 
     async def post(self, app: App, body: bytes) -> int:
-        """The status of the answer; 0 without one."""
+        """Return the response's status, or 0 without a response."""
         try:
             return (await asyncio.to_thread(post, app.url, body, self.key)).status
         except urllib3.exceptions.HTTPError:
@@ -89,14 +89,14 @@ def config(directory: Path, *, archive: bool) -> Config:
 
 @asynccontextmanager
 async def running(directory: Path, *, archive: bool = True, **server: Any) -> AsyncIterator[App]:
-    """A server with settings of the [server] section."""
+    """Run a server with extra [server] settings."""
     async with started(config(directory, archive=archive), **server) as app:
         yield app
 
 
 @asynccontextmanager
 async def started(base: Config, **server: Any) -> AsyncIterator[App]:
-    """A server as configured, with settings of the [server] section."""
+    """Run a server from this configuration with extra [server] settings."""
     app = App(replace(base, server=replace(base.server, **server)), version="0")
     await app.start()
     try:
@@ -106,7 +106,10 @@ async def started(base: Config, **server: Any) -> AsyncIterator[App]:
 
 
 async def make_corpus(directory: Path, rng: random.Random, *, archive: bool) -> Calls:
-    """`directory`/rest was closed, `directory`/killed is as a kill would leave it, with its write-ahead log."""
+    """
+    Fill `directory`/rest, which was closed, and `directory`/killed, which is as a kill leaves it with
+    its write-ahead log.
+    """
     calls = Calls()
     async with running(directory / "rest", archive=archive) as app:
         registry = app.services.storage.registry
@@ -122,7 +125,7 @@ async def make_corpus(directory: Path, rng: random.Random, *, archive: bool) -> 
 
 
 async def _until_noted(directory: Path, calls: int, *, archive: bool) -> None:
-    """Until it is noted that they were acknowledged, and archived where they are to be."""
+    """Wait until the calls are booked as acknowledged and, if configured, archived."""
     for _ in range(int(DRAIN_S / 0.05)):
         note = read_note(directory)
         if note.accepted.get(AI_TELEMETRY, 0) >= calls and (
@@ -134,7 +137,9 @@ async def _until_noted(directory: Path, calls: int, *, archive: bool) -> None:
 
 
 def copy_running(directory: Path, copy: Path) -> None:
-    """What is on disk at this moment; what was archived is read after what says so."""
+    """
+    Copy a running directory. Copy the archive last, because the database says how much of it is complete.
+    """
     copy.mkdir()
     for path in sorted(directory.iterdir(), key=lambda path: ".sqlite" not in path.name):
         if path.is_file() and not path.name.startswith(RESERVE):
@@ -157,7 +162,7 @@ def flip_in_header(file: Path, rng: random.Random) -> None:
 
 
 def overwrite_pages(file: Path, rng: random.Random) -> None:
-    """Zeros, noise, or what belongs elsewhere."""
+    """Overwrite pages with zeros, noise, or content from other places."""
     with changed(file) as data:
         pages = max(1, len(data) // PAGE)
         for _ in range(rng.choice([1, 1, 3])):
@@ -184,7 +189,7 @@ def zero_the_end(file: Path, rng: random.Random) -> None:
 
 
 def change_types(file: Path, rng: random.Random) -> None:
-    """Values of another type in some rows of one table, as a damaged row header makes them."""
+    """Change the type of values in some rows of one table, as a damaged row header does."""
     if file.name != "spool.sqlite":
         flip_bits(file, rng)
         return
@@ -210,7 +215,7 @@ def change_types(file: Path, rng: random.Random) -> None:
                 odd = f"UPDATE OR IGNORE {table} SET {column} = ? WHERE abs(random()) % 3 = 0"
                 connection.execute(odd, (value,))
     except sqlite3.DatabaseError:
-        # without its log, or of an earlier version, the file may not have the table
+        # a file without its log, or of an earlier version, may not have the table
         flip_bits(file, rng)
     finally:
         connection.close()
@@ -222,7 +227,7 @@ def remove(file: Path, rng: random.Random) -> None:
 
 @contextmanager
 def changed(file: Path) -> Iterator[bytearray]:
-    """Changed in place: a server that has it open meets it."""
+    """Change the file in place, so that a server that has it open sees the damage."""
     data = bytearray(file.read_bytes())
     yield data
     with file.open("r+b") as target:
@@ -238,7 +243,7 @@ WHILE_RUNNING: tuple[Damage, ...] = (flip_bits, overwrite_pages, overwrite_pages
 
 
 def harm(directory: Path, rng: random.Random, kinds: tuple[Damage, ...], *, only: str = "") -> str:
-    """Damage one or two files of the directory; says what was done."""
+    """Damage one or two files of the directory; return a description."""
     done = []
     for _ in range(rng.choice([1, 1, 1, 2])):
         files = sorted(path for path in directory.glob("*.sqlite*") if not path.name.endswith("-shm"))
@@ -256,16 +261,17 @@ def harm(directory: Path, rng: random.Random, kinds: tuple[Damage, ...], *, only
 
 @dataclass
 class Found:
-    """What a start on a damaged directory came to."""
+    """Result of a start on a damaged directory."""
 
     delivered: Counter[str]
     missing: set[str]
-    counted: int  # records that the books call damaged, or that a begun log was said to have lost
+    # records that the accounting lists as damaged, or that a log message reported as lost with a new log
+    counted: int
     problems: list[str]
 
 
 class Said(logging.Handler):
-    """The log lines by their action, with the records that they name as lost."""
+    """Log lines by their action, with the lost records that they report."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -289,7 +295,8 @@ class Said(logging.Handler):
 
 async def judged(directory: Path, calls: Calls, rng: random.Random, said: Said) -> Found:
     """
-    Start, drain, recount, send a fresh record; once more when damage was met meanwhile, as the log then asks for.
+    Start, drain, recount, and send a fresh record. Do it a second time if the server met damage meanwhile, as
+    its log then requests.
     """
     async with asyncio.timeout(240):
         problems, counted = await _run(directory, calls, rng)
@@ -306,7 +313,7 @@ async def judged(directory: Path, calls: Calls, rng: random.Random, said: Said) 
 
 
 async def _run(directory: Path, calls: Calls, rng: random.Random) -> tuple[list[str], int]:
-    """What is wrong with a start, and how many records the books call damaged."""
+    """Run a start; return its defects and the records that the accounting lists as damaged."""
     problems = []
     async with running(directory) as app:
         storage = app.services.storage
@@ -323,7 +330,7 @@ async def _run(directory: Path, calls: Calls, rng: random.Random) -> tuple[list[
 
 
 async def drain(app: App) -> bool:
-    """Wait until the archive has everything; False when that takes too long, or damage is met."""
+    """Wait until the archive has everything. Return False on a timeout or on damage."""
     deliveries = app.services.storage.deliveries
     for _ in range(int(DRAIN_S / 0.05)):
         if all(route.queued == 0 for route in await deliveries.routes() if route.name == ROUTE):
@@ -353,7 +360,7 @@ def fresh_copy(corpus: Path, directory: Path) -> Path:
 
 
 def start_and_kill(directory: Path, *, share: float) -> None:
-    """Kill a server after so many times what a start takes until it listens."""
+    """Kill a server after this share of the time that a start takes until it listens."""
     after_s = share * _start_s()
     with _server(directory) as process, suppress(subprocess.TimeoutExpired):
         process.wait(after_s)
@@ -361,9 +368,9 @@ def start_and_kill(directory: Path, *, share: float) -> None:
 
 @cache
 def _start_s() -> float:
-    """How long a start on an empty directory takes on this machine."""
+    """Measure a start on an empty directory on this machine."""
     with tempfile.TemporaryDirectory() as directory:
-        # what is copied has been started
+        # start the copied program once first, so that its files are cached
         start_process([str(COMMAND), "version"], cwd=Path(directory)).wait()
         began = time.monotonic()
         with _server(Path(directory), is_read=True) as process:

@@ -1,4 +1,6 @@
-"""A client of the topics beside calls: it sends, repeats what was not answered, and judges what became of it all."""
+"""
+A client of the topics other than calls. It sends reports, repeats unanswered ones, and judges the result.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ SCOPES = (
 CONNECTION = "bill"
 STREAM = "/unit-cost/v1/telemetry/allocation/calls"
 DROPS = f"/v2/connections/billing/external/{CONNECTION}/billing_drops"
-REPEATED = 30  # of the reports that were acknowledged, after each start
+REPEATED = 30  # acknowledged reports that are sent again after each start
 DESTINATIONS = "".join(
     f"""
 [[destinations]]
@@ -45,7 +47,10 @@ topics = ["{topic}"]
 
 @dataclass(frozen=True)
 class Report:
-    """One request of one record, whose name no other has; `value` may differ under the same idempotency key."""
+    """
+    One request with one record of a unique name. `value` may differ between two requests with the
+    same idempotency key.
+    """
 
     topic: str
     name: str
@@ -69,7 +74,7 @@ class Report:
 
 
 class EveryTopic:
-    """Reports of other topics than calls, each under an idempotency key."""
+    """Reports of topics other than calls, each with an idempotency key."""
 
     def __init__(self, rng: random.Random, tollhouse: Tollhouse) -> None:
         self._rng = rng
@@ -82,7 +87,10 @@ class EveryTopic:
 
     @contextmanager
     def load(self, url: str) -> Iterator[None]:
-        """Send until the block or the server ends, first what the last load left unanswered, then repeats."""
+        """
+        Send until the block or the server ends. First resend what the last load left unanswered,
+        then acknowledged reports.
+        """
         stop = threading.Event()
         thread = threading.Thread(target=self._run, args=(url, stop))
         thread.start()
@@ -93,7 +101,7 @@ class EveryTopic:
             thread.join()
 
     def wait_until_taken(self) -> None:
-        """Until some more are, so that an end meets work however slow the machine is."""
+        """Wait for further acknowledgements, so that the fault meets work on a slow machine as well."""
         enough = len(self.acknowledged) + 3
         wait_for(lambda: len(self.acknowledged) >= enough, PATIENCE_S, "reports of other topics are answered")
 
@@ -108,7 +116,7 @@ class EveryTopic:
                 if self._is_taken(url, waiting[0]):
                     waiting.pop(0)
             except urllib3.exceptions.HTTPError:
-                return  # killed
+                return  # the server was killed
 
     def _make(self) -> Report:
         return Report(
@@ -139,8 +147,8 @@ class EveryTopic:
 
     def judge(self, url: str) -> Verdict:
         """
-        Of the running, healed installation: each acknowledged report is there once, in the record file and in the
-        totals, and its key stands for its body.
+        Judge the running, healed installation. Each acknowledged report exists once in the record file and in
+        the totals, and its idempotency key still belongs to its body.
         """
         for report in self.acknowledged:
             assert self._is_settled(url, report, report.value) == 200
@@ -169,13 +177,13 @@ class EveryTopic:
         return verdict
 
     def _totals(self, url: str) -> dict[str, int]:
-        """Of unit cost, by the name of the report."""
+        """Return the unit-cost totals by report name."""
         found: dict[str, int] = {}
         query = "limit=1000"
         while query:
             headers = {"Authorization": self._key}
             answer = KEEP_ALIVE.request("GET", f"{url}{STREAM}/records?{query}", headers=headers)
-            if answer.status == 404:  # nobody has sent any
+            if answer.status == 404:  # none has been sent yet
                 break
             assert answer.status == 200, answer.data
             page = answer.json()
@@ -185,7 +193,7 @@ class EveryTopic:
         return found
 
     def _is_settled(self, url: str, report: Report, value: int) -> int:
-        """The answer that is not one to come again."""
+        """Repeat a report until its status is final; return the status."""
         deadline = time.monotonic() + PATIENCE_S
         while (status := self._post(url, report, value)) in RETRIED:
             assert time.monotonic() < deadline, f"{report} is not answered"
@@ -198,7 +206,6 @@ def _lines(path: Path) -> list[dict[str, Any]]:
 
 
 def _name(record: dict[str, Any]) -> str:
-    """The name of the report."""
     if record["kind"] == "billing_drop":
         return str(record["body"]["data"][0]["resource/id"])
     return str(record["event_id" if record["kind"] == "usage_event" else "element_name"])

@@ -1,4 +1,6 @@
-"""Faults of the machine under a server: a layer in C that is built here and preloaded (`machine_faults.c`)."""
+"""
+Faults of the machine under a server, by a C library that is built here and preloaded (`machine_faults.c`).
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ _CONTROL = struct.Struct("=iiiiiid")
 
 
 class MachineFaults:
-    """One shared page: what the servers that were started with `environment` meet."""
+    """Faults for servers that were started with `environment`, controlled through a shared page."""
 
     def __init__(self, directory: Path) -> None:
         compiler = shutil.which("cc") or shutil.which("gcc")
@@ -35,30 +37,30 @@ class MachineFaults:
 
     @property
     def injected(self) -> int:
-        """Calls that were made to fail."""
+        """Return the number of calls that failed on purpose."""
         return self._count(3)
 
     @property
     def hung(self) -> int:
-        """Flushes that did not return at once."""
+        """Return the number of delayed flushes."""
         return self._count(4)
 
     @contextmanager
     def failing(self, *, sync: int = 0, write: int = 0) -> Iterator[None]:
-        """Flushes or writes of the databases end with that error."""
+        """Let flushes or writes of the databases fail with that error number."""
         self._set(sync=sync, write=write)
         yield
         self._set()
 
     @contextmanager
     def hanging(self) -> Iterator[None]:
-        """Flushes of the databases do not return."""
+        """Let flushes of the databases hang."""
         self._set(hang=1)
         yield
         self._set()
 
     def move_clock(self, seconds: float) -> None:
-        """How far the wall clock is ahead from now on."""
+        """Set how far the wall clock is ahead."""
         self._set(ahead=seconds)
 
     def _set(self, *, sync: int = 0, write: int = 0, hang: int = 0, ahead: float = 0.0) -> None:

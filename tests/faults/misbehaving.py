@@ -1,7 +1,7 @@
 """
-A sender that misbehaves in one way until it is ended: `python -m tests.faults.misbehaving WAY URL KEY`.
+A sender that misbehaves in one way until it is stopped: `python -m tests.faults.misbehaving WAY URL KEY`.
 
-A process of its own, so that it takes no turns from the senders beside it.
+It is a separate process so that it takes no turns from other senders.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from gateway.http.listening.connections import raise_descriptor_limit
 from tests.acceptance.payloads import request, span
 
 MIB = 1 << 20
-FLOOD = "chatcmpl-flood"  # how the response ids of its calls begin
-CALLS = 900  # of one body
+FLOOD = "chatcmpl-flood"  # prefix of the response ids of its calls
+CALLS = 900  # per body
 ZEROS = gzip.compress(b"\0" * (16 * MIB), 9)
 
 
@@ -47,7 +47,7 @@ class Sender:
         return connection
 
     async def slow(self) -> None:
-        """Keeps back the end of large bodies, compressed and not, and goes on a byte at a time."""
+        """Hold back the end of large bodies, compressed or not, and send it byte by byte."""
         whole = [
             (gzip.compress(b" " * (64 * MIB), 1), "Content-Encoding: gzip"),
             (b" " * (40 * MIB), "X-Plain: 1"),
@@ -64,7 +64,7 @@ class Sender:
         await asyncio.gather(*(for_ever(one, *whole[place % 2]) for place in range(6)))
 
     async def bombs(self) -> None:
-        """1 GiB of zeros in 1 MiB, again and again."""
+        """Repeat 1 GiB of zeros, compressed to 1 MiB."""
         body = ZEROS * 64
 
         async def one() -> None:
@@ -76,7 +76,7 @@ class Sender:
         await for_ever(one)
 
     async def flood(self) -> None:
-        """As many requests as it can, over four connections."""
+        """Send as many requests as possible over four connections."""
         body = b'{"resourceSpans":[]}'
 
         async def one() -> None:
@@ -92,7 +92,7 @@ class Sender:
         await asyncio.gather(*(for_ever(one) for _ in range(4)))
 
     async def calls(self) -> None:
-        """Bodies of calls that nobody sent before, over eight connections."""
+        """Send bodies of new calls over eight connections."""
         calls = [span(f"{FLOOD}-{place:04}-@@@@@@@@@@@@", tokens=1, user__id=FLOOD) for place in range(CALLS)]
         body, numbers, run = request(calls), itertools.count(), os.urandom(3).hex()
 
@@ -110,7 +110,7 @@ class Sender:
         await asyncio.gather(*(for_ever(one) for _ in range(8)))
 
     async def halves(self) -> None:
-        """Requests that end in their header or in their body."""
+        """Send requests that end in their header or in their body."""
         whole = self.head(1000) + b" " * 500
 
         async def one(cut: int) -> None:
@@ -125,7 +125,7 @@ class Sender:
                 await one((20, 90, len(whole))[place % 3])
 
     async def connections(self) -> None:
-        """Five hundred open connections that say nothing; each that is closed is opened again a second later."""
+        """Hold five hundred silent connections. Reopen each closed connection a second later."""
 
         async def one() -> None:
             reader, _ = await self.connect()
@@ -135,7 +135,7 @@ class Sender:
         await asyncio.gather(*(for_ever(one) for _ in range(500)))
 
     async def headers(self) -> None:
-        """Two thousand connections that send their header a byte at a time."""
+        """Open two thousand connections that send their header byte by byte."""
 
         async def one() -> None:
             _, writer = await self.connect()

@@ -1,4 +1,4 @@
-"""A client that sends calls, repeats what was not answered, and writes down what was acknowledged."""
+"""A client that sends calls, repeats unanswered requests, and writes down acknowledged calls."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from tests.acceptance.conftest import wait_for
 from tests.acceptance.payloads import KEEP_ALIVE, request, span
 from tests.faults.scenarios import LONG
 
-# In a short round other tests run beside it: smaller requests, and longer pauses before the next of a sender.
+# in a short round other tests run at the same time, so requests are smaller and pauses longer
 CALLS_A_REQUEST = (1, 1, 5, 50) if LONG else (1, 1, 5, 20)
 RETRIED = (429, 503)
-PATIENCE_S = 120.0  # a safety net for a machine that is busy
+PATIENCE_S = 120.0  # generous for a busy machine
 PAUSE_S = 0.0 if LONG else 0.05
-REFUSED_S = 0.02 if LONG else 0.05  # before a request is sent again
+REFUSED_S = 0.02 if LONG else 0.05  # pause before a refused request is sent again
 
 T = TypeVar("T")
 
 
 class SentCall(NamedTuple):
-    """What the ledger adds up of a call."""
+    """The values of a call that the ledger adds up."""
 
     user: str
     tokens: int
@@ -37,34 +37,39 @@ class SentCall(NamedTuple):
 
 @dataclass(frozen=True)
 class SentRequest:
-    """A request body and its calls: response ids and the hashes of what they say."""
+    """A request body and its calls by response id, with the hashes of their content."""
 
     body: bytes
     calls: dict[str, str]
 
 
 class Oracle:
-    """What was sent and what was acknowledged: in memory, and flushed to a file, `RESPONSE_ID HASH` a line."""
+    """Sent and acknowledged calls, in memory and in a flushed file with lines `RESPONSE_ID HASH`."""
 
     def __init__(self, path: Path, rng: random.Random, key: str) -> None:
         self.sent: dict[str, str] = {}
-        self.calls: dict[str, SentCall] = {}  # of `sent`
+        self.calls: dict[str, SentCall] = {}  # by response id, of `sent`
         self.acknowledged: dict[str, str] = {}
-        self.unexpected: list[str] = []  # answers that are neither success nor a request to come again
+        self.unexpected: list[str] = []  # responses other than success and a request to retry
         self.latencies_s: list[float] = []
-        self.place: Callable[[], int] = lambda: 0  # how far a trace of the disk has come
+        self.place: Callable[[], int] = lambda: 0  # position in a trace of disk writes
         self.refusals: list[
             int
-        ] = []  # of each sender, until now: what it had acknowledged before is written down
-        self.places: dict[str, int] = {}  # of each acknowledged call: `place` when it was acknowledged
+        ] = []  # per sender; when the count grows, all earlier acknowledgements of the sender are in the file
+        self.places: dict[str, int] = {}  # position of the trace at the acknowledgement, per call
         self.key = key
         self._rng = rng
         self._lock = threading.Lock()
         self._list = path.open("a", buffering=1)
-        self._in_flight: list[SentRequest | None] = []  # of each sender: what the last kill left unanswered
+        self._in_flight: list[
+            SentRequest | None
+        ] = []  # per sender, the request that the last kill left unanswered
 
     def make(self, count: int, *, user_digits: int = 0) -> SentRequest:
-        """A request of new calls with tokens and users of their own; each digit is half a byte on the disk."""
+        """
+        Make a request of new calls with different tokens and users. Each user digit takes half a byte
+        on the disk.
+        """
         with self._lock:
             calls = [
                 (
@@ -81,7 +86,9 @@ class Oracle:
         return SentRequest(request(spans), made)
 
     def send(self, url: str, sent: SentRequest, patience_s: float = PATIENCE_S) -> bool:
-        """Whether it was acknowledged; urllib3.exceptions.HTTPError without an answer."""
+        """
+        Send a request; return whether it was acknowledged. Raises urllib3.exceptions.HTTPError without a response.
+        """
         began = time.monotonic()
         answer = self.post(url, sent, patience_s)
         if answer.status == 200:
@@ -116,9 +123,10 @@ class Oracle:
     @contextmanager
     def load(self, url: str, *, senders: int = 4, pause_s: float = PAUSE_S) -> Iterator[None]:
         """
-        Send all the time, each sender first what the last load left unanswered, as a client does after a kill.
+        Send all the time. Each sender first resends what the last load left unanswered, as clients do
+        after a kill.
 
-        Senders end with the server or with the block. Some requests are sent twice though they were acknowledged.
+        Senders stop with the server or with the block. Some acknowledged requests are sent a second time.
         """
         stop = threading.Event()
         self._in_flight += [None] * (senders - len(self._in_flight))
@@ -134,12 +142,15 @@ class Oracle:
                 thread.join()
 
     def wait_until_taken(self, calls: int = 20) -> None:
-        """Until more than so many further calls are: a fault meets work then, however slow the machine is."""
+        """
+        Wait until more than `calls` further calls are acknowledged, so that a fault meets work on a slow
+        machine as well.
+        """
         enough = len(self.acknowledged) + calls
         wait_for(lambda: len(self.acknowledged) > enough, 120, "senders are answered")
 
     def wait_until_refused(self) -> None:
-        """Until every sender was: what each of them had acknowledged before is written down by then."""
+        """Wait until every sender was refused. By then all its earlier acknowledgements are in the file."""
         before = list(self.refusals)
         wait_for(lambda: all(map(int.__gt__, self.refusals, before)), 120, "every sender is refused")
 
@@ -155,7 +166,7 @@ class Oracle:
                 if done and self._choose((False, False, True)):
                     self.send(url, sent)
             except urllib3.exceptions.HTTPError:
-                return  # killed
+                return  # the server was killed
             if done:
                 self._in_flight[place] = None
             else:
@@ -171,5 +182,5 @@ class Oracle:
 
 
 def content_hash(response_id: str, input_tokens: object, user: object) -> str:
-    """What a call says, wherever it is read: in the request, at the upstream, in the record file."""
+    """Hash the content of a call. The request, the upstream and the record file give the same hash."""
     return hashlib.sha256(f"{response_id} {input_tokens} {user}".encode()).hexdigest()[:16]

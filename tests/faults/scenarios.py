@@ -1,4 +1,4 @@
-"""The fault scenarios by name, and the row that each has in the table of `make faults`."""
+"""Fault scenarios by name, and the row of each in the table of `make faults`."""
 
 from __future__ import annotations
 
@@ -66,18 +66,20 @@ SCENARIOS = {
 
 @dataclass
 class FaultRow:
-    """What the tests of one scenario found; `duplicates` are records that a destination counts more than once."""
+    """
+    Results of the tests of one scenario. `duplicates` are records that a destination counts more than once.
+    """
 
     rounds: int = 0
     acknowledged: int = 0
     lost: int = 0
     duplicates: int = 0
-    recovery_s: float | None = None  # the longest until a fresh record passed
-    outcomes: set[str] = field(default_factory=set)  # of its tests: passed, failed, skipped
+    recovery_s: float | None = None  # longest time until a new record was delivered
+    outcomes: set[str] = field(default_factory=set)  # passed, failed or skipped, of its tests
 
 
 class Trial:
-    """One test of a scenario: it draws the seeds of its rounds and counts into the scenario's row."""
+    """One test of a scenario. It chooses the seeds of its rounds and adds to the scenario's row."""
 
     def __init__(self, name: str, row: FaultRow) -> None:
         self.name = name
@@ -85,10 +87,10 @@ class Trial:
 
     def rounds(self, *, short: int, full: int, failed: Sequence[int] = ()) -> Iterator[random.Random]:
         """
-        A source of chance for each round: the seeds in `failed` (regressions), then `short` ones that are the
-        same in every run, or `full` new ones.
+        Yield a random source per round: first the seeds in `failed` (regressions), then `short` seeds that
+        are the same in every run, or `full` new seeds.
 
-        `TOLLHOUSE_SEED` replays one round. pytest shows the printed seeds of a test that fails.
+        `TOLLHOUSE_SEED` replays one round. pytest shows the printed seeds of a failed test.
         """
         chance = random.SystemRandom() if LONG else random.Random(self.name)
         drawn = (chance.randrange(2**32) for _ in range(full if LONG else short))
@@ -100,7 +102,7 @@ class Trial:
     def count(
         self, *, acknowledged: int = 0, lost: int = 0, duplicates: int = 0, recovery_s: float | None = None
     ) -> None:
-        """Add to the scenario's row; the recovery is the longest of all."""
+        """Add to the scenario's row. The row keeps the longest recovery."""
         self.row.acknowledged += acknowledged
         self.row.lost += lost
         self.row.duplicates += duplicates
@@ -109,7 +111,7 @@ class Trial:
 
 
 def table(rows: dict[str, FaultRow]) -> Iterator[str]:
-    """The lines of the table; in a long run also the scenarios that no test ran."""
+    """Yield the lines of the table. A long run also lists scenarios without tests."""
     yield f"{'':4} {'scenario':56} {'rounds':>6} {'acknowledged':>12} {'lost':>5} {'dupl.':>5} {'recovery':>9}  result"
     for name, title in SCENARIOS.items():
         row = rows.get(name)

@@ -1,4 +1,4 @@
-"""A Tollhouse between an oracle and an upstream that misbehaves, and what the judge finds in it."""
+"""A Tollhouse between an oracle and an upstream that misbehaves, with a judge of the result."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ linger = "{linger}"
 {more}
 """
 UPSTREAM_ROUTE = "upstream/ai-telemetry"
-# Safety nets: a route that was parked tries again after a minute.
+# generous limits; a paused route retries after a minute
 RECOVERY_S = 180.0
 DRAINED_S = 180.0
 
 
 @dataclass
 class Verdict:
-    """What was acknowledged and is nowhere, is somewhere twice, or says something else than was sent."""
+    """Acknowledged records that are lost, duplicated, or changed."""
 
     acknowledged: int
     lost: set[str] = field(default_factory=set)
@@ -59,7 +59,7 @@ class Verdict:
     wrong: list[str] = field(default_factory=list)
 
     def check(self) -> None:
-        """AssertionError that names what is lost, doubled or wrong."""
+        """Raise AssertionError with the lost, duplicated or changed records."""
         assert set() == self.lost, "acknowledged and lost"
         assert set() == self.duplicates, "counted twice"
         assert [] == self.wrong, self.wrong
@@ -90,11 +90,11 @@ class FaultSite:
         self.tollhouse.kill()
 
     def take_over(self) -> None:
-        """Another process takes over at the same address."""
+        """Let another process take over at the same address."""
         self.tollhouse.take_over({"TOLLHOUSE_SERVER__LISTEN": self.url.removeprefix("http://")})
 
     def until(self, condition: Callable[[FaultSite], bool], what: str, timeout_s: float = 120.0) -> None:
-        """Wait for what the site brings about."""
+        """Wait for a condition of the site."""
         wait_for(lambda: condition(self), timeout_s, what)
 
     def routes(self) -> list[dict[str, Any]]:
@@ -102,7 +102,7 @@ class FaultSite:
         return shown
 
     def resident_mib(self, *, peak: bool = False) -> float:
-        """Of the server's memory: what is resident now, or at most was."""
+        """Return the server's resident memory, now or at its peak."""
         assert self.tollhouse.process is not None
         status = Path(f"/proc/{self.tollhouse.process.pid}/status").read_text()
         name = "VmHWM:" if peak else "VmRSS:"
@@ -110,19 +110,19 @@ class FaultSite:
         return int(line.split()[1]) / 1024
 
     def forget_peak(self) -> None:
-        """The most that was resident is counted from now on."""
+        """Reset the peak of the resident memory."""
         assert self.tollhouse.process is not None
         Path(f"/proc/{self.tollhouse.process.pid}/clear_refs").write_text("5")
 
     def processor_s(self) -> float:
-        """What the server has used of the processors since it started."""
+        """Return the server's processor time since its start."""
         assert self.tollhouse.process is not None
         fields = Path(f"/proc/{self.tollhouse.process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     @property
     def state(self) -> str:
-        """Of the route to the upstream."""
+        """Return the state of the route to the upstream."""
         return str(self._upstream_route()["state"])
 
     @property
@@ -131,14 +131,16 @@ class FaultSite:
 
     @property
     def dead(self) -> int:
-        """How many records are set aside."""
+        """Return the number of records set aside."""
         return len(self.tollhouse.asked("/dead")["dead"])
 
     def _upstream_route(self) -> dict[str, Any]:
         return next(route for route in self.routes() if route["route"] == UPSTREAM_ROUTE)
 
     def heal(self, *, since: float | None = None) -> float:
-        """The upstream behaves again: seconds, or those `since` then, until a fresh record went all the way."""
+        """
+        Heal the upstream; return the seconds until a new record was delivered, from now or from `since`.
+        """
         self.upstream.behave(ACCEPT)
         began = time.monotonic() if since is None else since
         fresh = self.oracle.make(1)
@@ -148,7 +150,10 @@ class FaultSite:
         return time.monotonic() - began
 
     def close(self, trial: Trial, *, since: float | None = None, timeout_s: float = DRAINED_S) -> Verdict:
-        """Heal, wait until drained, judge and count. AssertionError names what is lost, doubled or wrong."""
+        """
+        Heal, wait until drained, judge and count. Raises AssertionError with the lost, duplicated
+        or changed records.
+        """
         recovery_s = self.heal(since=since)
         verdict = self.judge(self.oracle.acknowledged, timeout_s=timeout_s)
         trial.count(
@@ -166,8 +171,8 @@ class FaultSite:
         self, acknowledged: Container[str], *, timeout_s: float = DRAINED_S, topic: str = ""
     ) -> Verdict:
         """
-        Of the running, healed installation, once every route is drained, or those of a topic; of
-        these acknowledged calls.
+        Judge the running, healed installation by these acknowledged calls, after every route (or every route
+        of `topic`) is drained.
         """
         self.until(
             lambda one: not any(r["queued"] for r in one.routes() if r["route"].endswith(topic)),
@@ -175,7 +180,7 @@ class FaultSite:
             timeout_s,
         )
         oracle, upstream = self.oracle, self.upstream
-        # As they are now: calls that nobody waits for, such as those of a flood, may still arrive.
+        # a snapshot, because calls that the judge does not wait for, such as a flood, may still arrive
         taken, rejected, delivered = dict(upstream.taken), set(upstream.rejected), dict(upstream.contents)
         records = self.tollhouse.records()
         written = Counter(record["request_id"] for record in records)
@@ -207,7 +212,7 @@ class FaultSite:
         return verdict
 
     def _dead(self) -> set[str]:
-        """The response ids of what is set aside."""
+        """Return the response ids of records set aside."""
         letters: list[dict[str, Any]] = self.tollhouse.json("spool", "dead", "list", "--limit", "1000")[
             "dead"
         ]

@@ -1,6 +1,4 @@
-"""
-Random damage to each of the three files and their logs, at rest and while running, through the start of the app.
-"""
+"""Starts on random damage to each of the three files and their logs, made at rest and while running."""
 
 from __future__ import annotations
 
@@ -32,7 +30,10 @@ Corpora = dict[str, tuple[Path, Calls]]
 
 @pytest.fixture(scope="module")
 def corpora(tmp_path_factory: pytest.TempPathFactory) -> Corpora:
-    """By name: data directories with acknowledged calls. Half of them are delivered, of the others none."""
+    """
+    Create data directories with acknowledged calls by name. In half of them every call is delivered, in
+    the others none.
+    """
     made: Corpora = {}
     for name, archive in (("queued", False), ("delivered", True)):
         directory = tmp_path_factory.mktemp(name)
@@ -50,7 +51,7 @@ def check(
     *,
     only: str = "",
 ) -> None:
-    """Damage a copy at rest, start on it, judge."""
+    """Damage a copy at rest, start on it, and judge."""
     name = rng.choice(sorted(corpora))
     corpus, known = corpora[name]
     calls = known.copy()
@@ -75,21 +76,24 @@ def judge(trial: Trial, directory: Path, calls: Calls, rng: random.Random, said:
 
 @pytest.mark.fault("F9")
 def test_damage_at_rest(trial: Trial, corpora: Corpora, tmp_path: Path) -> None:
-    """It always starts, delivers what is readable, counts the rest, balances its books and takes a fresh record."""
+    """
+    The server always starts, delivers the readable records, counts the rest, balances its accounting and
+    accepts a new record.
+    """
     for rng in trial.rounds(short=12, full=800):
         check(trial, rng, corpora, tmp_path, KINDS)
 
 
 @pytest.mark.fault("F10")
 def test_damaged_headers(trial: Trial, corpora: Corpora, tmp_path: Path) -> None:
-    """The first bytes of each file and log."""
+    """The damage is in the first bytes of each file and log."""
     for rng in trial.rounds(short=6, full=200):
         check(trial, rng, corpora, tmp_path, (flip_in_header,))
 
 
 @pytest.mark.fault("F9")
 def test_damage_while_running(trial: Trial, corpora: Corpora, tmp_path: Path) -> None:
-    """What is damaged under a running server costs what is unreadable, at the latest after a restart."""
+    """Damage under a running server loses only unreadable records, at the latest after a restart."""
     for rng in trial.rounds(short=4, full=200):
         name = rng.choice(sorted(corpora))
         corpus, known = corpora[name]
@@ -102,7 +106,9 @@ def test_damage_while_running(trial: Trial, corpora: Corpora, tmp_path: Path) ->
 
 @pytest.mark.fault("F4")
 def test_killed_while_it_salvages(trial: Trial, corpora: Corpora, tmp_path: Path) -> None:
-    """Killed at any moment of its first starts on a damaged directory, it goes on where it was."""
+    """
+    If the server is killed during its first starts on a damaged directory, the next start continues the salvage.
+    """
     for rng in trial.rounds(short=2, full=60):
         corpus, known = corpora[rng.choice(sorted(corpora))]
         calls = known.copy()

@@ -1,5 +1,3 @@
-"""Devices that enrol at once, are claimed twice and are revoked while telemetry comes."""
-
 from __future__ import annotations
 
 import json
@@ -24,7 +22,10 @@ scopes = ["ai-control-plane:enroll-device", "ai-control-plane:heartbeat-device"]
 
 @pytest.mark.fault("F26")
 def test_devices_enrol_at_once_are_claimed_twice_and_revoked(trial: Trial, sites: Sites) -> None:
-    """Each device stands once, the first claim holds over a kill, a revoked key is dead at once; nothing is lost."""
+    """
+    Each device exists once, the first claim survives a kill, a revoked key is refused at once, and
+    nothing is lost.
+    """
     for rng in trial.rounds(short=1, full=10):
         site = sites(rng, more=PLANE)
         fleet = site.tollhouse.key("fleet", *FLEET)

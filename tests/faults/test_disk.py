@@ -1,5 +1,5 @@
 """
-Full disks, failing flushes and file systems that go away: nothing acknowledged is lost, and no restart is needed.
+Full disks, failing flushes and vanished file systems: no acknowledged record is lost, and no restart is needed.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def data_of(site: FaultSite) -> Path:
 
 @contextmanager
 def on_small_disk(site: FaultSite, *, mib: int = DISK_MIB, inodes: int = 0) -> Iterator[Path]:
-    """The data directory of a site that has not started lies on a file system of its own."""
+    """Put the data directory of an unstarted site on its own file system."""
     data = data_of(site)
     made = data.rename(data.with_name("made"))
     with small_disk(data, mib=mib, inodes=inodes) as disk:
@@ -51,7 +51,7 @@ def on_small_disk(site: FaultSite, *, mib: int = DISK_MIB, inodes: int = 0) -> I
 
 
 def refused(site: FaultSite) -> bool:
-    """Whether a record is answered 503 now."""
+    """Return whether a new record gets 503."""
     fresh = site.oracle.make(1)
     try:
         return post(site.url, fresh.body, site.oracle.key).status == 503
@@ -64,17 +64,19 @@ def wait_until_refused(site: FaultSite, what: str) -> None:
 
 
 def wait_until_forwarded(site: FaultSite) -> None:
-    """Everything acknowledged is upstream and in the archive."""
+    """Wait until every acknowledged record is upstream and in the archive."""
     names = site.oracle.acknowledged.keys()
     wait_for(lambda: names <= site.upstream.taken.keys(), 120, "the open file is drained")
     archive = site.tollhouse.archive
-    # Whole lines: the last one may still be written.
+    # count whole lines, because the last line may still be in the making
     wait_for(lambda: archive.read_bytes().count(b"\n") >= len(names), 120, "the archive is drained")
 
 
 @pytest.mark.fault("F5")
 def test_a_disk_that_fills_up_under_load(trial: Trial, sites: Sites) -> None:
-    """Twice: senders are told to wait, and within seconds of there being room it goes on, without a restart."""
+    """
+    Twice, senders are told to wait. Within seconds of free space the server continues without a restart.
+    """
     for rng in trial.rounds(short=1, full=10):
         site = sites(rng)
         with on_small_disk(site) as disk:
@@ -87,7 +89,8 @@ def test_a_disk_that_fills_up_under_load(trial: Trial, sites: Sites) -> None:
                     deadline = time.monotonic() + 120
                     while not refused(site):
                         assert time.monotonic() < deadline, "the disk never was full"
-                        with suppress(OSError), filler.open("ab") as file:  # what the reserve gave up
+                        # refill the space that the reserve file freed
+                        with suppress(OSError), filler.open("ab") as file:
                             file.write(bytes(8 << 20))
                     time.sleep(rng.uniform(0.1, 0.5))
                     filler.unlink()
@@ -101,7 +104,9 @@ def test_a_disk_that_fills_up_under_load(trial: Trial, sites: Sites) -> None:
     "gone", [(reserve.FILE,), (reserve.FILE, reserve.START_FILE)], ids=["reserve", "both"]
 )
 def test_a_disk_that_is_full_at_the_start(trial: Trial, sites: Sites, gone: tuple[str, ...]) -> None:
-    """Killed on a full disk: the next start opens or waits, answers 503, and goes on when there is room."""
+    """
+    After a kill on a full disk, the next start opens or waits, answers 503, and continues when there is space.
+    """
     for rng in trial.rounds(short=1, full=10):
         site = sites(rng)
         with on_small_disk(site) as disk:
@@ -127,7 +132,7 @@ def test_a_disk_that_is_full_at_the_start(trial: Trial, sites: Sites, gone: tupl
 def test_flushes_and_writes_that_fail(
     trial: Trial, sites: Sites, tmp_path: Path, call: str, code: int
 ) -> None:
-    """Nothing is acknowledged meanwhile, and it goes on by itself."""
+    """Nothing is acknowledged during the errors, and the server recovers without help."""
     for rng in trial.rounds(short=1, full=5):
         faults = MachineFaults(tmp_path)
         site = sites(rng)
@@ -147,7 +152,9 @@ def test_flushes_and_writes_that_fail(
 
 @pytest.mark.fault("F7")
 def test_no_inode_is_left(trial: Trial, sites: Sites) -> None:
-    """A running server needs no further file; a start without one waits, and goes on when there are some."""
+    """
+    A running server needs no new file. A start without free inodes waits, and continues when inodes are free.
+    """
     for rng in trial.rounds(short=1, full=5):
         site = sites(rng)
         with on_small_disk(site, inodes=200) as disk:
@@ -172,7 +179,10 @@ def test_no_inode_is_left(trial: Trial, sites: Sites) -> None:
 
 @pytest.mark.fault("F8")
 def test_a_data_directory_that_goes_away_and_comes_back(trial: Trial, sites: Sites) -> None:
-    """While it is gone nothing is acknowledged and the probes say so; what was acknowledged is there afterwards."""
+    """
+    While the directory is gone, nothing is acknowledged and the probes report it. Acknowledged records
+    are intact afterwards.
+    """
     for rng in trial.rounds(short=1, full=10):
         site = sites(rng)
         site.start()
@@ -195,7 +205,7 @@ def test_a_data_directory_that_goes_away_and_comes_back(trial: Trial, sites: Sit
 
 @pytest.mark.fault("F8")
 def test_files_that_are_removed(trial: Trial, sites: Sites) -> None:
-    """Everything acknowledged before has left already or leaves now; nothing is acknowledged after."""
+    """Records acknowledged before the removal are delivered. Nothing is acknowledged after it."""
     for rng in trial.rounds(short=1, full=10):
         site = sites(rng)
         site.start()
@@ -219,7 +229,7 @@ def test_files_that_are_removed(trial: Trial, sites: Sites) -> None:
 
 @pytest.mark.fault("F8")
 def test_memory_is_named(trial: Trial, sites: Sites) -> None:
-    """Receipts on tmpfs say that a restart of the machine takes everything."""
+    """Receipts on tmpfs warn that a machine restart deletes all data."""
     for rng in trial.rounds(short=1, full=1):
         site = sites(rng)
         with on_small_disk(site) as disk:

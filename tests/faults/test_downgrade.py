@@ -1,4 +1,4 @@
-"""A filled data directory that a newer release has brought further: this one refuses it, and leaves it as it is."""
+"""This release refuses a filled data directory of a newer release and does not change it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.fault("F22")
 
 @pytest.mark.parametrize("file", ["spool.sqlite", "registry.sqlite", "ledger.sqlite"])
 def test_a_downgrade_refuses_with_words(file: str, trial: Trial, tmp_path: Path) -> None:
-    """A file of a newer version is left as it is, and the message says what to do."""
+    """A file of a newer version is left unchanged, and the message says what to do."""
     for place, rng in enumerate(trial.rounds(short=1, full=1)):
         corpus = tmp_path / f"at-{place}"
         calls = asyncio.run(make_corpus(corpus, rng, archive=False))

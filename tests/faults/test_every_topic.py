@@ -1,7 +1,4 @@
-"""
-Every way to end, one after the other, while all topics are sent: killed, stopped in order, taken over. What was known
-before is known after it, in each topic.
-"""
+"""Ends of every kind while all topics are sent: kill, orderly stop, takeover. Every topic survives them."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ ENDS = {
     "stopped": lambda site: site.tollhouse.stop(),
     "taken over": FaultSite.take_over,
 }
-ENDED = 5  # how often one installation is
+ENDED = 5  # ends per installation
 
 
 @pytest.mark.fault("F51")
@@ -32,8 +29,8 @@ def test_every_end_under_load_of_every_topic(
     trial: Trial, sites: Sites, engine: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     """
-    Each acknowledged report is there once, and its idempotency key stands for its body; calls are as F1 has them. The
-    books say the same.
+    Each acknowledged report exists once, its idempotency key still belongs to its body, and calls are judged
+    as in F1. The accounting agrees.
     """
     for number, rng in enumerate(trial.rounds(short=1, full=50)):
         storage = _storage(request, tmp_path / f"database-{number}") if engine == POSTGRES else ""

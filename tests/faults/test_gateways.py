@@ -1,4 +1,7 @@
-"""Three gateways on one PostgreSQL: any of them is killed or stands still, then the primary goes; nothing is lost."""
+"""
+Three gateways on one PostgreSQL: any gateway is killed or frozen, then the primary is killed, and
+nothing is lost.
+"""
 
 from __future__ import annotations
 
@@ -15,15 +18,17 @@ from tests.spool.postgres_cluster import Pair, Server
 from tests.spool.postgres_cluster import cluster as cluster
 from tests.spool.postgres_cluster import pair as pair
 
-# Of a node that was killed; five of them are the session that has to end. In a short round other tests run
-# beside it.
+# limit for a takeover from a killed node, of which the database session takes five seconds to end; longer in
+# a short round, because other tests run at the same time
 TAKEOVER_S = 15.0 if LONG else 60.0
 
 
 @pytest.mark.fault("F29")
 @pytest.mark.timeout(1800)
 def test_gateways_killed_and_frozen(trial: Trial, cluster: Server, tmp_path: Path) -> None:
-    """Killed or stopped at random moments under load: what was acknowledged is delivered once, and soon."""
+    """
+    Gateways are killed or frozen at random moments under load. Acknowledged records are delivered once, and soon.
+    """
     rounds = list(trial.rounds(short=3, full=50))
     site = SharedSite(tmp_path / "site", dsn=cluster.dsn, schema="gateways", rng=rounds[0])
     try:
@@ -54,8 +59,8 @@ def test_gateways_killed_and_frozen(trial: Trial, cluster: Server, tmp_path: Pat
 
 def _break_one(site: SharedSite, rng: random.Random, *, is_holder: bool, is_kill: bool) -> float:
     """
-    One gateway goes at a random moment, the one that forwards or any; how long until what comes in
-    afterwards is delivered.
+    Break one gateway at a random moment, the holder of the route or another. Return how long until a new
+    record is delivered.
     """
     time.sleep(rng.uniform(0.2, 1.5))
     number = site.holder() if is_holder else rng.randrange(len(site.gateways))
@@ -73,10 +78,13 @@ def _break_one(site: SharedSite, rng: random.Random, *, is_holder: bool, is_kill
 @pytest.mark.fault("F30")
 @pytest.mark.timeout(1800)
 def test_primary_killed(trial: Trial, pair: Pair, tmp_path: Path) -> None:
-    """The primary is killed under load, the synchronous standby promoted: every call acknowledged before is there."""
+    """
+    The primary is killed under load and the synchronous standby promoted. Every call acknowledged
+    before is stored.
+    """
     (rng, *_) = trial.rounds(short=1, full=1)
-    # Each commit waits for the standby, as the primary is told to. Its successor has none: "replicated" would
-    # refuse.
+    # The primary's own settings make each commit wait for the standby. After promotion the successor has no
+    # standby, so "replicated" would refuse to commit.
     site = SharedSite(tmp_path / "site", dsn=pair.dsn, schema="gateways", rng=rng, count=2)
     try:
         site.start()

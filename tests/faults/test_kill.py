@@ -1,4 +1,4 @@
-"""kill -9 at random moments: what was acknowledged is delivered, and nothing is there twice."""
+"""kill -9 at random moments: acknowledged records are delivered, and none exists twice."""
 
 from __future__ import annotations
 
@@ -22,14 +22,17 @@ from tests.gateway.normalise.formats.langfuse.events import batch, create, trace
 
 HALVES_ROUNDS = 100 if LONG else 5
 SENDERS = 4
-KILLS = 5  # of one installation
-MUTANT_ROUNDS = 20  # until one shows it
+KILLS = 5  # per installation
+MUTANT_ROUNDS = 20  # tries until the defect shows
 pytestmark = pytest.mark.fault("F1")
 CLAUDE_CODE = Path(__file__).parents[1] / "cases/otlp/claude_code"
 
 
 def test_kill_under_load(trial: Trial, sites: Sites) -> None:
-    """Rounds of SIGKILL: acknowledged = delivered, in the upstream and in the record file once, the books balance."""
+    """
+    After rounds of SIGKILL, acknowledged records are in the upstream and in the record file once, and
+    the accounting balances.
+    """
     for rng in trial.rounds(short=1, full=40):
         site = sites(rng)
         for _ in range(KILLS):
@@ -43,7 +46,7 @@ def test_kill_under_load(trial: Trial, sites: Sites) -> None:
 
 
 class Halves:
-    """Sends calls in halves, and again what was not answered, as Langfuse's SDKs do."""
+    """Sends calls in two halves, and repeats unanswered halves, like Langfuse's SDKs."""
 
     def __init__(self, own_ids: list[str]) -> None:
         self._left = [
@@ -57,14 +60,16 @@ class Halves:
             try:
                 answer = post(url, self._left[-1], key, "/api/public/ingestion")
             except urllib3.exceptions.HTTPError:
-                return  # killed
+                return  # the server was killed
             assert answer.status in (207, 503)
             if answer.status == 207:
                 self._left.pop()
 
 
 def test_kill_between_halves(installations: Any) -> None:
-    """However often the server is killed, every call is one record with its tokens and user, and nothing waits."""
+    """
+    After any number of kills, every call is one record with its tokens and user, and no partial report waits.
+    """
     tollhouse = installations(hold="50ms")
     key = tollhouse.key("halves")
     own_ids = [[f"g-{sender}-{number}" for number in range(200)] for sender in range(SENDERS)]
@@ -81,7 +86,7 @@ def test_kill_between_halves(installations: Any) -> None:
     tollhouse.stop()
     tollhouse.start(
         env={"TOLLHOUSE_SPOOL__PENDING_WINDOW": "1s"}
-    )  # repeats of what was on record already wait for it
+    )  # repeats of recorded calls already wait for it
     wait_for(lambda: _pending(tollhouse) == {"ai-telemetry": 0}, 120, "the end of the window")
     tollhouse.wait_until_drained()
     written = [
@@ -97,7 +102,10 @@ def _pending(tollhouse: Tollhouse) -> dict[str, int]:
 
 
 def test_kill_while_counters_wait(installations: Any) -> None:
-    """Counters that a kill left waiting are judged after it: by calls that come then, or they count."""
+    """
+    Counters that waited at a kill are judged after it: later calls of the same work replace them,
+    otherwise they count.
+    """
     tollhouse = installations(hold="50ms")
     key = tollhouse.key("assistants")
     metrics, events = (
@@ -128,7 +136,7 @@ def test_kill_while_counters_wait(installations: Any) -> None:
 
 def test_kill_between_counters_and_calls(installations: Any) -> None:
     """
-    Counters that were summed before a kill are taken back by calls that come after it, once, also when repeated.
+    Counters summed before a kill are reversed once by later calls of the same work, even if the calls are repeated.
     """
     tollhouse = installations(hold="50ms")
     key = tollhouse.key("assistants")
@@ -156,7 +164,7 @@ def test_kill_between_counters_and_calls(installations: Any) -> None:
 
 
 def _counted(tollhouse: Tollhouse) -> tuple[int, Decimal]:
-    """The counters in the record file that are no shadows, and what they add up to."""
+    """Return the number and sum of the counters in the record file that are not shadows."""
     whole_lines = (
         tollhouse.archive.read_text().rpartition("\n")[0].splitlines() if tollhouse.archive.exists() else []
     )
@@ -167,9 +175,11 @@ def _counted(tollhouse: Tollhouse) -> tuple[int, Decimal]:
 
 @pytest.mark.parametrize("mutant", ["answer_before_commit", "settle_before_send", "no_mark"])
 def test_a_broken_promise_is_seen(sites: Sites, mutant: str) -> None:
-    """Kills lose or double records of a Tollhouse that answers or settles too early, or writes without a mark."""
+    """
+    Kills lose or duplicate records if Tollhouse answers or settles too early, or appends without a mark.
+    """
     rng = random.Random(mutant)
-    with pytest.raises((AssertionError, ValueError)):  # or a line of the record file is torn
+    with pytest.raises((AssertionError, ValueError)):  # ValueError if a line of the record file is torn
         for _ in range(MUTANT_ROUNDS):
             site = sites(rng, batch_records=20)
             for _ in range(KILLS):

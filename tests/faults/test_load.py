@@ -1,4 +1,6 @@
-"""One key misbehaves, the spool is full, the process is told to stop: nobody else is refused, and nothing is lost."""
+"""
+One key misbehaves, the spool is full, or the process must stop: no other sender is refused, and nothing is lost.
+"""
 
 from __future__ import annotations
 
@@ -23,13 +25,13 @@ from tests.faults.scenarios import LONG, Trial
 
 ROOT = Path(__file__).parents[2]
 WINDOW_S = 5.0 if LONG else 2.0
-TRIES = 8  # a machine that others keep busy only makes it worse
-# Of its throughput that a key keeps whatever another one does. In a short round other tests run beside it,
-# and what the misbehaving client itself takes of the processors is missing to the senders.
+TRIES = 8  # a busy machine can only worsen the result
+# Share of its throughput that a key retains whatever another key does. In a short round other tests run at
+# the same time, and the misbehaving client takes processor time from the senders.
 LEAST = 0.9 if LONG else 0.75
-USER_DIGITS = 0 if LONG else 2000  # the spool is full of fewer records
-SOME = 5  # requests, of which a throughput is told
-GRACE_S = 10.0  # of `docker stop`; a machine on which a start takes long is given as many starts
+USER_DIGITS = 0 if LONG else 2000  # long users fill the spool with fewer records
+SOME = 5  # requests per measurement of the throughput
+GRACE_S = 10.0  # grace of `docker stop`; on a slow machine the limit is this number of start durations
 STARTS = 20
 SERVER = """
 max_connections = 200
@@ -39,7 +41,9 @@ max_key_bytes_per_s = "16MiB"
 
 
 class SteadySenders:
-    """Two senders at a steady pace; what is not acknowledged at once is counted by what went on meanwhile."""
+    """
+    Two senders at a steady pace. Requests that are not acknowledged at once are counted by the fault at that time.
+    """
 
     def __init__(self, oracle: Oracle, url: str) -> None:
         self.oracle = oracle
@@ -60,14 +64,14 @@ class SteadySenders:
             thread.join()
 
     def throughput(self) -> float:
-        """Acknowledged requests a second, over a window, or longer until there are some."""
+        """Return acknowledged requests per second over a window, which is longer if there are too few."""
         began, before = time.monotonic(), len(self.oracle.latencies_s)
         time.sleep(WINDOW_S)
         self.go_on(max(0, before + SOME - len(self.oracle.latencies_s)))
         return (len(self.oracle.latencies_s) - before) / (time.monotonic() - began)
 
     def go_on(self, requests: int) -> None:
-        """Until so many more are acknowledged."""
+        """Wait until `requests` more are acknowledged."""
         enough = len(self.oracle.latencies_s) + requests
         wait_for(lambda: len(self.oracle.latencies_s) >= enough, 120, "senders are answered")
 
@@ -96,7 +100,9 @@ def misbehaving(way: str, url: str, key: str) -> Iterator[None]:
 
 @pytest.mark.fault("F17")
 def test_what_one_key_does_costs_another_nothing(trial: Trial, sites: Sites) -> None:
-    """Slow bodies, bombs, floods, half requests, many connections: no refusal, and the throughput stays."""
+    """
+    Slow bodies, bombs, floods, half requests and many connections cause no refusal, and the throughput stays.
+    """
     for rng in trial.rounds(short=1, full=3):
         site = sites(rng, server=SERVER)
         key = site.tollhouse.key("misbehaving")
@@ -113,7 +119,7 @@ def test_what_one_key_does_costs_another_nothing(trial: Trial, sites: Sites) -> 
                     senders.meanwhile = f"after {way}"
                     if kept[way] >= LEAST:
                         break
-                    alone = senders.throughput()  # the machine may be slower than it was
+                    alone = senders.throughput()  # measure again, because the machine may be slower now
         print("throughput kept:", {way: round(share, 2) for way, share in kept.items()})
         assert [] == senders.refused
         assert all(share >= LEAST for share in kept.values()), kept
@@ -122,7 +128,9 @@ def test_what_one_key_does_costs_another_nothing(trial: Trial, sites: Sites) -> 
 
 @pytest.mark.fault("F23")
 def test_slow_connections_take_little_memory(trial: Trial, sites: Sites) -> None:
-    """Two thousand headers a byte at a time: bounded memory, and every request of others is taken."""
+    """
+    Two thousand byte-by-byte headers take bounded memory, and every request of other senders is accepted.
+    """
     for rng in trial.rounds(short=1, full=3):
         site = sites(rng, server="max_connections = 1000")
         site.start()
@@ -149,10 +157,10 @@ def resident_mib(status: Path) -> int:
 @pytest.mark.fault("F18")
 def test_a_full_spool_refuses_and_loses_nothing(trial: Trial, sites: Sites) -> None:
     """
-    With the upstream down the spool fills up: 503 with Retry-After, never silence, and a reason in readiness.
+    While the upstream is down the spool fills up. Senders always get 503 with Retry-After, and readiness
+    gives the reason.
 
-    Once the upstream is back everything that was acknowledged is delivered, and senders get through
-    without a restart.
+    When the upstream is back, every acknowledged record is delivered, and senders succeed without a restart.
     """
     for rng in trial.rounds(short=1, full=3):
         site = sites(rng, spool='max_bytes = "16MiB"', batch_records=1000)
@@ -175,7 +183,10 @@ def test_a_full_spool_refuses_and_loses_nothing(trial: Trial, sites: Sites) -> N
 
 @pytest.mark.fault("F21")
 def test_signals_under_load(trial: Trial, sites: Sites) -> None:
-    """SIGHUP storms, then SIGTERM with a grace of ten seconds or of one: it ends in time, and nothing is lost."""
+    """
+    After SIGHUP storms and SIGTERM with a grace of ten seconds or one, the server ends in time and
+    nothing is lost.
+    """
     for rng in trial.rounds(short=2, full=20):
         site = sites(rng)
         for grace_s in (GRACE_S, 1.0, 0.1):

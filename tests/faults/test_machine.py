@@ -1,4 +1,4 @@
-"""The clock jumps, flushes hang, a process is stopped, somebody reads the log for long."""
+"""The clock jumps, flushes hang, the process is frozen, or a reader holds the log open."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def status_is(url: str, status: int) -> bool:
 @pytest.mark.fault("F20")
 @pytest.mark.parametrize("jump", [8 * DAY, -DAY, 400 * DAY] if LONG else [8 * DAY, -DAY])
 def test_the_clock_jumps_under_load(trial: Trial, sites: Sites, tmp_path: Path, jump: float) -> None:
-    """There and back: every call counts once, on its own day, and a repeat is known."""
+    """After a jump and back, every call counts once on its own day, and its repeat is a duplicate."""
     for rng in trial.rounds(short=1, full=5):
         faults = MachineFaults(tmp_path)
         site = sites(rng)
@@ -53,7 +53,7 @@ def test_the_clock_jumps_under_load(trial: Trial, sites: Sites, tmp_path: Path, 
 
 @pytest.mark.fault("F24")
 def test_a_reader_that_holds_the_log_open(trial: Trial, sites: Sites) -> None:
-    """Acknowledging and forwarding go on, and the log is moved once the reader has gone."""
+    """Acknowledging and forwarding continue, and the log is moved into the file when the reader is gone."""
     for rng in trial.rounds(short=1, full=5):
         site = sites(rng)
         site.start()
@@ -70,7 +70,9 @@ def test_a_reader_that_holds_the_log_open(trial: Trial, sites: Sites) -> None:
 
 @pytest.mark.fault("F27")
 def test_flushes_that_hang(trial: Trial, sites: Sites, tmp_path: Path) -> None:
-    """Not ready after 5 s, alive all the time; what waits is refused in time, and then it goes on."""
+    """
+    The server is not ready after 5 s but always alive. Waiting requests are refused in time, then it continues.
+    """
     for rng in trial.rounds(short=1, full=5):
         faults = MachineFaults(tmp_path)
         site = sites(rng, spool='commit_wait = "2s"')
@@ -81,7 +83,7 @@ def test_flushes_that_hang(trial: Trial, sites: Sites, tmp_path: Path) -> None:
                 wait_for(partial(status_is, f"{site.url}/readyz", 503), 60, "readiness follows the commit")
                 fresh = site.oracle.make(
                     1
-                )  # not before: it could be in the commit that hangs, which nothing ends
+                )  # not earlier, because the call could join the hanging commit, which nothing can end
                 began = time.monotonic()
                 assert 503 == post(site.url, fresh.body, site.oracle.key).status
                 assert time.monotonic() - began < 60
@@ -93,7 +95,7 @@ def test_flushes_that_hang(trial: Trial, sites: Sites, tmp_path: Path) -> None:
 
 @pytest.mark.fault("F27")
 def test_a_process_that_is_stopped_for_seconds(trial: Trial, sites: Sites) -> None:
-    """As a loop that is blocked: nobody is answered meanwhile, and nothing is lost by it."""
+    """A frozen process answers no one, like a blocked event loop, and loses nothing."""
     for rng in trial.rounds(short=1, full=5):
         site = sites(rng)
         site.start()
@@ -112,7 +114,7 @@ def test_a_process_that_is_stopped_for_seconds(trial: Trial, sites: Sites) -> No
 @pytest.mark.fault("F27")
 @pytest.mark.skipif(not LONG, reason="the bound of a stop is 28 s")
 def test_a_stop_within_a_flush_that_hangs(trial: Trial, sites: Sites, tmp_path: Path) -> None:
-    """SIGTERM ends the process within 30 s, whatever the disk does; what was acknowledged is there."""
+    """SIGTERM ends the process within 30 s whatever the disk does, and acknowledged records survive."""
     for rng in trial.rounds(short=1, full=2):
         faults = MachineFaults(tmp_path)
         site = sites(rng, spool='commit_wait = "2s"')

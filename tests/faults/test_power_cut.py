@@ -1,9 +1,9 @@
 """
-The power is cut at any moment: every acknowledged call is there, once, and Tollhouse starts without a hand.
+If the power is cut at any moment, every acknowledged call is stored once, and Tollhouse starts without help.
 
-One process runs under a recorder of its writes. Images of its directory are then made, as cuts at chosen
-points of the record would have left it, and each is opened by a whole start. SIGKILL shows none of this,
-because the kernel keeps what was written.
+One process runs under a recorder of its writes. The test then constructs its directory as cuts at chosen
+points of the trace would have left it, and starts Tollhouse on each. SIGKILL cannot show this, because the
+kernel keeps written data.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from tests.faults.powercut.replay import (
 from tests.faults.scenarios import LONG, Trial
 from tests.faults.site import FaultSite, Verdict
 
-CUTS = 30 if LONG else 5  # of one run
+CUTS = 30 if LONG else 5  # per run
 SALVAGE_CUTS = 20 if LONG else 3
-MUTANT_CUTS = 100  # of a mutant's run, until one shows it
+MUTANT_CUTS = 100  # per run of a mutant, until the defect shows
 LOAD_S = 1.5
-PAUSE_S = 0.01 if LONG else 0.03  # of a sender: each cut goes through all that was written
+PAUSE_S = 0.01 if LONG else 0.03  # of a sender; the more is written, the longer each cut takes
 API_KEY = "th_" + "power-cut" * 5
 API_KEY_FILE = """
 api_key_file = "{path}"
@@ -46,7 +46,7 @@ api_key_file = "{path}"
 
 @pytest.fixture(scope="session")
 def recorder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The library that records writes, built from its source."""
+    """Build the library that records writes."""
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if compiler is None:
         pytest.skip("power cuts need a C compiler (cc, gcc or clang) to build the recorder of writes")
@@ -60,17 +60,20 @@ def recorder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @dataclass(frozen=True)
 class TracedRun:
-    """A run that was recorded and ended: what was acknowledged at which place of the trace."""
+    """A recorded run that ended: the acknowledged calls and their positions in the trace."""
 
     site: FaultSite
-    root: Path  # of what was recorded
-    before: Inventory  # what stood there before
+    root: Path  # recorded directory
+    before: Inventory  # its content before
     trace: Path
     acknowledged: dict[str, int]
-    keys: dict[str, int]  # secrets of the keys that were made meanwhile
+    keys: dict[str, int]  # number per secret of a key created during the run
 
     def cuts(self, rng: random.Random, count: int) -> Iterator[Verdict]:
-        """Images of the directory, the first just behind the first answer; each started, drained and judged."""
+        """
+        Construct the directory at `count` cuts, the first right after the first response. Start, drain
+        and judge each.
+        """
         recorded = list(changes(self.trace))
         for place in self._places(rng, count, [change.end for change in recorded]):
             print(f"cut at {place} of {recorded[-1].end}")
@@ -83,12 +86,15 @@ class TracedRun:
             yield self._judge(place)
 
     def _places(self, rng: random.Random, count: int, ends: list[int]) -> Iterator[int]:
-        """Most just behind an answer: what it promised must be on the disk by then. Else behind some change."""
+        """
+        Yield positions, most of them right after a response, when its promise must be on the disk. The rest
+        follow a change.
+        """
         answered = sorted(place for place in self.acknowledged.values() if place) or ends
         yield answered[0]
         for _ in range(count - 1):
             place = rng.choice(answered)
-            # Never behind the end: what the upstream takes of the images is counted as later than that.
+            # never after the end, because the position of deliveries from the images counts as later than the end
             yield min(ends[-1], rng.choice((place, place, place + rng.randrange(20_000), rng.choice(ends))))
 
     def _judge(self, place: int) -> Verdict:
@@ -113,7 +119,7 @@ def run(
     mutant: str = "",
     load_s: float = LOAD_S,
 ) -> TracedRun:
-    """A first start and some load under the recorder, then SIGKILL."""
+    """Record a first start and some load, then SIGKILL."""
     key_file = tmp_path / "api.key"
     key_file.write_text(API_KEY + "\n")
     site = sites(rng, server=API_KEY_FILE.format(path=key_file), key=API_KEY)
@@ -135,9 +141,7 @@ def run(
 def run_salvage(
     sites: Sites, recorder: Path, tmp_path: Path, rng: random.Random, *, mutant: str = ""
 ) -> TracedRun:
-    """
-    A start under the recorder that salvages a spool of which all is readable, and has sent nothing yet; SIGKILL.
-    """
+    """Record a start that salvages a fully readable spool which has sent nothing yet, then SIGKILL."""
     site = sites(rng)
     site.upstream.down()
     site.oracle.send_all(site.start(), 1000)
@@ -159,7 +163,7 @@ def _queued(site: FaultSite, name: str) -> int:
 
 @pytest.mark.fault("F4")
 def test_a_power_cut_within_a_salvage(trial: Trial, sites: Sites, recorder: Path, tmp_path: Path) -> None:
-    """Whenever it comes: the next start salvages again, or goes on, and nothing readable is lost."""
+    """After a cut at any time, the next start salvages again or continues, and no readable record is lost."""
     for rng in trial.rounds(short=1, full=10):
         for verdict in run_salvage(sites, recorder, tmp_path, rng).cuts(rng, SALVAGE_CUTS):
             trial.count(
@@ -172,7 +176,7 @@ def test_a_power_cut_within_a_salvage(trial: Trial, sites: Sites, recorder: Path
 def test_every_acknowledged_call_outlives_a_power_cut(
     trial: Trial, sites: Sites, recorder: Path, tmp_path: Path
 ) -> None:
-    """Whatever of the unsynced writes is gone or torn: it starts, nothing is lost, nothing is there twice."""
+    """Whatever unsynced writes are lost or torn, the server starts, and no record is lost or duplicated."""
     for rng in trial.rounds(short=1, full=10):
         traced = run(sites, recorder, tmp_path, rng, load_s=rng.uniform(1, 4))
         disk = Disk(traced.before)
@@ -183,7 +187,7 @@ def test_every_acknowledged_call_outlives_a_power_cut(
             for name, _, content in inventory(traced.root)
             if content is not None and is_kept(name)
         }
-        # Killed between the last change and its record.
+        # the kill may fall between the last change and its record
         assert at_most_one_change(disk.whole(), there), disk.whole().keys() ^ there.keys()
         for verdict in traced.cuts(rng, CUTS):
             trial.count(
@@ -198,8 +202,8 @@ def test_every_acknowledged_call_outlives_a_power_cut(
         ({"a": b"1", "b": b"2"}, True),
         ({"a": b"1", "b": b"3"}, True),  # written
         ({"a": b"1"}, True),  # removed
-        ({"a": b"1", "b": b"2", "c": b""}, True),  # made
-        ({"b": b"1"}, True),  # renamed over another
+        ({"a": b"1", "b": b"2", "c": b""}, True),  # created
+        ({"b": b"1"}, True),  # renamed over another file
         ({"a": b"1", "c": b"2"}, True),  # renamed
         ({"a": b"2", "b": b"3"}, False),
         ({"a": b"1", "c": b"3"}, False),  # one removed, one written
@@ -212,7 +216,7 @@ def test_the_change_of_a_kill_may_not_be_recorded(there: dict[str, bytes], is_on
     assert at_most_one_change({"a": b"1", "b": b"2"}, there) is is_one
 
 
-# A broken promise, and whether the short round shows that it is seen, too.
+# broken promise, and whether the short round also checks that tests detect it
 MUTANTS = {
     "synchronous_normal": True,
     "synchronous_off": False,
@@ -227,10 +231,10 @@ MUTANTS = {
 
 @pytest.mark.parametrize("mutant", [name for name, short in MUTANTS.items() if short or LONG])
 def test_a_broken_promise_is_seen(sites: Sites, recorder: Path, tmp_path: Path, mutant: str) -> None:
-    """Of a Tollhouse that flushes too little, some cut loses what was acknowledged or ends the start."""
+    """If Tollhouse flushes too little, some cut loses acknowledged records or breaks the start."""
     rng = random.Random(mutant)
     traced = run(sites, recorder, tmp_path, rng, mutant=mutant)
-    with pytest.raises((AssertionError, ValueError)):  # or a line of the record file is torn
+    with pytest.raises((AssertionError, ValueError)):  # ValueError if a line of the record file is torn
         for verdict in traced.cuts(rng, MUTANT_CUTS):
             verdict.check()
 
@@ -238,9 +242,7 @@ def test_a_broken_promise_is_seen(sites: Sites, recorder: Path, tmp_path: Path, 
 @pytest.mark.skipif(not LONG, reason="takes minutes: make faults")
 @pytest.mark.timeout(900)
 def test_a_marker_that_is_not_flushed_is_seen(sites: Sites, recorder: Path, tmp_path: Path) -> None:
-    """
-    Of a salvage that leaves its marker to the file system, some cut ends the next start or loses what was there.
-    """
+    """If a salvage does not flush its marker, some cut breaks the next start or loses stored records."""
     rng = random.Random("unsynced_marker")
     traced = run_salvage(sites, recorder, tmp_path, rng, mutant="unsynced_marker")
     with pytest.raises((AssertionError, ValueError)):

@@ -1,4 +1,4 @@
-"""What is sent again, by clients or by us, after a kill, an outage or under a new secret, counts once."""
+"""Repeats by clients or by Tollhouse, after a kill, an outage or a new secret, count once."""
 
 from __future__ import annotations
 
@@ -14,15 +14,18 @@ from tests.faults.site import FaultSite
 from tests.faults.upstream import ACCEPT, TAKE_AND_CUT, hang, refuse, slow
 
 OUTAGE_S = 120.0 if LONG else 2.0
-# While nothing is answered some of the oldest deliveries are tried in turn: the older half has far more of
-# them.
+# During the outage the route tries some of the oldest deliveries in turn, and the older half contains far
+# more deliveries than that.
 HALF, BATCH = (20_000, 1000) if LONG else (2000, 100)
-MOST_MIB = 250  # at any backlog
+MOST_MIB = 250  # for a backlog of any size
 
 
 @pytest.mark.fault("F3")
 def test_killed_between_the_answer_and_our_mark(trial: Trial, sites: Sites) -> None:
-    """Taken upstream, killed before we noted it, then turned away once: the same key again, and it counts once."""
+    """
+    The upstream accepts a delivery, Tollhouse is killed before it notes that, and the repeat is refused once.
+    The next repeat has the same key and counts once.
+    """
     for rng in trial.rounds(short=2, full=20):
         site = sites(rng)
         url = site.start()
@@ -41,7 +44,10 @@ def test_killed_between_the_answer_and_our_mark(trial: Trial, sites: Sites) -> N
 
 @pytest.mark.fault("F11")
 def test_a_second_process_on_the_same_directory(trial: Trial, sites: Sites) -> None:
-    """It is refused with the number of the first, which goes on; a killed one's lock holds nobody up."""
+    """
+    The second process is refused with the pid of the first, which continues. The lock of a killed process
+    blocks no start.
+    """
     for rng in trial.rounds(short=1, full=5):
         site = sites(rng)
         url = site.start()
@@ -58,7 +64,9 @@ def test_a_second_process_on_the_same_directory(trial: Trial, sites: Sites) -> N
 
 @pytest.mark.fault("F12")
 def test_an_outage_at_full_rate(trial: Trial, sites: Sites) -> None:
-    """Nothing of it is missing, the oldest leaves first, memory stays bounded, also over a restart."""
+    """
+    Nothing is missing, the oldest records are delivered first, and memory stays bounded, even over a restart.
+    """
     for rng in trial.rounds(short=1, full=3):
         site = sites(rng, batch_records=BATCH)
         url = site.start()
@@ -79,7 +87,7 @@ def test_an_outage_at_full_rate(trial: Trial, sites: Sites) -> None:
 
 
 def load_for_half(site: FaultSite, url: str) -> None:
-    """Load for half of the outage, or longer on a slow machine."""
+    """Send load for half of the outage, or longer on a slow machine."""
     enough = len(site.oracle.acknowledged) + HALF
     with site.oracle.load(url, pause_s=0.0):
         time.sleep(OUTAGE_S / 2)
@@ -88,9 +96,13 @@ def load_for_half(site: FaultSite, url: str) -> None:
 
 @pytest.mark.fault("F19")
 def test_a_storm_of_duplicates(trial: Trial, sites: Sites) -> None:
-    """Clients repeat at once and later, the upstream's answers are lost, the process is killed: one record a call."""
+    """
+    Clients repeat at once and later, the upstream's responses are lost, and the process is killed. Each call
+    is one record.
+    """
     for rng in trial.rounds(short=1, full=10):
-        site = sites(rng, spool='commit_wait = "100s"')  # a request that is refused would not be sent again
+        # long, because this client would not repeat a refused request
+        site = sites(rng, spool='commit_wait = "100s"')
         url = site.start()
         site.upstream.behave(ACCEPT, TAKE_AND_CUT, slow(0.2))
         requests = [site.oracle.make(rng.choice((1, 20, 100))) for _ in range(20)]
@@ -108,7 +120,7 @@ def test_a_storm_of_duplicates(trial: Trial, sites: Sites) -> None:
 
 @pytest.mark.fault("F25")
 def test_secrets_rotate_while_records_wait(trial: Trial, sites: Sites) -> None:
-    """Each new secret is taken over as it comes, also one that comes while the old one is refused."""
+    """Each new secret takes effect when it is written, even while the old secret is refused."""
     for rng in trial.rounds(short=1, full=5):
         site = sites(rng)
         url = site.start()

@@ -1,10 +1,8 @@
 """
-Twice the expected rate, with faults drawn by chance, for as long as one likes: nothing grows and
-nothing slows down.
+Twice the expected rate with random faults, for any duration: nothing grows and nothing slows down.
 
-`make soak MINUTES=30`. Figures of the last third are held against those of the first, of the same process.
-A long run warms up before: what is kept for later (newest ids, entries last read, pages of the files) grows
-to its bounds.
+`make soak MINUTES=30`. The test compares the last third with the first third of the same process. A long run
+warms up first, because caches (newest ids, recently read entries, file pages) grow to their bounds.
 """
 
 from __future__ import annotations
@@ -31,7 +29,7 @@ SENDERS = 4
 WARM_UP_S = 150.0 if MINUTES >= 5 else 0.0
 THIRD_S = (MINUTES * 60.0 - WARM_UP_S) / 3
 PAUSE_S = SENDERS * sum(CALLS_A_REQUEST) / len(CALLS_A_REQUEST) / (2 * EXPECTED_CALLS_PER_S)
-# Ids and delivered entries are let go as fast as they may, so that what still grows is a leak.
+# expire ids and delivered entries as fast as possible, so that any growth is a leak
 SPOOL = """
 retention = "10s"
 late_window = "0s"
@@ -39,9 +37,9 @@ duplicate_ids = 50_000
 """
 MORE_MEMORY, MORE_MIB = (1.08, 0.0) if WARM_UP_S else (1.2, 16.0)
 MORE_BYTES, MORE_FILE = 1.2, 4 << 20
-# In a short run other tests come and go beside it.
+# loose in a short run, because other tests start and stop at the same time
 SLOWER, SLOWER_S = (1.5, 0.02) if WARM_UP_S else (3.0, 0.25)
-LEAST_ANSWERS = 20  # in each third, however busy the machine is
+LEAST_ANSWERS = 20  # per third, on a busy machine as well
 FAILURES = (
     refuse(429, retry_after=1),
     refuse(500),
@@ -56,18 +54,19 @@ FAILURES = (
 
 @dataclass(frozen=True)
 class Third:
-    """What one third of the time showed."""
+    """Measurements of one third of the time."""
 
     memory_mib: float
-    file_bytes: int  # when all was delivered
-    latency_s: float  # the faster quarter: what a busy machine does to the slower ones says nothing of us
+    file_bytes: int  # after everything was delivered
+    latency_s: float  # of the fastest quarter, because a busy machine dominates the slower ones
 
 
 @pytest.mark.fault("F28")
 @pytest.mark.timeout(MINUTES * 60 * 2 + 900)
 def test_soak(trial: Trial, sites: Sites) -> None:
     """
-    Memory, files and latency are flat, the books exact, nothing lost, nothing twice, a kill at the end included.
+    Memory, files and latency stay flat, the accounting is exact, and no record is lost or duplicated, even by
+    a kill at the end.
     """
     for rng in trial.rounds(short=1, full=1):
         site = sites(rng, spool=SPOOL, linger="250ms")
@@ -86,7 +85,7 @@ def test_soak(trial: Trial, sites: Sites) -> None:
 
 
 def _run(site: FaultSite, rng: random.Random, seconds: float) -> Third:
-    """Some time under load and faults; then the faults end and all is delivered."""
+    """Run some time under load and faults, then end the faults and wait until everything is delivered."""
     site.oracle.latencies_s.clear()
     memory = []
     end = time.monotonic() + seconds
@@ -99,7 +98,7 @@ def _run(site: FaultSite, rng: random.Random, seconds: float) -> Third:
             site.upstream.behave(ACCEPT)
         latencies = sorted(site.oracle.latencies_s)
     site.until(lambda one: not any(route["queued"] for route in one.routes()), "all is delivered", 120)
-    if seconds > RETAIN_EVERY_S:  # what was delivered is deleted that often
+    if seconds > RETAIN_EVERY_S:  # the interval at which delivered entries are deleted
         time.sleep(RETAIN_EVERY_S + 15)
     files = site.tollhouse.directory.glob("tollhouse-data/*.sqlite")
     return Third(median(memory), sum(file.stat().st_size for file in files), latencies[len(latencies) // 4])

@@ -1,5 +1,5 @@
 """
-An upstream that fails in every way: nothing is lost, and one that honours idempotency keys counts nothing twice.
+The upstream fails in every way: no record is lost, and an upstream that honours idempotency keys counts none twice.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tests.faults.upstream import (
     slow,
 )
 
-# Once it is healed the longest backoff, and what a parked route waits.
+# after healing: the longest backoff, and the wait of a paused route
 HEALED_S = 120.0
 FAILURES = (
     refuse(408),
@@ -51,7 +51,7 @@ FAILURES = (
 
 @pytest.mark.fault("F13")
 def test_any_failure_in_any_order(trial: Trial, sites: Sites) -> None:
-    """Half of the answers are failures, drawn by chance: all arrives, once."""
+    """Half of the responses are random failures. Every record arrives once."""
     for rng in trial.rounds(short=1, full=20):
         site = sites(rng)
         url = site.start()
@@ -64,7 +64,10 @@ def test_any_failure_in_any_order(trial: Trial, sites: Sites) -> None:
 
 @pytest.mark.parametrize("between", [502, 500], ids=str)
 def test_the_upstream_of_these_tests_counts_answers_as_the_rule_for_keys_does(between: int) -> None:
-    """What was taken is not refused three times by the same answer, whatever comes between: it may come too late."""
+    """
+    The scripted upstream does not refuse an accepted request three times with the same status, whatever comes
+    in between, because the gateway would then take it for rejected.
+    """
     upstream = ScriptedUpstream(random.Random(0))
     upstream.down()
     upstream.is_consistent = True
@@ -80,7 +83,7 @@ def test_the_upstream_of_these_tests_counts_answers_as_the_rule_for_keys_does(be
 @pytest.mark.fault("F13")
 @pytest.mark.parametrize("then", [401, 408, 409, 429, 500, 503], ids=str)
 def test_taken_but_not_answered_then_turned_away(trial: Trial, sites: Sites, then: int) -> None:
-    """The answer of a request that was taken is lost, and somebody in between refuses its repeat: it counts once."""
+    """The response to an accepted request is lost, and a proxy refuses its repeat. The record counts once."""
     for rng in trial.rounds(short=1, full=3):
         site = sites(rng)
         url = site.start()
@@ -95,7 +98,7 @@ def test_taken_but_not_answered_then_turned_away(trial: Trial, sites: Sites, the
 
 @pytest.mark.fault("F16")
 def test_partial_success(trial: Trial, sites: Sites) -> None:
-    """What a partial success names is counted as refused, the rest as delivered; nothing of it is sent again."""
+    """Records that a partial success rejects count as refused, the rest as delivered. None is sent again."""
     for rng in trial.rounds(short=1, full=10):
         site = sites(rng)
         url = site.start()
@@ -112,7 +115,7 @@ def test_partial_success(trial: Trial, sites: Sites) -> None:
 @pytest.mark.fault("F15")
 @pytest.mark.parametrize("status", [400, 422], ids=str)
 def test_one_poison_record(trial: Trial, sites: Sites, status: int) -> None:
-    """One record of a batch is refused whatever comes with it: the others arrive, it alone is set aside."""
+    """One record makes any batch fail. The other records arrive, and only that record is set aside."""
     for rng in trial.rounds(short=1, full=5):
         site = sites(rng, batch_records=200)
         url = site.start()
@@ -130,7 +133,9 @@ def test_one_poison_record(trial: Trial, sites: Sites, status: int) -> None:
 @pytest.mark.fault("F14")
 @pytest.mark.parametrize("status", [401, 403], ids=str)
 def test_a_key_is_refused_and_mended(trial: Trial, sites: Sites, status: int) -> None:
-    """The route is parked and says why, nothing is dropped; it goes on at once under a new key, without a restart."""
+    """
+    The route pauses with a reason and drops nothing. With a new key it continues at once, without a restart.
+    """
     for rng in trial.rounds(short=1, full=5):
         site = sites(rng)
         url = site.start()

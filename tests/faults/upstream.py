@@ -1,11 +1,11 @@
 """
-A cost service that misbehaves as it is told: a real HTTP server in threads of its own, which remembers keys.
+A cost service with scripted misbehaviour: a real HTTP server in its own threads, which remembers idempotency keys.
 
-    upstream.behave(refuse(503), ACCEPT)         # one of these for each request, drawn by chance
+    upstream.behave(refuse(503), ACCEPT)         # one of these for each request, at random
     upstream.next(TAKE_AND_CUT, refuse(503))     # for the next requests, in this order, before anything else
     upstream.poison.add(RESPONSE_ID)             # a batch with this call is refused with `poison_answer`
 
-An idempotency key whose request was taken is answered again as the first time, and nothing of it counts again.
+If a request with an idempotency key was accepted, a repeat gets the first response again and counts nothing.
 """
 
 from __future__ import annotations
@@ -30,23 +30,26 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 
 from tests.faults.oracle import content_hash
 
-NO_ANSWERS = (502, 504)  # a gateway's words for none: they do not end a row of others
-_RESET = struct.pack("ii", 1, 0)  # SO_LINGER: closing sends RST
+NO_ANSWERS = (
+    502,
+    504,
+)  # a proxy's statuses for no response; they do not interrupt a series of equal failures
+_RESET = struct.pack("ii", 1, 0)  # SO_LINGER, so that closing sends RST
 _PROTOBUF = "application/x-protobuf"
 
 
 @dataclass(frozen=True)
 class Behaviour:
-    """What becomes of one request. `cut`: the connection is reset within the `body`, or before the `answer`."""
+    """Handling of one request. `cut` resets the connection within the `body` or before the `answer`."""
 
     status: int = 200
     headers: tuple[tuple[str, str], ...] = ()
-    takes: bool = True  # a 2xx, or no answer at all: whether its records count
+    takes: bool = True  # whether the records count if the status is 2xx or there is no response
     cut: str = ""
     delay_s: float = 0.0
-    drips: bool = False  # the answer comes byte by byte over `delay_s`
-    rejects: int = 0  # a partial success: the first records are not taken
-    remembered: bool = False  # an error that the service itself gives, and gives again for the same key
+    drips: bool = False  # send the response byte by byte over `delay_s`
+    rejects: int = 0  # the first records that a partial success rejects
+    remembered: bool = False  # the service itself returns this error, and returns it again for the same key
 
 
 ACCEPT = Behaviour()
@@ -56,18 +59,20 @@ RESET_MID_BODY = Behaviour(cut="body", takes=False)
 
 
 def refuse(status: int, *, retry_after: int | None = None, remembered: bool = False) -> Behaviour:
-    """An answer of a balancer; `remembered`: of the service, for good under this key."""
+    """Return a proxy's response or, if `remembered`, the service's final response for this key."""
     headers = () if retry_after is None else (("Retry-After", str(retry_after)),)
     return Behaviour(status=status, headers=headers, takes=False, remembered=remembered)
 
 
 def slow(delay_s: float, *, takes: bool = True) -> Behaviour:
-    """A right answer, byte by byte. Longer than `upstream.timeout` it is none."""
+    """
+    Return a success that is sent byte by byte. If it takes longer than `upstream.timeout`, the client gives up.
+    """
     return Behaviour(delay_s=delay_s, drips=True, takes=takes)
 
 
 def hang(delay_s: float, *, takes: bool) -> Behaviour:
-    """No answer for so long, then a reset; taken or not."""
+    """Return a wait without a response, then a reset, whether accepted or not."""
     return Behaviour(delay_s=delay_s, cut="answer", takes=takes)
 
 
@@ -77,13 +82,13 @@ def partly(rejects: int) -> Behaviour:
 
 @dataclass(frozen=True)
 class Attempt:
-    """One request as it came."""
+    """One received request."""
 
     path: str
     authorization: str
     key: str
     body: bytes  # inflated
-    calls: dict[str, str]  # response ids and the hashes of what they say
+    calls: dict[str, str]  # response ids and the hashes of their content
 
 
 @dataclass(frozen=True)
@@ -96,19 +101,19 @@ class ScriptedUpstream:
     def __init__(self, rng: random.Random | None = None) -> None:
         self.taken: Counter[str] = Counter()  # how often each call counts here
         self.contents: dict[str, str] = {}
-        self.order: list[str] = []  # calls as they were first taken
+        self.order: list[str] = []  # calls in the order of their first acceptance
         self.rejected: set[str] = set()  # by partial successes
-        self.keys_of: dict[str, set[str]] = {}  # the idempotency keys under which each call came
+        self.keys_of: dict[str, set[str]] = {}  # idempotency keys of each call
         self.attempts = 0
-        self.place: Callable[[], int] = lambda: 0  # how far a trace of the disk has come
-        self.violations: list[str] = []  # one key, two bodies
-        self.secrets: set[str] | None = None  # when set: others are answered with 401
+        self.place: Callable[[], int] = lambda: 0  # position in a trace of disk writes
+        self.violations: list[str] = []  # one key with two different bodies
+        self.secrets: set[str] | None = None  # if set, other secrets get 401
         self.poison: set[str] = set()
         self.poison_answer = refuse(400)
-        # Where answers are drawn by chance, what no service would answer is an acceptance instead: 413 to
-        # what it took before, and the same failure a third time, which by the rule for keys says that the
-        # request was not taken. With others between it counts, too: of those the client may have seen none,
-        # because it waited no longer.
+        # If responses are random, replace those that no service would give by an acceptance: a 413 to an
+        # accepted request, and the third equal failure, which by the rule for keys means that the request was
+        # not accepted. Failures of other kinds in between do not reset the count, because the client may have
+        # timed out before it saw them.
         self.is_consistent = False
         self._answers: Counter[tuple[str, int]] = Counter()  # by key and status
         self.port = 0
@@ -127,7 +132,7 @@ class ScriptedUpstream:
         return f"http://127.0.0.1:{self.port}"
 
     def behave(self, *behaviours: Behaviour) -> None:
-        """For every request from now on, one of these; what was to come next is forgotten."""
+        """Draw one of these for every request from now on, and discard the behaviours set by `next`."""
         with self._lock:
             self._behaviours = behaviours
             self._next.clear()
@@ -138,18 +143,18 @@ class ScriptedUpstream:
 
     @property
     def has_next(self) -> bool:
-        """Whether some of `next` was not asked for yet."""
+        """Return whether a behaviour set by `next` is unused."""
         return bool(self._next)
 
     def up(self) -> None:
-        """Listen, at the same address as before."""
+        """Listen at the same address as before."""
         self._ending.clear()
         self._server = _Server(("127.0.0.1", self.port), self)
         self.port = self._server.server_address[1]
         threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
 
     def down(self) -> None:
-        """Connections are refused, those that stand are reset."""
+        """Refuse connections and reset open ones."""
         server, self._server = self._server, None
         if server is not None:
             self._ending.set()
@@ -163,7 +168,7 @@ class ScriptedUpstream:
         self._ending.wait(seconds)
 
     def receive(self, attempt: Attempt, behaviour: Behaviour) -> Behaviour:
-        """What the service does with a request that it has read: a remembered answer goes before everything."""
+        """Process a request that was read. A remembered response has precedence."""
         with self._lock:
             self.attempts += 1
             for name in attempt.calls:
@@ -180,7 +185,7 @@ class ScriptedUpstream:
             if not (behaviour.takes or behaviour.remembered):
                 return behaviour
             body_hash = hashlib.sha256(attempt.body).digest()
-            if not attempt.key:  # a row of a sync: sent as often as it likes
+            if not attempt.key:  # a row of a sync, which may be sent any number of times
                 return behaviour
             known = self._remembered.get(attempt.key)
             if known is not None:
@@ -197,7 +202,7 @@ class ScriptedUpstream:
             return behaviour
 
     def rewind(self, place: int) -> None:
-        """Remember only what came before the trace of the disk had come as far as `place`."""
+        """Forget everything after position `place` of the trace of disk writes."""
         with self._lock:
             for known in (self.taken, self.contents, self.rejected, self.keys_of, self._remembered):
                 known.clear()
@@ -238,7 +243,7 @@ class _Server(ThreadingHTTPServer):
         request.close()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """The other end was killed, or the connection was reset on purpose."""
+        """Ignore an error, because the peer was killed or the connection reset on purpose."""
 
     def end(self) -> None:
         self.shutdown()
@@ -310,11 +315,11 @@ class _Handler(BaseHTTPRequestHandler):
         reset(self.connection)
 
     def log_message(self, format: str, *arguments: Any) -> None:
-        """Nothing: the tests look at what it has."""
+        """Log nothing."""
 
 
 def _calls(body: bytes) -> dict[str, str]:
-    """The calls of a trace request and the hashes of what they say."""
+    """Return the calls of a trace request with the hashes of their content."""
     calls = {}
     for resource in ExportTraceServiceRequest.FromString(body).resource_spans:
         for scope in resource.scope_spans:

@@ -14,7 +14,7 @@ Loads by name.
 - `mixed-24x8-cold`: the same without warm-up, so the compiled module learns during the load.
 - `kinds-1x64@1000`: 64 kinds of spans in turn, which the compiled module learns as well.
 - `fleet-100x8`: LiteLLM logs of 500 teams, 5,000 users and 200 models, with calls from 300 days.
-- `real-100x8`: spans of 20 alternating models, 200 services, 12 teams and 5,000 users, with a new conversation per request.
+- `real-100x8`: spans of 20 alternating models, 200 services, 12 teams and 5,000 users; each request is a conversation.
 - `conversations-100x8`: the same with a new conversation per span.
 - `real-100x8-200keys`: requests under 200 keys in turn.
 """

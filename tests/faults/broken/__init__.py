@@ -1,1 +1,1 @@
-"""What is broken on purpose, so that the tests show that they would see it."""
+"""Deliberate defects, which prove that the fault tests detect them."""

@@ -1,8 +1,7 @@
 """
-Tollhouse with one promise broken, so that tests show they would see it: `python -m tests.faults.broken.mutants NAME`
+Tollhouse with one broken promise, so that tests prove they detect it: `python -m tests.faults.broken.mutants NAME`
 
-Each mutant is a function that changes one place before the command starts. The program itself knows
-nothing of them.
+Each mutant is a function that patches one place before the command starts. The product has no code for mutants.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from spool.log.values import Receipt
 
 
 def synchronous_normal() -> None:
-    """The log is flushed when it is moved into the file, and not before."""
+    """Flush the write-ahead log only when it is moved into the database file."""
     _set_synchronous("NORMAL")
 
 
@@ -47,7 +46,7 @@ def _set_synchronous(mode: str) -> None:
 
 
 def answer_before_commit() -> None:
-    """A sender hears success while its group is still to be committed."""
+    """Answer 2xx to a sender before its commit."""
     real = GroupWriter._answer
 
     async def answer(self: GroupWriter, group: Any) -> None:
@@ -71,7 +70,7 @@ def settle_before_send() -> None:
 
 
 def no_mark() -> None:
-    """A record file is written without a note of where its lines began."""
+    """Append to a record file without a durable note of where the lines start."""
 
     async def prepare(self: FileExporter, delivery: Delivery) -> None:
         return None
@@ -80,7 +79,7 @@ def no_mark() -> None:
 
 
 def no_directory_sync() -> None:
-    """New names are left to the file system: of record files, of the secret, of whatever Tollhouse itself makes."""
+    """Do not flush directories, so new names of record files, secrets and other files may vanish."""
     real = os.fsync
 
     def sync(descriptor: int) -> None:
@@ -99,7 +98,7 @@ def unsynced_secret() -> None:
 
 
 def unsynced_marker() -> None:
-    """The note that the spool is damaged, and where it went, is left to the file system."""
+    """Do not flush the marker of a damaged spool, nor the move of the damaged file."""
     spool.sqlite.damage.notes.os = _without_sync()  # type: ignore[assignment, attr-defined]
     spool.sqlite.damage.notes.flush_directory = lambda directory: None  # type: ignore[attr-defined]
     spool.sqlite.recovery.flush_directory = lambda directory: None  # type: ignore[attr-defined]
@@ -141,7 +140,7 @@ MUTANTS: dict[str, Callable[[], None]] = {
 
 
 def command(name: str) -> tuple[str, ...]:
-    """What starts a mutant, in place of `tollhouse`."""
+    """Return the command that starts a mutant instead of `tollhouse`."""
     return sys.executable, "-m", "tests.faults.broken.mutants", name
 
 

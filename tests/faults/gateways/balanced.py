@@ -1,4 +1,4 @@
-"""A client of several gateways: what one of them does not answer goes to the next."""
+"""A client of several gateways, which sends a request to another gateway if one does not answer."""
 
 from __future__ import annotations
 
@@ -14,27 +14,28 @@ import urllib3
 
 from tests.faults.oracle import CALLS_A_REQUEST, PAUSE_S, REFUSED_S, Oracle, SentRequest
 
-# A gateway that stands still is given up then, where another one may take the request; each time that a request was
-# given up it has twice as long, because a busy machine may need that for every answer.
+# Timeout after which the client tries another gateway. It doubles each time a request times out, because a
+# busy machine may need that long for every response.
 PATIENCE_S = 3.0
 MOST_PATIENCE_S = 180.0
 
 
 class BalancedOracle(Oracle):
     """
-    Sends as a load balancer and its clients do together: to any gateway, and again to another without an answer.
+    An oracle that behaves like a load balancer and its clients: it sends to any gateway, and to another
+    without a response.
 
-    Every second request is reported to two gateways at once or one after the other, as an application and the
-    gateway that it calls would.
+    Every second request is reported to two gateways one after the other, as by an application and the AI
+    gateway that it calls.
     """
 
     def __init__(self, path: Path, rng: random.Random, key: str, urls: Callable[[], Sequence[str]]) -> None:
         super().__init__(path, rng, key)
         self._urls = urls
         self.patience_s = PATIENCE_S
-        self._given_up: Counter[bytes] = Counter()  # how often, by the body
+        self._given_up: Counter[bytes] = Counter()  # number of timeouts by body
         self.twice = 0  # requests that two gateways acknowledged
-        self.answers: Counter[str] = Counter()  # what senders saw, by status
+        self.answers: Counter[str] = Counter()  # responses to senders by status
 
     def post(self, url: str, sent: SentRequest, patience_s: float) -> urllib3.BaseHTTPResponse:
         answer = super().post(url, sent, patience_s)
@@ -43,7 +44,7 @@ class BalancedOracle(Oracle):
 
     @contextmanager
     def balanced(self, *, senders: int = 6, pause_s: float = PAUSE_S) -> Iterator[None]:
-        """Load on whatever gateways there are, until the block ends; each sender pauses before each request."""
+        """Send to the running gateways until the block ends. Each sender pauses before each request."""
         stop = threading.Event()
         self.refusals = [0] * senders
         threads = [threading.Thread(target=self._send_on, args=(n, stop, pause_s)) for n in range(senders)]
@@ -65,7 +66,9 @@ class BalancedOracle(Oracle):
                 self.twice += 1
 
     def _keep_sending(self, place: int, sent: SentRequest, stop: threading.Event, *, but: str) -> str:
-        """The gateway that acknowledged it; "" where the block ended before."""
+        """
+        Send until a gateway acknowledges the request; return its URL. Return "" if the block ended first.
+        """
         while not stop.is_set():
             urls = [url for url in self._urls() if url != but]
             if urls and self.is_taken(url := self._choose(tuple(urls)), sent):
@@ -75,7 +78,9 @@ class BalancedOracle(Oracle):
         return ""
 
     def is_taken(self, url: str, sent: SentRequest) -> bool:
-        """Whether that gateway acknowledged it; no answer within `patience_s`, or what it grew to, is none."""
+        """
+        Return whether the gateway acknowledged the request within the timeout, which grows from `patience_s`.
+        """
         doubled = 2 ** self._given_up[sent.body]
         patience_s = max(self.patience_s, min(self.patience_s * doubled, MOST_PATIENCE_S))
         began = time.monotonic()
@@ -83,7 +88,7 @@ class BalancedOracle(Oracle):
             return self.send(url, sent, patience_s)
         except urllib3.exceptions.HTTPError:
             self.answers["none"] += 1
-            if time.monotonic() - began >= patience_s:  # not cut off
+            if time.monotonic() - began >= patience_s:  # a timeout, not a broken connection
                 with self._lock:
                     self._given_up[sent.body] += 1
             return False

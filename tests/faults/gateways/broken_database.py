@@ -1,4 +1,4 @@
-"""Gateways on a database that the rows of the failure table break and heal, and what every row has to show."""
+"""Gateways on a database that each row of the failure table breaks and heals, and the checks of every row."""
 
 from __future__ import annotations
 
@@ -14,13 +14,16 @@ from tests.faults.scenarios import Trial
 from tests.spool.postgres_cluster import Pair
 
 COMMIT_TIMEOUT_S = 2.0
-# Commits wait for the standby, or for a server that stands still, as short as may be set.
+# The shortest setting: how long commits wait for the standby or for a frozen server.
 SPOOL = f'commit_wait = "{COMMIT_TIMEOUT_S:.0f}s"'
-ANSWERED_S = 180.0  # a safety net for a machine that is busy; what was seen is printed
+ANSWERED_S = 180.0  # generous for a busy machine; the test prints the measured time
 
 
 class BrokenDatabase:
-    """Every row begins and ends healed. What one of them loses or doubles is of those after it as well."""
+    """
+    Gateways that every row finds and leaves healthy. Records that one row loses or duplicates also fail the
+    rows after it.
+    """
 
     def __init__(self, site: SharedSite) -> None:
         self.site = site
@@ -29,9 +32,9 @@ class BrokenDatabase:
     @contextmanager
     def row(self, trial: Trial, *, load: bool = True) -> Iterator[None]:
         """
-        Load before, during and after the block. `healed` says in it when the database was whole again.
+        Keep up load before, during and after the block. The block calls `healed` when the database works again.
 
-        AssertionError when what was acknowledged is lost, is there twice, or the books do not balance.
+        Raises AssertionError if acknowledged records are lost or duplicated, or if the accounting does not balance.
         """
         oracle = self.site.oracle
         before = len(oracle.acknowledged)
@@ -60,7 +63,9 @@ class BrokenDatabase:
         verdict.check()
 
     def nothing_is_kept(self) -> None:
-        """Every gateway says 503 to every sender, is not ready, lives, and acknowledges nothing."""
+        """
+        Check that every gateway answers 503 to every sender, is not ready, is alive, and acknowledges nothing.
+        """
         took_s = self.site.refuses()
         print(f"503 from every gateway after at most {took_s:.1f} s")
         assert took_s < COMMIT_TIMEOUT_S + ANSWERED_S
@@ -71,20 +76,20 @@ class BrokenDatabase:
         assert len(self.site.oracle.acknowledged) == acknowledged
 
     def keeps_on(self, calls: int) -> None:
-        """Until so many more are acknowledged."""
+        """Wait until `calls` more calls are acknowledged."""
         enough = len(self.site.oracle.acknowledged) + calls
         wait_for(lambda: len(self.site.oracle.acknowledged) >= enough, ANSWERED_S, "senders are answered")
 
     def healed(self) -> None:
-        """The database is whole again, or will be by itself."""
+        """Record that the database works again or will recover without help."""
         self.healed_at = time.monotonic()
 
 
 class BrokenPair(BrokenDatabase):
-    """Two gateways, for which a primary and its synchronous standby keep everything."""
+    """Two gateways on a primary and its synchronous standby."""
 
     def __init__(self, pair: Pair, folder: Path) -> None:
-        # A role without privileges, as operators give it.
+        # a role without privileges, as operators create it
         pair.primary.execute("CREATE ROLE gateway LOGIN")
         pair.primary.execute("GRANT pg_monitor TO gateway; GRANT CREATE ON DATABASE postgres TO gateway")
         self.pair = pair
@@ -102,7 +107,7 @@ class BrokenPair(BrokenDatabase):
         site.start()
 
     def is_booked(self, commit: int) -> None:
-        """Wait until the books have what it counted."""
+        """Wait until the accounting includes this commit."""
         booked = "SELECT 1 FROM gateways.marks WHERE booked >= "
         wait_for(
             lambda: self.pair.primary.execute(f"{booked}{commit}"), ANSWERED_S, "the books have a commit"

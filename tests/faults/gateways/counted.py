@@ -1,4 +1,4 @@
-"""What the ledger has counted, beside what was sent: the calls and the tokens of each user, exactly."""
+"""Compare the ledger's totals with the sent calls: number of calls and tokens per user, exactly."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ COUNTED_S = 120.0
 
 
 def wait_until_counted(gateway: Tollhouse, next_number: int) -> None:
-    """Until the ledger has passed every number that was given."""
+    """Wait until the ledger has counted every record below `next_number`."""
 
     def state() -> dict[str, Any]:
         found: dict[str, Any] = gateway.asked("/ledger")["ledger"]
@@ -27,7 +27,7 @@ def wait_until_counted(gateway: Tollhouse, next_number: int) -> None:
 def differences(
     gateway: Tollhouse, calls: Iterable[SentCall], *, may_be: Iterable[SentCall] = ()
 ) -> Sequence[str]:
-    """A line for each user whose sums are not those of the calls; `may_be` are calls that count or do not."""
+    """Return a line per user whose totals differ from the calls. Calls in `may_be` may or may not count."""
     return list(_differences(gateway, list(calls), list(may_be)))
 
 

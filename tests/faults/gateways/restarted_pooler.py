@@ -1,4 +1,4 @@
-"""A pgbouncer before a server, which a test kills and starts again at the same address."""
+"""A pgbouncer in front of a server, which a test kills and restarts at the same address."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ unix_socket_dir =
 
 
 class RestartedPooler:
-    """It lends a connection of a role for a transaction at a time. `folder` is the server's user's."""
+    """A pgbouncer in transaction mode. `folder` belongs to the server's user."""
 
     def __init__(self, folder: Path, server: Server, *, role: str = "tollhouse") -> None:
         if pooler_program() is None:

@@ -1,4 +1,4 @@
-"""Several gateways on one PostgreSQL between an oracle and an upstream, and what the judge finds there."""
+"""Several gateways on one PostgreSQL between an oracle and an upstream, with a judge of the result."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ PASSED_S = 120.0
 
 class SharedSite:
     """
-    `gateways` on one schema of a database; each has a directory of its own, and a start listens at a new address.
+    `gateways` on one schema of a database. Each has its own directory, and each start listens at a new address.
     """
 
     def __init__(
@@ -81,11 +81,12 @@ class SharedSite:
         self.gateways[0].run("storage", "init")
         self.frozen: set[int] = set()
         self.refused: list[SentRequest] = []
-        self.damaged: list[SentCall] = []  # calls whose records are: the ledger may have read them before
+        # calls of damaged records, which the ledger may have read before the damage
+        self.damaged: list[SentCall] = []
         self.oracle = BalancedOracle(folder / "acknowledged", rng, self.gateways[0].key("load"), self.urls)
 
     def gateway(self, name: str, *, dsn: str = "") -> Tollhouse:
-        """One more; where it is given its own address of the database, no load comes to it."""
+        """Create another gateway. A gateway with its own database address gets no load."""
         storage = storage_table(
             self._folder,
             dsn=self.dsn,
@@ -107,18 +108,18 @@ class SharedSite:
         return Tollhouse(self._folder / name, config)
 
     def urls(self) -> Sequence[str]:
-        """Where a load balancer would send: those that run, also those that stand still."""
+        """Return the URLs a load balancer would use: all started gateways, including frozen ones."""
         return [one.url for one in self.gateways if one.process is not None and one.url]
 
     def start(self) -> None:
-        """Whatever does not run."""
+        """Start every gateway that does not run."""
         for one in self.gateways:
             if one.process is None:
                 one.url = ""
                 one.start()
 
     def holder(self) -> int:
-        """Which gateway runs the route to the upstream, once one does."""
+        """Wait until a gateway runs the route to the upstream; return its number."""
         wait_for(lambda: len(self._holders()) == 1, PASSED_S, "a gateway runs the route")
         return self._holders()[0]
 
@@ -135,7 +136,7 @@ class SharedSite:
         self.frozen.add(number)
 
     def thaw(self) -> None:
-        """Whatever stands still goes on."""
+        """Resume all frozen gateways."""
         for number in self.frozen:
             self._signal(number, signal.SIGCONT)
         self.frozen.clear()
@@ -147,9 +148,10 @@ class SharedSite:
 
     def refuses(self, *gateways: Tollhouse) -> float:
         """
-        Seconds until each of them, or every one, has answered a fresh call with 503 and when to come again.
+        Return the seconds until each of the gateways (default: all) has refused a new call with
+        503 and Retry-After.
 
-        What was refused may have been kept: it is sent again by `repeat`.
+        A refused call may nevertheless be stored, so `repeat` sends it again.
         """
         asked = [(one, self.oracle.make(1)) for one in gateways or self.gateways]
         with ThreadPoolExecutor(len(asked)) as threads:
@@ -165,27 +167,27 @@ class SharedSite:
         return answer.status, time.monotonic() - began
 
     def reasons(self) -> list[str]:
-        """Why gateways are not ready; empty while all are."""
+        """Return why gateways are not ready. Empty if all are ready."""
         shown = [KEEP_ALIVE.request("GET", f"{url}/readyz").json() for url in self.urls()]
         return [reason for one in shown for reason in one["reasons"]]
 
     def is_ready(self) -> list[bool]:
-        """Of each gateway; each of them lives."""
+        """Return the readiness of each gateway, after checking that all are alive."""
         assert {200} == {KEEP_ALIVE.request("GET", f"{url}/livez").status for url in self.urls()}
         return [KEEP_ALIVE.request("GET", f"{url}/readyz").status == 200 for url in self.urls()]
 
     def delivers(self, *requests: SentRequest) -> None:
-        """All calls of these."""
+        """Wait until all calls of these requests are delivered."""
         calls = {name for one in requests for name in one.calls}
         self._await(lambda: calls <= self.upstream.taken.keys(), DRAINED_S, "what was sent is delivered")
 
     def metrics(self) -> list[str]:
-        """The lines of the first gateway."""
+        """Return the metric lines of the first gateway."""
         answer = KEEP_ALIVE.request("GET", f"{self.gateways[0].url}/metrics")
         return answer.data.decode().splitlines()
 
     def repeat(self, timeout_s: float = PASSED_S) -> None:
-        """What was refused is sent again until somebody takes it."""
+        """Resend each refused request until a gateway accepts it."""
         for sent in self.refused:
             taken = partial(self._is_taken, sent)
             self._await(taken, timeout_s, "what was refused is taken")
@@ -195,7 +197,7 @@ class SharedSite:
         return any(self.oracle.is_taken(url, sent) for url in self.urls())
 
     def passes(self, timeout_s: float = PASSED_S) -> float:
-        """Seconds until a fresh record, sent to whoever takes it, was delivered."""
+        """Return the seconds until a new record is accepted by some gateway and delivered."""
         began = time.monotonic()
         fresh = self.oracle.make(1)
         (name,) = fresh.calls
@@ -206,14 +208,14 @@ class SharedSite:
         return time.monotonic() - began
 
     def _await(self, condition: Callable[[], object], timeout_s: float, what: str) -> None:
-        """What does not come is said with the state of every gateway."""
+        """Wait; on a timeout, add the state of every gateway to the error."""
         try:
             wait_for(condition, timeout_s, what)
         except AssertionError as error:
             raise AssertionError(f"{error}\n{self.described()}") from error
 
     def described(self) -> str:
-        """For whoever reads a failure: what each gateway says of itself and of the others."""
+        """Describe each gateway's own state and its view of the others, for the message of a failed test."""
         lines = [f"not ready because {self.reasons()}"]
         for number, one in enumerate(self.gateways):
             if one.process is None or number in self.frozen:
@@ -225,7 +227,7 @@ class SharedSite:
         return "\n".join([*lines, *map(str, self._open_deliveries())])
 
     def _open_deliveries(self) -> Sequence[tuple[object, ...]]:
-        """As the database has them, with who sends them."""
+        """Return the open deliveries of the database and the gateways that send them."""
         query = sql.SQL(
             "SELECT id, route, first, last, owner, fence, sending, attempts, not_before - extract(epoch FROM now()),"
             " last_error FROM {}.deliveries WHERE state = 'open' ORDER BY route, first LIMIT 20"
@@ -234,7 +236,7 @@ class SharedSite:
             return connection.execute(query).fetchall()
 
     def judge(self) -> Verdict:
-        """Of the running, healed gateways, once everything is delivered."""
+        """Judge the running, healed gateways after everything is delivered."""
         self.upstream.behave(ACCEPT)
         self._await(lambda: not self.gateways[0].queued(UPSTREAM_ROUTE), DRAINED_S, "everything is delivered")
         promised = set(self.oracle.acknowledged)
@@ -255,7 +257,10 @@ class SharedSite:
         return verdict
 
     def _books(self, one: Tollhouse) -> Any:
-        """As a gateway recounts them. One that nobody sent anything may not have tried the database again yet."""
+        """
+        Let a gateway recount its accounting. A gateway without traffic may not have reconnected to
+        the database yet.
+        """
         found: list[Any] = []
 
         def has_recounted() -> bool:
@@ -271,9 +276,9 @@ class SharedSite:
 
     def _not_counted(self, promised: set[str], lost: set[str]) -> Sequence[str]:
         """
-        Where the ledger's sums are others than those of the calls that were acknowledged, or kept nevertheless.
+        Compare the ledger's totals with the calls that were acknowledged or nevertheless stored.
 
-        What is lost is said as such, and need not be counted.
+        Lost calls are reported separately and need not be counted.
         """
         calls = self.oracle.calls
         wait_until_counted(self.gateways[0], self._next_number())
@@ -284,7 +289,7 @@ class SharedSite:
         return [*wrong, *differences(self.gateways[0], kept, may_be=may_be)]
 
     def _next_number(self) -> int:
-        """Of the calls."""
+        """Return the next record number of the topic of calls."""
         query = sql.SQL("SELECT next[%s] FROM {}.commits ORDER BY id DESC LIMIT 1").format(
             sql.Identifier(self.schema)
         )
@@ -293,7 +298,7 @@ class SharedSite:
         return int(row[0]) if row else 1
 
     def _gaps(self) -> Sequence[str]:
-        """Numbers that no entry has, or two."""
+        """Return record numbers that no entry or two entries contain."""
         query = sql.SQL(
             "SELECT topic, first, before FROM (SELECT topic, first, lag(first + count) OVER (PARTITION BY "
             "topic"

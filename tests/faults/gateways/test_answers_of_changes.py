@@ -1,6 +1,5 @@
 """
-What an operator is told who deletes things while no standby confirms it, and asks again: it stands
-after a takeover.
+If the gateway confirmed a deletion to an operator while no standby was reachable, the deletion survives a takeover.
 """
 
 from __future__ import annotations
@@ -25,11 +24,11 @@ from tests.faults.gateways.shared_site import SharedSite
 from tests.faults.scenarios import LONG, Trial
 from tests.spool.postgres_cluster import STANDBY, Pair, Server, folder
 
-KINDS = 3  # of things that are deleted in one round: each deletion waits for a second
-FLAPS_S = (0.0, 0.001, 0.005, 0.02)  # for how long no standby is named
-NAMED_S = 0.0 if LONG else 0.1  # and then is: a deletion waits ten times as long
+KINDS = 3  # kinds of deleted objects per round, because each deletion waits for a second
+FLAPS_S = (0.0, 0.001, 0.005, 0.02)  # how long no standby is named
+NAMED_S = 0.0 if LONG else 0.1  # how long a standby is named in between; a deletion waits ten times as long
 
-# Where the names of things are in the database.
+# database tables and columns of the objects
 ROWS = (("keys", "name"), ("devices", "id"), ("connections", "id"), ("documents", "id"))
 
 Way = Callable[[Pair, random.Random], AbstractContextManager[None]]
@@ -39,9 +38,9 @@ Way = Callable[[Pair, random.Random], AbstractContextManager[None]]
 @pytest.mark.timeout(7200)
 def test_what_was_answered_to_a_deletion_stands(trial: Trial, tmp_path: Path) -> None:
     """
-    The standby gets nothing, while it is waited for, or nobody is, or the one and the other in turn. Each
-    deletion is asked for twice, of either gateway: 503, or what is so after the takeover. In every second
-    round the standby gets what it missed before, and all is answered.
+    No standby confirms anything: commits wait for it, or no standby is named, or both in turn. Each deletion
+    is sent twice, to either gateway. Each response is 503 or matches the state after the takeover. In every
+    second round the standby first catches up, and every deletion gets its final response.
     """
     ways: Iterator[Way] = itertools.cycle((flapping, emptied, lagging))
     for place, rng in enumerate(trial.rounds(short=2, full=50)):
@@ -88,14 +87,14 @@ def new_pair() -> Iterator[Pair]:
 
 @contextmanager
 def lagging(pair: Pair, _: random.Random) -> Iterator[None]:
-    """Commits wait for a standby that is away."""
+    """Stop the standby that commits wait for."""
     pair.standby.stop()
     yield
 
 
 @contextmanager
 def emptied(pair: Pair, _: random.Random) -> Iterator[None]:
-    """Commits wait for it at first; then nobody is named for whom they would."""
+    """Stop the standby that commits wait for; later clear `synchronous_standby_names`."""
     pair.standby.stop()
     timer = threading.Timer(KINDS / 2, lambda: pair.primary.change(synchronous_standby_names=""))
     timer.start()
@@ -105,7 +104,7 @@ def emptied(pair: Pair, _: random.Random) -> Iterator[None]:
 
 @contextmanager
 def flapping(pair: Pair, rng: random.Random) -> Iterator[None]:
-    """Again and again nobody is named for some milliseconds."""
+    """Repeatedly clear `synchronous_standby_names` for some milliseconds."""
     pair.standby.stop()
     over, pauses = threading.Event(), random.Random(rng.random())
 
@@ -126,7 +125,7 @@ def flapping(pair: Pair, rng: random.Random) -> Iterator[None]:
 
 
 class Thing(NamedTuple):
-    """What can be deleted; `confirm` is what must be said for it."""
+    """An object that can be deleted. `confirm` is the text that the deletion requires."""
 
     folder: str
     id: str
@@ -138,14 +137,14 @@ class Thing(NamedTuple):
 
 
 class Deletions:
-    """Things that two gateways know, and what was answered to those who deleted them."""
+    """Objects that two gateways know, and the responses to their deletions."""
 
     def __init__(self, gateways: list[Tollhouse], rng: random.Random) -> None:
         self._gateways = gateways
         self._rng = rng
         all_things = things(gateways[0])
         self._things = {name: all_things[name] for name in rng.sample(sorted(all_things), KINDS)}
-        self.answered: dict[str, int] = {}  # by what was deleted; 503 is not an answer
+        self.answered: dict[str, int] = {}  # by deleted object; a 503 does not count as a response
         wait_for(self._are_known, ANSWERED_S, "both gateways know all of it")
 
     def _are_known(self) -> bool:
@@ -154,7 +153,7 @@ class Deletions:
         )
 
     def ask(self) -> None:
-        """Once more for all that was not answered, each of one gateway or the other."""
+        """Repeat each deletion without a final response, on a random gateway."""
         for name in self._rng.sample(
             sorted(self._things.keys() - self.answered.keys()), KINDS - len(self.answered)
         ):
@@ -172,7 +171,7 @@ class Deletions:
         return len(self.answered) == KINDS
 
     def undone(self, server: Server) -> list[str]:
-        """What it has, though it was answered that it is not there."""
+        """Return the objects that the server still has although their deletion was confirmed."""
         kept = {
             id for table, column in ROWS for (id,) in server.execute(f"SELECT {column} FROM gateways.{table}")
         }
@@ -180,7 +179,7 @@ class Deletions:
 
 
 def things(gateway: Tollhouse) -> dict[str, Thing]:
-    """One of each kind."""
+    """Create one object of each kind."""
 
     def make(path: str, **given: object) -> Any:
         status, answer = ask(gateway, "POST", path, given)
@@ -208,7 +207,7 @@ def things(gateway: Tollhouse) -> dict[str, Thing]:
 
 
 def ask(gateway: Tollhouse, method: str, path: str, body: object = None) -> tuple[int, Any]:
-    """What it answers on its socket."""
+    """Send a request on the gateway's socket."""
     connection = UnixConnection(socket_path(gateway.data))
     content = None if body is None else json.dumps(body)
     try:

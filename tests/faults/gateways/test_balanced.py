@@ -1,4 +1,4 @@
-"""The client of several gateways: when it gives up a gateway that stands still, and when it waits."""
+"""The client of several gateways gives up a frozen gateway only if another can take the request."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PATIENCE_S = 0.2
 
 
 class Standing(BaseHTTPRequestHandler):
-    """Answers 200, not before a client had to wait longer than the patience of a load balancer."""
+    """A server that answers 200 only after a load balancer's timeout."""
 
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers["Content-Length"]))
@@ -42,7 +42,7 @@ def url() -> Iterator[str]:
 
 
 def test_only_a_request_that_another_gateway_may_take_is_given_up(url: str, tmp_path: Path) -> None:
-    """A busy machine may take longer than that: what has one gateway alone is waited for."""
+    """A busy machine may take longer than the timeout, so a client with one gateway waits."""
     oracle = BalancedOracle(tmp_path / "acknowledged", random.Random(1), "key", lambda: [url])
     oracle.patience_s = PATIENCE_S
     assert not oracle.is_taken(url, oracle.make(1))
@@ -52,7 +52,7 @@ def test_only_a_request_that_another_gateway_may_take_is_given_up(url: str, tmp_
 
 
 def test_what_was_given_up_has_twice_as_long_the_next_time(url: str, tmp_path: Path) -> None:
-    """However slow a machine is, each request is answered in the end."""
+    """On a machine of any speed, each request is answered in the end."""
     oracle = BalancedOracle(tmp_path / "acknowledged", random.Random(1), "key", lambda: [url])
     oracle.patience_s = PATIENCE_S
     sent = oracle.make(1)

@@ -1,8 +1,8 @@
 """
-Commits that vanish with a primary: what is acknowledged under their numbers later is kept, delivered
-and counted, once.
+If commits vanish with a primary, their numbers are reused. The records acknowledged under them later are
+stored, delivered and counted once.
 
-The standby is away for longer than `spool.hold`, so that by their age alone these commits would be closed.
+The standby is away for longer than `spool.hold`, so by their age the lost commits would already be closed.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from tests.spool.postgres_cluster import STANDBY, SUCCESSOR, Pair, confirming, f
 pytestmark = pytest.mark.timeout(1800)
 
 HOLD_S = 0.5
-COMMIT_WAIT_S = 6.0  # a reader that waits for a commit goes on after the takeover
+COMMIT_WAIT_S = 6.0  # long enough that a reader that waits for a commit continues after the takeover
 
 
 class LaggingPair:
-    """Two gateways on a primary whose standby is away, gets nothing, and takes over."""
+    """Two gateways on a primary whose standby is away, receives nothing, and takes over."""
 
     def __init__(self, folder: Path, pair: Pair, rng: random.Random) -> None:
         self.pair = pair
@@ -49,7 +49,7 @@ class LaggingPair:
         self.taken_over_at = 0.0
 
     def sends(self, calls: int) -> None:
-        """Acknowledged one by one, by any gateway."""
+        """Send calls one by one until a gateway acknowledges each."""
         for _ in range(calls):
             taken = partial(self._is_taken, self.site.oracle.make(1))
             wait_for(taken, ANSWERED_S, "a call is acknowledged")
@@ -66,19 +66,21 @@ class LaggingPair:
         wait_for(counted, ANSWERED_S, "the first calls are counted")
 
     def refuses(self, calls: int) -> None:
-        """So many to each gateway at once: all of them are refused, and are not sent again."""
+        """Send `calls` calls to each gateway at once. All are refused, and none is sent again."""
         asked = [(one, self.site.oracle.make(1)) for one in self.site.gateways for _ in range(calls)]
         with ThreadPoolExecutor(len(asked)) as threads:
             taken = list(threads.map(lambda pair: self.site.oracle.is_taken(pair[0].url, pair[1]), asked))
         assert not any(taken)
 
     def outlasts_the_hold(self) -> None:
-        """Until what was refused would be closed by its age: readers ask for it while the standby takes over."""
+        """
+        Wait until the refused calls are old enough to close, so that readers read them during the takeover.
+        """
         time.sleep(HOLD_S * 2 + self.rng.uniform(0, 1))
 
     @contextmanager
     def taken_over(self) -> Iterator[None]:
-        """By the standby, which has nothing of what was refused."""
+        """Let the standby take over without the refused calls."""
         self.taken_over_at = time.monotonic()
         if self.pair.primary.is_running:
             self.pair.primary.stop()
@@ -101,7 +103,9 @@ def cut_off(lagging: LaggingPair) -> None:
 
 
 def restarted(lagging: LaggingPair) -> None:
-    """The primary crashes under a call that waits and comes again, so that what waited is there and nobody has it."""
+    """
+    The primary crashes while a call waits, and restarts. The waiting call is then stored, but not on the standby.
+    """
     lagging.refuses(1)
     with ThreadPoolExecutor(1) as thread:
         waiting = thread.submit(lagging.refuses, 1)
@@ -113,7 +117,7 @@ def restarted(lagging: LaggingPair) -> None:
 
 
 def emptied(lagging: LaggingPair) -> None:
-    """What waits is let go, as if the standby had it."""
+    """Without a named standby, waiting commits complete as if the standby had them."""
     with ThreadPoolExecutor(1) as thread:
         waiting = thread.submit(lagging.refuses, 4)
         time.sleep(lagging.rng.uniform(0, 1))
@@ -132,13 +136,15 @@ def test_cut_off(trial: Trial, tmp_path: Path) -> None:
 
 @pytest.mark.fault("F47")
 def test_restarted(trial: Trial, tmp_path: Path) -> None:
-    """The primary crashes and comes again while the standby is cut off; then that takes over."""
+    """The primary crashes and restarts while the standby is cut off; then the standby takes over."""
     vanish(trial, tmp_path, restarted)
 
 
 @pytest.mark.fault("F48")
 def test_emptied(trial: Trial, tmp_path: Path) -> None:
-    """The names of standbys are emptied for a moment while the standby is cut off; then that takes over."""
+    """
+    `synchronous_standby_names` is empty for a moment while the standby is cut off; then the standby takes over.
+    """
     vanish(trial, tmp_path, emptied)
 
 

@@ -1,6 +1,6 @@
 """
-The failure table of several gateways on one PostgreSQL, row by row, with real processes: a primary, its
-synchronous standby and two gateways, broken and healed under load.
+The failure table of several gateways on one PostgreSQL, row by row: a real primary, its synchronous standby
+and two gateways, broken and healed under load.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from tests.spool.postgres_cluster import cluster as cluster
 
 pytestmark = pytest.mark.timeout(1800)
 
-CALLS_BESIDE = 2000 if LONG else 400  # an open transaction
+CALLS_BESIDE = 2000 if LONG else 400  # while a transaction is open
 
 
 @pytest.fixture(scope="module")
 def broken(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokenPair]:
-    """One for all rows: it takes seconds to make."""
+    """Create one pair for all rows, because creation takes seconds."""
     with folder() as place, ExitStack() as stack:
         pair = Pair(place, max_connections=str(MOST_CONNECTIONS))
         stack.callback(pair.stop)
@@ -49,7 +49,7 @@ def broken(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokenPair]:
 
 @pytest.mark.fault("F31")
 def test_database_down(trial: Trial, broken: BrokenPair) -> None:
-    """Nothing is kept, and every gateway says so; they connect again by themselves."""
+    """No gateway stores anything, and each reports it. All reconnect without help."""
     stop_and_start(trial, broken, broken.pair.primary)
 
 
@@ -64,7 +64,10 @@ def stop_and_start(trial: Trial, broken: BrokenPair, server: Server) -> None:
 
 @pytest.mark.fault("F32")
 def test_database_stands_still(trial: Trial, broken: BrokenPair) -> None:
-    """The machine under it takes connections and answers for it, so that only a clock of ours ends the wait."""
+    """
+    The frozen server's machine still accepts and acknowledges connections, so only the gateway's own timeout
+    ends the wait.
+    """
     for _ in trial.rounds(short=1, full=10):
         with broken.row(trial), standing_still(broken):
             broken.nothing_is_kept()
@@ -82,13 +85,18 @@ def standing_still(broken: BrokenPair) -> Iterator[None]:
 
 @pytest.mark.fault("F33")
 def test_standby_gone(trial: Trial, broken: BrokenPair) -> None:
-    """Commits wait for it, then senders hear 503: what was kept nevertheless is known when they repeat it."""
+    """
+    Commits wait for the standby, then senders get 503. If a refused record was nevertheless stored, its
+    repeat is a duplicate.
+    """
     stop_and_start(trial, broken, broken.pair.standby)
 
 
 @pytest.mark.fault("F34")
 def test_no_standby_is_named(trial: Trial, broken: BrokenPair) -> None:
-    """Commits would wait for nobody then: none is made until a standby is named again."""
+    """
+    Without a named standby, commits would not wait. So the gateway commits nothing until one is named again.
+    """
     for _ in trial.rounds(short=1, full=10):
         with broken.row(trial):
             broken.pair.primary.change(synchronous_standby_names="")
@@ -104,7 +112,7 @@ def test_no_standby_is_named(trial: Trial, broken: BrokenPair) -> None:
 
 @pytest.mark.fault("F35")
 def test_a_transaction_is_left_open(trial: Trial, broken: BrokenPair) -> None:
-    """Appends go on beside it, and gateways show how old it is."""
+    """Appends continue during the open transaction, and gateways report its age."""
     for _ in trial.rounds(short=1, full=3):
         with broken.row(trial), psycopg.connect(broken.pair.primary.dsn) as other:
             other.execute("SELECT pg_current_xact_id(), count(*) FROM gateways.commits")
@@ -123,7 +131,10 @@ def oldest_transaction_s(broken: BrokenPair) -> float:
 
 @pytest.mark.fault("F36")
 def test_too_many_connections(trial: Trial, broken: BrokenPair) -> None:
-    """Others have all that the server gives: gateways say why they keep nothing, and go on when some are free."""
+    """
+    Other clients use all connections. Gateways report why they store nothing, and continue when
+    connections are free.
+    """
     for _ in trial.rounds(short=1, full=10):
         with broken.row(trial), ExitStack() as others:
             take_all_connections(others, broken)
@@ -133,13 +144,18 @@ def test_too_many_connections(trial: Trial, broken: BrokenPair) -> None:
 
 
 def says_too_many(broken: BrokenPair) -> bool:
-    """The server's words for a role without privileges, while it has slots for others and when it has none."""
+    """
+    Return whether gateways report the server's message to an unprivileged role, for reserved slots or no slots.
+    """
     words = ("connection slots", "too many clients")
     return any(one in reason for one in words for reason in broken.site.reasons())
 
 
 def take_all_connections(others: ExitStack, broken: BrokenPair) -> None:
-    """Takes what is left and ends the gateways' own, until it has all: each of those is tried for by them, too."""
+    """
+    Take the free connections and end the gateways' own until all are taken. The gateways compete for
+    each freed one.
+    """
     watcher = others.enter_context(psycopg.connect(broken.pair.primary.dsn, autocommit=True))
     left = MOST_CONNECTIONS - 1
     while left:
@@ -157,13 +173,13 @@ END_GATEWAYS = "SELECT pg_terminate_backend(pid, 1000) FROM pg_stat_activity WHE
 @pytest.mark.fault("F38")
 def test_damage(trial: Trial, broken: BrokenPair) -> None:
     """
-    Of a body: its records are set aside and counted. Of a commit's terms: the recount names it, once. Of its
-    ids: a start leaves them out. What is beside them is delivered.
+    Damage a body: its records are set aside and counted. Damage a commit's row: the recount reports it once.
+    Damage its ids: the next start skips them. All other records are delivered.
     """
     site, damaged_calls = broken.site, 0
     for _ in trial.rounds(short=1, full=5):
         with broken.row(trial, load=False):
-            site.upstream.behave(refuse(503))  # so that nobody has read what is damaged
+            site.upstream.behave(refuse(503))  # keep the damaged records unread
             body, terms, ids = [sent_alone(broken) for _ in range(3)]
             broken.is_booked(ids.commit)
             for number in range(len(site.gateways)):
@@ -182,7 +198,7 @@ def test_damage(trial: Trial, broken: BrokenPair) -> None:
             for one in site.gateways:
                 says_so = partial(is_said, one, "the ids of a commit are damaged")
                 wait_for(says_so, ANSWERED_S, "the log names them")
-            assert site.gateways[1].json("spool", "verify")["balanced"]  # it was set aside, for every gateway
+            assert site.gateways[1].json("spool", "verify")["balanced"]  # the gateways have set it aside
             for name in body.sent.calls:
                 del site.oracle.acknowledged[name]
                 site.damaged.append(site.oracle.calls[name])
@@ -194,7 +210,7 @@ def is_said(gateway: Tollhouse, words: str) -> bool:
 
 @dataclass(frozen=True)
 class SentAlone:
-    """A request whose calls are a commit and an entry of their own."""
+    """A request whose calls have their own commit and entry."""
 
     sent: SentRequest
     first: int
@@ -216,7 +232,7 @@ NEWEST = f"""
 
 
 def damage(broken: BrokenPair, table: str, column: str, which: str) -> None:
-    """Turns the bits of a byte over; twice is not at all."""
+    """Invert the bits of one byte. A second call restores them."""
     broken.pair.primary.execute(
         f"UPDATE gateways.{table} SET {column} = set_byte({column}, octet_length({column}) / 2,"
         f" get_byte({column}, octet_length({column}) / 2) # 255) WHERE {which}"
@@ -226,8 +242,9 @@ def damage(broken: BrokenPair, table: str, column: str, which: str) -> None:
 @pytest.mark.fault("F40")
 def test_the_old_primary_goes_on(trial: Trial, broken: BrokenPair) -> None:
     """
-    It stands still, the standby is promoted, then it goes on: who reaches only the old one keeps nothing;
-    others keep nothing there. The last row, because there is no way back.
+    The old primary freezes, the standby is promoted, and the old primary resumes. A gateway that reaches only
+    the old primary stores nothing, and no other gateway stores anything there. This row is last, because it
+    cannot be undone.
     """
     pair, site = broken.pair, broken.site
     list(trial.rounds(short=1, full=1))
@@ -250,7 +267,7 @@ def test_the_old_primary_goes_on(trial: Trial, broken: BrokenPair) -> None:
 
 @pytest.mark.fault("F39")
 def test_pooler_killed(trial: Trial, cluster: Server, tmp_path: Path) -> None:
-    """Behind pgbouncer in its mode transaction: it is killed and comes again, as if the database had."""
+    """A killed and restarted pgbouncer in transaction mode looks like a restarted database."""
     rounds = list(trial.rounds(short=1, full=10))
     with folder() as place, ExitStack() as stack:
         pooler = RestartedPooler(place, cluster)
@@ -282,7 +299,8 @@ POOLED = 'pooler = "transaction"'
 @pytest.mark.fault("F41")
 def test_a_standby_that_lags_takes_over(trial: Trial, tmp_path: Path) -> None:
     """
-    What it had not received is lost: the gateway that acknowledged it says so in its log, and `tollhouse doctor`.
+    Records that the standby had not received are lost. The gateway that acknowledged them reports it in its
+    log, and so does `tollhouse doctor`.
     """
     for rng in trial.rounds(short=1, full=1):
         with folder() as place, ExitStack() as stack:
@@ -292,11 +310,13 @@ def test_a_standby_that_lags_takes_over(trial: Trial, tmp_path: Path) -> None:
             site = SharedSite(tmp_path / "site", dsn=pair.dsn, schema="gateways", rng=rng, count=1)
             stack.callback(site.close)
             site.start()
-            site.oracle.patience_s = ANSWERED_S  # a repeat would be one more commit
+            site.oracle.patience_s = ANSWERED_S  # a repeat would be another commit
             site.passes()
             pair.catch_up()
             pair.standby.stop()
-            site.upstream.behave(refuse(503))  # else it would have what the database lost
+            site.upstream.behave(
+                refuse(503)
+            )  # otherwise the upstream would have the records that the database lost
             tail = [site.oracle.make(5) for _ in range(20)]
             for sent in tail:
                 assert site.oracle.is_taken(site.gateways[0].url, sent)
@@ -323,7 +343,10 @@ def test_a_standby_that_lags_takes_over(trial: Trial, tmp_path: Path) -> None:
 
 @pytest.mark.fault("F37")
 def test_disk_full(trial: Trial, cluster: Server, tmp_path: Path) -> None:
-    """Of a database whose files have a disk of their own: 503 and when to come again, then it goes on by itself."""
+    """
+    The database files are on a small disk. Senders get 503 with Retry-After, then the gateways
+    continue without help.
+    """
     with folder() as place, ExitStack() as stack:
         disk = stack.enter_context(small_disk(place / "disk", mib=64))
         if name := user():
@@ -331,7 +354,7 @@ def test_disk_full(trial: Trial, cluster: Server, tmp_path: Path) -> None:
         cluster.execute(f"CREATE TABLESPACE small LOCATION '{disk}'")
         stack.callback(cluster.execute, "DROP TABLESPACE small")
         cluster.execute("CREATE DATABASE small TABLESPACE small")
-        # A killed gateway's statements may still run.
+        # statements of a killed gateway may still run
         stack.callback(cluster.execute, "DROP DATABASE small WITH (FORCE)")
         dsn = cluster.dsn.replace("dbname=postgres", "dbname=small")
         rounds = list(trial.rounds(short=1, full=5))
@@ -342,7 +365,7 @@ def test_disk_full(trial: Trial, cluster: Server, tmp_path: Path) -> None:
         for _ in rounds:
             with broken.row(trial):
                 filler = fill(disk)
-                # What has room in a page that is there is kept as ever.
+                # records that fit into existing pages are still stored
                 wait_for(lambda: site.oracle.answers["503"] > 50, ANSWERED_S, "senders are refused")
                 wait_for(lambda: any("is full" in one for one in site.reasons()), ANSWERED_S, "a reason")
                 filler.unlink()

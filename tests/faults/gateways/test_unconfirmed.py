@@ -1,6 +1,6 @@
 """
-The standby gets nothing: while it is waited for, while nobody is, or the one and the other in turn. Nothing
-is acknowledged then, nothing leaves, and after a takeover each call is at the upstream once.
+The standby receives nothing: commits wait for it, or no standby is named, or both in turn. Meanwhile nothing
+is acknowledged and nothing is delivered, and after a takeover the upstream has each call once.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ pytestmark = pytest.mark.timeout(7200)
 
 CALLS = 1500
 MANY = 200  # calls
-IN_HAND = 400  # four deliveries of a hundred may have been taken, where the standby had that, before it went
+IN_HAND = (
+    400  # four deliveries of a hundred may have been delivered from the standby's state before it stopped
+)
 
 Way = Callable[[Pair, random.Random], AbstractContextManager[None]]
 WAYS: tuple[Way, ...] = (flapping, emptied, lagging)
@@ -36,7 +38,7 @@ WAYS: tuple[Way, ...] = (flapping, emptied, lagging)
 def sites(
     trial: Trial, tmp_path: Path, *, short: int
 ) -> Iterator[Iterator[tuple[SharedSite, Pair, random.Random, Way]]]:
-    """Two gateways on a pair for each round, which ends with a takeover and is judged."""
+    """Run two gateways on a pair for each round. Each round ends with a takeover and a verdict."""
 
     def rounds() -> Iterator[tuple[SharedSite, Pair, random.Random, Way]]:
         for place, (rng, way) in enumerate(
@@ -52,7 +54,7 @@ def sites(
                 site.start()
                 yield site, pair, rng, way
                 pair.primary.stop()
-                pair.standby.start()  # it has nothing of what came after it had gone
+                pair.standby.start()  # without the commits made after it stopped
                 stack.enter_context(confirming(pair.standby))
                 pair.promote()
                 pair.standby.change(synchronous_standby_names=SUCCESSOR)
@@ -79,14 +81,16 @@ def was_tried(site: SharedSite) -> bool:
 
 
 def waits(site: SharedSite) -> bool:
-    """Whether a route says so, on some gateway."""
+    """Return whether some gateway reports a route that waits."""
     reasons = [route["reason"] or "" for one in site.gateways for route in one.asked("/status")["routes"]]
     return any(reason.startswith("waits: ") for reason in reasons)
 
 
 @pytest.mark.fault("A2")
 def test_nothing_leaves_that_may_be_on_one_machine(trial: Trial, tmp_path: Path) -> None:
-    """The upstream takes again while no standby confirms anything: routes wait, and nothing is sent a second time."""
+    """
+    The upstream accepts again while no standby confirms anything. Routes wait, and nothing is sent twice.
+    """
     with sites(trial, tmp_path, short=2) as rounds:
         for site, pair, rng, way in rounds:
             site.upstream.behave(refuse(503))
@@ -104,7 +108,7 @@ def test_nothing_leaves_that_may_be_on_one_machine(trial: Trial, tmp_path: Path)
 
 @pytest.mark.fault("A9")
 def test_nothing_is_acknowledged_that_is_on_one_machine(trial: Trial, tmp_path: Path) -> None:
-    """Three senders all the time: each is refused, again and again, until the standby has taken over."""
+    """Three senders send all the time. Each is refused until the standby has taken over."""
     with sites(trial, tmp_path, short=2) as rounds:
         for site, pair, rng, way in rounds:
             with site.oracle.balanced(senders=3):

@@ -1,4 +1,4 @@
-"""Bodies that weigh little and unfold to much, or are work out of proportion: what may not cost others a turn."""
+"""Small bodies that expand a lot or cause disproportionate work. They must not delay other senders."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ PROTOBUF, JSON = "application/x-protobuf", "application/json"
 class Bomb(NamedTuple):
     path: str
     content_type: str
-    make: Callable[[int], bytes]  # of about so many bytes
+    make: Callable[[int], bytes]  # makes a body of about this many bytes
     is_packed: bool = True  # sent as gzip
     method: str = "POST"
 
 
 def field(number: int, payload: bytes) -> bytes:
-    """One of protobuf's, with a length."""
+    """Encode a length-delimited protobuf field."""
     return _varint(number << 3 | 2) + _varint(len(payload)) + payload
 
 
@@ -43,7 +43,7 @@ def _spans(content: Callable[[int], bytes]) -> Callable[[int], bytes]:
 
 
 def _names(size: int) -> bytes:
-    """A span with a name of its own for every sixteen bytes."""
+    """Make a span with a different attribute name in every sixteen bytes."""
     pairs = [
         field(9, field(1, b"n%d" % one) + field(2, field(1, b"v"))) for one in range(min(size // 16, 100_000))
     ]
@@ -55,19 +55,21 @@ def _numbers(size: int, number: bytes) -> bytes:
 
 
 def _call(size: int, number: bytes) -> bytes:
-    """One event of LiteLLM, of which the messages are nearly all; without a model it is not a record to deliver."""
+    """
+    Make one LiteLLM event that consists mostly of messages. Without a model it becomes no deliverable record.
+    """
     return b'{"id":"x","call_type":"completion","messages":%b}' % _numbers(size, number)
 
 
 def _generation(size: int, number: bytes) -> bytes:
     body = b'{"model":"m","usageDetails":{"input":1},"input":%b}' % _numbers(
         size, number
-    )  # no id: rejected once read
+    )  # without an id, so it is rejected after reading
     return b'{"id":"e","type":"generation-create","body":%b}' % body
 
 
 def _packed_document(size: int) -> bytes:
-    """A log record behind another line, which unfolds to the size."""
+    """Make a log record after another line, which expands to the size."""
     record = b'{"schemaType":"ModelInvocationLog","input":{"inputBodyJson":%b}}' % _numbers(size, b"NaN")
     return json.dumps(
         {"records": [{"data": base64.b64encode(gzip.compress(b"{}\n" + record)).decode()}]}
@@ -80,7 +82,7 @@ def _firehose(size: int) -> bytes:
 
 
 _TRACES, _LITELLM, _LANGFUSE = "/v1/traces", "/v1/ai-telemetry/litellm", "/api/public/ingestion"
-_ANY = "/v1/ai-telemetry"  # the format shows itself
+_ANY = "/v1/ai-telemetry"  # detects the format from the body
 _IN_SPANS = b'{"resourceSpans":[{"scopeSpans":[{"spans":['
 
 BOMBS = {

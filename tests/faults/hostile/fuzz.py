@@ -1,5 +1,5 @@
 """
-Requests that no client would make, over every address: made from the OpenAPI document and the cases, and mutated.
+Requests that no client would send, to every address, made from the OpenAPI document and the cases, then mutated.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from urllib.parse import quote
 from gateway.normalise.formats.list import FORMAT_NAMES
 
 CASES = Path(__file__).parents[2] / "cases"
-TIMEOUT_S = 30.0  # for an answer, of a machine that others keep busy
+TIMEOUT_S = 30.0  # for a response on a busy machine
 SOON_S = 0.2
 STATUS = re.compile(rb"HTTP/1\.[01] (\d{3}) ")
 
@@ -61,7 +61,7 @@ _TYPES = [
 
 
 class Fuzzer:
-    """What one seed sends: every choice is drawn from its chance."""
+    """Requests of one seed, which decides every random choice."""
 
     def __init__(self, rng: random.Random, key: str, document: dict[str, Any]) -> None:
         self._rng = rng
@@ -80,7 +80,9 @@ class Fuzzer:
         self.bodies = [path.read_bytes() for path in payloads]
 
     def connection(self) -> tuple[bytes, bool]:
-        """What is sent over one connection, and whether it is whole: if so it must be answered."""
+        """
+        Return the bytes of one connection, and whether they are complete. Complete requests must be answered.
+        """
         rng = self._rng
         sent = b"".join(self.request() for _ in range(rng.choice([0, 0, 0, 1, 3]))) + self.request(
             "Connection: close"
@@ -124,7 +126,7 @@ class Fuzzer:
         return self._rng.choice(FORMAT_NAMES if self._rng.random() < 0.6 else _WORDS)
 
     def body(self) -> bytes:
-        """A case, or some JSON, mutated."""
+        """Return a mutated case or mutated JSON."""
         chosen = self._rng.choice(
             [*self._rng.sample(self.bodies, 8), b"{}", b"[]", b"", b'{"records": [{}]}']
         )
@@ -134,7 +136,7 @@ class Fuzzer:
         return self._mutated_json(chosen) if drawn < 0.75 else self.mutated(chosen)
 
     def _mutated_json(self, body: bytes) -> bytes:
-        """Values of other types and sizes, members that are missing, doubled or renamed."""
+        """Change types and sizes of values; remove, double or rename members."""
         try:
             tree = json.loads(body)
         except ValueError:
@@ -157,7 +159,7 @@ class Fuzzer:
         return changed
 
     def mutated(self, body: bytes) -> bytes:
-        """Bytes changed, gone, added, doubled."""
+        """Change, remove, insert or double bytes."""
         rng, text = self._rng, bytearray(body)
         for _ in range(rng.randint(1, 8)):
             place = rng.randrange(len(text) + 1)
@@ -177,7 +179,7 @@ class Fuzzer:
         return bytes(text)
 
     def _coded(self, body: bytes) -> tuple[bytes, str]:
-        """Compressed, or said to be."""
+        """Compress the body, or only claim to."""
         rng = self._rng
         if rng.random() < 0.7:
             return body, ""
@@ -187,7 +189,9 @@ class Fuzzer:
         return (self.mutated(body) if rng.random() < 0.3 else body), coding
 
     def frames(self) -> bytes:
-        """What no gRPC client sends: frames of HTTP/2 of any type, length and content, after a good beginning."""
+        """
+        Return HTTP/2 frames of any type, length and content after a valid preface, which no gRPC client sends.
+        """
         rng = self._rng
         sent = (
             b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + _frame(4, 0, 0, b"")
@@ -208,9 +212,9 @@ def _frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
 
 def statuses(address: tuple[str, int], sent: bytes, *, is_whole: bool) -> Sequence[int]:
     """
-    The statuses of the answers, read until the server closes; of what is not whole, those that come soon.
+    Return the response statuses until the server closes. Of an incomplete request, return those that arrive soon.
 
-    TimeoutError if what is whole is not answered.
+    Raises TimeoutError if a complete request is not answered.
     """
     answer = b""
     with socket.create_connection(address, timeout=TIMEOUT_S if is_whole else SOON_S) as connection:
@@ -218,7 +222,7 @@ def statuses(address: tuple[str, int], sent: bytes, *, is_whole: bool) -> Sequen
             connection.sendall(sent)
             while piece := connection.recv(65536):
                 answer += piece
-        except ConnectionError:  # a refusal need not read the rest
+        except ConnectionError:  # a server may refuse without reading the rest
             pass
         except TimeoutError:
             if is_whole:

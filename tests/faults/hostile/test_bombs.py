@@ -1,4 +1,6 @@
-"""Bodies that are made to cost much: answered in time, within the memory, and while others go on."""
+"""
+The server answers deliberately expensive bodies in time, within its memory limit, while other senders continue.
+"""
 
 from __future__ import annotations
 
@@ -19,26 +21,29 @@ from tests.faults.hostile.bombs import BOMBS, MIB
 from tests.faults.scenarios import LONG, Trial
 from tests.faults.site import FaultSite
 
-# Of a body: in a short round smaller, with limits that are as much smaller.
+# size of a body; a short round has smaller bodies and proportionally smaller limits
 SIZE = (60 if LONG else 3) * MIB
-SERVER = "" if LONG else "max_items = 12_500"  # of 2,000,000 and more in one body; beyond, the answer is 413
+# the full body has 2,000,000 items and more; beyond the limit, the response is 413
+SERVER = "" if LONG else "max_items = 12_500"
 OVER_MIB = (
     270 if LONG else 140
-)  # over what the process had before, 80 of a new one: of 60 MiB it was 600 to 4,700
-YARDSTICK = b"[" + b"[]," * (64 * MIB // 3) + b"[]]"  # read in one go it takes some 130 ms of a processor
+)  # allowed growth of a new process of about 80 MiB; before limits, 60 MiB bodies took 600 to 4,700 MiB
+YARDSTICK = (
+    b"[" + b"[]," * (64 * MIB // 3) + b"[]]"
+)  # parsing it at once takes about 130 ms of processor time
 ANSWERS = {200, 207, 400, 413, 503}
 TIMEOUT_S = 300
-PAUSE_S = 0.005 if LONG else 0.04  # between two questions: a turn takes ten times as long
-SENT_EVERY_S = 0.05 if LONG else 0.25  # by the honest sender
+PAUSE_S = 0.005 if LONG else 0.04  # between two probes; a turn may take ten times as long
+SENT_EVERY_S = 0.05 if LONG else 0.25  # by the well-behaved sender
 SCOPES = (INGEST, CREATE_EVENT, "unit-cost_v1:create_telemetry_stream")
 
 
 class Prober:
     """
-    Asks for health all the time, as long as a body is read.
+    Probes the health address while the server reads a body.
 
-    How long the longest answer took is how long the event loop stood still, or how long the machine gave it
-    no processor. So what counts is how much of one the server used meanwhile.
+    The longest response time shows either a blocked event loop or a machine that gave the server no
+    processor. So the test limits the processor time that the server used during the probe.
     """
 
     def __init__(self, site: FaultSite) -> None:
@@ -68,7 +73,7 @@ class Prober:
 
 
 def one_go_s() -> float:
-    """How much of a processor it takes to read 64 MiB in one go, on this machine and now."""
+    """Return the processor time to parse 64 MiB at once, on this machine and now."""
     began = time.thread_time()
     msgspec.json.decode(YARDSTICK, type=msgspec.Raw)
     return time.thread_time() - began
@@ -78,7 +83,7 @@ def one_go_s() -> float:
 @pytest.mark.timeout(3600)
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads memory as Linux tells it")
 def test_a_bomb_costs_nobody_a_turn(trial: Trial, sites: Sites) -> None:
-    """All of them one after the other, in the order of chance, beside an honest sender who loses nothing."""
+    """All bombs run one after the other in random order, next to a well-behaved sender that loses nothing."""
     for rng in trial.rounds(short=1, full=5):
         site = sites(rng, server=SERVER)
         site.start()
@@ -106,6 +111,7 @@ def test_a_bomb_costs_nobody_a_turn(trial: Trial, sites: Sites) -> None:
                 )
                 assert answer.status in ANSWERS, name
                 assert peak - before < OVER_MIB, name
-                # It was up to 50 s. The machine may be slower than it was at the start.
+                # It was up to 50 s without turns. The machine may be slower now than at the
+                # start, so measure again.
                 assert prober.busiest_s < turn_s or prober.busiest_s < 3 * one_go_s(), name
         site.close(trial)

@@ -1,4 +1,6 @@
-"""Files that are made to cost much memory, by every way that a file comes in: refused with a reason, or read."""
+"""
+Files that would need much memory are refused with a reason or read within limits, by every way into Tollhouse.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +14,14 @@ import pytest
 from tests.faults.scenarios import LONG
 from tests.hostile_files.files import FILES, MIB, SHORT
 
-MOST = 256 * MIB  # of a process from its start on; before, it was 300 MiB to 10 GiB for most of them
+MOST = 256 * MIB  # per process over its lifetime; before limits, most files took 300 MiB to 10 GiB
 ALL = [f"{way}/{name}" for way, names in FILES.items() for name in names]
 TIMEOUT_S = 1800
 
 
 @pytest.mark.parametrize("file", ALL if LONG else SHORT)
 def test_no_file_takes_more_memory_than_may_be(tmp_path: Path, file: str) -> None:
-    """The highest memory of the process that reads it, and of each that it starts, over its whole life."""
+    """Measure the peak memory of the process that reads the file, and of each process that it starts."""
     way, _, name = file.partition("/")
     path = tmp_path / "file"
     FILES[way][name](path)

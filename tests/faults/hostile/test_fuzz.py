@@ -1,4 +1,6 @@
-"""Requests that no client would make: none is answered with 500, nothing grows or stalls, and the books balance."""
+"""
+Requests that no client would send: none is answered with 500, nothing grows or stalls, and the accounting balances.
+"""
 
 from __future__ import annotations
 
@@ -25,13 +27,13 @@ listen = "127.0.0.1:0"
 grpc_listen = "127.0.0.1:0"
 """
 CONNECTIONS, CALLS = (8_000, 8_000) if LONG else (250, 250)
-GROWTH_MIB = 100  # over what it held after a tenth of them
+GROWTH_MIB = 100  # growth after the first tenth of the requests
 OUR_MISTAKES = {grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN}
 
 
 @pytest.fixture
 def server(installations: Any) -> tuple[Tollhouse, str, str]:
-    """A server, a key that may do everything, and the address of gRPC."""
+    """Return a server, a key with all rights, and the gRPC address."""
     tollhouse: Tollhouse = installations("fuzz", config=CONFIG)
     key = tollhouse.key("everything", *[word for scope in sorted(SCOPES) for word in ("--scope", scope)])
     tollhouse.start()
@@ -48,7 +50,7 @@ def resident_mib(tollhouse: Tollhouse) -> int:
 
 
 def finish(tollhouse: Tollhouse, key: str, trial: Trial) -> None:
-    """A fresh call passes, the books balance, and no handler failed."""
+    """Check that a new call is delivered, the accounting balances, and no handler failed."""
     assert 200 == post(tollhouse.url, request([span("chatcmpl-after")]), key).status
     assert tollhouse.json("spool", "verify")["balanced"]
     assert [] == [line for line in tollhouse.log if "endpoint_failed" in line or "Traceback" in line]
@@ -62,7 +64,10 @@ def finish(tollhouse: Tollhouse, key: str, trial: Trial) -> None:
 def test_http_of_any_kind_is_answered_and_costs_nothing(
     trial: Trial, server: tuple[Tollhouse, str, str]
 ) -> None:
-    """Over every address of the OpenAPI document: paths, headers, codings, bodies, pipelined and cut."""
+    """
+    Every address of the OpenAPI document gets paths, headers, codings and bodies of any kind, pipelined
+    and cut off.
+    """
     tollhouse, key, _ = server
     host, _, port = tollhouse.url.removeprefix("http://").rpartition(":")
     document = urllib3.PoolManager().request("GET", f"{tollhouse.url}/openapi.json").json()
@@ -89,7 +94,7 @@ def test_http_of_any_kind_is_answered_and_costs_nothing(
 def test_grpc_of_any_kind_is_answered_and_costs_nothing(
     trial: Trial, server: tuple[Tollhouse, str, str]
 ) -> None:
-    """Every service, with messages of any kind, and connections that speak no gRPC."""
+    """Every service gets messages of any kind, and connections that do not speak gRPC."""
     tollhouse, key, address = server
     host, _, port = address.rpartition(":")
     codes: Counter[str] = Counter()

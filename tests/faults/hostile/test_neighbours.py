@@ -1,4 +1,6 @@
-"""One key floods while something is broken: another keeps a part of its rate, and nothing is lost."""
+"""
+While one key floods and something is broken, another key retains a part of its rate, and nothing is lost.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +17,8 @@ from tests.faults.site import FaultSite
 from tests.faults.test_load import ROOT, SOME, SteadySenders
 from tests.faults.upstream import ACCEPT, refuse
 
-# Of its rate, in the best of some tries on a machine that others keep busy. First come, first served left it
-# a quarter to two fifths here. How much it is on a quiet one is what `python -m tests.bench.fairness`
-# measures.
+# Share of its rate that a key retains in the best of several tries on a busy machine. First come, first served
+# left it a quarter to two fifths. `python -m tests.bench.fairness` measures the share on a quiet machine.
 LEAST = 0.5
 TRIES = 4
 
@@ -28,7 +29,7 @@ Fault = Callable[[FaultSite], None]
 
 @contextmanager
 def flood(url: str, key: str) -> Iterator[None]:
-    """Of a client that takes no processor from those beside it."""
+    """Flood from a low-priority process, so that it takes no processor time from other clients."""
     words = ["nice", "-n", "19", sys.executable, "-m", "tests.faults.misbehaving", "calls", url, key]
     process = subprocess.Popen(words, cwd=ROOT, stderr=subprocess.DEVNULL)
     try:
@@ -49,16 +50,16 @@ def killed(site: FaultSite) -> None:
 
 
 def nothing(site: FaultSite) -> None:
-    """As before."""
+    """Break nothing."""
 
 
-# Without a fault, tests/bench/test_bench_fairness.py shows it in `make test`.
+# `make test` covers the case without a fault in tests/bench/test_bench_fairness.py
 FAULTS = (upstream_away, killed, nothing) if LONG else (upstream_away, killed)
 
 
 @pytest.mark.fault("F49")
 def test_a_neighbour_of_a_flood_sends_on_beside_a_fault(trial: Trial, sites: Sites) -> None:
-    """The upstream is away; the process is killed and starts again; both are well again."""
+    """The fault is an upstream that is down, or a kill and a restart."""
     for rng in trial.rounds(short=1, full=20):
         site = sites(rng, batch_records=1000)
         key = site.tollhouse.key("flood")
@@ -75,14 +76,14 @@ def test_a_neighbour_of_a_flood_sends_on_beside_a_fault(trial: Trial, sites: Sit
 
 
 def beside(site: FaultSite, key: str, senders: SteadySenders, fault: Fault) -> float:
-    """What the senders keep of their rate beside a flood and the fault, in the best of some tries."""
+    """Return the best share of its rate that the senders retain next to a flood and the fault."""
     best = 0.0
     for _ in range(TRIES):
         alone = senders.throughput()
         with flood(site.url, key):
             flooded(site)
             fault(site)
-            flooded(site)  # a process that has started takes what it needs for the first calls then
+            flooded(site)  # warm up, because a new process takes longer for its first calls
             senders.go_on(SOME)
             best = max(best, senders.throughput() / alone)
         if best >= LEAST:

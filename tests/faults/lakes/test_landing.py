@@ -1,4 +1,4 @@
-"""kill -9 at the places of a landing, in any order: every record is in the lake once, and no count differs."""
+"""kill -9 at the steps of a landing, in any order: every record is in the lake once, and all counts agree."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.integration.lake import victim
 from tests.integration.lake.lakes import ROUTE, opened
 from tests.integration.lake.s3 import BUCKET, s3_server
 
-KILLS = 8  # of one lake: one delivery lands before the first of them, and each lets another one land at most
+KILLS = 8  # per lake; one delivery lands before the first kill, and at most one more after each
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Judged:
 
 
 async def judge(data: Path, store: Store, scratch: Path) -> Judged:
-    """Read the whole lake, and compare it with its manifests, with those that are kept, and with the books."""
+    """Read the whole lake, and compare it with its manifests, the stored manifests, and the accounting."""
     scratch.mkdir()
     ids = []
     async for each in store.names(names.DATA):
@@ -47,14 +47,14 @@ async def judge(data: Path, store: Store, scratch: Path) -> Judged:
 
 
 def places(rng: Random) -> list[str]:
-    """Places in any order, some of them more than once; the last process ends by itself."""
+    """Return steps in random order, some of them more than once. The last process ends without a kill."""
     return [*rng.choices(victim.PLACES[:-1], k=KILLS), victim.PLACES[-1]]
 
 
 @pytest.mark.fault("F50")
 @pytest.mark.parametrize("kind", ["file", "s3"])
 def test_kills_at_the_places_of_a_landing(trial: Trial, kind: str, tmp_path: Path) -> None:
-    """Nothing is missing, nothing is there twice, and no count differs, in a folder and in a server of S3."""
+    """Nothing is missing or duplicated, in a folder and on an S3 server."""
     secret = tmp_path / "secret"
     secret.write_text("testing\ntesting-secret\n")
     with ExitStack() as stack:

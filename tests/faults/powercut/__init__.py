@@ -1,1 +1,3 @@
-"""Power cuts: a process runs under a recorder of its writes, and what a cut would leave of them is opened again."""
+"""
+Power cuts: record a process's writes, construct the disk as a cut would leave it, and start Tollhouse on it.
+"""

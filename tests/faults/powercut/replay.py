@@ -1,10 +1,10 @@
 """
-What a power cut leaves on the disk: a trace of changes, replayed up to some point, without what was not synced.
+Replay a trace of changes up to some point and drop unsynced writes, to construct the disk after a power cut.
 
-The model is a strict one. Of a file, what was written since its last sync is there, not there, or torn: half
-of its sectors. Of a directory, what was made, renamed and removed since its own last sync is there up to some
-point. A file that was synced is lost all the same when its name was not. `-shm` files are never there: SQLite
-makes them again.
+The model is strict. Of a file, writes since its last sync are present, absent, or torn (half of the
+sectors). Of a directory, names created, renamed and removed since its last sync are present up to some
+point. If the name of a synced file was not synced, the file is lost. `-shm` files are always absent,
+because SQLite recreates them.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ _LARGEST = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    # (C)reate, (W)rite, (T)runcate, (A)llocate, (S)ync, sync of a (D)irectory, (R)ename, (U)nlink, (M)ake a
-    # directory
+    # (C)reate, (W)rite, (T)runcate, (A)llocate, (S)ync, sync of a (D)irectory, (R)ename, (U)nlink,
+    # (M)ake a directory
     operation: str
     inode: int
     offset: int
     data: bytes
-    end: int  # where its record ends in the trace
+    end: int  # end of its record in the trace
 
     @property
     def names(self) -> list[str]:
@@ -37,7 +37,7 @@ class Change:
 
 
 def changes(trace: Path) -> Iterator[Change]:
-    """Every change of a trace in its order; a record that is cut off at the end is left out."""
+    """Yield the changes of a trace in order. Ignore an incomplete record at the end."""
     recorded = trace.read_bytes()
     place = 0
     while place + _HEAD.size <= len(recorded):
@@ -98,15 +98,15 @@ def _write(content: bytearray, offset: int, data: bytes) -> None:
 
 Inventory = list[
     tuple[str, int, bytes | None]
-]  # paths with inode and content, None for a directory, parents first
-Names = dict[str, "_File | None"]  # by path relative to the root; None: a directory
+]  # paths with inode and content (None for a directory), parents first
+Names = dict[str, "_File | None"]  # by path relative to the root; None is a directory
 
 
 class Disk:
-    """The directory at the beginning of a trace, with all that is changed in it up to some point."""
+    """A directory at the beginning of a trace, with its changes up to some point."""
 
     def __init__(self, before: Inventory) -> None:
-        """`before` was there, and on the disk, before the first change."""
+        """Start from `before`, which was on the disk before the first change."""
         self._synced: Names = {
             name: None if content is None else _File(inode, bytearray(content))
             for name, inode, content in before
@@ -131,13 +131,13 @@ class Disk:
             self._pending[_directory(change.names[-1])].append((change, made))
 
     def whole(self) -> dict[str, bytes]:
-        """Every file as the process saw it."""
+        """Return every file as the process saw it."""
         return {
             name: file.whole() for name, file in self._names.items() if file is not None and is_kept(name)
         }
 
     def cut(self, rng: random.Random) -> Inventory:
-        """What a power cut may leave."""
+        """Return one possible state after a power cut."""
         names = dict(self._synced)
         for pending in self._pending.values():
             for change, made in pending[: rng.randint(0, len(pending))]:
@@ -152,7 +152,7 @@ class Disk:
 
 
 def _rename(names: Names, change: Change, made: _File | None) -> None:
-    """Of changes of names: this one. What is not there, because of another directory's cut, is not moved."""
+    """Apply a change of names. Skip a move if its source was lost in the cut of another directory."""
     if change.operation in "CM":
         names[change.names[0]] = made
     elif change.operation == "U":
@@ -173,7 +173,7 @@ def _parents_are_in(name: str, names: Names) -> bool:
 
 
 def at_most_one_change(before: dict[str, bytes], after: dict[str, bytes]) -> bool:
-    """Whether one change of a file or of its name makes the files of before those of after, or none does."""
+    """Return whether at most one change of a file or a name leads from `before` to `after`."""
     differ = {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
     gone = differ - after.keys()
     if len(differ) != 2 or len(gone) != 1:
@@ -187,7 +187,6 @@ def is_kept(name: str) -> bool:
 
 
 def inventory(root: Path) -> Inventory:
-    """What is in a directory."""
     paths = [path for path in sorted(root.rglob("*")) if path.is_dir() or path.is_file()]
     return [
         (str(path.relative_to(root)), path.stat().st_ino, None if path.is_dir() else path.read_bytes())
@@ -197,10 +196,10 @@ def inventory(root: Path) -> Inventory:
 
 def restore(left: Inventory, root: Path, attic: Path) -> None:
     """
-    Make a directory what a cut has left.
+    Restore a directory to the state after a cut.
 
-    Files keep their inode, which the marks of record files name: those that are not there now stand in the
-    attic. They are known by their name, too: the number of a file that was removed is soon that of another.
+    Files keep their inode, because the marks of record files name it. Files that no longer exist come from
+    the attic. They are identified by name as well, because the inode of a removed file is soon reused.
     """
     attic.mkdir(exist_ok=True)
     for path in sorted(root.rglob("*"), reverse=True):
