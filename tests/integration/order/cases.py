@@ -1,4 +1,6 @@
-"""The payloads of the shared cases, taken apart: pieces that may come in any order and in requests of their own."""
+"""
+The payloads of the shared cases, split into pieces that may arrive in any order and in separate requests.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +20,13 @@ MEMBERS = {
 }
 FORMATS = {"resourceSpans": "otlp/traces", "resourceLogs": "otlp/logs", "resourceMetrics": "otlp/metrics"}
 POINTS = ("sum", "histogram", "gauge", "exponentialHistogram")
-# Several items of one call that are one record only within a request.
+# These items of one call make one record only within a request.
 TOGETHER = ("gemini_cli/api_response_logs",)
 
 
 @dataclass(frozen=True)
 class Case:
-    """A payload, taken apart. A piece is what has to come in one request."""
+    """A payload in pieces. The items of a piece must arrive in one request."""
 
     name: str
     format: str
@@ -41,7 +43,7 @@ class Case:
 
 
 def read_case(path: Path) -> Case | None:
-    """None for what holds no two items."""
+    """Return the case, or None if it has fewer than two items."""
     name, text = f"{path.parent.name}/{path.stem}", path.read_text()
     values = (
         [json.loads(line) for line in text.splitlines() if line]
@@ -66,7 +68,10 @@ def _items(format: str, values: list[Any]) -> list[Any]:
 
 
 def _otlp_pieces(root: str, entries: Sequence[Row]) -> tuple[tuple[Any, ...], ...]:
-    """Each item in an envelope of its own; spans by trace, because twins and owners are found within a request."""
+    """
+    Put each item into its own envelope. Spans stay grouped by trace, because twins and parents are found
+    within a request.
+    """
     middle, member = MEMBERS[root]
     by_trace: dict[str, list[Any]] = {}
     for entry in entries:
@@ -78,7 +83,7 @@ def _otlp_pieces(root: str, entries: Sequence[Row]) -> tuple[tuple[Any, ...], ..
 
 
 def _points(metrics: Sequence[Row]) -> Iterator[Row]:
-    """Each data point in a metric of its own."""
+    """Yield a copy of the metric for each data point."""
     for metric in metrics:
         for kind in POINTS:
             for point in metric.get(kind, {}).get("dataPoints", ()):

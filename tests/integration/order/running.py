@@ -1,4 +1,4 @@
-"""A gateway that is told requests, with restarts between them: what came of them, without their order."""
+"""A gateway that receives requests with restarts in between, and its result independent of order."""
 
 from __future__ import annotations
 
@@ -42,10 +42,11 @@ SENDER = Bearer("sender", frozenset())
 prices = cache(PriceBook.load)
 
 SEED = int(os.environ.get("TOLLHOUSE_ORDER_SEED", "1")) or random.SystemRandom().randrange(1, 2**31)
-ORDERS = int(os.environ.get("TOLLHOUSE_ORDERS", "2"))  # of each case, and a fifth of those of mixed reports
+# for each case; mixed reports use five times this number of examples
+ORDERS = int(os.environ.get("TOLLHOUSE_ORDERS", "2"))
 
 Row = dict[str, Any]
-Told = tuple[list[Row], int]  # the records without their order, and how many conflicts there were
+Told = tuple[list[Row], int]  # the sorted records, and the number of conflicts
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class Request:
 
 
 class Gateway:
-    """The way from a body to the log, which is on disk or in memory."""
+    """The path from a body to the log, on disk or in memory."""
 
     def __init__(self, directory: Path | None) -> None:
         self._directory = directory
@@ -85,7 +86,7 @@ class Gateway:
         await self._window.start()
 
     async def restart(self) -> None:
-        """A stop in good order, where there is something to start from again."""
+        """Stop cleanly and start again; does nothing in memory."""
         if self._directory is not None:
             await self._spool.close()
             await self.start()
@@ -96,16 +97,17 @@ class Gateway:
         await self._window.take(outcome, SENDER, reports)
 
     async def pass_time(self, seconds: float) -> None:
-        """With what runs in the background."""
+        """Move the clock and run the background work."""
         self._clock.move(seconds)
         await self._shadows.forget_old()
         await self._counters.release()
 
     async def end(self) -> Told:
-        """Everything was told: what is still open or waiting is closed."""
+        """Close everything that is open or waiting; return the result."""
         self._clock.move(WINDOW_S + 1)
         await self._window.release()
-        for _ in range(2):  # what is put on record is closed, and then taken back where calls came meanwhile
+        # counters are stored in the first round, and taken back in the second if calls arrived meanwhile
+        for _ in range(2):
             await self.pass_time(HOLD_S + 1)
         self._clock.move(HOLD_S + 1)
         await assert_books_balance(self._spool.log)
@@ -139,12 +141,12 @@ def told_on_disk(requests: Sequence[Request], restarts: Sequence[bool], pauses: 
 
 
 def told(requests: Sequence[Request], restarts: Sequence[bool], pauses: Sequence[float] = ()) -> Told:
-    """On disk if it is started again; the same engine has no file otherwise."""
+    """Run on disk if there are restarts, else in memory."""
     return told_on_disk(requests, restarts, pauses) if any(restarts) else told_in_memory(requests, pauses)
 
 
 def cut(items: Sequence[Any], cuts: Sequence[bool]) -> Iterator[list[Any]]:
-    """The items in groups; True begins another one."""
+    """Yield the items in groups; True begins a new group."""
     group: list[Any] = []
     for item, begins in zip(items, cuts, strict=True):
         if begins and group:
@@ -155,7 +157,7 @@ def cut(items: Sequence[Any], cuts: Sequence[bool]) -> Iterator[list[Any]]:
 
 
 def in_order(rows: Sequence[Row]) -> list[Row]:
-    """The same however they came."""
+    """Sort records so that the order of arrival does not matter."""
     return sorted(rows, key=lambda found: json.dumps(found, sort_keys=True))
 
 
@@ -164,7 +166,7 @@ def without(told: Told, *names: str) -> Told:
 
 
 def summed(rows: Sequence[Row]) -> dict[str, Decimal]:
-    """What counters add up to, by all that they state beside it; shadows are no part of it."""
+    """Return the sums of counters by all other values they state, without counters kept for reference."""
     sums: defaultdict[str, Decimal] = defaultdict(Decimal)
     for row in rows:
         if row["kind"] == "usage_metric" and not row["shadow"]:

@@ -1,4 +1,7 @@
-"""Azure API Management's metrics beside its log: in any order they are shadows of the calls, and count alone."""
+"""
+Azure API Management's metrics next to its log: in any order the metrics are kept for reference. Without the
+log they count.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ LOG = Request("azure_apim", (ROWS / "llm-log-rows.json").read_bytes())
 
 
 def metric(name: str, total: int) -> dict[str, Any]:
-    """A row of AppMetrics: the tokens of three requests of a minute."""
+    """Return a row of AppMetrics with the tokens of three requests in a minute."""
     return {
         "TimeGenerated": "2026-11-20T10:00:00Z", "Name": name, "Sum": total, "Min": 1, "Max": total, "ItemCount": 3,
         "AppRoleName": "apim-prod", "AppRoleInstance": "gw-0",
@@ -31,7 +34,7 @@ METRICS = Request(
 
 
 def test_metrics_repeat_the_log() -> None:
-    """The total of both is dropped, and a row that comes again is the same one."""
+    """The rows of total tokens are dropped, and a repeated row is a duplicate."""
     for order in permutations([LOG, METRICS]):
         for rows, _ in (told_in_memory(order * 2), told_on_disk(order * 2, [True])):
             shadows = {row["token_type"]: row["shadow"] for row in rows if row["kind"] == "usage_metric"}
@@ -40,7 +43,7 @@ def test_metrics_repeat_the_log() -> None:
 
 
 def test_metrics_alone_count() -> None:
-    """Where the log is not exported."""
+    """The log may not be exported."""
     rows, _ = told_in_memory([METRICS, METRICS])
     assert [("input", 1200, False), ("output", 340, False)] == sorted(
         (row["token_type"], row["value"], row["shadow"]) for row in rows

@@ -1,4 +1,7 @@
-"""Claude Code's events about the end of a call or a prompt that others tell, too: in any order one call each."""
+"""
+Claude Code's events about the end of a call or a prompt that other reports include as well: in any order,
+each is one call.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,7 @@ SPAN = Request(
 
 
 def every_order(*requests: Request) -> list[list[Row]]:
-    """The records, with each request told twice and with stops in between."""
+    """Return the records for every order, with each request sent twice and stops in between."""
     found = []
     for order in permutations(requests):
         found += [told_in_memory(order * 2)[0], told_on_disk(order * 2, [True])[0]]
@@ -48,7 +51,7 @@ def every_order(*requests: Request) -> list[list[Row]]:
 
 
 def test_a_refused_call_keeps_its_tokens() -> None:
-    """It was billed, and is an error."""
+    """A refused call is an error, but it was billed."""
     request = event("api_request", request_id=BILLED, input_tokens=40, output_tokens=3, cost_usd=0.01)
     for rows in every_order(request, event("api_refusal", request_id=BILLED)):
         assert [("error", "refusal", 40, "0.01")] == [
@@ -57,7 +60,10 @@ def test_a_refused_call_keeps_its_tokens() -> None:
 
 
 def test_a_request_after_its_refusal_was_closed_keeps_its_tokens() -> None:
-    """By the event or the span, each told twice: a call beside the record of the refusal, which holds for it."""
+    """
+    The event or the span arrives late, each twice. It is a call next to the refusal's record, and the refusal
+    also applies to it.
+    """
     request = event("api_request", request_id=BILLED, input_tokens=40, output_tokens=3, cost_usd=0.01)
     refusal = event("api_refusal", request_id=BILLED)
     for calls in permutations((request, SPAN)):
@@ -73,7 +79,7 @@ def test_a_request_after_its_refusal_was_closed_keeps_its_tokens() -> None:
 
 
 def test_a_refused_call_that_a_span_tells_too() -> None:
-    """Of the three the refusal alone knows how it ended."""
+    """Only the refusal knows how the call ended."""
     request = event("api_request", request_id=BILLED, input_tokens=40, output_tokens=3, cost_usd=0.01)
     for rows in every_order(request, event("api_refusal", request_id=BILLED), SPAN):
         assert [("error", "refusal", 40, "0.01")] == [
@@ -82,7 +88,7 @@ def test_a_refused_call_that_a_span_tells_too() -> None:
 
 
 def test_the_end_of_retries_is_the_error_of_its_prompt() -> None:
-    """Further errors of the prompt are calls of their own."""
+    """Further errors of the prompt are separate calls."""
     errors = [event("api_error", status_code=529, at=at, **{"event.sequence": at}) for at in (1, 2)]
     exhausted = event("api_retries_exhausted", status_code=529, total_attempts=11, at=3)
     for rows in every_order(errors[0], exhausted):
@@ -92,6 +98,6 @@ def test_the_end_of_retries_is_the_error_of_its_prompt() -> None:
 
 
 def test_the_end_of_retries_alone_is_an_error() -> None:
-    """Where the events of the errors were lost."""
+    """The events of the single errors may be lost."""
     (rows, *_) = every_order(event("api_retries_exhausted", status_code=529))
     assert ["error"] == [row["status"] for row in rows]

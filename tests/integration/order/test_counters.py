@@ -1,9 +1,9 @@
 """
-Counters beside the calls that they repeat, and the spans of agents that sum both up, in any order, with
-pauses and restarts between them: the calls count, and nothing counts twice.
+Counters and agents' summary spans next to the calls that they repeat, in any order, with pauses and restarts.
+Calls count, and nothing counts twice.
 
-The payloads are those of the shared cases. docs/ordering.md names what depends on order by design: the sum of
-an agent whose run is told later than it waits.
+The payloads are those of the shared cases. One result depends on order by design (docs/ordering.md): an
+agent's sum whose run is reported later than it waits.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Piece = tuple[Case, tuple[Any, ...]]
 
 
 def agent(scope: str, attributes: dict[str, Any]) -> Case:
-    """The span of a run of Claude Code, in whose session its events and counters are."""
+    """Return the span of an agent run with Claude Code's session, to which its events and counters belong."""
     payload = traces(span(1, attributes), scope=scope, resource={"service.name": "shop"})
     return Case(scope, "otlp/traces", (({"resourceSpans": payload["resourceSpans"]},),))
 
@@ -56,7 +56,7 @@ LOGFIRE = agent(
 
 
 def spans(scope: str, *attributes: dict[str, Any]) -> Case:
-    """Calls of a service, each in a trace of its own."""
+    """Return calls of a service, each in its own trace."""
     pieces = []
     for number, said in enumerate(attributes, start=1):
         payload = traces(span(number, said), scope=scope, resource={"service.name": "desk"})
@@ -65,7 +65,7 @@ def spans(scope: str, *attributes: dict[str, Any]) -> Case:
 
 
 def counters(scope: str, *points: dict[str, Any], service: str = "desk", cumulative: bool = False) -> Case:
-    """Counts of tokens under the name of the conventions."""
+    """Return token counters under the conventions' name."""
     pieces = []
     for point in points:
         value = point.pop("value")
@@ -104,7 +104,7 @@ OF_LOGFIRE = {
 }  # fmt: skip
 ADK = spans("openinference.instrumentation.google_adk", OF_OPENINFERENCE)
 
-# The calls of a reporter, its counters, and what sums up.
+# The calls of a reporter; then its counters and summary spans.
 REPORTERS: dict[str, tuple[Case, list[Case]]] = {
     "Claude Code": (FOUND["claude_code/api_request_events"], [FOUND["claude_code/metrics_delta"]]),
     "Codex": (FOUND["codex/sse_event_completed"], [FOUND["codex/turn_token_usage_metric"]]),
@@ -125,12 +125,12 @@ SHORT = (
     0.0,
     1.0,
     5.0,
-)  # seconds between two requests: what an agent's span waits for comes before its time is over
-LONG = (*SHORT, 20.0, 100.0, 400.0)  # counters that were summed before are taken back
+)  # seconds between two requests; the calls for which an agent's span waits arrive in time
+LONG = (*SHORT, 20.0, 100.0, 400.0)  # counters that were already counted are taken back
 
 
 def requests(pieces: Sequence[Piece], choice: random.Random) -> list[Request]:
-    """Neighbours of one case in one request, or in two."""
+    """Build requests; neighbours of one case may share a request."""
     made = []
     for _, group in groupby(pieces, key=lambda piece: (piece[0].name, choice.random() < 0.5)):
         neighbours = list(group)
@@ -139,13 +139,13 @@ def requests(pieces: Sequence[Piece], choice: random.Random) -> list[Request]:
 
 
 def calls_of(rows: Sequence[Row]) -> list[Row]:
-    """The calls that count."""
+    """Return the calls that count."""
     return in_order([row for row in rows if row["kind"] == "inference" and not row["shadow"]])
 
 
 @pytest.mark.parametrize("name", REPORTERS)
 def test_counters_and_calls_in_any_order(name: str) -> None:
-    """The calls are what they are alone, and what counters say beside them adds up to nothing."""
+    """Calls equal those without counters, and the counters add up to zero."""
     calls, repeats = REPORTERS[name]
     print(f"TOLLHOUSE_ORDER_SEED={SEED}")
     choice = random.Random(f"{SEED} {name}")
@@ -156,7 +156,7 @@ def test_counters_and_calls_in_any_order(name: str) -> None:
         sent = requests(choice.sample(pieces, len(pieces)), choice)
         waits = [choice.choice(pauses) for _ in sent]
         restarts = [number % 2 == 1 and choice.random() < 0.5 for _ in sent]
-        # All within the hour in which it is known who told calls.
+        # all within an hour, because senders of calls are known only for an hour
         waits = waits if sum(waits) < 2000 else [0.0]
         rows, _ = told(sent, restarts, waits)
         assert expected == calls_of(rows)
@@ -165,7 +165,7 @@ def test_counters_and_calls_in_any_order(name: str) -> None:
 
 @pytest.mark.parametrize("name", REPORTERS)
 def test_counters_without_calls_in_any_order(name: str) -> None:
-    """They are what counts then; an agent's sum beside them is not."""
+    """Then the counters count, and an agent's summary next to them does not."""
     _, repeats = REPORTERS[name]
     choice = random.Random(f"{SEED} {name} alone")
     counters = [case for case in repeats if case.format == "otlp/metrics"]
@@ -190,7 +190,7 @@ def test_counters_without_calls_in_any_order(name: str) -> None:
     ids=["another model", "another service", "another person's session"],
 )
 def test_counters_of_what_no_call_told_count(others: Case) -> None:
-    """Calls hide counters of their own service, model and session alone."""
+    """Calls hide only counters of their own service, model and session."""
     pieces = [(ADK, ADK.pieces[0]), *[(others, items) for items in others.pieces]]
     for order in (pieces, pieces[::-1]):
         rows, _ = told_in_memory(requests(order, random.Random(SEED)), LONG)

@@ -1,4 +1,4 @@
-"""Cursor tells a request, its failure and its correction by events, in any order; its counters stand beside them."""
+"""Cursor reports a request, its failure and its correction as events, in any order, and counters besides."""
 
 from __future__ import annotations
 
@@ -41,7 +41,10 @@ CORRECTION = event("api_correction_not_billed_errored", 3)
 
 
 def only_in_every_order(*requests: Request) -> Row:
-    """The one record, the same in every order, with each told twice and with stops in between."""
+    """
+    Return the only record, after checking that every order gives it, with each request sent twice and
+    stops in between.
+    """
     found = []
     for order in permutations(requests):
         for rows, conflicts in (told_in_memory(order * 2), told_on_disk(order * 2, [True])):
@@ -53,7 +56,7 @@ def only_in_every_order(*requests: Request) -> Row:
 
 
 def test_a_failure_is_that_of_its_request() -> None:
-    """Both name the usage event; what was used stays."""
+    """Both events name the usage event. The used tokens stay."""
     row = only_in_every_order(request(), ERROR)
     assert row["request_id"] == "a1"
     assert row["status"] == "error"
@@ -63,7 +66,7 @@ def test_a_failure_is_that_of_its_request() -> None:
 
 
 def test_a_correction_while_the_record_is_open_takes_the_cost_away() -> None:
-    """The status stays what the others said."""
+    """The correction does not change the status that other events reported."""
     row = only_in_every_order(request(), CORRECTION)
     assert row["status"] == "ok"
     assert row["input_tokens"] == 40
@@ -73,7 +76,7 @@ def test_a_correction_while_the_record_is_open_takes_the_cost_away() -> None:
 
 
 def test_a_later_correction_is_no_call_of_its_own() -> None:
-    """What is closed stays as it is: a correction next to it takes back what the call was estimated at, once."""
+    """A closed record stays. A correction next to it takes back the estimated cost once."""
     rows, _ = told_in_memory([request(), CORRECTION, CORRECTION], pauses=[60])
     correction, record = sorted(rows, key=lambda row: row["kind"])
     assert record["input_tokens"] == 40
@@ -84,7 +87,9 @@ def test_a_later_correction_is_no_call_of_its_own() -> None:
 
 
 def test_a_correction_holds_whatever_the_request_says() -> None:
-    """A cost that Cursor told with the request is taken back, too; whichever of the two comes first."""
+    """
+    The correction also takes back a cost that Cursor reported with the request, whichever arrives first.
+    """
     cost: dict[str, Any] = {"gen_ai.usage.cost": 0.5}
     costly = request(**cost)
     for told in ([costly, CORRECTION], [CORRECTION, costly]):
@@ -96,9 +101,9 @@ def test_a_correction_holds_whatever_the_request_says() -> None:
 @pytest.mark.parametrize(("first", "status", "cost"), [(ERROR, "error", None), (CORRECTION, "ok", "0")])
 def test_a_request_that_comes_late_keeps_its_tokens(first: Request, status: str, cost: str | None) -> None:
     """
-    Its failure or its correction was on record before, without counts.
+    The failure or correction was stored earlier, without counts.
 
-    What they told holds for it, too, as long as they are among the newest ids, which a stop makes older.
+    It also applies to the late request, as long as it is among the newest ids; a stop makes ids older.
     """
     told = [first, request(), request(), first]
     for rows, conflicts in (told_in_memory(told, pauses=[60]), told_on_disk(told, [True] * 3, [60, 0, 0])):
@@ -115,19 +120,19 @@ def test_a_request_that_comes_late_keeps_its_tokens(first: Request, status: str,
 
 
 def test_a_request_is_known_for_as_long_as_cursor_repeats_it() -> None:
-    """Logs that were not taken come again for seven days."""
+    """Cursor repeats unaccepted logs for seven days."""
     rows, _ = told_in_memory([request(), request(), request()], pauses=[86_400, 5.9 * 86_400])
     assert [40] == [row["input_tokens"] for row in rows]
 
 
 def test_requests_of_two_usage_events_are_two() -> None:
-    """Each has an id of its own, whatever else is the same."""
+    """Each usage event has its own id, even if everything else is equal."""
     rows, _ = told_in_memory([request(1), request(4, usage_event="ue-8"), request(1)])
     assert [40, 40] == [row["input_tokens"] for row in rows]
 
 
 def test_counters_never_count_beside_events() -> None:
-    """Hours before them, after them, and alone."""
+    """Counters may arrive hours before the events, after them, or without them."""
     counters = [COUNTERS.request([piece]) for piece in COUNTERS.pieces]
     for told in ([*counters, request()], [request(), *counters], counters):
         rows, _ = told_in_memory(told, pauses=[7200])
@@ -137,7 +142,7 @@ def test_counters_never_count_beside_events() -> None:
 
 
 def test_a_group_of_models_has_no_price() -> None:
-    """Auto chooses a model and does not say which."""
+    """Auto chooses a model without naming it."""
     ((row,), _) = told_in_memory([request(model="Auto")])
     assert row["request_model"] == "Auto"
     assert row["estimated_cost"] is None

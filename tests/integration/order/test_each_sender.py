@@ -1,6 +1,6 @@
 """
-Each sender of 2026 tells calls in every way that it has, and each body comes twice: in any order, and with stops
-in between, every token counts once. What its exports become is in the shared cases.
+Each sender of 2026 reports calls in every way it supports, and each body arrives twice. In any order and with
+stops in between, every token counts once. The results of its exports are in the shared cases.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ AT = STARTED * SECOND
 @dataclass(frozen=True)
 class Sender:
     """
-    `calls`: what tells the calls. `again`: other ways to tell the same ones, or to sum them up. `tokens`: input
-    and output of all calls.
+    `calls` reports the calls. `again` has other reports or summaries of the same calls. `tokens` are the true
+    input and output tokens.
     """
 
     calls: Request
@@ -35,7 +35,7 @@ class Sender:
 
 
 def case(name: str, keep: Callable[[dict[str, Any]], bool] = lambda _: True) -> Request:
-    """A shared case, or those of its items to keep."""
+    """Return a shared case, or only the items that `keep` selects."""
     payload = json.loads((CASES / f"{name}.json").read_text())
     if not isinstance(payload, dict) or not (root := next((each for each in MEMBERS if each in payload), "")):
         return Request(name.split("/")[1], json.dumps(payload).encode())
@@ -51,7 +51,7 @@ def lines(name: str) -> Request:
 
 
 def is_agent(item: dict[str, Any]) -> bool:
-    """Whether a span sums up calls below it."""
+    """Return whether a span is a summary of the calls below it."""
     said = {each["key"]: each["value"].get("stringValue") for each in item["attributes"]}
     return (
         said.get("gen_ai.operation.name") == "invoke_agent" or said.get("ai.operationId") == "ai.generateText"
@@ -63,7 +63,7 @@ def is_call(item: dict[str, Any]) -> bool:
 
 
 def is_route(item: dict[str, Any]) -> bool:
-    """Whether a span is Traefik's, around those of the attempts: it has children, and no call of its own."""
+    """Return whether a span is Traefik's route span, which contains the attempts and is no call itself."""
     return str(item["spanId"]) == "0000007e00000002"
 
 
@@ -72,7 +72,7 @@ def is_attempt(item: dict[str, Any]) -> bool:
 
 
 def route_with_tokens() -> Request:
-    """The route's span where it has what the attempt that was answered has."""
+    """Return the route span with the attributes of the answered attempt."""
     payload = json.loads((CASES / "otlp/traefik/attempts.json").read_text())
     [scope] = payload["resourceSpans"][0]["scopeSpans"]
     [route] = [item for item in scope["spans"] if is_route(item)]
@@ -89,7 +89,7 @@ def counters(
     key: str = "gen_ai.token.type",
     **said: Any,
 ) -> Request:
-    """Sums by the name of a metric and the type of its tokens, of the minute of the calls."""
+    """Return counters by metric name and token type, for the minute of the calls."""
     metrics = []
     for name, types in points.items():
         data = [
@@ -109,7 +109,7 @@ def counters(
 
 
 def chat(service: str, scope: str, **said: Any) -> Request:
-    """One call by the conventions."""
+    """Return one call by the semantic conventions."""
     told = span(1, {"gen_ai.operation.name": "chat", **said}, start=AT)
     return Request("otlp/traces", in_json(traces(told, scope=scope, resource={"service.name": service})))
 
@@ -123,7 +123,7 @@ def usage(model: str, input_tokens: int, output_tokens: int) -> dict[str, Any]:
 
 
 def kongs_log() -> Request:
-    """Of the service and the minute of which the metering events tell."""
+    """Return a log entry of the service and minute of the metering events."""
     (entry, *_) = json.loads((CASES / "gateway/kong/http-log-batch-priced-and-cache-hit.json").read_text())
     entry["started_at"], entry["service"] = STARTED * 1000, entry["service"] | {"name": "openai-chat"}
     entry["consumer"] = {"username": "alice"}
@@ -131,7 +131,7 @@ def kongs_log() -> Request:
 
 
 def opencodes_spans() -> Request:
-    """Of the session of which the counters tell."""
+    """Return spans of the session of the counters."""
     call = {
         "openinference.span.kind": "LLM", "llm.model_name": "claude-sonnet-5", "session.id": "ses_01",
         "llm.token_count.prompt": 900, "llm.token_count.completion": 120, "llm.token_count.total": 19_800,
@@ -160,7 +160,7 @@ def opencodes_event() -> Request:
 
 
 def served(model: str) -> Request:
-    """A call that an application tells of a server of models."""
+    """Return a call that an application sent to a model server."""
     return chat("shop", "app", **usage(model, 20, 5))
 
 
@@ -376,7 +376,7 @@ SENDERS = {
 
 
 def tokens(rows: Sequence[Row]) -> tuple[int, int]:
-    """Input and output that count, of calls and of counters."""
+    """Return the input and output tokens of all calls and counters that count."""
     calls = [
         row for row in rows if row["kind"] == "inference" and not row["shadow"] and row["status"] != "cached"
     ]
@@ -391,7 +391,7 @@ def tokens(rows: Sequence[Row]) -> tuple[int, int]:
 
 @pytest.mark.parametrize("name", SENDERS)
 def test_a_sender_tells_its_calls_in_every_way(name: str) -> None:
-    """In every order; in one of them also with a stop after each body."""
+    """All orders are tried, one of them also with a stop after each body."""
     sender = SENDERS[name]
     orders = list(permutations([sender.calls, *sender.again]))
     found = [told_in_memory(order * 2)[0] for order in orders]

@@ -1,4 +1,4 @@
-"""Reports of one call that do not know its id: they meet under a further name, whichever comes first."""
+"""Reports of one call without its id: they join by another shared name, whichever arrives first."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def event(number: int, attributes: dict[str, Any], *, scope: str = EVENTS_SCOPE)
 
 
 def assert_one_call(requests: Sequence[Request], **said: Any) -> None:
-    """In every order, also with a stop in between."""
+    """Check that every order makes one call with these values, also with a stop in between."""
     for order in permutations(requests):
         for rows, _ in (told_in_memory(order), told_on_disk(order, [True])):
             assert [said] == [{name: row[name] for name in said} for row in rows], [
@@ -55,26 +55,26 @@ def assert_one_call(requests: Sequence[Request], **said: Any) -> None:
 
 
 def nested(inner: dict[str, Any], **outer: Any) -> Request:
-    """LangChain's span above the one of the provider's SDK, in one request."""
+    """Return LangChain's span above the span of the provider's SDK, in one request."""
     return as_traces(span(1, CALL, **outer), span(2, inner, parent=1), scope=EVENTS_SCOPE)
 
 
 def test_the_event_of_a_dropped_twin_is_its_call() -> None:
-    """It bears the ids of the outer span, which repeats the inner one and is dropped."""
+    """The event has the ids of the outer span, which repeats the inner one and is dropped."""
     assert_one_call(
         [nested(ANSWERED), event(1, CALL)], request_id="msg_0a0b0c0d0e0f0a0b0c0d", input_tokens=610
     )
 
 
 def test_the_event_of_a_failure_is_no_second_one() -> None:
-    """Neither span has an id of an answer."""
+    """Neither span has the id of an answer."""
     failed = {**UNCOUNTED, "error.type": "overloaded_error"}
     spans = as_traces(span(1, failed), span(2, failed, parent=1), scope=EVENTS_SCOPE)
     assert_one_call([spans, event(1, failed)], status="error", error_type="overloaded_error")
 
 
 def test_an_event_without_the_id_of_its_span_is_its_call() -> None:
-    """Of a stream: the span learned the id, the event did not."""
+    """In a stream, the span learned the id and the event did not."""
     alone = as_traces(span(1, ANSWERED), scope=EVENTS_SCOPE)
     assert_one_call([alone, event(1, CALL)], request_id="msg_0a0b0c0d0e0f0a0b0c0d")
 
@@ -130,25 +130,25 @@ def cloud_event(**changes: Any) -> Request:
 
 
 def test_two_callbacks_of_litellm_and_its_log_tell_one_embedding() -> None:
-    """One states the trace alone, one the call's id alone, and the log both."""
+    """One callback states only the trace, the other only the call id, and the log both."""
     assert_one_call([phoenix(1), otel(2), callback()], input_tokens=41, operation="embeddings")
 
 
 @pytest.mark.parametrize("other", [otel(2, start=NOW + 1_000_000), phoenix(2, start=NOW + 1_000_000)])
 def test_two_embeddings_a_millisecond_apart_are_two(other: Request) -> None:
-    """The same text, embedded twice in one trace."""
+    """The same text is embedded twice in one trace."""
     for order in permutations([phoenix(1), other]):
         assert 2 == len(told_in_memory(order)[0])
 
 
 def test_a_cloud_event_with_the_id_of_litellms_call_is_that_call() -> None:
-    """OpenMeter's event has the end of the call alone, and takes its id for the answer's."""
+    """OpenMeter's event has only the end time, and uses LiteLLM's call id as the answer's id."""
     assert_one_call([callback(), cloud_event()], input_tokens=41)
     assert_one_call([otel(2), cloud_event()], input_tokens=41)
 
 
 def test_a_failed_attempt_under_the_same_id_is_a_call_of_its_own() -> None:
-    """LiteLLM gives a call and its fallback one id."""
+    """LiteLLM gives a call and its fallback the same id."""
     failed = callback(
         status="failure", error_information={"error_class": "Timeout"}, prompt_tokens=0, total_tokens=0
     )
@@ -170,7 +170,7 @@ def answered(answer: str, input_tokens: int) -> dict[str, Any]:
     "marks", [{}, {"openinference.span.kind": "LLM", "llm.model_name": "gemini-2.5-flash"}]
 )
 def test_events_of_answers_that_share_a_span_are_calls_of_their_own(marks: dict[str, Any]) -> None:
-    """Under OpenInference each answer of a turn is written over the one before, in the span of the agent."""
+    """Under OpenInference, each answer of a turn overwrites the previous one in the agent's span."""
     newest = {**answered("b", 1700), **marks, "gen_ai.request.model": "gemini-2.5-flash"}
     turn = as_traces(span(1, newest), scope=ADK)
     events = [event(1, answered("a", 1600), scope=ADK), event(1, answered("b", 1700), scope=ADK)]
@@ -180,7 +180,7 @@ def test_events_of_answers_that_share_a_span_are_calls_of_their_own(marks: dict[
 
 
 def test_an_event_without_the_id_of_an_answer_is_the_call_of_its_span() -> None:
-    """As the conventions say."""
+    """The conventions define the event this way."""
     assert_one_call(
         [as_traces(span(1, TURN), scope=ADK), event(1, TURN, scope=ADK)], operation="generate_content"
     )

@@ -1,4 +1,4 @@
-"""What decides a price is told after the call: the tier that served it, and the results of a batch."""
+"""Values that decide a price and arrive after the call: the service tier, and the results of a batch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.spool.contract.examples import NOON
 STANDARD, HALF = (
     "0.00225",
     "0.001125",
-)  # 1,000 tokens of gpt-5 at 1.25 and 100 at 10 dollars a million; and half of it
+)  # 1,000 tokens of gpt-5 at $1.25 and 100 at $10 per million; and half of that
 COUNTS: dict[str, str | int] = {"gen_ai.usage.input_tokens": 1000, "gen_ai.usage.output_tokens": 100}
 SETTLED = {"service_tier": "flex"}
 
@@ -38,7 +38,7 @@ def report(*, tier: str = "", counts: bool = True) -> Request:
 
 
 def told_late(*requests: Request, pauses: list[float]) -> tuple[Row, Row]:
-    """The record, and the one correction of it; a repeat of each report adds nothing."""
+    """Return the record and its only correction, after checking that repeats add nothing."""
     rows, conflicts = told_in_memory([*requests, *requests], pauses=pauses)
     assert 0 == conflicts
     correction, record = sorted(rows, key=lambda row: row["kind"])
@@ -48,7 +48,7 @@ def told_late(*requests: Request, pauses: list[float]) -> tuple[Row, Row]:
 
 
 def test_the_tier_of_an_open_record_decides_its_price() -> None:
-    """Whichever report has it, in whatever order."""
+    """Any report may have the tier, in any order."""
     for order in permutations((report(), report(tier="flex"), report(counts=False))):
         rows, conflicts = told_in_memory(order)
         assert [(HALF, "flex", 0)] == [
@@ -57,7 +57,9 @@ def test_the_tier_of_an_open_record_decides_its_price() -> None:
 
 
 def test_the_tier_of_a_closed_record_is_a_correction() -> None:
-    """Flex becomes known when the record has left: the difference is taken back, and the tier stands beside it."""
+    """
+    The flex tier arrives after the record was delivered. A correction takes back the difference and has the tier.
+    """
     record, correction = told_late(report(), report(tier="flex"), pauses=[60])
     assert record["estimated_cost"] == STANDARD
     assert record["tags"] == {}
@@ -68,7 +70,7 @@ def test_the_tier_of_a_closed_record_is_a_correction() -> None:
 
 @pytest.mark.parametrize("hours", [0.1, 23])
 def test_the_results_of_a_batch_are_a_correction(hours: float) -> None:
-    """The call was told when it was asked for, its usage and the batch when the results came."""
+    """The call is reported at its request. Its usage and the batch tier arrive with the results."""
     asked, result = report(counts=False), report(tier="batch")
     record, correction = told_late(asked, result, pauses=[hours * 3600, 0])
     assert record["estimated_cost"] is None
@@ -80,6 +82,6 @@ def test_the_results_of_a_batch_are_a_correction(hours: float) -> None:
 
 
 def test_another_tag_changes_no_price() -> None:
-    """A report that adds a word of no tier is no correction."""
+    """A tier without a price of its own causes no correction."""
     rows, _ = told_in_memory([report(), report(tier="default")], pauses=[60])
     assert [Decimal(STANDARD)] == [Decimal(row["estimated_cost"]) for row in rows]

@@ -1,8 +1,8 @@
 """
-Mixed reports of one call, by up to four sources, in every order, with restarts between them: what they agree
-on is in the record, and what they state differently is what one of them states.
+Mixed reports of one call from up to four sources, in every order, with restarts. The record has the values on
+which all agree; where they differ, it has a value that one of them states.
 
-docs/ordering.md names what depends on order by design; each exception below is one of its rows.
+Each exception below is a row in docs/ordering.md.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ from tests.integration.reports import (
     webhook,
 )
 
-EVERY_ORDER = 4  # reports of which every order is tried
-SOME_ORDERS = 4  # of more reports
-ON_DISK = 2  # of the orders
+EVERY_ORDER = 4  # up to this number of reports, all orders are tried
+SOME_ORDERS = 4  # number of orders for more reports
+ON_DISK = 2  # number of orders that also run on disk
 
 Reporter = Callable[..., Report]
 REPORTERS: tuple[Reporter, ...] = (
@@ -58,7 +58,7 @@ REPORTERS: tuple[Reporter, ...] = (
 
 
 def as_request(reports: Sequence[Report]) -> Request:
-    """A payload of one format and scope."""
+    """Build a request from reports of one format and scope."""
     format, scope, items = reports[0].format, reports[0].scope, [report.item for report in reports]
     body: Any = items
     if format == "otlp/traces":
@@ -73,7 +73,7 @@ def as_request(reports: Sequence[Report]) -> Request:
 
 
 def as_requests(reports: Sequence[Report], cuts: Sequence[bool]) -> list[Request]:
-    """Neighbours of one format and scope share a request unless they are cut."""
+    """Build requests; neighbours of one format and scope share a request unless `cuts` separates them."""
     kinds = [(report.format, report.scope) for report in reports]
     begins = [cut or place == 0 or kinds[place] != kinds[place - 1] for place, cut in enumerate(cuts)]
     return [as_request(group) for group in cut(reports, begins)]
@@ -81,18 +81,18 @@ def as_requests(reports: Sequence[Report], cuts: Sequence[bool]) -> list[Request
 
 @dataclass(frozen=True)
 class Telling:
-    """Reports of some calls in several orders."""
+    """Reports of some calls, in several orders."""
 
     reports: list[Report]
     orders: Sequence[Sequence[Report]]
     cuts: list[bool]
-    restarts: set[int]  # after which requests
-    off: int  # of how many calls one report counts differently
+    restarts: set[int]  # the requests after which the gateway restarts
+    off: int  # the number of calls with a report that counts differently
 
 
 @st.composite
 def tellings(draw: st.DrawFn) -> Telling:
-    """Every order of up to four reports, some orders of more."""
+    """Draw reports in all orders if there are at most four, else in some orders."""
     reports: list[Report] = []
     off = 0
     for number in range(1, draw(st.integers(1, 3)) + 1):
@@ -111,7 +111,7 @@ def tellings(draw: st.DrawFn) -> Telling:
 
 
 def stated(reports: Sequence[Report]) -> dict[str, list[Row]]:
-    """By id of a call, the records that its reports would be alone."""
+    """Return by call id the records that each report would make by itself."""
     alone: dict[str, list[Row]] = {}
     for report in reports:
         ((found,), _) = told_in_memory([as_request([report])])
@@ -120,7 +120,9 @@ def stated(reports: Sequence[Report]) -> dict[str, list[Row]]:
 
 
 def may_be_left_out(name: str, said: Sequence[Row]) -> bool:
-    """A part of a total that two count differently, and an end that is before another clock's start."""
+    """
+    Return whether a value may be missing: a part of totals that differ, or an end before another clock's start.
+    """
     if name == "reasoning_tokens":
         return len({record["output_tokens"] for record in said}) > 1
     ends = [record["end_time"].rstrip("Z") for record in said if record["end_time"]]
@@ -129,7 +131,7 @@ def may_be_left_out(name: str, said: Sequence[Row]) -> bool:
 
 
 def flat(record: Row) -> Row:
-    """Tags beside the fields: they are filled name by name."""
+    """Return the record with its tags as separate fields, because tags are filled one by one."""
     return {**record, "tags": None, **{f"tag {name}": value for name, value in record["tags"].items()}}
 
 
@@ -137,7 +139,7 @@ def flat(record: Row) -> Row:
 @settings(max_examples=ORDERS * 5, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True)
 @given(tellings())
 def test_reports_of_a_call_by_many_sources_in_any_order(telling: Telling) -> None:
-    """In memory; in a few of the orders also with restarts, over which what is open stays open."""
+    """All orders run in memory. Some also run with restarts, after which open records must still be open."""
     print(f"TOLLHOUSE_ORDER_SEED={SEED}")
     alone = stated(telling.reports)
     first = told_in_memory(as_requests(telling.reports, [True] * len(telling.reports)))
@@ -152,7 +154,9 @@ def test_reports_of_a_call_by_many_sources_in_any_order(telling: Telling) -> Non
 
 
 def agree(first: Told, other: Told, alone: dict[str, list[Row]]) -> None:
-    """What all reports agree on is in both; what they state differently is what one of them states."""
+    """
+    Check that both results have each value on which all reports agree, and else a value that one of them states.
+    """
     assert alone.keys() == {one["id"] for one in first[0]} == {one["id"] for one in other[0]}
     assert len(alone) == len(first[0]) == len(other[0])
     assert (first[1] > 0) == (other[1] > 0)

@@ -1,4 +1,4 @@
-"""opencode's plug-in tells each call by a span, an event and counters: in any order it is one call."""
+"""opencode's plug-in reports each call by a span, an event and counters. In any order it is one call."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def counter(value: int, type: str, *, prefix: str) -> Request:
 
 
 def every_order(*requests: Request) -> list[list[Row]]:
-    """The calls, with each request told twice and with stops in between."""
+    """Return the calls for every order, with each request sent twice and stops in between."""
     found = []
     for order in permutations(requests):
         found += [told_in_memory(order * 2)[0], told_on_disk(order * 2, [True])[0]]
@@ -73,7 +73,7 @@ def every_order(*requests: Request) -> list[list[Row]]:
 
 @pytest.mark.parametrize("ms_later", [0, 40, 3000])
 def test_a_span_and_an_event_are_one_call(ms_later: int) -> None:
-    """What both leave out of their sums is added; the event may note its end a little later."""
+    """Values that are missing in both sums are added. The event may state a slightly later end."""
     for rows in every_order(as_span(), as_event(at=NOW + SECOND + ms_later * 1_000_000)):
         assert [("opencode", 1050, 50, 900, 50, 30, "0.0123", "build")] == [
             (
@@ -85,7 +85,7 @@ def test_a_span_and_an_event_are_one_call(ms_later: int) -> None:
 
 
 def test_events_alone_are_the_calls() -> None:
-    """Where its traces are switched off."""
+    """The plug-in's traces may be switched off."""
     error = as_event(
         name="api_error", at=NOW + 9 * SECOND, input_tokens=None, output_tokens=None, cost_usd=None
     )
@@ -94,7 +94,7 @@ def test_events_alone_are_the_calls() -> None:
 
 
 def test_two_calls_that_differ_in_a_count_are_two() -> None:
-    """Each with its event, at the same moment."""
+    """Each call has its event, and both start at the same moment."""
     other = {"llm.token_count.completion": 21, "llm.token_count.total": 1101}
     for order in permutations([as_span(1), as_span(2, **other), as_event(), as_event(output_tokens=21)]):
         rows, _ = told_in_memory(order)
@@ -102,14 +102,16 @@ def test_two_calls_that_differ_in_a_count_are_two() -> None:
 
 
 def test_two_spans_alike_are_two() -> None:
-    """Spans have ids of their own: what they share with events merges no two of them."""
+    """Spans have their own ids, so a name that they share with events never joins two spans."""
     rows, _ = told_in_memory([as_span(1), as_span(2), as_span(1)])
     assert 2 == len(rows)
 
 
 @pytest.mark.parametrize("prefix", ["opencode", "claude_code"])
 def test_counters_repeat_them(prefix: str) -> None:
-    """Under the prefix of the plug-in or one of its user's choice, before and after the calls."""
+    """
+    The prefix is the plug-in's default or one that the user chose. Counters arrive before or after the calls.
+    """
     told = [counter(100, "input", prefix=prefix), counter(20, "output", prefix=prefix), as_span()]
     for order in permutations(told):
         rows, _ = told_in_memory(order)

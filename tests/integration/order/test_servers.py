@@ -1,4 +1,4 @@
-"""What a server of models counts beside the calls that it answered, whoever tells them: it is not a call more."""
+"""Counters of a model server next to the calls that it answered never count as further calls."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ SERVER = FOUND["vllm/served_tokens_cumulative"]
 
 
 def test_served_tokens_never_count_beside_calls() -> None:
-    """Hours before the calls and after them, with stops in between; the application names another service."""
+    """
+    Counters arrive hours before or after the calls, with stops in between. The application has
+    another service name.
+    """
     call = {
         "gen_ai.operation.name": "chat",
         "gen_ai.request.model": "Qwen/Qwen3-32B",

@@ -1,4 +1,6 @@
-"""A stream of Logfire's with the SDK's own span below: the report of it is a trace of its own, in any request."""
+"""
+A Logfire stream with the SDK's span below it: Logfire's report of the stream is a trace of its own, in any request.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ Spans = list[tuple[str, dict[str, Any]]]  # with their scopes
 
 
 def stream(number: int, end_s: float, **counts: int) -> dict[str, Spans]:
-    """The span that begins a stream, the SDK's below it, and the report of what was streamed."""
+    """Return the span that begins a stream, the SDK's span below it, and the report about the stream."""
     end, used = int((NOON + end_s) * SECOND), USED | {f"gen_ai.usage.{name}": n for name, n in counts.items()}
     begins = {**MODEL, "logfire.span_type": "span", "request_data": json.dumps({"stream": True})}
     below = {**MODEL, **used, "gen_ai.response.id": f"msg_1111222233334444aa{number:02}"}
@@ -53,7 +55,7 @@ def counted(rows: list[Row]) -> list[Row]:
 
 
 def test_a_stream_is_one_call_however_its_spans_are_cut() -> None:
-    """Into one, two or three requests, in every order, each of them twice."""
+    """The spans arrive in one, two or three requests, in every order, each twice."""
     spans = stream(1, 1)
     parts = [[["begins", "below", "report"]], [["begins"], ["below"], ["report"]]]
     parts += [[[one], [name for name in spans if name != one]] for one in spans]
@@ -69,7 +71,7 @@ def test_a_stream_is_one_call_however_its_spans_are_cut() -> None:
 
 
 def test_a_stream_that_the_gateway_tells_between_them_is_one_call() -> None:
-    """Its log knows the answer's id, as the SDK's span does, and nothing of the report."""
+    """The gateway's log and the SDK's span know the answer's id. Neither knows the report."""
     spans = stream(1, 1)
     told = {
         "id": "msg_1111222233334444aa01", "call_type": "anthropic_messages", "model": "claude-haiku-4-5",
@@ -80,9 +82,13 @@ def test_a_stream_that_the_gateway_tells_between_them_is_one_call() -> None:
         assert 1 == len(counted(told_in_memory(order)[0]))
 
 
-@pytest.mark.parametrize("end_s", [1.0, 3.9995])  # the report of the second one ends in the next step of time
+# with 3.9995 s, the second stream's report ends in the next step of time
+@pytest.mark.parametrize("end_s", [1.0, 3.9995])
 def test_two_equal_streams_are_never_one(end_s: float) -> None:
-    """Within 8 s a report may stay apart, as docs/ordering.md says; with other counts they never meet."""
+    """
+    Two equal streams within 8 s may leave a report separate (docs/ordering.md). Streams with different
+    counts never join.
+    """
     two = [stream(1, end_s), stream(2, end_s + 5)]
     for order in permutations([spans[name] for spans in two for name in ("below", "report")]):
         found = len(counted(told_in_memory([request(one) for one in order])[0]))
@@ -93,7 +99,7 @@ def test_two_equal_streams_are_never_one(end_s: float) -> None:
 
 
 def test_the_sdks_span_alone_is_one_call() -> None:
-    """Whoever gave the stream up has no report."""
+    """An abandoned stream has no report."""
     spans = stream(1, 1)
     for requests in ([spans["begins"], spans["below"]], [spans["below"]]):
         assert 1 == len(told_in_memory([request(one) for one in requests])[0])

@@ -1,6 +1,6 @@
 """
-Calls that a client and the gateway behind it both tell by spans of one trace, without an id in common, in any
-order, with restarts between them: one call is one record, and two calls are never joined.
+Calls that a client and the gateway behind it both report by spans of one trace, without a common id. In any
+order and with restarts, one call is one record, and two calls are never joined.
 """
 
 from __future__ import annotations
@@ -42,7 +42,10 @@ def made(
 
 
 def client(number: int, *, attempts: int, traces_http: bool, wraps: bool, answered: bool = False) -> Spans:
-    """A call that took some attempts, by a library's spans, and those of its SDK and HTTP client below."""
+    """
+    Return the spans of a client's call with some attempts: those of a library, and of its SDK and
+    HTTP client below.
+    """
     at, name = number * 100.0, number * 100
     inner = name + wraps
     end = {} if answered else FAILED
@@ -57,7 +60,7 @@ def client(number: int, *, attempts: int, traces_http: bool, wraps: bool, answer
 
 
 def gateway(number: int, attempt: int, *, traces_http: bool, wraps: bool, answered: bool = False) -> Spans:
-    """An attempt as LiteLLM tells it; what it sends on is traced, too."""
+    """Return the spans of an attempt as LiteLLM reports it, including the forwarded request."""
     end, used = ({}, USED) if answered else (FAILED, {})
     at, name = number * 100 + 2.0 * attempt, number * 100 + 20 + 5 * attempt
     parent = number * 100 + (10 + attempt if traces_http else wraps)
@@ -70,7 +73,7 @@ def gateway(number: int, attempt: int, *, traces_http: bool, wraps: bool, answer
 
 
 def log(number: int, attempt: int) -> Request:
-    """The same attempt, which failed, as LiteLLM's log tells it: with the start of its span to the microsecond."""
+    """Return LiteLLM's log of the same failed attempt, with the start time of its span to the microsecond."""
     name, at = number * 100 + 20 + 5 * attempt, number * 100 + 2.0 * attempt + 0.2
     said = {
         "id": f"00000000-0000-4000-8000-{name:012d}", "litellm_call_id": f"00000000-0000-4000-8000-{name:012d}",
@@ -94,7 +97,7 @@ def request(spans: Spans) -> Request:
 
 
 def calls_of(rows: list[Row]) -> list[tuple[int, int]]:
-    """Of each call that the client made, how many attempts failed and how many were answered."""
+    """Return for each client call the number of failed and of answered attempts."""
     ends = [(int(row["span_id"], 16) // 100, row["status"]) for row in rows if not row["shadow"]]
     return [
         (ends.count((number, "error")), ends.count((number, "ok")))
@@ -106,7 +109,7 @@ def calls_of(rows: list[Row]) -> list[tuple[int, int]]:
 @settings(max_examples=ORDERS * 10, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True)
 @given(data=st.data(), traces_http=st.booleans(), wraps=st.booleans())
 def test_client_and_gateway_in_any_order(data: st.DataObject, traces_http: bool, wraps: bool) -> None:
-    """As many calls as the gateway tells attempts, whether the client's spans or the gateway's came first."""
+    """The number of calls equals the attempts that the gateway reports, whichever spans arrive first."""
     print(f"TOLLHOUSE_ORDER_SEED={SEED}")
     calls = data.draw(st.lists(st.tuples(st.integers(1, 3), st.booleans()), min_size=1, max_size=3))
     pieces: list[Spans | Request] = [[made(1, "application", {}, 0, 900)]]
@@ -135,7 +138,7 @@ def test_client_and_gateway_in_any_order(data: st.DataObject, traces_http: bool,
 @pytest.mark.parametrize("attempts", [1, 2])
 def test_client_and_log_and_spans_tell_a_failure_once(attempts: int) -> None:
     """
-    The log has no name that the client has; the spans, which have names of both, come last where they really do.
+    The log shares no name with the client. The gateway's spans share names with both, and in practice arrive last.
     """
     for order in permutations(["client", "log", "spans"]):
         requests = []
@@ -156,7 +159,7 @@ def test_client_and_log_and_spans_tell_a_failure_once(attempts: int) -> None:
 
 
 def test_a_third_report_after_the_hold_joins_nothing() -> None:
-    """Both records are closed and sent."""
+    """Both records are already closed and delivered."""
     requests = [
         request(client(1, attempts=1, traces_http=True, wraps=False)),
         log(1, 1),
@@ -170,7 +173,7 @@ def test_a_third_report_after_the_hold_joins_nothing() -> None:
     "order", list(permutations(["client", "gateway", "gateway again", "client again"], 4))
 )
 def test_one_failed_call_has_what_both_sides_know(order: tuple[str, ...]) -> None:
-    """Whoever comes first, and however often."""
+    """The order and repeats do not matter."""
     sides = {
         "client": client(1, attempts=1, traces_http=True, wraps=False),
         "gateway": gateway(1, 1, traces_http=True, wraps=False),
@@ -183,7 +186,7 @@ def test_one_failed_call_has_what_both_sides_know(order: tuple[str, ...]) -> Non
 
 
 def test_calls_of_a_loop_stay_apart() -> None:
-    """They stand under one span of another request, which failed as well: it is one of them, never both."""
+    """The calls are under one span of another failed request. The request joins one of them, never two."""
     loop = [made(number, "sdk", SDK, number, 1, parent=1, **FAILED) for number in (2, 3, 4)]
     outer = made(1, "openinference", LLM, 0, 9, **FAILED)
     for requests in permutations([request([one]) for one in (outer, *loop)]):
@@ -192,7 +195,7 @@ def test_calls_of_a_loop_stay_apart() -> None:
 
 @pytest.mark.parametrize("kind", ["TOOL", "AGENT"])
 def test_a_call_below_a_tool_is_another_call(kind: str) -> None:
-    """What a gateway's tool calls is not the call that reached the gateway."""
+    """A call that a gateway's tool makes is not the call that reached the gateway."""
     server = made(3, "http", HTTP, 1, 5, parent=2)
     tool = made(4, "openinference", {"openinference.span.kind": kind}, 2, 3, parent=3)
     below = made(5, "sdk", SDK, 3, 1, parent=4, **FAILED)

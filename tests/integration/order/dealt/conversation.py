@@ -1,4 +1,4 @@
-"""What made-up clients tell of their calls, item by item, and beside it what is true of these calls."""
+"""The reports of made-up clients, item by item, with the true sums of their calls."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ ROOTS = ("resourceSpans", "resourceLogs", "resourceMetrics")
 @dataclass(frozen=True, eq=False)
 class Item:
     """
-    What a sender tells at once.
+    An item of a request.
 
-    `calls` are, of each call that it tells, the names under which others may know it: two reports of a call
-    have one in common, or a third has one of each. Empty for what tells none.
+    `calls` has a set of names for each reported call. Two reports of a call share a name, or a third report
+    has a name of each. It is empty if the item reports no call.
     """
 
     format: str
-    payload: Any  # of OTLP an export request, else an item of the format
+    payload: Any  # for OTLP an export request, else one item of the format
     calls: tuple[frozenset[str], ...] = ()
     sender: str = ""
 
@@ -36,17 +36,17 @@ class Item:
 
 @dataclass(frozen=True, kw_only=True)
 class Truth:
-    """Of the calls of one model: what is summed, however often and in whatever order they are told."""
+    """The true sums of one model's calls, independent of repeats and order."""
 
     calls: int = 0
     failures: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
-    counted: int = 0  # tokens that counters alone tell
-    # What some of the reports leave out: known to be true where all came while the record was open.
+    counted: int = 0  # tokens that only counters report
+    # Some reports lack these values, so they are certain only if all reports arrived while the record was open.
     cache_read_tokens: int = 0
     reasoning_tokens: int = 0
-    cost: Decimal = Decimal(0)  # as reporters tell it
+    cost: Decimal = Decimal(0)  # as the reporters state it
 
     def plus(self, other: Truth) -> Truth:
         return Truth(**{name: value + getattr(other, name) for name, value in vars(self).items()})
@@ -54,7 +54,10 @@ class Truth:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Conversation:
-    """Items of one family of clients, and the truth by model; `again` is what a report adds that stays apart."""
+    """
+    The items of one family of clients, and the truth by model. `again` is what a report adds if it remains
+    a separate record.
+    """
 
     name: str
     items: Sequence[Item]
@@ -67,7 +70,7 @@ class Conversation:
 
 
 def request_of(items: Sequence[Item], *, as_protobuf: bool = False) -> Request:
-    """One request of items of one sender."""
+    """Build one request from items of one sender."""
     format, root = items[0].format, items[0].root
     if root is not None:
         payload = {root: [entry for item in items for entry in item.payload[root]]}
@@ -81,5 +84,5 @@ def request_of(items: Sequence[Item], *, as_protobuf: bool = False) -> Request:
 
 
 def may_share(one: Item, other: Item) -> bool:
-    """Whether a sender may tell both in one request."""
+    """Return whether a sender may put both items into one request."""
     return (one.format, one.sender) == (other.format, other.sender) and one.format != "helicone"

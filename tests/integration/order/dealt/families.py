@@ -1,4 +1,6 @@
-"""The families: for each join of docs/ordering.md one that must join, with calls beside it that must not."""
+"""
+Families of clients: for each join in docs/ordering.md one whose reports must join, next to calls that must not.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +24,8 @@ from tests.integration.reports import MODEL, MadeCall, callback, cost, log_event
 
 def mixed(number: int, chance: random.Random) -> Conversation:
     """
-    Up to four reporters that know the answer's id: gateway, SDK, Langfuse, webhook, event. All but the SDK
-    tell what it cost, some its parts.
+    Up to four reporters that know the answer's id: gateway, SDK, Langfuse, webhook, event. Most state the
+    cost, and some the parts of totals.
     """
     call = MadeCall(number, f"chatcmpl-{number:024x}", f"{number:08x}-aaaa-4bbb-8ccc-{number:012x}")
     model, items = f"mixed-{number}", []
@@ -46,7 +48,7 @@ def mixed(number: int, chance: random.Random) -> Conversation:
 
 
 def usage_beside(number: int, chance: random.Random) -> Conversation:
-    """AG2's chat and the span that records its usage, in any requests."""
+    """AG2's chat span, and the span that records its usage."""
     model, at = f"ag2-{number}", {"traceId": f"{40_000 + number:032x}", "parent": 1}
     said = {
         "ag2.span.type": "llm", "gen_ai.operation.name": "chat", "gen_ai.provider.name": "openai",
@@ -67,7 +69,7 @@ def usage_beside(number: int, chance: random.Random) -> Conversation:
 
 
 def event_of_twin(number: int, chance: random.Random) -> Conversation:
-    """A framework's span around that of the SDK, and the event of the outer one; answered or failed."""
+    """A framework's span around the SDK's span, and the event of the outer one; answered or failed."""
     model, failed, ids = f"twin-{number}", chance.random() < 0.5, {"traceId": f"{50_000 + number:032x}"}
     told = (further.UNCOUNTED | {"error.type": "overloaded_error"}) if failed else further.CALL
     told = {**told, "gen_ai.request.model": model}
@@ -84,7 +86,7 @@ def event_of_twin(number: int, chance: random.Random) -> Conversation:
 
 def cut_twins(number: int, chance: random.Random) -> Conversation:
     """
-    A framework's span around that of the SDK, each alone or both in one request, and the event of the outer one.
+    A framework's span around the SDK's span, in separate requests or together, and the event of the outer one.
     """
     model, ids = f"cut-{number}", {"traceId": f"{90_000 + number:032x}"}
     told = {**further.CALL, "gen_ai.request.model": model}
@@ -107,7 +109,7 @@ def cut_twins(number: int, chance: random.Random) -> Conversation:
 
 def counted_beside(number: int, chance: random.Random) -> Conversation:
     """
-    Google's ADK under OpenInference, its own counters beside; those of a model that no call told, and of another.
+    Google's ADK under OpenInference, with its own counters for the call's model and for a model without a call.
     """
     model, alone, service = f"gemini-{number}-pro", f"embedding-{number}", f"desk-{number}"
     said = {
@@ -131,7 +133,8 @@ def counted_beside(number: int, chance: random.Random) -> Conversation:
 
 def without_id(number: int, chance: random.Random) -> Conversation:
     """
-    LiteLLM's embedding by two callbacks, log and CloudEvent; a second one a millisecond later; a failed attempt.
+    LiteLLM's embedding, reported by two callbacks, the log and a CloudEvent; a second one a millisecond
+    later; and a failed attempt.
     """
     model, call_id = f"embedding-3-{number}", f"3f1d2c4b-0000-4000-8000-{number:012x}"
     trace = f"{70_000 + number:032x}"
@@ -165,7 +168,10 @@ def without_id(number: int, chance: random.Random) -> Conversation:
 
 
 def both_sides(number: int, chance: random.Random) -> Conversation:
-    """A client's call in up to two attempts at a gateway, answered without an id or not; its log of failures."""
+    """
+    A client's call with up to two attempts at a gateway, whose answer may lack an id; and the gateway's
+    log of failures.
+    """
     answered, attempts = chance.random() < 0.3, chance.randint(1, 2)
     how = {"traces_http": attempts > 1 or chance.random() < 0.5, "wraps": chance.random() < 0.5}
     client = two_sides.client(number, attempts=attempts, answered=answered, **how)
@@ -186,7 +192,9 @@ def both_sides(number: int, chance: random.Random) -> Conversation:
 
 
 def reported_stream(number: int, chance: random.Random) -> Conversation:
-    """Logfire's report of a stream, and the SDK's span below the one that begins it, span by span."""
+    """
+    Logfire's report of a stream, and the SDK's span below the span that begins the stream, in separate items.
+    """
     parts = streams.stream(number, 60.0 * number)
     model = f"claude-haiku-{number}"
     items = []
@@ -231,7 +239,7 @@ FAMILIES = (
     mixed, usage_beside, event_of_twin, cut_twins, counted_beside, without_id, both_sides, reported_stream, plug_in,
 )  # fmt: skip
 
-# Of which each report shares a name with every other one: what is true of them depends on no hold.
+# In these families every report shares a name with every other one, so the result does not depend on `hold`.
 IN_ANY_TIME = (mixed, usage_beside, event_of_twin, counted_beside, reported_stream, plug_in)
 WITHOUT_COUNTERS = tuple(family for family in FAMILIES if family not in (counted_beside, plug_in))
 

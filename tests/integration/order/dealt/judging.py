@@ -1,4 +1,4 @@
-"""What a log has at the end of a plan, and what a ledger adds up of it."""
+"""The records of a log at the end of a plan, and the totals of a ledger."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from spool.sqlite.in_memory import new_ledger
 from tests.integration.order.running import Row
 from tests.spool.contract.examples import assert_books_balance, everything
 
-Judged = tuple[list[Row], tuple[int, int, int]]  # the records; calls, input and output tokens of the ledger
+# the records; then calls, input tokens and output tokens of the ledger
+Judged = tuple[list[Row], tuple[int, int, int]]
 ALL = (datetime(2000, 1, 1, tzinfo=UTC), datetime(2100, 1, 1, tzinfo=UTC))
 
 
 async def judge(log: Log, clock: Any) -> Judged:
-    """Once everything in it is closed."""
+    """Return the records and totals; all records of the log must be closed."""
     await assert_books_balance(log)
     rows = [as_json(record) for record in await everything(log) if record is not None]
     assert log.closed_below(AI_TELEMETRY) == log.next_number(AI_TELEMETRY)

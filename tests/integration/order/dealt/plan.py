@@ -1,4 +1,4 @@
-"""How conversations are dealt to one gateway, all by one chance: requests, repeats, pauses, stops and kills."""
+"""A random plan for sending conversations to one gateway: requests, repeats, pauses, stops and kills."""
 
 from __future__ import annotations
 
@@ -16,15 +16,17 @@ OPEN = (
     0.0,
     0.0,
     0.5,
-)  # seconds between two requests: all that is told of a call comes while its record is open
+)  # seconds between two requests; all reports of a call arrive while its record is open
 ANY = (0.0, 0.0, 1.0, 5.0, HOLD_S - 0.5, HOLD_S + 1.0, 25.0, 100.0)
-LONG = (*ANY, 1800.0, 7200.0)  # where nothing counts beside calls
-MOST_S = 3000.0  # in all: calls and counters that are further apart both count (docs/ordering.md)
+LONG = (*ANY, 1800.0, 7200.0)  # for plans without counters
+MOST_S = (
+    3000.0  # total limit, because calls and counters that are further apart both count (docs/ordering.md)
+)
 
 
 @dataclass(frozen=True)
 class Step:
-    """A request, and what comes after it. One that was cut off by a kill is sent again."""
+    """A request and what follows it. A request that a kill interrupts is sent again."""
 
     items: Sequence[Item]
     as_protobuf: bool = False
@@ -38,12 +40,12 @@ class Step:
 class Plan:
     conversations: Sequence[Conversation]
     steps: Sequence[Step]
-    all_open: bool  # every report comes while the records are open
+    all_open: bool  # every report arrives while the records are open
 
     def apart(self) -> list[Conversation]:
         """
-        Of what conversation a call is told once more than it was made, by what docs/ordering.md says of a
-        report that fits two records: it came after the first of them was closed.
+        Return a conversation for each call that counts once more than it was made. docs/ordering.md states
+        when: a report that fits two records arrived after the first of them was closed.
         """
         owners = {item: one for one in self.conversations for item in one.items}
         names = {one: _Names() for one in self.conversations}
@@ -57,7 +59,7 @@ class Plan:
 
 
 class _Names:
-    """The records of one conversation, by the names under which they are known; nothing else is known of them."""
+    """The records of one conversation, by the names that identify them."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -85,17 +87,20 @@ def dealt(
     is_open: bool = False,
     families: Sequence[Family] = (),
 ) -> Plan:
-    """Up to `most` of each family, all their requests shuffled into each other. `is_open`: no record closes."""
+    """
+    Draw a plan with up to `most` conversations of each family, in shuffled requests. With `is_open`, no
+    record closes in between.
+    """
     families = families or (FAMILIES if chance.random() < 0.7 else WITHOUT_COUNTERS)
     names = [family for family in families for _ in range(chance.randint(0, most))] or [families[0]]
     conversations = [family(number, chance) for number, family in enumerate(names, start=1)]
     items = [item for one in conversations for item in one.items]
     chance.shuffle(items)
-    items += chance.sample(items, len(items) // 4)  # each in another request, too
+    items += chance.sample(items, len(items) // 4)  # some items also arrive in a second request
     all_open = is_open or chance.random() < 0.4
     has_counters = any(item.format == "otlp/metrics" for item in items)
     steps = list(_steps(items, chance, OPEN if all_open else ANY if has_counters else LONG))
-    for step in chance.sample(steps, len(steps) // 5):  # the same request again, later
+    for step in chance.sample(steps, len(steps) // 5):  # some requests are repeated later
         steps.insert(chance.randint(steps.index(step) + 1, len(steps)), step)
     if all_open:
         longest = max(HOLD_S - 1.0, 0.0)
@@ -110,7 +115,7 @@ def dealt(
 
 
 def _steps(items: Sequence[Item], chance: random.Random, pauses: Sequence[float]) -> Iterator[Step]:
-    """Neighbours of one sender in one request, or in several."""
+    """Yield steps; items of one sender may share a request."""
     waiting = list(items)
     while waiting:
         group = [waiting.pop(0)]

@@ -1,4 +1,4 @@
-"""Gateways that share a schema of PostgreSQL: requests come to any of them in turn, each may stop or be killed."""
+"""Gateways that share a PostgreSQL schema. Requests reach them in turn, and each may stop or be killed."""
 
 from __future__ import annotations
 
@@ -34,7 +34,10 @@ class Node(NamedTuple):
 
 
 class SharedGateways:
-    """See `DealtGateway`. A node that was killed is never heard of again; it is closed with the last."""
+    """
+    Several nodes with the interface of `DealtGateway`. A killed node is never used again and is closed
+    at the end.
+    """
 
     def __init__(self, schema: Schema) -> None:
         self._schema = schema
@@ -79,19 +82,21 @@ class SharedGateways:
         await self._nodes[next(self._turns)].window.take(outcome, SENDER, reports)
 
     async def restart(self) -> None:
-        """The one that is next."""
+        """Stop and start the next node."""
         number = next(self._turns)
         await self._nodes[number].stack.aclose()
         self._nodes[number] = await self._open()
 
     async def kill(self) -> None:
-        """What is committed at this moment is what a new process finds; the others go on."""
+        """
+        Replace the next node as if it was killed: the new process sees what is committed now. Other nodes continue.
+        """
         number = next(self._turns)
         self._killed.append(self._nodes[number])
         self._nodes[number] = await self._open()
 
     async def pass_time(self, seconds: float) -> None:
-        """With what runs in the background of one; whoever reads closes what is due."""
+        """Move the clock, follow the changes, and run the background work of one node."""
         self._clock.move(seconds)
         if seconds:
             for node in self._nodes:

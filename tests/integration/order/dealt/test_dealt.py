@@ -1,10 +1,11 @@
 """
-Whole conversations of made-up clients, dealt to one gateway: several signals of each call from up to four
-reporters, cut into requests, merged, repeated, with pauses, stops and kills between them. What the gateway
-keeps is what is true of the calls, whatever the order; docs/ordering.md has the exceptions, and the plan says
-where they are met.
+Whole conversations of made-up clients, sent to one gateway in random order.
 
-TOLLHOUSE_ORDER_SEED repeats a run, 0 draws a new one; TOLLHOUSE_FAULTS=full deals for minutes.
+Each call has several signals from up to four reporters, split into requests, merged and repeated, with
+pauses, stops and kills in between. The gateway's records must equal the truth, whatever the order.
+docs/ordering.md lists the exceptions, and the plan says where they occur.
+
+TOLLHOUSE_ORDER_SEED repeats a run, and 0 draws a new seed. TOLLHOUSE_FAULTS=full runs for minutes.
 """
 
 from __future__ import annotations
@@ -27,21 +28,21 @@ from tests.integration.order.running import HOLD_S, SEED, WINDOW_S, Gateway, Row
 from tests.rounds import IS_LONG
 from tests.spool.contract.disk import killed
 
-# How many plans; each is of a fresh log.
+# The number of plans, each with a new log.
 PLANS = {"in memory": 80, "on disk": 4, "on PostgreSQL": 1}
 if IS_LONG:
     PLANS = {"in memory": 5000, "on disk": 300, "on PostgreSQL": 100}
 
 
 class DealtGateway(Gateway):
-    """Which may be killed, and is judged at the end."""
+    """A gateway that may be killed, and whose result is judged at the end."""
 
     def __init__(self, directory: Path | None) -> None:
         super().__init__(directory)
         self._left: list[Any] = []
 
     async def kill(self) -> None:
-        """What is on disk at this moment is what a new process finds."""
+        """Start a new process on a copy of the files as they are now."""
         if self._directory is not None:
             self._left.append(self._spool)
             copy = self._directory.with_name(f"killed-{len(self._left)}")
@@ -64,7 +65,7 @@ async def told(plan: Plan, gateway: DealtGateway | SharedGateways) -> Judged:
     await gateway.start()
     for step in plan.steps:
         request = request_of(step.items, as_protobuf=step.as_protobuf)
-        if step.is_cut_off:  # it is kept, and its answer is lost
+        if step.is_cut_off:  # the request is stored, but its answer is lost
             await gateway.take(request)
             await gateway.kill()
         await gateway.take(request)
@@ -77,7 +78,7 @@ async def told(plan: Plan, gateway: DealtGateway | SharedGateways) -> Judged:
 
 
 def expected(plan: Plan) -> dict[str, Truth]:
-    """By model, what is true, and what is told once more by an exception of docs/ordering.md."""
+    """Return by model the true sums, plus what counts once more by an exception of docs/ordering.md."""
     sums: defaultdict[str, Truth] = defaultdict(Truth)
     for one in plan.conversations:
         for model, truth in one.truth.items():
@@ -89,7 +90,7 @@ def expected(plan: Plan) -> dict[str, Truth]:
 
 
 def kept(rows: Sequence[Row]) -> dict[str, Truth]:
-    """By model, what the records that count add up to."""
+    """Return by model the sums of all records that count."""
     sums: defaultdict[str, Truth] = defaultdict(Truth)
     for row in rows:
         if row["shadow"]:
@@ -113,7 +114,8 @@ def kept(rows: Sequence[Row]) -> dict[str, Truth]:
 
 def compared(truth: dict[str, Truth], plan: Plan) -> dict[str, dict[str, int | Decimal]]:
     """
-    Parts that only some reports state are compared where all came in time, and the reporters are always the same.
+    Select comparable values. Parts that only some reports state are compared only if all reports arrived in
+    time and the reporters never vary.
     """
     parts = {"cache_read_tokens", "reasoning_tokens", "cost"}
     return {
@@ -129,8 +131,8 @@ def compared(truth: dict[str, Truth], plan: Plan) -> dict[str, dict[str, int | D
 @pytest.mark.parametrize("where", PLANS)
 def test_what_is_kept_is_what_is_true(where: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     """
-    Of each plan, by model: calls, failures, tokens, costs, what counters alone tell; and the ledger adds
-    up the same.
+    For each plan and model, calls, failures, tokens, costs and counter tokens are true, and the ledger has
+    the same sums.
     """
     for number in range(PLANS[where]):
         name = f"{SEED} {where} {number}"

@@ -1,6 +1,6 @@
 """
-Conversations dealt to a real server by several senders at once, with `kill -9` in the middle of their requests:
-what was not answered is sent again. Its archive, its ledger and its books say what is true of the calls.
+Several senders send conversations to a real server, which is killed with `kill -9` during their requests.
+Unanswered requests are sent again. The archive, the totals and the accounting must equal the truth.
 """
 
 from __future__ import annotations
@@ -30,16 +30,18 @@ from tests.rounds import IS_LONG
 ROUNDS = 60 if IS_LONG else 1
 KILLS = 3
 SENDERS = 4
-OF_EACH = 6  # conversations of a family, at most
-PAUSE_S = 0.3  # before a request, at most: longer than what SHORT says
+OF_EACH = 6  # limit of conversations per family
+PAUSE_S = 0.3  # limit of the pause before a request; longer than the times in SHORT
 GZIP = {"Content-Encoding": "gzip"}
-# Nothing closes and no counter is decided while requests are sent; the last start ends it.
+# No record closes and no counter is decided while requests are sent; the last start uses SHORT.
 LONG = {"TOLLHOUSE_SPOOL__HOLD": "1h", "TOLLHOUSE_SPOOL__COUNTER_WAIT": "1h"}
 SHORT = {"TOLLHOUSE_SPOOL__HOLD": "100ms", "TOLLHOUSE_SPOOL__COUNTER_WAIT": "100ms"}
 
 
 class Senders:
-    """Take the steps of a plan in turn; one that was not answered is sent again after the next start."""
+    """
+    Senders that take the steps of a plan in turn. An unanswered step is sent again after the next start.
+    """
 
     def __init__(self, plan: Plan, key: str, pauses: Sequence[float]) -> None:
         self._left = list(zip(plan.steps, pauses, strict=True))[::-1]
@@ -60,7 +62,7 @@ class Senders:
                 is_taken = 200 <= answer.status < 300
                 if not is_taken and answer.status != 503:
                     self.wrong.append(f"{step.items[0].format}: {answer.data.decode()}")
-            except urllib3.exceptions.HTTPError:  # killed
+            except urllib3.exceptions.HTTPError:  # the server was killed
                 is_taken = False
             if not is_taken:
                 with self._lock:
@@ -85,8 +87,8 @@ class Senders:
 @pytest.mark.parametrize("closes", [False, True])
 def test_a_killed_server_keeps_what_is_true(installations: Any, closes: bool) -> None:
     """
-    In one process, and with two workers on one log. `closes`: records close between the reports of a call,
-    and counters are decided; then only families of which that changes no sum are told.
+    The server has one process, or two workers on one log. With `closes`, records close between the reports of
+    a call and counters are decided, so only families whose sums do not depend on that are sent.
     """
     for number in range(ROUNDS):
         chance = random.Random(f"{SEED} killed {closes} {number}")
@@ -115,7 +117,7 @@ def test_a_killed_server_keeps_what_is_true(installations: Any, closes: bool) ->
 
 
 def judge(plan: Plan, tollhouse: Tollhouse) -> None:
-    """Once all is decided and has left."""
+    """Compare the result with the truth, once all counters are decided and all records are delivered."""
     tollhouse.start(SHORT)
 
     def is_decided() -> bool:
