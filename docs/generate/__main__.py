@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from docs.generate import commands, configuration, connect, fields, http_api, json_schema, published
+from docs.generate import commands, configuration, connect, http_api, json_schema, published
 
 _LIMITS = "limits.md"
 _CONNECT = "../gateway/console/static/pages/connect_texts.mjs"  # in the checkout of these docs
@@ -24,8 +24,7 @@ def reference(docs: Path) -> Mapping[str, str]:
         "reference/configuration.md": configuration.page(),
         "reference/tollhouse.schema.json": json_schema.text(),
         "reference/commands.md": commands.page(),
-        "reference/http-api.md": http_api.page(),
-        "reference/fields.md": fields.page(),
+        **{f"reference/{name}": text for name, text in http_api.pages().items()},
         "reference/published.md": published.page(),
         _CONNECT: connect.module(docs),
         _LIMITS: before + _BEGIN + configuration.limits() + _END + rest.partition(_END)[2],
@@ -34,7 +33,7 @@ def reference(docs: Path) -> Mapping[str, str]:
 
 if __name__ == "__main__":
     directory = Path(*sys.argv[1:2] or ["docs"])
-    (directory / "reference").mkdir(exist_ok=True)
+    (directory / "reference/api").mkdir(parents=True, exist_ok=True)
     for name, text in reference(directory).items():
         if (directory / name).parent.is_dir():
             (directory / name).write_text(text)

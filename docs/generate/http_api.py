@@ -1,81 +1,400 @@
-"""The HTTP API reference as Markdown, from the OpenAPI document."""
+"""
+The HTTP API as Markdown pages, one for each group of addresses.
+
+Parameters and fields come from the OpenAPI document that `/openapi.json` returns. Examples come from
+`examples.json`: requests and answers of a real server, shortened.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
 
+from docs.generate import api_words as words
 from gateway.http.openapi import document
 from gateway.service.addresses.table import ADDRESSES
 from gateway.service.mounts import OPERATOR_API
 
-_HEAD = """# HTTP API
+MAX_VALUES = 12  # of an enumeration
+MAX_DEPTH = 3  # levels of fields below a body
+WIDTH = 96  # columns of a line of JSON
+EXAMPLES: Mapping[str, Any] = json.loads((Path(__file__).parent / "examples.json").read_text())
+_NOT_FILTERS = {"date", "end_date", "end_time", "expand", "from", "granularity", "group_by", "hide_resolved"} | {
+    "include_hidden", "filters", "measures", "missing", "range", "start_time", "to", "tz", "cost", "tokens", "duration",
+}  # fmt: skip
+_SEEN_TYPES = {str: "string", bool: "boolean", int: "integer", float: "number", dict: "object", list: "array"}
+_MAPS = (
+    "labels",
+    "filter",
+    "calls_where",
+    "where",
+    "causes",
+    "by_charge",
+    "by_reason",
+    "alerts",
+    "pagination",
+    "filtering",
+    "sorting",
+)
+_LIST_PARTS = ("pagination", "filtering", "sorting")
+_OPERATOR_OPTIONS = ["--unix-socket tollhouse-data/operator.sock", "-H 'X-Tollhouse-As: ada@example.com'"]
+_KEY_OPTION = '-H "Authorization: $TOLLHOUSE_KEY"'
+_JSON = "application/json"
 
-Every address of Tollhouse. `/openapi.json` of a running Tollhouse also describes the bodies of requests and responses.
 
-- A call needs a scope of the API key. On the operator side it needs a
-  [permission set](../roles.md#permission-sets).
-- The header `Authorization` contains only the key, without a scheme.
-- An error is `{"error": {"type": "...", "message": "..."}}`. The message says what to do.
+class Group(NamedTuple):
+    """A page. Its operations are those below one of `paths`; the first group that fits gets an operation."""
 
-If an address lists the header `Idempotency-Key`, a request may be repeated safely. The same body under the same key
-gets the first response again and changes nothing. Another body under that key gets 422 `idempotency_key_reused`, and
-nothing of it is stored. Bodies are compared after decompression. A key belongs to one API key and path. It is
-remembered for `spool.duplicate_window` and within `spool.duplicate_ids`, across restarts and by every gateway. All
-other addresses, including those for operators, ignore the header.
+    name: str
+    title: str
+    about: str
+    paths: tuple[str, ...]
+
+
+def _operators(*paths: str) -> tuple[str, ...]:
+    return tuple(OPERATOR_API + path for path in paths)
+
+
+GROUPS = (
+    Group("telemetry", "Send telemetry", "Send AI calls, in the format that your sender has.",
+          ("/v1/traces", "/v1/metrics", "/v1/logs", "/v1development", "/v1/ai-telemetry", "/api")),
+    Group("devices", "Devices", "Enroll a device and report that it is alive.", ("/v1/ai-control-plane",)),
+    Group("events", "Usage events and unit cost", "Send usage events and unit-cost records, and read them back.",
+          ("/v1/events", "/unit-cost")),
+    Group("containers", "Containers", "Send container metrics and manage clusters.",
+          ("/v1/container-metrics", "/v2/container")),
+    Group("connections", "Billing connections", "Upload the bill of a provider.", ("/v2/connections",)),
+    Group("costs", "Costs", "Query costs, dimensions and tags.", ("/v2/billing",)),
+    Group("insights", "Insights", "Read and manage insights.", ("/v2/insights",)),
+    Group("recommendations", "Recommendations", "Read and manage recommendations.", ("/v2/optimize",)),
+    Group("views", "Views", "Manage saved filters.", ("/v2/views",)),
+    Group("budgets", "Budgets", "Manage budgets.", ("/v2/budgets",)),
+    Group("access", "Roles", "Manage roles of people.", ("/v2/access-control",)),
+    Group("allocation", "Allocation", "Manage dimensions of your own.", ("/v2/{group}",)),
+    Group("assistants", "Assistants", "Connect assistants over MCP.", ("/mcp", "/.well-known")),
+    Group("server", "Server", "Check the health of a server and describe its API.",
+          ("/livez", "/readyz", "/metrics", "/openapi.json")),
+    Group("operator-people", "People", "Sign in, and manage accounts, roles and the audit list.", _operators(
+        "/session", "/sessions", "/console-links", "/sign-in-ways", "/oidc", "/oidc-callback", "/oidc-logout",
+        "/operators", "/roles", "/people-names", "/permission-sets", "/audit")),
+    Group("operator-keys", "Keys", "Manage API keys.", _operators("/keys", "/scopes")),
+    Group("operator-devices", "Devices and clusters", "Manage devices, clusters and files of container metrics.",
+          _operators("/devices", "/unenrolled", "/clusters", "/container-metrics", "/container-files")),
+    Group("operator-records", "Records", "Look at records, and check that all are counted.", _operators(
+        "/changes", "/records", "/served", "/rates", "/tail", "/receipts", "/books", "/verify", "/ignored",
+        "/conflicts", "/streams", "/events", "/event-types", "/unknown")),
+    Group("operator-delivery", "Delivery", "Look at routes, and decide about rejected records.", _operators(
+        "/routes", "/deliveries", "/replay", "/lake-repairs", "/dead", "/partial-refusals")),
+    Group("operator-server", "Server operations", "Reload, back up, and look at the running server.", _operators(
+        "/status", "/clock", "/configuration", "/reload", "/backup", "/demo", "/mcp", "/assistant-tools")),
+    Group("operator-connections", "Billing connections of operators", "Manage billing connections and their files.",
+          _operators("/billing", "/connections")),
+    Group("operator-bills", "Provider bills", "Import provider bills, reconcile them, and close months.", _operators(
+        "/statements", "/statement-pulls", "/reconciliation", "/billed-invoices", "/month-closing", "/closed-months")),
+    Group("operator-costs", "Reports", "Report, compare and forecast costs, and recalculate the totals.", _operators(
+        "/ledger", "/overview", "/report", "/comparison", "/forecast", "/what-if", "/marks")),
+    Group("operator-views", "Views and budgets of operators", "Manage views and budgets.",
+          _operators("/views", "/budgets")),
+    Group("operator-plans", "Plans, annotations and scheduled reports",
+          "Manage plans of assistants, annotations and scheduled reports.",
+          _operators("/annotations", "/plans", "/plan-costs", "/scheduled-reports")),
+    Group("operator-allocation", "Allocation of operators", "Manage dimensions of your own.",
+          _operators("/allocation")),
+    Group("operator-insights", "Insights and notifications", "Read insights, and manage notifications and channels.",
+          _operators("/insights", "/notifications", "/notification-channels", "/channel-names")),
+    Group("operator-recommendations", "Recommendations of operators", "Read and manage recommendations.",
+          (OPERATOR_API,)),
+)  # fmt: skip
+
+_INDEX = """# HTTP API
+
+This page lists every operation of the HTTP API, for programmers who send telemetry, query costs or automate
+Tollhouse. Each group has a page with parameters, fields and an example for every operation. A running Tollhouse
+describes the same API at `/openapi.json`.
+
+The examples are requests to a real server and its answers. Set `TOLLHOUSE_URL` and `TOLLHOUSE_KEY` first, as in the
+[quick start](../quick-start.md). The answers are shortened: lists show their first item, and long texts end with
+"...".
+
+## Authorization
+
+- **For senders and key holders**: send only the key in the `Authorization` header, without a scheme:
+  `Authorization: th_...`. Each operation names the scope that it requires. `tollhouse keys create` creates a key
+  with scopes.
+- **For operators**: use the socket in the data directory, or the session of a person who signed in. The header
+  `X-Tollhouse-As` names you in the audit list. Each operation names the
+  [permission set](../roles.md#permission-sets) that it requires.
+
+## Errors
+
+An error has a type and a message that says what to do:
+
+```json
+{"error": {"type": "invalid_parameter", "message": "limit must be a whole number from 1 to 1000"}}
+```
+
+| status | meaning |
+|---|---|
+@@STATUSES@@
+
+## Lists
+
+A list returns at most `limit` items, in the order of `sort_key` and `sort_order`. To get the next page, send
+`pagination.cursor.next_cursor` as `cursor`. A filter may repeat, and then an item that matches any of its values is
+returned. `filtering.available` lists the filters with their values, and `sorting.available` the sort keys.
+
+## Idempotency keys
+
+Operations that name the header `Idempotency-Key` accept a text of your choice that identifies the body:
+
+- If you send the same body under the same key again, you get the first answer and nothing changes.
+- If you send another body under this key, you get 422 `idempotency_key_reused` and nothing is stored.
+- Bodies are compared after decompression. A key belongs to one API key and one path.
+- Tollhouse remembers a key for `spool.duplicate_window` and within `spool.duplicate_ids`, across restarts and on
+  every gateway.
+
+All other operations ignore the header.
 """
-_AREAS = (("For senders and key holders", False), ("For operators", True))
 
 
-def page() -> str:
-    """Return the page: addresses for senders, then for operators, each by path."""
-    return _HEAD + "".join(_area(title, operators) for title, operators in _AREAS)
+def pages() -> Mapping[str, str]:
+    """Return the text of each page by its file name under docs/reference."""
+    found = document(ADDRESSES, version="")
+    operations: dict[Group, list[tuple[str, str, Mapping[str, Any]]]] = {group: [] for group in GROUPS}
+    for path, methods in found["paths"].items():
+        group = next(group for group in GROUPS if _belongs(path, group))
+        operations[group] += [(method.upper(), path, operation) for method, operation in methods.items()]
+    schemas = found["components"]["schemas"]
+    return {
+        "http-api.md": _index(operations),
+        **{f"api/{group.name}.md": _page(group, rows, schemas) for group, rows in operations.items()},
+    }
 
 
-def _area(title: str, operators: bool) -> str:
-    text = f"\n## {title}\n"
-    for path, operations in document(ADDRESSES, version="")["paths"].items():
-        if path.startswith(OPERATOR_API) == operators:
-            text += "".join(_operation(path, method, found) for method, found in operations.items())
-    return text
+def _belongs(path: str, group: Group) -> bool:
+    return any(path == start or path.startswith((start + "/", start + "{")) for start in group.paths)
 
 
-def _operation(path: str, method: str, found: Mapping[str, Any]) -> str:
-    return "\n".join([f"\n### {method.upper()} {path}", "", *_lines(found), ""])
+def _index(operations: Mapping[Group, Sequence[tuple[str, str, Mapping[str, Any]]]]) -> str:
+    statuses: dict[str, str] = {}
+    text = ""
+    for title, is_operator in (("For senders and key holders", False), ("For operators", True)):
+        text += f"\n## {title}\n\n| operation | what it does |\n|---|---|\n"
+        for group, rows in operations.items():
+            if group.name.startswith("operator") != is_operator:
+                continue
+            text += f"| **[{group.title}](api/{group.name}.md)** | {group.about} |\n"
+            for method, path, operation in rows:
+                address = f"api/{group.name}.md#{_anchor(method, path)}"
+                text += f"| [`{method} {path}`]({address}) | {operation['summary']} |\n"
+                for status, answer in operation["responses"].items():
+                    if not status.startswith("2"):
+                        statuses.setdefault(status, answer["description"])
+    listed = "\n".join(f"| {status} | {words} |" for status, words in sorted(statuses.items()))
+    return _INDEX.replace("@@STATUSES@@", listed) + text
 
 
-def _lines(found: Mapping[str, Any]) -> Iterator[str]:
-    yield f"{found['summary']}. {found.get('description', '')}".rstrip()
-    yield ""
-    keys = sorted({name for way in found["security"] for name in way})
-    if keys:
-        yield f"- identified by: {', '.join(keys)}"
-    needed = sorted({word for way in found["security"] for words in way.values() for word in words})
-    if needed:
-        yield f"- needs: {', '.join(f'`{word}`' for word in needed)}"
-    for place in ("path", "query", "header"):
-        parameters = [_parameter(each) for each in found["parameters"] if each["in"] == place]
-        if parameters:
-            yield f"- in the {place}: {', '.join(parameters)}"
+def _anchor(method: str, path: str) -> str:
+    kept = "".join(c for c in f"{method} {path}".lower() if c.isalnum() or c in " -_")
+    return "-".join(kept.split())
+
+
+def _page(
+    group: Group, rows: Iterable[tuple[str, str, Mapping[str, Any]]], schemas: Mapping[str, Any]
+) -> str:
+    about = f"{group.about} The [HTTP API](../http-api.md) explains authorization, errors and lists."
+    operations = "".join(_operation(method, path, found, schemas) for method, path, found in rows)
+    return f"# {group.title}\n\n{about}\n" + operations
+
+
+def _operation(method: str, path: str, found: Mapping[str, Any], schemas: Mapping[str, Any]) -> str:
+    lines = [f"\n## {method} {path}", "", f"{found['summary']}. {found.get('description', '')}".rstrip(), ""]
+    lines += _access(found)
+    example = EXAMPLES.get(f"{method} {path}", {})
+    parameters = list(_parameters(path, found["parameters"]))
+    if parameters:
+        lines += ["", "| parameter | in | type | meaning |", "|---|---|---|---|", *parameters]
     body = found.get("requestBody")
     if body:
-        yield f"- body: {', '.join(_content(body['content']))}"
+        media = list(body["content"])
+        lines += ["", "Body: " + " or ".join(f"`{name}`" for name in media) + "."]
+        schema = body["content"].get(_JSON, body["content"][media[0]])["schema"]
+        lines += _table("body field", _or_seen(schema, example.get("body")), schemas, shows_required=True)
     for status, answer in found["responses"].items():
-        if status.startswith("2"):
-            yield f"- {status}: {', '.join(_content(answer.get('content', {}))) or 'no body'}"
-    refused = [status for status in found["responses"] if not status.startswith("2")]
+        if status.startswith("2") and _JSON in answer.get("content", {}):
+            schema = answer["content"][_JSON]["schema"]
+            shown = example.get("answer") if status == str(example.get("status")) else None
+            lines += _table(
+                f"answer field ({status})", _or_seen(schema, shown), schemas, shows_required=False
+            )
+    lines += _example(method, path)
+    refused = [status for status in found["responses"] if status >= "4"]
     if refused:
-        yield f"- otherwise: {', '.join(refused)}"
+        lines += ["", f"Errors: {', '.join(sorted(refused))}."]
+    return "\n".join(lines) + "\n"
 
 
-def _parameter(parameter: Mapping[str, Any]) -> str:
-    schema = parameter["schema"]
-    words = schema.get("items", schema).get("enum")
-    shown = f"`{parameter['name']}`"
-    return f"{shown} ({', '.join(map(str, words))})" if words else shown
+def _or_seen(schema: Mapping[str, Any], value: Any) -> Mapping[str, Any]:
+    """Return `schema`, with the fields of an example in each object of which the document names no field."""
+    if "$ref" in schema or "anyOf" in schema or isinstance(schema.get("additionalProperties"), dict):
+        return schema
+    if isinstance(value, dict):
+        known = schema.get("properties", {})
+        fields = {
+            name: known.get(name, {}) if name in _MAPS else _or_seen(known.get(name, {}), item)
+            for name, item in value.items()
+        }
+        return {**schema, "type": "object", "properties": {**known, **fields}}
+    if isinstance(value, list) and value:
+        return {**schema, "type": "array", "items": _or_seen(schema.get("items", {}), value[0])}
+    return schema or {"type": _SEEN_TYPES.get(type(value), "any")}
 
 
-def _content(content: Mapping[str, Any]) -> Iterator[str]:
-    for media, held in content.items():
-        reference = held["schema"].get("$ref")
-        yield f"`{media}`" + (f" ({reference.rpartition('/')[2]})" if reference else "")
+def _access(found: Mapping[str, Any]) -> Iterator[str]:
+    needed = sorted({word for way in found["security"] for words in way.values() for word in words})
+    ways = sorted({name for way in found["security"] for name in way})
+    if needed:
+        yield f"Requires {' or '.join(f'`{word}`' for word in needed)}."
+    elif not ways:
+        yield "Requires no key."
+
+
+def _parameters(path: str, parameters: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    is_list = any(parameter["name"] == "sort_key" for parameter in parameters)
+    for parameter in parameters:
+        name, place, schema = parameter["name"], parameter["in"], parameter["schema"]
+        required = ", required" if parameter.get("required") and place != "path" else ""
+        repeated = ", may repeat" if "items" in schema else ""
+        kind = _type(schema.get("items", schema)) + _bounds(schema) + repeated
+        meaning = parameter.get("description") or _meaning(
+            path, name, place, is_filter=is_list and bool(repeated)
+        )
+        yield f"| `{name}` | {place}{required} | {kind} | {meaning} |"
+
+
+def _meaning(path: str, name: str, place: str, *, is_filter: bool) -> str:
+    if place == "path":
+        item = _singular(path.partition("/{" + name)[0].rpartition("/")[2])
+        kind = "name" if name == "name" else "id"
+        return words.PATH.get(name) or f"The {kind} of the {item}."
+    if is_filter and name not in _NOT_FILTERS:
+        return words.FILTERS.get(name) or f"Only items with this {name.replace('_', ' ')}."
+    return words.QUERY.get(name) or f"Only calls with this {name.replace('_', ' ')}."
+
+
+def _singular(segment: str) -> str:
+    name = segment.replace("-", " ").replace("_", " ")
+    return name.removesuffix("s") if name != "dead" else "rejected record"
+
+
+def _bounds(schema: Mapping[str, Any]) -> str:
+    bounds = ""
+    if "minimum" in schema and "maximum" in schema:
+        bounds += f", {schema['minimum']:,} to {schema['maximum']:,}"
+    if "default" in schema:
+        bounds += f", default {schema['default']}"
+    return bounds
+
+
+def _table(
+    title: str, schema: Mapping[str, Any], schemas: Mapping[str, Any], *, shows_required: bool
+) -> list[str]:
+    rows = list(_fields(schema, schemas, "", shows_required=shows_required))
+    return ["", f"| {title} | type | meaning |", "|---|---|---|", *rows] if rows else []
+
+
+def _fields(
+    schema: Mapping[str, Any], schemas: Mapping[str, Any], prefix: str, *, shows_required: bool
+) -> Iterator[str]:
+    """Yield a row for each field, and for the fields of objects in it; a list is shown as `name[]`."""
+    held = _resolved(schema, schemas)
+    if held.get("type") == "array":
+        yield from _fields(held.get("items", {}), schemas, prefix + "[]", shows_required=shows_required)
+        return
+    for name, field in held.get("properties", {}).items():
+        inner = _resolved(field, schemas)
+        notes = ["required"] if shows_required and name in held.get("required", ()) else []
+        if field.get("default") not in (None, "", [], {}):
+            notes.append(f"default `{json.dumps(field['default'])}`")
+        description = " ".join((field.get("description") or inner.get("description", "")).split())
+        # descriptions link as from docs/reference
+        meaning = description.replace("](../", "](../../") or words.FIELDS.get(name, "")
+        place = f"{prefix}.{name}" if prefix else name
+        yield f"| `{place}` | {', '.join([_type(field), *notes])} | {meaning} |"
+        if name not in _LIST_PARTS and place.count(".") + 1 < MAX_DEPTH:
+            yield from _fields(inner, schemas, place, shows_required=shows_required)
+
+
+def _resolved(schema: Mapping[str, Any], schemas: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the schema that a reference names, also where it is one of two alternatives and the other is null."""
+    if "$ref" in schema:
+        named: Mapping[str, Any] = schemas[schema["$ref"].rpartition("/")[2]]
+        return named
+    choices = [each for each in schema.get("anyOf", ()) if each.get("type") != "null"]
+    return _resolved(choices[0], schemas) if len(choices) == 1 else schema
+
+
+def _type(schema: Mapping[str, Any]) -> str:
+    if "anyOf" in schema:
+        kinds = [_type(each) for each in schema["anyOf"] if each.get("type") != "null"]
+        return " or ".join(kinds) + (" or null" if len(kinds) < len(schema["anyOf"]) else "")
+    if "$ref" in schema:
+        return "object"
+    if "enum" in schema:
+        values = [f"`{value}`" for value in schema["enum"]]
+        more = len(values) - MAX_VALUES
+        return ", ".join(values[:MAX_VALUES]) + (f" and {more} more" if more > 0 else "")
+    kind = schema.get("type", "any")
+    if isinstance(kind, list):
+        return " or ".join(kind)
+    if kind == "array":
+        return f"list of {_type(schema['items'])}" if schema.get("items") else "list"
+    return {"string": "text", "boolean": "true or false"}.get(kind, str(kind))
+
+
+def _example(method: str, path: str) -> Iterator[str]:
+    example = EXAMPLES.get(f"{method} {path}")
+    if example is None:
+        return
+    yield from ("", "```bash", curl(method, path, example), "```", "")
+    if "answer" not in example:
+        yield f"Answer: {example['status']}, without a body."
+        return
+    answer = example["answer"]
+    text, language = (answer, "text") if isinstance(answer, str) else (_json(answer), "json")
+    yield from (f"Answer ({example['status']}):", "", f"```{language}", text, "```")
+
+
+def curl(method: str, path: str, example: Mapping[str, Any]) -> str:
+    """Return a shell command that sends the request of `example`. A text body that begins with @ names a file."""
+    if path.startswith(OPERATOR_API) and not example.get("is_open"):
+        options, base = _OPERATOR_OPTIONS, "http://localhost"
+    else:
+        options, base = ([] if example.get("is_open") else [_KEY_OPTION]), "$TOLLHOUSE_URL"
+    verb = "" if method == "GET" else f"-X {method} "
+    parts = [f'curl -sS {verb}"{base}{example["path"]}"', *options]
+    parts += [f"-H '{header}'" for header in example.get("headers", ())]
+    if "body" in example:
+        body = example["body"]
+        text = body if isinstance(body, str) else _json(body)
+        quoted = text.replace("'", "'\\''")
+        parts.append(f"-H 'Content-Type: {example.get('media', _JSON)}'")
+        parts.append(f"--data-binary '{quoted}'" if text.startswith("@") else f"-d '{quoted}'")
+    return " \\\n  ".join(parts)
+
+
+def _json(value: Any, indent: str = "") -> str:
+    """Return JSON where each object or list that fits is on one line."""
+    line = json.dumps(value, ensure_ascii=False)
+    if len(indent) + len(line) <= WIDTH or not isinstance(value, dict | list):
+        return line
+    inner = indent + "  "
+    if isinstance(value, dict):
+        parts = [f"{json.dumps(name)}: {_json(item, inner)}" for name, item in value.items()]
+        first, last = "{", "}"
+    else:
+        parts = [_json(item, inner) for item in value]
+        first, last = "[", "]"
+    return f"{first}\n{inner}" + f",\n{inner}".join(parts) + f"\n{indent}{last}"

@@ -79,7 +79,7 @@ PUBLISHED_CALLS: Mapping[str, PublishedCall] = {
     "POST /v1/container-metrics": PublishedCall(parameters=_CLUSTER),
 }
 _ADDRESS = "only the address is public, no field"
-_RECORDS = "records have their own rules: docs/reference/fields.md"
+_RECORDS = "records have their own rules: docs/reference/api/events.md"
 _ROWS = "rows of billing files have their own rules: docs/billing-connections.md"
 _TELEMETRY = "/unit-cost/v1/telemetry"
 # published operations without anything to compare

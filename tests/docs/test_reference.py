@@ -9,10 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from jsonschema import Draft7Validator
+from jsonschema import Draft7Validator, Draft202012Validator
 
 from docs.generate.__main__ import reference
 from docs.generate.configuration import tables
+from docs.generate.http_api import EXAMPLES
+from gateway.http.openapi import document
+from gateway.service.addresses.table import ADDRESSES
 from gateway.service.configuration.in_effect import ConfigurationKey
 from gateway.service.configuration.reader import load
 from tests.documents import blocks
@@ -20,6 +23,12 @@ from tests.documents import blocks
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 KEYS = [(table.header, key) for table in tables() for key in table.keys]
+API = document(ADDRESSES, version="")
+OPERATIONS = {
+    f"{method.upper()} {path}": operation
+    for path, operations in API["paths"].items()
+    for method, operation in operations.items()
+}
 SCHEMA = Draft7Validator(json.loads((DOCS / "reference/tollhouse.schema.json").read_text()))
 
 
@@ -86,3 +95,36 @@ def test_the_schema_accepts_the_examples() -> None:
     assert found
     for text in found:
         assert [] == list(SCHEMA.iter_errors(tomllib.loads(text)))
+
+
+def test_every_operation_has_an_example() -> None:
+    """A new operation needs a request and its answer in docs/generate/examples.json."""
+    assert OPERATIONS.keys() == EXAMPLES.keys()
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_an_example_matches_the_schemas(name: str) -> None:
+    """Its address, its body and its answer are as the OpenAPI document describes them."""
+    example, operation = EXAMPLES[name], OPERATIONS[name]
+    path = re.sub(r"\\{\w+\\}", "[^/?]+", re.escape(name.partition(" ")[2]))
+    assert re.fullmatch(path + r"(\?.*)?", example["path"])
+    if "answer" in example:
+        assert [] == _faults(operation["responses"][str(example["status"])], example["answer"])
+    if "body" in example and "requestBody" in operation:
+        assert [] == _faults(operation["requestBody"], example["body"])
+
+
+def _faults(content: Any, value: Any) -> list[str]:
+    """Return what the JSON schema of a body rejects; a text is a body of another media type."""
+    media = content["content"].get("application/json")
+    if media is None or isinstance(value, str):
+        return []
+    schema = {**media["schema"], "components": API["components"]}
+    return [error.message for error in Draft202012Validator(schema).iter_errors(value)]
+
+
+def test_examples_have_no_secrets_and_nothing_of_a_machine() -> None:
+    """Keys are shortened, and the only ports are the default ones."""
+    text = json.dumps(EXAMPLES)
+    assert [] == re.findall(r"th_\w{8,}|whsec_\w+|/tmp/\S*|/work/\S*|/root\S*", text)
+    assert {"4318", "4319"} >= set(re.findall(r"(?:127\.0\.0\.1|localhost):(\d+)", text))

@@ -26,8 +26,12 @@ _ROUTE = closed(
         "route": TEXT,
         "state": TEXT,
         "reason": TEXT_OR_NULL,
+        "since": TEXT_OR_NULL,
+        "progress": COUNT,
         "queued": COUNT,
         "oldest_age_s": {"type": ["number", "null"]},
+        "unknown": COUNT,
+        "ambiguous": COUNT,
     }
 )
 _READY = closed(
