@@ -300,7 +300,7 @@ def followed(console: Console) -> Iterator[str]:
 
 def _go(console: Console, address: str, title: str) -> None:
     heading = console.page.get_by_role("heading", level=1)
-    for next_address, next_title in ((NOWHERE, "There is no such page"), (address, title)):
+    for next_address, next_title in ((NOWHERE, "Page not found"), (address, title)):
         console.go(next_address)
         expect(heading).to_have_text(next_title)
     console.settle()

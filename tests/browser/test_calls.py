@@ -35,7 +35,7 @@ def test_a_filter_is_in_the_address(console: Console) -> None:
 def test_one_call_tells_its_price(console: Console) -> None:
     """Opened by its row: when it happened, the lines of its estimate and why; and what is never stored."""
     console.open("/calls?team=search&cost_source=estimated&status=ok")
-    expect(console.page.get_by_text("answers are never stored").first).to_be_visible()
+    expect(console.page.get_by_text("completions are never stored").first).to_be_visible()
     console.page.locator("tbody a").first.click()
     dialog = console.page.get_by_role("dialog")
     expect(dialog.get_by_role("row", name="output")).to_contain_text("$")
@@ -55,7 +55,7 @@ def test_a_call_shows_what_became_known_later(house: Tollhouse, open_console: Op
     console.open(f"/calls?open={record['id']}")
     dialog = console.page.get_by_role("dialog")
     expect(dialog.get_by_role("row", name="late usage")).to_contain_text("120")
-    expect(dialog.get_by_text("With it the call costs $")).to_be_visible()
+    expect(dialog.get_by_text("With these corrections, the call costs $")).to_be_visible()
     assert [] == console.audit()
 
 
@@ -87,7 +87,7 @@ def test_a_record_is_found_by_its_id(console: Console) -> None:
     console.page.get_by_label("Search").fill(oldest)
     console.page.keyboard.press("Enter")
     expect(console.page.get_by_role("dialog").get_by_role("listitem").last).to_contain_text(
-        "was on disk as number 1 "
+        "was stored on disk as number 1 "
     )
 
 
@@ -95,10 +95,10 @@ def test_a_record_says_where_it_goes(troubled: Tollhouse, open_console: OpenCons
     """Set aside on one route, under way with an error on the next, waiting on the third."""
     console = open_console(troubled)
     console.open("/delivery?tab=dead&open=1")
-    console.page.get_by_role("link", name="The record's history").click()
+    console.page.get_by_role("link", name="Show the record's history").click()
     dialog = console.page.get_by_role("dialog")
     expect(
-        dialog.get_by_role("row", name="archive/ai-telemetry dead model toll-1 is not known")
+        dialog.get_by_role("row", name="archive/ai-telemetry rejected model toll-1 is not known")
     ).to_be_visible()
     expect(dialog.get_by_role("row", name="upstream/ai-telemetry open 403")).to_be_visible()
     expect(dialog.get_by_role("row", name="old-lake/ai-telemetry waiting")).to_be_visible()

@@ -13,17 +13,17 @@ from tests.browser.console import NARROW
 
 
 def test_a_sender_is_connected_in_three_clicks(house: Tollhouse, open_console: OpenConsole) -> None:
-    """Connect (1), Claude Code (2), Make a key (3): the settings hold the key, and the page turns by itself."""
+    """Connect (1), Claude Code (2), Create a key (3): the settings hold the key, and the page turns by itself."""
     console = open_console(house)
     page = console.page
     console.open("/")
-    page.get_by_role("link", name="Connect an assistant, a gateway or a library").click()
+    page.get_by_role("link", name="Connect an assistant, a gateway or an SDK").click()
     assert [] == console.audit()
     console.screenshot("connect")
     page.get_by_role("link", name="Claude Code", exact=True).click()
     settings = page.get_by_label(re.compile("^settings"), exact=False).first
     expect(settings).to_contain_text("authorization=KEY")
-    page.get_by_role("button", name="Make a key").click()
+    page.get_by_role("button", name="Create a key").click()
     expect(page.get_by_text("Waiting for the first record")).to_be_visible()
     text = settings.inner_text()
     [secret] = re.findall("authorization=(.+)", text)
@@ -32,7 +32,7 @@ def test_a_sender_is_connected_in_three_clicks(house: Tollhouse, open_console: O
     console.screenshot("connect-waits")
     words = ("send", "--example", "litellm", "--to", house.url)
     assert 0 == house.attempt(*words, config=False, env={**os.environ, "TOLLHOUSE_KEY": secret}).returncode
-    expect(page.get_by_role("heading", name="It works: the first record has arrived")).to_be_visible()
+    expect(page.get_by_role("heading", name="It works. The first record has arrived")).to_be_visible()
     assert 3 == console.clicks()
     expect(page.get_by_text(re.compile(r"tokens in, .*\$"))).to_be_visible()
     assert [] == console.audit()
@@ -51,8 +51,8 @@ def test_who_makes_no_keys_is_told_whom_to_ask(house: Tollhouse, open_console: O
     assert console.overhang() <= 0
     page.get_by_label("Find").fill("nothing of this name")
     page.get_by_role("link", name="OpenTelemetry SDKs").click()
-    expect(page.get_by_text("ask somebody who manages API keys")).to_be_visible()
-    expect(page.get_by_role("button", name="Make a key")).to_have_count(0)
+    expect(page.get_by_text("Somebody who manages API keys can create it")).to_be_visible()
+    expect(page.get_by_role("button", name="Create a key")).to_have_count(0)
     console.screenshot("connect-phone-dark")
     assert console.audit() == []
     assert console.overhang() <= 0

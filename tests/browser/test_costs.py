@@ -18,8 +18,8 @@ from tests.browser.conftest import OpenConsole
 from tests.browser.console import Console
 
 OWN_TITLES = {
-    "model_family": "model", "model": "model spelling",
-    "provider_family": "provider", "provider": "provider spelling",
+    "model_family": "model", "model": "model variant",
+    "provider_family": "provider", "provider": "provider variant",
 }  # fmt: skip
 
 
@@ -71,7 +71,7 @@ def test_a_row_is_divided_by_what_comes_next(console: Console) -> None:
     expect(page.locator("thead th").first).to_have_text("model")
     total = report(console, f"where=team=search&from={since(console)}")["total"]
     expect(page.locator("tfoot td").first).to_have_attribute("title", f"${total['cost']}")
-    page.get_by_role("link", name="The calls").click()
+    page.get_by_role("link", name="Show the calls").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("Calls")
     expect(page.get_by_role("link", name="team: search")).to_be_visible()
     page.go_back()
@@ -126,7 +126,7 @@ def test_a_bar_is_opened_with_the_keyboard(console: Console) -> None:
 def test_every_measure_is_drawn(console: Console) -> None:
     """Each has its picture and its column; what cannot be added has no share."""
     console.open("/costs?by=model&by=team")
-    menu = console.page.get_by_label("show", exact=True)
+    menu = console.page.get_by_label("Measure", exact=True)
     for name in [option.get_attribute("value") for option in menu.locator("option").all()]:
         menu.select_option(name)
         title = menu.locator("option:checked").inner_text()
@@ -144,7 +144,7 @@ def test_a_chart_has_no_thousands_of_bars(console: Console) -> None:
     """Hours of a long span are not offered, and an address that asks for them is drawn by days."""
     console.open("/costs?from=now-60d&bin=hourly")
     expect(console.page.locator("figcaption h2")).to_have_text("Cost by model, per day")
-    bars = console.page.get_by_role("combobox", name="per", exact=True)
+    bars = console.page.get_by_role("combobox", name="Bars per", exact=True)
     expect(bars).to_have_value("daily")
     assert ["day", "week", "month"] == bars.locator("option").all_inner_texts()
 
@@ -169,7 +169,7 @@ def test_what_changed_is_the_comparison(console: Console) -> None:
     page = console.page
     section = page.get_by_role("region", name="What changed", exact=True)
     expect(section).to_have_count(0)
-    page.get_by_label("Explain the change since").select_option(label="the period before")
+    page.get_by_label("Explain the change since").select_option(label="the previous period")
     drivers = section.get_by_role("region", name="What drives the change").locator("tbody tr")
     expect(drivers.first).to_be_visible()
     address = section.get_by_role("link", name="JSON of the change").get_attribute("href")
@@ -185,7 +185,7 @@ def test_what_changed_is_the_comparison(console: Console) -> None:
     ]
     assert Decimal(total["change"]) == sum(Decimal(row["change"]) for row in rows)
     assert Decimal(total["change"]) == sum(Decimal(total[name]) for name in parts)
-    expect(section).to_contain_text("Estimated: ")
+    expect(section).to_contain_text("Estimated share: ")
     assert [] == console.audit()
     drivers.first.get_by_role("link").click()
     expect(page.get_by_role("link", name=f"model: {rows[0]['model_family']}")).to_be_visible()
@@ -233,16 +233,16 @@ def test_costs_are_compared_with_days_of_ones_own(console: Console) -> None:
     first, last = page.evaluate(
         "[35, 29].map((days) => new Date(Date.now() - days * 86400000).toISOString().slice(0, 10))"
     )
-    page.get_by_label("Explain the change since").select_option(label="Days ...")
-    page.get_by_label("First day before").fill(first)
-    page.get_by_label("Last day before").fill(last)
-    page.get_by_label("Last day before").press("Enter")
+    page.get_by_label("Explain the change since").select_option(label="Choose days ...")
+    page.get_by_label("First day of the earlier period").fill(first)
+    page.get_by_label("Last day of the earlier period").fill(last)
+    page.get_by_label("Last day of the earlier period").press("Enter")
     section = page.get_by_role("region", name="What changed", exact=True)
     expect(section).to_contain_text(f"{first} 00:00 to ")
     assert f"against={first}..{last}" in page.url
     console.expects("400")
-    page.get_by_label("First day before").fill(last)
-    page.get_by_label("Last day before").fill(first)
+    page.get_by_label("First day of the earlier period").fill(last)
+    page.get_by_label("Last day of the earlier period").fill(first)
     page.get_by_role("button", name="Compare").click()
     expect(section.get_by_role("alert")).to_be_visible()
     assert f"against={last}..{first}" in page.url
@@ -262,7 +262,7 @@ def test_every_figure_of_the_overview_leads_somewhere(console: Console) -> None:
     assert len(followed) > 10
     for address in followed.values():
         console.open(address.removeprefix("#"))
-        expect(console.page.get_by_role("heading", level=1)).not_to_have_text("There is no such page")
+        expect(console.page.get_by_role("heading", level=1)).not_to_have_text("Page not found")
         expect(console.page.get_by_role("alert")).to_have_count(0)
 
 
@@ -272,7 +272,7 @@ def test_the_first_record_turns_the_page(house: Tollhouse, open_console: OpenCon
     """
     console = open_console(house)
     console.open("/")
-    expect(console.page.get_by_text("No record has arrived yet")).to_be_visible()
+    expect(console.page.get_by_text("No records yet")).to_be_visible()
     expect(console.page.get_by_text(f"tollhouse send --example litellm --to {house.url}")).to_be_visible()
     console.page.get_by_role("button", name="live").wait_for()
     key = house.directory / "key"
@@ -303,7 +303,7 @@ def test_costs_by_a_published_dimension(console: Console) -> None:
     chip = page.get_by_role("link", name="Cost centre: Product")
     expect(chip).to_be_visible()
     console.open("/costs?by=source&model=gpt-4o&team=search&user=a&api_key=b&User:Defined:CostCentre=Product")
-    expect(page.get_by_text("Tollhouse counted no call")).to_be_visible()
+    expect(page.get_by_text("No calls: ")).to_be_visible()
     chip.click()
     expect(chip).to_have_count(0)
 
@@ -330,11 +330,11 @@ def test_people_who_are_codes_say_why(house: Tollhouse, open_console: OpenConsol
 def test_a_wrong_date_in_the_address_is_said(console: Console) -> None:
     """With what is shown instead; a right one is silent."""
     console.open("/costs?from=2026-13-45&by=team")
-    said = console.page.get_by_text("The address says from=2026-13-45")
-    expect(said).to_contain_text("shown is last 30 days")
+    said = console.page.get_by_text("The address has an unknown time range (from=2026-13-45")
+    expect(said).to_contain_text("so the page shows last 30 days")
     assert [] == console.audit(("minor", "moderate", "serious", "critical"))
     console.open("/costs?from=last-quarter&by=team")
-    expect(console.page.get_by_text("The address says")).to_have_count(0)
+    expect(console.page.get_by_text("The address has an unknown time range")).to_have_count(0)
 
 
 def test_changes_are_two_columns_and_percentiles_have_none(console: Console) -> None:
@@ -362,16 +362,16 @@ def test_a_series_is_hidden_by_its_square(console: Console) -> None:
     spent = page.locator("tfoot td[title]").first.get_attribute("title")
     drawn = heights.count()
     page.get_by_role("button", name=f"Hide {name}", exact=True).click()
-    expect(page.get_by_text(f"Not in the picture: {name}")).to_be_visible()
+    expect(page.get_by_text(f"Hidden: {name}")).to_be_visible()
     assert f"hide={name}" in page.url
     assert 0 < heights.count() < drawn
     expect(page.locator(f"rect[data-group='{name}']")).to_have_count(0)
     expect(page.get_by_role("rowheader", name=f"{name} (hidden)")).to_be_visible()
-    expect(page.locator("tfoot th")).to_contain_text("with 1 hidden")
+    expect(page.locator("tfoot th")).to_contain_text("including 1 hidden")
     expect(page.locator("tfoot td[title]").first).to_have_attribute("title", str(spent))
     assert [] == console.audit(("minor", "moderate", "serious", "critical"))
     page.get_by_role("button", name="Show as table").click()
-    expect(page.locator("figure thead th").last).to_have_text(f"Total without {name}")
+    expect(page.locator("figure thead th").last).to_have_text(f"Total, without {name}")
     page.get_by_role("button", name="Show as table").click()
     page.get_by_role("button", name="Show all").click()
     expect(heights).to_have_count(drawn)
@@ -380,7 +380,7 @@ def test_a_series_is_hidden_by_its_square(console: Console) -> None:
 
 
 def test_a_segment_leads_to_its_group_on_its_day(console: Console) -> None:
-    """By click and by the keyboard, and the tooltip at the bar names what is pointed at and the period before."""
+    """By click and by the keyboard, and the tooltip at the bar names what is pointed at and the earlier period."""
     console.open("/costs?from=last-week&by=team")
     page = console.page
     name = page.locator("tbody th").first.inner_text()
@@ -388,7 +388,7 @@ def test_a_segment_leads_to_its_group_on_its_day(console: Console) -> None:
     segment.hover()
     tip = page.locator(".tip")
     expect(tip.locator(".pointed")).to_contain_text(name)
-    expect(tip).to_contain_text("the period before")
+    expect(tip).to_contain_text("earlier period")
     day = tip.locator("strong").inner_text()
     assert re.fullmatch(r"\d{4}-\d\d-\d\d (Mon|Tue|Wed|Thu|Fri|Sat|Sun)", day)
     segment.click()
@@ -426,12 +426,12 @@ def test_a_month_has_its_forecast_and_the_period_before(console: Console) -> Non
     if told["total"] is not None:
         expect(page.get_by_text("Forecast: $")).to_contain_text("by the end of ")
         expect(page.locator("figure path.forecast")).to_have_count(1)
-    before = page.locator(".legend li", has_text="the period before").locator("span.faint").inner_text()
+    before = page.locator(".legend li", has_text="earlier period").locator("span.faint").inner_text()
     assert before in page.locator("tfoot td").all_inner_texts()
     page.set_viewport_size({"width": 390, "height": 844})
     assert 0 == console.overhang()
     assert [] == console.audit(("minor", "moderate", "serious", "critical"))
-    page.get_by_role("button", name="Hide the period before").click()
+    page.get_by_role("button", name="Hide earlier period").click()
     expect(page.locator("figure rect.ghost")).to_have_count(1)  # that of the legend
 
 
@@ -439,7 +439,7 @@ def test_what_a_user_costs_is_a_measure(console: Console) -> None:
     """With how many there are; a dash where no user is known, and the address keeps it."""
     console.open("/costs?by=team")
     page = console.page
-    page.get_by_label("show").select_option("unit:user")
+    page.get_by_label("Measure").select_option("unit:user")
     expect(page.locator("thead th").nth(1)).to_contain_text("Cost per user")
     console.settle()
     answer = report(console, f"from={since(console)}&by=team&unit=user&show=units,cost_per_unit")
@@ -457,7 +457,7 @@ def test_costs_as_if_on_another_model(console: Console) -> None:
     """
     console.open("/costs?by=team")
     page = console.page
-    page.get_by_label("As if all ran on").fill("gpt-4o-mini")
+    page.get_by_label("Cost if all calls used").fill("gpt-4o-mini")
     page.get_by_role("button", name="Calculate").click()
     section = page.get_by_role("region", name="As if", exact=True)
     expect(section).to_contain_text("a month at this rate")
@@ -471,7 +471,7 @@ def test_costs_as_if_on_another_model(console: Console) -> None:
     page.set_viewport_size({"width": 390, "height": 844})
     assert 0 == console.overhang()
     console.expects("400")
-    page.get_by_label("As if all ran on").fill("no-such-model")
+    page.get_by_label("Cost if all calls used").fill("no-such-model")
     page.get_by_role("button", name="Calculate").click()
     expect(section.get_by_role("alert")).to_contain_text("no list price is known")
 
@@ -488,7 +488,7 @@ def test_amounts_without_a_rate_are_named_beside_the_sums(
     console = open_console(house)
     console.open("/costs?by=model")
     note = console.page.get_by_role("note").filter(
-        has_text="3.5 CHF are not in these sums: no rate to USD is known."
+        has_text="do not include 3.5 CHF, because no exchange rate to USD is known."
     )
     expect(note).to_be_visible()
     assert [] == console.audit(("minor", "moderate", "serious", "critical"))
@@ -508,7 +508,7 @@ def test_the_money_of_the_costs_is_chosen(console: Console) -> None:
     last = until(console)  # bills are divided in the background, day by day
     wait_for(lambda: report(console, query)["billed"]["through"] == last, 120, "the bill of last month")
     picker.select_option("billed_cost")
-    expect(page.get_by_label("show", exact=True)).to_have_count(0)
+    expect(page.get_by_label("Measure", exact=True)).to_have_count(0)
     billed = report(console, query)
     expect(total).to_have_attribute("title", f"${billed['total']['cost']}")
     days = billed["billed"]["days"]
@@ -518,12 +518,12 @@ def test_the_money_of_the_costs_is_chosen(console: Console) -> None:
         and "cost_type=billed_cost" in page.url
         and not re.search("measure=|bin=", page.url)
     )
-    page.get_by_label("days without a bill").select_option("counted")
+    page.get_by_label("Days without a bill").select_option("counted")
     filled = report(console, f"{query}&missing=counted")
     expect(total).to_have_attribute("title", f"${filled['total']['cost']}")
     assert "missing=counted" in page.url
     assert [] == console.audit()
-    page.get_by_label("days without a bill").select_option("")
+    page.get_by_label("Days without a bill").select_option("")
     page.get_by_label("Group by").select_option("charge")
     expect(page.locator("tbody").get_by_role("link", name="usage", exact=True)).to_be_visible()
     page.reload()
@@ -547,7 +547,7 @@ def test_the_overview_says_one_figure_of_a_model(console: Console, chosen: str) 
     page.get_by_label("Range").select_option(chosen)
     models = page.locator(".lists section").first
     expect(models.get_by_role("heading")).to_have_text(f"Models {chosen.lower()}")
-    expect(page.get_by_text(f"What the models cost, {chosen.lower()}").first).to_be_visible()
+    expect(page.get_by_text(f"Cost by model, {chosen.lower()}").first).to_be_visible()
     assert [] == console.audit()
     name = models.locator("a.name").first.inner_text()
     listed = models.locator(".number").first.inner_text()
@@ -593,16 +593,16 @@ def test_one_model_is_one_row(house: Tollhouse, open_console: OpenConsole) -> No
     total = page.locator("tfoot td").first.get_attribute("title")
     assert [] == console.audit()
     console.screenshot("one-model")
-    page.get_by_role("link", name="3 spellings of claude-sonnet-4-5").click()
+    page.get_by_role("link", name="3 variants of claude-sonnet-4-5").click()
     expect(page.locator("tbody th")).to_have_count(3)
     assert sorted(SPELLINGS) == sorted(page.locator("tbody th").all_inner_texts())
-    expect(page.locator("thead th").first).to_have_text("model spelling")
+    expect(page.locator("thead th").first).to_have_text("model variant")
     expect(page.locator("tfoot td").first).to_have_attribute("title", str(total))
     page.set_viewport_size({"width": 390, "height": 844})
     assert max(0, console.overhang()) == 0
     assert console.audit() == []
     page.locator("tbody").get_by_role("link", name=SPELLINGS[0]).click()
-    expect(page.get_by_role("link", name=f"model spelling: {SPELLINGS[0]}")).to_be_visible()
+    expect(page.get_by_role("link", name=f"model variant: {SPELLINGS[0]}")).to_be_visible()
     expect(page.locator("thead th").first).to_have_text("team")
     console.open("/costs?by=provider_family")
     expect(page.locator("tbody th")).to_have_text(["Google"])

@@ -23,16 +23,16 @@ def test_a_parked_route_says_why_and_what_mends_it(troubled: Tollhouse, open_con
     console = open_console(troubled)
     console.open("/delivery")
     row = console.page.get_by_role("row", name="upstream/ai-telemetry")
-    expect(row).to_contain_text("parked")
+    expect(row).to_contain_text("paused")
     expect(row).to_contain_text("403")
     row.get_by_role("link").click()
     dialog = console.page.get_by_role("dialog")
-    expect(dialog).to_contain_text("the cost service refuses our key costs (403). Nothing is lost")
+    expect(dialog).to_contain_text("your cost service refuses Tollhouse's key costs (403). Nothing is lost")
     expect(dialog).to_contain_text("tollhouse check")
-    expect(dialog.locator(".fields > div", has_text="oldest waits")).to_contain_text(
+    expect(dialog.locator(".fields > div", has_text="oldest record waits")).to_contain_text(
         re.compile(r"\d (ms|s|min|h)$")
     )
-    console.page.get_by_role("link", name="What is in progress").click()
+    console.page.get_by_role("link", name="Requests in progress").click()
     expect(console.page.get_by_role("row", name="upstream/ai-telemetry")).to_contain_text("403")
     assert [] == console.audit()
 
@@ -47,22 +47,23 @@ def test_a_parked_route_is_mended(
     console = open_console(troubled)
     console.open("/")
     page = console.page
-    page.get_by_role("link", name="the cost service refuses our key costs").first.click()
+    page.get_by_role("link", name="your cost service refuses Tollhouse's key costs").first.click()
     dialog = page.get_by_role("dialog")
-    expect(dialog).to_contain_text("the cost service refuses our key costs (403). Nothing is lost")
+    expect(dialog).to_contain_text("your cost service refuses Tollhouse's key costs (403). Nothing is lost")
     expect(dialog.locator(".fields > div", has_text="Since")).to_contain_text("ago")
     expect(dialog.get_by_role("button", name="Replay")).to_be_hidden()
     assert [] == console.audit()
     said = dialog.get_by_role("status")
     dialog.get_by_role("button", name="Try now").click()
     expect(said).to_contain_text(
-        "refuses our key costs (403). Nothing is lost, after another try", timeout=60_000
+        "refuses Tollhouse's key costs (403). Nothing is lost. Another attempt did not change this",
+        timeout=60_000,
     )
     assert 2 == console.clicks()
     refusing.mended.set()
     dialog.get_by_role("button", name="Try now").click()
-    expect(said).to_contain_text(f"{REFUSED} runs again", timeout=60_000)
-    expect(dialog).not_to_contain_text("refuses our key")
+    expect(said).to_contain_text(f"{REFUSED} is running again", timeout=60_000)
+    expect(dialog).not_to_contain_text("refuses Tollhouse's key")
     troubled.wait_until_drained(REFUSED)
     assert "route.try" in console.actions()
 
@@ -89,8 +90,8 @@ def test_dead_letters_are_retried_and_discarded(troubled: Tollhouse, open_consol
     """One is sent again and arrives; all that are left and match the filters are given up, and no other."""
     console = open_console(troubled)
     console.open("/delivery?tab=dead")
-    expect(console.page.get_by_role("status").filter(has_text="dead letters")).to_have_text(
-        f"{DEAD} of {DEAD} dead letters"
+    expect(console.page.get_by_role("status").filter(has_text="rejected records")).to_have_text(
+        f"{DEAD} of {DEAD} rejected records"
     )
     console.page.get_by_role("rowheader").get_by_role("link", name="1", exact=True).click()
     dialog = console.page.get_by_role("dialog")
@@ -102,7 +103,7 @@ def test_dead_letters_are_retried_and_discarded(troubled: Tollhouse, open_consol
     console.page.get_by_role("button", name=f"Discard all {DEAD - 1}").click()
     console.page.get_by_role("dialog").get_by_role("textbox").fill("discard")
     console.page.get_by_role("dialog").get_by_role("button", name="Discard all that match").click()
-    expect(console.page.get_by_text("No dead letters match")).to_be_visible()
+    expect(console.page.get_by_text("No rejected records match")).to_be_visible()
     assert [] == troubled.json("spool", "dead", "list")["dead"]
     assert {"dead.retry", "dead.discard"} <= console.actions()
 
@@ -136,7 +137,7 @@ def test_a_replay_shows_its_number_before_it_begins(troubled: Tollhouse, open_co
     dialog = console.page.get_by_role("dialog")
     dialog.get_by_text("More", exact=True).click()
     dialog.get_by_role("button", name="Replay").click()
-    dialog.get_by_label("Committed since").fill("2026-01-01T00:00:00Z")
+    dialog.get_by_label("Received since").fill("2026-01-01T00:00:00Z")
     dialog.get_by_role("button", name="Replay").click()
     expect(dialog.get_by_role("status")).to_contain_text("counts them twice")
     assert CALLS - DEAD == len(troubled.records())
@@ -149,7 +150,7 @@ def test_an_unconfirmed_delivery_is_settled(troubled: Tollhouse, open_console: O
     """From the route to the exact records that were sent; once settled, nothing of it is unknown."""
     console = open_console(troubled)
     console.open(f"/delivery?open={UPSTREAM}")
-    console.page.get_by_role("link", name="Settle what is unconfirmed").click()
+    console.page.get_by_role("link", name="Resolve deliveries without an answer").click()
     row = console.page.get_by_role("row", name="the connection ended")
     expect(row.get_by_role("cell").get_by_role("link")).to_have_text(UPSTREAM)
     row.get_by_role("rowheader").get_by_role("link").click()
@@ -158,7 +159,7 @@ def test_an_unconfirmed_delivery_is_settled(troubled: Tollhouse, open_console: O
     assert [] == console.audit()
     dialog.get_by_role("button", name="It arrived").click()
     dialog.get_by_role("button", name="It arrived").click()
-    expect(console.page.get_by_text("No unconfirmed deliveries match")).to_be_visible()
+    expect(console.page.get_by_text("No deliveries without an answer match")).to_be_visible()
     assert 0 == troubled.route(UPSTREAM)["unknown"]
     assert "streams.resolve" in console.actions()
 
@@ -167,7 +168,7 @@ def test_events_without_a_mapping_are_named(troubled: Tollhouse, open_console: O
     """The type, that it is kept and not sent, and the lines of the configuration that would send it."""
     console = open_console(troubled)
     console.open("/streams")
-    expect(console.page.get_by_role("row", name="page.rendered")).to_contain_text("kept here, not sent")
+    expect(console.page.get_by_role("row", name="page.rendered")).to_contain_text("stored, not forwarded")
     console.page.get_by_role("link", name="page.rendered").click()
     expect(console.page.get_by_role("dialog")).to_contain_text('[upstream.events."page.rendered"]')
     assert [] == console.audit()

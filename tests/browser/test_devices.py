@@ -88,7 +88,7 @@ def test_a_device_is_admitted_and_deleted(house: Tollhouse, open_console: OpenCo
     console.screenshot("devices-delete")
     dialog.get_by_role("textbox").fill("laptop-eva")
     dialog.get_by_role("button", name="Delete").click()
-    expect(page.get_by_role("heading", name="No device is enrolled")).to_be_visible()
+    expect(page.get_by_role("heading", name="No devices yet")).to_be_visible()
     assert {"device.admit", "device.delete"} <= console.actions()
 
 
@@ -106,7 +106,7 @@ def test_a_cluster_is_worked_on(house: Tollhouse, open_console: OpenConsole) -> 
     assert [] == console.audit()
     console.screenshot("clusters-open")
     dialog.get_by_role("button", name="Edit").click()
-    dialog.get_by_label("Name shown").fill("The yard")
+    dialog.get_by_label("Display name").fill("The yard")
     dialog.get_by_label("Labels").fill("team=search")
     console.screenshot("clusters-edit")
     dialog.get_by_role("button", name="Edit").click()
@@ -121,7 +121,7 @@ def test_a_cluster_is_worked_on(house: Tollhouse, open_console: OpenConsole) -> 
     dialog.get_by_role("textbox").fill("yard")
     console.screenshot("clusters-delete")
     dialog.get_by_role("button", name="Delete").click()
-    expect(page.get_by_role("heading", name="No cluster has reported")).to_be_visible()
+    expect(page.get_by_role("heading", name="No clusters yet")).to_be_visible()
     assert {"cluster.update", "cluster.delete"} <= console.actions()
 
 

@@ -20,7 +20,7 @@ def test_shortcuts_can_be_switched_off(console: Console) -> None:
     expect(page.get_by_role("heading", level=1)).to_have_text("Devices")
     expect(page).to_have_title("Devices · Tollhouse")
     page.keyboard.press("?")
-    switch = page.get_by_label("Shortcuts are on")
+    switch = page.get_by_label("Use keyboard shortcuts")
     switch.uncheck()
     page.keyboard.press("Escape")
     expect(switch).to_have_count(0)
@@ -132,7 +132,7 @@ def test_names_are_searched(console: Console) -> None:
     expect(page.get_by_role("link", name="team: search")).to_be_visible()
     page.get_by_label("Search").fill("no such name")
     page.keyboard.press("Enter")
-    expect(dialog).to_contain_text('Nothing called "no such name" was found')
+    expect(dialog).to_contain_text('contains "no such name"')
 
 
 def test_the_menu_has_at_most_seven_entries(console: Console) -> None:

@@ -43,7 +43,7 @@ def test_an_insight_is_read_decided_and_commented(informed: Tollhouse, open_cons
     titles = console.page.get_by_role("rowheader")
     expect(titles).to_have_text([STUCK["title"]])
     expect(console.page.get_by_role("row", name=STUCK["title"])).to_contain_text("critical")
-    expect(console.page.get_by_role("row", name=STUCK["title"])).to_contain_text("$9,504.00 concerned")
+    expect(console.page.get_by_role("row", name=STUCK["title"])).to_contain_text("$9,504.00 affected")
     console.page.get_by_role("link", name="Money").last.click()
     chosen = console.page.locator("a.chip[aria-current]")
     expect(chosen).to_have_text("Money")
@@ -91,7 +91,7 @@ def test_the_detectors_look_when_they_are_asked(house: Tollhouse, open_console: 
     """Without an insight the page says what is looked for; a look says what it found."""
     console = open_console(house)
     console.open("/insights")
-    expect(console.page.get_by_role("heading", name="Tollhouse found nothing")).to_be_visible()
+    expect(console.page.get_by_role("heading", name="No insights")).to_be_visible()
     console.page.get_by_role("button", name="Check now").click()
     console.page.get_by_role("dialog").get_by_role("button", name="Check now").click()
     expect(console.page.get_by_role("dialog").get_by_role("status")).to_contain_text("0 new")

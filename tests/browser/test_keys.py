@@ -24,13 +24,13 @@ def accepted(house: Tollhouse, secret: str) -> bool:
 
 
 def created(console: Console, name: str, *grants: str) -> str:
-    """Make a key on the page that is open; the secret that it shows."""
+    """Create a key on the page that is open; the secret that it shows."""
     console.page.get_by_role("button", name="Create a key").click()
     dialog = console.page.get_by_role("dialog")
     dialog.get_by_role("textbox", name=NAME).fill(name)
     for grant in grants:
         if ":" in grant:
-            dialog.get_by_label("Choose exact permissions").check()
+            dialog.get_by_label("Exact permissions").check()
         dialog.get_by_label(grant, exact=True).check()
     dialog.get_by_role("button", name="Create a key").click()
     return secret_of(dialog)
@@ -61,7 +61,7 @@ def test_a_key_is_made_used_seen_and_deleted(house: Tollhouse, open_console: Ope
     expect(console.page.get_by_role("row", name="laptop-ann")).to_contain_text("Not In Use")
     expect(console.page.get_by_text(secret)).to_have_count(0)
     console.page.get_by_role("link", name="Overview").click()
-    expect(console.page.get_by_text("No record has arrived yet")).to_be_visible()
+    expect(console.page.get_by_text("No records yet")).to_be_visible()
     assert accepted(house, secret)
     expect(console.page.get_by_text("Spend in").first).to_be_visible()
     console.follow("API Keys")
@@ -89,11 +89,11 @@ def test_a_key_has_use_cases_or_scopes(house: Tollhouse, open_console: OpenConso
     dialog.get_by_role("textbox", name=NAME).fill("reader")
     dialog.get_by_role("textbox", name="Labels").fill("team=search")
     dialog.get_by_label("Send AI Telemetry", exact=True).check()
-    dialog.get_by_label("Choose exact permissions").check()
+    dialog.get_by_label("Exact permissions").check()
     dialog.get_by_role("button", name="Create a key").click()
     expect(dialog.get_by_role("alert")).to_contain_text("at least one scope")
     assert [] == console.audit()
-    dialog.get_by_label("Find a scope").fill("read_costs")
+    dialog.get_by_label("Filter scopes").fill("read_costs")
     expect(dialog.get_by_label("billing:read_dimensions", exact=True)).to_be_hidden()
     dialog.get_by_label("billing:read_costs", exact=True).check()
     dialog.get_by_role("button", name="Create a key").click()
@@ -114,7 +114,7 @@ def test_a_key_is_changed(house: Tollhouse, open_console: OpenConsole) -> None:
     dialog = act(console, "gateway", "Edit")
     expect(dialog.get_by_label("events_v1:create_event", exact=True)).to_be_checked()
     dialog.get_by_role("textbox", name=NAME).fill("gateway-prod")
-    dialog.get_by_label("Permissions by purpose").check()
+    dialog.get_by_label("By use case").check()
     dialog.get_by_label("Send AI Telemetry", exact=True).check()
     dialog.get_by_role("button", name="Edit").click()
     expect(console.page.get_by_role("row", name="gateway-prod")).to_contain_text("Send AI Telemetry")
@@ -166,13 +166,13 @@ def test_a_leaked_key_is_disabled_and_what_came_in_is_shown(
     page = console.page
     page.get_by_role("row", name="leaked").get_by_role("link").click()
     dialog = page.get_by_role("dialog")
-    expect(dialog.get_by_role("heading", name="What came in under this name")).to_be_visible()
+    expect(dialog.get_by_role("heading", name="Sent with this key")).to_be_visible()
     expect(dialog.get_by_text("otel (1)")).to_be_visible()
     assert [] == console.audit(ALL, within="dialog")
     page.set_viewport_size({"width": NARROW["width"], "height": NARROW["height"]})
     assert 0 == console.overhang()
     page.set_viewport_size({"width": WIDE["width"], "height": WIDE["height"]})
-    dialog.get_by_role("button", name="Disable and show what came in").click()
+    dialog.get_by_role("button", name="Disable and show its calls").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("Costs")
     expect(page.get_by_role("link", name="sender: leaked")).to_be_visible()
     assert 2 == console.clicks()
@@ -184,7 +184,7 @@ def test_a_leaked_key_is_disabled_and_what_came_in_is_shown(
     assert "Enabled" == house.json("keys", "show", "other")["key"]["status"]
     house.json("keys", "create", "--name", "unused", "--use-case", "Send AI Telemetry", "--json")
     console.open("/keys?open=unused")
-    expect(page.get_by_text("No call came in under unused.")).to_be_visible()
+    expect(page.get_by_text("No call was sent with unused.")).to_be_visible()
 
 
 def test_what_came_in_cannot_be_loaded(house: Tollhouse, open_console: OpenConsole) -> None:
@@ -200,7 +200,7 @@ def test_what_came_in_cannot_be_loaded(house: Tollhouse, open_console: OpenConso
     expect(dialog.get_by_text("Enabled", exact=True)).to_be_visible()
     console.page.unroute("**/api/report?*")
     dialog.get_by_role("button", name="Try again").click()
-    expect(dialog.get_by_text("No call came in under laptop.")).to_be_visible()
+    expect(dialog.get_by_text("No call was sent with laptop.")).to_be_visible()
     assert [] == console.audit(ALL)
 
 

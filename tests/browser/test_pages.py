@@ -153,7 +153,7 @@ def test_every_page_without_answers(month: Tollhouse, open_console: OpenConsole)
             continue
         if name == "connect":  # asks for nothing until a key is made
             console.open("/connect?tool=litellm")
-            console.page.get_by_role("button", name="Make a key").click()
+            console.page.get_by_role("button", name="Create a key").click()
         expect(console.page.get_by_role("alert").first).to_contain_text("the ledger cannot be read")
         assert [] == console.audit(within="main"), name
 
@@ -164,7 +164,7 @@ def test_a_page_whose_file_is_gone(console: Console) -> None:
     console.open("/")
     console.page.route(re.compile(r"/pages/keys\.mjs"), lambda route: route.fulfill(status=404))
     console.follow("API Keys")
-    expect(console.page.get_by_role("alert")).to_contain_text("may be another release")
+    expect(console.page.get_by_role("alert")).to_contain_text("was upgraded or does not respond")
     console.page.unroute_all()
     console.page.get_by_role("button", name="Try again").click()
     expect(console.page.get_by_role("table", name="keys")).to_be_visible()

@@ -98,7 +98,7 @@ def test_why_did_spend_jump(reader: Reader) -> None:
     reader.click(reader.page.get_by_role("link", name="was expected").first)
     dialog = reader.page.get_by_role("dialog")
     expect(dialog).to_contain_text("The largest part was")
-    reader.click(dialog.get_by_role("link", name="Costs of that time"))
+    reader.click(dialog.get_by_role("link", name="Show costs of that time"))
     reader.arrives("Costs")
     expect(reader.page.get_by_role("columnheader", name="Change", exact=True)).to_be_visible()
 
@@ -118,7 +118,7 @@ def test_the_bill_against_what_was_counted(console: Console) -> None:
     held: list[Route] = []
     reader.page.route(re.compile(r"/console/api/reconciliation"), lambda route: held.append(route))
     reader.open("Reconciliation")
-    expect(reader.page.get_by_text(re.compile(r"Counting \d{4}-\d{2} \.\.\."))).to_be_visible()
+    expect(reader.page.get_by_text(re.compile(r"Comparing \d{4}-\d{2} \.\.\."))).to_be_visible()
     expect(reader.page.locator(".skeleton")).to_have_count(3)
     reader.page.unroute_all()  # what is held goes on
     reader.arrives("Reconciliation")
@@ -144,7 +144,7 @@ def test_a_budget_for_a_team(busy: Tollhouse, open_console: OpenConsole) -> None
     assert [] == console.audit()
     dialog.get_by_label("Limit per month in dollars").fill("100000")
     dialog.get_by_role("button", name=f"Budget for team {team}").click()
-    expect(dialog.get_by_role("status")).to_contain_text("Alerts are at 80 % and 100 %")
+    expect(dialog.get_by_role("status")).to_contain_text("It alerts at 80 % and 100 %")
     assert 3 == console.clicks()
     [budget] = console.ask("/budgets")["budgets"]
     assert budget["name"] == f"team {team}"
@@ -155,7 +155,7 @@ def test_a_budget_for_a_team(busy: Tollhouse, open_console: OpenConsole) -> None
     page.get_by_role("button", name=f"Budget for {team}").click()
     dialog.get_by_label("Limit per month in dollars").fill("0.0001")
     dialog.get_by_role("button", name=f"Budget for team {team}").click()
-    expect(dialog.get_by_role("status")).to_contain_text("You are already over 100 %")
+    expect(dialog.get_by_role("status")).to_contain_text("Spending is already over 100 %")
     assert 2 == len(console.ask("/budgets")["budgets"])
     assert 1 == len([each for each in console.ask("/views")["views"] if each["filter"] == {"team": [team]}])
 
@@ -196,13 +196,15 @@ def test_who_may_send(reader: Reader) -> None:
 def test_is_anything_lost_or_stuck(troubled: Tollhouse, open_console: OpenConsole) -> None:
     """The overview counts what was refused and names each route that stands still; a click says why."""
     reader = Reader(open_console(troubled))
-    reader.click(reader.page.get_by_role("link", name=f"{DEAD} dead letters"))
+    reader.click(reader.page.get_by_role("link", name=f"{DEAD} rejected records"))
     reader.click(reader.page.get_by_role("rowheader").first.get_by_role("link"))
     expect(reader.page.get_by_role("dialog")).to_contain_text("is not known")
     reader.arrives("Delivery")
     reader = Reader(reader.console)
     reader.click(
-        reader.page.get_by_role("link", name="the cost service refuses our key costs (403). Nothing is lost")
+        reader.page.get_by_role(
+            "link", name="your cost service refuses Tollhouse's key costs (403). Nothing is lost"
+        )
     )
     expect(reader.page.get_by_role("dialog")).to_contain_text("Nothing is lost")
     reader.arrives("Delivery")

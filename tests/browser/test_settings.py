@@ -86,7 +86,7 @@ def test_an_account_lives_and_ends(house: Tollhouse, open_console: OpenConsole) 
     expect(anns.page.get_by_text(f"{ANN} (Member)")).to_be_attached()
     choose(console, ANN, "Remove")
     fill(console, "Remove", Type=ANN)
-    expect(console.page.get_by_role("heading", name="There are no operator accounts")).to_be_visible()
+    expect(console.page.get_by_role("heading", name="No operator accounts yet")).to_be_visible()
     assert {"operator.add", "operator.role", "operator.password", "operator.remove"} <= console.actions()
 
 
@@ -165,7 +165,7 @@ def test_the_audit_list_leads_to_what_was_changed(house: Tollhouse, open_console
     house.run("views", "delete", "Ads")
     console = open_console(house)
     console.open("/settings?tab=audit&action=view.create")
-    gone = console.page.get_by_role("row", name="Ads (gone)")
+    gone = console.page.get_by_role("row", name="Ads (deleted)")
     expect(gone.get_by_role("link", name="Ads")).to_have_count(0)
     console.page.get_by_role("link", name="Search", exact=True).click()
     expect(console.page.get_by_role("heading", name="Search", exact=True)).to_be_visible()

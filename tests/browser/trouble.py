@@ -1,5 +1,5 @@
 """
-A data directory in which something is to be done on every page: dead letters, a lost route, an unknown delivery.
+A data directory in which something is to be done on every page: rejected records, a lost route, an unknown delivery.
 """
 
 from __future__ import annotations

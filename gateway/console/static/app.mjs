@@ -1,4 +1,4 @@
-/** The console: signs in, and shows the page that the address names. */
+/** Entry point of the console: signs the person in and shows the page that the address names. */
 import {html, render, useEffect, useState} from "./lib/html.mjs";
 import {read} from "./lib/address.mjs";
 import {get, isDemo, send, useToken} from "./lib/api.mjs";
@@ -8,39 +8,39 @@ import {PAGES} from "./pages/list.mjs";
 
 const link = secretInAddress();
 const pages = isDemo ? PAGES.filter(({path, group}) => path !== "/connect" && group !== "Administration") : PAGES;
-PAGES.find(({path}) => path === read().path)?.load().catch(() => {}); // what is wrong with it is said where it is shown
+PAGES.find(({path}) => path === read().path)?.load().catch(() => {}); // the page itself shows the error
 
-// In the demo month nothing is changed; who may do so removes it.
-const KEPT = /^(view_|installation_administration$)/;
-const seen = (session) => (isDemo ? {...session, permission_sets: session.permission_sets.filter((each) => KEPT.test(each))} : session);
+// The demo month is read-only, so the session keeps only the right to look and the right to remove the demo.
+const DEMO_PERMISSIONS = /^(view_|installation_administration$)/;
+const sessionShown = (session) => (isDemo ? {...session, permission_sets: session.permission_sets.filter((each) => DEMO_PERMISSIONS.test(each))} : session);
 
 function App() {
-  const [found, setFound] = useState(undefined);
-  const known = (answer) => {
+  const [signedIn, setSignedIn] = useState(undefined); // null: signed out; undefined: not known yet
+  const setSession = (answer) => {
     useToken(answer?.session.csrf_token ?? null);
-    setFound(answer);
+    setSignedIn(answer);
   };
-  const look = async () => {
+  const loadSession = async () => {
     try {
-      known(await get("/session"));
+      setSession(await get("/session"));
     } catch {
-      known(null);
+      setSession(null);
     }
   };
   useEffect(() => {
-    const out = () => known(null);
-    addEventListener("signed-out", out);
-    if (link) known(null);
-    else look();
-    return () => removeEventListener("signed-out", out);
+    const signedOut = () => setSession(null);
+    addEventListener("signed-out", signedOut);
+    if (link) setSession(null);
+    else loadSession();
+    return () => removeEventListener("signed-out", signedOut);
   }, []);
-  if (found === undefined) return html`<p role="status" class="wait">Loading ...</p>`;
-  if (found === null) return html`<${SignIn} link=${link} signedIn=${look} />`;
+  if (signedIn === undefined) return html`<p role="status" class="wait">Loading ...</p>`;
+  if (signedIn === null) return html`<${SignIn} link=${link} signedIn=${loadSession} />`;
   const leave = async () => {
     await send("DELETE", "/session");
-    known(null);
+    setSession(null);
   };
-  return html`<${Frame} pages=${pages} session=${seen({...found.session, ...found.rights})} version=${found.version} telemetry=${found.telemetry_url}
+  return html`<${Frame} pages=${pages} session=${sessionShown({...signedIn.session, ...signedIn.rights})} version=${signedIn.version} telemetry=${signedIn.telemetry_url}
     leave=${leave} />`;
 }
 

@@ -61,7 +61,7 @@ def test_a_dimension_by_form(busy: Tollhouse, open_console: OpenConsole) -> None
     console = open_console(busy, viewport=NARROW)
     page = console.page
     console.open("/allocation")
-    expect(page.get_by_text("rules that the form does not know: CostCentre.")).to_be_visible()
+    expect(page.get_by_text("because they use other rules: CostCentre.")).to_be_visible()
     form_of_groups, values = (
         page.get_by_role("region", name="Groups"),
         page.get_by_role("region", name="Values"),
@@ -106,12 +106,12 @@ def test_a_form_where_nothing_is_published(house: Tollhouse, open_console: OpenC
     console = open_console(house)
     page = console.page
     console.open("/allocation")
-    expect(page.get_by_text("Nothing is published yet")).to_be_visible()
-    expect(page.get_by_text("No call has one.")).to_be_visible()
-    page.get_by_text("The tag is not in the list").click()
+    expect(page.get_by_text("Nothing has been published yet")).to_be_visible()
+    expect(page.get_by_text("No call has a value.")).to_be_visible()
+    page.get_by_text("A tag is missing?").click()
     page.get_by_label("Tag", exact=True).fill("squad")
     expect(page.get_by_label("the setting", exact=True)).to_contain_text('"squad"]')
     page.get_by_label("Name", exact=True).fill("Squads")
-    page.get_by_label("other values by their own names").check()
+    page.get_by_label("Keep other values under their own names").check()
     expect(page.get_by_role("region", name="What would change")).to_contain_text("Squads")
     assert [] == console.audit()

@@ -16,7 +16,7 @@ ROW = {"time/usage_start": "2026-11-01T00:00:00Z", "cost/cost": "1", "resource/i
 EDITED = {
     "Name": "Atlas of production",
     "Provider such as": "Atlas Cloud",
-    "Id upstream": "atlas-upstream",
+    "Id in your cost service": "atlas-upstream",
     "Bucket where": "bills",
     "Path in the bucket": "atlas/2026",
     "Account of the bucket": "123456789012",
@@ -66,18 +66,18 @@ def test_the_life_of_a_connection(house: Tollhouse, open_console: OpenConsole) -
     assert shown["s3_bucket_info"] == bucket
     row.get_by_role("link").click()
     dialog.get_by_role("button", name="Edit").click()
-    expect(dialog.get_by_label("Id upstream")).to_have_value("atlas-upstream")
+    expect(dialog.get_by_label("Id in your cost service")).to_have_value("atlas-upstream")
     for label in [name for name in EDITED if "ucket" in name]:
         dialog.get_by_label(label).fill("")
-    dialog.get_by_label("Id upstream").fill("")
+    dialog.get_by_label("Id in your cost service").fill("")
     dialog.get_by_role("button", name="Edit").click()
     expect(dialog).to_have_count(0)
     shown = console.ask("/connections/atlas:1")["connection"]
     assert shown["upstream_connection_id"] == "atlas:1"
     assert shown["s3_bucket_info"] is None
     row.get_by_role("link").click()
-    dialog.get_by_role("link", name="Its drops and months").click()
-    expect(page.get_by_role("status").filter(has_text="1 of 1 drops")).to_be_visible()
+    dialog.get_by_role("link", name="Its hourly files and months").click()
+    expect(page.get_by_role("status").filter(has_text="1 of 1 hourly files")).to_be_visible()
     month = page.get_by_role("link", name="2026-11")
     answer = console.context.request.get(str(month.evaluate("(link) => link.href"))).json()
     assert "r" == answer["billing_drop"][0]["resource/id"]

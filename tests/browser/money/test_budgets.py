@@ -27,7 +27,7 @@ def test_the_life_of_a_budget(busy: Tollhouse, open_console: OpenConsole) -> Non
     expect(row).to_contain_text("Cost centre")
     expect(page.get_by_role("main")).not_to_contain_text("User:Defined")
     console.open("/budgets")
-    expect(page.get_by_role("heading", name="There is no budget yet")).to_be_visible()
+    expect(page.get_by_role("heading", name="No budgets yet")).to_be_visible()
     page.get_by_role("button", name="Create a budget").click()
     dialog.get_by_label("Name").fill("Everything")
     dialog.get_by_label("Limit").fill("1000000")
@@ -63,7 +63,7 @@ def test_the_life_of_a_budget(busy: Tollhouse, open_console: OpenConsole) -> Non
     dialog.get_by_role("button", name="Edit").click()
     dialog.get_by_label("Limit").fill("0.0001")
     dialog.get_by_label("Alert at percent of the forecast").fill("100")
-    expect(dialog.get_by_role("group", name="Notify")).to_contain_text("There is no channel yet")
+    expect(dialog.get_by_role("group", name="Notify")).to_contain_text("No channels yet")
     dialog.get_by_role("button", name="Edit").click()
     expect(dialog.get_by_role("status")).to_contain_text("already over 100 %, so no alert is sent")
     dialog.get_by_role("button", name="Close").click()
@@ -79,7 +79,7 @@ def test_the_life_of_a_budget(busy: Tollhouse, open_console: OpenConsole) -> Non
         if name != "Everything":
             expect(dialog.get_by_role("alert")).to_contain_text("Type Everything exactly")
     expect(dialog).to_have_count(0)
-    expect(page.get_by_role("heading", name="There is no budget yet")).to_be_visible()
+    expect(page.get_by_role("heading", name="No budgets yet")).to_be_visible()
     assert {"budget.create", "budget.change", "budget.delete"} <= console.actions()
 
 
@@ -108,7 +108,7 @@ def test_a_budget_for_each_team(busy: Tollhouse, open_console: OpenConsole) -> N
     page.locator("main tbody tr").get_by_role("link").first.click()
     owners = dialog.get_by_role("table", name="Owners")
     expect(owners).to_contain_text("docs")
-    expect(dialog.get_by_text("for each team")).to_be_visible()
+    expect(dialog.get_by_text("per team")).to_be_visible()
     assert [] == console.audit()
     console.screenshot("budgets-owners-dark")
     page.evaluate(CHOOSE_AS_IT_CLOSES, other["view"]["id"])
@@ -140,7 +140,7 @@ def test_channels_are_picked(busy: Tollhouse, browser: Browser, open_console: Op
         dialog.get_by_label("Limit per month in dollars").fill("100000")
         dialog.get_by_label("Notify at 80 % and 100 %").select_option("on-call")
         dialog.get_by_role("button", name=f"Budget for team {team}").click()
-        expect(dialog.get_by_role("status")).to_contain_text("Alerts are at 80 % and 100 %")
+        expect(dialog.get_by_role("status")).to_contain_text("It alerts at 80 % and 100 %")
         assert [["on-call"]] == [each["channels"] for each in eva.ask("/budgets")["budgets"]]
         page.set_viewport_size({"width": 390, "height": 844})
         eva.open("/budgets")
@@ -164,7 +164,7 @@ def test_a_budget_in_one_line(busy: Tollhouse, open_console: OpenConsole) -> Non
     console = open_console(busy, viewport=NARROW)
     page = console.page
     console.open("/budgets")
-    line = page.get_by_role("form", name="A budget in one line")
+    line = page.get_by_role("form", name="Quick budget")
     fields = [line.get_by_label("Name"), line.get_by_label("Dollars a month")]
     expect(line.locator("datalist option").first).to_be_attached()
     for amount in ("100000", "200000"):
@@ -172,7 +172,7 @@ def test_a_budget_in_one_line(busy: Tollhouse, open_console: OpenConsole) -> Non
             field.click()
             field.fill(text)
         line.get_by_role("button", name="Create").click()
-        expect(line.get_by_role("status")).to_contain_text("Alerts are at 80 % and 100 %")
+        expect(line.get_by_role("status")).to_contain_text("It alerts at 80 % and 100 %")
     expect(page.locator("main tbody tr")).to_have_count(2)
     assert [{"team": ["search"]}] == [each["filter"] for each in console.ask("/views")["views"]]
     budgets = console.ask("/budgets?sort_key=name")["budgets"]
@@ -191,7 +191,7 @@ def test_who_changes_no_budget_has_no_line(month: Tollhouse, open_console: OpenC
     """Who may look alone is not asked."""
     console = open_console(month, role="viewer")
     console.open("/budgets")
-    expect(console.page.get_by_role("form", name="A budget in one line")).to_have_count(0)
+    expect(console.page.get_by_role("form", name="Quick budget")).to_have_count(0)
 
 
 def money(text: str) -> str:

@@ -40,7 +40,7 @@ def test_a_demo_month_is_loaded_and_removed(house: Tollhouse, open_console: Open
     assert [] == house.json("spool", "status")["topics"]
     assert 403 == refused(console, "POST", "/demo/views")
     console.expects("404")  # what the page still asks while the month goes
-    console.page.get_by_role("button", name="Remove it").click()
+    console.page.get_by_role("button", name="Remove the demo month").click()
     expect(console.page.get_by_role("button", name="Load a demo month")).to_be_visible()
     assert [] == folders(house)
     assert {"demo.load", "demo.remove"} <= console.actions()
@@ -72,7 +72,7 @@ def test_a_demo_month_is_not_offered_beside_real_records(house: Tollhouse, open_
     expect(console.page.get_by_text("A demo month is loaded.")).to_be_visible()
     assert [] == console.audit()
     assert console.overhang() <= 0
-    console.page.get_by_role("button", name="Remove it").click()
+    console.page.get_by_role("button", name="Remove the demo month").click()
     expect(console.page.get_by_role("heading", name="A demo month")).to_have_count(0)
     expect(console.page.get_by_role("button", name="Load a demo month")).to_have_count(0)
     assert [] == folders(house)
@@ -85,7 +85,7 @@ def test_who_may_not_change_the_installation_is_not_offered_one(
     """A viewer reads how to connect, and the server refuses the rest."""
     console = open_console(house, role="viewer")
     console.open("/")
-    expect(console.page.get_by_text("No record has arrived yet")).to_be_visible()
+    expect(console.page.get_by_text("No records yet")).to_be_visible()
     expect(console.page.get_by_role("button", name="Load a demo month")).to_have_count(0)
     assert 403 == refused(console, "POST", "/demo")
 
@@ -97,7 +97,7 @@ def test_a_demo_month_that_fails_says_so(house: Tollhouse, open_console: OpenCon
     failure = {"error": {"type": "demo_failed", "message": "the demo month could not be loaded"}}
 
     def fail(route: Route) -> None:
-        expect(console.page.get_by_text("Making a month of calls.")).to_be_visible()
+        expect(console.page.get_by_text("Creating a month of calls.")).to_be_visible()
         route.fulfill(status=503, content_type="application/json", body=json.dumps(failure))
 
     console.open("/")

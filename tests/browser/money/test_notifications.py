@@ -69,7 +69,7 @@ def test_a_channel_is_tested(telling: Tollhouse, receiver: Receiver, open_consol
         console.page.locator("main tbody tr"),
     )
     console.open("/notifications")
-    expect(page.get_by_role("heading", name="No notifications sent yet")).to_be_visible()
+    expect(page.get_by_role("heading", name="No notifications yet")).to_be_visible()
     receiver.status = 422
     for _ in range(2):
         console.open("/notifications?tab=channels")
@@ -152,7 +152,7 @@ def test_a_channel_is_made_tested_and_deleted(
     dialog.get_by_role("button", name="Delete").click()
     dialog.get_by_role("textbox").fill("team-chat")
     dialog.get_by_role("button", name="Delete").click()
-    expect(page.get_by_role("heading", name="There is no channel")).to_be_visible()
+    expect(page.get_by_role("heading", name="No channels yet")).to_be_visible()
 
 
 def test_without_a_channel_it_says_how_to_make_one(house: Tollhouse, open_console: OpenConsole) -> None:

@@ -68,7 +68,7 @@ def test_recommendations_are_read_and_decided(advised: Tollhouse, open_console: 
     expect(page.get_by_text("No recommendations match")).to_be_visible()
     page.get_by_role("button", name="Check now").click()
     dialog.get_by_role("button", name="Check now").click()
-    expect(dialog.get_by_role("status")).to_contain_text("seen before")
+    expect(dialog.get_by_role("status")).to_contain_text("unchanged")
 
 
 def test_a_type_is_switched(advised: Tollhouse, open_console: OpenConsole) -> None:
@@ -79,9 +79,9 @@ def test_a_type_is_switched(advised: Tollhouse, open_console: OpenConsole) -> No
     row = page.locator("main tbody tr", has=page.get_by_role("link", name="priority tier"))
     row.get_by_role("link").click()
     assert [] == console.audit()
-    dialog.get_by_role("button", name="Set the minimums").click()
-    dialog.get_by_label("Dollars a month").fill("2.50")
-    dialog.get_by_role("button", name="Set the minimums").click()
+    dialog.get_by_role("button", name="Set minimums").click()
+    dialog.get_by_label("Dollars per month").fill("2.50")
+    dialog.get_by_role("button", name="Set minimums").click()
     expect(row).to_contain_text("$2.50")
     row.get_by_role("link").click()
     dialog.get_by_role("button", name="Disable").click()

@@ -148,7 +148,7 @@ def test_invoices_and_closed_months_are_shown(tmp_path: Path, open_console: Open
         expect(link).to_have_attribute("href", re.compile("cost_type=billed_cost"))
         assert [] == console.audit()
         console.open("/reconciliation?month=2020-01")
-        expect(console.page.get_by_text("There is no statement of this month")).to_be_visible()
+        expect(console.page.get_by_text("No provider bill for this month")).to_be_visible()
         expect(console.page.get_by_role("region", name="Invoices")).to_have_count(0)
     finally:
         tollhouse.stop()
@@ -197,7 +197,7 @@ def test_a_month_is_read(billed: Tollhouse, open_console: OpenConsole) -> None:
     page.get_by_role("link", name=f"Costs of {PROVIDER}, {last().name}-01", exact=True).click()
     expect(page).to_have_url(re.compile(rf"/costs\?from={last().name}-01&.*provider={PROVIDER}"))
     console.open("/reconciliation?month=2020-01")
-    expect(page.get_by_role("heading", name="There is no statement of this month")).to_be_visible()
+    expect(page.get_by_role("heading", name="No provider bill for this month")).to_be_visible()
     assert [] == console.audit()
 
 
@@ -227,7 +227,7 @@ def test_causes_of_one_kind_are_one_row(billed: Tollhouse, open_console: OpenCon
     expect(rows).to_have_count(1)
     expect(rows).to_contain_text("$6.30")
     expect(rows.locator("code")).to_have_text("tollhouse keys list")
-    rows.get_by_text("3 of them").click()
+    rows.get_by_text("3 causes").click()
     expect(rows.get_by_role("listitem")).to_have_text(
         ["$1.10: the key 1", "$2.10: the key 2", "$3.10: the key 3"]
     )
@@ -253,7 +253,9 @@ def test_what_is_cut_is_said(billed: Tollhouse, open_console: OpenConsole) -> No
     page.route(re.compile("/console/api/(report|reconciliation)"), cut)
     for path in (f"/reconciliation?month={last().name}&by=model", "/costs?by=model"):
         console.open(path)
-        expect(page.get_by_role("note").first).to_contain_text("of 20,000 rows; (other) holds the rest")
+        expect(page.get_by_role("note").first).to_contain_text(
+            "of 20,000 rows. The row (other) adds up the rest"
+        )
         assert [] == console.audit()
 
 
@@ -265,7 +267,7 @@ def test_a_row_leads_to_its_calls(billed: Tollhouse, open_console: OpenConsole) 
     page.get_by_role("region", name=f"{PROVIDER} by model").get_by_role("link", name=OURS, exact=True).click()
     records = page.get_by_role("region", name="records")
     expect(records.locator("tbody tr")).to_have_count(len(called()))
-    expect(page.get_by_text(f"Of {last().name} (UTC)")).to_be_visible()
+    expect(page.get_by_text(f"{last().name} (UTC): Tollhouse searched")).to_be_visible()
     assert [] == console.audit()
     answer = console.ask(f"/reconciliation?month={last().name}&by=model")
     [found] = [each for each in answer["providers"] if each["provider"] == PROVIDER]
@@ -283,7 +285,7 @@ def test_a_row_leads_to_its_calls(billed: Tollhouse, open_console: OpenConsole) 
     page.get_by_role("region", name=f"{PROVIDER} by day").get_by_role(
         "link", name=f"{last().name}-02", exact=True
     ).click()
-    expect(page.get_by_text(f"Of {last().name}-02 (UTC)")).to_be_visible()
+    expect(page.get_by_text(f"{last().name}-02 (UTC): Tollhouse searched")).to_be_visible()
     expect(records.locator("tbody tr").filter(has_text=OURS)).to_have_count(1)
 
 
@@ -301,6 +303,6 @@ def test_what_servers_served_stands_beside_what_was_told(
     assert answered["untold"] == {"input_tokens": 500_000, "output_tokens": 0}
     assert answered["calls"] == 1
     assert [] == console.audit()
-    page.get_by_role("navigation", name="Day of servers").get_by_role("link").first.click()
-    expect(page.get_by_text("No counter of a server came on this day.")).to_be_visible()
+    page.get_by_role("navigation", name="Day of model servers").get_by_role("link").first.click()
+    expect(page.get_by_text("No server sent counters on this day.")).to_be_visible()
     assert [] == console.audit()

@@ -33,7 +33,7 @@ def test_the_dearest_calls_are_one_click_from_a_row(console: Console) -> None:
     assert shown == sorted(shown, reverse=True)
     expect(page.locator("tbody tr")).to_have_count(len(told["records"]))
     expect(page.locator("tbody tr").first).to_contain_text(told["records"][0]["user"] or "unknown")
-    expect(page.get_by_text("Tollhouse looked at")).to_be_visible()
+    expect(page.get_by_text("Tollhouse searched")).to_be_visible()
     assert [] == console.audit(ALL)
     page.set_viewport_size({"width": NARROW["width"], "height": NARROW["height"]})
     assert 0 == console.overhang()
@@ -41,16 +41,16 @@ def test_the_dearest_calls_are_one_click_from_a_row(console: Console) -> None:
 
 
 def test_calls_are_sorted_by_a_click_on_a_heading(console: Console) -> None:
-    """The most first, also by tokens and by the time taken; a second click turns it round."""
+    """The most first, also by tokens and by the duration; a second click turns it round."""
     console.open("/calls")
     page = console.page
-    for title, said in (("Cost", "cost"), ("Tokens", "number of tokens"), ("Took", "time taken")):
+    for title, said in (("Cost", "cost"), ("Tokens", "number of tokens"), ("Duration", "duration")):
         page.locator("thead").get_by_role("button", name=title).click()
         expect(page.get_by_text(f"Top calls by {said}, last 30 days.")).to_be_visible()
         expect(page.locator("thead th[aria-sort=descending]")).to_contain_text(title)
     page.get_by_label("Range").select_option("now-7d")
-    expect(page.get_by_text("Top calls by time taken, last 7 days.")).to_be_visible()
-    page.get_by_role("link", name="The newest calls").click()
+    expect(page.get_by_text("Top calls by duration, last 7 days.")).to_be_visible()
+    page.get_by_role("link", name="Newest calls").click()
     expect(page.get_by_role("link", name="Top calls by cost")).to_be_visible()
 
 
@@ -75,7 +75,7 @@ def test_while_it_looks_and_when_it_cannot(house: Tollhouse, open_console: OpenC
     """An empty installation says so; a refusal is told with a way to try again, and the page waits visibly."""
     console = open_console(house)
     console.open("/calls?sort=cost&order=desc")
-    expect(console.page.get_by_role("heading", name="No record has arrived yet")).to_be_visible()
+    expect(console.page.get_by_role("heading", name="No records yet")).to_be_visible()
     held: list[Route] = []
     console.page.route("**/api/records?*", lambda route: held.append(route))
     console.page.goto("about:blank")
@@ -88,5 +88,5 @@ def test_while_it_looks_and_when_it_cannot(house: Tollhouse, open_console: OpenC
     console.page.unroute("**/api/records?*")
     expect(console.page.get_by_role("alert")).to_contain_text("Try again later.")
     console.page.get_by_role("button", name="Try again").click()
-    expect(console.page.get_by_role("heading", name="No record has arrived yet")).to_be_visible()
+    expect(console.page.get_by_role("heading", name="No records yet")).to_be_visible()
     assert [] == console.audit(ALL)

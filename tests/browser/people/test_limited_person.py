@@ -68,10 +68,10 @@ def test_a_person_of_billed_money_alone(
     full = {"data_access": "full", "filters": [], "cost_types": ["billed_cost"]}
     with limited(browser, admin, "", **full) as eva:
         page = eva.page
-        expect(page.get_by_role("alert").first).to_contain_text("your roles show billed_cost")
+        expect(page.get_by_role("alert").first).to_contain_text("your roles show only billed_cost")
         eva.open("/costs?from=last-month&by=team")
         options = page.get_by_label("money").locator("option").all_inner_texts()
-        assert ["as billed"] == options
+        assert ["billed"] == options
         total = admin.ask(query)["total"]["cost"]
         expect(page.locator("tfoot td").first).to_have_attribute("title", f"${total}")
         assert [] == eva.audit()
@@ -101,8 +101,8 @@ def look_around(eva: Console, own: str, foreign: list[str]) -> None:
         eva.open(address)
         expect(page.get_by_role("button", name="Check now")).to_have_count(0)
     eva.open("/devices")
-    expect(page.get_by_role("alert").first).to_contain_text("This is not open to you.")
+    expect(page.get_by_role("alert").first).to_contain_text("You do not have access to this.")
     expect(page.get_by_role("alert").first).to_contain_text(
-        "an Organizer can give you a role with full data access"
+        "an Admin can give you a role with full data access"
     )
     assert [] == eva.wrong

@@ -23,7 +23,7 @@ def test_a_hash_gets_a_name(house: Tollhouse, open_console: OpenConsole) -> None
     page, dialog = console.page, console.page.get_by_role("dialog")
     [user] = [each["user"] for each in console.ask("/report?by=user&range=last_7d")["rows"]]
     console.open("/settings?tab=names")
-    expect(page.get_by_role("heading", name="No code has a name yet")).to_be_visible()
+    expect(page.get_by_role("heading", name="No names yet")).to_be_visible()
     assert [] == console.audit()
     page.get_by_role("button", name="Add names").click()
     dialog.get_by_label("Names").fill(f"{user}, Lovelace, Ada")

@@ -28,10 +28,10 @@ def test_a_limited_role_offers_to_limit_the_account(busy: Tollhouse, open_consol
     dialog.get_by_role("textbox", name="Members").fill(LEAD)
     dialog.get_by_role("button", name="Create a role").click()
     told = dialog.get_by_role("status")
-    expect(told).to_contain_text(f"{LEAD} has the account role Member and sees everything.")
+    expect(told).to_contain_text(f"{LEAD} has the account role Member and therefore sees everything.")
     assert [] == console.audit()
     console.screenshot("roles-wider")
-    told.get_by_role("button", name="Set it to none").click()
+    told.get_by_role("button", name="Set account role to none").click()
     expect(told).to_be_empty()
     assert "none" == next(
         row["role"] for row in console.ask("/operators")["operators"] if row["email"] == LEAD
@@ -39,4 +39,4 @@ def test_a_limited_role_offers_to_limit_the_account(busy: Tollhouse, open_consol
     dialog.get_by_role("button", name="Close").click()
     page.get_by_role("row", name="Payments only").get_by_role("link").click()
     expect(dialog).to_contain_text(LEAD)
-    expect(dialog.get_by_role("button", name="Set it to none")).to_have_count(0)
+    expect(dialog.get_by_role("button", name="Set account role to none")).to_have_count(0)

@@ -1,13 +1,13 @@
-/** The address is the state: `#/costs?by=model` is a page and what it shows. */
+/** The address holds the console's state: `#/costs?by=model` names a page and what it shows. */
 import {useEffect, useState} from "./html.mjs";
 
-/** The page's path and its parameters, as the address bar has them. */
+/** Return the page's path and its parameters from the address bar. */
 export function read() {
   const [path, query = ""] = location.hash.replace(/^#/, "").split("?");
   return {path: path.startsWith("/") ? path : "/", query: new URLSearchParams(query)};
 }
 
-/** An address of a page, for links; empty and missing parameters are left out. The view that is chosen goes along. */
+/** Build the address of a page for a link. It keeps the chosen view and leaves out empty parameters. */
 export function to(path, parameters = {}) {
   const query = new URLSearchParams();
   for (const [name, value] of Object.entries({view: read().query.get("view"), ...parameters})) {
@@ -16,20 +16,20 @@ export function to(path, parameters = {}) {
   return `#${path}${query.size ? `?${query}` : ""}`;
 }
 
-/** Pairs of names and values as {name: [values]}. */
+/** Group pairs of names and values as {name: [values]}. */
 export function grouped(pairs) {
   const found = {};
   for (const [name, value] of pairs) (found[name] ??= []).push(value);
   return found;
 }
 
-/** The address with `changes`, as it is when this is called: what is drawn may be older than it. */
+/** Return the current address with `changes`. It reads the address bar, because the drawn page may be older. */
 export function here(changes) {
   const {path, query} = read();
   return to(path, {...grouped([...query]), ...changes});
 }
 
-/** Go there. `replaces`: without a step for the back button, as while typing. */
+/** Open an address. With `replaces`, the back button gets no extra step, for example while somebody types. */
 export function go(address, {replaces = false} = {}) {
   if (!replaces) {
     location.hash = address;
@@ -39,7 +39,7 @@ export function go(address, {replaces = false} = {}) {
   dispatchEvent(new HashChangeEvent("hashchange"));
 }
 
-/** What the address is now; draws again when it changes. */
+/** Return the current address, and redraw the component when it changes. */
 export function useAddress() {
   const [at, setAt] = useState(read);
   useEffect(() => {

@@ -1,4 +1,4 @@
-/** The operator API, under the address at which the page itself was found. */
+/** Requests to the operator API. Its address is relative to the console's own. */
 
 export class ApiError extends Error {
   constructor(status, type, message, faults) {
@@ -11,14 +11,14 @@ export class ApiError extends Error {
 
 let csrf = null;
 
-/** The token that goes with every change, from the session. */
+/** Set the session's CSRF token, which every change sends. */
 export const useToken = (token) => {
   csrf = token;
 };
 
-export const get = (path, parameters = {}) => ask("GET", path + asQuery(parameters));
+export const get = (path, parameters = {}) => request("GET", path + asQuery(parameters));
 
-export const send = (method, path, body) => ask(method, path, body);
+export const send = (method, path, body) => request(method, path, body);
 
 function asQuery(parameters) {
   const query = new URLSearchParams();
@@ -28,15 +28,15 @@ function asQuery(parameters) {
   return query.size ? `?${query}` : "";
 }
 
-/** Whether the page shows the demo month, which lies one folder below and answers reads of costs and calls alone. */
+/** Whether the page shows the demo month. Its address is one folder deeper, and it answers only reads of costs and calls. */
 export const isDemo = location.pathname.endsWith("/demo/");
 const OF_ALL = /^\/(session|sign-in|oidc|changes|demo)/;
 const at = (path) => (isDemo ? `../api${OF_ALL.test(path) ? "" : "/demo"}${path}` : `api${path}`);
 
-/** Where a call's answer is found by other programs. */
+/** Return the full address of an API path, for links and other programs. */
 export const addressOf = (path, parameters = {}) => new URL(at(path) + asQuery(parameters), document.baseURI).href;
 
-async function ask(method, path, body) {
+async function request(method, path, body) {
   const headers = {Accept: "application/json"};
   if (body !== undefined) headers["Content-Type"] = "application/json";
   if (method !== "GET" && csrf) headers["X-CSRF-Token"] = csrf;
@@ -44,11 +44,11 @@ async function ask(method, path, body) {
   try {
     answer = await fetch(at(path), {method, headers, body: body && JSON.stringify(body), credentials: "same-origin"});
   } catch {
-    throw new ApiError(0, "unreachable", "Tollhouse does not answer. Is it running, and are you on its network?");
+    throw new ApiError(0, "unreachable", "Tollhouse does not respond. Check that it is running and that you are on its network.");
   }
   const payload = await answer.json().catch(() => ({}));
   if (!answer.ok) {
-    const error = payload.error ?? {type: "unknown", message: `Tollhouse answered ${answer.status}`};
+    const error = payload.error ?? {type: "unknown", message: `Tollhouse returned the status ${answer.status}.`};
     if (answer.status === 401 && path !== "/sessions") dispatchEvent(new CustomEvent("signed-out"));
     throw new ApiError(answer.status, error.type, error.message, payload.errors);
   }

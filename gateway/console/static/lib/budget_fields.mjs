@@ -1,4 +1,4 @@
-/** What is stated of a budget: the fields of a dialog, and what was typed as the API takes it. */
+/** The form of a budget, and its conversion to the API's fields. */
 import {to} from "./address.mjs";
 import {get, send} from "./api.mjs";
 import {ChannelBoxes} from "./channel_boxes.mjs";
@@ -10,32 +10,32 @@ import {Confirm} from "./parts.mjs";
 
 const PERIODS = ["monthly", "daily", "weekly", "quarterly", "yearly"];
 const TOGETHER = "all together";
-const MONEY = {...KINDS, metered_cost: "as counted, without what plans cover", covered_cost: "as counted, what plans cover"};
+const MONEY = {...KINDS, metered_cost: "counted, pay-as-you-go", covered_cost: "counted, covered by seats"};
 
 const numbers = (wanted) => Object.keys(wanted ?? {}).filter((each) => wanted[each] === "Y").join(", ");
 const words = (text) => text.split(",").map((each) => each.trim()).filter(Boolean);
 const wanted = (text) => Object.fromEntries(words(text).map((each) => [each.replace(/\s*%$/, ""), "Y"]));
 const amounts = (row) => Object.fromEntries(Object.values(row.planned_limits ?? {}).flatMap((each) => Object.entries(each).map(([first, {amount}]) => [first, amount])));
 
-/** The fields of a budget, or of a new one; `dimensions` are choices, `channels` names. */
+/** Build the form fields of a budget. `dimensions` are choices; `channels` are names. */
 export const budgetFields = (row, views, dimensions, channels) => [
   {name: "name", label: "Name", value: row.name, required: true},
   {name: "view", label: "View", type: "select", options: views.map((each) => each.name), value: views.find((each) => each.id === row.view?.id)?.name},
-  {name: "amount", label: "Limit", value: row.default_amount, note: "of each period, in dollars (or tokens, calls), such as 1000.00"},
+  {name: "amount", label: "Limit", value: row.default_amount, note: "per period, in dollars (or in tokens or calls), such as 1000.00"},
   {name: "granularity", label: "Period", type: "select", options: PERIODS, value: row.granularity ?? PERIODS[0]},
-  {name: "planned", label: "Other amounts", type: "area", rows: 3, value: asText(amounts(row)), note: "FIRST-DAY=AMOUNT, one a line"},
-  {name: "alerts", label: "Alert at percent spent", value: numbers(row.alerts ?? {80: "Y", 100: "Y"}), note: "with commas"},
-  {name: "forecast_alerts", label: "Alert at percent of the forecast", value: numbers(row.forecast_alerts), note: "with commas"},
-  {name: "measure", label: "Counts", value: row.measure ?? "cost", note: "cost, tokens, calls, or a meter such as web_searches"},
-  {name: "cost_type", label: "Money", type: "select", options: Object.entries(MONEY), value: row.cost_type ?? COUNTED, note: "of a bill, days are of UTC"},
-  {name: "per", label: "For each", type: "select", options: [TOGETHER, ...dimensions], value: row.per ?? TOGETHER},
+  {name: "planned", label: "Amounts of single periods", type: "area", rows: 3, value: asText(amounts(row)), note: "FIRST-DAY=AMOUNT, one per line"},
+  {name: "alerts", label: "Alert at percent spent", value: numbers(row.alerts ?? {80: "Y", 100: "Y"}), note: "separated by commas"},
+  {name: "forecast_alerts", label: "Alert at percent of the forecast", value: numbers(row.forecast_alerts), note: "separated by commas"},
+  {name: "measure", label: "Measure", value: row.measure ?? "cost", note: "cost, tokens, calls, or a meter such as web_searches"},
+  {name: "cost_type", label: "Money", type: "select", options: Object.entries(MONEY), value: row.cost_type ?? COUNTED, note: "billed costs use UTC days"},
+  {name: "per", label: "One budget for each", type: "select", options: [TOGETHER, ...dimensions], value: row.per ?? TOGETHER},
   {name: "time_zone", label: "Time zone", value: row.time_zone ?? "UTC"},
-  {name: "channels", label: "Notify", type: ChannelBoxes, value: row.channels ?? [], options: channels, note: "none picked: those of the view, else all"},
-  {name: "until", label: "Mute alerts until", value: row.silence?.until, note: "a day (optional)"},
+  {name: "channels", label: "Notify", type: ChannelBoxes, value: row.channels ?? [], options: channels, note: "leave all unchecked for the view's channels, or for every channel if the view has none"},
+  {name: "until", label: "Mute alerts until", value: row.silence?.until, note: "a day, such as 2026-12-31 (optional)"},
   {name: "reason", label: "Why alerts are muted", value: row.silence?.reason},
 ];
 
-/** What was typed, as the API takes it. */
+/** Convert the form values to the API's fields. */
 export function typedBudget({name, view, amount, granularity, planned, alerts, forecast_alerts, measure, cost_type, per, time_zone, channels, until, reason}, views) {
   const limits = Object.entries(labelsIn(planned)).map(([first, each]) => [first, {amount: each}]);
   return {
@@ -46,14 +46,14 @@ export function typedBudget({name, view, amount, granularity, planned, alerts, f
   };
 }
 
-/** What is past already when a budget is made or changed; nothing to show where nothing is. */
-export function told({already_past: past, budget}) {
+/** After saving: a note on thresholds that are already exceeded, or null. */
+export function exceededNote({already_past: past, budget}) {
   if (!past?.length) return null;
   const next = Object.keys(budget.alerts ?? {}).map(Number).filter((each) => !past.includes(each)).sort((a, b) => a - b)[0];
-  return html`<p role="status">Done. You are already over ${Math.max(...past)} %${next ? `, so the next alert is at ${next} %` : ", so no alert is sent"}.</p>`;
+  return html`<p role="status">Saved. Spending is already over ${Math.max(...past)} %${next ? `, so the next alert is at ${next} %` : ", so no alert is sent"}.</p>`;
 }
 
-/** Makes a budget of a month for the calls of one value, in a view that is made for it; returns what to show. */
+/** Create a monthly budget for the calls with one value, and a view for it unless one exists. Returns an element to show. */
 export async function limitCalls({field, title, value, amount, notify}) {
   const what = `${title} ${value}`;
   const filter = {[field]: [value]};
@@ -63,10 +63,10 @@ export async function limitCalls({field, title, value, amount, notify}) {
   const {budgets} = await get("/budgets", {limit: 1000});
   const answer = await send("POST", "/budgets", {name: free(what, budgets), view: {id: view.id}, default_amount: amount, alerts: {80: "Y", 100: "Y"},
     channels: notify ? [notify] : []});
-  return told(answer) ?? html`<p role="status">Done: <a href=${to("/budgets", {open: answer.budget.id})}>${answer.budget.name}</a>. Alerts are at 80 % and 100 %.</p>`;
+  return exceededNote(answer) ?? html`<p role="status">Created <a href=${to("/budgets", {open: answer.budget.id})}>${answer.budget.name}</a>. It alerts at 80 % and 100 %.</p>`;
 }
 
-/** Asks for one amount: a budget of the calls that pass one filter, in a view that is made for it. */
+/** A dialog that asks for one amount and creates a budget for the calls that match one filter. */
 export function QuickBudget({field, title, value, names, close}) {
   const run = (given) => limitCalls({field, title, value, ...given});
   return html`<${Confirm} title=${`Budget for ${title} ${value}`} close=${close} run=${run} fields=${[
@@ -74,7 +74,7 @@ export function QuickBudget({field, title, value, names, close}) {
     {name: "notify", label: "Notify at 80 % and 100 %", type: "select", value: "", options: [["", "every channel"], ...names]}]} />`;
 }
 
-/** A name that none of them has. */
+/** Return the name, with a number if it is taken. */
 function free(name, taken) {
   const names = new Set(taken.map((each) => each.name));
   for (let number = 1; ; number++) {

@@ -1,21 +1,21 @@
-/** Bars and lines over time, each with a legend, a tooltip and a table of the same figures. */
+/** Charts over time, as bars or lines, with a legend, a tooltip and a table of the same figures. */
 import {html, useState} from "./html.mjs";
 import {money, shortMoney, sum} from "./format.mjs";
 import {Table} from "./parts.mjs";
 import {Plot, named} from "./plot.mjs";
 
-export const OTHER = "(other)"; // what a report calls the groups beyond the largest
+export const OTHER = "(other)"; // a report's name for all groups beyond the largest
 export const UNKNOWN = "unknown";
-export const BEFORE = "(before)"; // what the bars of the period before are called where they are hidden
-/** For light and dark; distinct for the colour-blind, at least 3:1 against the page. */
+export const BEFORE = "(before)"; // the name of the earlier period in the list of hidden groups
+/** Palettes for light and dark: distinct for colour-blind people, and with a contrast of at least 3:1 against the page. */
 const COLOURS = {
   light: ["#1990f3", "#e57422", "#3b5eb1", "#590000", "#8a523e", "#0f0073"],
   dark: ["#0072b2", "#e69f00", "#009e73", "#56b4e9", "#d55e00", "#cc79a7"],
 };
 const GREYS = {light: {[OTHER]: "#868686", [UNKNOWN]: "#5c6066"}, dark: {[OTHER]: "#6b6b6b", [UNKNOWN]: "#b5b5b5"}};
-const kept = new Map(); // the place in the palette that a value has got
+const kept = new Map(); // the palette index of each value
 
-/** A value keeps its colour while the console is open, whatever else is shown; "other" and "unknown" are grey. */
+/** Choose a colour per group. A value keeps its colour while the console is open. "(other)" and "unknown" are grey. */
 function colours(field, groups, isDark) {
   const theme = isDark ? "dark" : "light";
   const palette = COLOURS[theme];
@@ -31,12 +31,12 @@ function colours(field, groups, isDark) {
   });
 }
 
-/** How a value of a dimension is called. */
+/** Return the label of a dimension's value. */
 export const nameOf = (value) => value ?? UNKNOWN;
 
 /**
- * Groups, the largest first, with "unknown" and "other" last, and `values` by group for each bin. `cells` are {bin, group,
- * amount, weight}: `weight` decides the order where amounts do not add.
+ * Return `groups`, sorted from largest to smallest with "unknown" and "(other)" last, and `values` per group and bin.
+ * `cells` are {bin, group, amount, weight}. If amounts cannot be added, `weight` decides the order.
  */
 export function arranged(bins, cells, adds) {
   const totals = new Map();
@@ -52,7 +52,7 @@ export function arranged(bins, cells, adds) {
   return {groups, values};
 }
 
-/** The largest `most` groups of cells that add up; all others are OTHER, the unknown one stays. */
+/** Keep the `most` largest groups and "unknown", and rename all other groups to OTHER. */
 export function folded(cells, most) {
   const {groups} = arranged([...new Set(cells.map(({bin}) => bin))], cells, true);
   const kept = new Set([UNKNOWN, ...groups.filter((group) => ![UNKNOWN, OTHER].includes(group)).slice(0, most)]);
@@ -60,29 +60,30 @@ export function folded(cells, most) {
 }
 
 /**
- * Stacked bars. `bins` are texts in the order of time. `field`: what the groups are. `isOpen`: the last bin goes on. `isDaily`: bins are days, so
- * they are named with their weekday. `href(group)`, `toBin(bin)` and `toSegment(bin, group)`: where a name, a bar and a part of it lead.
- * `hidden`: groups that are not drawn; `hide(groups)` makes others so. `before`: cells of the period before, by the bins of this one.
- * `marks`: the words of each bin that is marked, a Map by its place. `ahead`: {bin, amount, low, high} of what is expected, the bin that goes on first; those after it are the last of `bins`.
+ * Stacked bars. `bins` are texts in time order. `field`: the dimension of the groups. `isOpen`: the last bin is not complete yet.
+ * `isDaily`: bins are days, labelled with their weekday. `href(group)`, `toBin(bin)` and `toSegment(bin, group)`: the links of a name,
+ * a bar and a part of a bar. `hidden`: groups that are not drawn; `hide(groups)` replaces that list. `before`: cells of the earlier
+ * period, moved to the bins of this one. `marks`: a Map from a bin's index to its notes. `ahead`: the forecast as {bin, amount, low,
+ * high}, starting with the running bin; future bins are the last of `bins`.
  */
 export const StackedBars = ({cells, ...rest}) => html`<${Chart} ...${arranged(rest.bins, cells, true)} isStacked=${true} ...${rest} />`;
 
-/** Lines of what cannot be added, such as averages; a null is a gap. */
+/** Lines for values that cannot be added, such as averages. A null is a gap. */
 export const Lines = ({cells, ...rest}) => html`<${Chart} ...${arranged(rest.bins, cells, false)} isStacked=${false} ...${rest} />`;
 
 function Chart({title, bins, groups, values, before, ahead = [], marks = new Map(), hidden = [], hide, isStacked, isDaily, isDark, field, isOpen, href, toBin, toSegment, zone,
   format = money, short = shortMoney}) {
   const [asTable, setAsTable] = useState(false);
   const [at, setAt] = useState(null);
-  const [pointed, setPart] = useState(null); // the group whose segment is pointed at
+  const [pointed, setPart] = useState(null); // the group whose segment is under the pointer
   const paint = Object.fromEntries(colours(field, groups, isDark).map((colour, rank) => [groups[rank], colour]));
   const drawn = groups.filter((group) => !hidden.includes(group));
-  const part = drawn.includes(pointed) ? pointed : null; // another question may have other groups
+  const part = drawn.includes(pointed) ? pointed : null; // after a change of filters the group may be missing
   const absent = groups.filter((group) => hidden.includes(group));
   const ghost = before && !hidden.includes(BEFORE) ? added(bins, before.filter(({group}) => !hidden.includes(group))) : null;
   const shown = at !== null && at < bins.length ? at : null;
   const totals = isStacked && bins.map((_, bin) => sum(["0", ...drawn.map((group) => values[group][bin])]));
-  const begun = bins.length - Math.max(0, ahead.length - 1); // bins that are not to come
+  const begun = bins.length - Math.max(0, ahead.length - 1); // the number of bins that are not in the future
   const follow = () => (part && toSegment && part !== OTHER ? toSegment(bins[shown], part) : toBin?.(bins[shown]));
   const moved = (event) => {
     if (event.key === "Enter" && shown !== null) follow();
@@ -100,7 +101,7 @@ function Chart({title, bins, groups, values, before, ahead = [], marks = new Map
   const tip = shown !== null && [
     ...(isStacked ? [["", "Total", format(totals[shown])]] : []),
     ...[...drawn].reverse().filter((group) => Number(values[group][shown])).map((group) => [paint[group], group, format(values[group][shown]), group === part]),
-    ...(ghost ? [["", "the period before", format(ghost[shown])]] : []),
+    ...(ghost ? [["", "earlier period", format(ghost[shown])]] : []),
     ...ahead.filter(({bin}) => bin === bins[shown]).map(({amount, low, high}) => ["", "forecast", `${format(amount)} (${format(low)} to ${format(high)})`]),
     ...words.map((text) => ["", text]),
   ];
@@ -114,14 +115,14 @@ function Chart({title, bins, groups, values, before, ahead = [], marks = new Map
         shown, part, setAt, setPart, moved, follow: toBin && (() => shown !== null && follow())}} />
       <ul class="legend">${groups.map((group) => html`<${Entry} key=${group} ...${{group, colour: paint[group], isHidden: hidden.includes(group), href, figure: figure(group)}}
         toggle=${hide && toggle} />`)}
-        ${before && html`<${Entry} group=${BEFORE} title="the period before" isHidden=${hidden.includes(BEFORE)} toggle=${hide && toggle}
+        ${before && html`<${Entry} group=${BEFORE} title="earlier period" isHidden=${hidden.includes(BEFORE)} toggle=${hide && toggle}
           figure=${ghost && format(shown === null ? sum(ghost) : ghost[shown])} />`}</ul>`}
-    ${absent.length > 0 && html`<p class="faint">Not in the picture: ${absent.join(", ")}${isStacked && ` (${format(sum(absent.flatMap((group) => values[group])))})`}.
+    ${absent.length > 0 && html`<p class="faint">Hidden: ${absent.join(", ")}${isStacked && ` (${format(sum(absent.flatMap((group) => values[group])))})`}.
       ${" "}<button type="button" onClick=${() => hide(hidden.filter((each) => each === BEFORE))}>Show all</button></p>`}
   </figure>`;
 }
 
-/** One series of the legend: its square hides it, its name leads on. */
+/** A series in the legend. Its square hides the series; its name is a link. */
 function Entry({group, title = group, colour, isHidden, href, figure, toggle}) {
   const square = html`<svg width="12" height="12" aria-hidden="true"><rect width="12" height="12" rx="2" class=${colour ? undefined : "ghost"} fill=${colour}
     fill-opacity=${isHidden ? 0.15 : 1} /></svg>`;
@@ -132,14 +133,14 @@ function Entry({group, title = group, colour, isHidden, href, figure, toggle}) {
     <span class="faint">${figure}</span></li>`;
 }
 
-/** What cells come to in each bin. */
+/** Add up the cells of each bin. */
 function added(bins, cells) {
   const found = new Map(bins.map((bin) => [bin, ["0"]]));
   for (const {bin, amount} of cells) found.get(bin)?.push(amount);
   return bins.map((bin) => sum(found.get(bin)));
 }
 
-/** What the picture shows, in a sentence. */
+/** Describe the chart in one sentence, for screen readers. */
 function summed(title, bins, totals, format) {
   const most = totals.reduce((best, value, bin) => (Number(value) > Number(totals[best]) ? bin : best), 0);
   return `${title}: ${format(sum(["0", ...totals]))} from ${bins[0]} to ${bins.at(-1)}, most on ${bins[most]} with ${format(totals[most])}`;
@@ -149,14 +150,14 @@ function Twin({title, bins, groups, values, ghost, totals, format, isDaily, zone
   const columns = [
     {title: `Time (${zone})`, value: (row) => named(row.bin, isDaily), kind: "text"},
     ...groups.map((group) => ({title: group, kind: "number", value: (row) => format(values[group][row.index])})),
-    ghost && {title: "The period before", kind: "number", value: (row) => format(ghost[row.index])},
-    totals && {title: absent.length ? `Total without ${absent.join(", ")}` : "Total", kind: "number", value: (row) => format(totals[row.index])},
+    ghost && {title: "Earlier period", kind: "number", value: (row) => format(ghost[row.index])},
+    totals && {title: absent.length ? `Total, without ${absent.join(", ")}` : "Total", kind: "number", value: (row) => format(totals[row.index])},
   ].filter(Boolean);
   const rows = bins.map((bin, index) => ({bin, index})).reverse();
   return html`<${Table} caption=${title} columns=${columns} rows=${rows} identity=${(row) => row.bin} />`;
 }
 
-/** The course of a row, as a line without axes. `values` are numbers. */
+/** A small line without axes that shows how a row changed over time. `values` are numbers. */
 export function Spark({values, title}) {
   const most = Math.max(0, ...values);
   const y = (value) => (most ? 19 - (18 * value) / most : 19);

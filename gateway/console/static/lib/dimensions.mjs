@@ -1,22 +1,22 @@
-/** What costs are told apart by. */
+/** The dimensions by which costs can be grouped and filtered. */
 import {get} from "./api.mjs";
 import {day} from "./range.mjs";
 
 export const NONE = {names: [], titles: {}};
 
-/** {names, titles}: those that can be asked for, and what published ones are called. */
+/** Fetch {names, titles}: all dimensions, and the names of the published ones. */
 export async function knownDimensions() {
   const {report} = await get("/report", {from: day(new Date()), show: "calls"});
   return {names: report.dimensions, titles: report.names};
 }
 
-/** One model is one row, whatever prefix or date it came with, and so is one provider. How each was written is a dimension of its own. */
+/** A family joins all variants of one model or provider. The variants themselves are another dimension. */
 export const FAMILY = "model_family";
 export const WRITTEN = {[FAMILY]: "model", provider_family: "provider"};
-export const OWN_TITLES = {[FAMILY]: "model", model: "model spelling", provider_family: "provider", provider: "provider spelling"};
+export const OWN_TITLES = {[FAMILY]: "model", model: "model variant", provider_family: "provider", provider: "provider variant"};
 
-/** How a dimension is called: a published one by its name, any other as costs know it. */
+/** Return the label of a dimension: the name of a published one, or its id in reports. */
 export const titleOf = (titles, name) => OWN_TITLES[name] ?? titles?.[name] ?? name;
 
-/** For a field of a dialog that chooses one. */
+/** Choices for a select field: [id, label]. */
 export const choices = ({names, titles}) => names.map((name) => [name, titleOf(titles, name)]);

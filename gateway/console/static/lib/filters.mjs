@@ -1,10 +1,13 @@
-/** What stands around a list of rows: its filters, and where other programs find the same data. */
+/** The filters above a list of rows, and the links below it that give other programs the same data. */
 import {go} from "./address.mjs";
 import {addressOf} from "./api.mjs";
 import {html, useState} from "./html.mjs";
 import {Copy, Dialog} from "./parts.mjs";
+import {stateName} from "./state_names.mjs";
 
-/** Filters as chips that are removed by a click, and a form that adds one. `chose(field)` hears which field is asked for. */
+const labelOf = (field, value) => (field === "state" ? stateName(value) : value);
+
+/** Filters as chips that a click removes, and a form that adds a filter. `chose(field)` runs when somebody selects a field. */
 export function Filters({available, filters, at, chose, hints = {}, titles = {}}) {
   const [field, setField] = useState("");
   const chosen = available.find((each) => each.field === field);
@@ -21,7 +24,7 @@ export function Filters({available, filters, at, chose, hints = {}, titles = {}}
   };
   return html`<div class="filters">
     ${filters.map(([name, value]) => html`<a key=${`${name}=${value}`} class="chip" title="Remove this filter"
-      href=${at({[name]: given(name).filter((each) => each !== value)})}>${titleOf(name)}: ${value} <span aria-hidden="true">✕</span></a>`)}
+      href=${at({[name]: given(name).filter((each) => each !== value)})}>${titleOf(name)}: ${labelOf(name, value)} <span aria-hidden="true">✕</span></a>`)}
     <select aria-label="Add a filter" value=${field} onChange=${async (event) => {
       const name = event.target.value;
       await chose?.(name);
@@ -30,15 +33,15 @@ export function Filters({available, filters, at, chose, hints = {}, titles = {}}
       <option value="">+ filter</option>${available.map((each) => html`<option key=${each.field} value=${each.field}>${titleOf(each.field)}</option>`)}</select>
     ${chosen && (chosen.valid_values.length
       ? html`<select aria-label=${`Value of ${field}`} value="" onChange=${(event) => add(event.target.value)}>
-          <option value="">is ...</option>${chosen.valid_values.filter(Boolean).map((each) => html`<option key=${each}>${each}</option>`)}</select>`
+          <option value="">is ...</option>${chosen.valid_values.filter(Boolean).map((each) => html`<option key=${each} value=${each}>${labelOf(field, each)}</option>`)}</select>`
       : html`<form class="filters" onSubmit=${submit}><input name="value" aria-label=${`Value of ${field}`} placeholder=${hints[field]} autocomplete="off" />
           <button type="submit">Add</button></form>`)}
   </div>`;
 }
 
-/** The same data for other programs: JSON, CSV and a curl line. `csv`: an address, or a function that gives the text. */
+/** Links to the same data as JSON, CSV and a curl command. `csv` is an address, or a function that returns the text. */
 export function Elsewhere({path, parameters, csv, name}) {
-  const [asks, setAsks] = useState(false);
+  const [showsCurl, setShowsCurl] = useState(false);
   const address = addressOf(path, parameters);
   const {pathname, search} = new URL(address);
   const save = () => {
@@ -50,9 +53,9 @@ export function Elsewhere({path, parameters, csv, name}) {
   };
   return html`<p class="bar"><span class="faint">The same data:</span> <a href=${address}>JSON</a>
     ${typeof csv === "string" ? html`<a href=${csv}>CSV</a>` : html`<button type="button" onClick=${save}>CSV</button>`}
-    <button type="button" onClick=${() => setAsks(true)}>curl</button>
-    ${asks && html`<${Dialog} title="The same data with curl" close=${() => setAsks(false)}>
-      <p>On the gateway's machine, in the folder that holds its data directory. No sign-in is needed there.</p>
+    <button type="button" onClick=${() => setShowsCurl(true)}>curl</button>
+    ${showsCurl && html`<${Dialog} title="The same data with curl" close=${() => setShowsCurl(false)}>
+      <p>Run this on the gateway's machine, in the folder that contains the data directory. It needs no sign-in there.</p>
       <${Copy} label="the curl command"
         text=${`curl -gH 'X-Tollhouse-As: me' --unix-socket tollhouse-data/operator.sock 'localhost${pathname.replace(/^.*(?=\/console\/api)/, "")}${search}'`} /><//>`}</p>`;
 }

@@ -1,18 +1,17 @@
 /**
- * Figures as people read them. Money comes as decimal text and stays exact: it never passes through a float, but to
- * draw bars.
+ * Figures as people read them. Money arrives as decimal text and stays exact. Only charts convert it to floats.
  */
 
 const DASH = "–";
 const STEPS = [[10n ** 12n, "T"], [10n ** 9n, "B"], [10n ** 6n, "M"], [10n ** 3n, "k"]];
 
-/** Decimal text as an integer and its number of decimal places. */
+/** Parse decimal text into an integer and its number of decimal places. */
 function parsed(text) {
   const [whole, fraction = ""] = String(text).split(".");
   return {digits: BigInt(whole + fraction), places: fraction.length};
 }
 
-/** The sum of decimal texts, as decimal text. */
+/** Add decimal texts exactly, and return decimal text. */
 export function sum(texts) {
   const all = texts.map(parsed);
   const places = Math.max(0, ...all.map((each) => each.places));
@@ -20,11 +19,11 @@ export function sum(texts) {
   return written(total, places);
 }
 
-/** Writes amounts by their currencies. */
-export const amounts = (found) => Object.entries(found).map(([currency, amount]) => `${amount} ${currency}`).join(", ");
+/** Write amounts with their currencies. `byCurrency` maps a currency to its amount. */
+export const amounts = (byCurrency) => Object.entries(byCurrency).map(([currency, amount]) => `${amount} ${currency}`).join(", ");
 export const minus = (one, other) => sum([one, String(other).startsWith("-") ? other.slice(1) : `-${other}`]);
 
-/** What `of` of `count` calls come to when all come to `amount`, with ten decimal places; null for none. */
+/** Return `amount * of / count` with ten more decimal places, or null if `count` is zero. */
 export function per(amount, count, of = 1) {
   if (!count) return null;
   const {digits, places} = parsed(amount);
@@ -37,7 +36,7 @@ function written(digits, places) {
   return sign + (places ? `${text.slice(0, -places)}.${text.slice(-places)}` : text);
 }
 
-/** Rounded half away from zero to `places`, as decimal text. */
+/** Round decimal text to `places`; halves round away from zero. */
 function rounded(text, places) {
   const {digits, places: has} = parsed(text);
   if (has <= places) return written(digits * 10n ** BigInt(places - has), places);
@@ -52,7 +51,7 @@ function grouped(text) {
   return fraction === undefined ? joined : `${joined}.${fraction}`;
 }
 
-/** "$1,234.56", four decimals below a dollar, "<$0.0001" below that; "unknown" for null. */
+/** Write money: "$1,234.56", four decimals below a dollar, "<$0.0001" for less, "unknown" for null. */
 export function money(text) {
   if (text === null || text === undefined) return "unknown";
   const sign = String(text).startsWith("-") ? "-" : "";
@@ -64,7 +63,7 @@ export function money(text) {
   return short === "0.0000" ? `${sign ? ">-" : "<"}$0.0001` : `${sign}$${short}`;
 }
 
-/** "$12.4k" for axes and small places. */
+/** Write money short, such as "$12.4k", for chart axes. */
 export function shortMoney(number) {
   const amount = Math.abs(number);
   const sign = number < 0 ? "-" : "";
@@ -74,7 +73,7 @@ export function shortMoney(number) {
   return `${sign}$${amount >= 1 || amount === 0 ? trimmed(amount) : String(Number(amount.toPrecision(2)))}`;
 }
 
-/** "12.4M"; whole numbers below a thousand as they are. */
+/** Write a count short, such as "12.4M". Numbers below 1,000 keep all digits. */
 export function count(number) {
   if (number === null || number === undefined) return "unknown";
   const exact = BigInt(number);
@@ -89,10 +88,10 @@ export function count(number) {
 
 const trimmed = (number) => number.toFixed(number < 100 ? 1 : 0).replace(/\.0$/, "");
 
-/** A count with all its digits, for titles and copies. */
+/** Write a count with all its digits, for tooltips and copies. */
 export const exactCount = (number) => (number === null || number === undefined ? "unknown" : grouped(String(number)));
 
-/** How an amount changed: "+12 %" and "+$340.00"; "new" where there was nothing, a dash where there is nothing. */
+/** Write a change as {percent: "+12 %", amount: "+$340.00"}. If the old value is zero, percent is "new"; if both are, a dash. */
 export function change(now, before, format = money) {
   if (now === null || before === null) return {percent: DASH, amount: ""};
   const [one, other] = [parsed(now), parsed(before)];
@@ -107,7 +106,7 @@ export function change(now, before, format = money) {
   return {percent: `${percent > 0 ? "+" : ""}${grouped(String(percent))} %`, amount: isSame ? "" : `${sign}${format(difference)}`};
 }
 
-/** A part of a whole as whole percents, "<1 %" for less than one; a dash where the whole is nothing. */
+/** Write a share in whole percent, "<1 %" for less, or a dash if the whole is zero. */
 export function percent(part, whole) {
   const [one, other] = [Number(part), Number(whole)];
   if (!other) return DASH;
@@ -115,7 +114,7 @@ export function percent(part, whole) {
   return share > 0 && share < 1 ? "<1 %" : `${Math.round(share)} %`;
 }
 
-/** Milliseconds as "1.2 s", "340 ms", "14 min", "5 h" or "3 d". */
+/** Write milliseconds as "340 ms", "1.2 s", "14 min", "5 h" or "3 d". */
 export function duration(ms) {
   if (ms === null || ms === undefined) return "unknown";
   if (ms < 1000) return `${Math.round(ms)} ms`;
@@ -124,10 +123,10 @@ export function duration(ms) {
   return ms < 129600000 ? `${trimmed(ms / 3600000)} h` : `${trimmed(ms / 86400000)} d`;
 }
 
-/** "12:04:31" in UTC, of a Date. */
+/** Write the time of a Date, such as "12:04:31 UTC". */
 export const clockTime = (date) => `${date.toISOString().slice(11, 19)} UTC`;
 
-/** How long ago an ISO time was, in one unit. */
+/** Write how long ago an ISO time was, in one unit. */
 export function ago(iso, now = new Date()) {
   if (!iso) return "never";
   const s = Math.max(0, (now - new Date(iso)) / 1000);

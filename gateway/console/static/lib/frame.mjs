@@ -1,5 +1,5 @@
-/** What stands around every page: menu, search, whether it is live, theme, help, and who is signed in. */
-import {roleName} from "./account_roles.mjs";
+/** The frame around every page: menu, search, live state, theme, help, and the signed-in person. */
+import {builtinName, roleName} from "./account_roles.mjs";
 import {go, here, to, useAddress} from "./address.mjs";
 import {get, isDemo} from "./api.mjs";
 import {html, useEffect, useRef, useState} from "./html.mjs";
@@ -18,13 +18,13 @@ export function Frame({pages: all, session, version, telemetry, leave}) {
   const [theme, isDark, nextTheme] = useTheme();
   const [helps, setHelps] = useState(false);
   const [searched, setSearched] = useState(null); // {word, Found}
-  const look = (word) => import("./search.mjs").then(({Found}) => setSearched({word, Found})).catch(() => location.reload()); // it is of another release
+  const look = (word) => import("./search.mjs").then(({Found}) => setSearched({word, Found})).catch(() => location.reload()); // the file belongs to another release
   const [isOpened, setOpened] = useState(false); // the menu, on a phone
   const search = useRef(null);
   const live = useLiveState();
   const pages = all.filter((each) => isOpen(session, each));
   const page = all.find((each) => each.path === path);
-  const isClosed = path === "/" && page && !pages.includes(page) && pages.length > 0; // to whom: see where one can go
+  const isClosed = path === "/" && page && !pages.includes(page) && pages.length > 0; // then show the first page that is open to this person
   useEffect(() => {
     if (isClosed) go(to(pages[0].path), {replaces: true});
   }, [isClosed]);
@@ -36,7 +36,7 @@ export function Frame({pages: all, session, version, telemetry, leave}) {
   useKeyboard(pages, {"/": () => search.current.focus(), r: pause, t: nextTheme, "?": () => setHelps(true)});
   const range = {from: query.get("from"), to: query.get("to")};
   return html`
-    <a class="skip" href="#main" onClick=${toMain}>To the content</a>
+    <a class="skip" href="#main" onClick=${toMain}>Skip to the content</a>
     <header class=${isOpened ? "opened" : ""}>
       <div class="top"><strong class="brand">Tollhouse</strong>
         <button type="button" class="opens" aria-expanded=${isOpened} onClick=${() => setOpened(!isOpened)}>Menu</button></div>
@@ -56,22 +56,22 @@ export function Frame({pages: all, session, version, telemetry, leave}) {
         <button type="button" onClick=${pause} aria-pressed=${live === "paused"} title="r"><${State} word=${live} /></button>
         <button type="button" onClick=${() => setHelps(true)} aria-label="Keyboard shortcuts" title="?">?</button>
         <button type="button" onClick=${nextTheme} title="t">Theme: ${theme}</button>
-        <span class="faint">${session.actor} (${session.role === "none" ? session.roles.join(", ") || "no role" : roleName(session.role)})</span>
+        <span class="faint">${session.actor} (${session.role === "none" ? session.roles.map(builtinName).join(", ") || "no role" : roleName(session.role)})</span>
         <button type="button" onClick=${leave}>Sign out</button>
       </div>
     </header>
     <main id="main" tabindex="-1">
       ${isDemo && html`<${Loaded} load=${banner} session=${session} />`}
-      <h1>${page?.title ?? "There is no such page"}</h1>
+      <h1>${page?.title ?? "Page not found"}</h1>
       ${page ? html`<${Loaded} key=${path} load=${page.load} isDark=${isDark} session=${session} query=${query} telemetry=${telemetry} />`
-        : html`<p>Nothing is at <code>${path}</code>. <a href="#/">To the overview</a></p>`}
-      <footer class="faint">Tollhouse ${version}. Times are UTC. Prompts and answers are never stored.</footer>
+        : html`<p>No page has the address <code>${path}</code>. <a href="#/">Go to the overview</a></p>`}
+      <footer class="faint">Tollhouse ${version}. Times are UTC. Prompts and completions are never stored.</footer>
     </main>
     ${searched && html`<${searched.Found} word=${searched.word} session=${session} close=${() => setSearched(null)} />`}
     ${helps && html`<${Help} pages=${pages} close=${() => setHelps(false)} />`}`;
 }
 
-/** [name, pages] of each row of pages that have the same group; undefined for those without. */
+/** Group neighbouring pages into [group, pages]. Pages without a group have `undefined`. */
 function groups(pages) {
   const found = [];
   for (const page of pages) {
@@ -81,31 +81,31 @@ function groups(pages) {
   return found;
 }
 
-/** Chooses the view inside which every page shows costs and calls; not there while there is none. */
+/** A picker for the view that filters every page with costs or calls. Hidden while no view exists. */
 function ViewPicker({query}) {
   const {data: views, reload} = useQuery(async () => (await get("/views", {limit: 1000})).views, [], ["views"]);
   const asked = query.get("view") ?? "";
   const chosen = views?.find(({id, name}) => asked === id || asked === name);
   useEffect(() => {
-    if (chosen && chosen.id !== asked) go(here({view: chosen.id}), {replaces: true}); // a name can change
+    if (chosen && chosen.id !== asked) go(here({view: chosen.id}), {replaces: true}); // an id stays the same when the view is renamed
   }, [chosen?.id, asked]);
   useEffect(() => {
-    if (views && asked && !chosen) reload(); // it may have been saved just now, and news waits while somebody points at a row
+    if (views && asked && !chosen) reload(); // the view may be new, and the live stream waits while somebody points at a row
   }, [asked]);
   if (!asked && !views?.length) return null;
   return html`<label class="view faint">View <select value=${chosen?.id ?? asked}
     onChange=${(event) => go(here({view: event.target.value}))}>
     <option value="">Everything</option>
     ${views?.map(({id, name, broken}) => html`<option key=${id} value=${id}>${name}${broken && " (broken)"}</option>`)}
-    ${asked && !chosen && html`<option value=${asked}>${views ? "no such view" : asked}</option>`}</select></label>`;
+    ${asked && !chosen && html`<option value=${asked}>${views ? "unknown view" : asked}</option>`}</select></label>`;
 }
 
-// The files of a release are gone after an upgrade; loaded anew, the console has those of the next.
-const NOT_LOADED = {status: 404, message: "Tollhouse may be another release by now, or does not answer."};
+// An upgrade removes the files of the old release. Reloading the console fetches those of the new one.
+const NOT_LOADED = {status: 404, message: "Tollhouse was upgraded or does not respond. Try again to reload the console."};
 
 const banner = async () => ({Page: (await import("../pages/overview_demo.mjs")).Banner});
 
-/** A page, by its file: `load` gives the module that has its `Page`. */
+/** A page whose file is loaded first. `load` returns the module with its `Page`. */
 function Loaded({load, ...given}) {
   const [{Page, error}, setFound] = useState({});
   useEffect(() => {
@@ -120,7 +120,7 @@ const toMain = (event) => {
   document.getElementById("main").focus();
 };
 
-/** A page's title, field:value for Costs, a bound such as cost>0.5 for Calls, a record's id, or a name to look for. */
+/** Search for a page title, field:value (Costs), a bound such as cost>0.5 (Calls), a record id, or a name. */
 function find(event, pages, look) {
   event.preventDefault();
   const text = new FormData(event.currentTarget).get("q").trim();
@@ -136,7 +136,7 @@ function find(event, pages, look) {
   else look(text);
 }
 
-/** The chosen theme, whether it is dark now, and a function that goes on to the next. */
+/** Return the chosen theme, whether it is dark now, and a function that selects the next theme. */
 function useTheme() {
   const [theme, setTheme] = useState(() => localStorage.getItem("theme") ?? "system");
   const [prefersDark, setPrefersDark] = useState(DARK.matches);

@@ -1,4 +1,4 @@
-/** What every part of the console draws with: preact's elements, written as templates. */
+/** The drawing functions of the console: Preact elements, written as templates. */
 import {h} from "../vendor/preact.mjs";
 import htm from "../vendor/htm.mjs";
 

@@ -1,13 +1,13 @@
-/** Shortcuts of single keys. They can be switched off, and none is taken from a field. */
+/** Single-key shortcuts. People can switch them off, and they do nothing while the focus is in a field. */
 import {go, to} from "./address.mjs";
 import {html, useEffect, useState} from "./html.mjs";
 import {Dialog} from "./parts.mjs";
 
-const KEYS = [["/", "Search"], ["j k", "Next row, previous row"], ["Enter", "Open the row"], ["r", "Pause or go on"],
-  ["t", "Next theme"], ["?", "This help"], ["Esc", "Close"]];
+const KEYS = [["/", "Search"], ["j k", "Next row, previous row"], ["Enter", "Open the row"], ["r", "Pause or resume updates"],
+  ["t", "Next theme"], ["?", "Show this help"], ["Esc", "Close"]];
 const ROW = "tbody tr a";
 
-/** `actions`: a function by key. Pages are reached by g and their letter. */
+/** Listen for shortcuts. `actions` maps a key to its function. The key g and a page's letter open that page. */
 export function useKeyboard(pages, actions) {
   useEffect(() => {
     let afterG = 0;
@@ -39,8 +39,8 @@ export function Help({pages, close}) {
     localStorage.setItem("shortcuts", event.target.checked ? "on" : "off");
     setOff(!event.target.checked);
   };
-  return html`<${Dialog} title="Keyboard" close=${close}>
-    <label class="check"><input type="checkbox" checked=${!isOff} onChange=${set} /> Shortcuts are on</label>
+  return html`<${Dialog} title="Keyboard shortcuts" close=${close}>
+    <label class="check"><input type="checkbox" checked=${!isOff} onChange=${set} /> Use keyboard shortcuts</label>
     <dl class="fields">${[...KEYS, ...pages.map((each) => [`g ${each.shortcut}`, each.title])].map(([key, text]) => html`<div
       key=${key}><dt><kbd>${key}</kbd></dt><dd>${text}</dd></div>`)}</dl>
   <//>`;

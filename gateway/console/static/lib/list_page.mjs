@@ -1,4 +1,4 @@
-/** A page over one list of the operator API. What it shows is the address: filters, sort, and the row that is open. */
+/** A page that shows one list of the operator API. The address holds its filters, its sort order and the open row. */
 import {go, grouped, here, to} from "./address.mjs";
 import {get} from "./api.mjs";
 import {Elsewhere, Filters} from "./filters.mjs";
@@ -9,24 +9,26 @@ import {useQuery} from "./query.mjs";
 
 const PAGE = 50;
 const MOST = 1000;
-const OURS = ["tab", "open", "from", "to", "range", "tz", "month", "view", "expand", "sort", "order"]; // no filters
+const NO_FILTERS = ["tab", "open", "from", "to", "range", "tz", "month", "view", "expand", "sort", "order"]; // parameters of the page
 
 /**
  * `list`:
- *   path ("/devices"), root ("devices"), at ("/devices", the page's own path), caption, what (["devices"], of the stream)
- *   columns: {name, title, value(row), kind, exact(row), sort (its sort key), order (the one to begin with)}; the first is the row's link
- *   inView: whether the list takes a view; ask: parameters that it always gets, or a function of the address that gives them;
- *   asked(pairs): filters as they are asked for; hints, titles: what is typed for a filter, and how it is called, by its name. most: rows of one answer, where it is fewer than 1,000; page: rows that are shown at
- *     first and that More adds, where it is not 50
- *   identity(row), and show (id => path of one row) with one(answer), the row in it; else the row is shown itself
- *   Details({row, reload, session, query}): the open row; without it all its fields. heading(row): instead of its identity
- *   actions: {title, needs, isWhole, when(row), text(row), exact(row), fields(row, answer), danger, run(row, values)}; `run` may
- *     return what is shown when it is done; isDirect: it is run by the click, as run(row, {}, session), and
- *     leads elsewhere or returns the words that are shown; isRare: it is one more click away
- *   create: one such action without a row; Above({query}), Before({answer, session, query, reload}): above the table; empty: what to do first
+ *   path: API path, such as "/devices"; root: the list's key in the response, such as "devices"; at: the page's own path
+ *   caption: what the rows are called; what: the changes in the live stream that reload the page, such as ["devices"]
+ *   columns: {name, title, value(row), kind, exact(row), sort: its sort key, order: its first sort order}; the first links to the row
+ *   inView: whether the chosen view filters the list; ask: parameters of every request, or a function of the address
+ *   asked(pairs): converts the filters of the address for the request; hints, titles: placeholder and label of a filter, by its name
+ *   most: maximum rows per response, if it is not 1,000; page: rows shown first and added by "More", if it is not 50
+ *   identity(row): its id; show(id): API path of one row; one(answer): the row in that response. Without `show`, the list's own row is shown
+ *   Details({row, reload, session, query}): the open row; without it, a table of all fields. heading(row): dialog title, else the id
+ *   actions: {title, needs, isWhole, when(row), text(row), exact(row), fields(row, answer), danger, run(row, values)}. `run` may
+ *     return an element to show when it is done. isDirect: one click runs it without a dialog, as run(row, {}, session), which
+ *     returns a message or opens another page. isRare: the button is under "More"
+ *   create: an action without a row; Above({query}), Before({answer, session, query, reload}): elements above the table
+ *   empty: shown while the list has no rows
  */
 export function ListPage({list, session, query}) {
-  const filters = [...query].filter(([name]) => !OURS.includes(name));
+  const filters = [...query].filter(([name]) => !NO_FILTERS.includes(name));
   const [key, order] = [query.get("sort"), query.get("order")];
   const view = list.inView ? query.get("view") : null;
   const parameters = {...(typeof list.ask === "function" ? list.ask(query) : list.ask), ...grouped(list.asked?.(filters) ?? filters), view, sort_key: key, sort_order: order};
@@ -42,7 +44,7 @@ export function ListPage({list, session, query}) {
     loaded.current = size;
   }, [list.path, JSON.stringify(parameters)]);
   const [chosen, setAction] = useState(null);
-  // As the list has it now: what its fields offer may have been loaded since.
+  // Take the action from the current list, because choices of its fields may have loaded since the click.
   const action = chosen && {...[list.create, ...(list.actions ?? [])].find((each) => each?.title === chosen.title), row: chosen.row};
   const {data} = found;
   const rows = data ? [...data[list.root], ...(more?.rows ?? [])] : [];
@@ -67,14 +69,14 @@ export function ListPage({list, session, query}) {
     ${list.Above && html`<${list.Above} query=${query} />`}
     ${list.Before && data && html`<${list.Before} answer=${data} session=${session} query=${query} reload=${found.reload} />`}
     <div class="bar">
-      ${data && html`<${Filters} available=${data.filtering.available.filter(({field}) => !OURS.includes(field))} hints=${list.hints} titles=${list.titles} filters=${filters} at=${here} />`}
+      ${data && html`<${Filters} available=${data.filtering.available.filter(({field}) => !NO_FILTERS.includes(field))} hints=${list.hints} titles=${list.titles} filters=${filters} at=${here} />`}
       <span role="status" class="faint">${data ? `${exactCount(rows.length)} of ${exactCount(total)} ${list.caption}` : found.error ? "" : "Loading ..."}</span>
       ${list.create && isOpen(session, list.create) && html`<button type="button" class="main"
         onClick=${() => setAction({...list.create, row: null})}>${list.create.title}</button>`}
     </div>
     ${data && rows.length === 0 && (filters.length || view
       ? html`<p>No ${list.caption} match. <a href=${to(list.at, {tab: query.get("tab"), view: null})}>Remove the filters</a></p>`
-      : html`<section>${list.empty ?? html`<p>There are no ${list.caption}.</p>`}</section>`)}
+      : html`<section>${list.empty ?? html`<p>No ${list.caption} yet.</p>`}</section>`)}
     ${!data && !found.error && html`<div class="skeleton table" aria-hidden="true"></div>`}
     <div class=${found.isOld ? "old" : undefined}>${rows.length > 0 && html`<${Table} caption=${list.caption} columns=${list.columns} rows=${rows} identity=${list.identity}
       href=${(row) => here({open: list.identity(row)})} sort=${sort} />`}</div>
@@ -87,7 +89,7 @@ export function ListPage({list, session, query}) {
       run=${async (values) => {
         const shown = await action.run(action.row, values);
         found.reload();
-        if (!shown) go(here({open: null}), {replaces: true}); // the row may be gone
+        if (!shown) go(here({open: null}), {replaces: true}); // the action may have deleted the row
         return shown;
       }} />`}`;
 }
@@ -99,36 +101,36 @@ function Opened({id, list, rows, session, query, act, close, reload}) {
     return list.one ? list.one(answer) : answer;
   }, [id], list.what);
   const [problem, setProblem] = useState(null);
-  const [said, setSaid] = useState(null);
-  const direct = (action) => action.run(row, {}, session).then((words) => {
-    setSaid(words);
-    if (words) reload();
+  const [message, setMessage] = useState(null);
+  const runAtOnce = (action) => action.run(row, {}, session).then((result) => {
+    setMessage(result);
+    if (result) reload();
   }, setProblem);
   const row = one.data ?? (list.show ? null : inList);
   const offered = (list.actions ?? []).filter((each) => row && isOpen(session, each) && (each.when?.(row) ?? true));
   const rare = offered.filter((each) => each.isRare);
   const button = (each) => html`<button key=${each.title} type="button" class=${each.danger && "danger"}
-    onClick=${() => (each.isDirect ? direct(each) : act({...each, row}))}>${each.title}</button>`;
+    onClick=${() => (each.isDirect ? runAtOnce(each) : act({...each, row}))}>${each.title}</button>`;
   return html`<${Dialog} title=${(row && list.heading?.(row)) || id} close=${close}>
     <${Problem} error=${one.error} at=${one.at} retry=${one.reload} />
     ${row && (list.Details ? html`<${list.Details} row=${row} session=${session} query=${query} reload=${() => {
       one.reload();
       reload();
     }} />` : html`<${Fields} of=${row} />`)}
-    ${!row && !one.error && html`<p role="status">${list.show ? "Loading ..." : "It is not among the rows of this page."}</p>`}
+    ${!row && !one.error && html`<p role="status">${list.show ? "Loading ..." : "This page does not have the row. Remove the filters to find it."}</p>`}
     <${Problem} error=${problem} />
-    ${said && html`<p role="status">${said}</p>`}
+    ${message && html`<p role="status">${message}</p>`}
     ${offered.length > 0 && html`<div class="bar">${offered.filter((each) => !each.isRare).map(button)}
       ${rare.length > 0 && html`<details><summary>More</summary>${rare.map(button)}</details>`}</div>`}
   <//>`;
 }
 
-// As in spool/printable.py: no cell holds a control character or a separator of lines, and no text begins like a formula.
+// The same rules as spool/printable.py: cells without control characters and line separators, and no text that starts like a formula.
 const CONTROL = /[\u0000-\u001f\u007f-\u009f\u2028\u2029]/g;
 const FORMULA = /^[\s\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff]*[=+\-@＝＋－＠﹦﹢﹣﹫−]/;
 const NUMBER = /^[+-]?[0-9]+(\.[0-9]+)?$/;
 
-/** Rows as CSV; a text that a spreadsheet would run as a formula gets an apostrophe before it. */
+/** Write rows as CSV. Text that a spreadsheet would run as a formula gets a leading apostrophe. */
 function asCsv(rows) {
   const names = Object.keys(rows[0]);
   const text = (value) => {

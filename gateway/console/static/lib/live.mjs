@@ -1,24 +1,24 @@
 /**
- * One stream that says what changed. A page that shows it loads again: at most every five seconds, more seldom where that takes
- * long, and not while the reader points at a row, selects text or has a dialog open. A hidden page and a paused one hear nothing.
- * What was shown while nothing was heard is loaded again as soon as the stream opens.
+ * One event stream that reports changes. A page that shows changed data reloads it at most every five seconds, or less often if
+ * loading is slow. It waits while the reader points at a row, selects text or has a dialog open. Hidden and paused consoles close
+ * the stream; when it opens again, everything shown is loaded again.
  */
 import {addressOf, get} from "./api.mjs";
 import {useEffect, useRef, useState} from "./html.mjs";
 
 const EVERY_MS = 5000;
-const SHARE = 20; // one part of the time in so many goes into loading again
-const FIRST_MS = 1000; // a page that is opened waits so long for the stream
-const AGAIN_MS = 30000; // after an answer that ends the stream for good
+const SHARE = 20; // reloading takes at most 1/20 of the time
+const FIRST_MS = 1000; // how long a new page waits for the stream
+const RECONNECT_MS = 30000; // delay after a response that closed the stream for good
 const BUSY = "dialog[open], tbody tr:hover, select:focus";
 
 const pages = new Set(); // {what, reload}
-const changed = new Set(); // what nobody was told yet
+const changed = new Set(); // changes that no page has loaded yet
 let isListening = false;
 let stream = null;
-let isBehind = false; // something may have changed while nobody listened
-let told = 0;
-let rest = EVERY_MS;
+let isBehind = false; // something may have changed while the stream was closed
+let reloadedAt = 0;
+let pauseMs = EVERY_MS; // between two reloads
 let isPaused = localStorage.getItem("paused") === "yes";
 let state = isPaused ? "paused" : "connecting";
 let begin;
@@ -47,8 +47,8 @@ function connect() {
     become("not live");
     if (stream?.readyState !== EventSource.CLOSED) return;
     disconnect();
-    get("/session").catch(() => {}); // a session that ended leads to the sign-in
-    setTimeout(connect, AGAIN_MS);
+    get("/session").catch(() => {}); // if the session has ended, this shows the sign-in
+    setTimeout(connect, RECONNECT_MS);
   };
 }
 
@@ -58,31 +58,31 @@ function disconnect() {
   stream = null;
 }
 
-/** Waits until the stream is open and tells of every later change; not longer where it does not open soon. A page calls it before it loads. */
+/** Wait until the stream is open, at most about a second. Pages call this before they load, so that they miss no later change. */
 export async function listening() {
   await begun;
   if (stream?.readyState !== EventSource.OPEN) isBehind = true;
 }
 
-/** Whether somebody reads closely: then nothing that is shown may move. */
+/** Return whether somebody is reading closely. If so, nothing on the page may move. */
 export const isBusy = () => document.querySelector(BUSY) || !getSelection().isCollapsed;
 
-function tell() {
-  if (!changed.size || document.hidden || isPaused || Date.now() - told < rest || isBusy()) return;
-  told = Date.now();
+function reloadChanged() {
+  if (!changed.size || document.hidden || isPaused || Date.now() - reloadedAt < pauseMs || isBusy()) return;
+  reloadedAt = Date.now();
   const concerned = [...pages].filter((page) => changed.has("all") || page.what.some((each) => changed.has(each)));
   changed.clear();
   Promise.all(concerned.map((page) => page.reload())).then(() => {
-    rest = Math.max(EVERY_MS, SHARE * (Date.now() - told));
+    pauseMs = Math.max(EVERY_MS, SHARE * (Date.now() - reloadedAt));
   });
 }
 
-/** Begins to listen; called once, when somebody is signed in. Ends with the function that it returns. */
+/** Start the stream, once after sign-in. Returns the function that stops it. */
 export function listen() {
   isListening = true;
   const turned = () => (document.hidden ? disconnect() : connect());
   document.addEventListener("visibilitychange", turned);
-  const timer = setInterval(tell, 500);
+  const timer = setInterval(reloadChanged, 500);
   connect();
   if (stream) setTimeout(begin, FIRST_MS);
   else begin();
@@ -102,7 +102,7 @@ export function pause() {
   else connect();
 }
 
-/** "live", "paused", "connecting" or "not live"; draws again when it changes. */
+/** Return "live", "paused", "connecting" or "not live", and redraw the component when it changes. */
 export function useLiveState() {
   const [shown, setShown] = useState(state);
   useEffect(() => {
@@ -113,7 +113,7 @@ export function useLiveState() {
   return shown;
 }
 
-/** Calls `reload` when one of `what` changed. */
+/** Call `reload` when the stream reports one of `what`. */
 export function useLive(what, reload) {
   const latest = useRef(reload);
   latest.current = reload;

@@ -1,4 +1,4 @@
-/** What charts mark on a day: annotations, changed list prices and new models. */
+/** Notes that charts mark on a day: annotations, changed list prices and new models. */
 import {to} from "./address.mjs";
 import {get, send} from "./api.mjs";
 import {html, useState} from "./html.mjs";
@@ -6,10 +6,10 @@ import {Confirm, Problem, may} from "./parts.mjs";
 import {useQuery} from "./query.mjs";
 import {day} from "./range.mjs";
 
-/** The marks of a span, as a report is asked for it; nothing is asked for null. */
-export const useMarks = (asked) => useQuery(() => (asked ? get("/marks", asked) : Promise.resolve(null)), [JSON.stringify(asked)], ["ledger", "annotations"]);
+/** Fetch the notes of a time range. `parameters` are those of a report; null fetches nothing. */
+export const useMarks = (parameters) => useQuery(() => (parameters ? get("/marks", parameters) : Promise.resolve(null)), [JSON.stringify(parameters)], ["ledger", "annotations"]);
 
-/** The words of each bin that has a mark, by its place: the first bin of the day, else the last one that begins before it. */
+/** Map bin indexes to their notes. A note belongs to the first bin of its day, else to the last bin that begins before it. */
 export function wordsByBin(marks, bins) {
   const found = new Map();
   for (const mark of marks) {
@@ -20,7 +20,7 @@ export function wordsByBin(marks, bins) {
   return found;
 }
 
-/** The same marks as a list, and a button that adds one. `on`: the day that is proposed, in `view`. */
+/** A list of the notes, and a button that adds an annotation. `on` and `view` are the proposed day and view. */
 export function Marks({of: {data, error, reload}, session, on, view}) {
   const [adds, setAdds] = useState(null);
   const add = async () => {
@@ -28,8 +28,8 @@ export function Marks({of: {data, error, reload}, session, on, view}) {
     setAdds(annotationFields({day: on ?? day(new Date()), view}, views, session));
   };
   return html`<${Problem} error=${error} retry=${reload} />
-    <div class="bar marks"><details><summary>Marks${data && ` (${data.marks.length}${data.truncated ? " newest" : ""})`}</summary>
-      ${data?.marks.length === 0 && html`<p class="faint">Annotations, changed list prices and new models of these days stand here.</p>`}
+    <div class="bar marks"><details><summary>Notes${data && ` (${data.marks.length}${data.truncated ? " newest" : ""})`}</summary>
+      ${data?.marks.length === 0 && html`<p class="faint">No notes for these days. Annotations, list price changes and new models appear here.</p>`}
       <ul>${data?.marks.map(({day: at, text, id}) => html`<li key=${`${at} ${id ?? text}`}>${at} ${id ? html`<a href=${to("/annotations", {open: id})}>${text}</a>` : text}</li>`)}</ul></details>
       ${may(session, "modify_views_and_budgets") && html`<button type="button" onClick=${add}>Annotate a day</button>`}</div>
     ${adds && html`<${Confirm} title="Annotate a day" fields=${adds} close=${() => setAdds(null)}

@@ -1,21 +1,21 @@
-/** Names behind hashed people, asked for once each and kept in this page alone. */
+/** Names behind hashed people. Each is fetched once and stored only in this page's memory. */
 import {get} from "./api.mjs";
 import {useEffect, useState} from "./html.mjs";
 
 const HASH = /^email:[0-9a-f]{16}$/;
 const MOST = 200;
-const known = new Map(); // by hash; null while it is asked for, and for who has none
+const known = new Map(); // by hash; null while the request runs, and for hashes without a name
 let sees = false;
 
 export const isHash = (shown) => typeof shown === "string" && HASH.test(shown);
 
-/** Says whether the person who is signed in may see names. */
+/** Set whether the person who is signed in may see names. */
 export function allowNames(may) {
   if (!may) known.clear();
   sees = may;
 }
 
-/** The name behind a hash, or the hash itself; what is not known is asked for, and drawn when it is there. */
+/** Return a function that gives the name behind a hash, or the hash. Fetches missing names and redraws when they arrive. */
 export function useNames(hashes) {
   const [, draw] = useState(0);
   const missing = sees ? [...new Set(hashes)].filter((each) => !known.has(each)).slice(0, MOST) : [];

@@ -3,21 +3,22 @@ import {go, to} from "./address.mjs";
 import {html, useEffect, useRef, useState} from "./html.mjs";
 import {clockTime, duration, exactCount, money} from "./format.mjs";
 import {isHash, useNames} from "./names.mjs";
+import {stateName} from "./state_names.mjs";
 
-/** What the server said, beside the last good data and its age. */
+/** An error message, with the age of the figures that the page still shows. */
 export function Problem({error, at, retry}) {
   if (!error) return null;
   const isClosed = error.type === "limited_data" || error.type === "permission_set";
   return html`<div class="problem" role="alert">
-    <p><strong>${isClosed ? "This is not open to you." : error.status ? "Tollhouse could not load this." : "No connection."}</strong> ${error.message}
-      ${at && html` You see the figures of ${clockTime(at)}.`}</p>
+    <p><strong>${isClosed ? "You do not have access to this." : error.status ? "Tollhouse could not load this." : "No connection."}</strong> ${error.message}
+      ${at && html` The figures below are from ${clockTime(at)}.`}</p>
     ${retry && !isClosed && html`<button type="button" onClick=${retry}>Try again</button>`}
   </div>`;
 }
 
 /**
- * What a query brought. Until it is there, `blocks` stand in its place, about as high: "tiles", "line", "chart" or "table". The answer to
- * the question before stays, greyed, while a new one comes.
+ * The result of a query. Until it arrives, `blocks` ("tiles", "line", "chart" or "table") reserve about the same height. While a new
+ * query runs, the earlier result stays visible in grey.
  */
 export function Loading({of, blocks = ["table"], children}) {
   if (of.data) return html`<div class=${of.isOld ? "old" : undefined} aria-busy=${of.isOld ? "true" : undefined}>${children}</div>`;
@@ -25,10 +26,10 @@ export function Loading({of, blocks = ["table"], children}) {
     ${blocks.map((each, place) => html`<div key=${place} class=${`skeleton ${each}`} aria-hidden="true"></div>`)}</div>`;
 }
 
-/** Says that an answer was cut to its largest rows, and what became of the others. */
-export const Cut = ({shown, of}) => html`<p role="note">You see the largest ${exactCount(shown)} of ${exactCount(of)} rows; (other) holds the rest, so sums are exact. CSV has every row.</p>`;
+/** A note that a response has only the largest rows. */
+export const Cut = ({shown, of}) => html`<p role="note">Showing the largest ${exactCount(shown)} of ${exactCount(of)} rows. The row (other) adds up the rest, so totals are exact. CSV has every row.</p>`;
 
-/** Text in a box with a button that copies it; where the browser forbids that, the text is selected instead. */
+/** Text with a copy button. If the browser forbids copying, the button selects the text instead. */
 export function Copy({text, label}) {
   const [done, setDone] = useState("");
   const copy = async (event) => {
@@ -50,8 +51,8 @@ export function Copy({text, label}) {
 }
 
 /**
- * A table. `columns`: {title, value(row), kind: "number" | "text", exact(row), sort, wide: not on a phone}; `exact` is the figure with all its
- * digits. `foot`: a row of totals. `href(row)`: where a row leads. `sort`: {key, order, by(key)}, for the columns that name a sort key.
+ * A table. `columns`: {title, value(row), kind: "number" | "text", exact(row): all digits, sort, wide: hidden on phones}.
+ * `foot`: a row of totals. `href(row)`: the link of a row. `sort`: {key, order, by(key)}, used by columns with a sort key.
  */
 export function Table({caption, columns, rows, identity, href, sort, foot}) {
   const follow = (address) => (event) => event.target.closest("a, button, input") || !getSelection().isCollapsed || go(address);
@@ -70,14 +71,14 @@ export function Table({caption, columns, rows, identity, href, sort, foot}) {
   </table></div>${hasHash && html`<${Hashed} />`}`;
 }
 
-/** A column of a table: the money that rows have under a name. */
+/** Return a table column that shows the money in the field `name`. */
 export const amount = (title, name, sort) => ({title, sort, kind: "number", value: (row) => money(row[name]), exact: (row) => `$${row[name]}`});
 
 const OF_HASH = 'This code stands for an e-mail address: the setting privacy.emails is "hash".';
 
-/** Why people are codes; under each table that shows one. */
-const Hashed = () => html`<p class="faint">Codes such as <code>email:f271...</code> stand for e-mail addresses, which Tollhouse does not keep:
-  <code>privacy.emails = "hash"</code>. <code>"keep"</code> shows addresses from then on; <a href=${to("/settings", {tab: "names"})}>names</a> can be given to codes.</p>`;
+/** An explanation under tables that show hashed people. */
+const Hashed = () => html`<p class="faint">Codes such as <code>email:f271...</code> stand for e-mail addresses. The setting <code>privacy.emails = "hash"</code>
+  keeps Tollhouse from storing the addresses. Set it to <code>"keep"</code> to store addresses from then on, or <a href=${to("/settings", {tab: "names"})}>give names to codes</a>.</p>`;
 
 const classOf = ({kind, wide}) => [kind, wide && "wide"].filter(Boolean).join(" ") || undefined;
 
@@ -97,10 +98,10 @@ function cell(column, row, isFirst, address, nameOf = (each) => each) {
     : html`<td class=${classOf(column)} title=${title}>${shown}</td>`;
 }
 
-/** Whether the session has a permission set; everybody may what needs none. */
+/** Return whether the session has a permission set, or none is needed. */
 export const may = (session, needed) => !needed || session.permission_sets.includes(needed);
 
-/** Whether a page or an action is open to the session: one that is about all calls is closed to who may see some of them alone. */
+/** Return whether the session may use a page or an action. If it is about all calls, people with restricted access may not. */
 export const isOpen = (session, {needs, isWhole}) => may(session, needs) && !(isWhole && session.is_limited);
 
 const STATES = {
@@ -110,20 +111,20 @@ const STATES = {
 };
 const ICONS = {good: "✓", bad: "✕", wait: "●", plain: "○"};
 
-/** A state as icon and word. `kind` ("good", "bad", "wait", "plain") for a word that has none of its own. */
+/** A state as an icon and a word. `kind` ("good", "bad", "wait", "plain") overrides the list above. */
 export function State({word, kind}) {
   const is = kind ?? Object.keys(STATES).find((each) => STATES[each].includes(word)) ?? "plain";
-  return html`<span class=${`state ${is}`}><span aria-hidden="true">${ICONS[is]}</span> ${String(word).replaceAll("_", " ")}</span>`;
+  return html`<span class=${`state ${is}`}><span aria-hidden="true">${ICONS[is]}</span> ${stateName(word)}</span>`;
 }
 
-/** Links to the parts of a page: `tabs` are [name, title], the first is the default. */
+/** Links to the tabs of a page. `tabs` are [name, title]; the first is the default. */
 export function Tabs({path, tabs, query}) {
   const now = query.get("tab") ?? tabs[0][0];
   return html`<nav class="tabs" aria-label="Parts of this page">${tabs.map(([name, title]) => html`<a key=${name}
     href=${to(path, {tab: name === tabs[0][0] ? "" : name})} aria-current=${name === now ? "true" : undefined}>${title}</a>`)}</nav>`;
 }
 
-/** A modal dialog; `close` is called however it is closed. */
+/** A modal dialog. Every way of closing it calls `close`. */
 export function Dialog({title, close, children}) {
   const box = useRef(null);
   useEffect(() => {
@@ -132,7 +133,7 @@ export function Dialog({title, close, children}) {
     shown.querySelector("form :is(input, select, textarea)")?.focus();
     return () => {
       shown.close();
-      before.focus(); // where it came from
+      before.focus(); // the element that had the focus before the dialog opened
     };
   }, []);
   return html`<dialog ref=${box} aria-label=${title} onClose=${(event) => event.target === box.current && close()}>
@@ -142,9 +143,9 @@ export function Dialog({title, close, children}) {
 }
 
 /**
- * Asks before an action. `fields`: {name, label, type, value, options, note, rows, required}; an option is a word or [word, title]. A `type` that is a component draws
- * boxes to check, and its value is those checked. `exact`: a name that must be typed. `run(values)` may return what is
- * shown when it is done, such as a secret; else the dialog closes.
+ * A dialog that confirms an action. `fields`: {name, label, type, value, options, note, rows, required}; an option is a value or
+ * [value, label]. If `type` is a component, it draws checkboxes, and the field's value is the list of checked ones. `exact`: a name
+ * that the person must type. `run(values)` may return an element to show afterwards, such as a secret; otherwise the dialog closes.
  */
 export function Confirm({title, text, exact, fields = [], danger, run, close}) {
   const [problem, setProblem] = useState("");
@@ -171,7 +172,7 @@ export function Confirm({title, text, exact, fields = [], danger, run, close}) {
   return html`<${Dialog} title=${title} close=${close}>${shown ?? html`<form onSubmit=${submit}>
     ${text && html`<p>${text}</p>`}
     ${fields.map((each) => html`<${Field} key=${each.name} ...${each} />`)}
-    ${exact && html`<label>Type <code>${exact}</code> to go on <input name="exact" autocomplete="off" required /></label>`}
+    ${exact && html`<label>Type <code>${exact}</code> to confirm <input name="exact" autocomplete="off" required /></label>`}
     <p role="alert" class="wrong">${problem}</p>
     <button type="submit" class=${danger ? "main danger" : "main"} disabled=${isBusy}>${title}</button></form>`}<//>`;
 }
@@ -189,14 +190,14 @@ function Field({name, label, type, value, options = [], note, rows = 12, require
   return html`<label>${label} ${hint}${box}</label>`;
 }
 
-/** Text whose parts in backticks are code. */
+/** Draw the parts of a text in backticks as code. */
 export const withCode = (text) => String(text ?? "").split("`").map((part, place) => (place % 2 ? html`<code key=${place}>${part}</code>` : part));
 
-/** The fields of an action on one of the comments of a row. */
+/** Build the form field that chooses one of a row's comments. */
 export const commented = (row) => [{name: "comment", label: "Comment", type: "select",
   options: row.comments.map(({id, author, message}) => [id, `${author}: ${message.slice(0, 60)}`])}];
 
-/** The fields of an answer, by name; objects within are lists of their own. `leads(name, value)`: the address of what a field names, if it has one. */
+/** The fields of an object as a list; nested objects become nested lists. `leads(name, value)` returns the link of a field, if it has one. */
 export function Fields({of, leads}) {
   const fields = Object.entries(of).filter(([, value]) => value !== undefined);
   const nameOf = useNames(fields.map(([, value]) => value).filter(isHash));
@@ -208,7 +209,7 @@ export function Fields({of, leads}) {
 }
 
 const SECONDS = /_s$/;
-const NAMES = /^(id|number|port|status|version|first|last|progress)$/; // numbers that name something are not grouped
+const NAMES = /^(id|number|port|status|version|first|last|progress)$/; // these numbers are names, so they get no thousands separators
 const titleOf = (name) => name.replace(SECONDS, "").replaceAll("_", " ");
 
 function plain(value, name = "") {

@@ -1,11 +1,11 @@
-/** What is stated of a plan: the fields of a dialog, and what was typed as the API takes it. */
-const UNITS = [["usd", "dollars at list prices"], ["calls", "calls that worked"], ["credits", "credits"]];
+/** The form of a plan, and its conversion to the API's fields. */
+const UNITS = [["usd", "dollars at list prices"], ["calls", "successful calls"], ["credits", "credits"]];
 const NAMES = ["user", "since", "until", "team"];
 
-/** Seats as people type them: USER,SINCE[,UNTIL[,TEAM]], one a line. */
+/** Write seats as lines of USER,SINCE[,UNTIL[,TEAM]]. */
 export const seatLines = (seats) => seats.map((each) => NAMES.map((name) => each[name] ?? "").join(",").replace(/,+$/, "")).join("\n");
 
-/** The seats of such a text; an error names the line that is none. */
+/** Parse such lines into seats. Throws an error that names the first wrong line. */
 export function seatsIn(text) {
   return text.split("\n").map((each) => each.trim()).filter(Boolean).map((line) => {
     const cells = line.split(",").map((each) => each.trim());
@@ -16,18 +16,18 @@ export function seatsIn(text) {
 
 export const planFields = (row, views) => [
   {name: "name", label: "Name", value: row.name, required: true},
-  {name: "view", label: "Calls of", type: "select", value: row.view, options: views.map(({id, name}) => [id, name]), note: "the view of the assistant's calls"},
-  {name: "fee", label: "Fee", value: row.fee ?? "", note: "for a seat and cycle, such as 19"},
-  {name: "cycle_day", label: "Cycle begins on day", value: row.cycle_day ?? 1, note: "1 to 31"},
-  {name: "currency", label: "Currency", value: row.currency ?? "USD", note: "of the fee and of the price beyond"},
-  {name: "unit", label: "Includes", type: "select", value: row.unit ?? "usd", options: UNITS},
-  {name: "included", label: "How much of it", value: row.included ?? "", note: "for a seat and cycle; empty: everything"},
-  {name: "credit_value", label: "A credit is worth", value: row.credit_value ?? "", note: "in dollars at list prices, such as 0.01; of credits alone"},
-  {name: "is_pooled", label: "Shared", type: "select", value: row.is_pooled ? "yes" : "", options: [["", "each seat has its own"], ["yes", "all seats share what they include"]]},
-  {name: "overage_price", label: "Price beyond", value: row.overage_price ?? "0", note: "of each unit beyond what is included"},
-  {name: "billed_by", label: "Statements of", value: row.billed_by ?? "", note: "the provider whose statements tell what was paid, such as github (optional)"},
-  {name: "seats", label: "Seats", type: "area", rows: 8, value: seatLines(row.seats ?? []), note: "USER,SINCE[,UNTIL[,TEAM]], one a line: ann@example.com,2026-11-01"},
+  {name: "view", label: "Calls of", type: "select", value: row.view, options: views.map(({id, name}) => [id, name]), note: "the view that contains the assistant's calls"},
+  {name: "fee", label: "Fee", value: row.fee ?? "", note: "per seat and billing cycle, such as 19"},
+  {name: "cycle_day", label: "Cycle begins on day", value: row.cycle_day ?? 1, note: "day of the month, 1 to 31"},
+  {name: "currency", label: "Currency", value: row.currency ?? "USD", note: "of the fee and of the extra usage price"},
+  {name: "unit", label: "Included usage is counted in", type: "select", value: row.unit ?? "usd", options: UNITS},
+  {name: "included", label: "Included usage", value: row.included ?? "", note: "per seat and cycle; leave empty for unlimited"},
+  {name: "credit_value", label: "Value of a credit", value: row.credit_value ?? "", note: "in dollars at list prices, such as 0.01; only for credits"},
+  {name: "is_pooled", label: "Shared", type: "select", value: row.is_pooled ? "yes" : "", options: [["", "each seat has its own included usage"], ["yes", "all seats share their included usage"]]},
+  {name: "overage_price", label: "Extra usage price", value: row.overage_price ?? "0", note: "per unit above the included usage"},
+  {name: "billed_by", label: "Billed by", value: row.billed_by ?? "", note: "the provider that sends the bills for this plan, such as github (optional)"},
+  {name: "seats", label: "Seats", type: "area", rows: 8, value: seatLines(row.seats ?? []), note: "USER,SINCE[,UNTIL[,TEAM]], one per line, such as ann@example.com,2026-11-01"},
 ];
 
-/** What was typed, as the API takes it. */
+/** Convert the form values to the API's fields. */
 export const typedPlan = ({seats, is_pooled: pooled, fee, cycle_day: day, ...given}) => ({...given, fee: fee || "0", cycle_day: Number(day || 1), is_pooled: pooled === "yes", seats: seatsIn(seats)});

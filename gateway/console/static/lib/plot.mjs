@@ -1,11 +1,11 @@
-/** The drawing of a chart as SVG: bars or lines over time, what was before behind them, what is expected after them. */
+/** The SVG of a chart: bars or lines over time, the earlier period in the background, and the forecast at the end. */
 import {html} from "./html.mjs";
 
-const HEIGHT = 1000; // of the drawing, which is stretched to its place
-const TICKS = 6; // at most so many names under the axis
+const HEIGHT = 1000; // height in SVG units; the drawing is stretched to its box
+const TICKS = 6; // maximum number of labels below the axis
 const WEEK = 7;
 
-/** How a bin is called: a day with its weekday. */
+/** Return the label of a bin: a day gets its weekday. */
 export const named = (bin, isDaily) => (isDaily ? `${bin} ${weekday(bin)}` : bin);
 
 const weekday = (bin) => new Date(`${bin.slice(0, 10)}T00:00Z`).toLocaleString("en", {weekday: "short", timeZone: "UTC"});
@@ -16,7 +16,7 @@ export function Plot({summary, bins, groups, values, ghost, ahead, marks, isStac
   const before = (ghost ?? []).map(Number);
   const [step, steps] = scale(Math.max(0, ...heights, ...before, ...ahead.map(({high}) => Number(high))));
   const y = (value) => HEIGHT - (HEIGHT * value) / (step * steps);
-  const open = isOpen ? bins.length - Math.max(1, ahead.length) : null; // the bin that goes on; those after it are to come
+  const open = isOpen ? bins.length - Math.max(1, ahead.length) : null; // the bin that is not complete yet; later bins are in the future
   const over = (event) => {
     const box = event.currentTarget.getBoundingClientRect();
     setAt(Math.max(0, Math.min(bins.length - 1, Math.floor(((event.clientX - box.left) / box.width) * bins.length))));
@@ -59,14 +59,14 @@ export function Plot({summary, bins, groups, values, ghost, ahead, marks, isStac
   </div>`;
 }
 
-/** Puts an element beside a place of the drawing, in percent of its width: on the side that has more room. */
+/** Place an element next to a position, in percent of the width, on the side with more space. */
 const beside = (left) => (box) => {
   if (!box) return;
   box.style.left = left > 50 ? "" : `${left}%`;
   box.style.right = left > 50 ? `${100 - left}%` : "";
 };
 
-/** What is expected, as a line through the bins to come, and between which bounds. */
+/** The forecast: a line through the future bins, and a band between its bounds. */
 function Forecast({ahead, first, y}) {
   const place = (index) => first + index + 0.5;
   const upper = ahead.map(({high}, index) => `${index ? "L" : "M"}${place(index)} ${y(Number(high))}`).join("");
@@ -74,7 +74,7 @@ function Forecast({ahead, first, y}) {
   return html`<path class="band" d=${`${upper}${lower}Z`} /><path class="forecast" d=${line(ahead.map(({amount}) => Number(amount)), y, first)} />`;
 }
 
-/** The bins that are named under the axis: Mondays where there are some weeks of days, else every so many, the last always. */
+/** Choose the bins that get a label: Mondays if there are more than two weeks of days, else evenly spaced ones with the last. */
 function ticked(bins, isDaily) {
   const all = bins.map((_, bin) => bin);
   if (isDaily && bins.length > 2 * WEEK) {
@@ -86,7 +86,7 @@ function ticked(bins, isDaily) {
   return all.filter((bin) => (bins.length - 1 - bin) % every === 0);
 }
 
-/** A step of 1, 2 or 5 times a power of ten, and how many of them reach over `most`. */
+/** Choose the axis steps: [size, number]. The size is 1, 2 or 5 times a power of ten; the steps together reach `most`. */
 function scale(most) {
   if (!(most > 0)) return [1, 1];
   const power = 10 ** Math.floor(Math.log10(most / 4));
@@ -94,7 +94,7 @@ function scale(most) {
   return [step, Math.ceil(most / step)];
 }
 
-/** Through the middle of each bin from `first` on; broken where there is no value, and a dot's width where its neighbours have none. */
+/** Draw a line through the middle of each bin from `first` on. A missing value breaks it; a single value becomes a dot. */
 function line(values, y, first = 0) {
   return values.map((value, place) => {
     const bin = first + place;

@@ -1,24 +1,24 @@
-/** What a page shows: loaded, kept while it is loaded again, and never exchanged while somebody reads an error. */
+/** Data of a page: loaded, and still shown while it loads again or after an error. */
 import {useEffect, useRef, useState} from "./html.mjs";
 import {listening, useLive} from "./live.mjs";
 
 /**
- * The answer of `load`, an async function; loaded again when one of `on` changes, and when the live stream says that
- * one of `what` did. {data, error, at, isOld, reload}: the last good data stays beside an error, `at` says how old it is. `isOld`: it
- * answers what was asked before, and the new answer is on its way.
+ * Return {data, error, at, isOld, reload} for the async function `load`. It runs again when a value of `on` changes and when the live
+ * stream reports one of `what`. After an error, `data` is the last good result and `at` its time. `isOld`: `data` belongs to the
+ * earlier values of `on`, and the new result is loading.
  */
 export function useQuery(load, on, what = []) {
   const [state, setState] = useState({data: null, error: null, at: null, isOld: false});
   const latest = useRef(0);
   const reload = async () => {
-    const mine = ++latest.current;
+    const request = ++latest.current;
     await listening();
-    if (mine !== latest.current) return;
+    if (request !== latest.current) return;
     try {
       const data = await load();
-      if (mine === latest.current) setState({data, error: null, at: new Date(), isOld: false});
+      if (request === latest.current) setState({data, error: null, at: new Date(), isOld: false});
     } catch (error) {
-      if (mine === latest.current) setState((before) => ({...before, error, isOld: false}));
+      if (request === latest.current) setState((before) => ({...before, error, isOld: false}));
     }
   };
   useLive(what, reload);

@@ -1,4 +1,4 @@
-/** The span of time that the address names: relative, so that a link stays relative, or days. */
+/** The time range in the address. A relative range stays relative in links. */
 import {go, here} from "./address.mjs";
 import {html, useState} from "./html.mjs";
 
@@ -19,18 +19,18 @@ const NAMES = {
 const OWN = Intl.DateTimeFormat().resolvedOptions().timeZone;
 export const ZONES = [...new Set(["UTC", OWN])];
 
-/** A date as "2026-11-21" in UTC. */
+/** Write a Date as its UTC day, such as "2026-11-21". */
 export const day = (date) => date.toISOString().slice(0, 10);
 export const daysBefore = (date, days) => new Date(date.getTime() - days * DAY_MS);
-/** The names of the newest twelve months, this one first. */
+/** Return the newest twelve months, such as "2026-11", the running month first. */
 export const months = (now = new Date()) => Array.from({length: 12}, (_, place) =>
   day(new Date(Date.UTC(now.getUTCFullYear(), now.getUTCMonth() - place, 1))).slice(0, 7));
 const isDay = (text) => /^\d{4}-\d\d-\d\d$/.test(text ?? "") && !Number.isNaN(Date.parse(text));
 
-/** The day that it is in a zone, as a Date of that day in UTC, to count days with. */
+/** Return today's date in a time zone, as a UTC Date at midnight for counting days. */
 const today = (zone) => new Date(`${new Intl.DateTimeFormat("sv-SE", {timeZone: zone}).format(new Date())}T00:00Z`);
 
-/** {from, to, name} for the API; `to` is missing where the span reaches until now. A span that is unknown is the default. */
+/** Return {from, to, name} of the range in the address. Without `to`, it reaches until now. An unknown range gives the default. */
 export function span(query, byDefault = "now-30d") {
   const now = today(zoneOf(query));
   const [from, until] = [query.get("from"), query.get("to")];
@@ -50,7 +50,7 @@ export function span(query, byDefault = "now-30d") {
   return {from: `${hour.toISOString().slice(0, 13)}:00:00Z`, name, asked};
 }
 
-/** First and last day of a span of the calendar, the last missing where it reaches until now. Weeks begin on Monday. */
+/** Return the first and the last day of a calendar range; without a last day it reaches until now. Weeks begin on Monday. */
 function ofCalendar(asked, now) {
   const monday = daysBefore(now, (now.getUTCDay() + 6) % 7);
   const quarter = (step) => new Date(Date.UTC(now.getUTCFullYear(), Math.floor(now.getUTCMonth() / 3) * 3 + 3 * step, 1));
@@ -62,7 +62,7 @@ function ofCalendar(asked, now) {
   }[asked];
 }
 
-/** What of the address is not a span that is known, in words; "" where all of it is. */
+/** Return the parts of the address that name no known range or time zone, as text, or "". */
 function misread(query) {
   const [from, until, zone] = ["from", "to", "tz"].map((name) => query.get(name));
   const isKnown = !from || NAMES[from] || isDay(from) || /^now-\d{1,3}[hd]$/.test(from);
@@ -70,13 +70,13 @@ function misread(query) {
     .filter(Boolean).join(" and ");
 }
 
-/** The time zone that the address names, else UTC. */
+/** Return the time zone in the address, else UTC. */
 export function zoneOf(query) {
   const asked = query.get("tz") ?? "UTC";
   return ZONES.includes(asked) ? asked : "UTC";
 }
 
-/** Chooses the span; days of one's own in two fields. `isOfDays`: whole days in UTC alone. */
+/** A picker for the time range, with two date fields for any days. `isOfDays`: only whole UTC days. */
 export function RangePicker({query, byDefault = "now-30d", isOfDays = false}) {
   const [isOwn, setOwn] = useState(false);
   const now = span(query, byDefault);
@@ -92,7 +92,7 @@ export function RangePicker({query, byDefault = "now-30d", isOfDays = false}) {
     <select aria-label="Range" value=${now.asked ?? "own"} onChange=${chosen}>
       ${Object.entries(NAMES).filter(([value]) => !isOfDays || !value.endsWith("h")).map(([value, name]) => html`<option key=${value} value=${value}>${name}</option>`)}
       ${now.asked && !NAMES[now.asked] && html`<option value=${now.asked}>${now.name}</option>`}
-      <option value="own">${now.asked ? "Days ..." : now.name}</option></select>
+      <option value="own">${now.asked ? "Choose days ..." : now.name}</option></select>
     ${(isOwn || !now.asked) && html`<form class="filters" onSubmit=${submit}>
       <input type="date" name="from" aria-label="First day" defaultValue=${now.asked ? "" : now.from} required />
       <input type="date" name="to" aria-label="Last day" defaultValue=${now.to} />
@@ -101,6 +101,6 @@ export function RangePicker({query, byDefault = "now-30d", isOfDays = false}) {
       onChange=${(event) => go(here({tz: event.target.value === "UTC" ? "" : event.target.value}))}>
       ${ZONES.map((each) => html`<option key=${each}>${each}</option>`)}</select>`}
     ${(isOfDays || ZONES.length === 1) && html`<span class="faint">UTC</span>`}
-    ${misread(query) && html`<span role="alert" class="wrong">The address says ${misread(query)}, which is not a time that Tollhouse knows: shown is
-      ${" "}${now.name.toLowerCase()}. Days are written 2026-11-20.</span>`}</span>`;
+    ${misread(query) && html`<span role="alert" class="wrong">The address has an unknown time range (${misread(query)}), so the page shows
+      ${" "}${now.name.toLowerCase()}. Write days as 2026-11-20.</span>`}</span>`;
 }

@@ -1,6 +1,6 @@
-/** Where senders reach this gateway. */
+/** The address at which senders reach this gateway. */
 
-/** At the console's own address unless the server names another. */
+/** Return that address: the server's setting, or the console's own address. */
 export function receivedAt(telemetry) {
   const found = new URL(telemetry ?? "..", document.baseURI);
   if (["0.0.0.0", "[::]"].includes(found.hostname)) found.hostname = location.hostname;

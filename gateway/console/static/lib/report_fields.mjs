@@ -1,4 +1,4 @@
-/** What is stated of a scheduled report: the fields of a dialog, and what was typed as the API takes it. */
+/** The form of a scheduled report, and its conversion to the API's fields. */
 import {ChannelBoxes} from "./channel_boxes.mjs";
 
 export const WEEKDAYS = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"];
@@ -7,7 +7,7 @@ const words = (text) => text.split(",").map((each) => each.trim()).filter(Boolea
 const DAYS = [...WEEKDAYS.map((name, place) => [`week ${place + 1}`, `every ${name}`]),
   ...[1, 2, 3, 5, 10, 15].map((day) => [`${MONTHLY} ${day}`, `every month, on day ${day}`])];
 
-/** The fields of a scheduled report, or of a new one; `channels` are names, `zone` the browser's. */
+/** Build the form fields of a scheduled report. `channels` are names; `zone` is the browser's time zone. */
 export function reportFields(row, views, channels, zone) {
   const when = row.every ? `${row.every} ${row.day}` : DAYS[0][0];
   return [
@@ -17,7 +17,7 @@ export function reportFields(row, views, channels, zone) {
     {name: "at", label: "Time of day", type: "time", value: row.at ?? "08:00", required: true},
     {name: "time_zone", label: "Time zone", value: row.time_zone ?? zone, required: true},
     {name: "channels", label: "Send to", type: ChannelBoxes, value: row.channels ?? channels.slice(0, 1), options: channels},
-    {name: "people", label: "People", value: (row.people ?? []).join(", "), note: "accounts, with commas (optional): each gets a mail with the calls that this person may see"},
+    {name: "people", label: "People", value: (row.people ?? []).join(", "), note: "account e-mails, separated by commas (optional). Each person gets a mail with only the calls that they may see."},
   ];
 }
 

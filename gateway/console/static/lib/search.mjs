@@ -1,4 +1,4 @@
-/** What is called by a word: values of calls, keys, views and budgets, as far as the session may see them. */
+/** Search by name over values of calls, keys, views and budgets that the session may see. */
 import {to} from "./address.mjs";
 import {get} from "./api.mjs";
 import {OTHER} from "./chart.mjs";
@@ -9,10 +9,10 @@ import {useQuery} from "./query.mjs";
 
 const OF_CALLS = {team: "Teams", user: "Users", [FAMILY]: "Models", sender: "Senders"};
 const LISTS = [["keys", "API keys", "view_operation", "name"], ["views", "Views", "view_costs", "id"], ["budgets", "Budgets", "view_costs", "id"]];
-const [MOST, ASKED] = [8, 1000]; // shown of each kind, and looked through
+const [MOST, ASKED] = [8, 1000]; // names shown, and names searched, of each kind
 const RANGE = "last_90d";
 
-/** Names that begin with the word, then those that hold it; capitals do not matter. */
+/** Return names that begin with the word, then names that contain it. Ignores upper and lower case. */
 function matching(found, word) {
   const low = word.toLowerCase();
   const place = ({name}) => name.toLowerCase().indexOf(low);
@@ -29,18 +29,18 @@ async function load(word, session) {
     const rows = may(session, needs) ? (await get(`/${path}`, {limit: ASKED}))[path] : [];
     return [title, rows.map((row) => ({name: row.name, href: to(`/${path}`, {open: row[identity], view: null})}))];
   });
-  const all = await Promise.allSettled([...(may(session, "view_costs") ? calls : []), ...lists]); // what is closed to somebody has no names
+  const all = await Promise.allSettled([...(may(session, "view_costs") ? calls : []), ...lists]); // requests that the person may not make are left out
   return all.filter(({status}) => status === "fulfilled").map(({value: [title, found]}) => [title, matching(found, word)])
     .filter(([, found]) => found.length);
 }
 
-/** What was found for a word, or that nothing was. */
+/** A dialog with the search results. */
 export function Found({word, session, close}) {
   const {data, error} = useQuery(() => load(word, session), [word]);
   return html`<${Dialog} title=${`Search: ${word}`} close=${close}>
     ${!data && !error && html`<p role="status">Loading ...</p>`}
-    ${data?.length === 0 && html`<p role="status">Nothing called "${word}" was found among the names of the last 90 days. A record is found by its
-      whole id, values by <code>team:NAME</code>, calls by <code>cost>0.5</code>.</p>`}
+    ${data?.length === 0 && html`<p role="status">No name of the last 90 days contains "${word}". You can also search for the
+      full id of a record, a value such as <code>team:NAME</code>, or calls by <code>cost>0.5</code>.</p>`}
     ${data?.map(([title, found]) => html`<h3 key=${title}>${title}</h3><ul>${found.map(({name, href}) => html`<li key=${href}><a href=${href}
       onClick=${close}>${name}</a></li>`)}</ul>`)}<//>`;
 }

@@ -1,8 +1,8 @@
-/** Signing in: with a one-time link, whose secret stands in the address, or with an operator's account. */
+/** Sign-in with a one-time link, whose secret is in the address, or with an operator account. */
 import {html, useEffect, useState} from "./html.mjs";
 import {addressOf, get, send} from "./api.mjs";
 
-/** The secret of a link, taken out of the address bar so that it stays in no history; null without one. */
+/** Return the link's secret or null. Removes it from the address bar, so that no browser history keeps it. */
 export function secretInAddress() {
   const found = location.hash.match(/^#link=(.+)$/);
   if (!found) return null;
@@ -10,7 +10,7 @@ export function secretInAddress() {
   return decodeURIComponent(found[1]);
 }
 
-/** Why a sign-in with the provider failed, as a word, taken out of the address bar; null without one. */
+/** Return the error code of a failed sign-in with the OpenID provider, or null. Removes it from the address bar. */
 function problemInAddress() {
   const found = location.hash.match(/^#problem=(\w+)$/);
   if (!found) return null;
@@ -58,7 +58,7 @@ export function SignIn({link, signedIn}) {
       <p role="alert" class="wrong">${problem}</p>
     </form>
     ${provider && html`<p><a class="button" href=${addressOf("/oidc")}>Sign in with ${provider.name}</a></p>`}
-    <p class="faint">Without an account: <code>tollhouse console link</code> on the gateway's machine prints a link that signs
+    <p class="faint">No account? Run <code>tollhouse console link</code> on the gateway's machine. It prints a link that signs you
       in once.</p>
   </main>`;
 }

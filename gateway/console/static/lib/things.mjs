@@ -1,8 +1,8 @@
-/** What something is called, with a link to its page while it is there: in place of its id. */
+/** The name of an object instead of its id, with a link to its page while the object exists. */
 import {to} from "./address.mjs";
 import {html} from "./html.mjs";
 
-/** The address of one of a kind, by the first word of what is done to it. */
+/** Address of an object's page, by the first word of the audit action. */
 const PLACES = {
   view: (id) => to("/views", {open: id}), budget: (id) => to("/budgets", {open: id}), role: (id) => to("/roles", {open: id}),
   annotation: (id) => to("/annotations", {open: id}), scheduled_report: (id) => to("/reports", {open: id}), connection: (id) => to("/billing", {open: id}),
@@ -12,9 +12,9 @@ const PLACES = {
   route: (id) => to("/delivery", {open: id}), device: (id) => to("/devices", {open: id}),
 };
 
-/** `exists`: it has a page. Without a name the id is shown. */
+/** `exists`: the object has a page. Without a name, the id is shown. */
 export function Thing({kind, id, name, exists = true}) {
   const shown = name ?? id;
   const address = exists && PLACES[kind]?.(id, name);
-  return html`${address ? html`<a href=${address}>${shown}</a>` : shown}${!exists && name && html` <span class="faint">(gone)</span>`}`;
+  return html`${address ? html`<a href=${address}>${shown}</a>` : shown}${!exists && name && html` <span class="faint">(deleted)</span>`}`;
 }

@@ -1,4 +1,4 @@
-/** What is stated of a view: the fields of a dialog, and what was typed as the API takes it. */
+/** The form of a view, and its conversion to the API's fields. */
 import {titleOf} from "./dimensions.mjs";
 import {COUNTED, KINDS} from "./measures.mjs";
 import {day} from "./range.mjs";
@@ -7,55 +7,58 @@ const RANGES = {mtd: "mtd", last_month: "last-month", last_7d: "now-7d", last_30
   yesterday: "yesterday", last_week: "last-week", this_quarter: "this-quarter", last_quarter: "last-quarter"};
 const YEAR = "ytd";
 const PERIODS = ["total", "hourly", "daily", "weekly", "monthly", "quarterly", "yearly"];
-const GROWTH = {Automatic: "twice the usual", Percent: "a percentage", off: "none"};
+const GROWTH = {Automatic: "twice the usual cost", Percent: "a percentage", off: "off"};
 
-/** A view's filter, written as the command line takes it: NAME=VALUE or NAME!=VALUE a line; without a value: unknown. With `titles` it is for people to read. */
+/**
+ * Write a filter as on the command line: one NAME=VALUE or NAME!=VALUE per line. No value means "unknown".
+ * With `titles`, dimensions get the names that people read.
+ */
 export const asLines = (filter, titles) => Object.entries(filter).flatMap(([name, values]) => values.map((value) => {
   const excludes = name.startsWith("!");
   const own = excludes ? name.slice(1) : name;
   return `${titles ? titleOf(titles, own) : own}${excludes ? "!" : ""}=${value ?? ""}`;
 })).join("\n");
 
-/** The filter of such a text; an error names the line that is none. */
+/** Parse such lines into a filter. Throws an error that names the first wrong line. */
 export function filterIn(text) {
   const found = {};
   for (const line of text.split("\n").map((each) => each.trim()).filter(Boolean)) {
     const [, name, not, value] = line.match(/^(.+?)(!?)=(.*)$/) ?? [];
-    if (!name) throw new Error(`${line} is neither NAME=VALUE nor NAME!=VALUE.`);
+    if (!name) throw new Error(`"${line}" is not a filter. Write NAME=VALUE or NAME!=VALUE.`);
     (found[not + name.trim()] ??= []).push(value.trim() || null);
   }
   return found;
 }
 
-/** The span of a view as an address of Costs has it. */
+/** Return a view's time range as the `from` parameter of the Costs page. */
 export const spanOf = (range) => (range === YEAR ? `${day(new Date()).slice(0, 4)}-01-01` : RANGES[range]);
 
-/** The range of a view that is the span of an address; the month's where there is none. */
+/** Return the view range that equals a `from` parameter, or the running month. */
 export const rangeOf = (from) => Object.keys(RANGES).find((each) => RANGES[each] === from) ?? "mtd";
 
 const titled = (each) => each[0] !== each[1];
 const words = (text) => text.split(",").map((each) => each.trim()).filter(Boolean);
 
-/** The kinds of money of a view, its own too where Costs does not show it. */
+/** List the kinds of cost, and the view's own kind even if the Costs page does not offer it. */
 const moneyOptions = (own) => [...Object.entries(KINDS), ...(!own || KINDS[own] ? [] : [[own, own]])];
 
-/** The fields of a view, or of what is known of a new one; `dimensions` are choices. */
+/** Build the form fields of a view. `row` is the view, or what is known of a new one. */
 export const viewFields = (row, dimensions) => [
   {name: "name", label: "Name", value: row.name, required: true},
   {name: "filter", label: "Filter", type: "area", rows: 4, value: asLines(row.filter ?? {}),
-    note: "team=search or team!=search, one a line; team= (empty): calls without a team; no line: everything"},
-  {name: "principal_dimension", label: "Mainly about", type: "select", value: row.principal_dimension, options: dimensions},
-  {name: "group_by", label: "Groups", value: (row.group_by ?? []).join(", "), note: `dimensions of its report, with commas${dimensions.some(titled) ? `: ${dimensions.filter(titled).map((each) => each.join(" is ")).join(", ")}` : ""}`},
-  {name: "range", label: "Span", type: "select", value: row.range ?? "mtd", options: [...Object.keys(RANGES), YEAR]},
+    note: "one per line: team=search, team!=search, or team= for calls without a team. Leave empty for all calls."},
+  {name: "principal_dimension", label: "Main dimension", type: "select", value: row.principal_dimension, options: dimensions},
+  {name: "group_by", label: "Group by", value: (row.group_by ?? []).join(", "), note: `dimensions of its report, separated by commas${dimensions.some(titled) ? `: ${dimensions.filter(titled).map((each) => each.join(" is ")).join(", ")}` : ""}`},
+  {name: "range", label: "Time range", type: "select", value: row.range ?? "mtd", options: [...Object.keys(RANGES), YEAR]},
   {name: "granularity", label: "Periods", type: "select", value: row.granularity ?? "total", options: PERIODS},
-  {name: "cost_type", label: "Money", type: "select", value: row.cost_type ?? COUNTED, options: moneyOptions(row.cost_type), note: "of its reports; a budget says its own"},
-  {name: "growth", label: "Days that stand out", type: "select", options: Object.values(GROWTH),
+  {name: "cost_type", label: "Money", type: "select", value: row.cost_type ?? COUNTED, options: moneyOptions(row.cost_type), note: "kind of cost in its reports; each budget has its own setting"},
+  {name: "growth", label: "Alert on unusual days", type: "select", options: Object.values(GROWTH),
     value: GROWTH[row.anomalies?.enabled === false ? "off" : row.anomalies?.threshold_type ?? "Automatic"]},
-  {name: "percent", label: "Percentage", type: "number", value: row.anomalies?.threshold_value, note: "more than the day before"},
-  {name: "notify", label: "Channels", value: (row.connections?.notify ?? []).join(", "), note: "of the configuration, with commas"},
+  {name: "percent", label: "Percentage", type: "number", value: row.anomalies?.threshold_value, note: "increase over the day before, in percent"},
+  {name: "notify", label: "Channels", value: (row.connections?.notify ?? []).join(", "), note: "separated by commas"},
 ];
 
-/** What was typed, as the API takes it; `row` is what it changes. */
+/** Convert the form values to the API's fields. `row` is the view that they change. */
 export function typedView(row, {name, filter, principal_dimension, group_by, range, granularity, cost_type, growth, percent, notify}) {
   const type = Object.keys(GROWTH).find((each) => GROWTH[each] === growth);
   return {

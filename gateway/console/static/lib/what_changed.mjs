@@ -1,4 +1,4 @@
-/** What changed the costs since an earlier time: the parts of the change, and the groups that drive it. */
+/** Why costs changed since an earlier period: the parts of the change, and the groups that drive it. */
 import {go, here} from "./address.mjs";
 import {addressOf, get} from "./api.mjs";
 import {nameOf} from "./chart.mjs";
@@ -9,21 +9,21 @@ import {Loading, Problem, Table} from "./parts.mjs";
 import {useQuery} from "./query.mjs";
 
 const PARTS = {
-  more_calls: ["More calls", "at the old cost of a call"],
-  larger_calls: ["Larger calls", "more tokens in each, at the old cost of a token"],
-  other_kinds: ["Other models or kinds of tokens", "at the old price of each"],
+  more_calls: ["More calls", "at the earlier cost per call"],
+  larger_calls: ["Larger calls", "more tokens per call, at the earlier cost per token"],
+  other_kinds: ["Other models or token types", "at the earlier price of each"],
   prices: ["Prices", "the same token of the same model costs more or less"],
-  new: ["New", "groups without a call before"],
-  gone: ["Gone", "groups without a call now"],
+  new: ["New", "groups without calls in the earlier period"],
+  gone: ["Ended", "groups without calls now"],
 };
 const USUAL = "same_weekdays";
-const TIMES = {[USUAL]: "the same weekdays", previous: "the period before", last_month: "last month", last_30d: "the last 30 days"};
+const TIMES = {[USUAL]: "the same weekdays", previous: "the previous period", last_month: "last month", last_30d: "the last 30 days"};
 const TOP = 20;
 
 const signed = (text) => `${Number(text) > 0 ? "+" : ""}${money(text)}`;
 const days = ({from, to: until}) => `${from.slice(0, 16).replace("T", " ")} to ${until.slice(0, 16).replace("T", " ")}`;
 
-/** Chooses the time to compare with; days of one's own in two fields. */
+/** A picker for the period to compare with, with two date fields for any days. */
 export function AgainstPicker({query}) {
   const [isOwn, setOwn] = useState(false);
   const now = query.get("against") ?? "";
@@ -39,24 +39,24 @@ export function AgainstPicker({query}) {
   return html`<label>Explain the change since <select value=${now && !TIMES[now] ? "own" : now} onChange=${chosen}>
       <option value="">(off)</option>
       ${Object.entries(TIMES).map(([value, name]) => html`<option key=${value} value=${value}>${name}</option>`)}
-      <option value="own">${now && !TIMES[now] ? now.replace("..", " to ") : "Days ..."}</option></select></label>
+      <option value="own">${now && !TIMES[now] ? now.replace("..", " to ") : "Choose days ..."}</option></select></label>
     ${(isOwn || (now && !TIMES[now])) && html`<form class="filters" onSubmit=${submit}>
-      <input type="date" name="first" aria-label="First day before" defaultValue=${last ? first : ""} required />
-      <input type="date" name="last" aria-label="Last day before" defaultValue=${last ?? ""} required />
+      <input type="date" name="first" aria-label="First day of the earlier period" defaultValue=${last ? first : ""} required />
+      <input type="date" name="last" aria-label="Last day of the earlier period" defaultValue=${last ?? ""} required />
       <button type="submit">Compare</button></form>`}`;
 }
 
-/** Why the costs of a span differ from those of the same weekdays, in one sentence; nothing where that is not known. */
+/** One sentence that explains the difference from the same weekdays earlier. Empty if the comparison fails. */
 export function Why({parameters}) {
   const asked = {...parameters, against: USUAL, top: 3};
   const {data, error} = useQuery(() => get("/comparison", asked), [JSON.stringify(asked)], ["ledger"]);
-  if (error) return null; // the table and its own error stand below
+  if (error) return null; // the table below shows its own error
   if (!data) return html`<p class="faint">Comparing with the same weekdays ...</p>`;
   return html`<p><strong>${data.comparison.sentence}</strong> <span class="faint">Compared with ${days(data.comparison.against)}.</span>
     ${" "}<a href=${here({against: USUAL})}>All parts of the change</a></p>`;
 }
 
-/** `parameters` are those of the question: span, filters and `by`; `href` leads from a group further, from (other) nowhere. */
+/** `parameters`: range, filters and `by` of the page. `href(row)`: link of a group; (other) has none. */
 export function WhatChanged({parameters, against, href}) {
   const asked = {...parameters, against, top: TOP};
   const found = useQuery(() => get("/comparison", asked), [JSON.stringify(asked)], ["ledger"]);
@@ -79,13 +79,13 @@ function Change({comparison, rows, total, href}) {
   return html`
     <p><strong>${comparison.sentence}</strong></p>
     <p>${days(comparison)}: ${money(total.cost)}; ${days(comparison.against)}: ${money(total.against.cost)}.
-      ${" "}Estimated: ${percent(total.estimated, total.cost)}, before ${percent(total.against.estimated, total.against.cost)}.
+      ${" "}Estimated share: ${percent(total.estimated, total.cost)}, earlier ${percent(total.against.estimated, total.against.cost)}.
       ${unpriced > 0 && html` ${count(unpriced)} calls have no price and are missing from the totals.`}
-      ${comparison.whole_since && html` Sums of before ${comparison.whole_since.slice(0, 10)} may lack calls.`}</p>
+      ${comparison.whole_since && html` Totals before ${comparison.whole_since.slice(0, 10)} may lack calls.`}</p>
     <dl class="numbers"><div><dt>Change</dt><dd title=${`$${total.change}`}>${signed(total.change)}</dd></div>
       ${Object.entries(PARTS).map(([part, [title, what]]) => html`<div key=${part}><dt>${title}</dt><dd title=${`$${total[part]}`}>${signed(total[part])}</dd>
         <dd class="faint">${what}</dd></div>`)}</dl>
-    ${rows.length === 0 ? html`<p>Neither time has a call.</p>` : html`<${Table} caption="What drives the change" columns=${columns} rows=${rows}
+    ${rows.length === 0 ? html`<p>No calls in either period.</p>` : html`<${Table} caption="What drives the change" columns=${columns} rows=${rows}
       foot=${{...total, isTotal: true}} identity=${(row) => JSON.stringify(comparison.by.map((field) => row[field]))}
       href=${href} />`}`;
 }

@@ -1,4 +1,4 @@
-/** Allocation: the definition of each namespace, what it would change, its versions, namespaces and publish jobs. */
+/** Allocation: the definition of each namespace with a preview of its changes, and lists of versions, namespaces and publish jobs. */
 import {go, to} from "../lib/address.mjs";
 import {get, send} from "../lib/api.mjs";
 import {ago, money} from "../lib/format.mjs";
@@ -12,7 +12,7 @@ const PATH = "/allocation";
 const needs = "modify_dimension_definitions";
 const DEFAULT = "default";
 const NOTHING = "Dimensions:\n";
-const REST_MS = 400; // after the last tick of the form, before the difference is asked for
+const PREVIEW_DELAY_MS = 400; // between the last change of the form and the request for the preview
 
 const shown = (namespace) => namespace || DEFAULT;
 const version = ({version, namespace}) => `/allocation/versions/${version}?namespace=${encodeURIComponent(namespace ?? "")}`;
@@ -30,21 +30,21 @@ const ELEMENTS = [
 
 function Difference({of}) {
   const {kept_since, tags} = of.diff.border;
-  return html`<section aria-label="What would change"><h2>What ${of.diff.from.slice(0, 7)} would become</h2>
-    <p class="faint">${kept_since ? `Sums are kept since ${ago(kept_since)}.` : "The ledger has no sums yet."}
-      ${Object.entries(tags).map(([tag, since]) => ` ${tag} is ${since ? `known since ${ago(since)}` : "not known of any call yet"}.`)}
+  return html`<section aria-label="What would change"><h2>Effect on ${of.diff.from.slice(0, 7)}</h2>
+    <p class="faint">${kept_since ? `Totals begin ${ago(kept_since)}.` : "There are no totals yet."}
+      ${Object.entries(tags).map(([tag, since]) => ` ${since ? `Calls have ${tag} since ${ago(since)}` : `No call has ${tag} yet`}.`)}
       ${" "}The total stays ${cost(of.total)}.</p>
     ${of.dimensions.map((each) => html`<h3 key=${each.id}>${each.name} <${State} word=${each.state} kind="plain" /></h3>
       <${Table} caption=${each.name} columns=${ELEMENTS} rows=${each.elements} identity=${(row) => row.element ?? ""} />`)}</section>`;
 }
 
 function Faults({error}) {
-  return html`<div class="problem" role="alert"><p><strong>This is not valid.</strong> ${!error.faults && error.message}</p>
+  return html`<div class="problem" role="alert"><p><strong>The definition is not valid.</strong> ${!error.faults && error.message}</p>
     ${error.faults && html`<ul>${error.faults.map((each) => html`<li><code>${each.path.join(".") || "definition"}</code>: ${each.error}
       ${each.value && html` (<code>${each.value}</code>)`}</li>`)}</ul>`}</div>`;
 }
 
-/** The definition of a namespace: by form or as YAML, one text; published once its difference was shown. */
+/** The editor of a namespace's definition, as a form or as YAML. Publishing is possible after the preview. */
 function Definition({session, query}) {
   const owner = query.get("namespace") ?? "";
   const known = useQuery(async () => {
@@ -57,20 +57,20 @@ function Definition({session, query}) {
     ${!known.error && html`<p role="status">Loading ...</p>`}`;
   return html`<div class="bar"><label>Namespace <select value=${owner} onChange=${(event) => go(to(PATH, {namespace: event.target.value}))}>
       <option value="">${DEFAULT}</option>${data.namespaces.map(({id}) => html`<option key=${id}>${id}</option>`)}</select></label>
-      <span class="faint">${data.newest ? `Version ${data.newest.version}, published by ${data.newest.last_updated_by}` : "Nothing is published yet"}</span></div>
+      <span class="faint">${data.newest ? `Version ${data.newest.version}, published by ${data.newest.last_updated_by}` : "Nothing has been published yet"}</span></div>
     <${Editor} key=${`${owner} ${data.newest?.version}`} ...${{session, owner, data}} reload=${known.reload} />`;
 }
 
 function Editor({session, owner, data, reload}) {
   const [text, setText] = useState(data.text);
-  const [asked, setAsked] = useState(null); // the text whose difference is wanted
-  const [tried, setTried] = useState(null); // {text} with its difference or its error
+  const [asked, setAsked] = useState(null); // the text to preview
+  const [tried, setTried] = useState(null); // {text} with its preview or its error
   useEffect(() => {
     if (asked === null) return undefined;
     let isLatest = true;
     const tell = (found) => isLatest && setTried({text: asked, ...found});
     const timer = setTimeout(() => send("POST", "/allocation/diff", {definition: asked, namespace: owner})
-      .then((difference) => tell({difference}), (error) => tell({error})), REST_MS);
+      .then((difference) => tell({difference}), (error) => tell({error})), PREVIEW_DELAY_MS);
     return () => {
       isLatest = false;
       clearTimeout(timer);
@@ -91,7 +91,7 @@ function Editor({session, owner, data, reload}) {
   const now = tried?.text === text ? tried : null;
   const attempt = (event) => {
     event.preventDefault();
-    setAsked(null); // the same text is asked for again
+    setAsked(null); // so that an unchanged text is requested again
     setTimeout(() => setAsked(text));
   };
   return html`<form onSubmit=${attempt}>
@@ -106,7 +106,7 @@ function Editor({session, owner, data, reload}) {
         }}></textarea></label></details>
       <div class="bar"><button type="submit" class=${now?.difference ? undefined : "main"}>Show what would change</button>
         ${may(session, needs) && html`<button type="button" class=${now?.difference ? "main" : undefined} disabled=${!now?.difference || text === data.text} onClick=${publish}>Publish</button>
-          <span class="faint">It applies at once to all past and future costs, and no total changes.</span>`}</div>
+          <span class="faint">It applies at once to all past and future costs. The overall total stays the same.</span>`}</div>
     </form>
     ${now?.error && html`<${Faults} error=${now.error} />`}
     ${now?.difference && html`<${Difference} of=${now.difference} />`}`;
@@ -143,14 +143,14 @@ const NAMESPACES = {
     ${row.broken && html`<p class="wrong">${row.broken}</p>`}
     <${Fields} of=${{id: row.id, description: row.description, version: row.version, dimensions: row.dimensions}} />`,
   create: {title: "Create a namespace", needs,
-    fields: () => [{name: "id", label: "Id", required: true, note: "small letters, digits, _ and -"}, ...named()],
+    fields: () => [{name: "id", label: "Id", required: true, note: "lower-case letters, digits, _ and -"}, ...named()],
     run: (_, given) => send("POST", "/allocation/namespaces", given).then(() => null)},
   actions: [
     {title: "Edit", needs, fields: named, run: (row, given) => send("PATCH", namespace(row.id), given).then(() => null)},
     {title: "Delete", needs, danger: true, exact: (row) => row.id, run: (row) => send("DELETE", namespace(row.id)).then(() => null),
-      text: () => "Only one that defines nothing can be deleted. Its versions go with it."},
+      text: () => "A namespace can be deleted only if it defines no dimension. Its versions are deleted as well."},
   ],
-  empty: html`<p>There is the default namespace alone. Another one lets a team publish dimensions of its own.</p>`,
+  empty: html`<p>Only the default namespace exists. Create a namespace to let a team publish its own dimensions.</p>`,
 };
 
 const KINDS = {done: "good", failed: "bad", cancelled: "plain"};

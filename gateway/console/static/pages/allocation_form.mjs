@@ -1,4 +1,4 @@
-/** A dimension by form: what it looks at, and whose values are ticked into which group; the money of each group moves along. */
+/** The form of a dimension: its source, and the groups into which values are ticked, with the cost of each group. */
 import {get} from "../lib/api.mjs";
 import {OTHER} from "../lib/chart.mjs";
 import {NONE, knownDimensions} from "../lib/dimensions.mjs";
@@ -10,7 +10,7 @@ import {blocksOf, dimensionOf, keyFor, withDimension} from "./allocation_text.mj
 
 const NEW = "";
 const OWN = "User:Defined:";
-const MOST = 200; // values that are listed, those that cost most
+const MOST = 200; // number of values listed, the most expensive first
 const RANGE = "last_90d";
 const EMPTY = {key: NEW, name: "", source: "team", fallback: "", groups: [{name: "", values: []}], others: false};
 
@@ -23,20 +23,20 @@ async function valuesOf(source) {
 const isWhole = ({name, groups, others}) => name.trim() && (others || groups.some(({values}) => values.length))
   && groups.every((group) => !group.values.length || group.name.trim());
 
-/** `text` is the definition; `change` is called with what the form makes of it. */
+/** `text` is the definition. Each edit calls `change` with the new definition. */
 export function DimensionForm({text, change}) {
   const written = useRef(text);
   const [draft, setDraft] = useState(() => firstOf(text));
-  const [chosen, setChosen] = useState(0); // the group that values are ticked into
+  const [chosen, setChosen] = useState(0); // index of the group that ticked values join
   const blocks = blocksOf(text);
   const known = useQuery(() => knownDimensions(), []);
   const values = useQuery(() => valuesOf(draft.source), [draft.source]);
   useEffect(() => {
     if (text === written.current) return;
-    written.current = text; // it was changed as YAML, or published
+    written.current = text; // somebody edited the YAML or published
     setDraft(firstOf(text, draft.key));
   }, [text]);
-  if (!blocks) return html`<p class="faint">This definition is written in a way that the form does not know. It is changed under Advanced.</p>`;
+  if (!blocks) return html`<p class="faint">The form cannot show this definition. Edit its YAML under Advanced.</p>`;
   const dimensions = blocks.map(dimensionOf);
   const edit = (changes) => {
     const next = {...draft, ...changes};
@@ -63,11 +63,11 @@ export function DimensionForm({text, change}) {
         ${draft.key && !dimensions.some((each) => each?.key === draft.key) && html`<option value=${draft.key}>${draft.name}</option>`}
         ${dimensions.filter(Boolean).map(({key, name}) => html`<option key=${key} value=${key}>${name}</option>`)}</select></label>
       <label>Name <input value=${draft.name} placeholder="Product" onInput=${(event) => edit({name: event.target.value})} /></label>
-      <label>From <select value=${draft.source} onChange=${(event) => edit({source: event.target.value, groups: draft.groups.map((each) => ({...each, values: []}))})}>
+      <label>Source <select value=${draft.source} onChange=${(event) => edit({source: event.target.value, groups: draft.groups.map((each) => ({...each, values: []}))})}>
         ${[...new Set([draft.source, ...(known.data ?? NONE).names.filter((name) => !name.startsWith(OWN))])].map((name) => html`<option key=${name}>${name}</option>`)}</select></label>
-      <label>Everything else is <input value=${draft.fallback} placeholder="unknown" onInput=${(event) => edit({fallback: event.target.value})} /></label>
-      <label class="check"><input type="checkbox" checked=${draft.others} onChange=${(event) => edit({others: event.target.checked})} /> other values by their own names</label></div>
-    ${byHand.length > 0 && html`<p class="faint">Written as YAML, with rules that the form does not know: ${byHand.join(", ")}. They stay as they are.</p>`}
+      <label>Name for everything else <input value=${draft.fallback} placeholder="unknown" onInput=${(event) => edit({fallback: event.target.value})} /></label>
+      <label class="check"><input type="checkbox" checked=${draft.others} onChange=${(event) => edit({others: event.target.checked})} /> Keep other values under their own names</label></div>
+    ${byHand.length > 0 && html`<p class="faint">The form cannot show these dimensions, because they use other rules: ${byHand.join(", ")}. It does not change them.</p>`}
     <${Problem} error=${values.error ?? known.error} retry=${values.reload} />
     <div class="lists"><section aria-label="Groups"><h3>Groups</h3><ul class="groups">${draft.groups.map((each, place) => html`<li key=${place}>
         <label class="check"><input type="radio" name="group" aria-label=${`Tick into group ${place + 1}`} checked=${place === chosen} onChange=${() => setChosen(place)} /></label>
@@ -78,7 +78,7 @@ export function DimensionForm({text, change}) {
         setDraft({...draft, groups: [...draft.groups, {name: "", values: []}]});
       }}>Add a group</button></section>
       <section aria-label="Values"><h3>Values of ${draft.source} <span class="faint">last 90 days</span></h3>
-        <${Loading} of=${values}>${values.data?.length === 0 && html`<p class="faint">No call has one.</p>`}
+        <${Loading} of=${values}>${values.data?.length === 0 && html`<p class="faint">No call has a value.</p>`}
         <ul class="values">${values.data && listed(draft, values.data).map(({value, cost}) => {
           const place = draft.groups.findIndex((each) => each.values.includes(value));
           return html`<li key=${value}><label class="check"><input type="checkbox" checked=${place >= 0} onChange=${() => tick(value)} /> ${value}</label>
@@ -87,16 +87,16 @@ export function DimensionForm({text, change}) {
     <${Tags} names=${(known.data ?? NONE).names} />`;
 }
 
-/** A name for a dimension that has none: its source's. */
+/** Derive a dimension's name from its source. */
 const titled = (source) => source.replace(/^tag:/, "").replace(/^./, (first) => first.toUpperCase());
 
-/** The dimension of this key, else the first that the form knows, else a new one. */
+/** Return the dimension with this key, else the first that the form can show, else a new one. */
 function firstOf(text, key) {
   const found = (blocksOf(text) ?? []).map(dimensionOf).filter(Boolean);
   return found.find((each) => each.key === key) ?? found[0] ?? EMPTY;
 }
 
-/** Those that calls have, then those that are ticked and none has. */
+/** List the values of calls, then ticked values that no call has. */
 function listed({groups}, values) {
   const names = new Set(values.map(({value}) => value));
   const gone = groups.flatMap((each) => each.values).filter((value) => !names.has(value));
@@ -105,12 +105,12 @@ function listed({groups}, values) {
 
 const costOf = (ticked, values) => sum((values ?? []).filter(({value}) => ticked.includes(value)).map(({cost}) => cost));
 
-/** How a tag that is not kept yet becomes one that is. */
+/** Instructions for a tag that totals do not store yet. */
 function Tags({names}) {
   const [tag, setTag] = useState("");
   const kept = names.filter((name) => name.startsWith("tag:")).map((name) => name.slice(4));
   const line = `[ledger]\ntags = ${JSON.stringify([...kept, tag.trim() || "product"])}`;
-  return html`<details><summary>The tag is not in the list</summary><p>Sums keep the tags that <code>[ledger] tags</code> names, from the next start on.</p>
+  return html`<details><summary>A tag is missing?</summary><p>Totals store only the tags listed in <code>[ledger] tags</code>. Add the tag to the configuration and restart Tollhouse. Earlier totals do not get it.</p>
     <label>Tag <input value=${tag} placeholder="product" onInput=${(event) => setTag(event.target.value)} /></label>
     <${Copy} label="the setting" text=${line} /></details>`;
 }

@@ -1,6 +1,6 @@
 /**
- * A definition as text, cut into its dimensions: what the form knows is read and written, everything else stays to the letter.
- * The form's part: one source, groups that are lists of values, then each value by itself, and a default.
+ * A definition's text, split into dimensions. The form reads and writes dimensions with one source, groups of listed values,
+ * an optional rule for all other values, and a default. It copies every other dimension unchanged.
  */
 
 const HEAD = "Dimensions:";
@@ -8,10 +8,10 @@ const KEY = /^ {2}([A-Za-z][\w-]*):\s*$/;
 const QUOTED = /^"/;
 const NOT_PLAIN = /^['"&*!|>%@`{[]|: |:$| #/;
 
-/** [{key, lines}] of a definition in blocks of lines; null for one that is written in another way. */
+/** Split a definition into [{key, lines}]. Returns null if it is laid out in another way. */
 export function blocksOf(text) {
   const lines = text.replace(/\s+$/, "").split("\n");
-  const first = lines.findIndex((line) => line.trim()); // a comment above it would be lost
+  const first = lines.findIndex((line) => line.trim()); // a comment above "Dimensions:" would be lost, so it must come first
   if (first < 0) return [];
   if (lines[first].trimEnd() !== HEAD) return null;
   const blocks = [];
@@ -24,7 +24,7 @@ export function blocksOf(text) {
   return blocks;
 }
 
-/** A text of one line, or undefined. */
+/** Parse a one-line text, or return undefined. */
 function scalar(written) {
   const text = written.trim();
   if (!QUOTED.test(text)) return NOT_PLAIN.test(text) ? undefined : text;
@@ -35,7 +35,7 @@ function scalar(written) {
   }
 }
 
-/** The texts of a list in one line, or undefined. */
+/** Parse a one-line list of texts, or return undefined. */
 function list(written) {
   try {
     const found = JSON.parse(written);
@@ -61,7 +61,7 @@ const LINES = [
   [/^ {6}- Type: GroupBy$/, (of) => (of.others = true)],
 ];
 
-/** {key, name, source, fallback, groups: [{name, values}], others} of a block; null for rules that the form does not know. */
+/** Parse a block into {key, name, source, fallback, groups: [{name, values}], others}. Returns null for rules that the form cannot show. */
 export function dimensionOf({key, lines}) {
   const found = {key, name: key, source: "", fallback: "", groups: [], others: false};
   for (const line of lines.filter((each) => each.trim())) {
@@ -85,7 +85,7 @@ function linesOf({name, source, fallback, groups, others}) {
   ];
 }
 
-/** The definition with this dimension in the place of that of its key, or behind all others. */
+/** Return the definition with this dimension: it replaces the one with the same key, or is added at the end. */
 export function withDimension(definition, dimension) {
   const blocks = blocksOf(definition);
   const lines = linesOf(dimension);
@@ -94,7 +94,7 @@ export function withDimension(definition, dimension) {
   return [HEAD, ...all.flatMap(({key, lines: own}) => [`  ${key}:`, ...own]), ""].join("\n");
 }
 
-/** A key for a name: its letters and digits, with none of `taken`. */
+/** Build a key from a name's letters and digits, different from all in `taken`. */
 export function keyFor(name, taken) {
   const plain = name.normalize("NFKD").replace(/[^A-Za-z0-9]+/g, "").replace(/^[0-9]+/, "").slice(0, 60) || "Dimension";
   let key = plain;

@@ -1,4 +1,4 @@
-/** Annotations: words about a day, which charts show on that day. */
+/** Annotations: short texts about a day, shown in charts on that day. */
 import {to} from "../lib/address.mjs";
 import {get, send} from "../lib/api.mjs";
 import {annotationFields} from "../lib/annotation_fields.mjs";
@@ -14,7 +14,7 @@ const needs = "modify_views_and_budgets";
 const AROUND = 14; // days of costs on each side
 
 const place = (id) => `${PATH}/${encodeURIComponent(id)}`;
-const viewOf = (row) => (row.view_name ? html`<${Thing} kind="view" id=${row.view} name=${row.view_name} />` : row.view ? "a view that is gone" : "all calls");
+const viewOf = (row) => (row.view_name ? html`<${Thing} kind="view" id=${row.view} name=${row.view_name} />` : row.view ? "a deleted view" : "all calls");
 const around = (row) => to("/costs", {from: day(daysBefore(new Date(row.day), AROUND)), to: day(daysBefore(new Date(row.day), -AROUND)), view: row.view_name ? row.view : null});
 
 const list = (views, session) => ({
@@ -23,20 +23,20 @@ const list = (views, session) => ({
   columns: [
     {title: "What happened", sort: "text", value: (row) => row.text},
     {title: "Day", sort: "day", order: "desc", value: (row) => row.day},
-    {title: "In the charts of", wide: true, value: viewOf},
+    {title: "Shown in charts of", wide: true, value: viewOf},
     {title: "Written by", wide: true, sort: "author", value: (row) => row.author},
   ],
-  Details: ({row}) => html`<p>${row.day}, in the charts of ${viewOf(row)}. Written by ${row.author}.</p>
+  Details: ({row}) => html`<p>${row.day}, shown in charts of ${viewOf(row)}. Written by ${row.author}.</p>
     <p><a href=${around(row)}>Costs of these weeks</a></p>`,
   create: {title: "Annotate a day", needs, fields: () => annotationFields({day: day(new Date())}, views, session),
     run: (_, given) => send("POST", PATH, given).then(() => null)},
   actions: [
     {title: "Edit", needs, fields: (row) => annotationFields(row, views, session),
       run: (row, given) => send("PATCH", place(row.id), {...given, version: row.version}).then(() => null)},
-    {title: "Delete", needs, danger: true, text: () => "Charts mark the day no more.", run: (row) => send("DELETE", place(row.id)).then(() => null)},
+    {title: "Delete", needs, danger: true, text: () => "Charts no longer show it.", run: (row) => send("DELETE", place(row.id)).then(() => null)},
   ],
-  empty: html`<h2>No day is annotated</h2><p>An annotation says what happened on a day, such as a release, an incident or a contract. Charts mark the day
-    with a line. Changed list prices and new models are marked without you, on <a href=${to("/costs")}>Costs</a>.</p>`,
+  empty: html`<h2>No annotations yet</h2><p>An annotation says what happened on a day, such as a release, an incident or a contract. Charts mark the day
+    with a line. On <a href=${to("/costs")}>Costs</a>, Tollhouse marks list price changes and new models by itself.</p>`,
 });
 
 export function Page(given) {

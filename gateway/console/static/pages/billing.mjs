@@ -1,4 +1,4 @@
-/** Billing connections, and the drops that one of them took: the tab of the address is its id. */
+/** Billing connections, and the hourly files of one connection. The address's tab is the connection's id. */
 import {to} from "../lib/address.mjs";
 import {addressOf, send} from "../lib/api.mjs";
 import {html} from "../lib/html.mjs";
@@ -14,19 +14,19 @@ const change = (row, changes) => send("PATCH", at(row.id), changes).then(() => n
 const required = (name, label, value, note) => ({name, label, value, note, required: true});
 const optional = (name, label, value, note) => ({name, label, value, note});
 
-const BUCKET = [["bucket_name", "Bucket", "where the provider leaves its files; empty: none"],
+const BUCKET = [["bucket_name", "Bucket", "where the provider stores its files; leave empty if there is none"],
   ["bucket_path", "Path in the bucket"], ["cloud_account_id", "Account of the bucket", "12 digits"]];
 
-/** What is edited of a connection; of a new one nothing is known. */
+/** Build the form fields of a connection, or of a new one. */
 const fields = (row) => [
   required("name", "Name", row?.name),
   required("cloud_provider", "Provider", row?.cloud_provider, "such as MongoDB"),
-  optional("upstream_connection_id", "Id upstream", row?.upstream_connection_id === row?.id ? "" : row.upstream_connection_id,
-    "empty: the same"),
+  optional("upstream_connection_id", "Id in your cost service", row?.upstream_connection_id === row?.id ? "" : row.upstream_connection_id,
+    "leave empty to use the same id"),
   ...BUCKET.map(([name, label, note]) => optional(name, label, row?.s3_bucket_info?.[name], note)),
 ];
 
-/** What was typed, as the API takes it; a bucket of which nothing was typed is none. */
+/** Convert the form values to the API's fields. If all bucket fields are empty, the connection has no bucket. */
 function typed({bucket_name, bucket_path, cloud_account_id, ...given}) {
   const bucket = {bucket_name, bucket_path, cloud_account_id};
   return {...given, s3_bucket_info: Object.values(bucket).some(Boolean) ? bucket : null};
@@ -44,34 +44,34 @@ const CONNECTIONS = {
     column("Provider", "cloud_provider"),
     column("Id", "id", null),
   ],
-  Details: ({row}) => html`<p><a href=${to(PATH, {tab: row.id})}>Its drops and months</a></p><${Fields}
+  Details: ({row}) => html`<p><a href=${to(PATH, {tab: row.id})}>Its hourly files and months</a></p><${Fields}
     of=${{id: row.id, provider: row.cloud_provider, id_upstream: row.upstream_connection_id, bucket: row.s3_bucket_info}} />`,
   create: {title: "Create a connection", needs,
-    fields: () => [...fields(), optional("id", "Id", "", "that senders use; empty: a new one")],
+    fields: () => [...fields(), optional("id", "Id", "", "that senders use; leave empty for a new id")],
     run: (_, {id, ...given}) => send("POST", "/connections", {...typed(given), connection_id: id || null}).then(() => null)},
   actions: [
     {title: "Edit", needs, fields, run: (row, given) => change(row, typed(given))},
     {title: "Enable", needs, when: (row) => !row.is_enabled, run: (row) => change(row, {is_enabled: true})},
     {title: "Disable", needs, when: (row) => row.is_enabled, run: (row) => change(row, {is_enabled: false}),
-      text: () => "Drops to it are refused from now on."},
+      text: () => "From now on, Tollhouse refuses files for this connection."},
     {title: "Delete", needs, danger: true, exact: (row) => row.id,
       run: (row) => send("DELETE", `${at(row.id)}?confirm=${encodeURIComponent(row.id)}`).then(() => null),
-      text: () => "Its rows are deleted, too. Drops that wait are still sent."},
+      text: () => "Its rows are deleted as well. Hourly files that wait for delivery are still sent."},
   ],
   empty: html`<p>No billing connection yet. Create one to receive or send hourly cost files.</p>`,
 };
 
 const drops = (id) => ({
-  ...shared, path: `${at(id)}/drops`, root: "billing_drops", caption: "drops", identity: (row) => row.drop_id,
+  ...shared, path: `${at(id)}/drops`, root: "billing_drops", caption: "hourly files", identity: (row) => row.drop_id,
   columns: [
-    column("Drop", "drop_id", null),
-    {title: "Month, all its rows", value: ({month}) => html`<a href=${addressOf(`${at(id)}/drops/${month}`)}>${month}</a>`, sort: "month"},
+    column("File", "drop_id", null),
+    {title: "Month (all rows)", value: ({month}) => html`<a href=${addressOf(`${at(id)}/drops/${month}`)}>${month}</a>`, sort: "month"},
     {...column("Rows", "row_count"), kind: "number"},
   ],
 });
 
 export function Page(given) {
   const id = given.query.get("tab");
-  return html`${id && html`<${Tabs} path=${PATH} query=${given.query} tabs=${[["", "Connections"], [id, `Drops of ${id}`]]} />`}
+  return html`${id && html`<${Tabs} path=${PATH} query=${given.query} tabs=${[["", "Connections"], [id, `Hourly files of ${id}`]]} />`}
     <${ListPage} key=${id} list=${id ? drops(id) : CONNECTIONS} ...${given} />`;
 }

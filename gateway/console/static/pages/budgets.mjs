@@ -1,7 +1,7 @@
-/** Budgets: what views may cost, what was spent of it, where it leads, and which thresholds were met. */
+/** Budgets: the limit of each view, the amount spent, the forecast, and the thresholds reached. */
 import {to} from "../lib/address.mjs";
 import {get, send} from "../lib/api.mjs";
-import {budgetFields, told, typedBudget} from "../lib/budget_fields.mjs";
+import {budgetFields, exceededNote, typedBudget} from "../lib/budget_fields.mjs";
 import {Lines} from "../lib/chart.mjs";
 import {FAMILY, NONE, choices, knownDimensions, titleOf} from "../lib/dimensions.mjs";
 import {ago, amounts, count, minus, money, per, shortMoney, sum} from "../lib/format.mjs";
@@ -20,21 +20,21 @@ const EXPAND = ["current", "history", "burnup", "forecast"];
 const at = (id) => `${PATH}/${encodeURIComponent(id)}`;
 const whole = (text) => count(String(text).split(".")[0]);
 const formatOf = (row) => (row.measure === "cost" ? money : (text) => (text === null || text === undefined ? "unknown" : whole(text)));
-const firstDay = (row) => row.burnup && Object.keys(Object.values(row.burnup)[0])[0]; // of the running period, in its own zone
+const firstDay = (row) => row.burnup && Object.keys(Object.values(row.burnup)[0])[0]; // of the running period, in the budget's time zone
 const dash = (value, format) => (value === null || value === undefined ? "–" : format(value));
 const seen = (seconds) => (seconds === null ? "–" : ago(new Date(Number(seconds) * 1000)));
 const thresholds = (wanted) => Object.keys(wanted).filter((each) => wanted[each] === "Y").map(Number).sort((a, b) => a - b);
 
 function forecastOf({forecast, ...row}) {
   const format = formatOf(row);
-  if (!forecast?.total) return html`<span class="faint" title=${forecast?.reason}>none yet</span>`;
+  if (!forecast?.total) return html`<span class="faint" title=${forecast?.reason}>not yet</span>`;
   return html`${format(forecast.total)} <span class="faint">${format(forecast.low)} to ${format(forecast.high)}</span>`;
 }
 
 function stateOf({problem, silence, percent, alerts}) {
   if (problem) return ["not evaluated", "bad"];
   if (silence && new Date(silence.until) > new Date()) return ["muted", "wait"];
-  return thresholds(alerts).some((each) => percent >= each) ? ["past a threshold", "bad"] : ["within", "good"];
+  return thresholds(alerts).some((each) => percent >= each) ? ["over a threshold", "bad"] : ["within budget", "good"];
 }
 
 const amount = (title, of) => ({title, kind: "number", value: (row) => dash(of(row), formatOf(row)), exact: of});
@@ -43,7 +43,7 @@ const columns = (titles) => [
   {title: "Name", value: (row) => row.name, sort: "name"},
   {title: "Period", value: (row) => row.granularity},
   amount("Spent", (row) => row.current?.actual),
-  {title: "Planned", kind: "number", value: (row) => (row.per ? `${dash(row.default_amount, formatOf(row))} by ${titleOf(titles, row.per)}` : dash(row.current?.planned, formatOf(row)))},
+  {title: "Planned", kind: "number", value: (row) => (row.per ? `${dash(row.default_amount, formatOf(row))} per ${titleOf(titles, row.per)}` : dash(row.current?.planned, formatOf(row)))},
   {title: "Used", kind: "number", value: (row) => dash(row.percent, (percent) => `${percent} %`), sort: "percent"},
   {title: "Forecast", kind: "number", value: forecastOf},
   {title: "Thresholds", value: ({alerts, percent}) => thresholds(alerts).map((each) => html`<${State} key=${each} word=${`${each} %`}
@@ -51,18 +51,18 @@ const columns = (titles) => [
   {title: "State", value: (row) => html`<${State} word=${stateOf(row)[0]} kind=${stateOf(row)[1]} />`},
 ];
 
-/** Every day of the running period: what was spent until its end, an even share of the plan, and the way to the forecast. */
+/** Chart data of the running period: spending to the end of each day, an even share of the plan, and the path to the forecast. */
 function burnUp({burnup, current, forecast}) {
   const known = Object.entries(Object.values(burnup)[0]);
-  const length = Math.round((new Date(current.end) - new Date(current.start)) / 86400000); // a day has 23 to 25 hours
+  const length = Math.round((new Date(current.end) - new Date(current.start)) / 86400000); // rounded, because a day can have 23 or 25 hours
   const days = Array.from({length}, (_, place) => day(daysBefore(new Date(known[0][0]), -place)));
   const [today, spent] = [known.length - 1, known.at(-1)[1].actual];
   const left = days.length - known.length;
   const cells = [];
-  const add = (bin, group, value, rank) => cells.push({bin, group, amount: value, weight: 1000 ** rank}); // many days of one rank are less than one of the next
+  const add = (bin, group, value, rank) => cells.push({bin, group, amount: value, weight: 1000 ** rank}); // so that any number of days in one group weighs less than one day of the next
   days.forEach((bin, place) => {
     if (place <= today) add(bin, "spent", known[place][1].actual, 5);
-    if (current.planned !== null) add(bin, "planned, evenly", per(current.planned, days.length, place + 1), 4);
+    if (current.planned !== null) add(bin, "planned, spread evenly", per(current.planned, days.length, place + 1), 4);
   });
   const until = (name, place) => (place ? sum([spent, per(minus(forecast[name], spent), left, place)]) : spent);
   const ahead = forecast.total && left ? days.slice(today).map((bin, place) => ({bin, amount: until("total", place), low: until("low", place), high: until("high", place)})) : [];
@@ -91,7 +91,7 @@ function Details({row, isDark, titles}) {
         identity=${(each) => [each.period, each.owner, each.kind, each.percent].join(" ")} />`}`}
     ${row.history && html`<h3>Earlier periods</h3><${Table} caption="Periods" rows=${periods(row)} identity=${(each) => `${each.name} ${each.day}`}
       columns=${periodColumns(format)} />`}
-    <h3>Its rules</h3><${Fields} of=${{measure: row.measure, money: row.cost_type, billed_through: row.billed_through, for_each: titleOf(titles, row.per), amount: row.default_amount, planned: planned(row), time_zone: row.time_zone,
+    <h3>Settings</h3><${Fields} of=${{measure: row.measure, money: row.cost_type, billed_through: row.billed_through, for_each: titleOf(titles, row.per), amount: row.default_amount, planned: planned(row), time_zone: row.time_zone,
       channels: row.channels, silence: row.silence, id: row.id}} />`;
 }
 
@@ -100,15 +100,15 @@ function Running({row, format, titles}) {
   return html`<dl class="numbers">
     <div><dt>Spent since ${firstDay(row)}</dt><dd title=${current.actual}>${format(current.actual)}</dd>
       <dd class="faint">${whole(current.calls)} calls${current.unpriced_calls > 0 && `, ${whole(current.unpriced_calls)} without a price`}</dd>
-      ${Object.keys(current.unconverted).length > 0 && html`<dd class="faint">missing from the sum, without a rate: ${amounts(current.unconverted)}</dd>`}</div>
+      ${Object.keys(current.unconverted).length > 0 && html`<dd class="faint">not included, because no exchange rate is known: ${amounts(current.unconverted)}</dd>`}</div>
     <div><dt>Planned</dt><dd title=${current.planned}>${dash(current.planned ?? row.default_amount, format)}</dd>
-      <dd class="faint">${current.owners ? `for each ${titleOf(titles, row.per)}; ${current.owners.past} of ${current.owners.count} past it` : dash(percent, (each) => `${each} % of it is spent`)}</dd></div>
+      <dd class="faint">${current.owners ? `per ${titleOf(titles, row.per)}; ${current.owners.past} of ${current.owners.count} exceeded it` : dash(percent, (each) => `${each} % spent`)}</dd></div>
     ${forecast?.total && html`<div><dt>Forecast</dt><dd title=${forecast.total}>${format(forecast.total)}</dd>
       <dd class="faint">${format(forecast.low)} to ${format(forecast.high)}</dd></div>`}</dl>`;
 }
 
 const planned = ({planned_limits}) => Object.values(planned_limits).flatMap((each) => Object.entries(each).map(([first, {amount: text}]) => `${first}: ${text}`));
-/** The periods that the budget was there in, the newest first: that of its creation is the oldest. */
+/** List the budget's periods, newest first. The oldest is the one in which it was created. */
 function periods({history, created}) {
   const first = day(new Date(Number(created) * 1000));
   return Object.entries(history).flatMap(([name, found]) => {
@@ -136,25 +136,25 @@ const alertColumns = (format) => [
   {title: "Period", value: (each) => each.period},
   {title: "Threshold", value: (each) => `${each.percent} %, ${each.kind}`},
   {title: "State", value: (each) => html`<${State} word=${each.state} kind=${KINDS[each.state]} />`},
-  {title: "At", kind: "number", value: (each) => `${format(each.value)} of ${format(each.planned)}`},
-  {title: "Of", value: (each) => each.owner ?? "all"},
+  {title: "Amount", kind: "number", value: (each) => `${format(each.value)} of ${format(each.planned)}`},
+  {title: "Owner", value: (each) => each.owner ?? "all"},
   {title: "Fired", value: (each) => seen(each.fired_at)},
   {title: "Notified", value: (each) => (each.told ? "yes" : "no")},
 ];
 
-/** Each threshold with its states in the running period; of a budget with owners, how many have which. */
+/** Each threshold with its state in the running period. For a budget with owners, the number of owners in each state. */
 function Thresholds({row, alerts}) {
   const rows = [["actual", row.alerts], ["forecast", row.forecast_alerts]].flatMap(([kind, wanted]) => thresholds(wanted).map((percent) => ({kind, percent})));
   const first = firstDay(row);
   const states = ({kind, percent}) => {
     const found = alerts.filter((each) => each.period >= first && each.kind === kind && each.percent === percent);
     const words = [...new Set(found.map((each) => each.state))];
-    if (!words.length) return html`<${State} word="not met" kind="plain" />`;
+    if (!words.length) return html`<${State} word="not reached" kind="plain" />`;
     return words.map((word) => html`<${State} key=${word} word=${row.per ? `${word}: ${found.filter((each) => each.state === word).length}` : word} kind=${KINDS[word]} /> `);
   };
-  if (!rows.length) return html`<p class="faint">It has none, so it notifies nobody.</p>`;
+  if (!rows.length) return html`<p class="faint">This budget has no thresholds, so it notifies nobody.</p>`;
   return html`<${Table} caption="Thresholds" rows=${rows} identity=${(each) => `${each.kind} ${each.percent}`} columns=${[
-    {title: "Threshold", value: (each) => `${each.percent} %`}, {title: "Of", value: (each) => (each.kind === "actual" ? "what is spent" : "the forecast")},
+    {title: "Threshold", value: (each) => `${each.percent} %`}, {title: "Compared with", value: (each) => (each.kind === "actual" ? "amount spent" : "forecast")},
     {title: "State", value: states}]} />`;
 }
 
@@ -165,14 +165,14 @@ const list = ({views, dimensions, channels}, isDark) => ({
   show: (id) => `${at(id)}?${EXPAND.map((each) => `expand=${each}`).join("&")}`,
   Details: ({row}) => html`<${Details} row=${row} isDark=${isDark} titles=${dimensions.titles} />`,
   create: {title: "Create a budget", needs, fields: () => budgetFields({}, views, choices(dimensions), channels),
-    run: (_, given) => send("POST", PATH, typedBudget(given, views)).then(told)},
+    run: (_, given) => send("POST", PATH, typedBudget(given, views)).then(exceededNote)},
   actions: [
-    {title: "Edit", needs, fields: (row) => budgetFields(row, views, choices(dimensions), channels), run: (row, given) => send("PATCH", at(row.id), {...typedBudget(given, views), version: row.version}).then(told)},
-    {title: "Delete", needs, danger: true, exact: (row) => row.name, text: () => "Its alerts go, too. Tollhouse keeps every call.",
+    {title: "Edit", needs, fields: (row) => budgetFields(row, views, choices(dimensions), channels), run: (row, given) => send("PATCH", at(row.id), {...typedBudget(given, views), version: row.version}).then(exceededNote)},
+    {title: "Delete", needs, danger: true, exact: (row) => row.name, text: () => "Its alerts are deleted as well. Calls are not deleted.",
       run: (row) => send("DELETE", `${at(row.id)}?confirm=${encodeURIComponent(row.name)}`).then(() => null)},
   ],
-  empty: html`<h2>There is no budget yet</h2><p>A budget says what the calls of a <a href=${to("/views")}>view</a> may cost in a month or another
-    period, and notifies you before and when that is spent. It blocks no call. The line above makes one with its view.</p>`,
+  empty: html`<h2>No budgets yet</h2><p>A budget limits what the calls of a <a href=${to("/views")}>view</a> may cost in a month or another
+    period. It notifies you before and when the limit is reached, but it never blocks a call. The form above creates a budget and its view.</p>`,
 });
 
 export function Page(given) {

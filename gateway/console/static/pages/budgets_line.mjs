@@ -1,4 +1,4 @@
-/** A budget in one line: what it is for, how much a month, and who is notified; its view is made with it. */
+/** A one-line form for a budget: the value it is for, the monthly amount, and the channel. It creates the view as well. */
 import {get} from "../lib/api.mjs";
 import {limitCalls} from "../lib/budget_fields.mjs";
 import {OTHER} from "../lib/chart.mjs";
@@ -6,21 +6,21 @@ import {titleOf} from "../lib/dimensions.mjs";
 import {html, useState} from "../lib/html.mjs";
 import {useQuery} from "../lib/query.mjs";
 
-const USUAL = ["team", "user", "api_key", "sender"]; // before those of the organization's own
-const MOST = 200; // of the names that are offered; any other is typed
+const USUAL = ["team", "user", "api_key", "sender"]; // offered before the organization's own dimensions
+const MOST = 200; // number of names offered; any other name can be typed
 
 async function namesOf(field) {
   const {rows} = await get("/report", {by: field, range: "last_90d", show: "cost", top: MOST});
   return [...new Set(rows.map((row) => row[field]).filter((name) => name && name !== OTHER))];
 }
 
-/** `dimensions` are {names, titles}, `channels` names; `made` is called when there is one more. */
+/** `dimensions` are {names, titles}; `channels` are names; `made` runs after a budget was created. */
 export function BudgetLine({dimensions, channels, made}) {
   const offered = dimensions.names.filter((name) => USUAL.includes(name) || name in dimensions.titles || name.startsWith("tag:"));
   const fields = [...USUAL.filter((name) => offered.includes(name)), ...offered.filter((name) => !USUAL.includes(name))];
   const [field, setField] = useState(USUAL[0]);
   const [state, setState] = useState({}); // {isBusy}, {problem} or {done}
-  const {data: names} = useQuery(() => namesOf(field).catch(() => []), [field]); // without them it is typed
+  const {data: names} = useQuery(() => namesOf(field).catch(() => []), [field]); // without names, people type the value
   const submit = async (event) => {
     event.preventDefault();
     const form = event.currentTarget;
@@ -34,7 +34,7 @@ export function BudgetLine({dimensions, channels, made}) {
       setState({problem: error.message});
     }
   };
-  return html`<form class="bar sentence" aria-label="A budget in one line" onSubmit=${submit}>
+  return html`<form class="bar sentence" aria-label="Quick budget" onSubmit=${submit}>
     <span>Budget for</span>
     <select aria-label="Kind" value=${field} onChange=${(event) => setField(event.target.value)}>${fields.map((name) => html`<option key=${name}
       value=${name}>${titleOf(dimensions.titles, name)}</option>`)}</select>

@@ -1,4 +1,4 @@
-/** The newest records, and what is known of one: when it happened, what it cost and why, and where it went. */
+/** The list of calls, and the details of one: when it happened, its cost and the reason for it, and its deliveries. */
 import {here, to} from "../lib/address.mjs";
 import {html} from "../lib/html.mjs";
 import {FAMILY, OWN_TITLES} from "../lib/dimensions.mjs";
@@ -9,19 +9,19 @@ import {UNKNOWN} from "../lib/chart.mjs";
 import {RangePicker, span} from "../lib/range.mjs";
 
 const PATH = "/calls";
-const LOOK_BACK_MS = 30 * 86400000; // for a record that is not among the newest
+const LOOK_BACK_MS = 30 * 86400000; // how far back to search for a record that is not among the newest
 const what = (row) => row.response_model ?? row.request_model ?? row.model ?? row.event_type ?? row.stream ?? "unknown";
-const AMOUNTS = {cost: "cost", tokens: "number of tokens", duration: "time taken"};
+const AMOUNTS = {cost: "cost", tokens: "number of tokens", duration: "duration"};
 const clock = (iso) => (iso ? `${iso.slice(0, 10)} ${iso.slice(11, 19)}` : "unknown");
 
-/** What counts of a record, as decimal text; null is unknown. */
+/** Return the cost of a record that totals count, as decimal text, or null. */
 function cost(row) {
   if (row.kind === "usage_metric") return row.unit === "USD" ? row.value : null;
   if (row.kind === "correction") return row.cost;
   return {reported: row.cost, estimated: row.estimated_cost}[row.cost_source] ?? null;
 }
 
-/** Input and output of a call, or what a counter counted; null is unknown. */
+/** Return input plus output tokens of a call, or the value of a counter, or null. */
 function tokens(row) {
   if (row.kind === "usage_metric") return row.unit === "USD" ? null : row.value;
   return row.input_tokens === null && row.output_tokens === null ? null : (row.input_tokens ?? 0) + (row.output_tokens ?? 0);
@@ -30,7 +30,7 @@ function tokens(row) {
 const number = (title, value) => ({title, kind: "number", value: (row) => (value(row) === null || value(row) === undefined ? "–"
   : count(value(row))), exact: (row) => exactCount(value(row))});
 
-/** Of a table of records, here and in the live tail. */
+/** Columns of a table of records, on this page and in the live tail. */
 export const COLUMNS = [
   {title: "Started (UTC)", value: (row) => clock(row.start_time).replace(/^\d+-/, ""), exact: (row) => row.start_time, sort: "start_time"},
   {title: "Model or type", value: what},
@@ -38,7 +38,7 @@ export const COLUMNS = [
     ? html`${row.cost_source === "estimated" && html`<span class="faint">est. </span>`}${money(cost(row))}` : "–")},
   {...number("Tokens", tokens), wide: true, sort: "tokens", order: "desc", exact: (row) => (row.kind === "inference"
     ? `${exactCount(row.input_tokens)} in, ${exactCount(row.output_tokens)} out` : exactCount(tokens(row)))},
-  {title: "Took", kind: "number", wide: true, sort: "duration", order: "desc", value: (row) => (row.start_time && row.end_time && row.kind === "inference"
+  {title: "Duration", kind: "number", wide: true, sort: "duration", order: "desc", value: (row) => (row.start_time && row.end_time && row.kind === "inference"
     ? duration(new Date(row.end_time) - new Date(row.start_time)) : "–")},
   {title: "Status", wide: true, value: (row) => (row.status ? html`<${State} word=${row.status} kind=${KINDS[row.status]} />` : "–")},
   {title: "Team", wide: true, value: (row) => row.team ?? "unknown"},
@@ -47,7 +47,7 @@ export const COLUMNS = [
 ];
 const KINDS = {ok: "good", error: "bad"};
 
-/** Where one record is shown. */
+/** Return the address of a record's details. */
 export const toRecord = (row) => to(PATH, {open: row.id});
 
 const LIST = {
@@ -58,64 +58,64 @@ const LIST = {
   identity: (row) => row.id, Details: Call,
   show: (id) => `/records/${encodeURIComponent(id)}?since=${new Date(Date.now() - LOOK_BACK_MS).toISOString().slice(0, 10)}`,
   Before: Looked,
-  empty: html`<h2>No record has arrived yet</h2><p><a href=${to("/connect")}>Connect</a> what makes calls, and they appear here.</p>`,
+  empty: html`<h2>No records yet</h2><p><a href=${to("/connect")}>Connect a sender</a>, and its calls appear here.</p>`,
 };
 
-/** Whether the calls of a span are asked for, by what they cost or took, instead of the newest. */
+/** Return whether the page shows a time range by cost, tokens or duration, instead of the newest calls. */
 const isOfSpan = (query) => !query.has("date") && (query.get("sort") in AMOUNTS || Object.keys(AMOUNTS).some((name) => query.has(name)));
 
-/** Chooses the span of the dearest calls; leads to them where the newest are shown. */
+/** The range picker of the most expensive calls, or a link to them. */
 function Span({query}) {
-  if (isOfSpan(query)) return html`<div class="bar"><${RangePicker} query=${query} /> <a href=${here({sort: "", order: "", ...NO_BOUNDS})}>The newest calls</a></div>`;
+  if (isOfSpan(query)) return html`<div class="bar"><${RangePicker} query=${query} /> <a href=${here({sort: "", order: "", ...NO_BOUNDS})}>Newest calls</a></div>`;
   return html`<p class="bar"><a href=${here({sort: "cost", order: "desc", date: ""})}>Top calls by cost</a></p>`;
 }
 const NO_BOUNDS = Object.fromEntries(Object.keys(AMOUNTS).map((name) => [name, ""]));
 
-/** How far was looked for the calls that cost or took most. */
+/** A note on the records that were searched for the top calls. */
 function LookedAtSpan({answer, query}) {
   const {records, most, since, until} = answer.looked_through;
   const by = AMOUNTS[query.get("sort")];
-  return html`<p class="faint">${by && html`Top calls by ${by}, ${span(query).name.toLowerCase()}. `}Tollhouse looked at
-    ${" "}${exactCount(records)} kept records${since && html`, which came ${until ? html`from ${clock(since)} to ${clock(until)}` : html`since ${clock(since)}`} UTC`}.
-    ${records >= most && " It did not look at older ones: choose fewer days."} Tollhouse keeps calls for a time only;
-    ${" "}<a href=${to("/costs", {from: query.get("from"), to: query.get("to"), tz: query.get("tz"), ...kept(answer)})}>the costs of this time</a> stay longer.
-    Prompts and answers are never stored.</p>`;
+  return html`<p class="faint">${by && html`Top calls by ${by}, ${span(query).name.toLowerCase()}. `}Tollhouse searched
+    ${" "}${exactCount(records)} stored records${since && html`, received ${until ? html`from ${clock(since)} to ${clock(until)}` : html`since ${clock(since)}`} UTC`}.
+    ${records >= most && " It did not search older records. Choose fewer days to include all of them."} Calls are stored only for a limited time;
+    ${" "}<a href=${to("/costs", {from: query.get("from"), to: query.get("to"), tz: query.get("tz"), ...kept(answer)})}>the costs of this time</a> are stored longer.
+    Prompts and completions are never stored.</p>`;
 }
 
-/** How far was looked for what the page shows. */
+/** A note on the records that were searched for this page. */
 function Looked({answer, query}) {
   if (isOfSpan(query)) return html`<${LookedAtSpan} answer=${answer} query=${query} />`;
   const {records, since, until} = answer.looked_through;
   const dates = answer.filtering.current.date;
   if (!dates) {
-    return html`<p class="faint">These are of the newest ${exactCount(records)} calls${since && html` (since ${clock(since)} UTC)`}.
-      ${" "}Narrow by date to see older ones. Prompts and answers are never stored.</p>`;
+    return html`<p class="faint">Tollhouse searched the newest ${exactCount(records)} calls${since && html` (since ${clock(since)} UTC)`}.
+      ${" "}Add a filter by date to see older calls. Prompts and completions are never stored.</p>`;
   }
   const ends = [...dates].sort();
-  return html`<p class="faint">Of ${ends.join(", ")} (UTC): Tollhouse looked at ${exactCount(records)} records${since && html`, which came
-    from ${clock(since)} ${until ? html`to ${clock(until)}; it did not look at later ones` : "on"}`}. Tollhouse keeps records
-    for a time only: <a href=${to("/costs", {from: dayOf(ends[0], 1), to: dayOf(ends.at(-1), 31), ...kept(answer)})}>the costs of
-    these dates</a> stay longer. Prompts and answers are never stored.</p>`;
+  return html`<p class="faint">${ends.join(", ")} (UTC): Tollhouse searched ${exactCount(records)} records${since && html`, received
+    from ${clock(since)} ${until ? html`to ${clock(until)}; it did not search later records` : "on"}`}. Records are stored
+    only for a limited time; <a href=${to("/costs", {from: dayOf(ends[0], 1), to: dayOf(ends.at(-1), 31), ...kept(answer)})}>the costs of
+    these dates</a> are stored longer. Prompts and completions are never stored.</p>`;
 }
 
-/** A day as it is; of a month its first or its last. */
+/** Return a day unchanged, or the first or last day of a month. */
 const dayOf = (date, day) => (date.length > 7 ? date
   : new Date(Date.UTC(date.slice(0, 4), date.slice(5, 7) - (day === 1 ? 1 : 0), day === 1 ? 1 : 0)).toISOString().slice(0, 10));
-/** The filters of an answer that costs have, too. */
+/** Return the filters of a response that the Costs page also has. */
 const kept = ({filtering: {current: {date, state, kind, topic, session, view, from, to: until, range, tz, cost: bound, tokens: most, duration: took, ...others}}}) => others;
 
 function Call({row: {record, why, price_lines, routes, not_stored, corrections = [], corrected_cost, ...place}, session}) {
   return html`
-    ${place.state === "open" && html`<p><${State} word="open" /> A later report of the same call may still fill in what is
-      unknown here.</p>`}
+    ${place.state === "open" && html`<p><${State} word="open" /> A later report of the same call may still fill in unknown
+      values.</p>`}
     <h3>What happened</h3><ol class="timeline">${steps(record, place).map(([at, text]) => html`<li key=${text}>
       <span class="faint">${clock(at)}</span> ${text}</li>`)}</ol>
-    ${corrections.length > 0 && html`<h3>What became known later</h3><${Table} caption="Corrections" rows=${corrections}
-      columns=${CORRECTIONS} identity=${(each) => each.id} /><p>With it the call costs ${money(corrected_cost)}.</p>`}
-    ${price_lines.length > 0 && html`<h3>What makes up the estimate</h3><${Table} caption="Price lines" rows=${price_lines}
+    ${corrections.length > 0 && html`<h3>Corrections by later reports</h3><${Table} caption="Corrections" rows=${corrections}
+      columns=${CORRECTIONS} identity=${(each) => each.id} /><p>With these corrections, the call costs ${money(corrected_cost)}.</p>`}
+    ${price_lines.length > 0 && html`<h3>How the estimate was calculated</h3><${Table} caption="Price lines" rows=${price_lines}
       columns=${PRICES} identity=${(line) => line.of} />`}
     ${Object.keys(why).length > 0 && html`<h3>Why</h3><${Fields} of=${why} />`}
-    ${routes.length > 0 && html`<h3>Where it goes</h3><${Table} caption="Routes" rows=${routes} columns=${ROUTES}
+    ${routes.length > 0 && html`<h3>Deliveries</h3><${Table} caption="Routes" rows=${routes} columns=${ROUTES}
       identity=${(each) => each.route} />`}
     <h3>The record</h3><${Fields} of=${record} leads=${(name, value) => placeOf(name, value, record, session)} />
     <p class="faint">Not stored: ${not_stored.join("; ")}.</p>`;
@@ -124,22 +124,22 @@ function Call({row: {record, why, price_lines, routes, not_stored, corrections =
 const IN_COSTS = ["team", "user", "source", "request_model", "api_key", "region"];
 const IN_OPERATION = {sender: "/keys", device: "/devices"};
 
-/** Where it is shown what a field of a record names: costs since the day of the call, or the page of a key or a laptop; null where that is closed. */
+/** Return the link of a record's field: costs since the day of the call, or the page of a key or device. Null if it is not open to the person. */
 function placeOf(name, value, {start_time: start}, session) {
   if (IN_OPERATION[name]) return isOpen(session, {needs: "view_operation", isWhole: true}) ? to(IN_OPERATION[name], {open: value}) : null;
   return IN_COSTS.includes(name) && may(session, "view_costs") ? to("/costs", {[name]: value, from: start?.slice(0, 10), by: FAMILY}) : null;
 }
 
 const CORRECTIONS = [
-  {title: "Known (UTC)", value: (each) => clock(each.known_at)},
+  {title: "Received (UTC)", value: (each) => clock(each.known_at)},
   {title: "Why", value: (each) => each.reason.replaceAll("_", " ")},
-  {title: "By", value: (each) => each.source},
+  {title: "Reported by", value: (each) => each.source},
   {title: "Cost", kind: "number", value: (each) => money(each.cost), exact: (each) => `$${each.cost}`},
   {...number("Tokens", tokens)},
 ];
 
 const PRICES = [
-  {title: "Of", value: (line) => line.of},
+  {title: "Item", value: (line) => line.of},
   {title: "Quantity", kind: "number", value: (line) => typeof line.quantity === "number" ? exactCount(line.quantity) : line.quantity},
   {title: "Dollars", kind: "number", value: (line) => line.price},
   {title: "Per", value: (line) => line.per},
@@ -152,14 +152,14 @@ const ROUTES = [
   {title: "Last error", value: (each) => each.last_error ?? ""},
 ];
 
-/** [time, text] of each thing that happened, in order. */
+/** List the steps of a call as [time, text], in time order. */
 function steps(record, {topic, number: place, committed_at}) {
   const {start_time, end_time, status, error_type} = record;
   const took = start_time && end_time ? ` after ${duration(new Date(end_time) - new Date(start_time))}` : "";
   return [
     start_time && [start_time, `${record.operation ?? record.kind.replaceAll("_", " ")} of ${what(record)} began`],
     end_time && [end_time, `it ended${took}${status ? ` as ${status}` : ""}${error_type ? `: ${error_type}` : ""}`],
-    committed_at && [committed_at, `a report by ${record.source} was on disk${place === null ? "" : ` as number ${place} of ${topic}`}, ${ago(committed_at)}`],
+    committed_at && [committed_at, `the report by ${record.source} was stored on disk${place === null ? "" : ` as number ${place} of ${topic}`}, ${ago(committed_at)}`],
   ].filter(Boolean);
 }
 

@@ -1,4 +1,4 @@
-/** Connect a sender: its settings with this gateway's address and a fresh key, and the first record when it arrives. */
+/** Connect a sender: its settings with this gateway's address and a new key, then its first record. */
 import {go, here, to} from "../lib/address.mjs";
 import {get, send} from "../lib/api.mjs";
 import {FAMILY} from "../lib/dimensions.mjs";
@@ -22,18 +22,18 @@ export function Page({query, session, telemetry}) {
 function Choice() {
   const [word, setWord] = useState("");
   const shown = TOOLS.filter((each) => each.title.toLowerCase().includes(word.trim().toLowerCase()));
-  return html`<p>Choose what sends its calls here. You get its settings, with this gateway's address and a new key.</p>
+  return html`<p>Choose the program that sends calls to Tollhouse. You get its settings, with this gateway's address and a new key.</p>
     <label>Find <input type="search" value=${word} onInput=${(event) => setWord(event.target.value)} autocomplete="off" /></label>
     ${kinds.map((kind) => {
       const found = shown.filter((each) => each.kind === kind);
       return found.length > 0 && html`<section key=${kind}><h2>${kind[0].toUpperCase() + kind.slice(1)}</h2>
         <ul class="choices">${found.map((each) => html`<li key=${each.id}><a href=${here({tool: each.id})}>${each.title}</a></li>`)}</ul></section>`;
     })}
-    ${!shown.length && html`<p role="status">Nothing called “${word}” was found. What sends OTLP works with the settings of
+    ${!shown.length && html`<p role="status">No sender is called “${word}”. Any program that sends OTLP can use the settings of
       <a href=${here({tool: "opentelemetry"})}> OpenTelemetry SDKs</a>.</p>`}`;
 }
 
-/** The text with this gateway's address, and the key once there is one. */
+/** Put this gateway's address, and the key if one exists, into the text. */
 function filled(text, address, secret) {
   const {hostname} = new URL(address);
   const placed = text.replaceAll("http://HOST:4318", address).replaceAll(/\bHOST\b/g, hostname);
@@ -46,7 +46,7 @@ function Tool({tool, session, address}) {
   const make = async () => {
     const name = `${tool.id}-${crypto.getRandomValues(new Uint32Array(1))[0].toString(36).slice(0, 5)}`;
     try {
-      const {secret} = await send("POST", "/keys", {name, use_cases: [USE_CASE], description: `Made on the page Connect, for ${tool.title}`});
+      const {secret} = await send("POST", "/keys", {name, use_cases: [USE_CASE], description: `Created on the Connect page for ${tool.title}`});
       setKey({name, secret});
       setProblem(null);
     } catch (error) {
@@ -55,10 +55,10 @@ function Tool({tool, session, address}) {
   };
   return html`<p class="bar"><a href=${to(PATH)}>All senders</a></p>
     <h2>${tool.title}</h2>
-    ${key ? html`<p role="status">The key <a href=${to("/keys", {open: key.name})}>${key.name}</a> stands in the settings below. It is shown now and never again.</p>`
-    : may(session, "api_key_management") ? html`<p class="bar"><button type="button" class="main" onClick=${make}>Make a key</button>
-      <span class="faint">It may send telemetry and nothing else. It takes the place of KEY below.</span></p>`
-    : html`<p>KEY stands for a key with the use case ${USE_CASE}: ask somebody who manages API keys.</p>`}
+    ${key ? html`<p role="status">The key <a href=${to("/keys", {open: key.name})}>${key.name}</a> is in the settings below. Tollhouse shows it only this once.</p>`
+    : may(session, "api_key_management") ? html`<p class="bar"><button type="button" class="main" onClick=${make}>Create a key</button>
+      <span class="faint">The key may only send telemetry. It replaces KEY below.</span></p>`
+    : html`<p>Replace KEY by a Tollhouse key with the use case ${USE_CASE}. Somebody who manages API keys can create it.</p>`}
     <${Problem} error=${problem} />
     <div class="steps">${tool.steps.map((each, place) => (each.code
       ? html`<${Copy} key=${place} label=${`settings ${place + 1} of ${tool.title}`} text=${filled(each.code, address, key?.secret)} />`
@@ -66,22 +66,22 @@ function Tool({tool, session, address}) {
     <${Arrival} tool=${tool} sender=${key?.name} />`;
 }
 
-/** Waits for the first call of the key; before there is one, shows how the tool's own calls are found. */
+/** Wait for the key's first record. Before a key exists, link to the tool's calls. */
 function Arrival({tool, sender}) {
   const query = useQuery(async () => (sender ? (await get("/records", {sender, limit: 1})).records[0] ?? null : null), [sender]);
   useLive(["records"], query.reload);
   useEffect(() => {
     if (!sender || query.data) return undefined;
-    const timer = setInterval(query.reload, 5000); // a key's first record may come before the stream listens
+    const timer = setInterval(query.reload, 5000); // the first record may arrive before the stream is open
     return () => clearInterval(timer);
   }, [sender, query.data]);
   const call = query.data;
-  if (!sender) return html`<p class="faint">Its calls have the source ${tool.source}: <a href=${to("/calls", {source: tool.source})}>show those that arrived</a>.</p>`;
-  if (!call) return html`<p role="status" class="waits">Waiting for the first record of ${sender} ... It counts about ten seconds after the call.</p>`;
+  if (!sender) return html`<p class="faint">Calls from this sender have the source ${tool.source}. <a href=${to("/calls", {source: tool.source})}>Show its calls</a>.</p>`;
+  if (!call) return html`<p role="status" class="waits">Waiting for the first record of ${sender} ... It appears about ten seconds after the call.</p>`;
   const cost = call.cost ?? call.estimated_cost;
-  return html`<section class="first"><h2>It works: the first record has arrived</h2>
+  return html`<section class="first"><h2>It works. The first record has arrived</h2>
     <p role="status">${call.response_model ?? call.request_model ?? call.source}: ${call.input_tokens !== null && call.input_tokens !== undefined
       ? `${count(call.input_tokens)} tokens in, ${count(call.output_tokens ?? 0)} out, ` : ""}${cost ? money(cost) : "without a price"}.</p>
     <p class="bar"><a class="button main" href=${to("/calls", {open: call.id})}>See how it was counted</a>
-      <a href=${to("/costs", {sender, by: FAMILY})}>Its costs</a> <button type="button" onClick=${() => go(to(PATH))}>Connect another</button></p></section>`;
+      <a href=${to("/costs", {sender, by: FAMILY})}>Show its costs</a> <button type="button" onClick=${() => go(to(PATH))}>Connect another sender</button></p></section>`;
 }

@@ -1,4 +1,4 @@
-/** What was spent, by one or two dimensions: bars over time, a table beside the span before, and what changed. */
+/** Costs by one or two dimensions: a chart over time, a table that compares with the earlier period, and the reasons for changes. */
 import {html, useState} from "../lib/html.mjs";
 import {go, grouped, here, to} from "../lib/address.mjs";
 import {addressOf, get, send} from "../lib/api.mjs";
@@ -16,21 +16,21 @@ import {WhatIf, WhatIfPicker} from "../lib/what_if.mjs";
 
 const PATH = "/costs";
 const PAGE = 50;
-const [IN_CHART, WITH_COURSE, IN_TABLE] = [5, 10, 200]; // the largest groups; the others are one
-const BINS = {hourly: 31, daily: 731, weekly: 3660, monthly: Infinity}; // and the days for which one can be drawn
+const [IN_CHART, WITH_COURSE, IN_TABLE] = [5, 10, 200]; // number of groups shown; all smaller ones become (other)
+const BINS = {hourly: 31, daily: 731, weekly: 3660, monthly: Infinity}; // the longest range in days for each bin size
 const BIN_COURSES = {hourly: "By hour", daily: "By day", weekly: "By week", monthly: "By month"};
 const BIN_TITLES = {hourly: "hour", daily: "day", weekly: "week", monthly: "month"};
-const OURS = ["from", "to", "tz", "view", "by", "bin", "measure", "sort", "order", "against", "hide", "asif", "cost_type", "missing"];
-const DRILL = [FAMILY, "team", "user", "api_key", "source", "sender"]; // what a row is divided by next
+const NO_FILTERS = ["from", "to", "tz", "view", "by", "bin", "measure", "sort", "order", "against", "hide", "asif", "cost_type", "missing"];
+const DRILL = [FAMILY, "team", "user", "api_key", "source", "sender"]; // the dimensions that a click on a row groups by, in this order
 const ALONGSIDE = ["cost", "calls", "input_tokens", "cache_read_tokens", "output_tokens", "cost_per_call"];
 
-/** The address as a question: what is asked, and how it is shown. */
+/** Read the query and the display options from the address. */
 function asked(query, shown) {
   const range = span(query);
   const byDefaultKind = Object.keys(KINDS).find((each) => shown.includes(each)) ?? COUNTED;
   const kind = KINDS[query.get("cost_type")] ? query.get("cost_type") : byDefaultKind;
   const isBilled = kind !== COUNTED;
-  const filters = [...query].filter(([name]) => !OURS.includes(name));
+  const filters = [...query].filter(([name]) => !NO_FILTERS.includes(name));
   const where = filters.flatMap(([name, value]) => (value === UNKNOWN ? [`${name}=`, `${name}=${UNKNOWN}`] : [`${name}=${value}`]));
   const days = (Date.parse(range.to ?? new Date().toISOString()) - Date.parse(range.from)) / 86400000;
   const bins = Object.keys(BINS).filter((each) => days <= BINS[each] && !(isBilled && each === "hourly"));
@@ -40,13 +40,13 @@ function asked(query, shown) {
     range, filters, kind, isBilled, zone: zoneOf(query), by: by.length ? by : [FAMILY],
     bins, bin: bins.includes(query.get("bin")) ? query.get("bin") : byDefault,
     measure: !isBilled && measureOf(query.get("measure")) ? query.get("measure") : "cost",
-    // of a bill the running day is asked whole, so that the span before it divides no day
+    // billed costs need whole days, so the running day is included whole; then the earlier period splits no day either
     span: {from: range.from, to: range.to ?? (isBilled ? day(new Date()) : undefined), cost_type: isBilled ? kind : undefined, missing: (isBilled && query.get("missing")) || undefined, tz: query.get("tz") ? zoneOf(query) : undefined, view: query.get("view")},
     where, hidden: query.getAll("hide"),
   };
 }
 
-/** What is shown as a view, with the filter of the one that it is shown in. */
+/** Load the form for saving the page as a view. Its filter includes the filter of the current view. */
 async function draft(at) {
   const {rangeOf, typedView, viewFields} = await import("../lib/view_fields.mjs");
   return {of: await viewOf(at, rangeOf), typedView, viewFields};
@@ -64,10 +64,10 @@ async function viewOf({by, bin, filters, kind, range, span: {view}}, rangeOf) {
   return {filter, principal_dimension: by[0], group_by: by, granularity: bin, cost_type: kind, range: rangeOf(range.asked)};
 }
 
-/** The questions of the table and of the picture. */
+/** Return the queries of the table, of the chart, and of the full export. */
 function questions({by, bin, isBilled, measure, span: when, where}) {
   const largest = measureOf(measure).adds && !measureOf(measure).parts ? {top_by: measure} : {};
-  const written = isBilled || by.length > 1 || unitOf(measure) ? undefined : WRITTEN[by[0]]; // its spellings are counted
+  const written = isBilled || by.length > 1 || unitOf(measure) ? undefined : WRITTEN[by[0]]; // counts the variants of each row
   const shown = [...needed([measure, ...(isBilled ? [] : ALONGSIDE)]), ...(written ? ["units"] : [])];
   const table = {...when, where, by, unit: written ?? unitOf(measure), show: shown, compare: "previous"};
   const bars = {...when, where, by: by[0], per: bin, unit: unitOf(measure), show: needed([measure, "cost"]), ...(measureOf(measure).adds && {compare: "previous"}), ...largest,
@@ -75,7 +75,7 @@ function questions({by, bin, isBilled, measure, span: when, where}) {
   return [{...table, ...largest, top: IN_TABLE}, bars, table];
 }
 
-/** Whether each row has its course beside it: sums can be folded for the picture, averages cannot. */
+/** Return whether rows get a small chart of their own. Sums can be added up for the main chart; averages cannot. */
 const hasCourses = (measure) => measureOf(measure).adds && !measureOf(measure).parts;
 
 async function load(at) {
@@ -88,24 +88,24 @@ export function Page({query, isDark, session}) {
   const found = useQuery(() => load(at), [String(query)], ["ledger"]);
   const [choices, setChoices] = useState({});
   const [saves, setSaves] = useState(null);
-  const [limits, setLimits] = useState(null); // the row that gets a budget
+  const [limits, setLimits] = useState(null); // the row for which somebody creates a budget
   const mayLimit = !at.isBilled && may(session, "modify_views_and_budgets") && at.by.length === 1 && !at.filters.length && !at.span.view;
   const limit = async (value) => {
     const {QuickBudget} = await import("../lib/budget_fields.mjs");
-    const {channel_names: channels} = await get("/channel-names").catch(() => ({channel_names: []})); // then it is every channel
+    const {channel_names: channels} = await get("/channel-names").catch(() => ({channel_names: []})); // without names, the budget uses every channel
     setLimits({QuickBudget, value, names: channels.map((each) => each.name)});
   };
   const mayNarrow = isOpen(session, {needs: "organization_administration", isWhole: true}) && !at.isBilled && at.by.length === 1;
-  const narrow = async (value) => { // to a role that shows a row alone: of its own dimension this value and no other
+  const narrow = async (value) => { // open the form of a role that shows only this row
     const {asLines, rangeOf} = await import("../lib/view_fields.mjs");
     const {filter} = await viewOf({...at, filters: [...at.filters.filter(([name]) => name !== at.by[0]), [at.by[0], value]]}, rangeOf);
     if (Object.values(filter).every((values) => values.length)) go(to("/roles", {tab: "limit", only: asLines(filter).split("\n")}));
-    else found.reload(); // the view was changed: it has no such row any more
+    else found.reload(); // the view has changed and no longer contains the row
   };
   const {data} = found;
   const ofBill = at.filters.map(([name]) => name).filter((name) => BILLED_DIMENSIONS.includes(name.replace(/!$/, "")));
   const unset = Object.fromEntries(["measure", "sort", "order", "hide", "against", "asif", "missing", ...ofBill].map((name) => [name, ""]));
-  /** To another kind of money: without what it cannot be asked for. */
+  /** Return the address changes for another kind of cost, without parameters that it does not support. */
   const inMoney = (chosen) => ({...unset, cost_type: chosen === COUNTED ? "" : chosen,
     by: at.by.filter((each) => chosen !== COUNTED || !BILLED_DIMENSIONS.includes(each)), ...(chosen !== COUNTED && {tz: "", bin: "", ...(/^now-\d+h$/.test(query.get("from")) && {from: ""})})});
   const pick = (label, name, value, options, set = (chosen) => ({[name]: chosen})) => html`<label>${label} <select value=${value}
@@ -119,7 +119,7 @@ export function Page({query, isDark, session}) {
     if (!field) return;
     const answer = await get("/report", {...at.span, by: field, show: "cost", top: IN_TABLE}).catch(() => ({rows: []}));
     const ranked = answer.rows.sort((a, b) => Number(b.cost) - Number(a.cost)).map((row) => nameOf(row[field]));
-    setChoices({...choices, [field]: ranked.includes(OTHER) ? [] : [...new Set(ranked)]}); // too many to choose from: it is typed
+    setChoices({...choices, [field]: ranked.includes(OTHER) ? [] : [...new Set(ranked)]}); // with too many values, people type the value
   };
   const available = fields.map((field) => ({field, title: titled(field)[1], valid_values: choices[field] ?? []}));
   const [first, second] = at.by;
@@ -128,11 +128,11 @@ export function Page({query, isDark, session}) {
     <div class="bar">
       <${RangePicker} query=${query} />
       ${pick("Group by", "by", first, fields.map(titled), (chosen) => ({by: [chosen, second !== chosen && second].filter(Boolean), hide: ""}))}
-      ${pick("then by", "by", second ?? "", [["", "(none)"], ...fields.filter((each) => each !== first).map(titled)], (chosen) => ({by: [first, chosen]}))}
-      ${pick("money", "cost_type", at.kind, Object.entries(KINDS).filter(([kind]) => kind === at.kind || session.cost_types.includes(kind)), inMoney)}
-      ${at.isBilled && session.cost_types.includes(COUNTED) && pick("days without a bill", "missing", at.span.missing ?? "", [["", "left out"], ["counted", "as counted"]])}
-      ${!at.isBilled && pick("show", "measure", at.measure, [...Object.entries(MEASURES).map(([name, {title}]) => [name, title]), ...unitChoices(fields, streams)], (chosen) => ({measure: chosen, hide: ""}))}
-      ${pick("per", "bin", at.bin, at.bins.map((each) => [each, BIN_TITLES[each]]))}
+      ${pick("and by", "by", second ?? "", [["", "(none)"], ...fields.filter((each) => each !== first).map(titled)], (chosen) => ({by: [first, chosen]}))}
+      ${pick("Money", "cost_type", at.kind, Object.entries(KINDS).filter(([kind]) => kind === at.kind || session.cost_types.includes(kind)), inMoney)}
+      ${at.isBilled && session.cost_types.includes(COUNTED) && pick("Days without a bill", "missing", at.span.missing ?? "", [["", "leave out"], ["counted", "use counted costs"]])}
+      ${!at.isBilled && pick("Measure", "measure", at.measure, [...Object.entries(MEASURES).map(([name, {title}]) => [name, title]), ...unitChoices(fields, streams)], (chosen) => ({measure: chosen, hide: ""}))}
+      ${pick("Bars per", "bin", at.bin, at.bins.map((each) => [each, BIN_TITLES[each]]))}
       ${!at.isBilled && html`<${AgainstPicker} query=${query} />
       <${WhatIfPicker} query=${query} models=${choices.model ?? []} load=${() => choices.model || chose("model")} />`}
     </div>
@@ -156,12 +156,12 @@ function Answer({table, bars, at, isDark, session, query, limit, narrow}) {
   const {previous, unconverted, currency} = table.report;
   const lacking = amounts(unconverted);
   if (!table.rows.length) {
-    return html`<section><p>${isBilled ? "No provider billed anything" : "Tollhouse counted no call"}: ${range.name}${at.span.view && ", in this view"}${at.filters.length > 0 && ", with these filters"}.
+    return html`<section><p>${isBilled ? "No provider bills" : "No calls"}: ${range.name}${at.span.view && ", in this view"}${at.filters.length > 0 && ", with these filters"}.
       ${at.filters.length > 0 && html` <a href=${to(PATH, {from: query.get("from"), to: query.get("to"), by, cost_type: query.get("cost_type")})}>Remove the filters</a>`}</p></section>`;
   }
   const whole = {...table.total, of: table.rows.length};
   const [now, before] = [(row) => valueOf(name, row), (row) => valueOf(name, row.previous)];
-  const isEstimated = name.startsWith("latency"); // from ranges: the difference of two is none that one can rely on
+  const isEstimated = name.startsWith("latency"); // percentiles are estimated from ranges, so their differences are not reliable
   const amountOf = (row) => {
     const {percent: part, amount} = change(now(row), before(row), measure.format);
     return part === "new" ? `+${measure.format(now(row), row)}` : amount || "–";
@@ -170,26 +170,26 @@ function Answer({table, bars, at, isDark, session, query, limit, narrow}) {
     value: (row) => measureOf(each).format(valueOf(each, row), row), exact: (row) => measureOf(each).exact?.(valueOf(each, row))});
   const isHidden = (row) => !measure.parts && at.hidden.includes(nameOf(row[by[0]]));
   const hidden = table.rows.filter(isHidden).length;
-  const totalOf = `Total of ${table.rows.length}${hidden ? `, with ${hidden} hidden` : ""}`;
+  const totalOf = `Total of ${table.rows.length}${hidden ? `, including ${hidden} hidden` : ""}`;
   const course = hasCourses(name) && by.length === 1 ? courses(bars, by[0], name) : null;
   const columns = [
     ...by.map((field, place) => ({title: titleOf(table.report.names, field), kind: "text", sort: field, of: (row) => nameOf(row[field]),
       value: (row) => (row.of ? !place && totalOf : `${nameOf(row[field])}${!place && isHidden(row) ? " (hidden)" : ""}`)})),
     column(name),
-    unitOf(name) && {title: "How many", kind: "number", value: (row) => (row.units === null ? "–" : exactCount(row.units))},
+    unitOf(name) && {title: "Units", kind: "number", value: (row) => (row.units === null ? "–" : exactCount(row.units))},
     measure.adds && {title: "Share", kind: "number", wide: true, value: (row) => percent(now(row), now(whole))},
     {title: "Before", kind: "number", wide: true, sort: "before", of: before, value: (row) => (before(row) === null ? "–" : measure.format(before(row)))},
     !isEstimated && {title: "Change", kind: "number", sort: "change", value: amountOf, of: (row) => Number(now(row) ?? 0) - Number(before(row) ?? 0)},
     !isEstimated && {title: "Change in %", kind: "number", wide: true, value: (row) => change(now(row), before(row), measure.format).percent},
-    WRITTEN[by[0]] && table.rows.some(({units}) => Number(units) > 1) && !unitOf(name) && {title: "Spellings", kind: "number", wide: true, value: (row) => (row.of || !(Number(row.units) > 1) ? "" : html`<a
-      href=${here({[by[0]]: nameOf(row[by[0]]), by: WRITTEN[by[0]], sort: "", order: "", hide: ""})} aria-label=${`${row.units} spellings of ${row[by[0]]}`}>${row.units}</a>`)},
+    WRITTEN[by[0]] && table.rows.some(({units}) => Number(units) > 1) && !unitOf(name) && {title: "Variants", kind: "number", wide: true, value: (row) => (row.of || !(Number(row.units) > 1) ? "" : html`<a
+      href=${here({[by[0]]: nameOf(row[by[0]]), by: WRITTEN[by[0]], sort: "", order: "", hide: ""})} aria-label=${`${row.units} variants of ${row[by[0]]}`}>${row.units}</a>`)},
     course && {title: BIN_COURSES[at.bin], kind: "text", wide: true, value: (row) => course.has(row.of ? null : nameOf(row[by[0]])) && html`<${Spark}
       values=${course.get(nameOf(row[by[0]]))} title=${`${BIN_COURSES[at.bin]}: ${nameOf(row[by[0]])}`} />`},
-    !isBilled && {title: "Dearest", kind: "short", wide: true, value: (row) => !by.some((field) => row[field] === OTHER) && html`<a
+    !isBilled && {title: "Most expensive", kind: "short", wide: true, value: (row) => !by.some((field) => row[field] === OTHER) && html`<a
       href=${topCalls(row, at, query)} aria-label=${`Top calls${row.of ? "" : ` of ${by.map((field) => nameOf(row[field])).join(", ")}`}`}>Top calls</a>`},
     (limit || narrow) && {title: "Limit", kind: "short", wide: true, value: (row) => !row.of && ![OTHER, UNKNOWN].includes(nameOf(row[by[0]])) && html`
       ${limit && html`<button type="button" onClick=${() => limit(row[by[0]])} aria-label=${`Budget for ${row[by[0]]}`}>Budget</button>`}
-      ${narrow && html`<button type="button" onClick=${() => narrow(row[by[0]])} aria-label=${`Limit somebody to ${row[by[0]]}`}>Limit somebody</button>`}`},
+      ${narrow && html`<button type="button" onClick=${() => narrow(row[by[0]])} aria-label=${`Restrict access to ${row[by[0]]}`}>Restrict access</button>`}`},
     ...ALONGSIDE.filter((each) => !isBilled && each !== name).map((each) => ({...column(each), wide: true})),
   ].filter(Boolean);
   const [key, order] = [query.get("sort") ?? name, query.get("order") ?? "desc"];
@@ -203,17 +203,17 @@ function Answer({table, bars, at, isDark, session, query, limit, narrow}) {
       shown=${found.filter((row) => !report.by.some((field) => row[field] === OTHER)).length} />`)}
     <${Rows} ...${{rows, columns, sort}} foot=${whole} identity=${(row) => JSON.stringify(by.map((field) => row[field]))} caption=${`${measure.title} by ${by.map((field) => titleOf(table.report.names, field)).join(" and ")}`}
       href=${(row) => deeper(row, at)} />
-    ${lacking && html`<p role="note">${lacking} are not in these sums: no rate to ${currency} is known. <a href=${to("/insights", {})}>Insights</a> say what to do.</p>`}
-    <p class="faint">${range.name} (${zone}), before: ${previous.from.slice(0, 10)} to ${until}. ${isBilled ? html`<${OfBills} ...${table.billed} />`
-      : html`Estimates are from list prices. <a href=${calls(at.filters)}>The calls</a>`}</p>
+    ${lacking && html`<p role="note">These totals do not include ${lacking}, because no exchange rate to ${currency} is known. <a href=${to("/insights", {})}>Insights</a> say what to do.</p>`}
+    <p class="faint">${range.name} (${zone}). Earlier period: ${previous.from.slice(0, 10)} to ${until}. ${isBilled ? html`<${OfBills} ...${table.billed} />`
+      : html`Estimates use list prices. <a href=${calls(at.filters)}>Show the calls</a>`}</p>
     <${Elsewhere} path="/report" parameters=${everything} csv=${addressOf("/report", {...everything, format: "csv"})} />`;
 }
 
-/** How final billed money is, and what of it is of nobody's calls; who may see some calls alone is not told that. */
-const OfBills = ({through, days: {closed, provisional, open}, unallocated, counted}) => html`Billed ${through ? `through ${through}` : "on no day"}: ${closed} days closed,
-  ${" "}${provisional} provisional, ${open} without a bill.${unallocated !== undefined && html` <span title=${`$${unallocated}`}>${measureOf("cost").format(unallocated)}</span> are of no counted calls.`}${counted && ` Counted, where a bill is missing: ${measureOf("cost").format(counted)}.`}`;
+/** How complete the bills are, and the billed cost without matching calls, which people with restricted access do not get. */
+const OfBills = ({through, days: {closed, provisional, open}, unallocated, counted}) => html`${through ? `Bills are complete through ${through}` : "No day has a complete bill"}: ${closed} days closed,
+  ${" "}${provisional} provisional, ${open} without a bill.${unallocated !== undefined && html` <span title=${`$${unallocated}`}>${measureOf("cost").format(unallocated)}</span> belong to no counted calls.`}${counted && ` Days without a bill use counted costs: ${measureOf("cost").format(counted)}.`}`;
 
-/** The values of each group by bin, as numbers. */
+/** Map each group to its values per bin, as numbers. */
 function courses({rows}, field, measure) {
   const periods = [...new Set(rows.map(({period}) => period))].sort();
   const found = new Map();
@@ -227,14 +227,14 @@ function courses({rows}, field, measure) {
 
 const calls = (filters) => to("/calls", grouped(filters));
 
-/** The calls behind a row that cost most, or took most where that is shown. */
+/** Return the link to a row's most expensive calls, or its longest or largest ones if the page shows that measure. */
 function topCalls(row, {by, filters, measure}, query) {
   const own = by.filter((field) => field in row).map((field) => [field, nameOf(row[field])]);
   const sort = measure.startsWith("latency") ? "duration" : /tokens$/.test(measure) && measureOf(measure).adds ? "tokens" : "cost";
   return to("/calls", {...grouped(filters), ...grouped(own), from: query.get("from"), to: query.get("to"), tz: query.get("tz"), sort, order: "desc"});
 }
 
-/** A row's own filters, divided by what comes next; its calls where nothing is left to divide by; none of what is folded. */
+/** Return the link of a row: its filters grouped by the next dimension, or its calls if no dimension is left. Null for (other). */
 function deeper(row, at, when = {}) {
   const filters = at.by.filter((field) => field in row).map((field) => [field, nameOf(row[field])]);
   if (filters.some(([, value]) => value === OTHER)) return null;
@@ -254,14 +254,14 @@ function Rows({rows, ...table}) {
   return html`<p role="status" class="unseen">${rows.length} rows</p>
     <${Table} ...${table} rows=${rows.slice(0, many)} />
     ${rows.length > many && html`<p><button type="button" onClick=${() => setMany(many + PAGE)}>More</button> ${" "}
-      <span class="faint">${many} of ${rows.length} rows; the total counts all.</span></p>`}`;
+      <span class="faint">${many} of ${rows.length} rows; the total includes all.</span></p>`}`;
 }
 
 function Picture({bars, at, isDark, session}) {
   const [field, measure] = [at.by[0], measureOf(at.measure)];
   const labelled = (period) => period.slice(0, at.bin === "hourly" ? 16 : 10).replace("T", " ");
   const shown = measure.parts ? "category" : titleOf(bars.report.names, field);
-  const ahead = useForecast(at); // of all groups
+  const ahead = useForecast(at); // for all groups together
   const marks = useMarks(session.cost_types.includes(COUNTED) ? spanOfMarks(at) : null);
   const bins = [...new Set([...allBins(bars, at.bin, labelled), ...ahead.map(({bin}) => bin)])];
   const cellsOf = (row) => {
@@ -282,40 +282,40 @@ function Picture({bars, at, isDark, session}) {
     toBin=${at.bin !== "hourly" && ((bin) => go(here(within(bin, at.bin))))}
     toSegment=${lead && at.bin !== "hourly" && ((bin, group) => go(lead(group, within(bin, at.bin))))} />
     ${end && html`<p class="faint">Forecast: ${measure.format(end.total)} by the end of ${end.name}, between ${measure.format(end.least)} and ${measure.format(end.most)}.
-      ${" "}Tollhouse calculates it as those of budgets.</p>`}
+      ${" "}Budget forecasts use the same method.</p>`}
     <${Marks} of=${marks} session=${session} on=${at.range.from === at.range.to ? at.range.to : null} view=${at.span.view} />`;
 }
 
-/** What a chart asks its marks for: they are of counted calls, whatever money is shown. */
+/** Return the query of the chart's notes. Notes are about counted calls, even if the chart shows billed costs. */
 const spanOfMarks = ({span: {from, to: until, tz, view}, where}) => ({from, to: until, tz, view,
   where: where.filter((each) => !BILLED_DIMENSIONS.includes(each.split(/!?=/)[0]))});
 
 const MONTH = {month: "long", timeZone: "UTC"};
 const WITH_FORECAST = {"now-30d": "monthly", mtd: "monthly", "this-quarter": "quarterly"};
 
-/** The days to come of the running month or quarter, today first: {bin, amount, low, high}, the last with what they come to. None where days are not drawn. */
+/** Return the forecast of the running month or quarter, from today on, as {bin, amount, low, high}. The last day has the total. Empty unless bars are days. */
 function useForecast({range, bin, isBilled, measure, span: {view, tz}, where, hidden}) {
   const per = measure === "cost" && !isBilled && bin === "daily" && hidden.every((group) => group === BEFORE) ? WITH_FORECAST[range.asked] : undefined;
   const asked = {view, tz, where, per};
   const {data} = useQuery(() => (per ? get("/forecast", asked) : Promise.resolve(null)), [JSON.stringify(asked)], ["ledger"]);
   if (!per || !data?.forecast.total || data.forecast.per !== per) return [];
   const {days, from, total, low, high} = data.forecast;
-  const middle = new Date(Date.parse(from) + 15 * 86400000); // whatever the zone
+  const middle = new Date(Date.parse(from) + 15 * 86400000); // in the middle of the first month in every time zone
   const name = per === "monthly" ? middle.toLocaleString("en", MONTH) : `the ${["first", "second", "third", "fourth"][Math.floor(middle.getUTCMonth() / 3)]} quarter`;
   const shown = days.map(({day: first, ...bounds}) => ({bin: first, ...bounds}));
   return [...shown.slice(0, -1), {...shown.at(-1), total, least: low, most: high, name}];
 }
 
-/** Every bin of the span, those without a call too. */
+/** List every bin of the range, also bins without calls. */
 function allBins({report: {from, to: until}, rows}, bin, labelled) {
   const found = new Set(rows.map((row) => labelled(row.period)));
   const step = {hourly: 3600000, daily: 86400000}[bin];
-  const [start, end] = [from, until].map((time) => Date.parse(`${time.slice(0, 19)}Z`)); // the zone's own hours, counted as if in UTC
+  const [start, end] = [from, until].map((time) => Date.parse(`${time.slice(0, 19)}Z`)); // local hours, counted as if they were UTC
   for (let time = start; step && time < end; time += step) found.add(labelled(new Date(time).toISOString()));
   return [...found].sort();
 }
 
-/** The span of one bar. */
+/** Return the address changes that select the range of one bar. */
 function within(bin, kind) {
   const first = new Date(bin);
   const month = new Date(Date.UTC(first.getUTCFullYear(), first.getUTCMonth() + 1, 0));

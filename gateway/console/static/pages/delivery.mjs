@@ -1,4 +1,4 @@
-/** What leaves Tollhouse: routes and what stops them, requests in progress, and what upstreams refused. */
+/** Deliveries to your cost service and other destinations: routes and their problems, requests in progress, and rejected records. */
 import {to} from "../lib/address.mjs";
 import {get, send} from "../lib/api.mjs";
 import {html, useState} from "../lib/html.mjs";
@@ -15,7 +15,7 @@ const [TRIES, LOOK_MS] = [20, 250];
 const records = (row) => exactCount(row.last - row.first + 1);
 const span = (row) => `${row.first} to ${row.last}`;
 
-/** Returns how the route stands after it tried. A refused try changes nothing that can be seen, so it is looked at for a while. */
+/** Retry a route and return its state. A refused retry changes nothing visible, so this checks the state for up to five seconds. */
 async function tryNow({route}) {
   await send("POST", `${pathOf({route})}/try`, {});
   let now = null;
@@ -23,14 +23,14 @@ async function tryNow({route}) {
     await new Promise((resolve) => setTimeout(resolve, LOOK_MS));
     now = (await get("/routes", {route})).routes.find((each) => each.route === route);
   }
-  return now?.state === "running" ? `${route} runs again.` : now && `${troubleOf(now)}, after another try.`;
+  return now?.state === "running" ? `${route} is running again.` : now && `${troubleOf(now)}. Another attempt did not change this.`;
 }
 
 const FIXES = {
-  parked: html`Mend the key's secret or the address in the configuration; <code>tollhouse check --config FILE</code> tries it. Tollhouse tries again
-    every minute, at once when a secret changes, and with <b>Try now</b>. What was delivered needs no replay.`,
-  refusing: html`Tollhouse tries one record at a time and sets none aside. Check the destination's address, its version and its schema.`,
-  orphaned: html`Put the destination back into the configuration, or drop the route.`,
+  parked: html`Correct the key's secret or the address in the configuration, then test it with <code>tollhouse check --config FILE</code>. Tollhouse
+    retries every minute, when a secret changes, and when you press <b>Try now</b>. Delivered records need no replay.`,
+  refusing: html`Tollhouse retries one record at a time and sets no record aside. Check the destination's address, version and schema.`,
+  orphaned: html`Add the destination to the configuration again, or drop the route.`,
 };
 
 const ROUTES = {
@@ -41,56 +41,56 @@ const ROUTES = {
     {title: "State", value: (row) => html`<${State} word=${row.state} />`, sort: "state"},
     {title: "Records waiting", kind: "number", value: (row) => exactCount(row.queued), sort: "queued"},
     {title: "Waiting for", wide: true, kind: "number", value: (row) => (row.queued ? duration(row.oldest_age_s * 1000) : "–"), sort: "oldest_age_s"},
-    {title: "Unconfirmed", wide: true, kind: "number", value: (row) => exactCount(row.unknown), sort: "unknown"},
+    {title: "Sent, no answer", wide: true, kind: "number", value: (row) => exactCount(row.unknown), sort: "unknown"},
     {title: "Rejected in 24 h", wide: true, kind: "number", value: (row) => exactCount(row.refused_24h), sort: "refused_24h"},
     {title: "Since", wide: true, value: (row) => (row.since ? ago(row.since) : "–"), exact: (row) => row.since},
     {title: "Reason", wide: true, value: (row) => row.reason ?? ""},
   ],
   Details: ({row}) => html`<p><${State} word=${row.state} /> ${FIXES[row.state] ? `${troubleOf(row)}.` : row.reason}</p>
     ${FIXES[row.state] && html`<p>${FIXES[row.state]}</p>`}<${Fields} of=${{
-      since: row.since && `${row.since} (${ago(row.since)})`, records_waiting: row.queued, the_oldest_waits_for: row.queued ? duration(row.oldest_age_s * 1000) : null, last_answer: row.reason,
-      sent_again_without_a_clear_answer: row.ambiguous, unconfirmed: row.unknown,
+      since: row.since && `${row.since} (${ago(row.since)})`, records_waiting: row.queued, oldest_record_waits_for: row.queued ? duration(row.oldest_age_s * 1000) : null, last_answer: row.reason,
+      sent_again_without_an_answer: row.ambiguous, sent_no_answer: row.unknown,
       rejected_in_24_hours: row.refused_24h, newest_rejection: row.refusal}} />
-    <p class="bar"><a href=${byRoute("sending", row.route)}>What is in progress</a>
-      <a href=${byRoute("dead", row.route)}>Dead letters</a> <a href=${byRoute("refusals", row.route)}>What was partly refused</a>
-      ${row.unknown > 0 && html`<a href=${toUnknown(row.route)}>Settle what is unconfirmed</a>`}</p>`,
+    <p class="bar"><a href=${byRoute("sending", row.route)}>Requests in progress</a>
+      <a href=${byRoute("dead", row.route)}>Rejected records</a> <a href=${byRoute("refusals", row.route)}>Partly rejected requests</a>
+      ${row.unknown > 0 && html`<a href=${toUnknown(row.route)}>Resolve deliveries without an answer</a>`}</p>`,
   actions: [
     {title: "Try now", needs: "operate_spool", when: (row) => row.route.includes("/") && row.state !== "orphaned" && row.queued > 0,
       isDirect: true, run: tryNow},
     {title: "Replay", needs: "operate_spool", isRare: true, when: (row) => row.route.includes("/") && row.state !== "orphaned",
-      text: () => "Tollhouse sends records again that it delivered before. You see their number first.",
-      fields: () => [{name: "since", label: "Committed since", note: "such as 2026-01-31T12:00:00Z", required: true},
-        {name: "until", label: "until", note: "empty: now"}],
+      text: () => "Tollhouse sends delivered records again. You see their number before you confirm.",
+      fields: () => [{name: "since", label: "Received since", note: "such as 2026-01-31T12:00:00Z", required: true},
+        {name: "until", label: "Received until", note: "leave empty for the current time"}],
       run: async (row, given) => {
         const wanted = {route: row.route, since: given.since, ...(given.until && {until: given.until})};
         const {replay} = await send("POST", "/replay", {...wanted, dry_run: true});
         return html`<${Replay} wanted=${{...wanted, until: replay.until}} count=${replay.records} />`;
       }},
     {title: "Drop the route", needs: "operate_spool", danger: true, when: (row) => row.state === "orphaned", exact: (row) => row.route,
-      text: (row) => `Tollhouse never sends the ${exactCount(row.queued)} records that wait for ${row.route}. They stay in reports.`,
+      text: (row) => `Tollhouse will never send the ${exactCount(row.queued)} records that wait for ${row.route}. They stay in reports.`,
       run: (row) => send("DELETE", pathOf(row)).then(() => null)},
   ],
-  empty: html`<h2>Nothing leaves this Tollhouse</h2><p>That is fine: records are kept, counted and shown here.${" "}
-    <a href=${to(PATH, {tab: "forward"})}>Forward</a> has the settings that send them on.</p>`,
+  empty: html`<h2>No routes</h2><p>Nothing is forwarded. Tollhouse stores, counts and shows records without a route.${" "}
+    <a href=${to(PATH, {tab: "forward"})}>Forward</a> has the settings that send them to another service.</p>`,
 };
 
 const destination = (type, name, ...lines) => ["[[destinations]]", `name = "${name}"`, `type = "${type}"`, ...lines].join("\n");
 
-/** [what receives, what it gets, the lines of the configuration] of each kind of receiver. */
+/** [receiver, description, configuration lines] of each kind of receiver. */
 const FORWARDS = [
-  ["Your cost service", "Everything, under a key that may do nothing else.", ["[upstream]", 'base_url = "https://cost.example.com"',
+  ["Your cost service", "All records, sent with a key that can only write telemetry.", ["[upstream]", 'base_url = "https://cost.example.com"',
     "[[upstream.keys]]", 'name = "telemetry"', 'secret_file = "keys/telemetry.key"', 'use_cases = ["Send AI Telemetry"]'].join("\n")],
   ["An OpenTelemetry collector, or another Tollhouse", "Calls as spans, over HTTP.", destination("otlp", "collector", 'url = "https://collector.example.com:4318"',
     'secret_file = "keys/collector.key"')],
-  ["A webhook", "Records as JSON; the secret signs each request.", destination("webhook", "hook", 'url = "https://hook.example.com/records"',
+  ["A webhook", "Records as JSON. The secret signs each request.", destination("webhook", "hook", 'url = "https://hook.example.com/records"',
     'secret_file = "keys/hook.key"')],
-  ["A file of records", "One JSON record a line.", destination("ndjson", "archive", 'path = "archive/records.ndjson"')],
+  ["A file of records", "One JSON record per line.", destination("ndjson", "archive", 'path = "archive/records.ndjson"')],
   ["A file for FinOps tools", "FOCUS rows as CSV.", destination("focus", "focus", 'path = "focus/costs.csv"')],
 ];
 
-/** The settings that forward records, to copy: secrets and addresses stay out of the console. */
-const Forward = () => html`<p>Put one of these into the configuration, with your address and a file that holds the key. Then${" "}
-    <code>tollhouse check</code> tries address and key, and <code>tollhouse reload</code> takes it over. Tollhouse sends what it kept so far, too.</p>
+/** Settings that forward records, to copy. The console never shows real secrets and addresses. */
+const Forward = () => html`<p>Copy one of these into the configuration, with your address and a file that contains the key. Then${" "}
+    <code>tollhouse check</code> tests address and key, and <code>tollhouse reload</code> applies the change. Tollhouse also sends the records that it has stored so far.</p>
   ${FORWARDS.map(([title, what, text]) => html`<section key=${title}><h2>${title}</h2><p>${what}</p><${Copy} label=${`settings: ${title}`} text=${text} /></section>`)}`;
 
 function Replay({wanted, count}) {
@@ -98,57 +98,57 @@ function Replay({wanted, count}) {
   const start = () => send("POST", "/replay", wanted).then(({replay}) => setDone(`Tollhouse sends ${exactCount(replay.records)} records again.`),
     (error) => setDone(error.message));
   return html`<p role="status">${done || `Tollhouse would send ${exactCount(count)} records of ${wanted.route} from ${wanted.since} to ${wanted.until}
-    again. An upstream that does not know them as repeats counts them twice.`}</p>
+    again. A receiver that does not recognize repeated records counts them twice.`}</p>
     ${!done && count > 0 && html`<button type="button" class="main danger" onClick=${start}>Send ${exactCount(count)} again</button>`}`;
 }
 
 const SENDING = {
-  path: "/deliveries", root: "deliveries", at: PATH, caption: "requests that are not settled", what: ["routes"],
+  path: "/deliveries", root: "deliveries", at: PATH, caption: "unacknowledged requests", what: ["routes"],
   identity: (row) => String(row.id),
   columns: [
     {title: "Delivery", kind: "short", value: (row) => row.id, sort: "id"},
     {title: "Route", value: (row) => row.route, sort: "route"},
-    {title: "State", value: (row) => html`<${State} word=${row.state === "unknown" ? "unconfirmed" : "in progress"} kind="wait" />`},
+    {title: "State", value: (row) => html`<${State} word=${row.state === "unknown" ? "sent, no answer" : "in progress"} kind="wait" />`},
     {title: "Records", wide: true, kind: "number", value: records, exact: span, sort: "first"},
     {title: "Attempts", wide: true, kind: "number", value: (row) => row.attempts, sort: "attempts"},
-    {title: "Next at", wide: true, value: (row) => row.not_before ?? "–", sort: "not_before"},
+    {title: "Next attempt", wide: true, value: (row) => row.not_before ?? "–", sort: "not_before"},
     {title: "Last error", wide: true, value: (row) => row.last_error ?? ""},
   ],
   Details: ({row}) => html`<${Fields} of=${row} />
-    ${row.state === "unknown" && html`<p><a href=${toUnknown(row.route)}>Say whether it arrived</a></p>`}`,
-  empty: html`<p>None: upstreams answered every request.</p>`,
+    ${row.state === "unknown" && html`<p><a href=${toUnknown(row.route)}>Report whether it arrived</a></p>`}`,
+  empty: html`<p>No requests in progress. Receivers have acknowledged every request.</p>`,
 };
 
 const letters = (verb) => (row) => send("POST", `/dead/${verb}`, {ids: [row.id]}).then(() => null);
 
 const DEAD = {
-  path: "/dead", root: "dead", at: PATH, caption: "dead letters", what: ["dead"],
+  path: "/dead", root: "dead", at: PATH, caption: "rejected records", what: ["dead"],
   identity: (row) => String(row.id), show: (id) => `/dead/${id}`, one: (answer) => answer.dead,
   columns: [
-    {title: "Dead letter", kind: "short", value: (row) => row.id, sort: "id"},
+    {title: "Number", kind: "short", value: (row) => row.id, sort: "id"},
     {title: "Route", value: (row) => row.route, sort: "route"},
-    {title: "Refused", wide: true, value: (row) => ago(row.at), exact: (row) => row.at, sort: "at"},
+    {title: "Rejected", wide: true, value: (row) => ago(row.at), exact: (row) => row.at, sort: "at"},
     {title: "Status", wide: true, value: (row) => row.status, sort: "status"},
-    {title: "What the upstream said", value: (row) => row.error},
+    {title: "Error from the receiver", value: (row) => row.error},
   ],
-  Details: ({row}) => html`<p>${row.route} refused this record ${ago(row.at)} while it took others: <strong>${row.status}</strong>
+  Details: ({row}) => html`<p>${row.route} rejected this record ${ago(row.at)}, but accepted other records: <strong>${row.status}</strong>
       ${" "}${row.error}</p>
-    <p><a href=${to("/calls", {open: row.record_id})}>The record's history</a></p>
+    <p><a href=${to("/calls", {open: row.record_id})}>Show the record's history</a></p>
     <${Copy} label="the record" text=${JSON.stringify(row.record, null, 2)} />`,
   actions: [
     {title: "Retry", needs: "operate_spool", run: letters("retry"), text: (row) => `Tollhouse sends the record to ${row.route} again.`},
     {title: "Edit and retry", needs: "operate_spool", when: (row) => row.record?.kind !== "unit_cost",
-      text: () => "Change what the upstream refused; Tollhouse sends the changed record. The ledger keeps what it counted.",
+      text: () => "Correct the record. Tollhouse sends the changed record, and totals do not change.",
       fields: (row) => [{name: "record", label: "Record (JSON)", type: "area", value: JSON.stringify(row.record, null, 2), required: true}],
       run: (row, given) => send("PATCH", `/dead/${row.id}`, {record: JSON.parse(given.record)}).then(() => null)},
     {title: "Discard", needs: "operate_spool", danger: true, run: letters("discard"),
-      text: (row) => `Tollhouse never sends the record to ${row.route}, and counts it as discarded. It stays in reports.`},
+      text: (row) => `Tollhouse will never send the record to ${row.route}, and counts it as discarded. It stays in reports.`},
   ],
   Before: Every,
-  empty: html`<p>None: no upstream refused a record for good.</p>`,
+  empty: html`<p>No rejected records.</p>`,
 };
 
-/** Retries or discards every dead letter that matches the filters, not only those of this page. */
+/** Buttons that retry or discard every rejected record that matches the filters, also those on later pages. */
 function Every({answer, session, reload}) {
   const [verb, setVerb] = useState(null);
   const total = answer.pagination.total_count;
@@ -167,24 +167,24 @@ function Every({answer, session, reload}) {
     <button type="button" class="danger" onClick=${() => setVerb("discard")}>Discard all ${total}</button></p>
     ${verb && html`<${Confirm} title=${`${verb === "retry" ? "Retry" : "Discard"} all that match`} run=${run} close=${() => setVerb(null)}
       danger=${verb === "discard"} exact=${verb === "discard" ? "discard" : undefined}
-      text=${verb === "retry" ? `Tollhouse sends ${total} records again.` : `Tollhouse never sends these ${total} records.`} />`}`;
+      text=${verb === "retry" ? `Tollhouse sends ${total} records again.` : `Tollhouse will never send these ${total} records.`} />`}`;
 }
 
 const REFUSALS = {
-  path: "/partial-refusals", root: "partial_refusals", at: PATH, caption: "partly refused requests", what: ["routes"],
+  path: "/partial-refusals", root: "partial_refusals", at: PATH, caption: "partly rejected requests", what: ["routes"],
   identity: (row) => `${row.route} ${row.first} ${row.at}`,
   columns: [
     {title: "Route", value: (row) => row.route, sort: "route"},
-    {title: "Refused", kind: "number", value: (row) => exactCount(row.count), sort: "count"},
-    {title: "Of records", wide: true, value: span},
+    {title: "Rejected", kind: "number", value: (row) => exactCount(row.count), sort: "count"},
+    {title: "Records", wide: true, value: span},
     {title: "When", value: (row) => ago(row.at), exact: (row) => row.at, sort: "at"},
-    {title: "What the upstream said", value: (row) => row.words ?? ""},
+    {title: "Error from the receiver", value: (row) => row.words ?? ""},
   ],
-  empty: html`<p>None: no upstream took only a part of a request.</p>`,
+  empty: html`<p>No partly rejected requests.</p>`,
 };
 
-const TABS = [["routes", "Routes", ROUTES], ["sending", "In progress", SENDING], ["dead", "Dead letters", DEAD],
-  ["refusals", "Partly refused", REFUSALS], ["forward", "Forward", null]];
+const TABS = [["routes", "Routes", ROUTES], ["sending", "In progress", SENDING], ["dead", "Rejected records", DEAD],
+  ["refusals", "Partly rejected", REFUSALS], ["forward", "Forward", null]];
 
 export function Page(given) {
   const [name, , list] = TABS.find(([each]) => each === given.query.get("tab")) ?? TABS[0];

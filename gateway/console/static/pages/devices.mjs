@@ -1,4 +1,4 @@
-/** The machines and clusters that send, the files of clusters, and the names that were heard without an enrolment. */
+/** Devices and clusters that report, the files of clusters, and device names that records use without an enrolment. */
 import {send} from "../lib/api.mjs";
 import {html} from "../lib/html.mjs";
 import {ago, exactCount} from "../lib/format.mjs";
@@ -9,7 +9,7 @@ import {State, Tabs} from "../lib/parts.mjs";
 const PATH = "/devices";
 const act = (verb) => (row) => send("POST", `/devices/${encodeURIComponent(row.id)}/${verb}`, {}).then(() => null);
 
-/** A text of labels as a change of those before: one that is gone is null. */
+/** Convert the typed labels to a change of the earlier ones. A removed label becomes null. */
 const changed = (before, text) => ({...Object.fromEntries(Object.keys(before).map((name) => [name, null])), ...labelsIn(text)});
 
 const DEVICES = {
@@ -33,21 +33,21 @@ const DEVICES = {
     {title: "Label", needs: "operate_spool", fields: (row) => [labelsField(row.labels)],
       run: (row, {labels}) => send("PATCH", `/devices/${encodeURIComponent(row.id)}`, {labels: changed(row.labels, labels)}).then(() => null)},
     {title: "Reset", needs: "operate_spool", danger: true, exact: (row) => row.id, run: act("reset"),
-      text: (row) => `Tollhouse forgets the fingerprint and the key of ${row.id}; it must enrol again.`},
+      text: (row) => `Tollhouse deletes the fingerprint and the key of ${row.id}. The device must enrol again.`},
     {title: "Revoke", needs: "operate_spool", danger: true, when: (row) => row.state !== "revoked", exact: (row) => row.id, run: act("revoke"),
-      text: (row) => `What ${row.id} sends from now on is refused. It can be approved again.`},
+      text: (row) => `From now on, Tollhouse refuses everything that ${row.id} sends. You can approve it again.`},
     {title: "Delete", needs: "operate_spool", danger: true, exact: (row) => row.id,
       run: (row) => send("DELETE", `/devices/${encodeURIComponent(row.id)}?confirm=${encodeURIComponent(row.id)}`).then(() => null),
-      text: (row) => `Tollhouse forgets ${row.id} and its key. It may enrol again; to refuse it, revoke it.`},
+      text: (row) => `Tollhouse deletes ${row.id} and its key. The device may enrol again. To block it, revoke it instead.`},
   ],
   create: {title: "Admit a device", needs: "operate_spool", fields: () => [{name: "id", label: "Device", required: true}],
     run: (_, {id}) => send("POST", "/devices", {id}).then(() => null)},
-  empty: html`<h2>No device is enrolled</h2><p>With <code>tollhouse agent</code> on each laptop you see which machines report
-    and which went quiet. It enrols with a key: <code>tollhouse keys create --name laptops --scope ai-control-plane:enroll-device</code></p>`,
+  empty: html`<h2>No devices yet</h2><p>Run <code>tollhouse agent</code> on each laptop to see which devices report
+    and which are offline. The agent enrols with a key: <code>tollhouse keys create --name laptops --scope ai-control-plane:enroll-device</code></p>`,
 };
 
 const UNENROLLED = {
-  path: "/unenrolled", root: "unenrolled", at: PATH, caption: "names that are not enrolled", what: ["devices"],
+  path: "/unenrolled", root: "unenrolled", at: PATH, caption: "device names without an enrolment", what: ["devices"],
   identity: (row) => row.name,
   columns: [
     {title: "Name", value: (row) => row.name, sort: "name"},
@@ -57,7 +57,7 @@ const UNENROLLED = {
     {title: "Last seen", value: (row) => ago(row.last_seen), exact: (row) => row.last_seen, sort: "last_seen"},
   ],
   actions: [{title: "Admit", needs: "operate_spool", run: (row) => send("POST", "/devices", {id: row.name}).then(() => null)}],
-  empty: html`<p>Every device that records name is enrolled.</p>`,
+  empty: html`<p>Every device named in records is enrolled.</p>`,
 };
 
 const FILE_STATES = {uploaded: "wait", announced: "wait", damaged: "bad", discarded: "bad", expired: "bad"};
@@ -81,16 +81,16 @@ const CLUSTERS = {
   ],
   actions: [
     {title: "Edit", needs: "operate_spool",
-      fields: (row) => [{name: "display_name", label: "Name shown", value: row.display_name}, labelsField(row.labels)],
+      fields: (row) => [{name: "display_name", label: "Display name", value: row.display_name}, labelsField(row.labels)],
       run: (row, {display_name, labels}) => change(row, {display_name, labels: changed(row.labels, labels)})},
     {title: "Enable", needs: "operate_spool", when: (row) => !row.enabled, run: (row) => change(row, {enabled: true})},
     {title: "Disable", needs: "operate_spool", when: (row) => row.enabled, run: (row) => change(row, {enabled: false}),
-      text: (row) => `What the agent of ${row.name} sends is refused; it keeps it until the cluster is enabled.`},
+      text: (row) => `Tollhouse refuses data from the agent of ${row.name}. The agent stores it until you enable the cluster.`},
     {title: "Delete", needs: "operate_spool", danger: true, exact: (row) => row.name,
       run: (row) => send("DELETE", `${cluster(row.id)}?confirm=${encodeURIComponent(row.id)}`).then(() => null),
-      text: (row) => `Tollhouse forgets ${row.name} of account ${row.account || "unknown"} in ${row.region || "unknown"} until it reports again.`},
+      text: (row) => `Tollhouse deletes ${row.name} of account ${row.account || "unknown"} in ${row.region || "unknown"} until it reports again.`},
   ],
-  empty: html`<h2>No cluster has reported</h2><p>A cluster is here when its agent sends container metrics, or when a device enrols
+  empty: html`<h2>No clusters yet</h2><p>A cluster appears when its agent sends container metrics, or when a device enrols
     with the label <code>kind=cluster</code>.</p>`,
 };
 
@@ -109,9 +109,9 @@ const FILES = {
   ],
   actions: [{title: "Discard", needs: "operate_spool", danger: true, when: (row) => row.state === "uploaded", exact: (row) => row.reference,
     run: (row) => send("POST", `/container-files/${encodeURIComponent(row.id)}/discard`, {confirm: row.reference}).then(() => null),
-    text: () => "Its bytes are removed, and the upstream never gets them."}],
-  empty: html`<h2>No container file has been announced</h2><p>The agent of a cluster announces its files to${" "}
-    <code>/v1/container-metrics</code> and uploads them; here is what became of each.</p>`,
+    text: () => "Tollhouse deletes the file's content and never sends it to your cost service."}],
+  empty: html`<h2>No container files yet</h2><p>A cluster's agent announces its files at${" "}
+    <code>/v1/container-metrics</code> and uploads them. This list shows the state of each file.</p>`,
 };
 
 const LISTS = {devices: DEVICES, clusters: CLUSTERS, files: FILES, unenrolled: UNENROLLED};

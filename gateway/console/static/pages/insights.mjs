@@ -1,4 +1,4 @@
-/** What the detectors found, by what it costs; how far somebody is with it, and what was said about it. */
+/** Insights, sorted by their cost impact, with their status and comments. */
 import {to} from "../lib/address.mjs";
 import {send} from "../lib/api.mjs";
 import {FAMILY} from "../lib/dimensions.mjs";
@@ -10,24 +10,24 @@ import {State, commented, withCode} from "../lib/parts.mjs";
 const PATH = "/insights";
 const OPEN = ["new", "in_progress", "on_hold"];
 const WEEK_S = 7 * 86400;
-const PAGES = {delivery: ["/delivery", "Delivery"], keys: ["/keys", "API Keys"]}; // what a category is about, if not costs
-const VIEWS = { // of the costs of its time, by category; by model where nothing is said
+const PAGES = {delivery: ["/delivery", "Delivery"], keys: ["/keys", "API Keys"]}; // the page of a category, if it is not Costs
+const VIEWS = { // the Costs page of a category; the default is by model
   spend: {by: ["team", FAMILY]}, prices: {by: ["model", "cost_source"]}, attribution: {by: "api_key"}, caching: {measure: "cache_read_tokens"},
   reliability: {measure: "errors"}, duplicates: {by: "source", measure: "calls"}, "model choice": {by: ["user", FAMILY]},
 };
 const DONE = {addressed: "good", on_hold: "plain"};
 const SEVERITIES = {critical: "bad", warning: "wait", info: "plain"};
 const BY_MONEY = {status: OPEN, sort: "cost_impact", order: "desc"};
-const VIEWS_OF_LIST = [["Money", {...BY_MONEY, about: "money"}], ["Operation", {...BY_MONEY, about: "operation"}], ["All, by status", {}]];
+const VIEWS_OF_LIST = [["Money", {...BY_MONEY, about: "money"}], ["Operations", {...BY_MONEY, about: "operation"}], ["All, by status", {}]];
 
 const isChosen = (query, {about, sort}) => query.get("about") === (about ?? null) && query.get("sort") === (sort ?? null);
 const at = (id) => `/insights/${encodeURIComponent(id)}`;
 const time = (seconds) => new Date(Number(seconds) * 1000);
 const day = (seconds) => time(seconds).toISOString().slice(0, 10);
 const seen = (seconds) => html`<span title=${time(seconds).toISOString()}>${ago(time(seconds))}</span>`;
-/** Money that waits is concerned, and neither lost nor saved. */
+/** Delayed money is only affected: it is neither lost nor saved. */
 const impact = (row) => (!/[1-9]/.test(row.cost_impact) ? "not stated" : row.about === "operation"
-  ? html`${money(row.cost_impact)} <span class="faint">concerned</span>` : money(row.cost_impact));
+  ? html`${money(row.cost_impact)} <span class="faint">affected</span>` : money(row.cost_impact));
 const valid = (answer, field) => answer.filtering.available.find((each) => each.field === field).valid_values;
 
 function Details({row}) {
@@ -35,9 +35,9 @@ function Details({row}) {
   const costs = to("/costs", {from: day(row.created - WEEK_S), to: day(row.last_updated), by: FAMILY, ...VIEWS[row.category]});
   return html`<p><${State} word=${row.status} kind=${DONE[row.status]} /> · ${impact(row)} · effort ${row.effort.replace("_", " ")} · ${row.category}${" "}
       · found ${seen(row.created)}</p>
-    ${row.gone && html`<p class="faint">Tollhouse no longer finds this: the cause is gone.</p>`}
+    ${row.gone && html`<p class="faint">Tollhouse no longer detects this problem.</p>`}
     <p class="text">${withCode(row.description)}</p>
-    <p class="bar"><a href=${costs}>Costs of that time</a>${path && html`<a href=${to(path)}>${title}</a>`}
+    <p class="bar"><a href=${costs}>Show costs of that time</a>${path && html`<a href=${to(path)}>${title}</a>`}
       ${row.link && html`<a href=${row.link} rel="noreferrer">${row.link}</a>`}</p>
     ${row.comments.length > 0 && html`<h3>Comments</h3>`}
     ${row.comments.map((each) => html`<p key=${each.id} class="text"><strong>${each.author}</strong>${" "}
@@ -59,10 +59,10 @@ const INSIGHTS = {
   Details,
   Before: ({query}) => html`<p class="bar">${VIEWS_OF_LIST.map(([title, asked]) => html`<a key=${title} class="chip" href=${to(PATH, asked)}
     aria-current=${isChosen(query, asked) ? "true" : undefined}>${title}</a>`)}</p>`,
-  create: {title: "Check now", needs: "work_on_insights", isWhole: true, text: () => "Tollhouse looks at the newest records and the week's costs, as it does every ten minutes.",
+  create: {title: "Check now", needs: "work_on_insights", isWhole: true, text: () => "Tollhouse checks the newest records and this week's costs. It also does this every ten minutes.",
     run: () => send("POST", `${PATH}/run`, {}).then(({inspection: found}) => html`<p role="status">${found.new} new,${" "}
-      ${found.reopened} open again, ${found.again} seen before, ${found.gone} gone.
-      ${found.failed.length > 0 && html` These checks failed: ${found.failed.join(", ")}; the log says why.`}</p>`)},
+      ${found.reopened} reopened, ${found.again} unchanged, ${found.gone} no longer detected.
+      ${found.failed.length > 0 && html` These checks failed: ${found.failed.join(", ")}. The log says why.`}</p>`)},
   actions: [
     {title: "Set status", needs: "work_on_insights",
       fields: (row, answer) => [{name: "status", label: "Status", type: "select", value: row.status, options: valid(answer, "status")}],
@@ -72,8 +72,8 @@ const INSIGHTS = {
     {title: "Delete a comment", needs: "work_on_insights", danger: true, when: (row) => row.comments?.length > 0, fields: commented,
       run: (row, {comment}) => send("DELETE", `${at(row.id)}/comments/${comment}`).then(() => null)},
   ],
-  empty: html`<h2>Tollhouse found nothing</h2><p>It looks every ten minutes for spend that jumped, models without a price, calls that sources
-    report twice or repeat, traffic without an owner, routes that are stuck, and keys that nobody uses.</p>`,
+  empty: html`<h2>No insights</h2><p>Every ten minutes, Tollhouse checks for sudden cost increases, models without a price, calls that are
+    reported twice or repeated, calls without an owner, stuck routes, and unused keys.</p>`,
 };
 
 export const Page = (given) => html`<${ListPage} list=${INSIGHTS} ...${given} />`;

@@ -1,4 +1,4 @@
-/** The organization's API keys: who may send, and with which scopes. */
+/** The organization's API keys, with their permissions. */
 import {go, to} from "../lib/address.mjs";
 import {get, send} from "../lib/api.mjs";
 import {nameOf} from "../lib/chart.mjs";
@@ -17,7 +17,7 @@ const expires = (text) => (!text ? "never" : Date.parse(text) <= Date.now() ? "e
 const act = (verb) => (row) => send("POST", `${at(row.name)}/${verb}`, {}).then(() => null);
 const isScope = (name) => name.includes(":");
 
-/** The form as the request has it; a key has use cases or scopes, never both. */
+/** Convert the form values to the API's fields. A key has use cases or scopes, never both. */
 const asked = ({name, description, access, labels, expires_at: expiry}) => ({name, description, labels: labelsIn(labels),
   expires_at: expiry || null, [access.some(isScope) ? "scopes" : "use_cases"]: access});
 
@@ -28,9 +28,9 @@ function Access({name, label, value, options}) {
   const kind = (is, text) => html`<label class="check"><input type="radio" name="kind" checked=${isFixed === is}
     onChange=${() => setFixed(is)} /> ${text}</label>`;
   return html`<fieldset><legend>${label}</legend>
-    ${kind(false, "Permissions by purpose (updated with Tollhouse)")}
-    ${kind(true, "Choose exact permissions (never change)")}
-    ${isFixed && html`<label>Find a scope <input type="search" value=${find} onInput=${(event) => setFind(event.target.value)} /></label>`}
+    ${kind(false, "By use case (an upgrade may add permissions)")}
+    ${kind(true, "Exact permissions (never change)")}
+    ${isFixed && html`<label>Filter scopes <input type="search" value=${find} onInput=${(event) => setFind(event.target.value)} /></label>`}
     <div key=${isFixed} class="checks">${offered.map((each) => html`<label key=${each} class="check" hidden=${!each.includes(find)}>
       <input type="checkbox" name=${name} value=${each} defaultChecked=${value.includes(each)} /> ${each}</label>`)}</div></fieldset>`;
 }
@@ -38,33 +38,33 @@ function Access({name, label, value, options}) {
 function fields(row, answer) {
   const valid = (field) => answer.filtering.available.find((each) => each.field === field).valid_values;
   return [
-    {name: "name", label: "Name", value: row?.name, required: true, note: "at least 3 characters, and no other key's"},
+    {name: "name", label: "Name", value: row?.name, required: true, note: "at least 3 characters, and unique"},
     {name: "description", label: "Description", value: row?.description},
     {name: "access", label: "What it may do", type: Access, value: row ? [...row.use_cases, ...row.scopes] : [],
       options: [...valid("use_case"), ...valid("scope")]},
     labelsField(row?.labels ?? {}),
     {name: "expires_at", label: "Expires", value: row?.expires_at ?? "",
-      note: "a day (2026-12-31), whose end is meant, or a time in UTC (2026-12-31T18:00Z). Leave empty for a key that does not expire."},
+      note: "a day, at whose end the key expires (2026-12-31), or a UTC time (2026-12-31T18:00Z). Leave empty for no expiry."},
   ];
 }
 
-const shownOnce = ({secret}) => html`<p>This is the secret. Tollhouse shows it once: copy it to where you need it.</p>
+const shownOnce = ({secret}) => html`<p>This is the secret. Tollhouse shows it only once, so copy it now.</p>
   <${Copy} label="the secret" text=${secret} />
-  <p class="faint">A sender gives it as the whole value of the <code>Authorization</code> header.</p>`;
+  <p class="faint">Senders use it as the whole value of the <code>Authorization</code> header.</p>`;
 
 const SINCE = "now-90d";
-/** What came in under a key: Costs, with the calls one click from there; Calls for who may not see costs. */
-const broughtBy = (name, session) => (may(session, "view_costs") ? to("/costs", {sender: name, by: "source", from: SINCE})
+/** Return the link to what a key sent: Costs, or Calls for people who may not see costs. */
+const sentWith = (name, session) => (may(session, "view_costs") ? to("/costs", {sender: name, by: "source", from: SINCE})
   : to("/calls", {sender: name}));
 
-/** A key, and what came in under its name: how much, from what, and when. */
+/** The details of a key, and a summary of the calls that were sent with it. */
 function Details({row, session}) {
   const {previous_secret_until: until, scopes, ...shown} = row;
-  return html`${may(session, "view_costs") && html`<${Brought} name=${row.name} session=${session} />`}
+  return html`${may(session, "view_costs") && html`<${Sent} name=${row.name} session=${session} />`}
     <h3>The key</h3><${Fields} of=${{...shown, ...(until && {previous_secret_until: until}), scopes}} />`;
 }
 
-function Brought({name, session}) {
+function Sent({name, session}) {
   const asked = {...span(new URLSearchParams({from: SINCE})), name: null, asked: null, where: `sender=${name}`, show: ["cost", "calls"]};
   const found = useQuery(() => Promise.all(["source", "team"].map((by) => get("/report", {...asked, by, top: 5})).concat(get("/report", {...asked, per: "daily"}))),
     [name], ["ledger"]);
@@ -72,14 +72,14 @@ function Brought({name, session}) {
   const named = (answer, field) => [...answer.rows].sort((one, other) => other.calls - one.calls)
     .map((each) => `${nameOf(each[field])} (${exactCount(each.calls)})`).join(", ");
   const when = days?.rows.map((each) => each.period.slice(0, 10)).sort();
-  return html`<h3>What came in under this name, last 90 days</h3>
+  return html`<h3>Sent with this key, last 90 days</h3>
     <${Problem} error=${found.error} at=${found.at} retry=${found.reload} />
     ${!found.data && !found.error && html`<p role="status">Loading ...</p>`}
-    ${found.data && (days.total.calls === 0 ? html`<p>No call came in under ${name}. Calls from before Tollhouse kept the names of keys have none.</p>`
+    ${found.data && (days.total.calls === 0 ? html`<p>No call was sent with ${name}. Very old calls may not have the name of their key.</p>`
       : html`<dl class="fields"><div><dt>calls</dt><dd>${exactCount(days.total.calls)}</dd></div><div><dt>cost</dt><dd>${money(days.total.cost)}</dd></div>
         <div><dt>sources</dt><dd>${named(sources, "source")}</dd></div><div><dt>teams</dt><dd>${named(teams, "team")}</dd></div>
         <div><dt>first</dt><dd>${when[0]}</dd></div><div><dt>last</dt><dd>${when.at(-1)}</dd></div></dl>
-        <p><a href=${broughtBy(name, session)}>Show what came in</a></p>`)}`;
+        <p><a href=${sentWith(name, session)}>Show these calls</a></p>`)}`;
 }
 
 const KEYS = {
@@ -91,7 +91,7 @@ const KEYS = {
     {title: "Status", value: (row) => html`<${State} word=${row.status} kind=${row.status === "Enabled" ? "good" : "bad"} />`, sort: "status"},
     {title: "Access", wide: true, value: (row) => row.use_cases.join(", ") || "fixed scopes"},
     {title: "Scopes", wide: true, kind: "number", value: (row) => row.scope_count, exact: (row) => row.scopes.join("\n"), sort: "scope_count"},
-    {title: "Last accessed", value: (row) => used(row.last_accessed), exact: (row) => row.last_accessed, sort: "last_accessed"},
+    {title: "Last used", value: (row) => used(row.last_accessed), exact: (row) => row.last_accessed, sort: "last_accessed"},
     {title: "Expires", wide: true, value: (row) => expires(row.expires_at), exact: (row) => row.expires_at, sort: "expires_at"},
     {title: "Last modified", wide: true, value: (row) => ago(row.last_modified), exact: (row) => row.last_modified, sort: "last_modified"},
     {title: "Created by", wide: true, value: (row) => row.created_by, sort: "created_by"},
@@ -104,21 +104,21 @@ const KEYS = {
   actions: [
     {title: "Edit", needs: "api_key_management", fields,
       run: (row, values) => send("PATCH", at(row.name), {...asked(values), version: row.version}).then(() => null)},
-    {title: "Disable and show what came in", needs: "api_key_management", isDirect: true, when: (row) => row.status === "Enabled",
-      run: (row, _, session) => act("disable")(row).then(() => go(broughtBy(row.name, session)))},
+    {title: "Disable and show its calls", needs: "api_key_management", isDirect: true, when: (row) => row.status === "Enabled",
+      run: (row, _, session) => act("disable")(row).then(() => go(sentWith(row.name, session)))},
     {title: "Disable", needs: "api_key_management", when: (row) => row.status === "Enabled", run: act("disable"),
-      text: (row) => `Tollhouse refuses what comes with ${row.name} until you enable the key again.`},
+      text: (row) => `Tollhouse refuses requests with ${row.name} until you enable the key again.`},
     {title: "Enable", needs: "api_key_management", when: (row) => row.status === "Disabled", run: act("enable"),
       text: (row) => `${row.name} may send again from now on.`},
     {title: "Rotate", needs: "api_key_management", text: (row) => `${row.name} gets a new secret.`,
       fields: () => [{name: "hours", label: "Hours during which the old secret still works", type: "number", value: "24", required: true,
-        note: "0 ends it at once"}],
+        note: "0 disables the old secret at once"}],
       run: (row, {hours}) => send("POST", `${at(row.name)}/rotate`, {overlap_s: Number(hours) * 3600}).then(shownOnce)},
     {title: "Delete", needs: "api_key_management", danger: true, exact: (row) => row.name,
       run: (row) => send("DELETE", `${at(row.name)}?confirm=${encodeURIComponent(row.name)}`).then(() => null),
       text: (row) => `Every service that uses ${row.name} loses access at once. You cannot undo this.`},
   ],
-  empty: html`<h2>There is no API key</h2><p>Every sender needs one. Create it here, or with${" "}
+  empty: html`<h2>No API keys yet</h2><p>Every sender needs a key. Create it here, or with${" "}
     <code>tollhouse keys create --name laptop --use-case "Send AI Telemetry"</code></p>`,
 };
 

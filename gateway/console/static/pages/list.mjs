@@ -1,7 +1,7 @@
 /**
- * Every page of the console, in the order of the menu; one line a page. Its file is loaded when it is first opened. Neighbours of
- * one `group` are one entry of the menu, which leads to the first of them: at most seven entries stand there. A page is for who has the permission set that it `needs`, and if it is about all calls
- * (`isWhole`) for who may see them all.
+ * Every page of the console, in menu order. A page's file is loaded when the page is first opened. Neighbours with the same `group`
+ * share one menu entry, which opens the first of them, so that the menu has at most seven entries. A page needs the permission set
+ * `needs`. If it is about all calls (`isWhole`), it also needs access to all calls.
  */
 export const PAGES = [
   {path: "/", title: "Overview", shortcut: "o", needs: "view_costs", load: () => import("./overview.mjs")},

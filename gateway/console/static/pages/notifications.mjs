@@ -1,4 +1,4 @@
-/** What people and programs outside are notified of: the channels with their state, and every notification on its way. */
+/** Notifications to people and programs: the channels with their state, and every stored notification. */
 import {to} from "../lib/address.mjs";
 import {send} from "../lib/api.mjs";
 import {channelFields, typedChannel} from "../lib/channel_fields.mjs";
@@ -41,24 +41,24 @@ const OUTBOX = {
       thread: row.thread, id: row.id}} />`,
   actions: [
     {title: "Send again", needs, when: (row) => ["failed", "discarded"].includes(row.state), run: (row) => ids("retry", row),
-      text: () => "It keeps its id, so a receiver that has it already ignores it."},
+      text: () => "The notification keeps its id, so a receiver can recognize and ignore a repeated one."},
     {title: "Try now", needs, when: (row) => row.state === "waiting", run: (row) => ids("retry", row)},
     {title: "Discard", needs, danger: true, when: (row) => ["waiting", "failed"].includes(row.state), run: (row) => ids("discard", row),
-      text: () => "Nobody is notified. It can be sent again while it is kept."},
+      text: () => "Nobody is notified. You can send it again as long as Tollhouse stores it."},
   ],
-  empty: html`<h2>No notifications sent yet</h2><p>Budgets, insights, views and reports notify people and programs through
+  empty: html`<h2>No notifications yet</h2><p>Budgets, insights, views and reports notify people and programs through
     <a href=${to(PATH, {tab: "channels"})}>channels</a>.</p>`,
 };
 
 const many = (action) => (row) => send("POST", `${PATH}/${action}`, {channel: row.name}).then((answer) => html`<p role="status">${
-  action === "retry" ? `${count(answer.retried)} are sent again` : `${count(answer.discarded)} are given up`}.</p>`);
+  action === "retry" ? `${count(answer.retried)} notifications are sent again` : `${count(answer.discarded)} notifications are discarded`}.</p>`);
 
-/** Without what was left empty, and the type, which stays. */
+/** Return the changed fields: without empty ones, and without the type, which cannot change. */
 const changed = ({type, ...given}) => Object.fromEntries(Object.entries(given).filter(([, value]) => value.length));
 
 const CHANNELS_PATH = "/notification-channels";
 const makes = "installation_administration";
-const isOurs = (row) => row.origin === "console";
+const isOfConsole = (row) => row.origin === "console";
 
 const CHANNEL_LIST = {
   ...shared, path: CHANNELS_PATH, root: "notification_channels", caption: "channels", identity: (row) => row.name,
@@ -66,7 +66,7 @@ const CHANNEL_LIST = {
     column("Name", "name"),
     state(CHANNELS),
     column("Type", "type"),
-    {title: "Made in", wide: true, value: (row) => (row.state === "removed" ? "–" : isOurs(row) ? "console" : "configuration")},
+    {title: "Made in", wide: true, value: (row) => (row.state === "removed" ? "–" : isOfConsole(row) ? "console" : "configuration")},
     {title: "Insights from", wide: true, value: (row) => row.insights},
     number("Waiting", "waiting", "waiting"),
     {...number("Sent", "sent"), wide: true},
@@ -79,17 +79,17 @@ const CHANNEL_LIST = {
   actions: [
     {title: "Test", needs, when: (row) => row.state !== "removed", text: (row) => `Tollhouse sends a test message to ${row.name}.`,
       run: (row) => send("POST", `/notification-channels/${encodeURIComponent(row.name)}/test`, {}).then(({notification}) => html`<p role="status">
-        It is on its way. <a href=${to(PATH, {open: notification.id})}>See whether it arrived</a></p>`)},
-    {title: "Edit", needs: makes, when: isOurs, fields: (row) => channelFields({...row, secret_since: true}),
-      text: (row) => `What you leave empty stays as it is. Another address of ${row.name} needs its secret again.`,
+        The test message is being sent. <a href=${to(PATH, {open: notification.id})}>See whether it arrived</a></p>`)},
+    {title: "Edit", needs: makes, when: isOfConsole, fields: (row) => channelFields({...row, secret_since: true}),
+      text: (row) => `Empty fields keep their value. If you change the address of ${row.name}, enter its secret again.`,
       run: (row, given) => send("PATCH", `${CHANNELS_PATH}/${encodeURIComponent(row.name)}`, changed(typedChannel(given))).then(() => null)},
-    {title: "Delete", needs: makes, danger: true, when: isOurs, exact: (row) => row.name, text: () => "Budgets, views and reports that name it no longer notify anybody through it.",
+    {title: "Delete", needs: makes, danger: true, when: isOfConsole, exact: (row) => row.name, text: () => "Budgets, views and reports that use this channel no longer notify anybody through it.",
       run: (row) => send("DELETE", `${CHANNELS_PATH}/${encodeURIComponent(row.name)}`).then(() => null)},
     {title: "Send failed ones again", needs, when: (row) => row.failed > 0 && row.state !== "removed", run: many("retry")},
-    {title: "Discard all that wait or failed", needs, danger: true, when: (row) => row.waiting + row.failed > 0, exact: (row) => row.name, run: many("discard")},
+    {title: "Discard all waiting and failed ones", needs, danger: true, when: (row) => row.waiting + row.failed > 0, exact: (row) => row.name, run: many("discard")},
   ],
-  empty: html`<h2>There is no channel</h2><p>A channel sends budgets, insights and reports to a chat, by mail, or to a program. Add one here, or
-    in tollhouse.toml, where its secrets stay in files:</p>
+  empty: html`<h2>No channels yet</h2><p>A channel sends budget alerts, insights and reports to a chat, by mail, or to a program. Add a channel here, or
+    in tollhouse.toml, where secrets are in files:</p>
     <${Copy} label="a channel of the configuration" text=${["[[notify]]", 'name = "on-call"', 'type = "slack"', 'url_file = "keys/slack-address"'].join("\n")} />`,
 };
 

@@ -1,4 +1,4 @@
-/** What is spent, on what, by whom, and whether Tollhouse itself is well. Every figure leads to what it is made of. */
+/** The overview: spending by model, team and user, and the health of Tollhouse. Every figure links to its details. */
 import {html, useEffect, useState} from "../lib/html.mjs";
 import {go, here, to} from "../lib/address.mjs";
 import {get} from "../lib/api.mjs";
@@ -19,7 +19,7 @@ const OPEN = ["new", "in_progress"];
 const all = () => to("/insights", {status: OPEN, sort: "cost_impact", order: "desc"});
 
 async function load(view, shown) {
-  const isUsual = shown.asked === "now-30d"; // what the answer is about unless it is asked for, by the server's clock
+  const isUsual = shown.asked === "now-30d"; // the server's default range, which follows the server's clock
   const {overview} = await get("/overview", {view, ...(!isUsual && {from: shown.from, to: shown.to})});
   const now = new Date(overview.now);
   const length = new Date(Date.UTC(now.getUTCFullYear(), now.getUTCMonth() + 1, 0)).getUTCDate();
@@ -46,7 +46,7 @@ export function Page({isDark, session, telemetry, query: at}) {
 const costs = (parameters) => to("/costs", parameters);
 const inWords = ({name}) => name.toLowerCase();
 
-/** The days that are shown, as other pages name them. */
+/** Return the shown range as address parameters of other pages. */
 const addressOf = ({asked, from, to: last}) => (asked ? {from: asked} : {from, to: last});
 
 function Figures({isDark, session, view, at, shown, reload, hidden, now, length, today, month, days, marks, truncated, operation, insights, lists, bins}) {
@@ -56,23 +56,23 @@ function Figures({isDark, session, view, at, shown, reload, hidden, now, length,
   return html`
     <dl class="numbers">
       <${Tile} term=${`Spend in ${name}`} value=${money(month.cost)} exact=${`$${month.cost}`} href=${costs({from: "mtd", by: FAMILY})}
-        note=${changed.percent === "new" ? "none on these days of last month" : `${changed.percent} (${changed.amount || "no change"}) on last month`}
-        more=${date > 1 && `${money(per(month.cost, date, length))} by month's end at this rate`} />
+        note=${changed.percent === "new" ? "no spend on these days of last month" : `${changed.percent} (${changed.amount || "no change"}) compared with last month`}
+        more=${date > 1 && `${money(per(month.cost, date, length))} by the end of the month at this rate`} />
       <${Tile} term="Today so far (UTC)" value=${money(today.cost)} exact=${`$${today.cost}`} href=${costs({from: day(now), by: FAMILY, bin: "hourly"})}
         note=${`${money(today.previous.cost)} by this hour yesterday`} more=${`${count(today.calls)} calls`} />
       <${Tile} term=${`Calls in ${name}`} value=${count(month.calls)} exact=${exactCount(month.calls)}
         href=${costs({from: "mtd", by: FAMILY, measure: "calls"})} note=${`${percent(month.errors, month.calls)} failed`} />
-      <${Tile} term="Cost of a call" value=${month.calls ? money(month.cost_per_call) : "–"}
+      <${Tile} term="Cost per call" value=${month.calls ? money(month.cost_per_call) : "–"}
         href=${costs({from: "mtd", by: FAMILY, measure: "cost_per_call"})} note="average, this month" />
       <${Tile} term="Estimated from list prices" value=${percent(minus(month.cost, month.reported), month.cost)}
-        href=${costs({from: "mtd", by: "cost_source"})} note="of spend; sources reported the rest" />
+        href=${costs({from: "mtd", by: "cost_source"})} note="of spend; the rest was reported by sources" />
       <${Tile} term="Calls without a price" value=${count(month.unpriced)} exact=${exactCount(month.unpriced)}
         href=${costs({from: "mtd", by: FAMILY, cost_source: "none", measure: "calls"})}
-        note=${month.unpriced ? "missing from the total" : "every call has one"} />
+        note=${month.unpriced ? "not included in the total" : "every call has a price"} />
     </dl>
     ${operation && html`<${Health} ...${operation} />`}
     <div class="bar"><${RangePicker} query=${at} isOfDays=${true} /></div>
-    <${StackedBars} title=${`What the models cost, ${inWords(shown)}`} ...${{isDark, bins, cells}} field=${FAMILY} isOpen=${bins.at(-1) === day(now)} isDaily=${true} marks=${wordsByBin(marks, bins)} hidden=${hidden} hide=${(hide) => go(here({hide}))}
+    <${StackedBars} title=${`Cost by model, ${inWords(shown)}`} ...${{isDark, bins, cells}} field=${FAMILY} isOpen=${bins.at(-1) === day(now)} isDaily=${true} marks=${wordsByBin(marks, bins)} hidden=${hidden} hide=${(hide) => go(here({hide}))}
       href=${(model) => model !== OTHER && costs({...addressOf(shown), [FAMILY]: model, by: "team"})}
       toBin=${(bin) => go(costs({from: bin, to: bin, by: FAMILY, bin: "hourly"}))}
       toSegment=${(bin, model) => go(costs({from: bin, to: bin, [FAMILY]: model, by: "team"}))} />
@@ -101,7 +101,7 @@ function Shares({title, field, next, shown, rows, whole}) {
 
 const barWidth = (part, whole) => (Number(whole) > 0 ? Math.max(0, Math.min(100, (100 * Number(part)) / Number(whole))) : 0);
 
-/** Whether records are taken, counted and delivered; a word with every colour. */
+/** Whether records are accepted, counted and delivered. Every colour comes with words. */
 function Health({status, ledger, dead: letters, silent_devices: devices}) {
   const {space, routes} = status;
   const troubled = routes.filter((route) => route.state !== "running");
@@ -109,20 +109,20 @@ function Health({status, ledger, dead: letters, silent_devices: devices}) {
   const lacking = ledger.missed + ledger.damaged + ledger.absurd;
   const fine = routes.length - troubled.length;
   const gateways = status.nodes.filter((node) => node.live).map((node) => node.name);
-  return html`<ul class="health" aria-label="How Tollhouse is">
-    <${Fact} good=${space.writable} text=${space.writable ? "taking records" : `not taking records: ${space.last_error ?? "see /readyz"}`} href=${to("/tail")} />
+  return html`<ul class="health" aria-label="Health of Tollhouse">
+    <${Fact} good=${space.writable} text=${space.writable ? "accepting records" : `not accepting records: ${space.last_error ?? "see /readyz"}`} href=${to("/tail")} />
     <${Fact} good=${!lacking} href=${to("/costs")} text=${lacking ? `Tollhouse could not count ${count(lacking)} records`
-      : ledger.behind ? `${count(ledger.behind)} records wait to be counted` : "all records counted"} />
+      : ledger.behind ? `${count(ledger.behind)} records are waiting to be counted` : "all records counted"} />
     ${gateways.length > 0 && html`<${Fact} good=${true} href=${to("/delivery")}
       text=${`${gateways.length} ${gateways.length === 1 ? "gateway" : "gateways"} on this storage: ${gateways.join(", ")}`} />`}
-    ${routes.length === 0 && html`<${Fact} good=${true} href=${to("/delivery")} text="no upstream: Tollhouse keeps and shows records here" />`}
+    ${routes.length === 0 && html`<${Fact} good=${true} href=${to("/delivery")} text="no cost service is configured, so records stay in Tollhouse" />`}
     ${fine > 0 && html`<${Fact} good=${true} href=${to("/delivery")} text=${`${fine} ${fine === 1 ? "route" : "routes"} running`} />`}
     ${troubled.map((route) => html`<${Fact} key=${route.route} good=${false} href=${to("/delivery", {open: route.route})}
       text=${troubleOf(route)} />`)}
-    <${Fact} good=${!letters} href=${to("/delivery", {tab: "dead"})} text=${letters ? some(letters, "dead letter", "dead letters") : "no dead letters"} />
-    ${unknown > 0 && html`<${Fact} good=${false} href=${to("/streams", {tab: "unknown"})} text=${some(unknown, "delivery unconfirmed", "deliveries unconfirmed")} />`}
+    <${Fact} good=${!letters} href=${to("/delivery", {tab: "dead"})} text=${letters ? some(letters, "rejected record", "rejected records") : "no rejected records"} />
+    ${unknown > 0 && html`<${Fact} good=${false} href=${to("/streams", {tab: "unknown"})} text=${some(unknown, "delivery sent without an answer", "deliveries sent without an answer")} />`}
     ${devices > 0 && html`<${Fact} good=${false} href=${to("/devices", {state: ["silent", "mute"]})} text=${some(devices, "laptop stopped reporting", "laptops stopped reporting")} />`}
-    <${Fact} good=${space.bytes < 0.9 * space.max_bytes} href=${to("/settings")} text=${`spool ${percent(space.bytes, space.max_bytes)} full`} />
+    <${Fact} good=${space.bytes < 0.9 * space.max_bytes} href=${to("/settings")} text=${`queue on disk ${percent(space.bytes, space.max_bytes)} full`} />
   </ul>`;
 }
 
@@ -133,7 +133,7 @@ const Fact = ({good, text, href}) => html`<li class=${good ? "good" : "bad"}><sp
 
 function Insights({rows, more}) {
   return html`<section><h2><a href=${all()}>Open insights</a></h2>
-    ${rows.length === 0 && html`<p class="faint">None. Tollhouse looks every ten minutes for waste, gaps and surprises.</p>`}
+    ${rows.length === 0 && html`<p class="faint">No open insights. Tollhouse checks every ten minutes for waste, missing data and unusual spend.</p>`}
     <ul class="insights">${rows.map((row) => html`<li key=${row.id}><a href=${to("/insights", {open: row.id})} title=${row.title}>${row.title}</a>
       <span class="faint">${insightNote(row)}</span></li>`)}</ul>
     ${more > rows.length && html`<p class="faint">and <a href=${all()}>${more - rows.length} more</a></p>`}
@@ -142,25 +142,25 @@ function Insights({rows, more}) {
 
 function insightNote(row) {
   const seen = `seen ${ago(new Date(Number(row.last_updated) * 1000))}`;
-  return Number(row.cost_impact) > 0 ? `${money(row.cost_impact)}${row.category === "delivery" ? " concerned" : ""}, ${seen}` : seen;
+  return Number(row.cost_impact) > 0 ? `${money(row.cost_impact)}${row.category === "delivery" ? " affected" : ""}, ${seen}` : seen;
 }
 
-/** What there is to say of a demo month, once its file is loaded; nothing where there can be none. */
+/** The section about the demo month, once its file is loaded. Empty if no demo is possible. */
 function DemoMonth({state, ...given}) {
   const [found, setFound] = useState(null);
   useEffect(() => {
-    if (state) import("./overview_demo.mjs").then(setFound).catch(() => {}); // an upgrade took it away: the page loads again
+    if (state) import("./overview_demo.mjs").then(setFound).catch(() => {}); // an upgrade removed the file, and the page reloads
   }, [state]);
   return state && found && html`<${found.Demo} key=${state} ...${{state, ...given}} />`;
 }
 
-/** For a gateway that has no record yet: one command for each way in, and the page turns when the first arrives. */
+/** The page of a gateway without records. It changes when the first record arrives. */
 function FirstRecord({telemetry}) {
   const here = receivedAt(telemetry);
-  return html`<section class="first"><h2>No record has arrived yet</h2>
-    <p role="status">This page changes when the first one does.</p>
-    <p class="bar"><a class="button main" href=${to("/connect")}>Connect an assistant, a gateway or a library</a></p>
-    <h3>Try it without a client</h3>
+  return html`<section class="first"><h2>No records yet</h2>
+    <p role="status">This page shows costs as soon as the first record arrives.</p>
+    <p class="bar"><a class="button main" href=${to("/connect")}>Connect an assistant, a gateway or an SDK</a></p>
+    <h3>Or send an example</h3>
     <${Copy} label="the command that sends an example" text=${`tollhouse send --example litellm --to ${here}`} />
   </section>`;
 }

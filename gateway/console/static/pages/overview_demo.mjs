@@ -1,18 +1,18 @@
-/** A demo month: offered while no record has arrived, shown at an address of its own, removed from there or from the Overview. */
+/** The demo month: offered while there are no records, shown at its own address, and removable from there or from the overview. */
 import {html, useEffect, useState} from "../lib/html.mjs";
 import {get, send} from "../lib/api.mjs";
 import {may} from "../lib/parts.mjs";
 
-const ASK_MS = 1000; // again while it is made
+const CHECK_MS = 1000; // how often to check while the demo is created
 const CHANGES = "installation_administration";
 
-/** What the Overview says of it: it can be loaded, is being made, or is there. */
+/** The overview's section about the demo month. */
 export function Demo({state: first, session, isEmpty}) {
   const [state, setState] = useState(first);
   const [problem, setProblem] = useState("");
   useEffect(() => {
     if (state !== "loading") return undefined;
-    const timer = setInterval(async () => setState((await get("/demo")).demo.state), ASK_MS);
+    const timer = setInterval(async () => setState((await get("/demo")).demo.state), CHECK_MS);
     return () => clearInterval(timer);
   }, [state]);
   const change = (method, body) => async () => {
@@ -30,17 +30,17 @@ export function Demo({state: first, session, isEmpty}) {
   const isAllowed = may(session, CHANGES);
   if (!state || (state === "none" && !(isEmpty && isAllowed))) return null;
   return html`<section><h3>A demo month</h3>
-    ${state === "none" && html`<p>Look around in 30 days of made-up calls. They lie apart from your own, are never forwarded, and leave with one click.</p>
+    ${state === "none" && html`<p>Explore 30 days of invented calls. They are stored separately from your own calls and are never forwarded. One click removes them.</p>
       <button type="button" onClick=${change("POST", {})}>Load a demo month</button>`}
-    ${state === "loading" && html`<p role="status" class="wait"><span aria-hidden="true">●</span> Making a month of calls. It takes some seconds.</p>`}
-    ${state === "removing" && html`<p role="status">Removing it ...</p>`}
-    ${state === "loaded" && html`<p>A demo month is loaded. It lies apart from your own calls and is in none of their sums.</p>
-      <p class="bar"><a class="button" href="demo/">Look at the demo month</a>
-        ${isAllowed && html`<button type="button" onClick=${change("DELETE")}>Remove it</button>`}</p>`}
+    ${state === "loading" && html`<p role="status" class="wait"><span aria-hidden="true">●</span> Creating a month of calls. This takes some seconds.</p>`}
+    ${state === "removing" && html`<p role="status">Removing the demo month ...</p>`}
+    ${state === "loaded" && html`<p>A demo month is loaded. It is stored separately from your own calls and is not part of your totals.</p>
+      <p class="bar"><a class="button" href="demo/">Open the demo month</a>
+        ${isAllowed && html`<button type="button" onClick=${change("DELETE")}>Remove the demo month</button>`}</p>`}
     ${problem && html`<p role="alert" class="wrong">${problem}</p>`}</section>`;
 }
 
-/** Stands above every page of the demo month. */
+/** The banner above every page of the demo month. */
 export function Banner({session}) {
   const [problem, setProblem] = useState("");
   const [isBusy, setBusy] = useState(false);
@@ -54,8 +54,8 @@ export function Banner({session}) {
       setBusy(false);
     }
   };
-  return html`<aside class="demo bar" aria-label="Demo month"><span><strong>Demo month.</strong> These calls are made up. They lie apart from your own.</span>
-    <a class="button" href="../">To your own calls</a>
-    ${may(session, CHANGES) && html`<button type="button" disabled=${isBusy} onClick=${remove}>Remove it</button>`}
+  return html`<aside class="demo bar" aria-label="Demo month"><span><strong>Demo month.</strong> These calls are invented and stored separately from your own.</span>
+    <a class="button" href="../">Show your own calls</a>
+    ${may(session, CHANGES) && html`<button type="button" disabled=${isBusy} onClick=${remove}>Remove the demo month</button>`}
     ${problem && html`<span role="alert" class="wrong">${problem}</span>`}</aside>`;
 }

@@ -1,4 +1,4 @@
-/** Plans of assistants: who has a seat, and what a month came to. Paid, included and beyond are three sums that are never added. */
+/** Plans of assistants: their seats, and the cost of a month. The amounts paid, included and extra are never added together. */
 import {to} from "../lib/address.mjs";
 import {get, send} from "../lib/api.mjs";
 import {amounts, exactCount, money} from "../lib/format.mjs";
@@ -11,20 +11,20 @@ import {months} from "../lib/range.mjs";
 
 const PATH = "/plans";
 const needs = "modify_views_and_budgets";
-const SOURCES = {plan: "calculated from the plan", statement: "from the statement"};
+const SOURCES = {plan: "calculated from the plan", statement: "from the provider bill"};
 const UNITS = {usd: "dollars at list prices", calls: "calls", credits: "credits"};
 
 const at = (id) => `${PATH}/${encodeURIComponent(id)}`;
 const spaced = (text) => text.replaceAll("_", " ");
 const quantity = (text) => (text === null ? "everything" : exactCount(Number(text).toFixed(2).replace(/\.?0+$/, "")));
-const SUMS = [amount("Paid", "paid"), amount("Fees", "fees"), amount("Beyond", "overage"), amount("Value included", "included_value")];
+const SUMS = [amount("Paid", "paid"), amount("Fees", "fees"), amount("Extra usage", "overage"), amount("Included usage", "included_value")];
 
 const PLAN_COLUMNS = [
   {title: "Plan", value: (row) => row.name},
   {title: "Seats", kind: "number", value: (row) => exactCount(row.seats)},
   ...SUMS,
   {title: "Used", wide: true, value: (row) => `${quantity(row.used)} of ${quantity(row.included)} ${UNITS[row.unit]}`},
-  {title: "Paid is", wide: true, value: (row) => SOURCES[row.source]},
+  {title: "Source of the amount paid", wide: true, value: (row) => SOURCES[row.source]},
 ];
 const SEAT_COLUMNS = [
   {title: "User", value: (row) => row.user},
@@ -40,24 +40,24 @@ const IDLE_COLUMNS = [
   {title: "Plan", value: (row) => row.plan},
   {title: "Team", wide: true, value: (row) => row.team ?? "none"},
   amount("Fee", "fee"),
-  {title: "No call from", value: (row) => row.first_day},
-  {title: "To", value: (row) => row.last_day},
+  {title: "First day without calls", value: (row) => row.first_day},
+  {title: "Last day", value: (row) => row.last_day},
 ];
 const DIFFERENCE_COLUMNS = [
   {title: "Provider", value: (row) => row.provider},
-  {title: "What is apart", value: (row) => spaced(row.cause)},
+  {title: "Difference in", value: (row) => spaced(row.cause)},
   amount("Billed", "billed"), amount("Calculated", "counted"), amount("Difference", "difference"),
   {title: "Seats", value: (row) => (row.billed_seats === null ? "" : `${row.billed_seats} billed, ${row.counted_seats} here`)},
 ];
 
-/** The three sums of a month, side by side: what was paid, and what nobody paid. */
+/** The three amounts of a month: paid, included usage, and extra usage. */
 const Sums = ({total}) => html`<dl class="numbers">
   <div><dt>Paid</dt><dd title=${`$${total.paid}`}>${money(total.paid)}</dd>
-    <dd class="faint">${money(total.fees)} of fees, ${money(total.overage)} beyond, ${money(total.metered)} for calls of no plan</dd>
-    ${Object.keys(total.unconverted).length > 0 && html`<dd class="faint">without a rate: ${amounts(total.unconverted)}</dd>`}</div>
-  <div><dt>Value included</dt><dd title=${`$${total.included_value}`}>${money(total.included_value)}</dd>
-    <dd class="faint">at list prices; nobody paid it</dd></div>
-  <div><dt>Beyond</dt><dd title=${`$${total.overage}`}>${money(total.overage)}</dd><dd class="faint">a part of what was paid</dd></div></dl>`;
+    <dd class="faint">${money(total.fees)} fees, ${money(total.overage)} extra usage, ${money(total.metered)} for calls without a plan</dd>
+    ${Object.keys(total.unconverted).length > 0 && html`<dd class="faint">not included, because no exchange rate is known: ${amounts(total.unconverted)}</dd>`}</div>
+  <div><dt>Included usage</dt><dd title=${`$${total.included_value}`}>${money(total.included_value)}</dd>
+    <dd class="faint">value at list prices; covered by the fees</dd></div>
+  <div><dt>Extra usage</dt><dd title=${`$${total.overage}`}>${money(total.overage)}</dd><dd class="faint">part of the amount paid</dd></div></dl>`;
 
 function Month({query}) {
   const month = query.get("month") ?? months()[0];
@@ -69,9 +69,9 @@ function Month({query}) {
     <${Loading} of=${found} blocks=${["tiles", "table"]}>${data && html`<${Sums} total=${data.total} />
       ${data.plans.length > 0 && html`<${Table} caption=${`Plans in ${month}`} rows=${data.plans} columns=${PLAN_COLUMNS} identity=${(row) => row.id}
         href=${(row) => to(PATH, {month, open: row.id})} />`}
-      ${data.idle_seats.length > 0 && html`<h2>Seats without use</h2><${Table} caption="Seats without use" rows=${data.idle_seats} columns=${IDLE_COLUMNS}
+      ${data.idle_seats.length > 0 && html`<h2>Unused seats</h2><${Table} caption="Unused seats" rows=${data.idle_seats} columns=${IDLE_COLUMNS}
         identity=${(row) => `${row.plan} ${row.user} ${row.first_day}`} />`}
-      ${data.differences.length > 0 && html`<h2>Statements tell something else</h2><${Table} caption="Statements tell something else" rows=${data.differences}
+      ${data.differences.length > 0 && html`<h2>Differences from provider bills</h2><${Table} caption="Differences from provider bills" rows=${data.differences}
         columns=${DIFFERENCE_COLUMNS} identity=${(row) => `${row.provider} ${row.cause}`} />`}
       ${data.rows.length > 0 && html`<details><summary>${exactCount(data.plan_costs.row_count)} seats</summary>
         ${data.plan_costs.truncated && html`<${Cut} shown=${data.rows.length} of=${data.plan_costs.row_count} />`}
@@ -88,23 +88,23 @@ const list = (views) => ({
   identity: (row) => row.id, heading: (row) => row.name,
   columns: [
     {title: "Name", sort: "name", value: (row) => row.name},
-    {title: "Calls of", wide: true, value: (row) => row.view_name ?? "a view that is gone"},
+    {title: "Calls of", wide: true, value: (row) => row.view_name ?? "a deleted view"},
     {title: "Fee", kind: "number", value: (row) => `${row.fee} ${row.currency}`},
     {title: "Includes", wide: true, value: (row) => `${row.included || "everything"}${row.included && ` ${UNITS[row.unit]}`}${row.is_pooled ? ", shared" : ""}`},
     {title: "Seats", kind: "number", value: (row) => exactCount(row.seats.length)},
   ],
-  Details: ({row}) => html`<p class="bar"><a href=${to("/costs", {view: row.view, by: "user"})}>Costs of its view</a></p>
+  Details: ({row}) => html`<p class="bar"><a href=${to("/costs", {view: row.view, by: "user"})}>Show costs of its view</a></p>
     <${Fields} of=${{fee: `${row.fee} ${row.currency}`, includes: row.included ? `${row.included} ${UNITS[row.unit]}` : "everything", shared: row.is_pooled ? "yes" : "no",
       cycle_day: row.cycle_day,
-      price_beyond: `${row.overage_price} ${row.currency}`, credit_value: row.credit_value || null, statements_of: row.billed_by || null, id: row.id}} />
-    ${row.seats.length > 0 && html`<h3>Who has a seat</h3><${Table} caption="Who has a seat" rows=${row.seats} columns=${HELD} identity=${(seat) => `${seat.user} ${seat.since}`} />`}`,
+      extra_usage_price: `${row.overage_price} ${row.currency}`, credit_value: row.credit_value || null, billed_by: row.billed_by || null, id: row.id}} />
+    ${row.seats.length > 0 && html`<h3>Seats</h3><${Table} caption="Seats" rows=${row.seats} columns=${HELD} identity=${(seat) => `${seat.user} ${seat.since}`} />`}`,
   create: {title: "Create a plan", needs, fields: () => planFields({}, views), run: (_, given) => send("POST", PATH, typedPlan(given)).then(() => null)},
   actions: [
     {title: "Edit", needs, fields: (row) => planFields(row, views), run: (row, given) => send("PATCH", at(row.id), {...typedPlan(given), version: row.version}).then(() => null)},
-    {title: "Delete", needs, danger: true, text: () => "Its calls count as paid by the call again, also in months that are over.",
+    {title: "Delete", needs, danger: true, text: () => "Its calls count as pay-as-you-go again, also in past months.",
       run: (row) => send("DELETE", at(row.id)).then(() => null)},
   ],
-  empty: html`<h2>There is no plan yet</h2><p>A plan says what a seat of an assistant costs and includes, and who has one. Without one, its calls count as money spent. First make a <a href=${to("/views")}>view</a> of
+  empty: html`<h2>No plans yet</h2><p>A plan says what a seat of an assistant costs and includes, and who has a seat. Without a plan, the assistant's calls count as pay-as-you-go. First create a <a href=${to("/views")}>view</a> of
     the assistant's calls.</p>`,
 });
 

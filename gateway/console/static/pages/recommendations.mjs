@@ -1,4 +1,4 @@
-/** What the same work could have cost less: by savings, with the formula, and how far somebody is with it. */
+/** Recommendations for lower costs, sorted by savings, with their formula and status. */
 import {to} from "../lib/address.mjs";
 import {send} from "../lib/api.mjs";
 import {ago, money} from "../lib/format.mjs";
@@ -11,7 +11,7 @@ const TYPES_PATH = "/recommendation-types";
 const needs = "work_on_insights";
 const DONE = {addressed: "good", on_hold: "plain", ignored: "plain"};
 const STATUSES = ["new", "in_progress", "on_hold", "addressed", "ignored"];
-const SAME = "as it is";
+const SAME = "unchanged";
 
 const at = (id) => `${PATH}/${encodeURIComponent(id)}`;
 const time = (seconds) => new Date(Number(seconds) * 1000);
@@ -22,38 +22,38 @@ const spaced = (text) => text.replaceAll("_", " ");
 const statusOf = (row) => html`<${State} word=${row.open ? row.status : `${row.status}, closed`} kind=${DONE[row.status] ?? (row.open ? undefined : "plain")} />`;
 const processing = ({model, provider, mode}) => [model, provider && `of ${provider}`, mode].filter(Boolean).join(" ") || undefined;
 
-/** What work a recommendation is about, as an address of Costs. */
+/** Return the link to the costs of the calls that a recommendation is about. */
 const costs = ({dimensions, evidence}) => to("/costs", {from: evidence.first_day, to: evidence.last_day, by: "team", ...dimensions});
 
 function Details({row}) {
   return html`<p>${statusOf(row)} · <strong title=${`$${row.monthly_savings}`}>${money(row.monthly_savings)}</strong> a month${" "}
       · ${row.confidence} · effort ${spaced(row.effort)}${row.assignee && ` · ${row.assignee}`} · found ${seen(row.created)}</p>
     <p class="text">${withCode(row.description)}</p>
-    <p class="bar"><a href=${costs(row)}>Costs of this work</a></p>
-    <h3>How we calculated this</h3><p><code>${row.formula}</code></p>
+    <p class="bar"><a href=${costs(row)}>Show costs of these calls</a></p>
+    <h3>How Tollhouse calculated this</h3><p><code>${row.formula}</code></p>
     ${row.assumptions.map((each) => html`<p key=${each} class="faint">Assumes: ${each}</p>`)}
-    <${Fields} of=${{now: processing(row.current), instead: processing(row.recommended), spent: money(row.spent), saves_on_its_own: money(row.gross_savings),
-      saves_if_the_others_are_done_too: money(row.monthly_savings), days: `${row.evidence.first_day} to ${row.evidence.last_day}`, of: row.dimensions,
-      prices_of: row.price_book, id: row.id}} />
-    ${row.promised_savings !== null && html`<h3>What became of it</h3><p>Promised ${money(row.promised_savings)} a month. ${row.realized_savings
-      ? html`Saved <strong>${money(row.realized_savings.amount)}</strong> from ${row.realized_savings.since} to ${row.realized_savings.until}.`
-      : "What it saves is known after 14 whole days, of seats by their fees."}</p>`}
+    <${Fields} of=${{now: processing(row.current), instead: processing(row.recommended), spent: money(row.spent), savings_alone: money(row.gross_savings),
+      savings_together_with_other_recommendations: money(row.monthly_savings), days: `${row.evidence.first_day} to ${row.evidence.last_day}`, of: row.dimensions,
+      price_list: row.price_book, id: row.id}} />
+    ${row.promised_savings !== null && html`<h3>Result</h3><p>Expected savings: ${money(row.promised_savings)} a month. ${row.realized_savings
+      ? html`Actual savings: <strong>${money(row.realized_savings.amount)}</strong> from ${row.realized_savings.since} to ${row.realized_savings.until}.`
+      : "The actual savings are known after 14 full days. For seats, the fees show them."}</p>`}
     ${row.comments.length > 0 && html`<h3>Comments</h3>`}
     ${row.comments.map((each) => html`<p key=${each.id} class="text"><strong>${each.author}</strong>${" "}
       <span class="faint">${seen(each.created)}</span><br />${each.message}</p>`)}`;
 }
 
-/** Boxes to check, one a recommendation. */
+/** A checkbox for each recommendation. */
 const Several = ({name, label, options}) => html`<fieldset><legend>${label}</legend>${options.map(({id, title, monthly_savings}) => html`<label key=${id}
   class="check"><input type="checkbox" name=${name} value=${id} defaultChecked /> ${title} <span class="faint">${money(monthly_savings)}</span></label>`)}</fieldset>`;
 
 const set = async (ids, changes) => {
   const wrong = (await send("PATCH", PATH, {ids, ...changes})).recommendations.filter((each) => each.error);
-  return wrong.length ? html`<p class="wrong">${wrong.length} of ${ids.length} are gone.</p>` : null;
+  return wrong.length ? html`<p class="wrong">${wrong.length} of ${ids.length} recommendations no longer exist.</p>` : null;
 };
 const decided = (row) => [
   {name: "status", label: "Status", type: "select", value: row?.status ?? SAME, options: row ? STATUSES : [SAME, ...STATUSES]},
-  {name: "assignee", label: "Assignee", value: row?.assignee, note: row ? "empty: nobody" : "empty: as it is"},
+  {name: "assignee", label: "Assignee", value: row?.assignee, note: row ? "leave empty for nobody" : "leave empty to keep"},
 ];
 
 function Before({session, reload}) {
@@ -61,13 +61,13 @@ function Before({session, reload}) {
   const look = async () => {
     const {look: found} = await send("POST", `${PATH}/run`, {});
     reload();
-    return html`<p role="status">${found.new} new, ${found.reopened} open again, ${found.again} seen before, ${found.gone} gone.
-      ${found.failed.length > 0 && html` These checks failed: ${found.failed.join(", ")}; the log says why.`}</p>`;
+    return html`<p role="status">${found.new} new, ${found.reopened} reopened, ${found.again} unchanged, ${found.gone} no longer found.
+      ${found.failed.length > 0 && html` These checks failed: ${found.failed.join(", ")}. The log says why.`}</p>`;
   };
   return html`<p class="bar"><a class="chip" href=${to(PATH, {status: ["new", "in_progress", "on_hold"]})}>Undecided</a>
     <a class="chip" href=${to(PATH)}>All</a>
     ${isOpen(session, {needs, isWhole: true}) && html`<button type="button" onClick=${() => setLooks(true)}>Check now</button>`}
-    ${looks && html`<${Confirm} title="Check now" text="Tollhouse looks through the last 30 days for savings. It also does so once an hour." run=${look}
+    ${looks && html`<${Confirm} title="Check now" text="Tollhouse checks the last 30 days for savings. It also does this once an hour." run=${look}
       close=${() => setLooks(false)} />`}</p>`;
 }
 
@@ -76,7 +76,7 @@ const LIST = {
   identity: (row) => row.id, heading: (row) => row.title, show: at, one: ({recommendation, comments}) => ({...recommendation, comments}),
   columns: [
     {title: "Recommendation", value: (row) => row.title},
-    amount("Saves a month", "monthly_savings", "savings"),
+    amount("Savings per month", "monthly_savings", "savings"),
     {...amount("Spent", "spent"), wide: true},
     {title: "Status", value: statusOf, sort: "status"},
     {title: "Confidence", wide: true, value: (row) => row.confidence},
@@ -97,7 +97,7 @@ const LIST = {
     {title: "Delete a comment", needs, danger: true, when: (row) => row.comments?.length > 0, fields: commented,
       run: (row, {comment}) => send("DELETE", `${at(row.id)}/comments/${comment}`).then(() => null)},
   ],
-  empty: html`<h2>Nothing was found</h2><p>Tollhouse looks through the last 30 days every hour: for caches and seats that nobody uses, faster tiers, and more. A recommendation is shown when it saves both minimums of its type.</p>`,
+  empty: html`<h2>No recommendations</h2><p>Every hour, Tollhouse checks the last 30 days for unused caches and seats, faster tiers, and other savings. It shows a recommendation only if the savings reach both minimums of its type.</p>`,
 };
 
 const switched = (row, enabled) => send("PATCH", `${TYPES_PATH}/${row.type}`, {enabled}).then(() => null);
@@ -110,14 +110,14 @@ const TYPE_LIST = {
     {title: "State", value: (row) => html`<${State} word=${row.enabled ? "enabled" : "disabled"} kind=${row.enabled ? "good" : "plain"} />`},
     {title: "Confidence", wide: true, value: (row) => row.confidence, sort: "confidence"},
     {title: "Effort", wide: true, value: (row) => spaced(row.effort), sort: "effort"},
-    {title: "Minimum a month", kind: "number", value: (row) => money(row.thresholds.least_savings)},
+    {title: "Minimum per month", kind: "number", value: (row) => money(row.thresholds.least_savings)},
     {title: "Minimum share of spend", wide: true, kind: "number", value: (row) => `${row.thresholds.least_share} %`},
   ],
   Details: ({row}) => html`<p><code>${row.formula}</code></p><${Fields} of=${{assumes: row.assumptions, ...row.thresholds, confidence: row.confidence, effort: row.effort}} />`,
   actions: [
-    {title: "Set the minimums", needs, isWhole: true, fields: ({thresholds}) => [
-      {name: "least_savings", label: "Dollars a month", value: thresholds.least_savings, required: true},
-      {name: "least_share", label: "Percent of everything that was spent", value: thresholds.least_share, required: true}],
+    {title: "Set minimums", needs, isWhole: true, fields: ({thresholds}) => [
+      {name: "least_savings", label: "Dollars per month", value: thresholds.least_savings, required: true},
+      {name: "least_share", label: "Percent of total spend", value: thresholds.least_share, required: true}],
       run: (row, thresholds) => send("PATCH", `${TYPES_PATH}/${row.type}`, {thresholds}).then(() => null)},
     {title: "Enable", needs, isWhole: true, when: (row) => !row.enabled, run: (row) => switched(row, true)},
     {title: "Disable", needs, isWhole: true, when: (row) => row.enabled, run: (row) => switched(row, false), text: () => "Its open recommendations are closed."},

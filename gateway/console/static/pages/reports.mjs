@@ -1,4 +1,4 @@
-/** Reports that people get each week or month by mail or chat, and what each would say now. */
+/** Reports sent weekly or monthly by mail or chat, with a preview. */
 import {to} from "../lib/address.mjs";
 import {get, send} from "../lib/api.mjs";
 import {ago} from "../lib/format.mjs";
@@ -14,12 +14,12 @@ const changes = "modify_views_and_budgets";
 const place = (row, more = "") => `${REPORTS}/${encodeURIComponent(row.id)}${more}`;
 const when = (row) => `${row.every === "week" ? `every ${WEEKDAYS[row.day - 1]}` : `every month, on day ${row.day}`} at ${row.at} (${row.time_zone})`;
 
-/** What the report would say now, as the person who looks may see it. */
+/** A preview of the report, with the calls that the current person may see. */
 function Preview({row}) {
   const {data, error, reload} = useQuery(() => get(place(row, "/preview")), [row.id, row.version], ["ledger"]);
-  return html`<h3>What it says of the last whole ${row.every}</h3><${Problem} error=${error} retry=${reload} />
+  return html`<h3>Preview for the last full ${row.every}</h3><${Problem} error=${error} retry=${reload} />
     ${data ? html`<p><strong>${data.preview.title}</strong></p><p class="text">${data.preview.text}</p>`
-    : !error && html`<p role="status" class="waits">Writing it ...</p>`}`;
+    : !error && html`<p role="status" class="waits">Creating the preview ...</p>`}`;
 }
 
 const reportList = ({views, channels}) => {
@@ -29,25 +29,25 @@ const reportList = ({views, channels}) => {
     show: (id) => place({id}), one: (answer) => answer.scheduled_report,
     columns: [
       {title: "Name", sort: "name", value: (row) => row.name},
-      {title: "Costs of", wide: true, value: (row) => (row.view_name ? html`<${Thing} kind="view" id=${row.view} name=${row.view_name} />` : "a view that is gone")},
+      {title: "Costs of", wide: true, value: (row) => (row.view_name ? html`<${Thing} kind="view" id=${row.view} name=${row.view_name} />` : "a deleted view")},
       {title: "When", value: when},
       {title: "Sent to", wide: true, value: (row) => [...row.channels, ...row.people].join(", ")},
       {title: "Next", sort: "next", value: (row) => html`<span title=${row.next}>${row.next.slice(0, 16).replace("T", " ")} UTC</span>`},
-      {title: "State", value: (row) => (row.problem ? html`<${State} word="not sent to all" kind="bad" />` : html`<${State} word=${row.last ? "sent" : "waits"} kind=${row.last ? "good" : "plain"} />`)},
+      {title: "State", value: (row) => (row.problem ? html`<${State} word="not sent to all" kind="bad" />` : html`<${State} word=${row.last ? "sent" : "not sent yet"} kind=${row.last ? "good" : "plain"} />`)},
     ],
-    Details: ({row}) => html`<p>${when(row)}, to ${[...row.channels, ...row.people].join(", ")}. ${row.owner ? `Cut to what ${row.owner} may see.` : "With all calls."}
-      ${row.last && html` Sent last ${ago(row.last)}.`}</p>
+    Details: ({row}) => html`<p>${when(row)}, to ${[...row.channels, ...row.people].join(", ")}. ${row.owner ? `It contains only the calls that ${row.owner} may see.` : "It contains all calls."}
+      ${row.last && html` Last sent ${ago(row.last)}.`}</p>
       ${row.problem && html`<p class="wrong">${row.problem}</p>`}<${Preview} row=${row} />`,
     create: {title: "Schedule a report", needs: changes, fields: () => fields({}), run: (_, given) => send("POST", REPORTS, typedReport(given)).then(() => null)},
     actions: [
-      {title: "Send one now", needs: changes, text: (row) => `To ${[...row.channels, ...row.people].join(", ")}. The schedule stays as it is.`,
-        run: (row) => send("POST", place(row, "/send"), {}).then(({notifications, problem}) => html`<p role="status">It is on its way.
+      {title: "Send now", needs: changes, text: (row) => `Tollhouse sends the report to ${[...row.channels, ...row.people].join(", ")}. The schedule does not change.`,
+        run: (row) => send("POST", place(row, "/send"), {}).then(({notifications, problem}) => html`<p role="status">The report is being sent.
           <a href=${to("/notifications", {open: notifications[0]})}>See whether it arrived</a>${problem && ` ${problem}.`}</p>`)},
       {title: "Edit", needs: changes, fields, run: (row, given) => send("PATCH", place(row), {...typedReport(given), version: row.version}).then(() => null)},
-      {title: "Delete", needs: changes, danger: true, text: () => "It is not sent any more.", run: (row) => send("DELETE", place(row)).then(() => null)},
+      {title: "Delete", needs: changes, danger: true, text: () => "The report is no longer sent.", run: (row) => send("DELETE", place(row)).then(() => null)},
     ],
-    empty: html`<h2>No report is scheduled</h2><p>A report sends the costs of a <a href=${to("/views")}>view</a> by mail or chat, such as every Monday at 8:00: the sum,
-      why it changed, a chart, the largest five, budgets and open insights. Each person gets the calls that this person may see.</p>`,
+    empty: html`<h2>No scheduled reports yet</h2><p>A report sends the costs of a <a href=${to("/views")}>view</a> by mail or chat, for example every Monday at 8:00. It has the total,
+      the reasons for changes, a chart, the five largest items, budgets and open insights. Each person gets only the calls that they may see.</p>`,
   };
 };
 

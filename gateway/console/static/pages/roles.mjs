@@ -1,5 +1,5 @@
-/** Roles of people: what they may do and which calls they see, tried before it is kept. */
-import {ROLES, roleName} from "../lib/account_roles.mjs";
+/** Roles: what people may do and which calls they see, with a preview before saving. */
+import {ROLES, builtinName, roleName} from "../lib/account_roles.mjs";
 import {go, to} from "../lib/address.mjs";
 import {get, send} from "../lib/api.mjs";
 import {NONE, knownDimensions, titleOf} from "../lib/dimensions.mjs";
@@ -13,8 +13,8 @@ import {PAGES} from "./list.mjs";
 
 const PATH = "/roles";
 const needs = "organization_administration";
-const ACCESS = {full: "every call", limited: "only calls matching all filters", none: "no call"};
-const SHOWN = 3; // members in the list
+const ACCESS = {full: "all calls", limited: "only calls that match all filters", none: "no calls"};
+const SHOWN = 3; // number of members in the list
 
 const at = (id) => `${PATH}/${encodeURIComponent(id)}`;
 const wider = (role) => `${at(role.id)}/wider-operators`;
@@ -22,18 +22,18 @@ const inLines = (text) => text.split(/[\n,]/).map((each) => each.trim()).filter(
 const seen = (seconds) => (seconds === null ? "–" : ago(new Date(Number(seconds) * 1000)));
 const groupsOf = (row) => row.groups.map((each) => `the group ${each}`);
 
-/** Filters as they are typed: NAME=VALUE or NAME!=VALUE a line. */
+/** Write filters as lines of NAME=VALUE or NAME!=VALUE. */
 const asLines = (filters, titles) => filters.flatMap(({dimension, values, mode}) => values.map((value) => (
   `${titleOf(titles, dimension)}${mode === "except" ? "!" : ""}=${value ?? ""}`)));
 
-/** The filters of such a text; as they are while nobody changed it, because two filters may be on one dimension. */
+/** Parse such lines into filters. An unchanged text returns the role's own filters, because lines cannot express two filters on one dimension. */
 function typedFilters(row, text) {
   if (row && text.trim() === asLines(row.filters).join("\n")) return row.filters;
   return Object.entries(filterIn(text)).map(([name, values]) => (name.startsWith("!")
     ? {dimension: name.slice(1), values, mode: "except"} : {dimension: name, values, mode: "is"}));
 }
 
-/** What was typed, as the API takes it. */
+/** Convert the form values to the API's fields. */
 const typed = (row, {name, description, access, filters, cost_types, permission_sets, members, groups}) => ({
   name: name.trim(), description, permission_sets, data_access: Object.keys(ACCESS).find((each) => ACCESS[each] === access),
   filters: typedFilters(row, filters), cost_types, members: inLines(members), groups: inLines(groups),
@@ -41,22 +41,22 @@ const typed = (row, {name, description, access, filters, cost_types, permission_
 
 const preview = async (asked) => (await send("POST", `${PATH}/preview`, asked)).preview;
 
-/** The cost types that a role can be limited to. */
-const MONEY = Object.entries({real_cost: "What counts: reported, else estimated.", reported_cost: "What sources report.", estimated_cost: "At list prices.",
-  on_demand_cost: "The same.", saved_cost: "What a gateway's cache saved.", billed_cost: "What providers billed.", discounted_cost: "The same, discounts on usage.",
-  amortized_cost: "What providers billed, fees on what they cover.", discounted_amortized_cost: "The same, discounts on usage.",
-  invoiced_amortized_cost: "The same, of closed days."})
+/** The kinds of cost to which a role can be limited. */
+const MONEY = Object.entries({real_cost: "Counted cost: reported, otherwise estimated.", reported_cost: "Cost reported by sources.", estimated_cost: "Cost at list prices.",
+  on_demand_cost: "Cost at list prices, as above.", saved_cost: "Cost that a gateway's cache saved.", billed_cost: "Cost billed by providers.", discounted_cost: "Billed, discounts spread over usage.",
+  amortized_cost: "Billed, fees spread over the usage they cover.", discounted_amortized_cost: "Billed, discounts and fees spread over usage.",
+  invoiced_amortized_cost: "Billed, discounts and fees spread, closed days only."})
   .map(([id, description]) => ({id, name: id, description, includes: []}));
 
-/** Boxes to check, one a choice. */
+/** A checkbox for each choice. */
 function Sets({name, label, value, options}) {
   const titles = Object.fromEntries(options.map(({id, name: title}) => [id, title]));
   return html`<fieldset><legend>${label}</legend>${options.map(({id, description, includes}) => html`<label key=${id} class="check">
     <input type="checkbox" name=${name} value=${id} defaultChecked=${value.includes(id)} /> ${titles[id]} <span class="faint">${description}
-      ${includes.length > 0 && ` With ${includes.map((each) => titles[each]).join(", ")}.`}</span></label>`)}</fieldset>`;
+      ${includes.length > 0 && ` Includes ${includes.map((each) => titles[each]).join(", ")}.`}</span></label>`)}</fieldset>`;
 }
 
-/** What the role that is typed would show; gone as soon as something else is typed. */
+/** A preview of the typed role. It disappears when the form changes. */
 function Tried({name, label, value: row, options: titles}) {
   const [{found, error}, setTried] = useState({});
   const box = useRef(null);
@@ -76,28 +76,28 @@ function Tried({name, label, value: row, options: titles}) {
     }
   };
   return html`<fieldset ref=${box}><legend>${label}</legend>
-    <label>Together with the other roles of <span class="faint">an e-mail; empty: this role alone</span><input name=${name} type="email" autocomplete="off" /></label>
-    <p><button type="button" onClick=${look}>Show what it gives</button></p>
+    <label>Combine with the other roles of <span class="faint">e-mail of an account; leave empty to preview only this role</span><input name=${name} type="email" autocomplete="off" /></label>
+    <p><button type="button" onClick=${look}>Preview</button></p>
     ${error && html`<p role="alert" class="wrong">${error.message}</p>`}
     <div role="status">${found && html`<${Seen} ...${{found, titles}} />`}</div></fieldset>`;
 }
 
-/** The pages that somebody would find in the menu. */
+/** List the pages that these rights open. */
 const pagesOf = ({permission_sets: sets, data_access: access}) => PAGES.filter((each) => isOpen(
   {permission_sets: sets.map(({id}) => id), is_limited: access !== "full"}, each)).map((each) => each.title);
 
-/** What somebody may do and see. */
+/** The permissions and the visible costs of a person. */
 function Seen({found, titles}) {
   const {total, filters} = found;
   const part = (each) => asLines(each, titles).join(", ");
-  return html`<p>${found.person ?? "A member"} ${found.roles.length ? `has ${found.roles.join(", ")}` : "has no role"}${" "}
+  return html`<p>${found.person ?? "A member"} ${found.roles.length ? `has ${found.roles.map(builtinName).join(", ")}` : "has no role"}${" "}
       and sees ${ACCESS[found.data_access === "limited" && !filters.length ? "full" : found.data_access]}${found.cost_types.length < MONEY.length && found.cost_types.length > 0 && ` in ${found.cost_types.join(", ")}`}${filters.length > 0 && `: ${filters.map(part).join("; or ")}`}.</p>
-    <dl class="numbers"><div><dt>Cost that is seen</dt><dd title=${`$${total.cost}`}>${money(total.cost)}</dd><dd class="faint">of the last 30 days</dd></div>
-      <div><dt>Calls that are seen</dt><dd title=${exactCount(total.calls)}>${count(total.calls)}</dd></div></dl>
+    <dl class="numbers"><div><dt>Visible cost</dt><dd title=${`$${total.cost}`}>${money(total.cost)}</dd><dd class="faint">last 30 days</dd></div>
+      <div><dt>Visible calls</dt><dd title=${exactCount(total.calls)}>${count(total.calls)}</dd></div></dl>
     <${Fields} of=${{permission_sets: found.permission_sets.map((each) => each.name), pages: pagesOf(found).join(", ")}} />
     ${found.dimensions.map(({dimension, values, left_out: left}) => html`<div key=${dimension}><h3>By ${titleOf(titles, dimension)}</h3>
-      ${values.length ? html`<${Table} caption=${`Seen by ${titleOf(titles, dimension)}`} rows=${values} identity=${(each) => String(each.value)} columns=${VALUES} />`
-        : html`<p class="faint">Nothing.</p>`}
+      ${values.length ? html`<${Table} caption=${`Visible by ${titleOf(titles, dimension)}`} rows=${values} identity=${(each) => String(each.value)} columns=${VALUES} />`
+        : html`<p class="faint">No visible cost.</p>`}
       ${left > 0 && html`<p class="faint">And ${left} more.</p>`}</div>`)}`;
 }
 
@@ -112,17 +112,17 @@ const fields = (row, {sets, dimensions}) => [
   {name: "description", label: "Description", value: row?.description},
   {name: "access", label: "Shows", type: "select", options: Object.values(ACCESS), value: ACCESS[row?.data_access ?? "limited"]},
   {name: "filters", label: "Filters", type: "area", rows: 4, value: asLines(row?.filters ?? []).join("\n"),
-    note: `team=search or team!=search, one a line; team= (empty): calls without a team. By ${dimensions.names.join(", ")}`},
-  {name: "cost_types", label: "Money that it shows (none checked: all)", type: Sets, value: row?.cost_types ?? [], options: MONEY},
-  {name: "permission_sets", label: "What it allows", type: Sets, value: row?.permission_sets ?? [], options: sets},
-  {name: "members", label: "Members", type: "area", rows: 3, value: (row?.members ?? []).join("\n"), note: "e-mail addresses, one a line"},
-  {name: "groups", label: "Groups", type: "area", rows: 2, value: (row?.groups ?? []).join("\n"), note: "of the OpenID provider, one a line"},
-  {name: "as", label: "Try it before you save", type: Tried, value: row, options: dimensions.titles},
+    note: `one per line: team=search, team!=search, or team= for calls without a team. Dimensions: ${dimensions.names.join(", ")}`},
+  {name: "cost_types", label: "Kinds of cost (leave all unchecked for all)", type: Sets, value: row?.cost_types ?? [], options: MONEY},
+  {name: "permission_sets", label: "Permission sets", type: Sets, value: row?.permission_sets ?? [], options: sets},
+  {name: "members", label: "Members", type: "area", rows: 3, value: (row?.members ?? []).join("\n"), note: "e-mail addresses, one per line"},
+  {name: "groups", label: "Groups", type: "area", rows: 2, value: (row?.groups ?? []).join("\n"), note: "of the OpenID provider, one per line"},
+  {name: "as", label: "Preview before saving", type: Tried, value: row, options: dimensions.titles},
 ];
 
 const isNarrow = (role) => role.data_access === "limited" || role.cost_types.length > 0;
 
-/** Who has a limited role and an account that shows more, each with what takes that away. */
+/** Members whose account role still shows all calls, each with a button that removes it. */
 function Wider({role}) {
   const {data, error, at: time, reload} = useQuery(() => get(wider(role), {limit: 1000}), [role.id, role.version], ["keys"]);
   const [problem, setProblem] = useState(null);
@@ -137,12 +137,12 @@ function Wider({role}) {
   };
   return html`<${Problem} error=${error} at=${time} retry=${reload} />
     ${problem && html`<p role="alert" class="wrong">${problem.message}</p>`}
-    <div role="status">${data?.operators.map((each) => html`<p key=${each.email}>${each.email} has the account role ${roleName(each.role)} and sees everything.${" "}
-      <button type="button" onClick=${() => toNone(each)}>Set it to none</button></p>`)}</div>`;
+    <div role="status">${data?.operators.map((each) => html`<p key=${each.email}>${each.email} has the account role ${roleName(each.role)} and therefore sees everything.${" "}
+      <button type="button" onClick=${() => toNone(each)}>Set account role to none</button></p>`)}</div>`;
 }
 
-/** What stays open after a role was kept: nothing, unless an account shows more than it. */
-const kept = async ({role}) => {
+/** After saving: a list of members whose account shows more than the role, or null. */
+const afterSave = async ({role}) => {
   const {operators} = isNarrow(role) ? await get(wider(role), {limit: 1000}) : {operators: []};
   return operators.length ? html`<${Wider} role=${role} />` : null;
 };
@@ -152,10 +152,10 @@ function Details({row, known: {sets, dimensions}}) {
   return html`<p>${row.description}</p>
     ${row.broken && html`<p class="wrong">${row.broken}</p>`}
     <${Fields} of=${{shows: ACCESS[row.data_access], filters: asLines(row.filters, dimensions.titles), money: row.cost_types,
-      allows: row.permission_sets.map(title), groups: row.groups, last_updated: seen(row.last_updated), by: row.last_updated_by, id: row.id}} />
+      allows: row.permission_sets.map(title), groups: row.groups, last_updated: seen(row.last_updated), updated_by: row.last_updated_by, id: row.id}} />
     ${isNarrow(row) && html`<${Wider} role=${row} />`}
     <h3>Members</h3>${row.members.length ? html`<ul>${row.members.map((each) => html`<li key=${each}>
-      <a href=${to(PATH, {tab: "person", person: each})}>${each}</a></li>`)}</ul>` : html`<p class="faint">${row.is_builtin ? "Accounts have it by their own role." : "None."}</p>`}`;
+      <a href=${to(PATH, {tab: "person", person: each})}>${each}</a></li>`)}</ul>` : html`<p class="faint">${row.is_builtin ? "Accounts with this account role have it." : "No members."}</p>`}`;
 }
 
 function holders(row) {
@@ -166,31 +166,31 @@ function holders(row) {
 const isOwn = (row) => !row.is_builtin;
 const list = (known) => ({
   path: PATH, root: "roles", at: PATH, caption: "roles", what: ["keys"], show: at, one: (answer) => answer.role,
-  identity: (row) => row.id, heading: (row) => row.name,
+  identity: (row) => row.id, heading: (row) => builtinName(row.name),
   Details: ({row}) => html`<${Details} row=${row} known=${known} />`,
   columns: [
-    {title: "Name", value: (row) => row.name, sort: "name"},
-    {title: "Kind", wide: true, value: (row) => html`<${State} word=${row.is_builtin ? "built in" : row.broken ? "broken" : "own"} kind=${row.broken ? "bad" : "plain"} />`},
+    {title: "Name", value: (row) => builtinName(row.name), sort: "name"},
+    {title: "Kind", wide: true, value: (row) => html`<${State} word=${row.is_builtin ? "built in" : row.broken ? "broken" : "custom"} kind=${row.broken ? "bad" : "plain"} />`},
     {title: "Shows", value: (row) => (row.data_access === "limited" ? asLines(row.filters, known.dimensions.titles).join(", ") : ACCESS[row.data_access])},
     {title: "Permission sets", wide: true, kind: "number", value: (row) => row.permission_sets.length, exact: (row) => row.permission_sets.join("\n")},
     {title: "Members", value: holders, exact: (row) => [...row.members, ...groupsOf(row)].join("\n")},
     {title: "Last updated", wide: true, value: (row) => seen(row.last_updated), sort: "last_updated"},
   ],
-  create: {title: "Create a role", needs, fields: () => fields(null, known), run: (_, given) => send("POST", PATH, typed(null, given)).then(kept)},
+  create: {title: "Create a role", needs, fields: () => fields(null, known), run: (_, given) => send("POST", PATH, typed(null, given)).then(afterSave)},
   actions: [
-    {title: "Edit", needs, when: isOwn, fields: (row) => fields(row, known), run: (row, given) => send("PATCH", at(row.id), {...typed(row, given), version: row.version}).then(kept)},
+    {title: "Edit", needs, when: isOwn, fields: (row) => fields(row, known), run: (row, given) => send("PATCH", at(row.id), {...typed(row, given), version: row.version}).then(afterSave)},
     {title: "Delete", needs, when: isOwn, danger: true, exact: (row) => row.name, run: (row) => send("DELETE", at(row.id)).then(() => null),
-      text: (row) => (holders(row) === "–" ? "Nobody has it." : `Those who have it: ${[...row.members, ...groupsOf(row)].join(", ")}. Remove them first, or Tollhouse refuses.`)},
+      text: (row) => (holders(row) === "–" ? "The role has no members." : `These members have the role: ${[...row.members, ...groupsOf(row)].join(", ")}. Remove them before you delete the role.`)},
   ],
 });
 
 const SETS = {
   path: "/permission-sets", root: "permission_sets", at: PATH, caption: "permission sets", identity: (row) => row.id, heading: (row) => row.name,
   columns: [{title: "Name", value: (row) => row.name, sort: "name"}, {title: "Allows", value: (row) => row.description},
-    {title: "Comes with", wide: true, value: (row) => row.includes.join(", ") || "–"}],
+    {title: "Includes", wide: true, value: (row) => row.includes.join(", ") || "–"}],
 };
 
-/** What a person may do and see now; the address names who. */
+/** What the person named in the address may do and see now. */
 function Person({query, titles}) {
   const [person, groups, account] = ["person", "groups", "account"].map((name) => query.get(name) ?? "");
   const isAsked = Boolean(person || groups);
@@ -204,22 +204,22 @@ function Person({query, titles}) {
   };
   return html`<form class="bar" onSubmit=${submit}>
       <label>E-mail <input name="person" type="email" defaultValue=${person} autocomplete="off" /></label>
-      <label>Groups <input name="groups" defaultValue=${groups} autocomplete="off" placeholder="with commas" /></label>
-      <label>Account <select name="account">${[["", "as the account has it"], ...ROLES].map(([word, title]) => html`<option key=${word} value=${word} selected=${word === account}>${title}</option>`)}</select></label>
+      <label>Groups <input name="groups" defaultValue=${groups} autocomplete="off" placeholder="separated by commas" /></label>
+      <label>Account <select name="account">${[["", "the account's own role"], ...ROLES].map(([word, title]) => html`<option key=${word} value=${word} selected=${word === account}>${title}</option>`)}</select></label>
       <button type="submit" class="main">Show</button></form>
     <${Problem} error=${error} at=${time} retry=${reload} />
     ${data ? html`<section aria-label="What this person may do and see"><${Seen} found=${data} titles=${titles} /></section>`
-      : !error && html`<p class="faint">Name somebody by e-mail, or by groups of the OpenID provider. You see what the account and the roles give together.</p>`}`;
+      : !error && html`<p class="faint">Enter an e-mail address or groups of the OpenID provider. The page then shows the rights of the account and all roles together.</p>`}`;
 }
 
-/** A role that shows one part of the costs alone, for one person; what it would show stands below. The address says which part. */
+/** A form for a role that shows one person only the part of the costs that the address names, with a preview below. */
 function Limit({query, titles}) {
   const only = query.getAll("only");
   const [person, setPerson] = useState("");
   const [{problem, made}, setState] = useState({});
   const draft = (name, members) => typed(null, {name, members, description: "", access: ACCESS.limited, filters: only.join("\n"), cost_types: [], permission_sets: ["view_costs"], groups: ""});
   const usual = `Only ${only.join(", ")}`;
-  const {data: people} = useQuery(() => get("/operators", {limit: 1000}).then(({operators}) => operators).catch(() => []), []); // without them it is typed
+  const {data: people} = useQuery(() => get("/operators", {limit: 1000}).then(({operators}) => operators).catch(() => []), []); // without names, people type the e-mail
   const found = useQuery(async () => preview({person: person || null, role: draft(made?.name ?? usual, ""), replaces: made?.id ?? null}),
     [person, usual, made?.id]);
   const submit = async (event) => {
@@ -231,8 +231,8 @@ function Limit({query, titles}) {
       setState({problem: refused});
     }
   };
-  if (!only.length) return html`<p>Choose a row of <a href=${to("/costs")}>Costs</a>, or a view.</p>`;
-  return html`<section><h2>Limit somebody to ${only.join(", ")}</h2>
+  if (!only.length) return html`<p>Choose a row on <a href=${to("/costs")}>Costs</a> or a <a href=${to("/views")}>view</a> first.</p>`;
+  return html`<section><h2>Restrict access to ${only.join(", ")}</h2>
     <form class="bar" onSubmit=${submit}>
       <label>E-mail <input name="person" type="email" list="people" required autocomplete="off"
         onChange=${({target}) => target.validity.valid && setPerson(target.value.trim())} /></label>
@@ -240,7 +240,7 @@ function Limit({query, titles}) {
       <label>Name of the role <input name="name" required defaultValue=${usual} autocomplete="off" /></label>
       <button type="submit" class="main">Create</button></form>
     ${problem && html`<p role="alert" class="wrong">${problem.message}</p>`}
-    ${made && html`<p role="status">Done: <a href=${to(PATH, {tab: "", open: made.id})}>${made.name}</a>.</p><${Wider} role=${made} />`}
+    ${made && html`<p role="status">Created <a href=${to(PATH, {tab: "", open: made.id})}>${made.name}</a>.</p><${Wider} role=${made} />`}
     <${Problem} error=${found.error} at=${found.at} retry=${found.reload} /></section>
     ${found.data && html`<section aria-label="What this person may do and see"><${Seen} found=${found.data} titles=${titles} /></section>`}`;
 }

@@ -1,4 +1,4 @@
-/** The configuration as it is, the operators and their sessions, and the list of every change. */
+/** The configuration in effect, operator accounts and sessions, and the audit list. */
 import {ROLES, roleName} from "../lib/account_roles.mjs";
 import {here, to} from "../lib/address.mjs";
 import {send} from "../lib/api.mjs";
@@ -11,7 +11,7 @@ import {Thing} from "../lib/things.mjs";
 const PATH = "/settings";
 const USUAL = "usual";
 const ROLE = {name: "role", label: "Role", type: "select", options: ROLES,
-  note: "Member: looks; Operator: also settles and decides; Organizer: also keys and accounts; none: what the page Roles gives"};
+  note: "Member: reads. Operator: also works on deliveries and insights. Admin: also keys, accounts and settings. none: only what roles give."};
 const role = {title: "Role", sort: "role", value: (row) => roleName(row.role)};
 const PASSWORD = {name: "password", label: "Password", type: "password", required: true};
 const operator = (row) => `/operators/${encodeURIComponent(row.email)}`;
@@ -26,11 +26,11 @@ const CONFIGURATION = {
   identity: (row) => row.name,
   columns: [plain("Setting", "name", true), {title: "Value", value: (row) => html`<code>${written(row.value)}</code>`},
     plain("From", "source", true, true)],
-  Before: ({answer, query}) => html`<p class="faint">The file, the environment and flags give these, in this order. After a change of the file:${" "}
+  Before: ({answer, query}) => html`<p class="faint">Settings come from the file, the environment and command options; later ones win. After a change of the file, run${" "}
     <code>tollhouse reload</code>. Secrets are not shown.</p><${Sections} ...${{answer, query}} />`,
 };
 
-/** The parts of the configuration, each a click away: a page of the list does not have all settings. */
+/** Links to the sections of the configuration, because one page of the list does not have all settings. */
 function Sections({answer, query}) {
   const {valid_values: sections = []} = answer?.filtering.available.find(({field}) => field === "section") ?? {};
   const chosen = query.get("section");
@@ -43,16 +43,16 @@ const stateOf = (row) => html`<${State} word=${row.status.toLowerCase()} />`;
 const OPERATORS = {
   path: "/operators", root: "operators", at: PATH, caption: "operators", what: ["keys"],
   identity: (row) => row.email,
-  Details: ({row}) => html`<${Fields} of=${{...row, role: roleName(row.role)}} /><p><a href=${to("/roles", {tab: "person", person: row.email})}>What this person may do and see</a></p>`,
+  Details: ({row}) => html`<${Fields} of=${{...row, role: roleName(row.role)}} /><p><a href=${to("/roles", {tab: "person", person: row.email})}>Show what this person may do and see</a></p>`,
   columns: [plain("E-mail", "email", true), role, {title: "State", value: stateOf}, plain("Created by", "created_by", false, true),
     {...moment("Created", "created", true), wide: true}, {...moment("Last modified", "last_modified", true), wide: true}],
   create: {title: "Add an operator", needs: "organization_administration", fields: () => [{name: "email", label: "E-mail", type: "email", required: true},
-      {...ROLE, options: [[USUAL, "Member; none if a role limits anybody"], ...ROLES], value: USUAL}, PASSWORD],
+      {...ROLE, options: [[USUAL, "Member, or none if any role restricts access"], ...ROLES], value: USUAL}, PASSWORD],
     run: (_, {role, ...values}) => send("POST", "/operators", role === USUAL ? values : {...values, role}).then(() => null)},
   actions: [
     {title: "Set role", needs: "organization_administration", fields: (row) => [{...ROLE, value: row.role}],
       run: (row, values) => send("PATCH", operator(row), values).then(() => null)},
-    {title: "Set password", needs: "organization_administration", fields: () => [PASSWORD], text: (row) => `The sessions of ${row.email} end.`,
+    {title: "Set password", needs: "organization_administration", fields: () => [PASSWORD], text: (row) => `All sessions of ${row.email} end.`,
       run: (row, values) => send("PATCH", operator(row), values).then(() => null)},
     {title: "Disable", needs: "organization_administration", when: (row) => row.status === "Enabled",
       text: (row) => `${row.email} is signed out at once, and cannot sign in until the account is enabled again.`,
@@ -63,20 +63,20 @@ const OPERATORS = {
       text: (row) => `${row.email} is signed out at once and cannot sign in again.`,
       run: (row) => send("DELETE", operator(row)).then(() => null)},
   ],
-  empty: html`<h2>There are no operator accounts</h2><p>Whoever is on the gateway's machine signs in with the link of${" "}
-    <code>tollhouse console link</code>. Add an account for everybody else.</p>`,
+  empty: html`<h2>No operator accounts yet</h2><p>On the gateway's machine, <code>tollhouse console link</code> prints a link that signs you in.
+    Add an account for everybody else.</p>`,
 };
 
 const SESSIONS = {
   path: "/sessions", root: "sessions", at: PATH, caption: "sessions", what: ["keys"],
   identity: (row) => row.id, heading: (row) => `Session of ${row.actor}`,
-  columns: [plain("Who", "actor", true), {...role, sort: false}, plain("Began with", "began_with", false, true),
+  columns: [plain("Who", "actor", true), {...role, sort: false}, plain("Signed in with", "began_with", false, true),
     plain("Address", "address", false, true), {...moment("Created", "created", true), wide: true}, moment("Last seen", "last_seen", true)],
-  actions: [{title: "End", needs: "organization_administration", danger: true, text: (row) => `${row.actor} is signed out there at once.`,
+  actions: [{title: "End", needs: "organization_administration", danger: true, text: (row) => `This session of ${row.actor} is signed out at once.`,
     run: (row) => send("DELETE", `/sessions/${encodeURIComponent(row.id)}`).then(() => null)}],
 };
 
-/** What a change was about. The setting of a route or of a device is kept elsewhere, so the link finds out whether it is there. */
+/** The object of a change. Routes and devices are stored elsewhere, so their link exists unless the action deleted them. */
 const ELSEWHERE = /^(route|device)[.](?!drop|delete|forget)/;
 const target = (row) => html`<${Thing} kind=${row.action.split(".")[0]} id=${row.target} name=${row.target_name}
   exists=${row.target_exists || ELSEWHERE.test(row.action)} />`;
@@ -85,7 +85,7 @@ const AUDIT = {
   path: "/audit", root: "audit", at: PATH, caption: "changes", what: ["keys"],
   identity: (row) => row.id,
   columns: [{...plain("Number", "id", true), kind: "short"}, moment("When", "at", true), plain("Who", "actor", true), plain("Action", "action", true),
-    {title: "On", sort: "target", exact: (row) => row.target, value: target}, plain("From address", "address", false, true)],
+    {title: "Object", sort: "target", exact: (row) => row.target, value: target}, plain("IP address", "address", false, true)],
   Details: ({row: {target_name, target_exists, ...row}}) => html`<p>${target({...row, target_name, target_exists})}</p><${Fields} of=${row} />`,
 };
 
@@ -95,7 +95,7 @@ const TOOLS = {
   columns: [plain("Tool", "name", true), plain("What it does", "title", false, true), {title: "Writes", value: (row) => (row.writes ? "yes" : "no")},
     {title: "State", value: (row) => html`<${State} word=${row.enabled ? "enabled" : "disabled"} />`}, plain("Decided by", "updated_by", false, true),
     {...moment("Decided", "last_updated", true), wide: true}],
-  Before: () => html`<p class="faint">The tools that assistants can use with any key of the scope <code>ai-hub:mcp</code>, and for people.</p>`,
+  Before: () => html`<p class="faint">Assistants can use these tools with a key that has the scope <code>ai-hub:mcp</code>, or on behalf of a person.</p>`,
   actions: [
     {title: "Disable", needs: "organization_administration", when: (row) => row.enabled, text: (row) => `No assistant can use ${row.name} from now on.`,
       run: (row) => send("PATCH", `/assistant-tools/${row.name}`, {enabled: false}).then(() => null)},
@@ -104,23 +104,23 @@ const TOOLS = {
   ],
 };
 
-/** `email, name` one a line, as the API takes it. */
+/** Parse lines of `email, name` into the API's fields. */
 const typedNames = (text) => text.split("\n").map((line) => line.split(",")).filter(([user]) => user.trim())
   .map(([user, ...name]) => ({user: user.trim(), name: name.join(",").trim()}));
 
 const PEOPLE = {
   path: "/people-names", root: "people_names", at: PATH, caption: "names", what: ["keys"],
   identity: (row) => row.user,
-  columns: [plain("Name", "name", true), {title: "Kept as", sort: "user", value: (row) => html`<code>${row.user}</code>`},
-    {title: "From", value: (row) => (row.origin === "account" ? "an account" : "given here")}],
-  Before: () => html`<p class="faint">Records keep a code in place of an e-mail address (<code>privacy.emails = "hash"</code>). Who has the permission set View
-    Names of People sees these names in tables instead. Exports keep codes.</p>`,
+  columns: [plain("Name", "name", true), {title: "Stored as", sort: "user", value: (row) => html`<code>${row.user}</code>`},
+    {title: "From", value: (row) => (row.origin === "account" ? "an account" : "entered here")}],
+  Before: () => html`<p class="faint">Records store a code instead of an e-mail address (<code>privacy.emails = "hash"</code>). For people with the permission set View
+    Names of People, tables show these names instead. Exports always contain the codes.</p>`,
   create: {title: "Add names", needs: "organization_administration", fields: () => [{name: "names", label: "Names", type: "area", required: true,
-    note: "an e-mail address or a code, a comma and the name, one a line; addresses are not kept"}],
+    note: "one per line: an e-mail address or a code, a comma, and the name. Addresses are not stored."}],
     run: (_, {names}) => send("POST", "/people-names", {names: typedNames(names)}).then(() => null)},
-  actions: [{title: "Forget", needs: "organization_administration", danger: true, when: (row) => row.origin !== "account", text: (row) => `${row.user} is a code again.`,
+  actions: [{title: "Delete", needs: "organization_administration", danger: true, when: (row) => row.origin !== "account", text: (row) => `Tables show the code ${row.user} again.`,
     run: (row) => send("POST", "/people-names/forget", {users: [row.user]}).then(() => null)}],
-  empty: html`<h2>No code has a name yet</h2><p>Add names by hand or as lines of a CSV file. Accounts name themselves.</p>`,
+  empty: html`<h2>No names yet</h2><p>Add names by hand or paste lines of a CSV file. People with an account get their name from it.</p>`,
 };
 
 const PARTS = [["configuration", "Configuration", CONFIGURATION, "operate_spool"], ["operators", "Operators", OPERATORS, "organization_administration"],
@@ -129,8 +129,8 @@ const PARTS = [["configuration", "Configuration", CONFIGURATION, "operate_spool"
 
 export function Page(given) {
   const parts = PARTS.filter(([, , , needed]) => may(given.session, needed));
-  if (!parts.length) return html`<p>Settings need the permission set Operate the Spool; accounts, sessions and the audit list need
-    Organization Administration. An Organizer can give them to you in a role.</p>`;
+  if (!parts.length) return html`<p>To see settings, you need the permission set Operate the Spool. Accounts, sessions and the audit list need
+    Organization Administration. An Admin can give you a role with these permission sets.</p>`;
   const [name, , list] = parts.find(([each]) => each === given.query.get("tab")) ?? parts[0];
   return html`<${Tabs} path=${PATH} query=${given.query} tabs=${parts} />
     <${ListPage} key=${name} list=${list} ...${given} />`;

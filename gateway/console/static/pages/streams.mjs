@@ -1,4 +1,4 @@
-/** Usage events one by one and by type, unit-cost streams, and deliveries of which nobody knows whether they arrived. */
+/** Usage events and their types, unit-cost streams, and deliveries that were sent without an answer. */
 import {to} from "../lib/address.mjs";
 import {send} from "../lib/api.mjs";
 import {html} from "../lib/html.mjs";
@@ -18,18 +18,18 @@ const TYPES = {
   columns: [
     {title: "Type", value: (row) => row.type, sort: "type"},
     {title: "Sent as", value: (row) => (row.sent_as ? html`<${State} word=${row.sent_as} kind="good" />`
-      : html`<${State} word="kept here, not sent" kind="wait" />`)},
+      : html`<${State} word="stored, not forwarded" kind="wait" />`)},
     {title: "Events", kind: "number", value: (row) => exactCount(row.count), sort: "count"},
     amount,
     {title: "Last seen", value: (row) => ago(row.last_seen), exact: (row) => row.last_seen, sort: "last_seen"},
   ],
   Details: ({row}) => html`<p>${exactCount(row.count)} events, the last at ${row.last_seen}.</p>
-    ${row.sent_as ? html`<p>They leave as the unit-cost stream <a href=${to(PATH, {tab: "streams", open: row.sent_as})}>${row.sent_as}</a>.</p>`
-      : html`<p>They are kept here and not sent. To send them, name a stream in the configuration:</p>
+    ${row.sent_as ? html`<p>Tollhouse forwards them as the unit-cost stream <a href=${to(PATH, {tab: "streams", open: row.sent_as})}>${row.sent_as}</a>.</p>`
+      : html`<p>Tollhouse stores these events and does not forward them. To forward them, name a stream in the configuration:</p>
         <${Copy} label="the mapping" text=${mapping(row.type)} />`}
-    <p><a href=${to(PATH, {tab: "newest", type: row.type})}>The newest of them</a></p>`,
-  empty: html`<h2>No usage event has arrived</h2><p>Senders post them to <code>/v1/events</code>: JSON or CloudEvents, one or many.
-    Each type that arrives is listed here.</p>`,
+    <p><a href=${to(PATH, {tab: "newest", type: row.type})}>Show the newest events</a></p>`,
+  empty: html`<h2>No usage events yet</h2><p>Senders post them to <code>/v1/events</code> as JSON or CloudEvents, one or several per request.
+    This list shows each event type.</p>`,
 };
 
 const EVENTS = {
@@ -43,29 +43,29 @@ const EVENTS = {
     {title: "Source", wide: true, value: (row) => row.source},
     {title: "Happened", wide: true, value: (row) => (row.start_time ? ago(row.start_time) : "unknown"), exact: (row) => row.start_time, sort: "start_time"},
   ],
-  Before: ({answer}) => html`<p class="faint">Tollhouse looked at the newest ${exactCount(answer.looked_through.records)} events that are kept.</p>`,
+  Before: ({answer}) => html`<p class="faint">Tollhouse searched the newest ${exactCount(answer.looked_through.records)} stored events.</p>`,
   empty: TYPES.empty,
 };
 
 const STREAMS = {
   path: "/streams", root: "streams", at: PATH, caption: "streams", what: ["streams"],
   identity: (row) => row.name,
-  Details: ({row, session}) => html`${row.type === "metric" && may(session, "view_costs") && html`<p><a href=${to("/costs", {measure: `unit:stream:${row.name}`})}>What one costs</a></p>`}<${Fields} of=${row} />`,
+  Details: ({row, session}) => html`${row.type === "metric" && may(session, "view_costs") && html`<p><a href=${to("/costs", {measure: `unit:stream:${row.name}`})}>Cost per unit</a></p>`}<${Fields} of=${row} />`,
   columns: [
     {title: "Stream", value: (row) => row.name, sort: "name"},
     {title: "Type", value: (row) => row.type, sort: "type"},
     {title: "Granularity", wide: true, value: (row) => row.granularity},
     {title: "Dimensions", wide: true, value: (row) => row.dimensions?.join(", ") ?? "unknown"},
   ],
-  empty: html`<h2>No unit-cost stream is known</h2><p>The first record sent to${" "}
-    <code>/unit-cost/v1/telemetry/allocation/NAME/sum</code> makes its stream.</p>`,
+  empty: html`<h2>No unit-cost streams yet</h2><p>The first record sent to${" "}
+    <code>/unit-cost/v1/telemetry/allocation/NAME/sum</code> creates a stream.</p>`,
 };
 
 const resolve = (sent) => (row) => send("POST", `/unknown/${row.id}/resolve`, {sent}).then(() => null);
 const span = (row) => `${exactCount(row.last - row.first + 1)} records (${row.first} to ${row.last}) of ${row.route}`;
 
 const UNKNOWN = {
-  path: "/unknown", root: "unknown", at: PATH, caption: "unconfirmed deliveries", what: ["routes"],
+  path: "/unknown", root: "unknown", at: PATH, caption: "deliveries without an answer", what: ["routes"],
   identity: (row) => String(row.id),
   columns: [
     {title: "Delivery", kind: "short", value: (row) => row.id, sort: "id"},
@@ -73,20 +73,20 @@ const UNKNOWN = {
     {title: "Records", wide: true, kind: "number", value: (row) => exactCount(row.last - row.first + 1), exact: (row) => `${row.first} to ${row.last}`},
     {title: "Why", value: (row) => row.reason ?? "unknown"},
   ],
-  Details: ({row}) => html`<p>${span(row)} were sent, and no clear answer came: ${row.reason ?? "no reason is known"}. The upstream adds up
-      what it gets, so Tollhouse does not send them again by itself. Look there for these records, then say what you found.</p>
+  Details: ({row}) => html`<p>${span(row)} were sent, but the receiver gave no clear answer: ${row.reason ?? "no reason is known"}. The receiver adds up
+      what it gets, so Tollhouse does not send the records again by itself. Look for these records at the receiver, then choose below.</p>
     <${Copy} label="the records" text=${JSON.stringify(row.records, null, 2)} />
-    ${row.records.length <= row.last - row.first && html`<p class="faint">The first ${row.records.length} of them.</p>`}`,
+    ${row.records.length <= row.last - row.first && html`<p class="faint">These are the first ${row.records.length} records.</p>`}`,
   actions: [
     {title: "It arrived", needs: "operate_spool", run: resolve(true), text: (row) => `${span(row)} count as delivered and are not sent again.`},
     {title: "It did not arrive", needs: "operate_spool", danger: true, run: resolve(false),
-      text: (row) => `${span(row)} are sent again. If they did arrive, the upstream counts them twice.`},
+      text: (row) => `${span(row)} are sent again. If they did arrive, the receiver counts them twice.`},
   ],
-  empty: html`<p>No unconfirmed deliveries: of each request it is known whether it arrived.</p>`,
+  empty: html`<p>No deliveries without an answer.</p>`,
 };
 
 const TABS = [["events", "Usage events", TYPES], ["newest", "Newest events", EVENTS],
-  ["streams", "Unit-cost streams", STREAMS], ["unknown", "Unconfirmed", UNKNOWN]];
+  ["streams", "Unit-cost streams", STREAMS], ["unknown", "Sent, no answer", UNKNOWN]];
 
 export function Page(given) {
   const [name, , list] = TABS.find(([each]) => each === given.query.get("tab")) ?? TABS[0];

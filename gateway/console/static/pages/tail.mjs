@@ -1,4 +1,4 @@
-/** Records as they are committed, the newest on top. They wait while somebody reads: no row moves under the pointer. */
+/** Records as they are stored, newest first. New rows wait while somebody reads, so that no row moves under the pointer. */
 import {go, to} from "../lib/address.mjs";
 import {addressOf, get} from "../lib/api.mjs";
 import {html, useEffect, useRef, useState} from "../lib/html.mjs";
@@ -59,8 +59,8 @@ export function Page({query}) {
       <button type="button" disabled=${!state.waiting} onClick=${show}>Show ${exactCount(state.waiting)} new</button></div>
     ${rows.length ? html`<${Table} caption="Records as they arrive" columns=${columns} rows=${rows} href=${toRecord}
       identity=${(row) => `${row.topic} ${row.number ?? row.id}`} />`
-      : html`<section><p>Nothing has arrived since this page was opened. Records appear here as soon as they are on disk, without
-        prompts and answers, which are never stored.</p></section>`}
-    <p class="faint">The newest ${MOST} are shown. In a terminal: <code>tollhouse tail</code>.
-      ${state.skipped > 0 && html` ${exactCount(state.skipped)} came faster than they can be shown.`}</p>`;
+      : html`<section><p>No records since you opened this page. New records appear here as soon as they are stored on disk. Prompts and
+        completions are never stored.</p></section>`}
+    <p class="faint">The page shows the newest ${MOST} records. In a terminal, use <code>tollhouse tail</code>.
+      ${state.skipped > 0 && html` ${exactCount(state.skipped)} records were skipped, because they arrived too fast to be shown.`}</p>`;
 }

@@ -1,4 +1,4 @@
-/** Views: saved filters. One that is chosen in the menu holds on every page that shows costs or calls. */
+/** Views: saved filters. The view chosen in the menu applies to every page with costs or calls. */
 import {to} from "../lib/address.mjs";
 import {send} from "../lib/api.mjs";
 import {NONE, choices, knownDimensions, titleOf} from "../lib/dimensions.mjs";
@@ -18,18 +18,18 @@ const costs = (row) => to("/costs", {view: row.id, from: spanOf(row.range), bin:
   by: row.group_by.length ? row.group_by : row.principal_dimension, cost_type: KINDS[row.cost_type] && row.cost_type !== COUNTED ? row.cost_type : ""});
 
 function anomalies({enabled, threshold_type, threshold_value}) {
-  if (!enabled) return "none are looked for";
-  return threshold_type === "Percent" ? `${threshold_value} % more than the day before` : "twice the usual";
+  if (!enabled) return "off";
+  return threshold_type === "Percent" ? `${threshold_value} % more than the day before` : "twice the usual cost";
 }
 
 function Details({row, titles, session}) {
   const mayNarrow = isOpen(session, {needs: "organization_administration", isWhole: true}) && !row.broken && Object.keys(row.filter).length > 0;
-  return html`<p class="bar"><a href=${costs(row)}>Its costs</a><a href=${to("/calls", {view: row.id})}>Its calls</a>
-    <a href=${to("/", {view: row.id})}>Its overview</a>
-    ${mayNarrow && html`<a href=${to("/roles", {tab: "limit", only: asLines(row.filter).split("\n")})}>Limit somebody to this</a>`}</p>
+  return html`<p class="bar"><a href=${costs(row)}>Show costs</a><a href=${to("/calls", {view: row.id})}>Show calls</a>
+    <a href=${to("/", {view: row.id})}>Show overview</a>
+    ${mayNarrow && html`<a href=${to("/roles", {tab: "limit", only: asLines(row.filter).split("\n")})}>Restrict access to this view's calls</a>`}</p>
     ${row.broken && html`<p class="wrong">${row.broken}</p>`}
-    <${Fields} of=${{filter: filtersOf(row, titles), mainly_about: titleOf(titles, row.principal_dimension), groups: row.group_by.map((each) => titleOf(titles, each)), span: row.range,
-      periods: row.granularity, kind_of_money: row.cost_type, days_that_stand_out: anomalies(row.anomalies), channels: row.connections.notify,
+    <${Fields} of=${{filter: filtersOf(row, titles), main_dimension: titleOf(titles, row.principal_dimension), group_by: row.group_by.map((each) => titleOf(titles, each)), time_range: row.range,
+      periods: row.granularity, kind_of_cost: row.cost_type, alert_on_unusual_days: anomalies(row.anomalies), channels: row.connections.notify,
       slack: row.connections.slack.map((each) => each.name), email: row.connections.email.addresses, id: row.id}} />`;
 }
 
@@ -40,8 +40,8 @@ const list = (known) => ({
   columns: [
     {title: "Name", value: (row) => row.name, sort: "name"},
     {title: "Filter", value: (row) => filtersOf(row, known.titles).join(", ") || "everything"},
-    {title: "Mainly about", wide: true, value: (row) => titleOf(known.titles, row.principal_dimension)},
-    {title: "Span", wide: true, value: (row) => row.range.replaceAll("_", " ")},
+    {title: "Main dimension", wide: true, value: (row) => titleOf(known.titles, row.principal_dimension)},
+    {title: "Time range", wide: true, value: (row) => row.range.replaceAll("_", " ")},
     {title: "State", value: (row) => html`<${State} word=${row.broken ? "broken" : "usable"} kind=${row.broken ? "bad" : "good"} />`},
   ],
   create: {title: "Create a view", needs, fields: () => viewFields({}, choices(known)),
@@ -50,10 +50,10 @@ const list = (known) => ({
     {title: "Edit", needs, fields: (row) => viewFields(row, choices(known)),
       run: (row, given) => send("PATCH", at(row.id), {...typedView(row, given), version: row.version}).then(() => null)},
     {title: "Delete", needs, danger: true, exact: (row) => row.name, run: (row) => send("DELETE", at(row.id)).then(() => null),
-      text: () => "Records and costs stay. Addresses that name the view show nothing any more."},
+      text: () => "Records and costs are not deleted. Links to the view no longer work."},
   ],
-  empty: html`<h2>There is no view yet</h2><p>A view is a saved filter, such as “what the search team spends”. Set filters on the page
-    Costs and save them there, or create one here. It is then chosen in the menu, and holds on every page that shows costs or calls.</p>`,
+  empty: html`<h2>No views yet</h2><p>A view is a saved filter, such as “costs of the search team”. Set filters on the page
+    Costs and save them there, or create a view here. Then choose it in the menu to apply it to every page with costs or calls.</p>`,
 });
 
 export function Page(given) {
