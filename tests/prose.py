@@ -78,9 +78,9 @@ def _of_python(path: str, text: str) -> Iterator[Piece]:
     for node in ast.walk(tree):
         if not isinstance(node, ast.Constant) or id(node) in docstrings:
             continue
-        words = node.value
-        if _is_prose(words):
-            yield Piece("message", path, node.lineno, words)
+        value = node.value
+        if _is_prose(value):
+            yield Piece("message", path, node.lineno, value)
 
 
 def _is_prose(value: object) -> TypeGuard[str]:
