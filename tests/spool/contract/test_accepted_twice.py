@@ -1,6 +1,4 @@
-"""
-A recount finds the ids that were accepted again although they were known, and nothing that was accepted rightly.
-"""
+"""A recount finds ids that were accepted again although they were known, and no other ids."""
 
 from __future__ import annotations
 
@@ -33,7 +31,7 @@ async def found(log: Log) -> Mapping[str, tuple[int, list[int]]]:
 
 
 def forgotten(submission: Submission) -> Submission:
-    """As if nothing of it was known: the ids stay those of the records."""
+    """Return the submission with identities that the log does not recognize. The records keep their ids."""
     return Submission(
         topic=submission.topic,
         received=submission.received,
@@ -43,7 +41,9 @@ def forgotten(submission: Submission) -> Submission:
 
 
 async def test_an_id_that_was_accepted_twice_is_found(open_spool: Opener, clock: MovedClock) -> None:
-    """In each topic, open or closed, in a run or not; the books balance all the same."""
+    """
+    This holds for each topic, for open and closed records, and for ids in runs. The accounting still balances.
+    """
     log = (await open_spool(hold=10)).log
     calls = submission([call(number) for number in range(5)])
     for one in (calls, keyed(USAGE_EVENTS, 1, "1"), keyed(UNIT_COST, 1, "1"), delta(1)):
@@ -70,8 +70,8 @@ def unidentified() -> tuple[Record, Identity]:
 
 async def test_what_was_accepted_rightly_is_not_named(open_spool: Opener, clock: MovedClock) -> None:
     """
-    Records without an identity, corrections, amendments, shadows, counters, requests, and repeats: those that came when
-    the id was no longer known, and those that name a time far from the first one's.
+    Records without identity, corrections, added reports, shadows, counters, requests and repeats are not
+    named. Neither are repeats of forgotten ids, or with a time far from the first one.
     """
     log = (await open_spool(hold=10, duplicate_window=86_400)).log
     await add(log, *[unidentified() for _ in range(3)])
@@ -95,7 +95,7 @@ async def test_what_was_accepted_rightly_is_not_named(open_spool: Opener, clock:
 
 
 async def test_ids_over_the_bound_are_forgotten_rightly(open_spool: Opener, clock: MovedClock) -> None:
-    """Repeats of what `duplicate_ids` had no room for."""
+    """Repeats of ids that exceeded `duplicate_ids` are not named."""
     log = (await open_spool(duplicate_ids=16)).log
     for number in range(100):
         clock.move(10)
@@ -111,7 +111,10 @@ def entry_of(ids: list[int], first: int) -> Entry:
 
 
 async def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many records are kept; each is compared with at least half as many before it as ids may be known."""
+    """
+    Memory stays limited for any number of records. Each record is compared with at least half as many earlier
+    records as ids may be known.
+    """
     monkeypatch.setattr(accepted_twice, "CHUNK", 50)
     twice = TwiceAccepted(DuplicateIndex(b"k", window_s=86_400, max_ids=400), window_s=86_400, max_ids=400)
     entries: list[Entry] = []

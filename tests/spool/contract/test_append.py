@@ -1,4 +1,4 @@
-"""The contract of appending and reading: what is acknowledged is there, in order, once."""
+"""Appending and reading: acknowledged records exist once and in order."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tests.spool.contract.examples import (
 
 
 async def test_what_is_acknowledged_is_read_back(log: Log) -> None:
-    """Records come back as they were given, numbered from 1 without gaps."""
+    """Records are read back unchanged, numbered from 1 without gaps."""
     calls = [call(1, user="ada", tags={"env": "prod"}), call(2, cost="0.25"), call(3, status="error")]
 
     receipt = await add(log, *calls)
@@ -46,7 +46,7 @@ async def test_what_is_acknowledged_is_read_back(log: Log) -> None:
 
 
 async def test_a_range_is_cut_to_the_numbers(log: Log) -> None:
-    """Reading a range gives exactly its numbers, whatever commits they came in."""
+    """A read returns exactly the numbers of its range, across commits."""
     for number in range(0, 9, 3):
         await add(log, call(number), call(number + 1), call(number + 2))
 
@@ -62,13 +62,15 @@ async def test_a_range_is_cut_to_the_numbers(log: Log) -> None:
 
 @pytest.mark.rule
 async def test_where_the_record_of_an_id_is(log: Log, clock: MovedClock) -> None:
-    """By its number while it is among the newest, then by the time between its hour and its arrival; else unknown."""
+    """
+    The newest ids have a number, older ids only a time range between call and arrival, and others are unknown.
+    """
     known = call(2)[1].id
     await add(log, call(1), call(2, at=NOON - 7200))
     place = log.whereabouts(known)
     assert place is not None and (AI_TELEMETRY, 2) == place.place
     clock.move(90_000)
-    await add(log, call(3))  # the newest of a day before become a run
+    await add(log, call(3))  # the newest ids of the day before become a run
     later = log.whereabouts(known)
     assert later is not None and later.place is None
     assert later.since <= NOON - 7200 - 3600 and NOON == later.until
@@ -78,10 +80,10 @@ async def test_where_the_record_of_an_id_is(log: Log, clock: MovedClock) -> None
 async def test_known_ids_are_folded_beside_the_commits(
     open_spool: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is acknowledged while a fold is planned is known behind it."""
+    """Ids that are acknowledged while a fold is planned are still known after it."""
     monkeypatch.setattr("spool.log.duplicates.LARGE_BATCH", 1)
     calls = [call(number) for number in range(360)]
-    spool = await open_spool(duplicate_ids=400)  # a hundred make a batch
+    spool = await open_spool(duplicate_ids=400)  # a batch has a hundred ids
     for first in range(0, 360, 6):
         await add(spool.log, *calls[first : first + 6])
 
@@ -99,7 +101,7 @@ async def test_known_ids_are_folded_beside_the_commits(
 
 
 async def test_topics_count_apart(log: Log) -> None:
-    """Every topic has its own numbers and its own books."""
+    """Every topic has its own numbers and accounting."""
     await add(log, call(1), call(2))
 
     await log.append(submission([call(3)], topic=USAGE_EVENTS))
@@ -111,7 +113,7 @@ async def test_topics_count_apart(log: Log) -> None:
 
 
 async def test_a_large_commit_writes_several_entries(log: Log) -> None:
-    """Numbers run on across the entries of one commit, and every record is there."""
+    """Numbers continue across the entries of one commit, and every record is stored."""
     count = 9000
 
     receipt = await add(log, *[call(number) for number in range(count)])
@@ -124,7 +126,7 @@ async def test_a_large_commit_writes_several_entries(log: Log) -> None:
 
 
 async def test_an_empty_submission_is_counted(log: Log) -> None:
-    """A request in which nothing was an AI call leaves its terms and a receipt."""
+    """A request without any AI call has accounting terms and a receipt."""
     receipt = await add(log, ignored={"not_ai": 3}, rejected={"malformed": 1})
 
     assert receipt.records == 0
@@ -135,7 +137,7 @@ async def test_an_empty_submission_is_counted(log: Log) -> None:
 
 
 async def test_one_submission_that_cannot_be_kept_leaves_the_others_alone(log: Log) -> None:
-    """A record that does not fit its form is its sender's error; who waited beside it is answered."""
+    """A record that cannot be encoded is its sender's error. Submissions in the same commit are answered."""
     poison = call(1, input_tokens=1 << 70)
 
     answers = await asyncio.gather(
@@ -148,7 +150,7 @@ async def test_one_submission_that_cannot_be_kept_leaves_the_others_alone(log: L
 
 
 async def test_what_cannot_be_kept_opens_and_closes_nothing(open_spool: Opener, clock: MovedClock) -> None:
-    """The number that it would have had is the next record's, which is open like any other."""
+    """The next record gets the number of the refused one, and is open like any other."""
     log = (await open_spool(hold=10)).log
     with pytest.raises(OverflowError):
         await add(log, call(1, input_tokens=1 << 70))
@@ -164,7 +166,6 @@ async def test_what_cannot_be_kept_opens_and_closes_nothing(open_spool: Opener, 
 
 
 async def test_a_cancelled_caller_is_kept_whole_or_not_at_all(log: Log) -> None:
-    """Cancelling callers at any moment leaves every submission whole or absent, and the books balanced."""
     tasks = [asyncio.create_task(add(log, call(2 * number), call(2 * number + 1))) for number in range(40)]
     for turn, task in enumerate(tasks):
         if turn % 3 == 0:
@@ -184,7 +185,7 @@ async def test_a_cancelled_caller_is_kept_whole_or_not_at_all(log: Log) -> None:
 
 
 async def test_a_closing_log_refuses(log: Log) -> None:
-    """After close nothing is taken any more: the sender repeats elsewhere or later."""
+    """After close nothing is accepted, so the sender retries elsewhere or later."""
     await log.close()
     with pytest.raises(SpoolUnavailable):
         await add(log, call(1))
@@ -192,7 +193,10 @@ async def test_a_closing_log_refuses(log: Log) -> None:
 
 @pytest.mark.rule
 async def test_a_submission_needs_one_identity_per_record(log: Log) -> None:
-    """Records without identities would be duplicates of nothing: the caller's mistake, refused before it is kept."""
+    """
+    Records without identities could not be recognized as duplicates, so the caller's mistake is refused
+    before it is stored.
+    """
     with pytest.raises(ValueError, match="identity"):
         await log.append(Submission(topic=AI_TELEMETRY, received=1, records=[call(1)[0]]))
 
@@ -201,7 +205,7 @@ async def test_a_submission_needs_one_identity_per_record(log: Log) -> None:
 
 
 async def test_a_repeat_counts_once(log: Log, observed: Observed) -> None:
-    """The same batch again adds nothing, and its sender is told the same as the first time."""
+    """The same batch adds nothing, and its sender gets the same answer as the first time."""
     batch = [call(number) for number in range(5)]
 
     first, second = await add(log, *batch), await add(log, *batch)
@@ -215,7 +219,7 @@ async def test_a_repeat_counts_once(log: Log, observed: Observed) -> None:
 
 
 async def test_twins_in_one_group_count_once(log: Log) -> None:
-    """The same call in one submission, and in submissions that are committed together, is one record."""
+    """Equal calls in one submission, or in submissions of one commit, become one record."""
     await asyncio.gather(*[add(log, call(1), call(1)) for _ in range(10)])
 
     assert [call(1)[0]] == await everything(log)
@@ -226,7 +230,10 @@ async def test_twins_in_one_group_count_once(log: Log) -> None:
 
 @pytest.mark.rule
 async def test_local_servers_reuse_short_ids(log: Log) -> None:
-    """10,000 calls of a server that counts chatcmpl-0 to chatcmpl-998 are 10,000 records; repeated, none is new."""
+    """
+    A server that numbers its calls chatcmpl-0 to chatcmpl-998 sends 10,000 calls: all are stored, and
+    repeats add nothing.
+    """
     batch = []
     for number in range(10_000):
         record = Inference(
@@ -249,7 +256,9 @@ async def test_local_servers_reuse_short_ids(log: Log) -> None:
 @pytest.mark.rule
 @pytest.mark.parametrize(("seconds", "new"), [(0, False), (3, False), (-3, False), (60, True), (-60, True)])
 async def test_a_short_id_is_known_within_the_neighbour_steps(log: Log, seconds: int, new: bool) -> None:
-    """Two reports of one call that name starts a few seconds apart are one call, a minute apart they are two."""
+    """
+    Two reports with the same short id are one call if they are a few seconds apart, and two calls at a minute.
+    """
 
     def reported(at: int) -> tuple[Inference, Identity]:
         record = Inference(id=b"", source="x", start_time=at * NS, input_tokens=1, output_tokens=1)
@@ -266,7 +275,10 @@ async def test_a_short_id_is_known_within_the_neighbour_steps(log: Log, seconds:
 @pytest.mark.rule
 @pytest.mark.parametrize("told_first", ["start_time", "end_time"])
 async def test_an_old_call_is_known_by_its_end_alone(log: Log, clock: MovedClock, told_first: str) -> None:
-    """A call of last week whose start only one of two reports tells is one call, also once its id is in a run."""
+    """
+    Only one of two reports states the start of a call of last week. They are one call, even if its id is
+    in a run.
+    """
     begun = NOON - 5 * 86_400
     by_start = call(1, at=begun, end_time=(begun + 1) * NS)
     by_end = call(1, start_time=None, end_time=(begun + 1) * NS)
@@ -287,7 +299,7 @@ async def test_an_old_call_is_known_by_its_end_alone(log: Log, clock: MovedClock
 async def test_reports_that_share_only_a_further_name_are_one_call(
     log: Log, first: int, *, in_one_request: bool
 ) -> None:
-    """One report knows the call by its trace, another by its call id, a third by both: one record in every order."""
+    """One report names the trace, another the call id, a third both: they are one record in every order."""
     by_trace, by_call = b"trace-and-moment", b"call-and-moment-"
     also = ((by_trace,), (by_trace, by_call), (by_call,))
     reports = [(call(n)[0], call(n)[1]._replace(also=names)) for n, names in enumerate(also, start=1)]
@@ -301,9 +313,9 @@ async def test_reports_that_share_only_a_further_name_are_one_call(
 
 
 async def test_without_an_identity_nothing_is_a_duplicate(log: Log, observed: Observed) -> None:
-    """A record that no rule identifies is kept every time and counted unidentified."""
+    """A record that no rule identifies is stored every time and counted as unidentified."""
     for number in range(3):
-        id = number.to_bytes(16)  # which the rules draw anew each time
+        id = number.to_bytes(16)  # the rules draw a new id each time
         await add(log, (Inference(id=id, source="script"), Identity(id, certain=False)))
 
     assert 3 == len(await everything(log))
@@ -313,7 +325,7 @@ async def test_without_an_identity_nothing_is_a_duplicate(log: Log, observed: Ob
 
 
 async def test_tags_left_out_are_counted_beside_the_equations(log: Log, observed: Observed) -> None:
-    """Their number is a term of the commit, of the books and for observers; no equation holds it."""
+    """Their number is a term of the commit, of the accounting and for observers, but of no equation."""
     await add(log, call(1), left_out=3)
     await add(log, call(2))
     await add(log, call(3), left_out=4)
@@ -325,7 +337,7 @@ async def test_tags_left_out_are_counted_beside_the_equations(log: Log, observed
 
 @pytest.mark.rule
 async def test_the_window_ends(open_spool: Opener, clock: MovedClock) -> None:
-    """An id that comes again after the duplicate window is a new record, within it a duplicate."""
+    """An id that returns after the duplicate window is a new record; within it, a duplicate."""
     log = (await open_spool(duplicate_window=3600.0)).log
     await add(log, call(1))
     clock.move(1700)
@@ -338,7 +350,9 @@ async def test_the_window_ends(open_spool: Opener, clock: MovedClock) -> None:
 
 @pytest.mark.rule
 async def test_the_bound_on_ids_shortens_the_window(open_spool: Opener, clock: MovedClock) -> None:
-    """Over duplicate_ids the oldest are forgotten, memory stays bounded, and the gauge says what is covered."""
+    """
+    Over duplicate_ids the oldest ids are forgotten. Memory stays limited, and the gauge shows the covered time.
+    """
     log = (await open_spool(duplicate_ids=100)).log
     for number in range(400):
         await add(log, call(number, at=NOON + 20 * number))
@@ -358,9 +372,11 @@ async def test_the_bound_on_ids_shortens_the_window(open_spool: Opener, clock: M
 async def test_old_calls_are_known_as_long_as_new_ones(
     open_spool: Opener, clock: MovedClock, hours: float
 ) -> None:
-    """A backfill is remembered by the hour of its calls, however old, until its ids arrived a window ago."""
+    """
+    A backfill is remembered by the hour of its calls, however old, until its ids have been known for one window.
+    """
     log = (await open_spool(duplicate_ids=1000)).log
-    old = [call(number, at=NOON - hours * 3600) for number in range(600)]  # more than stay among the newest
+    old = [call(number, at=NOON - hours * 3600) for number in range(600)]  # more than fit among the newest
     await add(log, *old)
     clock.move(86_400)
     await add(log, *[call(1000 + number, at=NOON + 86_400) for number in range(100)])
@@ -374,14 +390,16 @@ async def test_old_calls_are_known_as_long_as_new_ones(
 async def test_a_start_that_is_not_believed_is_known_by_its_arrival(
     open_spool: Opener, clock: MovedClock
 ) -> None:
-    """Calls without a start, or with one more than an hour ahead, are known for a day after they arrived."""
+    """
+    Calls without a start, or with a start over an hour in the future, are known for a day after arrival.
+    """
     log = (await open_spool(duplicate_ids=8)).log
     strange = [call(1, start_time=None), call(2, at=NOON + 90_000)]
     await add(log, *strange)
     clock.move(20 * 3600)
     await add(
         log, *[call(100 + number, at=NOON + 72_000) for number in range(4)]
-    )  # push the strange ones out
+    )  # move the unusual ones out of the newest
 
     await add(log, *strange)
 
@@ -392,7 +410,7 @@ async def test_a_start_that_is_not_believed_is_known_by_its_arrival(
 
 
 async def test_a_receipt_says_what_became_of_a_submission(open_spool: Opener, clock: MovedClock) -> None:
-    """Terms, numbers, time and state; and the state follows what happens to the records."""
+    """The receipt has terms, numbers, time and state. The state follows the later fate of the records."""
     log = (await open_spool(hold=10, retention=100, late_window=0)).log
     await add(log, call(1))
     receipt = await add(log, call(1), call(2), call(3), ignored={"not_ai": 2}, rejected={"malformed": 1})
@@ -413,7 +431,7 @@ async def test_a_receipt_says_what_became_of_a_submission(open_spool: Opener, cl
 
 @pytest.mark.rule
 async def test_receipts_cannot_be_forged_or_read(open_spool: Opener) -> None:
-    """Ids of neighbours share nothing, and an id that differs in one character was never sealed."""
+    """Ids of consecutive receipts have nothing in common, and an id with one changed character is invalid."""
     log = (await open_spool()).log
     ids = [(await add(log, call(number))).id for number in range(20)]
 
@@ -427,7 +445,7 @@ async def test_receipts_cannot_be_forged_or_read(open_spool: Opener) -> None:
 
 
 async def test_unrecognised_shapes_are_counted_and_bounded(log: Log) -> None:
-    """The most frequent shape comes first, and whatever senders invent, the table stays small."""
+    """The most frequent shape is listed first, and invented shapes cannot enlarge the table."""
     await add(log, unrecognised=[("llm.tokens", "llm.model")], ignored={"unrecognised_ai": 1})
     await add(log, unrecognised=[("llm.model", "llm.tokens")], ignored={"unrecognised_ai": 1})
 
@@ -439,7 +457,9 @@ async def test_unrecognised_shapes_are_counted_and_bounded(log: Log) -> None:
 
 
 async def test_types_of_usage_events_are_counted_and_bounded(open_spool: Opener) -> None:
-    """New events by type, and their amounts; repeats and other topics count nowhere, and the table stays small."""
+    """
+    New events and their amounts count by type. Repeats and other topics do not count, and the table stays small.
+    """
     spool = await open_spool()
     events = [event(number, "api_call") for number in range(3)] + [event(3, "login")]
     amounts = {0: Decimal("1e30"), 1: Decimal("0.1"), 4: Decimal("0.2"), 5: Decimal(7)}
@@ -471,7 +491,7 @@ async def test_types_of_usage_events_are_counted_and_bounded(open_spool: Opener)
 
 @pytest.mark.rule
 async def test_made_up_names_push_out_made_up_names(log: Log, clock: MovedClock) -> None:
-    """What is in use stays in the lists of shapes and types, and what another sender brings first has a place."""
+    """Names in use stay in the lists of shapes and types, and a new name of another sender has a place."""
 
     async def bring(names: Sequence[str], times: int = 1) -> None:
         clock.move(1)
@@ -505,7 +525,7 @@ def event(number: int, type: str) -> tuple[UsageEvent, Identity]:
 
 
 async def test_an_observer_is_told_of_every_commit(log: Log, observed: Observed) -> None:
-    """Terms by source and by reason, and how long the commit and its flush took."""
+    """An observer gets terms by source and reason, and the durations of commit and flush."""
     await add(log, call(1), call(2, source="kong"), call(1), ignored={"not_ai": 1}, rejected={"malformed": 2})
 
     assert {
@@ -522,7 +542,7 @@ async def test_an_observer_is_told_of_every_commit(log: Log, observed: Observed)
 async def test_a_failing_observer_undoes_nothing(
     open_spool: Opener, observed: Observed, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Who waits together gets receipts, and what has no id to be known by is kept once."""
+    """All submissions of the commit get receipts, and a record without identity is stored once."""
 
     def fails(commit: Commit) -> None:
         raise RuntimeError("no such label")
@@ -543,7 +563,7 @@ async def test_a_failing_observer_undoes_nothing(
 @pytest.mark.parametrize("order", list(permutations(["made", "answered 1", "answered 2"])))
 @pytest.mark.parametrize("together", [False, True])
 async def test_two_sides_of_a_call_are_one_record(log: Log, order: Sequence[str], together: bool) -> None:
-    """Under the names that link them; a second report of one side is another call, whichever comes first."""
+    """Names link the two sides. A second report of one side is another call, in any order."""
     sides = {"made": (b"made", b"answered"), "answered": (b"answered", b"made")}
     calls = []
     for number, name in enumerate(order):
@@ -551,7 +571,7 @@ async def test_two_sides_of_a_call_are_one_record(log: Log, order: Sequence[str]
         calls.append((record, known_as._replace(links=(sides[name.partition(" ")[0]],))))
     for group in [calls] if together else [[one] for one in calls]:
         await add(log, *group)
-    await add(log, *calls)  # each repeats itself
+    await add(log, *calls)  # each report is repeated
     terms = await topic_terms(log)
     assert terms["accepted"] == 2
     assert terms["duplicates"] == 4
@@ -561,7 +581,7 @@ async def test_two_sides_of_a_call_are_one_record(log: Log, order: Sequence[str]
 @pytest.mark.rule
 @pytest.mark.parametrize("order", list(permutations(["caller", "between", "answerer"])))
 async def test_a_chain_of_sides_is_one_record(log: Log, order: Sequence[str]) -> None:
-    """Who is between answers one side and makes the call to the other; without him the ends are two calls."""
+    """A report in the middle answers one side and calls the other. Without it the ends are two calls."""
     links: dict[str, tuple[tuple[bytes, bytes], ...]] = {
         "caller": ((b"made", b"answered"),),
         "between": ((b"made on", b"answered on"), (b"answered", b"made")),
@@ -570,5 +590,5 @@ async def test_a_chain_of_sides_is_one_record(log: Log, order: Sequence[str]) ->
     for number, name in enumerate(order):
         record, known_as = call(number)
         await add(log, (record, known_as._replace(links=links[name])))
-    expected = 2 if order[-1] == "between" else 1  # what is on record stays on record
+    expected = 2 if order[-1] == "between" else 1  # stored records are not merged
     assert expected == (await topic_terms(log))["accepted"]

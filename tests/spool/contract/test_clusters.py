@@ -1,4 +1,4 @@
-"""The table of clusters, on disk and in memory: identity, what a report changes, bounds, and restarts."""
+"""The table of clusters on disk and in memory: identity, changes by reports, limits, and restarts."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ async def opened(rows: ClusterRows, clock: MovedClock) -> ClusterTable:
 
 
 async def test_a_reported_cluster_outlives_the_process(rows: ClusterRows, clock: MovedClock) -> None:
-    """Every field, those that operators set, too."""
+    """Every field survives, even fields that operators set."""
     table = await opened(rows, clock)
     await table.report(WHOLE)
     change = ClusterChange(
@@ -82,7 +82,9 @@ async def test_a_reported_cluster_outlives_the_process(rows: ClusterRows, clock:
 
 
 async def test_what_a_report_leaves_out_stays(rows: ClusterRows, clock: MovedClock) -> None:
-    """A cluster that is only heard keeps what it told before; an empty list of checks is a report of none."""
+    """
+    A cluster that is only heard keeps its earlier fields. An empty list of checks reports that there are none.
+    """
     table = await opened(rows, clock)
     await table.report(WHOLE)
     [before] = table.all()
@@ -97,7 +99,7 @@ async def test_what_a_report_leaves_out_stays(rows: ClusterRows, clock: MovedClo
 
 
 async def test_account_region_and_name_tell_clusters_apart(rows: ClusterRows, clock: MovedClock) -> None:
-    """Also where the texts put together would be the same."""
+    """This holds even if the concatenated texts are equal."""
     table = await opened(rows, clock)
     names = (("a", "b", "c"), ("ab", "", "c"), ("", "ab", "c"), ("a", "b", 'c", "d'), ("", "", "c"))
     for account, region, name in names:
@@ -109,7 +111,7 @@ async def test_account_region_and_name_tell_clusters_apart(rows: ClusterRows, cl
 
 
 async def test_simultaneous_reports_and_changes_lose_nothing(rows: ClusterRows, clock: MovedClock) -> None:
-    """Each is applied to what the one before left."""
+    """Each is applied to the result of the one before."""
     table = await opened(rows, clock)
     await table.report(WHOLE)
     await asyncio.gather(
@@ -128,7 +130,9 @@ async def test_simultaneous_reports_and_changes_lose_nothing(rows: ClusterRows, 
 async def test_a_key_that_brings_made_up_clusters_leaves_room_for_others(
     rows: ClusterRows, clock: MovedClock
 ) -> None:
-    """It brings no more than it leaves free; what it brought goes on reporting, and another key's first is kept."""
+    """
+    At the limit for one key, its known clusters still report, and another key's first cluster is stored.
+    """
     table = await opened(rows, clock)
     table.max = 6
     for number in range(3):
@@ -141,7 +145,7 @@ async def test_a_key_that_brings_made_up_clusters_leaves_room_for_others(
 
 
 async def test_there_are_at_most_as_many_as_the_limit(rows: ClusterRows, clock: MovedClock) -> None:
-    """A new one over it is refused, known ones report on, and a deleted one makes room."""
+    """A new cluster over the limit is refused. Known clusters still report, and a deletion frees a place."""
     table = await opened(rows, clock)
     table.max = 1
     await table.report(WHOLE)
@@ -155,7 +159,7 @@ async def test_there_are_at_most_as_many_as_the_limit(rows: ClusterRows, clock: 
 
 
 async def test_texts_are_bounded(rows: ClusterRows, clock: MovedClock) -> None:
-    """A name that is too long is refused, because it could be mistaken; other texts are cut."""
+    """A name that is too long is refused, because a cut name could be confused. Other texts are cut."""
     table = await opened(rows, clock)
     check = ClusterCheck(name="n" * 999, passing=True, error="e" * 9999)
     name = "n" * MAX_TEXT
@@ -171,7 +175,6 @@ async def test_texts_are_bounded(rows: ClusterRows, clock: MovedClock) -> None:
 
 
 async def test_an_unknown_cluster_is_not_changed(rows: ClusterRows, clock: MovedClock) -> None:
-    """Nor deleted."""
     table = await opened(rows, clock)
     with pytest.raises(NotThere):
         await table.change("none", ClusterChange(enabled=False), ADA)
@@ -180,7 +183,7 @@ async def test_an_unknown_cluster_is_not_changed(rows: ClusterRows, clock: Moved
 
 
 async def test_labels_are_merged_and_a_configuration_replaced(rows: ClusterRows, clock: MovedClock) -> None:
-    """A label that is None goes."""
+    """A label with the value None is deleted."""
     table = await opened(rows, clock)
     await table.report(WHOLE)
     await table.change(WHOLE.id, ClusterChange(labels={"a": "1", "b": "2"}, config={"x": 1}), ADA)
@@ -208,7 +211,6 @@ async def test_labels_are_merged_and_a_configuration_replaced(rows: ClusterRows,
 async def test_what_operators_set_is_bounded(
     rows: ClusterRows, clock: MovedClock, allowed: ClusterChange, refused: ClusterChange
 ) -> None:
-    """Up to its limit it is kept; beyond it nothing is changed."""
     table = await opened(rows, clock)
     await table.report(WHOLE)
     kept = await table.change(WHOLE.id, allowed, ADA)
@@ -230,7 +232,7 @@ async def test_what_operators_set_is_bounded(
 async def test_what_changes_nothing_leaves_no_trace(
     rows: ClusterRows, clock: MovedClock, change: ClusterChange
 ) -> None:
-    """A change that was made already, by somebody else and later: no other time, no other name, and no audit row."""
+    """A repeated change, even by another person later, changes no time and no name, and adds no audit row."""
     table = await opened(rows, clock)
     await table.report(WHOLE)
     told: list[AuditedChange] = []
@@ -249,7 +251,7 @@ async def test_what_changes_nothing_leaves_no_trace(
 
 
 async def test_changes_are_audited_first(rows: ClusterRows, clock: MovedClock) -> None:
-    """With what was there before; what cannot be audited is not done."""
+    """The audit row has the earlier values. A change that cannot be audited is not made."""
     table = await opened(rows, clock)
     await table.report(WHOLE)
     told: list[AuditedChange] = []
@@ -281,7 +283,7 @@ class _Full(SqlClusters):
 
 
 async def test_what_is_not_on_disk_is_not_shown(clock: MovedClock) -> None:
-    """A report that could not be kept changes nothing."""
+    """A report that could not be stored changes nothing."""
     table = await opened(_Full(SqliteTransactions(MemoryDatabase(SPOOL), "clusters")), clock)
     with pytest.raises(SpoolUnavailable):
         await table.report(WHOLE)

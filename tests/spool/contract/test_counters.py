@@ -1,4 +1,4 @@
-"""The contract of counters: cumulative points become deltas once, in the commit that keeps the state."""
+"""Counters: cumulative points become deltas once, in the commit that stores the state of their series."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.spool.contract.examples import (
 
 
 def shown(record: object) -> tuple[object, ...]:
-    """Value and interval of a delta, in seconds after NOON."""
+    """Return the value and interval of a delta, in seconds after NOON."""
     assert isinstance(record, UsageMetric)
     assert record.start_time is not None and record.end_time is not None
     return record.value, record.start_time / NS - NOON, record.end_time / NS - NOON
@@ -62,7 +62,7 @@ async def test_points_become_deltas(
     ignored: dict[str, int],
     together: bool,
 ) -> None:
-    """Every row of the table of metric normalisation, in one commit and in one commit each."""
+    """Each row of the table of metric normalization holds in one commit and in separate commits."""
     given = [point(value, at=NOON + at, since=NOON + since) for value, at, since in points]
 
     for batch in [given] if together else [[one] for one in given]:
@@ -76,7 +76,7 @@ async def test_points_become_deltas(
 
 @pytest.mark.rule
 async def test_a_delta_is_known_by_series_start_and_time(log: Log) -> None:
-    """Its id is the hash that every installation would give it."""
+    """Its id is a hash that every installation computes equally."""
     await add(log, points=[point(5, at=NOON + 60, series=b"q" * 16)])
     (record,) = await everything(log)
     assert record is not None
@@ -84,7 +84,7 @@ async def test_a_delta_is_known_by_series_start_and_time(log: Log) -> None:
 
 
 async def test_money_is_exact_and_small_change_adds_up(log: Log) -> None:
-    """Money is plain decimal text; what is below 10^-12 waits until it has grown."""
+    """Money is plain decimal text. Amounts below 10^-12 wait until they have grown."""
     tiny = "0.0000000000004"
     values = ["0.1", "0.30", "0.3" + tiny[3:], "0.3000000000008", "0.3000000000012"]
     for place, value in enumerate(values):
@@ -96,7 +96,7 @@ async def test_money_is_exact_and_small_change_adds_up(log: Log) -> None:
 
 @pytest.mark.rule
 async def test_what_is_no_number_changes_nothing(log: Log, observed: Observed) -> None:
-    """A point that is not finite is ignored and the series goes on."""
+    """A point that is not finite is ignored, and the series continues."""
     await add(
         log, points=[point("10", at=NOON + 60), point("NaN", at=NOON + 70), point("Infinity", at=NOON + 80)]
     )
@@ -106,7 +106,6 @@ async def test_what_is_no_number_changes_nothing(log: Log, observed: Observed) -
 
 
 async def test_a_repeated_export_counts_once(log: Log) -> None:
-    """The same export again adds nothing."""
     export = [point(100, at=NOON + 60), point(7, at=NOON + 60, series=b"t" * 16)]
     for _ in range(3):
         await add(log, points=export)
@@ -117,8 +116,10 @@ async def test_a_repeated_export_counts_once(log: Log) -> None:
 async def test_a_series_is_forgotten_a_month_after_its_last_point(
     open_spool: Opener, clock: MovedClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """State is bounded by age: a process that is silent for a month is gone, one that reports is not."""
-    monkeypatch.setattr(sqlite_retention, "SERIES", 2)  # in one transaction, of six that are old
+    """
+    Stored state is limited by age: a process that is silent for a month is forgotten, but a reporting one is not.
+    """
+    monkeypatch.setattr(sqlite_retention, "SERIES", 2)  # in one transaction, of six old series
     log = (await open_spool()).log
     others = [point(100, at=NOON + 1, series=bytes([name]) * 16) for name in b"tuvwxy"]
     await add(log, points=[point(100, at=NOON + 1), *others])
@@ -136,8 +137,8 @@ async def test_a_series_that_was_forgotten_for_want_of_room_never_counts_whole_a
     open_spool: Opener, clock: MovedClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
-    Beyond `spool.max_series` those that were silent longest are forgotten, in numbers that are shown. The first
-    point of one is the base of the next one; a series that began since then counts whole.
+    Over `spool.max_series`, the series that were silent longest are forgotten and counted. The first point of
+    a forgotten series is only the base of the next one. A series that started later counts whole.
     """
     monkeypatch.setattr(sqlite_retention, "SERIES", 2)  # in one transaction, of three
     log = (await open_spool(max_series=2)).log
@@ -150,7 +151,7 @@ async def test_a_series_that_was_forgotten_for_want_of_room_never_counts_whole_a
     assert stats.series == 2
     assert stats.max_series == 2
     assert stats.series_pushed_out == 0
-    await add(log, points=[point(101, at=NOON + 2, series=names[0])])  # nothing was forgotten at the bound
+    await add(log, points=[point(101, at=NOON + 2, series=names[0])])  # nothing was forgotten at the limit
     for name in names[2:]:
         await add(log, points=[point(100, at=NOON + 1, series=name)])
         clock.move(10)
@@ -172,7 +173,7 @@ async def test_a_series_that_was_forgotten_for_want_of_room_never_counts_whole_a
 async def test_room_that_was_short_long_ago_says_nothing_of_a_series(
     open_spool: Opener, clock: MovedClock
 ) -> None:
-    """After thirty days a series that was forgotten would be forgotten for its age: a first point counts whole."""
+    """After thirty days a series would be forgotten for its age as well, so a first point counts whole."""
     log = (await open_spool(max_series=1)).log
     await add(log, points=[point(100, at=NOON + 1)])
     clock.move(10)

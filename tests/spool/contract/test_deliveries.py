@@ -1,5 +1,3 @@
-"""The contract of the deliveries, held by every engine."""
-
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -19,7 +17,7 @@ from tests.moved_clock import MovedClock
 
 
 async def begun(spooled: Spooled, count: int) -> None:
-    """Calls that a route has to send."""
+    """Append calls and declare a route that sends them."""
     await spooled.add(calls(1, count))
     await spooled.deliveries.declare([SPEC])
 
@@ -43,14 +41,18 @@ def span(delivery: Delivery | None) -> tuple[int, int] | None:
 
 
 async def test_deliveries_are_cut_oldest_first(spooled: Spooled) -> None:
-    """A route gets its backlog in order, at most max_records at a time, and nothing twice while it is in hand."""
+    """
+    A route gets its backlog in order, up to max_records at a time. A delivery in flight is not returned again.
+    """
     await begun(spooled, 25)
     spans = [span(await due(spooled, max_records=10)) for _ in range(4)]
     assert [(1, 10), (11, 20), (21, 25), None] == spans
 
 
 async def test_numbers_above_a_border_are_left_for_later(spooled: Spooled) -> None:
-    """They are cut when the border moves, though nothing else changed; what waits already knows no border."""
+    """
+    They become due when the border moves, without any other change. Existing deliveries ignore the border.
+    """
     await begun(spooled, 25)
     now = spooled.clock.now()
 
@@ -66,7 +68,10 @@ async def test_numbers_above_a_border_are_left_for_later(spooled: Spooled) -> No
 
 
 async def test_routes_declared_later_leave_deliveries_as_they_are(spooled: Spooled) -> None:
-    """What is in hand stays there and is not ambiguous, what waits goes on waiting; routes come, go and return."""
+    """
+    Deliveries in flight stay so and are not ambiguous, waiting ones still wait. Routes may be added, removed
+    and added again.
+    """
     await begun(spooled, 20)
     in_hand, waiting = await taken(spooled, max_records=10), await taken(spooled, max_records=10)
     await spooled.deliveries.retry(waiting, reason="503", not_before=spooled.clock.now() + 60, answer="503")
@@ -82,7 +87,9 @@ async def test_routes_declared_later_leave_deliveries_as_they_are(spooled: Spool
 
 
 async def test_what_waits_in_a_restored_copy_keeps_its_keys(spooled: Spooled) -> None:
-    """It may have been sent since the copy was made: a repeat under the same key is not a second request."""
+    """
+    It may have been sent since the backup was made, so its retry under the same key is no second request.
+    """
     await begun(spooled, 20)
     before = await taken(spooled, max_records=10)
     await spooled.deliveries.reopen_restored(hold_back=None)
@@ -94,7 +101,10 @@ async def test_what_waits_in_a_restored_copy_keeps_its_keys(spooled: Spooled) ->
 
 
 async def test_what_is_held_back_is_settled_by_hand(spooled: Spooled) -> None:
-    """Nothing of it is due, with what no delivery was cut for; what did not arrive is sent, what did is delivered."""
+    """
+    Nothing is due, not even numbers without a delivery. The operator sends deliveries that did not arrive,
+    and marks others as delivered.
+    """
     await begun(spooled, 30)
     await deliver(spooled, await taken(spooled, max_records=10))
     await taken(spooled, max_records=10)
@@ -124,7 +134,7 @@ async def test_a_new_record_is_due_at_once(spooled: Spooled) -> None:
 
 
 async def test_settled_numbers_are_counted_by_where_they_went(spooled: Spooled) -> None:
-    """A settlement moves every number of its delivery into exactly one term, and the refused ones are listed."""
+    """A settlement moves each number of its delivery to exactly one term, and lists the rejected ones."""
     await begun(spooled, 10)
     settlement = Settlement(delivered=5, refused=2, shadow=1, unmapped=1, damaged=1, words="two were too old")
     await spooled.deliveries.settle(await taken(spooled), settlement)
@@ -145,7 +155,7 @@ async def test_settled_numbers_are_counted_by_where_they_went(spooled: Spooled) 
 
 @pytest.mark.rule
 async def test_a_settlement_that_does_not_add_up_is_refused(spooled: Spooled) -> None:
-    """A number can neither vanish nor double in a settlement."""
+    """In a settlement, no number may be lost or counted twice."""
     await begun(spooled, 10)
     delivery = await taken(spooled)
     with pytest.raises(ValueError, match="does not add up"):
@@ -153,7 +163,7 @@ async def test_a_settlement_that_does_not_add_up_is_refused(spooled: Spooled) ->
 
 
 async def test_a_repeat_after_no_answer_is_the_same_request(spooled: Spooled, clock: MovedClock) -> None:
-    """The same numbers under the same key, not before its time."""
+    """The retry has the same numbers and the same key, and is due at its time."""
     await begun(spooled, 10)
     first = await taken(spooled)
     await spooled.deliveries.retry(first, reason="no answer", not_before=clock.now() + 5, ambiguous=True)
@@ -169,7 +179,7 @@ async def test_a_repeat_after_no_answer_is_the_same_request(spooled: Spooled, cl
 
 
 async def test_an_answer_spends_the_key(spooled: Spooled, clock: MovedClock) -> None:
-    """A repeat after an answer has a key of its own."""
+    """A retry after an answer has a new key."""
     await begun(spooled, 10)
     first = await taken(spooled)
     await spooled.deliveries.retry(first, reason="503", not_before=0, answer="503", server_error=True)
@@ -181,7 +191,7 @@ async def test_an_answer_spends_the_key(spooled: Spooled, clock: MovedClock) -> 
 async def answered(
     spooled: Spooled, answer: str | None, *, ambiguous: bool = False, definite: bool = False
 ) -> Delivery:
-    """The delivery that is due, sent and answered so; as it is taken again."""
+    """Send the due delivery, record this answer, and return the delivery as it is due again."""
     reason = answer or "no answer"
     delivery = await taken(spooled)
     await spooled.deliveries.retry(
@@ -200,7 +210,10 @@ async def ambiguous_records(spooled: Spooled) -> int:
 @pytest.mark.rule
 @pytest.mark.parametrize("answer", ["401", "403", "404", "408", "409", "429", "500", "503"])
 async def test_an_ambiguous_delivery_keeps_its_key(spooled: Spooled, answer: str) -> None:
-    """After no answer it keeps its key over what a gateway in between may say, until the same came three times."""
+    """
+    After a request without an answer, the delivery keeps its key whatever a gateway in between answers, until
+    the same answer came three times.
+    """
     await begun(spooled, 10)
     lost = await answered(spooled, None, ambiguous=True)
     over = [await answered(spooled, said) for said in (answer, "other", answer, answer, answer)]
@@ -210,7 +223,10 @@ async def test_an_ambiguous_delivery_keeps_its_key(spooled: Spooled, answer: str
 
 
 async def test_a_gateway_error_is_no_answer(spooled: Spooled) -> None:
-    """It may have been taken behind the gateway, so the key stays, until the answer is plainly a remembered one."""
+    """
+    The service behind the gateway may have accepted the request, so the key stays until an answer must be
+    a remembered one.
+    """
     await begun(spooled, 10)
     first, second, third = [await answered(spooled, "502", ambiguous=True) for _ in range(3)]
     assert first.ambiguous is True
@@ -221,7 +237,7 @@ async def test_a_gateway_error_is_no_answer(spooled: Spooled) -> None:
 
 @pytest.mark.rule
 async def test_no_answer_in_between_changes_nothing(spooled: Spooled) -> None:
-    """It takes nothing away from the answers that were counted."""
+    """It does not reset the count of equal answers."""
     await begun(spooled, 10)
     said = (None, "503", None, "503", None, "503")
     keys = [(await answered(spooled, answer, ambiguous=answer is None)).idempotency_key for answer in said]
@@ -231,7 +247,7 @@ async def test_no_answer_in_between_changes_nothing(spooled: Spooled) -> None:
 
 @pytest.mark.rule
 async def test_a_definite_answer_ends_a_doubt(spooled: Spooled) -> None:
-    """It says that nothing was taken: the repeat is a new request."""
+    """The answer states that nothing was accepted, so the retry is a new request."""
     await begun(spooled, 10)
     lost = await answered(spooled, None, ambiguous=True)
     refused = await answered(spooled, "400", definite=True)
@@ -244,7 +260,10 @@ async def test_a_definite_answer_ends_a_doubt(spooled: Spooled) -> None:
 async def test_what_was_in_hand_at_the_end_is_ambiguous(
     spooled: Spooled, mark: str | None, ambiguous: bool
 ) -> None:
-    """Whether it was taken is not known at the next start; what was not in hand, or has a mark, is not in doubt."""
+    """
+    After a restart nobody knows whether it was accepted. Deliveries that were not in flight, or have a mark,
+    are not ambiguous.
+    """
     await begun(spooled, 20)
     waiting, in_hand = await taken(spooled, max_records=10), await taken(spooled, max_records=10)
     await spooled.deliveries.retry(waiting, reason="503", not_before=0, answer="503")
@@ -269,7 +288,10 @@ VERBS: Mapping[str, Verb] = {
 
 @pytest.mark.parametrize("verb", VERBS)
 async def test_who_took_it_before_changes_nothing(spooled: Spooled, verb: str) -> None:
-    """Only the last taker says what became of a delivery, and still has it in hand; the other one is counted."""
+    """
+    Only the process that took a delivery last may settle it, and it stays in flight there. The other
+    attempt is counted.
+    """
     await begun(spooled, 2)
     before = await taken(spooled)
     await spooled.deliveries.declare([SPEC])
@@ -292,7 +314,7 @@ async def test_who_took_it_before_changes_nothing(spooled: Spooled, verb: str) -
 
 @pytest.mark.rule
 async def test_an_ambiguous_batch_is_no_source_of_probes(spooled: Spooled) -> None:
-    """A refusing route sends it whole, under its key, rather than a part of it under another."""
+    """A refusing route sends the batch whole under its key, instead of a part of it under another key."""
     await begun(spooled, 11)
     batch = await taken(spooled, max_records=10)
     single = await taken(spooled, max_records=1)
@@ -305,7 +327,7 @@ async def test_an_ambiguous_batch_is_no_source_of_probes(spooled: Spooled) -> No
 
 
 async def test_a_split_is_two_children_with_new_keys(spooled: Spooled) -> None:
-    """Parent gone, halves there, nothing lost between them."""
+    """The parent is deleted and both halves exist, without a gap."""
     await begun(spooled, 10)
     parent = await taken(spooled)
     await spooled.deliveries.split(parent, reason="413")
@@ -317,7 +339,7 @@ async def test_a_split_is_two_children_with_new_keys(spooled: Spooled) -> None:
 
 @pytest.mark.rule
 async def test_a_split_obeys_its_place(spooled: Spooled) -> None:
-    """`at` is the first number of the second child, and must leave something for both."""
+    """`at` is the first number of the second child. Both children must have at least one number."""
     await begun(spooled, 10)
     parent = await taken(spooled)
     for outside in (1, 11):
@@ -328,7 +350,7 @@ async def test_a_split_obeys_its_place(spooled: Spooled) -> None:
 
 
 async def test_a_dead_letter_keeps_record_and_words(spooled: Spooled) -> None:
-    """Setting aside settles the number and keeps the record with what the upstream said."""
+    """Setting aside settles the number, and stores the record with the upstream's message."""
     await begun(spooled, 1)
     await spooled.deliveries.set_aside(await taken(spooled), error="400 no such model", status="400")
     (letter,) = await spooled.deliveries.dead(route=ROUTE)
@@ -343,7 +365,7 @@ async def test_a_dead_letter_keeps_record_and_words(spooled: Spooled) -> None:
 
 async def test_a_dead_letter_goes_again_with_its_record(spooled: Spooled) -> None:
     """
-    A retried letter is a delivery again that brings its record along; progress of the others does not move back.
+    A retried dead letter becomes a delivery with its record. The progress of other numbers does not move back.
     """
     await begun(spooled, 2)
     await spooled.deliveries.set_aside(await taken(spooled, max_records=1), error="400", status="400")
@@ -362,7 +384,8 @@ async def test_a_dead_letter_goes_again_with_its_record(spooled: Spooled) -> Non
 
 async def test_a_dead_letter_goes_again_with_another_record(spooled: Spooled) -> None:
     """
-    The delivery brings the edited record along, and a letter of it if it is refused again; the log keeps its own.
+    The delivery has the edited record, and so has its dead letter after another rejection. The log keeps
+    its own record.
     """
     await begun(spooled, 1)
     await spooled.deliveries.set_aside(await taken(spooled), error="400", status="400")
@@ -380,7 +403,7 @@ async def test_a_dead_letter_goes_again_with_another_record(spooled: Spooled) ->
 
 
 async def test_a_discarded_letter_is_counted(spooled: Spooled) -> None:
-    """Discarding moves the number from dead to discarded, once."""
+    """The number moves from dead to discarded once."""
     await begun(spooled, 1)
     await spooled.deliveries.set_aside(await taken(spooled), error="400", status="400")
     (letter,) = await spooled.deliveries.dead()
@@ -389,7 +412,7 @@ async def test_a_discarded_letter_is_counted(spooled: Spooled) -> None:
 
 
 async def test_proof_is_an_acceptance_after_the_first_refusal(spooled: Spooled) -> None:
-    """A refused record is proven bad only by another that passed since, not by those before."""
+    """A record is proven bad only if another record is accepted after its first rejection, not before."""
     await begun(spooled, 3)
     first, second, third = [await taken(spooled, max_records=1) for _ in range(3)]
     await deliver(spooled, first)
@@ -408,7 +431,7 @@ async def test_proof_is_an_acceptance_after_the_first_refusal(spooled: Spooled) 
 
 @pytest.mark.rule
 async def test_the_refusal_of_a_batch_is_the_first_of_its_records(spooled: Spooled) -> None:
-    """After a refused batch of two, the one that passes proves the route for the other."""
+    """After a rejected batch of two, acceptance of one record proves the route for the other."""
     await begun(spooled, 2)
     await spooled.deliveries.split(await taken(spooled), reason="400", refused=True)
     first, second = await taken(spooled), await taken(spooled)
@@ -419,7 +442,7 @@ async def test_the_refusal_of_a_batch_is_the_first_of_its_records(spooled: Spool
 
 @pytest.mark.rule
 async def test_an_all_shadow_delivery_proves_nothing(spooled: Spooled) -> None:
-    """What was settled without being sent says nothing about the destination."""
+    """A delivery that was settled without being sent proves nothing about the destination."""
     await begun(spooled, 2)
     first, second = await taken(spooled, max_records=1), await taken(spooled, max_records=1)
     await spooled.deliveries.retry(second, reason="400", not_before=0, answer="400", refused_at=1.0)
@@ -428,7 +451,7 @@ async def test_an_all_shadow_delivery_proves_nothing(spooled: Spooled) -> None:
 
 
 async def test_server_errors_count_while_others_pass(spooled: Spooled) -> None:
-    """An upstream that is down blames nobody; one that takes others blames the delivery it does not take."""
+    """While the upstream is down, no delivery is blamed. If it accepts others, the failing delivery is."""
     await begun(spooled, 20)
 
     async def fail() -> int:
@@ -451,7 +474,7 @@ async def test_server_errors_count_while_others_pass(spooled: Spooled) -> None:
 
 @pytest.mark.rule
 async def test_a_route_that_fails_does_not_shred_its_backlog(spooled: Spooled, clock: MovedClock) -> None:
-    """Deliveries that wait are bounded; stuck and refused single records wait beside them."""
+    """The number of waiting deliveries is limited. Stuck and refused single records wait in addition."""
     await begun(spooled, 100)
     later = clock.now() + 60
     cut = 0
@@ -464,7 +487,9 @@ async def test_a_route_that_fails_does_not_shred_its_backlog(spooled: Spooled, c
 
 
 async def test_a_probe_is_far_from_what_was_refused(spooled: Spooled) -> None:
-    """A refusing route tries single records from the new end, refused ones only when enough were tried."""
+    """
+    A refusing route tries single records from the newest end, and refused ones only after enough others.
+    """
     await begun(spooled, 10)
     batch = await taken(spooled, max_records=8)
     await spooled.deliveries.retry(batch, reason="400", not_before=0, answer="400")
@@ -480,13 +505,13 @@ async def test_a_probe_is_far_from_what_was_refused(spooled: Spooled) -> None:
 
 @pytest.mark.rule
 async def test_a_probe_of_an_uncut_backlog_is_one_record(spooled: Spooled) -> None:
-    """Where no delivery was cut yet, a probe cuts a single one."""
+    """If no delivery exists yet, a probe creates one with a single record."""
     await begun(spooled, 10)
     assert (1, 1) == span(await spooled.deliveries.probe(ROUTE, now=0, max_suspects=1))
 
 
 async def test_start_now_leaves_out_what_is_there(spooled: Spooled) -> None:
-    """A route that starts now counts the past as before its start."""
+    """Records before its start count as such."""
     await spooled.add(calls(1, 10))
     await spooled.deliveries.declare([RouteSpec(name=ROUTE, topic=AI_TELEMETRY, start="now")])
     assert None is await due(spooled)
@@ -496,7 +521,7 @@ async def test_start_now_leaves_out_what_is_there(spooled: Spooled) -> None:
 
 
 async def test_a_route_that_left_the_configuration_is_orphaned(spooled: Spooled) -> None:
-    """Its queue is kept and shown until it is dropped by hand; one that came back goes on where it was."""
+    """Its queue is stored and shown until an operator drops it. If the route returns, it continues there."""
     await begun(spooled, 10)
     await deliver(spooled, await taken(spooled, max_records=4))
     with pytest.raises(NotAllowed):
@@ -514,7 +539,7 @@ async def test_a_route_that_left_the_configuration_is_orphaned(spooled: Spooled)
 
 
 async def test_declaring_takes_everything_out_of_hand(spooled: Spooled, clock: MovedClock) -> None:
-    """What a cancelled route had in hand, or was waiting for, is due after the next declaration."""
+    """After the next declaration, everything is due that a cancelled route had in flight or waiting."""
     await begun(spooled, 10)
     cancelled = await taken(spooled, max_records=5)
     waiting = await taken(spooled, max_records=5)
@@ -526,7 +551,7 @@ async def test_declaring_takes_everything_out_of_hand(spooled: Spooled, clock: M
 
 
 async def test_a_mark_comes_back_with_its_delivery(spooled: Spooled) -> None:
-    """What a file destination needs to undo is there after a crash."""
+    """After a crash, a file destination finds what it has to undo."""
     await begun(spooled, 1)
     await spooled.deliveries.mark(await taken(spooled), "8:42:1000")
     await spooled.deliveries.declare([SPEC])
@@ -534,7 +559,7 @@ async def test_a_mark_comes_back_with_its_delivery(spooled: Spooled) -> None:
 
 
 async def test_an_unknown_outcome_is_not_sent_again(spooled: Spooled) -> None:
-    """It leaves the queue, is counted by itself, and nothing makes it due."""
+    """It leaves the queue, has its own count, and never becomes due."""
     await begun(spooled, 3)
     await spooled.deliveries.unknown(await taken(spooled), reason="no answer")
     await spooled.deliveries.declare([SPEC])
@@ -544,7 +569,9 @@ async def test_an_unknown_outcome_is_not_sent_again(spooled: Spooled) -> None:
 
 @pytest.mark.parametrize("sent", [True, False])
 async def test_an_unknown_delivery_is_settled_once(spooled: Spooled, sent: bool) -> None:
-    """It leaves as delivered or is due again under a new key; the books balance throughout."""
+    """
+    The operator marks it as delivered, or it is due again under a new key. The accounting always balances.
+    """
     await spooled.deliveries.declare([SPEC])
     await spooled.add(calls(1, 2))
     delivery = await taken(spooled)
@@ -575,7 +602,9 @@ async def test_an_unknown_delivery_is_settled_once(spooled: Spooled, sent: bool)
 
 
 async def test_what_is_not_settled_is_shown(spooled: Spooled) -> None:
-    """Waiting and unknown deliveries with attempts and last error; the route counts unknown replays, too."""
+    """
+    Waiting and unknown deliveries are listed with attempts and last error. The route also counts unknown replays.
+    """
     await spooled.deliveries.declare([SPEC])
     await spooled.add(calls(1, 4))
     await spooled.deliveries.settle(await taken(spooled, max_records=1), Settlement(delivered=1))
@@ -603,7 +632,7 @@ async def test_what_is_not_settled_is_shown(spooled: Spooled) -> None:
 
 
 async def test_a_retried_letter_may_become_unknown(spooled: Spooled) -> None:
-    """It keeps its record, and resolving it moves its number from unknown to delivered."""
+    """It keeps its record. Resolving it moves its number from unknown to delivered."""
     await begun(spooled, 1)
     await spooled.deliveries.set_aside(await taken(spooled), error="400", status="400")
     await spooled.deliveries.dead_retry([letter.id for letter in await spooled.deliveries.dead()])
@@ -617,7 +646,7 @@ async def test_a_retried_letter_may_become_unknown(spooled: Spooled) -> None:
 
 
 async def test_a_letter_of_a_dropped_route_can_only_be_discarded(spooled: Spooled) -> None:
-    """Nothing of a retry is done when the route of one letter is gone."""
+    """If one letter's route is gone, the whole retry is refused."""
     other = RouteSpec(name="archive/ai-telemetry", topic=AI_TELEMETRY)
     await spooled.add(calls(1, 1))
     await spooled.deliveries.declare([SPEC, other])
@@ -636,7 +665,9 @@ async def test_a_letter_of_a_dropped_route_can_only_be_discarded(spooled: Spoole
 async def test_replay_sends_settled_numbers_again_and_counts_them_apart(
     spooled: Spooled, clock: MovedClock
 ) -> None:
-    """New deliveries for what was settled in the span of time, behind everything else; the books do not move."""
+    """
+    Numbers that were settled in the time range get new deliveries after all others. The accounting does not change.
+    """
     await spooled.add(calls(1, 4))
     clock.move(100)
     since = clock.now()
@@ -665,7 +696,7 @@ async def test_routes_do_not_see_each_other(spooled: Spooled) -> None:
 
 
 async def test_the_state_of_a_route_is_kept(spooled: Spooled, clock: MovedClock) -> None:
-    """State, reason, queue and the age of its oldest record are what the operator sees."""
+    """Operators see the state, its reason, the queue and the age of the oldest record."""
     await begun(spooled, 10)
     await spooled.deliveries.set_state(ROUTE, "parked", "403 key disabled")
     clock.move(90)
@@ -678,7 +709,7 @@ async def test_the_state_of_a_route_is_kept(spooled: Spooled, clock: MovedClock)
 
 @pytest.mark.rule
 async def test_a_route_says_since_when_it_stands(spooled: Spooled, clock: MovedClock) -> None:
-    """From the first time of a state on, whatever else is said of it; a route that runs does not stand."""
+    """The time is the start of the state, whatever later reasons are. A running route has no such time."""
     await spooled.deliveries.declare([SPEC])
     assert (await spooled.state()).since is None
     parked = clock.now()
@@ -697,13 +728,12 @@ async def test_a_route_says_since_when_it_stands(spooled: Spooled, clock: MovedC
 
 
 async def test_an_unknown_route_is_named(spooled: Spooled) -> None:
-    """Asking for a route that was never declared is the caller's mistake."""
     with pytest.raises(NotThere, match="nowhere/usage-events"):
         await spooled.deliveries.due(f"nowhere/{USAGE_EVENTS}", now=0, max_records=1)
 
 
 async def test_a_delivery_that_was_dropped_while_in_hand_changes_nothing(spooled: Spooled) -> None:
-    """The answer to a request of a route that is gone is nobody's any more."""
+    """The answer to a dropped route's request has no effect."""
     await begun(spooled, 10)
     delivery = await taken(spooled)
     await spooled.deliveries.declare([])
@@ -714,7 +744,10 @@ async def test_a_delivery_that_was_dropped_while_in_hand_changes_nothing(spooled
 
 
 async def test_what_could_not_be_said_of_a_delivery(spooled: Spooled) -> None:
-    """The storage was away when it was answered: it is due again under its key, and may have been taken."""
+    """
+    The storage was unavailable when the answer came. The delivery is due again under its key, marked
+    as possibly accepted.
+    """
 
     def fail(delivery: StoredDelivery) -> RouteChange:
         raise SpoolUnavailable("away")
@@ -735,7 +768,9 @@ async def test_what_could_not_be_said_of_a_delivery(spooled: Spooled) -> None:
 
 
 async def test_a_delivery_that_is_given_back(spooled: Spooled) -> None:
-    """It is due in its time under its key, and may have been taken, unless something was said of it before."""
+    """
+    The delivery is due at its time under its key, marked as possibly accepted, unless it was answered before.
+    """
     await begun(spooled, 20)
     given, answered = await taken(spooled, max_records=10), await taken(spooled, max_records=10)
     now = spooled.clock.now()
@@ -751,7 +786,7 @@ async def test_a_delivery_that_is_given_back(spooled: Spooled) -> None:
 
 
 async def test_what_somebody_else_has_settled_is_not_sent(spooled: Spooled) -> None:
-    """Its mark is refused: whoever thought that it had it stood still meanwhile."""
+    """Marking it fails, because the process that still held it had been suspended meanwhile."""
     await begun(spooled, 10)
     delivery = await taken(spooled)
     await deliver(spooled, delivery)

@@ -1,4 +1,6 @@
-"""The table of devices, on disk and in memory: at once for everybody, on disk before it is promised."""
+"""
+The table of devices, on disk and in memory. A change is visible at once, and on disk before it is confirmed.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,7 @@ def device(id: str = "laptop-1", **fields: Any) -> Device:
 
 
 class Counted:
-    """Rows that say how often they were written, and fail when told to."""
+    """Rows that count writes, and fail when a test says so."""
 
     def __init__(self, rows: DeviceRows) -> None:
         self.rows = rows
@@ -76,7 +78,7 @@ class Counted:
 
 
 class EndedSlowly(Counted):
-    """Rows that another process changes while commits under ended keys are waited for."""
+    """Rows that another process changes while the table waits for commits under ended keys."""
 
     def __init__(self, rows: DeviceRows) -> None:
         super().__init__(rows)
@@ -106,7 +108,6 @@ async def rows(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
 
 
 async def test_a_kept_device_is_found_again_whole(rows: Counted) -> None:
-    """Every field outlives the process."""
     table = await DeviceTable.open(rows)
     kept = device(
         hostname="mill", platform="linux", agent_version="1", user="ada", fingerprint="f", labels={"team": "search"},
@@ -123,7 +124,7 @@ async def test_a_kept_device_is_found_again_whole(rows: Counted) -> None:
 
 
 async def test_who_waits_together_is_written_together(rows: Counted) -> None:
-    """A thousand devices at once are few transactions."""
+    """A thousand simultaneous devices need few transactions."""
     table = await DeviceTable.open(rows)
     await asyncio.gather(*(table.keep(device(f"d{n}")) for n in range(1000)))
     assert 1000 == len(table) == sum(rows.writes)
@@ -132,7 +133,7 @@ async def test_who_waits_together_is_written_together(rows: Counted) -> None:
 
 
 async def test_what_could_not_be_written_never_was(rows: Counted) -> None:
-    """New devices vanish, changed ones are what they were, and everybody who waits hears it."""
+    """New devices vanish, changed devices are restored, and all waiting callers get the error."""
     table = await DeviceTable.open(rows)
     await table.keep(device())
     rows.broken = True
@@ -148,7 +149,9 @@ async def test_what_could_not_be_written_never_was(rows: Counted) -> None:
 
 
 async def test_a_failure_that_nobody_waits_for_is_no_defect() -> None:
-    """Whoever changed the row was cancelled meanwhile: asyncio has nothing to complain of."""
+    """
+    The caller that changed the row was cancelled meanwhile, so asyncio must not report an unretrieved error.
+    """
     complaints: list[object] = []
     asyncio.get_running_loop().set_exception_handler(
         lambda loop, context: complaints.append(context["message"])
@@ -169,7 +172,7 @@ async def test_a_failure_that_nobody_waits_for_is_no_defect() -> None:
     asking.cancel()
     with pytest.raises(asyncio.CancelledError):
         await asking
-    del asking  # its traceback holds what it waited for
+    del asking  # its traceback refers to the failed future
     goes_on.set()
     await table.close()
     del table
@@ -178,7 +181,7 @@ async def test_a_failure_that_nobody_waits_for_is_no_defect() -> None:
 
 
 async def test_a_touched_device_waits_for_a_working_disk(rows: Counted) -> None:
-    """When it was last heard is written with the next flush that works."""
+    """The time of the last report is written with the next flush that works."""
     table = await DeviceTable.open(rows)
     await table.keep(device())
     rows.broken = True
@@ -190,7 +193,7 @@ async def test_a_touched_device_waits_for_a_working_disk(rows: Counted) -> None:
 
 
 async def test_the_audit_list_comes_first(rows: Counted) -> None:
-    """A change that cannot be written down is not made."""
+    """A change that cannot be audited is not made."""
     table = await DeviceTable.open(rows)
     told: list[str] = []
 
@@ -209,7 +212,9 @@ async def test_the_audit_list_comes_first(rows: Counted) -> None:
 
 
 async def test_unenrolled_names_are_bounded_and_end_with_enrolment(rows: Counted) -> None:
-    """The longest unheard goes first; an enrolled name is none any more; the rest is there after a restart."""
+    """
+    The name unheard for longest is dropped first. Enrolment removes a name, and the rest survives a restart.
+    """
     table = await DeviceTable.open(rows)
     for n in range(MAX_UNENROLLED + 1):
         table.note_unenrolled(f"n{n}", key="k", now=float(n))
@@ -225,7 +230,7 @@ async def test_unenrolled_names_are_bounded_and_end_with_enrolment(rows: Counted
 
 
 async def test_written_rows_are_news(rows: Counted) -> None:
-    """Whoever brings devices upstream waits for commits, not for a timer."""
+    """The task that sends devices upstream waits for commits, not for a timer."""
     table = await DeviceTable.open(rows)
     waiting = asyncio.create_task(table.changes())
     await asyncio.sleep(0)
@@ -239,18 +244,19 @@ async def test_written_rows_are_news(rows: Counted) -> None:
 
 @pytest.mark.parametrize("id", ["laptop-1", "a", "ada@mill:3._-", "x" * 128])
 def test_device_ids(id: str) -> None:
-    """Letters, digits and five marks, at most 128."""
+    """Ids have letters, digits and five punctuation marks, at most 128 characters."""
     assert is_device_id(id)
 
 
 @pytest.mark.parametrize("id", ["", "x" * 129, "a b", "a/b", "ä", "a\n"])
 def test_what_is_no_device_id(id: str) -> None:
-    """A name that is none never becomes a device."""
     assert not is_device_id(id)
 
 
 def test_a_version_for_everything_upstream_should_hear() -> None:
-    """A heartbeat moves the version; a fact the version that an enrolment brings, and the heartbeat follows it."""
+    """
+    A heartbeat raises the version. A changed fact also raises the facts version, which an enrolment sends.
+    """
     beat = device().updated(last_heartbeat=2.0)
     assert beat.version == 2
     assert beat.facts_version == 1
@@ -260,7 +266,7 @@ def test_a_version_for_everything_upstream_should_hear() -> None:
 
 
 async def test_a_deleted_device_is_gone_for_good(rows: Counted) -> None:
-    """Also if it was touched a moment before; one that enrols again in the same moment is there."""
+    """This holds even if it was touched just before. A device that enrols again at the same moment exists."""
     table = await DeviceTable.open(rows)
     await asyncio.gather(*(table.keep(device(id)) for id in ("gone", "touched", "back", "stays")))
     table.touch("touched", lambda known: replace(known, last_seen=5.0))
@@ -276,7 +282,7 @@ async def test_a_deleted_device_is_gone_for_good(rows: Counted) -> None:
 
 
 async def test_a_deletion_that_cannot_be_written_is_none(rows: Counted) -> None:
-    """The device is there as it was, and its deletion works later."""
+    """The device is unchanged, and a later deletion works."""
     table = await DeviceTable.open(rows)
     await table.keep(device(hostname="mill"))
     rows.broken = True
@@ -290,7 +296,7 @@ async def test_a_deletion_that_cannot_be_written_is_none(rows: Counted) -> None:
 
 
 async def test_a_change_is_a_function_of_the_row(rows: Counted) -> None:
-    """Two that wait together are both made; one that refuses changes nothing."""
+    """Two simultaneous changes are both made. A change that refuses alters nothing."""
     table = await DeviceTable.open(rows)
     await table.keep(device())
     await asyncio.gather(
@@ -305,7 +311,7 @@ async def test_a_change_is_a_function_of_the_row(rows: Counted) -> None:
 
 
 async def test_no_more_than_may_be(rows: Counted) -> None:
-    """Of two that enrol at once; one that is there is changed, however many there are."""
+    """The limit holds for simultaneous enrolments. An existing device can be changed at the limit."""
     table = await DeviceTable.open(rows)
     outcomes = await asyncio.gather(
         *(table.update(id, lambda known, id=id: known or device(id), most=2) for id in ("a", "b", "c")),  # type: ignore[misc]
@@ -317,7 +323,9 @@ async def test_no_more_than_may_be(rows: Counted) -> None:
 
 
 async def test_what_others_write_while_a_key_ends_is_not_changed_again() -> None:
-    """A change that is written is in the row already: on top of what another process made of it later it is wrong."""
+    """
+    A written change is already in the row. Applying it again would overwrite another process's later change.
+    """
     rows = EndedSlowly(SqliteDevices(MemoryDatabase(SPOOL)))
     rows.may_end.set()
     table = await DeviceTable.open(rows)

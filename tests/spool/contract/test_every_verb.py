@@ -1,4 +1,4 @@
-"""The contract suite covers every verb: a protocol that grows without a test is found here."""
+"""The contract suite calls every method of every protocol, so a new method without a test is found here."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from spool.sqlite.log.log import SqliteLog
 from spool.sqlite.partial_reports import SqlitePartialReports
 from spool.streams import StreamReader
 
-# By the name under which the tests have it: a protocol, and the engines' classes.
+# By the name of the object in tests: its protocol, and the engines' classes.
 PROTOCOLS: dict[str, tuple[type, tuple[type, ...]]] = {
     "log": (Log, (SqliteLog, PostgresLog)),
     "deliveries": (Deliveries, (SqliteDeliveries, PostgresDeliveries)),
@@ -47,7 +47,7 @@ def verbs(protocol: type) -> set[str]:
 
 @cache
 def called() -> set[tuple[str, str]]:
-    """(name of the object, verb) of every call in the suite, as in `spool.log.append(...)`."""
+    """Return (object name, method) of every call in the suite, for example `spool.log.append(...)`."""
     found = set()
     for path in Path(__file__).parent.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
@@ -58,7 +58,7 @@ def called() -> set[tuple[str, str]]:
                 found.add((owner.attr, node.func.attr))
             elif isinstance(owner, ast.Name):
                 found.add((owner.id, node.func.attr))
-            elif isinstance(owner, ast.Call):  # storage.small.of(BILLING_HOURS)
+            elif isinstance(owner, ast.Call):  # as in storage.small.of(BILLING_HOURS)
                 found |= {
                     (each.id.lower(), node.func.attr) for each in owner.args if isinstance(each, ast.Name)
                 }
@@ -67,14 +67,13 @@ def called() -> set[tuple[str, str]]:
 
 @pytest.mark.parametrize("name", PROTOCOLS)
 def test_every_verb_is_exercised(name: str) -> None:
-    """Each method of a protocol is called by some test of the suite."""
     protocol, _ = PROTOCOLS[name]
     assert set() == {verb for verb in verbs(protocol) if (name, verb) not in called()}
 
 
 @pytest.mark.parametrize("name", PROTOCOLS)
 def test_every_engine_has_every_verb(name: str) -> None:
-    """An engine that lacks a method would only be found where it is called."""
+    """Otherwise a missing method would only be found by its first call."""
     protocol, engines = PROTOCOLS[name]
     for engine in engines:
         assert set() == {verb for verb in verbs(protocol) if not hasattr(engine, verb)}, engine

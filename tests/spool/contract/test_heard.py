@@ -1,4 +1,4 @@
-"""Who told calls, on every engine: kept with the commit of the calls, found by its caller, forgotten by age."""
+"""Senders of calls on every engine: stored in the commit of their calls, found by caller, deleted by age."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def open_files(directory: Path, clock: MovedClock, **changes: int) -> Sqli
 async def test_who_told_calls_is_kept_with_them(
     open_spool: Opener, clock: MovedClock, tmp_path: Path
 ) -> None:
-    """All of a caller is found, and when it was told last; of a submission that is refused nothing is kept."""
+    """All facts of a caller are found with the newest time. A refused submission stores none."""
     spool = await open_spool()
     with pytest.raises(Stale):
         await add(spool.log, heard=[OF_ALICE], expects=[Expectation(b"gone", 7)])
@@ -47,7 +47,8 @@ async def test_who_told_calls_is_kept_with_them(
     first = clock.now()
     clock.move(60)
     await add(spool.log, call(2), heard=[OF_ALICE, AGAIN], heard_by="team-b")
-    if isinstance(spool, SqliteSpool):  # which has what it heard itself in memory: as after a kill
+    # it has its own senders in memory, so the test starts it again as after a kill
+    if isinstance(spool, SqliteSpool):
         assert not spool.heard.knows_any
         await spool.heard.open()
     assert spool.heard.knows_any
@@ -63,7 +64,9 @@ async def test_who_told_calls_is_kept_with_them(
 
 
 async def test_a_start_reads_what_was_kept(tmp_path: Path) -> None:
-    """However the process ended, for as long as anybody may ask; a damaged row costs its own senders."""
+    """
+    This holds for every kind of end, and for the whole time of queries. A damaged row loses only its own senders.
+    """
     clock = MovedClock(NOON)
     spool = await open_files(tmp_path, clock)
     await add(spool.log, heard=[OF_ALICE])
@@ -82,7 +85,9 @@ async def test_a_start_reads_what_was_kept(tmp_path: Path) -> None:
 
 
 async def test_a_key_that_makes_up_senders_pushes_out_its_own(tmp_path: Path) -> None:
-    """The oldest of the key that has the most go, in short transactions, also after a restart."""
+    """
+    The oldest rows of the key with the most rows are deleted in short transactions, also after a restart.
+    """
     clock = MovedClock(NOON)
     spool = await open_files(tmp_path, clock, max_senders=100)
     await add(spool.log, heard=[OF_ALICE], heard_by="team-a")
@@ -102,7 +107,7 @@ async def test_a_key_that_makes_up_senders_pushes_out_its_own(tmp_path: Path) ->
 
 
 def test_senders_are_packed_and_unpacked() -> None:
-    """A caller that told very many kinds of calls has several keys: an index holds none that is too long."""
+    """A caller with very many kinds of calls has several keys, so that no index key is too long."""
     facts = [fact_of("model", str(number)) for number in range(100)]
     senders = list(senders_of(ALICE, facts))
     assert len(senders) == 4

@@ -1,4 +1,4 @@
-"""The ledger of every engine: its sums equal a recount of the log, whatever happens in between."""
+"""The ledger on every engine: its sums always equal a recount of the log."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from tests.spool.postgres_cluster import BEHIND_POOLER
 
 DAY = 24 * HOUR
 ALL = (datetime(2000, 1, 1, tzinfo=UTC), datetime(2100, 1, 1, tzinfo=UTC))
-EXAMPLES = 100 if BEHIND_POOLER else 16  # of a history; the first in `make soak`
+EXAMPLES = 100 if BEHIND_POOLER else 16  # number of examples; the first value in `make soak`
 
 
 def at(seconds: float) -> datetime:
@@ -127,7 +127,9 @@ def test_sums_equal_a_recount(
     steps: list[Any],
     data: st.DataObject,
 ) -> None:
-    """Shadows, cached and late calls, damaged numbers and restarts: every hour and dimension adds up to the digit."""
+    """
+    With shadows, cached and late calls, damaged numbers and restarts, every hour and dimension is exact.
+    """
 
     async def run() -> None:
         ledgers = Ledgers.of(engine, request, tmp_path_factory.mktemp("ledger"))
@@ -171,7 +173,7 @@ def test_sums_equal_a_recount(
 @given(
     steps=st.lists(
         st.tuples(
-            st.integers(0, 8),  # whose report: few calls, so that most come again
+            st.integers(0, 8),  # number of the call; few calls, so that most are repeated
             st.sampled_from([None, "0.1", "0.12345678901234567"]),
             st.sampled_from([None, "ann", "bob"]),
             st.integers(0, 5),  # seconds until the next
@@ -183,7 +185,7 @@ def test_sums_equal_a_recount(
 def test_duplicates_and_amendments(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, engine: str, steps: list[Any]
 ) -> None:
-    """Calls that are reported again, with more or with nothing new, count once, as the log has them in the end."""
+    """Repeated calls count once, with the values that the log has in the end."""
 
     async def run() -> None:
         ledgers, clock = Ledgers.of(engine, request, tmp_path_factory.mktemp("ledger")), FakeClock(BEGIN)
@@ -221,7 +223,7 @@ def test_duplicates_and_amendments(
 
 
 async def _added_up(ledger: Ledger, granularity: str, dimensions: tuple[str, ...]) -> dict[Any, Any]:
-    """Calls and cost by group, over all periods: days come from sums of their own."""
+    """Return calls and cost by group over all periods. Days have their own stored sums."""
     totals: dict[Any, Any] = defaultdict(lambda: (0, Decimal(0)))
     query = CostQuery(
         since=at(BEGIN - 3 * DAY), until=at(BEGIN + 3 * DAY), granularity=granularity, group_by=dimensions
@@ -235,7 +237,7 @@ async def _added_up(ledger: Ledger, granularity: str, dimensions: tuple[str, ...
 
 @pytest.mark.rule
 async def test_follow_counts_what_comes(ledgers: Ledgers, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The running ledger counts what was there and what comes, without being asked."""
+    """The running ledger counts existing and new records by itself."""
     monkeypatch.setattr("spool.ledger.ledger.PAUSE_S", 0)
     log, ledger = FakeLog(), await ledgers.open()
     log.add([call()])
@@ -244,14 +246,14 @@ async def test_follow_counts_what_comes(ledgers: Ledgers, monkeypatch: pytest.Mo
         await log.wait_read(1)
         log.add([call()])
         await log.wait_read(2)
-        await asyncio.shield(ledger.catch_up(log))  # takes its turn after the transaction in hand
+        await asyncio.shield(ledger.catch_up(log))  # runs after the current transaction
     following.cancel()
     assert (await total(ledger)).calls == 2
 
 
 @pytest.mark.rule
 async def test_catching_up_ends_while_senders_never_pause(ledgers: Ledgers) -> None:
-    """What is closed meanwhile is the next one's to count: else nobody who asks would have a turn."""
+    """Records that close meanwhile are left to the next run. Otherwise callers would wait forever."""
 
     class Growing(FakeLog):
         async def read(self, topic: str, first: int, last: int, **options: Any) -> Sequence[Entry]:
@@ -266,7 +268,7 @@ async def test_catching_up_ends_while_senders_never_pause(ledgers: Ledgers) -> N
 
 @pytest.mark.rule
 async def test_others_run_between_the_steps_of_a_count(ledgers: Ledgers) -> None:
-    """Thousands of records are read and added up a few hundred at a time; their sums are one transaction."""
+    """Thousands of records are read and added in steps of a few hundred. Their sums are one transaction."""
     turns = 0
 
     async def others() -> None:
@@ -295,7 +297,8 @@ async def test_others_run_between_the_steps_of_a_count(ledgers: Ledgers) -> None
 
 async def test_measures(ledgers: Ledgers) -> None:
     """
-    Errors, cached calls, tokens by kind, both costs, what counts, what is saved, what nobody knows, and latency.
+    Measures are errors, cached calls, tokens by kind, both costs, counted and saved cost, unknown
+    cost, and latency.
     """
     log, ledger = FakeLog(), await ledgers.open()
     start = BEGIN * NS
@@ -341,7 +344,7 @@ async def test_measures(ledgers: Ledgers) -> None:
     ],
 )
 async def test_a_few_measures_are_those_of_all(ledgers: Ledgers, measures: tuple[str, ...]) -> None:
-    """What is asked for is the same whatever else is asked for; calls and money always are."""
+    """A measure has the same value in any combination. Calls and money are always included."""
     log = FakeLog()
     fields: dict[str, Any] = {"start_time": BEGIN * NS, "end_time": (BEGIN + 2) * NS, "input_tokens": 7}
     for status in ("ok", "error", "cached"):
@@ -358,7 +361,7 @@ async def test_a_few_measures_are_those_of_all(ledgers: Ledgers, measures: tuple
 
 async def test_counters_count_as_tokens_and_money(ledgers: Ledgers) -> None:
     """
-    A source that reports counters alone counts: its tokens with cache and reasoning inside, its cost as reported.
+    Counters without calls count, with cache and reasoning inside their tokens and with their reported cost.
     """
     log, ledger = FakeLog(), await ledgers.open()
 
@@ -400,7 +403,7 @@ async def test_counters_count_as_tokens_and_money(ledgers: Ledgers) -> None:
 
 
 async def test_what_was_counted_can_be_taken_back(ledgers: Ledgers) -> None:
-    """A negative counter takes tokens and money of its hour back, to the last digit, also when counted anew."""
+    """A negative counter subtracts tokens and money in its hour to the last digit, also in a rebuild."""
     log, ledger = FakeLog(), await ledgers.open()
 
     def points(sign: int, minus: str) -> list[Record]:
@@ -429,8 +432,7 @@ async def test_what_was_counted_can_be_taken_back(ledgers: Ledgers) -> None:
 
 async def test_a_correction_counts_in_the_hour_of_its_call(ledgers: Ledgers) -> None:
     """
-    The call is counted as it is in place of as it was, meters too, also when counted anew; the log and
-    the ledger agree.
+    The call's old values are replaced with its new ones, including meters, also in a rebuild. Log and ledger agree.
     """
     log, ledger = FakeLog(), await ledgers.open()
     before = call(id=b"1" * 16, output_tokens=None, meters={"web_searches": 3})
@@ -454,7 +456,9 @@ async def test_a_correction_counts_in_the_hour_of_its_call(ledgers: Ledgers) -> 
 
 @pytest.mark.parametrize("top", [None, 1, 5])
 async def test_what_a_correction_leaves_nothing_of_has_no_row(ledgers: Ledgers, top: int | None) -> None:
-    """A call of another region, as its provider says later; a call without tokens and cost keeps its row."""
+    """
+    The region of a call is corrected, so its old region has no row. A call without tokens and cost keeps its row.
+    """
     log, ledger = FakeLog(), await ledgers.open()
     before = call(id=b"1" * 16, region="us")
     free = call(region="nowhere", input_tokens=None, output_tokens=None, cost="0", meters={})
@@ -483,7 +487,10 @@ def _correction(before: Inference, after: Inference, *, at: float) -> Correction
 
 @pytest.mark.rule
 async def test_times(ledgers: Ledgers) -> None:
-    """A call lands in the hour of its start, however late; without a start, or with one ahead, in its arrival's."""
+    """
+    A call counts in the hour of its start, however late. Without a start, or with a future start, it counts
+    at its arrival.
+    """
     log, ledger = FakeLog(), await ledgers.open()
     arrival = BEGIN + 5 * HOUR + 1800
     starts = [None, BEGIN, BEGIN + 5 * HOUR, BEGIN + 6 * HOUR, BEGIN + 8 * HOUR, BEGIN - 60 * DAY]
@@ -496,7 +503,7 @@ async def test_times(ledgers: Ledgers) -> None:
 
 @pytest.mark.rule
 async def test_absurd_records_stay_out(ledgers: Ledgers) -> None:
-    """A number that no call can have is not summed but counted as such, so that no sum overflows."""
+    """Values that no call can have are not summed but counted, so that no sum overflows."""
     log, ledger = FakeLog(), await ledgers.open()
     log.add([call(input_tokens=10**13), call(cost="99999999", cost_source="reported"), call()])
     await ledger.catch_up(log)
@@ -506,7 +513,7 @@ async def test_absurd_records_stay_out(ledgers: Ledgers) -> None:
 
 async def test_cardinality_is_bounded(ledgers: Ledgers) -> None:
     """
-    Beyond the bound a period's new users, and then its new models, are one row of others; the totals stay right.
+    Beyond the limit, a period's new users, and then its new models, share one row. The totals stay right.
     """
     log, ledger = FakeLog(), await ledgers.open(max_rows=20)
     for batch in range(4):
@@ -525,14 +532,16 @@ async def test_cardinality_is_bounded(ledgers: Ledgers) -> None:
 
 
 async def test_who_gets_no_row_leaves_nothing_behind(ledgers: Ledgers) -> None:
-    """Users beyond the bound are not kept by name, and a number that no sum has goes when old hours go."""
+    """
+    Names of users beyond the limit are not stored. Dimensions without a sum are deleted with their old hours.
+    """
     clock = FakeClock(BEGIN + DAY)
     log, ledger = FakeLog(), await ledgers.open(max_rows=20, clock=clock)
     for hour in range(3):
         start = (BEGIN + hour * HOUR) * NS
         log.add([call(user=f"u{hour}-{number}", start_time=start) for number in range(500)], at=clock.at)
         await ledger.catch_up(log)
-    assert 61 == len(await ledger.values("user"))  # twenty an hour, and the others
+    assert 61 == len(await ledger.values("user"))  # twenty per hour, and the shared row
     unused = Dimensions._make(0 if name == "size" else "" for name in Dimensions._fields)._replace(
         user="nobody"
     )
@@ -563,7 +572,7 @@ SIZE = Derived(
 
 
 async def test_derived_dimensions(ledgers: Ledgers) -> None:
-    """What is a function of the ledger's dimensions groups, filters and has values as they do."""
+    """A function of the ledger's dimensions can be grouped, filtered and listed as they can."""
     log, ledger = FakeLog(), await ledgers.open()
     for model, team, service in (("m", "a", "x"), ("m", "a", "y"), (None, "a", "x"), ("m", None, None)):
         tags = {"service": service} if service else {}
@@ -594,7 +603,7 @@ async def test_derived_dimensions(ledgers: Ledgers) -> None:
 
 
 async def test_filters(ledgers: Ledgers) -> None:
-    """Filters include and exclude values; "" stands for unknown."""
+    """Filters include and exclude values; "" means unknown."""
     log, ledger = FakeLog(), await ledgers.open()
     log.add(
         [call(team="a"), call(team="b"), call(team="c", user="x"), call(team=None, tags={"service": "it's"})]
@@ -623,7 +632,7 @@ async def test_filters(ledgers: Ledgers) -> None:
     ],
 )
 async def test_periods(ledgers: Ledgers, granularity: str, zone: Any, expected: list[str]) -> None:
-    """Periods begin and end by the wall clock of the zone, on days of 23 hours too, and lose nothing in between."""
+    """Periods follow the zone's wall clock, even on days of 23 hours, without gaps."""
     first = datetime(2026, 3, 28, 5, tzinfo=UTC)
     log, ledger = FakeLog(), await ledgers.open(clock=FakeClock(first.timestamp() + DAY))
     starts = [first + timedelta(hours=hours) for hours in range(47)]
@@ -647,8 +656,8 @@ async def test_periods(ledgers: Ledgers, granularity: str, zone: Any, expected: 
 @pytest.mark.parametrize("granularity", ["hourly", "daily"])
 async def test_periods_together_are_periods_one_by_one(ledgers: Ledgers, granularity: str, day: str) -> None:
     """
-    Over a day of 23 or 25 hours, from days that are kept whole into hours: asked for together, each period
-    has what it has by itself, group by group.
+    Over a day of 23 or 25 hours, and from whole days into hours: a query of several periods equals queries of
+    each, group by group.
     """
     zone = ZoneInfo("Europe/Berlin")
     first = datetime.fromisoformat(day).replace(tzinfo=UTC) - timedelta(days=2)
@@ -675,7 +684,7 @@ async def test_periods_together_are_periods_one_by_one(ledgers: Ledgers, granula
 
 
 async def test_old_hours_become_days(ledgers: Ledgers) -> None:
-    """After two months a day's sums take the place of its hours; late calls of that day are added to them."""
+    """After two months a day's sum replaces its hours. Late calls of that day are added to it."""
     clock = FakeClock(BEGIN)
     log, ledger = FakeLog(), await ledgers.open(clock=clock)
     log.add(
@@ -707,7 +716,7 @@ async def test_old_hours_become_days(ledgers: Ledgers) -> None:
 
 
 async def test_old_hours_go_a_day_at_a_time(ledgers: Ledgers) -> None:
-    """A gateway that was stopped for a month removes as much in one transaction as one that was not."""
+    """A gateway that was stopped for a month deletes as much per transaction as a running one."""
     clock = FakeClock(BEGIN)
     log, ledger = FakeLog(), await ledgers.open(clock=clock)
     for day in (0, 1, 7, 30):
@@ -736,7 +745,9 @@ async def test_old_hours_go_a_day_at_a_time(ledgers: Ledgers) -> None:
 
 
 async def test_rebuild(ledgers: Ledgers) -> None:
-    """Hours whose records are all kept are counted anew, the others stay; the border is between them."""
+    """
+    Hours whose records are all stored are counted again. Other hours stay, and the border lies in between.
+    """
     log, ledger = FakeLog(), await ledgers.open()
     for hours in ((1, 2), (2, 3), (3, 1)):
         log.add([call(start_time=(BEGIN + hour * HOUR) * NS) for hour in hours], at=BEGIN + DAY)
@@ -764,7 +775,7 @@ async def test_rebuild(ledgers: Ledgers) -> None:
 
 
 async def test_a_rebuild_counts_by_region(ledgers: Ledgers) -> None:
-    """Hours that stay keep theirs, and those of before the upgrade, without any, stay beside them."""
+    """Hours that stay keep their regions, and their rows without a region from before the upgrade."""
     log, ledger = FakeLog(), await ledgers.open()
     for hour, regions in ((1, (None, "eu")), (2, ("eu", "us")), (3, (None, "us", "us"))):
         log.add(
@@ -780,7 +791,7 @@ async def test_a_rebuild_counts_by_region(ledgers: Ledgers) -> None:
 
 
 async def _spoil(store: LedgerStore, hour: int) -> None:
-    """Seven calls more than there were."""
+    """Add seven calls that do not exist."""
 
     def work(rows: LedgerRows) -> None:
         for number in rows.numbers(HOUR, hour):
@@ -791,7 +802,9 @@ async def _spoil(store: LedgerStore, hour: int) -> None:
 
 @pytest.mark.parametrize("ledgers", [SQLITE], indirect=True)
 async def test_a_log_that_begins_anew(ledgers: Ledgers) -> None:
-    """When the log was lost or restored, its numbers come again: what was counted stays, what is new is added."""
+    """
+    After the log was lost or restored, its numbers repeat. Counted sums stay, and new records are added.
+    """
     log, ledger = FakeLog(), await ledgers.open()
     log.add([call(), call(), call()])
     await ledger.catch_up(log)
@@ -809,7 +822,7 @@ async def test_a_log_that_begins_anew(ledgers: Ledgers) -> None:
 
 
 class Interrupted(FakeLog):
-    """A log of which another task makes something while it is read."""
+    """A log on which another task acts while it is read."""
 
     meanwhile: Callable[[], Awaitable[object]] | None = None
 
@@ -822,14 +835,14 @@ class Interrupted(FakeLog):
 
 
 def _empty(rows: LedgerRows) -> None:
-    """As the rows are after a damaged ledger was begun anew."""
+    """Reset the rows to the state after a damaged ledger was created again."""
     rows.freeze_periods(below=0)
     rows.drop_open_periods()
     rows.set_state(reach=1, missed=0)
 
 
 async def test_sums_that_are_lost_while_the_log_is_read(ledgers: Ledgers) -> None:
-    """The reach never passes a number that nobody added up: what was read before the loss is read again."""
+    """The reach never exceeds a number that was not added. Records read before the loss are read again."""
     log, ledger = Interrupted(), await ledgers.open(chunk=2)
     log.add([call(user=f"u{number}") for number in range(5)])
     await ledger.catch_up(log)
@@ -843,7 +856,7 @@ async def test_sums_that_are_lost_while_the_log_is_read(ledgers: Ledgers) -> Non
 
 
 async def test_a_rebuild_of_nothing_is_done(ledgers: Ledgers) -> None:
-    """Where no record that was counted is kept, sums stay, and what is missed from then on is told."""
+    """If no counted record is stored any more, sums stay, and only later gaps are reported."""
     log, ledger = FakeLog(), await ledgers.open()
     log.add([call(), call()])
     await ledger.catch_up(log)
@@ -859,7 +872,7 @@ async def test_a_rebuild_of_nothing_is_done(ledgers: Ledgers) -> None:
 
 
 class Flat:
-    """A pricer for one model: 2 and 4 dollars per million."""
+    """A pricer for one model: 2 and 4 dollars per million tokens."""
 
     def estimate_sum(self, total: TokenSum) -> str | None:
         if total.response_model != "gpt-4o":
@@ -868,7 +881,7 @@ class Flat:
 
 
 async def test_reprice(ledgers: Ledgers) -> None:
-    """Estimates and unpriced sums are priced again from a day on; what was reported counts as it did."""
+    """Estimates and unpriced sums from a day on get new prices. Reported cost is unchanged."""
     log, ledger = FakeLog(), await ledgers.open()
     log.add([
         call(start_time=(BEGIN - HOUR) * NS, estimated_cost=None, cost_source="none"),
@@ -896,7 +909,7 @@ async def test_reprice(ledgers: Ledgers) -> None:
 
 
 async def test_meters_are_priced_again_and_move_with_their_sums(ledgers: Ledgers) -> None:
-    """A sum costs what its calls cost; one that joins another brings its meters along."""
+    """A sum costs as much as its calls. A sum that is merged into another adds its meters."""
     log, ledger = FakeLog(), await ledgers.open()
     heard = {"input_audio_tokens": 50, "output_audio_tokens": 5}
     sold = {"request_model": "gpt-audio", "provider": "openai", "meters": heard}
@@ -913,7 +926,7 @@ async def test_meters_are_priced_again_and_move_with_their_sums(ledgers: Ledgers
 
 
 async def test_seconds_alone_are_priced_again(ledgers: Ledgers) -> None:
-    """Of calls whose input is not known those are, whose price is of what they tell; no others."""
+    """For calls with unknown input, only those are priced whose price depends on values that they state."""
     log, ledger = FakeLog(), await ledgers.open()
     unknown: dict[str, Any] = {
         "input_tokens": None, "output_tokens": None, "estimated_cost": None, "cost_source": "none",
@@ -936,7 +949,7 @@ async def test_seconds_alone_are_priced_again(ledgers: Ledgers) -> None:
 
 
 async def test_a_rebuild_counts_meters_again(ledgers: Ledgers) -> None:
-    """Those of hours that are emptied come back once, those of hours that stay are not touched."""
+    """Meters of emptied hours return once. Meters of other hours are unchanged."""
     log, ledger = FakeLog(), await ledgers.open()
     for hour in (1, 2, 3):
         log.add([call(start_time=(BEGIN + hour * HOUR) * NS, meters={"web_searches": hour})], at=BEGIN + DAY)
@@ -949,7 +962,7 @@ async def test_a_rebuild_counts_meters_again(ledgers: Ledgers) -> None:
 
 
 async def test_regions_stay_apart_when_priced_again(ledgers: Ledgers) -> None:
-    """Also where the region is unknown, and where an unpriced sum of a region joins a priced one of it."""
+    """This holds for unknown regions, and if an unpriced sum of a region is merged into a priced one."""
     log, ledger = FakeLog(), await ledgers.open()
     for region in (None, "us-east-1", "eu-west-1", "eu-west-1"):
         log.add(
@@ -965,7 +978,7 @@ async def test_regions_stay_apart_when_priced_again(ledgers: Ledgers) -> None:
 
 
 async def test_invented_regions_are_bounded(ledgers: Ledgers) -> None:
-    """A sender with a region of its own for every call fills no disk, and changes no total."""
+    """A sender with a new region for every call does not fill the disk, and changes no total."""
     log, ledger = FakeLog(), await ledgers.open(max_rows=20)
     for batch in range(3):
         log.add(
@@ -982,7 +995,7 @@ async def test_invented_regions_are_bounded(ledgers: Ledgers) -> None:
 
 
 async def test_reprice_leaves_counters_and_what_takes_them_back(ledgers: Ledgers) -> None:
-    """Only calls are priced: tokens with a minus cost nothing back."""
+    """Only calls are priced, so negative tokens refund nothing."""
     log, ledger = FakeLog(), await ledgers.open()
     shared: dict[str, Any] = {"id": b"", "source": "s", "model": "gpt-4o", "start_time": BEGIN * NS}
     log.add([
@@ -1005,7 +1018,7 @@ async def test_reprice_leaves_counters_and_what_takes_them_back(ledgers: Ledgers
 async def test_a_transaction_that_fails_leaves_nothing(
     ledgers: Ledgers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither sums nor reach; the same records are counted once when it is repeated."""
+    """Neither sums nor reach change, and the repeated transaction counts the same records once."""
     log, ledger = FakeLog(), await ledgers.open()
     log.add([call()])
     await ledger.catch_up(log)
@@ -1027,13 +1040,16 @@ def _broken(*_: object) -> None:
 
 @pytest.mark.parametrize("ledgers", [POSTGRES, POOLED], indirect=True)
 async def test_two_processes_count_one_log(ledgers: Ledgers) -> None:
-    """Whoever counts, each record counts once, and no sum is left under dimensions that the other has forgotten."""
+    """
+    Each record counts once, whichever process counts it. No sum refers to dimensions that the
+    other process deleted.
+    """
     log, clock = FakeLog(), FakeClock(BEGIN + 8 * HOUR)
     one, other = await ledgers.open(clock=clock, chunk=2), await ledgers.open(clock=clock, chunk=2)
     for part in range(4):
         log.add([call(user=f"u{part % 3}", start_time=(BEGIN + part * HOUR) * NS) for _ in range(5)])
         await asyncio.gather(one.catch_up(log), other.catch_up(log))
-    clock.at += 100 * DAY  # the hours go, and with them dimensions that no sum has
+    clock.at += 100 * DAY  # hours are deleted, and with them dimensions without a sum
     while await one.tidy():
         continue
     log.add([call(user="u0"), call(user="new")])
@@ -1047,7 +1063,7 @@ async def test_two_processes_count_one_log(ledgers: Ledgers) -> None:
 
 @pytest.mark.parametrize("ledgers", [POSTGRES, POOLED], indirect=True)
 async def test_who_sees_less_of_the_log_does_not_begin_anew(ledgers: Ledgers) -> None:
-    """A process that follows later has nothing to count, and learns how far the others are."""
+    """A process that follows later has nothing to count, and learns the progress of the others."""
     log = FakeLog()
     log.add([call(), call(), call()])
     behind = FakeLog.of(log, upto=0)
@@ -1069,7 +1085,10 @@ async def test_who_sees_less_of_the_log_does_not_begin_anew(ledgers: Ledgers) ->
 async def test_who_watches_learns_what_is_counted_of_a_log_at_rest(
     ledgers: Ledgers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No further record comes to tell of it: what the log may remove would not grow, and it would stay full."""
+    """
+    No further record announces the progress. Otherwise retention could not delete anything, and a full log
+    would stay full.
+    """
     monkeypatch.setattr("spool.ledger.ledger.PAUSE_S", 0.0)
     log = FakeLog()
     log.add([call(), call(), call()])
@@ -1096,7 +1115,7 @@ async def test_who_watches_learns_what_is_counted_of_a_log_at_rest(
 
 
 async def test_texts_that_are_hard_to_keep(ledgers: Ledgers) -> None:
-    """Half of a character, the character zero, quotes, and tags that are long together: the sums are whole."""
+    """Sums are complete with lone surrogates, null characters, quotes, and tags that are long together."""
     log, ledger = FakeLog(), await ledgers.open(tags=("service", "job"))
     names = ["a\ud800", "b\0c", "it's", '"', "%s", "\\", "{schema}"]
     tags = [{"service": name, "job": "'\"%\\"} for name in names] + [{"service": "x" * 300, "job": "y"}]
@@ -1116,7 +1135,7 @@ async def test_texts_that_are_hard_to_keep(ledgers: Ledgers) -> None:
 
 
 async def test_many_new_dimensions_at_once(ledgers: Ledgers) -> None:
-    """More than an engine looks up one by one, known ones and new ones in turn."""
+    """Known and new dimensions alternate, more than an engine looks up one by one."""
     log, ledger = FakeLog(), await ledgers.open()
     for users in (range(0, 40, 2), range(40), range(60)):
         log.add([call(user=f"u{number}") for number in users])

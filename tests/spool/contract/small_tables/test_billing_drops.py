@@ -1,4 +1,4 @@
-"""Billing drops that were taken: the rows of a month are what a recount of every operation finds."""
+"""Accepted billing drops: the rows of a month equal a recount of every operation."""
 
 from __future__ import annotations
 
@@ -71,20 +71,22 @@ async def listed(storage: Storage, connection: str = "c") -> list[tuple[str, int
 
 
 async def test_each_operation_does_what_it_says(storage: Storage) -> None:
-    """A sum is added, an hour is replaced where the drop has it, and a whole month gives way."""
+    """
+    SUM adds rows. REPLACE_HOURLY replaces only the hours in the drop. REPLACE_DROP replaces the whole month.
+    """
     await take(storage, drop(1, SUM, [row(1, "1"), row(2, "2")]))
     await take(storage, drop(2, SUM, [row(1, "3")]))
     assert [row(1, "1"), row(1, "3"), row(2, "2")] == await read(storage)
     await take(storage, drop(3, REPLACE_HOURLY, [row(1, "4"), row(3, "5")]))
     assert [row(1, "4"), row(2, "2"), row(3, "5")] == await read(storage)
-    assert [(SUM, 2), (REPLACE_HOURLY, 2)] == await listed(storage)  # of the second drop no row stands
+    assert [(SUM, 2), (REPLACE_HOURLY, 2)] == await listed(storage)  # no row of the second drop is left
     await take(storage, drop(4, None, [row(9, "6")]))
     assert [row(9, "6")] == await read(storage)
     assert [(REPLACE_DROP, 1)] == await listed(storage)
 
 
 async def test_a_drop_changes_its_month_and_connection_alone(storage: Storage) -> None:
-    """Two drops of one commit are applied in their order, and a repeat under its id changes nothing."""
+    """Two drops in one commit apply in order. A repeat under the same id changes nothing."""
     december = {"time/usage_start": "2026-12-01T00:00:00Z", "cost/cost": "7"}
     await take(storage, drop(1, SUM, [row(1)]), drop(2, SUM, [december], month="2026-12"))
     await take(storage, drop(3, REPLACE_DROP, [row(2)], connection="other"))
@@ -96,7 +98,9 @@ async def test_a_drop_changes_its_month_and_connection_alone(storage: Storage) -
 
 
 async def test_a_month_is_what_a_recount_finds(storage: Storage) -> None:
-    """A month of hundreds of drops of every operation, against a list of all rows that is changed by hand."""
+    """
+    A month of hundreds of drops of every operation equals a list of all rows that the test changes itself.
+    """
     chance = random.Random(20261121)
     recount: list[Row] = []
     for n in range(300):
@@ -123,7 +127,7 @@ async def test_a_month_is_what_a_recount_finds(storage: Storage) -> None:
 
 
 async def test_sizes_are_those_of_the_rows_that_stand(storage: Storage) -> None:
-    """By month, without the hours that a drop would replace, and of all months on disk."""
+    """Sizes are known by month, without the hours that a drop would replace, and for all months on disk."""
     rows = [row(1), row(1), row(2)]
     await take(storage, drop(1, SUM, rows))
     start = 1_793_491_200 + HOUR_S  # 2026-11-01T01:00:00Z
@@ -141,7 +145,7 @@ async def test_sizes_are_those_of_the_rows_that_stand(storage: Storage) -> None:
 
 
 async def test_what_is_known_of_connections(storage: Storage, clock: MovedClock) -> None:
-    """When the last drop of each came, and whether a drop is there."""
+    """For each connection, the storage knows when the last drop arrived and whether a drop exists."""
     await take(storage, drop(1, SUM, [row(1)]))
     clock.move(60)
     await take(storage, drop(2, SUM, [row(1)]), drop(3, SUM, [row(1)], connection="other"))
@@ -151,7 +155,7 @@ async def test_what_is_known_of_connections(storage: Storage, clock: MovedClock)
 
 
 async def test_months_and_connections_go(storage: Storage) -> None:
-    """Months before a border, and everything of a connection; nothing else."""
+    """Months before a date, or everything of a connection, can be deleted; nothing else is."""
     december: list[Row] = [{"time/usage_start": "2026-12-01T00:00:00Z", "cost/cost": "7"}]
     await take(storage, drop(1, SUM, [row(1)]), drop(2, SUM, december, "2026-12"))
     await take(storage, drop(3, SUM, [row(1)], connection="other"))
@@ -169,7 +173,7 @@ async def test_months_and_connections_go(storage: Storage) -> None:
 
 @pytest.mark.parametrize("body", [b"{}", b'{"data": [{}]}', b'{"data": [{"time/usage_start": "soon"}]}'])
 async def test_a_drop_that_cannot_be_read_is_in_the_log_alone(storage: Storage, body: bytes) -> None:
-    """It was taken under other rules: it leaves, and no month shows it."""
+    """It was accepted under other rules, so it is delivered, but no month shows it."""
     await take(
         storage, BillingDrop(id=record_id(1), connection_id="c", month=MONTH, operation=SUM, body=body)
     )
@@ -178,7 +182,7 @@ async def test_a_drop_that_cannot_be_read_is_in_the_log_alone(storage: Storage, 
 
 
 async def test_rows_are_shown_as_they_came(storage: Storage) -> None:
-    """With the spaces and the order of their columns."""
+    """Spaces and the order of columns are preserved."""
     raw = b'{ "cost/cost" : "1.10",  "time/usage_start":"2026-11-01T10:00:00+02:00"}'
     record: dict[str, Any] = {
         "id": record_id(1),
@@ -194,7 +198,7 @@ async def test_rows_are_shown_as_they_came(storage: Storage) -> None:
 
 
 async def test_months_that_have_rows_are_known_by_their_connection(storage: Storage) -> None:
-    """With the time of the last drop; a connection without rows has none."""
+    """Each has the time of its last drop. A connection without rows has none."""
     billing_drops = storage.small.of(BILLING_DROPS)
     rows = [{"time/usage_start": "2026-09-05T10:00:00Z", "cost/cost": "1"}]
     later = [{"time/usage_start": "2026-10-05T10:00:00Z", "cost/cost": "1"}]

@@ -1,4 +1,4 @@
-"""Usage of containers: documents of clusters and days, replaced together."""
+"""Container usage: documents by cluster and day, replaced together."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def document(where: ClusterIdentity, day: int, body: bytes = b"{}", at: float = 
 
 
 async def test_documents_are_kept_replaced_and_trimmed(storage: Storage) -> None:
-    """By cluster and day; what is open is not of any day, and stays."""
+    """Documents are stored by cluster and day. The open document has no day, and trimming leaves it."""
     container_usage = storage.small.of(CONTAINER_USAGE)
     first = [document(TWO, 86_400), document(ONE, OPEN), document(ONE, 0), document(ONE, 86_400)]
     await container_usage.keep(first)

@@ -1,4 +1,4 @@
-"""Billed money of every engine: whole days, exact sums, and nothing of them in what was counted."""
+"""Billed money on every engine: whole days, exact sums, and counted money without any of it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.spool.ledger_log import BEGIN, HOUR, FakeClock, FakeLog, call
 
 DAY = 24 * HOUR
 DAY_ONE = BEGIN // DAY * DAY
-HUGE = 10**9 * money.UNIT + 1  # its last digit is the 27th decimal
+HUGE = 10**9 * money.UNIT + 1  # the last digit is the 27th decimal
 
 
 def of_team(team: str, **more: Any) -> Dimensions:
@@ -72,7 +72,7 @@ async def sums(ledger: Ledger | SlicedLedger, query: CostQuery) -> dict[Any, int
 
 
 async def test_an_arrangement_is_a_choice_of_rows(ledgers: Ledgers) -> None:
-    """Every cost type has the same total by every dimension, and places discounts as it says."""
+    """Every cost type has the same total by every dimension. Only the place of discounts differs."""
     ledger = await ledgers.open()
     await ledger.put_billed([(made(), SUMS)])
     own = Derived(name="half", label="", sources=("team",), value=lambda each: each[0][:1])
@@ -91,9 +91,9 @@ async def test_an_arrangement_is_a_choice_of_rows(ledgers: Ledgers) -> None:
 
 
 async def test_credits_of_small_groups_lower_what_is_not_converted(ledgers: Ledgers) -> None:
-    """All others are one group, and their credits count in it as they do without a largest group."""
+    """All other groups are merged, and their credits count in the merged group as they do without `top`."""
     ledger = await ledgers.open()
-    teams = {"ace": HUGE, "bee": -4, "web": 3}  # without rates all are of size 0: the first by name is kept
+    teams = {"ace": HUGE, "bee": -4, "web": 3}  # without rates all have size 0, so the first by name is kept
     await ledger.put_billed(
         [
             (
@@ -109,7 +109,9 @@ async def test_credits_of_small_groups_lower_what_is_not_converted(ledgers: Ledg
 
 
 async def test_what_is_billed_for_nothing_is_told(ledgers: Ledgers) -> None:
-    """Of a group; not as that of all others, of which some owe what others are owed."""
+    """
+    The group itself is reported. The merged group is not, because credits and debts within it may cancel out.
+    """
     ledger = await ledgers.open()
     teams = {"ace": HUGE, "bee": 0, "cat": -4, "web": 4}
     usage = [BilledSum(of_team(team), "usage", "exact", EVERY, units) for team, units in teams.items()]
@@ -120,7 +122,7 @@ async def test_what_is_billed_for_nothing_is_told(ledgers: Ledgers) -> None:
 
 
 async def test_a_day_is_replaced_whole_and_only_if_it_differs(ledgers: Ledgers) -> None:
-    """The same mark writes nothing; another one leaves no row of the day before, and counts the revision."""
+    """The same mark writes nothing. Another mark deletes every row of the old day and counts the revision."""
     ledger = await ledgers.open()
     assert 2 == await ledger.put_billed([(made(), SUMS), (made(DAY_ONE + DAY), SUMS[:1])])
     assert 0 == await ledger.put_billed([(made(state="open"), [])])
@@ -135,7 +137,7 @@ async def test_a_day_is_replaced_whole_and_only_if_it_differs(ledgers: Ledgers) 
 
 
 async def test_counted_money_does_not_change(ledgers: Ledgers) -> None:
-    """All that is counted is exact usage; names that a bill alone has are no values of the ledger."""
+    """Counted money is exact usage. Names that occur only in bills are no values of the ledger."""
     log, ledger = FakeLog(), await ledgers.open()
     log.add([call(team="ads")])
     await ledger.catch_up(log)
@@ -152,7 +154,7 @@ async def test_counted_money_does_not_change(ledgers: Ledgers) -> None:
 
 
 async def test_values_of_rows(ledgers: Ledgers) -> None:
-    """Tags of rows of billing connections are told apart from those of calls."""
+    """Tags of billing rows are distinguished from tags of calls."""
     ledger = await ledgers.open()
     of_row = of_team("", kind=BILLED, tags='{"service": "atlas"}')
     row = BilledSum(of_row, "usage", "exact", EVERY, 5)
@@ -165,7 +167,7 @@ async def test_values_of_rows(ledgers: Ledgers) -> None:
 
 
 async def test_tags_of_rows_alone(ledgers: Ledgers) -> None:
-    """They are known to each process as soon as a connection's day is written, and own columns are none of them."""
+    """Each process knows them as soon as a connection's day is written. A row's own columns are no tags."""
     ledger = await ledgers.open()
     await ledger.put_billed([(made(), SUMS)])
     assert () == await ledger.row_tags()
@@ -183,8 +185,8 @@ async def test_tags_of_rows_alone(ledgers: Ledgers) -> None:
 
 async def test_a_question_divides_no_day_with_billed_money(ledgers: Ledgers) -> None:
     """
-    What begins or ends within such a day is refused, unless it ends in the day that runs, of which all is there; days
-    without billed money may be cut.
+    A query that starts or ends within such a day is refused, unless it ends in the running day, which has no
+    more data. Days without billed money may be divided.
     """
     clock = FakeClock()
     ledger = await ledgers.open(clock=clock)
@@ -201,7 +203,7 @@ async def test_a_question_divides_no_day_with_billed_money(ledgers: Ledgers) -> 
 
 
 async def test_rows_of_connections_have_dimensions_of_their_own(ledgers: Ledgers) -> None:
-    """They stand among the tags of a row; what is of calls has none of them."""
+    """These dimensions are stored among the tags of a row. Calls have none of them."""
     ledger = await ledgers.open()
     tags = '{"row:connection": "c-1", "row:origin": "billing", "row:service": "Atlas", "service": "y"}'
     rows = [BilledSum(of_team("", kind=BILLED, tags=tags), "usage", "unallocated", EVERY, 5)]
@@ -221,7 +223,9 @@ async def test_rows_of_connections_have_dimensions_of_their_own(ledgers: Ledgers
 
 
 async def test_what_corrects_a_closed_day_stands_beside_the_days(ledgers: Ledgers) -> None:
-    """It has the day that it corrects as a dimension, makes no day of a bill, and is in no slice."""
+    """
+    The corrected day is a dimension of its row. The correction adds no billed day and belongs to no slice.
+    """
     ledger = await ledgers.open()
     entry = made(DAY_ONE + DAY, "3", provider=f"openai{CORRECTS}2026-10-12")
     restated = [BilledSum(of_team("search"), RESTATED, "exact", EVERY, 2), SUMS[2]._replace(charge=RESTATED)]
@@ -246,7 +250,7 @@ async def test_what_corrects_a_closed_day_stands_beside_the_days(ledgers: Ledger
 
 
 async def test_a_slice_has_nothing_of_nobodys_calls(ledgers: Ledgers) -> None:
-    """A person whose filter only excludes sees usage and discounts of the calls, and no rest of the bill."""
+    """A person whose filter only excludes sees usage and discounts of calls, but not the rest of the bill."""
     ledger = await ledgers.open()
     await ledger.put_billed([(made(), SUMS)])
     but_ads = LedgerSlice(parts=((RoleFilter(dimension="team", values=("ads",), mode=EXCEPT),),))
@@ -259,7 +263,9 @@ OF_BILLS = ((), ("charge",), ("charge", "basis"), ("corrects",))
 
 
 async def check_sums(ledger: Ledger) -> None:
-    """What names no dimension of calls is the sum of what names one, in every type, and by days."""
+    """
+    Assert that for every cost type a query without dimensions of calls equals the sum of one with them, by day.
+    """
     for arranged in BILLED_TYPES.values():
         for names in OF_BILLS:
             query = asked(arranged, *names, granularity="daily")
@@ -272,7 +278,7 @@ async def check_sums(ledger: Ledger) -> None:
 
 
 async def test_a_question_without_dimensions_reads_sums_of_days(ledgers: Ledgers) -> None:
-    """They are those of the rows: also after a day is replaced or forgotten."""
+    """The sums of days equal the rows, even after a day is replaced or deleted."""
     ledger = await ledgers.open()
     entry = made(DAY_ONE + DAY, "3", provider=f"openai{CORRECTS}2026-10-12")
     restated = [BilledSum(of_team("search"), RESTATED, "exact", EVERY, 2)]
@@ -288,7 +294,7 @@ async def test_a_question_without_dimensions_reads_sums_of_days(ledgers: Ledgers
 
 
 async def run(ledgers: Ledgers, statement: str) -> None:
-    """Run a statement about the table of billed money, which is called otherwise in each engine."""
+    """Run an SQL statement on the table of billed money, whose name differs by engine."""
     billed = "{schema}.ledger_billed" if ledgers.engine == POSTGRES else "billed"
 
     def work(rows: Any) -> None:

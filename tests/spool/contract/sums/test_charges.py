@@ -1,4 +1,6 @@
-"""Amounts in other currencies on every engine: kept as they came, converted by the day when sums are asked for."""
+"""
+Amounts in other currencies on every engine: stored unchanged, and converted by day when sums are queried.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ from tests.spool.ledger.engines import Ledgers
 from tests.spool.ledger_log import BEGIN, FakeClock, FakeLog, call
 
 DAYS = [BEGIN - 2 * DAY_S, BEGIN - DAY_S, BEGIN]
-RATES = {  # dollars for one, by day: the franc has none on the last
+RATES = {  # dollars per unit, by day; the franc has no rate on the last day
     "EUR": dict(zip(DAYS, map(Decimal, ("1.083100000000", "1.1", "1.090909090909")), strict=True)),
     "JPY": dict(zip(DAYS, map(Decimal, ("0.006451612903", "0.0065", "0.0066")), strict=True)),
     "CHF": dict(zip(DAYS[:2], map(Decimal, ("1.13", "1.14")), strict=True)),
@@ -41,7 +43,10 @@ def charged(charges: dict[str, str], **fields: Any) -> Inference:
 
 
 def traffic() -> list[Any]:
-    """Of three days and two hours: calls in dollars and other currencies, cached ones, and a counter in euros."""
+    """
+    Return calls in dollars and other currencies, cached calls, and a counter in euros, over three days
+    and two hours.
+    """
     calls = [
         charged(amount, start_time=(day + hour * HOUR_S) * NS, team=team)
         for day in DAYS
@@ -64,7 +69,7 @@ def replaced(record: Inference, **fields: Any) -> Inference:
 
 
 def independent(records: list[Any], team: str, currency: str = "USD") -> Decimal:
-    """What the calls of a team cost, by decimals alone, rounded once."""
+    """Return the cost of a team's calls by Decimal arithmetic, rounded once."""
     with localcontext(Context(prec=200)):
         total = Decimal(0)
         for record in records:
@@ -88,8 +93,8 @@ async def by_team(ledger: Ledger, **fields: Any) -> dict[str, CostRow]:
 
 async def test_an_independent_calculation(ledgers: Ledgers) -> None:
     """
-    By hours, summed up to days and with hours gone, sums in dollars and in euros are those of decimals, to the last
-    digit. What has no rate is named, in its own currency.
+    Sums in dollars and euros equal Decimal arithmetic to the last digit: by hour, by day, and after hours are
+    deleted. Amounts without a rate are reported in their own currency.
     """
     records = traffic()
     log, clock = FakeLog(), FakeClock(BEGIN + 12 * HOUR_S)
@@ -121,7 +126,9 @@ def costs_of(found: dict[str, CostRow]) -> dict[str, Decimal]:
 
 
 async def test_nothing_else_is_changed_by_them(ledgers: Ledgers) -> None:
-    """A charge is no meter that a price is asked for, and pricing anew leaves it and the day's sums as they were."""
+    """
+    A charge is no meter that requires a price. New prices leave the charge and the day's sums unchanged.
+    """
     log, ledger = FakeLog(), await ledgers.open()
     record = charged({"EUR": "2"}, meters={"web_searches": 1}, estimated_cost=None)
     log.add([record, call()])
@@ -141,7 +148,10 @@ async def test_nothing_else_is_changed_by_them(ledgers: Ledgers) -> None:
 
 
 async def test_sums_by_what_decides_their_price(ledgers: Ledgers) -> None:
-    """Calls of each mode and size stand apart, with their meters; such a question is asked by nobody but Tollhouse."""
+    """
+    Calls of each processing mode and size have separate sums with their meters. Only Tollhouse itself
+    makes this query.
+    """
     log, ledger = FakeLog(), await ledgers.open()
     log.add([
         call(input_tokens=10, meters={"web_searches": 1}),
@@ -161,7 +171,7 @@ async def test_sums_by_what_decides_their_price(ledgers: Ledgers) -> None:
 
 
 async def test_a_correction_of_a_charge(ledgers: Ledgers) -> None:
-    """An amount in dollars that is final takes the place of one in euros."""
+    """A final amount in dollars replaces an amount in euros."""
     log, ledger = FakeLog(), await ledgers.open()
     before = charged({"EUR": "2"})
     after = replaced(before, charges={}, cost="1.5")

@@ -1,4 +1,6 @@
-"""The ledger beside the log: a call that is missing in either is named, and counting again mends the ledger."""
+"""
+Comparison of ledger and log: a call that is missing in either is named, and a recount repairs the ledger.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ async def words(ledger: Ledger, log: FakeLog) -> list[str]:
 
 
 async def test_a_call_that_is_not_counted_is_named(ledgers: Ledgers) -> None:
-    """Taken out of the sums behind the program's back, in an hour that is kept as a whole."""
+    """The test removes the call from the sums directly, in an hour whose records are all stored."""
     log, ledger = three_hours(), await ledgers.open()
     await ledger.catch_up(log)
     assert [] == await words(ledger, log)
@@ -40,13 +42,15 @@ async def test_a_call_that_is_not_counted_is_named(ledgers: Ledgers) -> None:
     assert found.startswith("the totals have 3 calls for the hour from") and "4 are stored" in found
     assert "`tollhouse ledger rebuild`" in found
     await ledger.rebuild(log)
-    assert [] == await words(ledger, log)  # while it goes on, nothing is said
+    assert [] == await words(ledger, log)  # nothing is reported while the comparison runs
     await ledger.catch_up(log)
     assert [] == await words(ledger, log)
 
 
 async def test_an_hour_that_was_passed_over_is_named(ledgers: Ledgers) -> None:
-    """The reach moved past numbers whose records are kept: the ledger has nothing of them, and counts them again."""
+    """
+    The ledger skipped numbers with stored records. The comparison names their hour, and a rebuild counts them.
+    """
     log, ledger = three_hours(), await ledgers.open()
     await ledger.catch_up(FakeLog.of(log, upto=2))
     await ledger._change(lambda rows: rows.set_state(reach=13, missed=4))
@@ -63,7 +67,7 @@ async def test_an_hour_that_was_passed_over_is_named(ledgers: Ledgers) -> None:
 
 
 async def test_a_record_that_is_gone_from_the_log_is_named(ledgers: Ledgers) -> None:
-    """Retention takes whole hours from the low end, and what it took is not compared; a damaged record is allowed."""
+    """Retention deletes the oldest whole hours, which are not compared. A damaged record is no difference."""
     log, ledger = three_hours(), await ledgers.open()
     await ledger.catch_up(log)
     log.forget_below(5)

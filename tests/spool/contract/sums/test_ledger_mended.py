@@ -1,5 +1,5 @@
 """
-What the ledger lacks is counted again by itself, exactly, as far as its records are kept; the rest is told once.
+The ledger recounts missing calls by itself and exactly while their records are stored. It reports other gaps once.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ HOUR = BEGIN // HOUR_S * HOUR_S
 
 
 class Kill(BaseException):
-    """The process ends here."""
+    """Raised where the process is killed."""
 
 
 def three_hours(*, start: int = HOUR) -> FakeLog:
-    """Four calls in each, of two users; the last hour has a late call of the first one."""
+    """Return a log with four calls per hour of two users. The last hour has a late call of the first hour."""
     log = FakeLog()
     for hour in range(3):
         at = start + hour * HOUR_S
@@ -70,7 +70,9 @@ def take_one(rows: LedgerRows) -> None:
 async def test_a_call_that_is_not_counted_is_counted(
     ledgers: Ledgers, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """In its hour and in its day, which was summed up already; who is killed before the end has changed nothing."""
+    """
+    The call is added to its hour and to its finished day. If the process is killed first, nothing has changed.
+    """
     log, clock = three_hours(), FakeClock(BEGIN + 2 * DAY_S)
     ledger = await ledgers.open(clock=clock)
     await ledger.catch_up(log)
@@ -110,7 +112,7 @@ async def test_a_call_that_is_not_counted_is_counted(
 
 
 async def test_numbers_that_were_passed_over_are_counted(ledgers: Ledgers) -> None:
-    """Nothing is missed then, and the report is whole; what comes while it is counted is not counted twice."""
+    """Afterwards nothing is missing and the report is complete. Records that arrive meanwhile count once."""
     log, ledger = three_hours(), await ledgers.open()
     gone = FakeLog.of(log, upto=4)
     gone.entries[1] = replace(gone.entries[1], first=7, records=gone.entries[1].records[2:])
@@ -129,7 +131,7 @@ async def test_numbers_that_were_passed_over_are_counted(ledgers: Ledgers) -> No
 
 
 async def test_what_is_gone_is_left_and_told_once(ledgers: Ledgers, caplog: pytest.LogCaptureFixture) -> None:
-    """A damaged record may have been counted: its hour stays as it is. Retention hides the first hour."""
+    """A damaged record may have been counted, so its hour stays unchanged. Retention hides the first hour."""
     log, ledger = three_hours(), await ledgers.open()
     gone = FakeLog.of(log, upto=4)
     gone.entries[1] = replace(gone.entries[1], first=7, records=gone.entries[1].records[2:])
@@ -149,7 +151,7 @@ async def test_what_is_gone_is_left_and_told_once(ledgers: Ledgers, caplog: pyte
 
 
 async def test_numbers_that_are_gone_stay_missed(ledgers: Ledgers) -> None:
-    """They are looked for once, and what is passed over later is looked for again."""
+    """The ledger searches for them once, and again only if it skips further numbers."""
     log, ledger = three_hours(), await ledgers.open()
     log.forget_below(5)
     await ledger.catch_up(log)
@@ -170,7 +172,9 @@ async def test_numbers_that_are_gone_stay_missed(ledgers: Ledgers) -> None:
 
 
 async def test_a_meter_that_differs_is_told_and_counted_again(ledgers: Ledgers) -> None:
-    """The calls of an hour are right and its searches are not: what is kept of them counts, once."""
+    """
+    The calls of an hour are right, but its searches are not. The searches in stored records are counted once.
+    """
     log, ledger = three_hours(), await ledgers.open()
     for entry in log.entries:
         for record in entry.records:

@@ -1,4 +1,4 @@
-"""What was answered about months that are over is not added up again, and never differs from what would be."""
+"""Results for finished months are remembered and always equal a new computation."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _always(word: str, values: tuple[str, ...]) -> str:
 
 
 class Counted:
-    """How often sums are added up."""
+    """Count how often sums are computed."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.times = 0
@@ -64,7 +64,7 @@ def called(month: datetime, team: str, *, day: int = 5) -> Any:
 
 
 async def filled(ledgers: Ledgers) -> tuple[FakeLog, Ledger]:
-    """Two calls in August and one in September, asked in October."""
+    """Return a ledger in October with two calls in August and one in September."""
     log, ledger = FakeLog(), await ledgers.open(clock=FakeClock(LATE.timestamp()))
     made = [called(AUGUST, "search"), called(AUGUST, "checkout"), called(SEPTEMBER, "search")]
     log.add(made, at=LATE.timestamp())
@@ -73,12 +73,12 @@ async def filled(ledgers: Ledgers) -> tuple[FakeLog, Ledger]:
 
 
 async def fresh(ledgers: Ledgers, query: CostQuery) -> Sequence[CostRow]:
-    """The answer that nobody remembers."""
+    """Compute the result without the remembered ones."""
     return await ledgers.store.read(lambda rows: costs(rows, query))
 
 
 async def test_a_closed_month_is_added_up_once(ledgers: Ledgers, counted: Counted) -> None:
-    """Until a sum of it changes; a change of another month is none of its own."""
+    """The result is remembered until one of its sums changes. Changes of other months do not matter."""
     log, ledger = await filled(ledgers)
     first = await ledger.costs(OF_AUGUST)
     assert [("checkout",), ("search",)] == [row.group for row in first]
@@ -97,7 +97,7 @@ async def test_a_closed_month_is_added_up_once(ledgers: Ledgers, counted: Counte
 
 
 async def test_every_change_is_in_the_next_answer(ledgers: Ledgers) -> None:
-    """Late calls, new prices, days that are summed up, hours that go, a recount, another dimension."""
+    """This covers late calls, new prices, finished days, deleted hours, a recount and another dimension."""
     log, ledger = await filled(ledgers)
     by_day = replace(OF_AUGUST, granularity="daily")
 
@@ -132,7 +132,7 @@ async def test_every_change_is_in_the_next_answer(ledgers: Ledgers) -> None:
 
 
 async def test_what_another_ledger_counted_is_known(ledgers: Ledgers) -> None:
-    """Marks are in the rows, so a second ledger over them hears of each change."""
+    """Marks are stored with the rows, so a second ledger on the same rows sees each change."""
     log, ledger = await filled(ledgers)
     await ledger.costs(OF_AUGUST)
     other = Ledger(ledgers.store, clock=FakeClock(LATE.timestamp()))
@@ -158,7 +158,10 @@ def billed(day: datetime, mark: str, units: int) -> tuple[BilledDay, list[Billed
 
 
 async def test_billed_money_of_a_closed_month_is_added_up_once(ledgers: Ledgers, counted: Counted) -> None:
-    """Until a day of it is made anew or forgotten; calls and bills of another month are none of its own."""
+    """
+    The result is remembered until one of its days is replaced or deleted. Calls and bills of other months
+    do not matter.
+    """
     log, ledger = await filled(ledgers)
     asked = replace(OF_AUGUST, arranged=1)
     for units in (5, 7):
@@ -178,7 +181,9 @@ async def test_billed_money_of_a_closed_month_is_added_up_once(ledgers: Ledgers,
 
 
 async def test_what_is_not_over_is_added_up(ledgers: Ledgers, counted: Counted) -> None:
-    """Neither the running month is remembered, nor a dimension of one question; a month of any zone is."""
+    """
+    Neither the running month nor a dimension of a single query is remembered. A finished month in any zone is.
+    """
     _, ledger = await filled(ledgers)
     own = Derived(name="Part", label="Part", sources=("team",), value=lambda values: values[0])
     running = replace(OF_AUGUST, until=LATE)
@@ -187,7 +192,7 @@ async def test_what_is_not_over_is_added_up(ledgers: Ledgers, counted: Counted) 
     assert 2 == counted.times
     for _ in range(2):
         await ledger.costs(replace(OF_AUGUST, group_by=("Part",), derived={"Part": own}))
-    assert 2 == counted.times  # nor asked: it is added up beside what is remembered
+    assert 2 == counted.times  # it is computed without the remembered results
     edges = [datetime(2026, month, 1, tzinfo=BEHIND_UTC) for month in (9, 10)]
     for _ in range(2):
         await ledger.costs(replace(OF_AUGUST, since=edges[0], until=edges[1], zone=BEHIND_UTC))
@@ -195,10 +200,13 @@ async def test_what_is_not_over_is_added_up(ledgers: Ledgers, counted: Counted) 
 
 
 async def test_answers_are_bounded(ledgers: Ledgers, counted: Counted) -> None:
-    """By their rows together: the one that was asked for longest ago goes first, and a larger one is not kept."""
+    """
+    The limit is the total number of rows. The result that was unused for longest is dropped first, and one
+    over the limit is not stored.
+    """
     await filled(ledgers)
     now = LATE.timestamp()
-    few = RememberedCosts(most_rows=5)  # an answer counts for one more than its rows
+    few = RememberedCosts(most_rows=5)  # a result counts as its rows and one more
     no_one = replace(OF_AUGUST, include={"team": ("nobody",)})
 
     async def ask(query: CostQuery) -> int:
@@ -219,7 +227,7 @@ async def test_answers_are_bounded(ledgers: Ledgers, counted: Counted) -> None:
 
 
 async def test_amounts_in_other_currencies_are_added_up(ledgers: Ledgers, counted: Counted) -> None:
-    """Rates decide about them, and rates are not in the rows."""
+    """Exchange rates decide about them, and rates are not stored with the rows."""
     log, ledger = await filled(ledgers)
     start = int(AUGUST.timestamp()) * NS
     log.add([call(start_time=start, charges={"EUR": "1.5"}, cost_source="reported")], at=LATE.timestamp())

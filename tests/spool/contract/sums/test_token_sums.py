@@ -1,4 +1,4 @@
-"""The priceable sums of a day, whether the engine has it by hours or summed up: a recount of the log."""
+"""The priceable sums of a day equal a recount of the log, before and after its hours become a day."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ DAYS = [BEGIN - 2 * DAY_S, BEGIN - DAY_S, BEGIN]
 
 
 def traffic() -> list[Inference]:
-    """Of three days, two teams and three hours a day: with and without a cost of their own, cached, unpriced."""
+    """
+    Return calls of three days, two teams and three hours a day: with and without own cost, cached, unpriced.
+    """
     return [
         call(start_time=(day + hour * HOUR_S) * NS, team=team, **fields)
         for day in DAYS
@@ -40,7 +42,7 @@ def traffic() -> list[Inference]:
 
 
 async def by_day(ledger: Ledger) -> dict[tuple[int, str], tuple[int, int, Decimal, int]]:
-    """(day, team) -> calls, input tokens, cost, and searches in millionths."""
+    """Return calls, input tokens, cost, and searches in millionths by (day, team)."""
     found: dict[tuple[int, str], tuple[int, int, Decimal, int]] = defaultdict(lambda: (0, 0, Decimal(0), 0))
     for day in DAYS:
         for each in await ledger.sums_of_day(day, most=100):
@@ -55,7 +57,8 @@ async def by_day(ledger: Ledger) -> dict[tuple[int, str], tuple[int, int, Decima
 
 async def test_by_hours_and_summed_up(ledgers: Ledgers) -> None:
     """
-    Twelve calls a day and team cost something and have a known input; the same before and after a day is summed up.
+    Twelve calls per day and team have a cost and a known input. The sums are equal before and after the
+    day is finished.
     """
     log, clock = FakeLog(), FakeClock(BEGIN + 12 * HOUR_S)
     log.add(traffic(), at=clock.at)
@@ -68,7 +71,6 @@ async def test_by_hours_and_summed_up(ledgers: Ledgers) -> None:
 
 
 async def test_the_most_costly_come_first(ledgers: Ledgers) -> None:
-    """And no more than were asked for."""
     log, clock = FakeLog(), FakeClock(BEGIN + 12 * HOUR_S)
     log.add(
         [
@@ -91,8 +93,8 @@ async def test_the_dearest_of_a_day_are_read_alone(
     ledgers: Ledgers, alike: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
-    The same sums as the first of all, with amounts that differ in their last digit alone, also where more cost about
-    as much than are read at first.
+    They equal the first of all sums, even if amounts differ only in the last digit, or if more sums cost
+    nearly the same than are read at first.
     """
     monkeypatch.setattr(statements, "ALIKE", alike)
     log, clock = FakeLog(), FakeClock(BEGIN + 2 * DAY_S)
@@ -115,8 +117,8 @@ async def test_the_dearest_of_a_day_are_read_alone(
 
 async def test_several_days_are_read_together(ledgers: Ledgers) -> None:
     """
-    Of each day the same sums as alone, by hours and summed up; of those that cost the same the first by their
-    dimensions. The sums of the same dimensions share them.
+    Each day has the same sums as when it is read separately. Sums of equal cost are ordered by dimensions,
+    and equal dimensions are shared objects.
     """
     log, clock = FakeLog(), FakeClock(BEGIN + 12 * HOUR_S)
     log.add(traffic(), at=clock.at)

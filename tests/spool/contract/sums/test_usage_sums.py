@@ -1,4 +1,7 @@
-"""What a provider may have billed of a day, whether the engine has it by hours or summed up: a recount of the log."""
+"""
+The usage that a provider may bill for a day equals a recount of the log, before and after its hours
+become a day.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,7 @@ def traffic() -> list[Inference]:
 
 
 async def by_key(ledger: Ledger) -> dict[tuple[int, str | None, str, bool], tuple[int, int, Decimal]]:
-    """(day, key, mode, sized) -> calls, input tokens and cost."""
+    """Return calls, input tokens and cost by (day, key, mode, sized)."""
     found: dict[tuple[int, str | None, str, bool], tuple[int, int, Decimal]] = defaultdict(
         lambda: (0, 0, Decimal(0))
     )
@@ -53,7 +56,9 @@ async def by_key(ledger: Ledger) -> dict[tuple[int, str | None, str, bool], tupl
 
 
 async def test_by_hours_and_summed_up(ledgers: Ledgers) -> None:
-    """Calls of every fate but a gateway's own cache, with their modes, and apart where their tokens are not known."""
+    """
+    All calls count by mode, except answers from a gateway's own cache. Calls with unknown tokens are separate.
+    """
     log, clock = FakeLog(), FakeClock(BEGIN + 12 * HOUR_S)
     log.add(traffic(), at=clock.at)
     ledger = await ledgers.open(clock=clock)
