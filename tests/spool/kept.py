@@ -1,4 +1,4 @@
-"""All rows of a registry's lists, oldest first, for tests."""
+"""Readers of all rows in a registry's lists, oldest first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A log in memory that ledger tests fill by hand, and the recount that their sums must equal."""
+"""A log in memory that ledger tests fill directly, and the recount that their sums must equal."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ class FakeClock:
 
 
 class FakeLog:
-    """The part of a log that readers see: numbered entries, closed as soon as they are there."""
+    """The readers' part of a log: numbered entries, closed at once."""
 
     def __init__(self) -> None:
         self.entries: list[Entry] = []
         self._grown = asyncio.Event()
         self._read = asyncio.Event()
         self._read_upto = 0
-        self._given = 1  # numbers below were given by others
+        self._given = 1  # lower numbers belong to the other log
 
     def add(self, records: Sequence[Record | None], *, at: float = BEGIN) -> None:
         entry = Entry(topic="ai-telemetry", first=self.closed_below(), committed_at=at, records=list(records))
@@ -44,14 +44,14 @@ class FakeLog:
 
     @classmethod
     def of(cls, other: FakeLog, *, upto: int) -> Self:
-        """The first entries of another log."""
+        """Return a log with the first entries of another log."""
         log = cls()
         log.entries = other.entries[:upto]
         log._given = other.closed_below()
         return log
 
     def forget_below(self, number: int) -> None:
-        """Retention: whole entries from the low end."""
+        """Delete whole entries from the oldest end, as retention does."""
         self.entries = [entry for entry in self.entries if entry.last >= number]
 
     def closed_below(self, topic: str = "ai-telemetry") -> int:
@@ -81,7 +81,7 @@ class FakeLog:
             await self._grown.wait()
 
     async def wait_read(self, number: int) -> None:
-        """Until a reader has asked for this number."""
+        """Wait until a reader has requested this number."""
         while self._read_upto < number:
             self._read.clear()
             await self._read.wait()
@@ -106,7 +106,9 @@ Group = tuple[Any, ...]
 
 
 def recount(log: FakeLog, *dimensions: str) -> dict[Group, tuple[int, int, int, Decimal, Decimal]]:
-    """(hour, dimensions...) -> calls, input and output tokens, counted cost, money saved; by brute force."""
+    """
+    Return calls, input and output tokens, counted cost and saved money by (hour, dimensions...), by brute force.
+    """
     totals: dict[Group, list[Any]] = defaultdict(lambda: [0, 0, 0, Decimal(0), Decimal(0)])
     with localcontext(Context(prec=60)):
         for entry in log.entries:
@@ -138,7 +140,10 @@ def _count(
 
 
 def recount_meter(log: FakeLog, meter: str, *dimensions: str) -> dict[Group, Decimal]:
-    """(hour, dimensions...) -> the quantity of a meter, of calls that no gateway's cache answered; by brute force."""
+    """
+    Return the quantity of a meter by (hour, dimensions...), without calls that a gateway's cache answered,
+    by brute force.
+    """
     totals: dict[Group, Decimal] = defaultdict(Decimal)
     for entry in log.entries:
         for record in entry.records:

@@ -1,4 +1,6 @@
-"""Costs of any age, in any zone: equal to a recount of the records, or refused by name where sums are too coarse."""
+"""
+Costs of any age and zone equal a recount of the records, or are refused by name if the stored sums are too coarse.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ from tests.spool.ledger_log import HOUR, FakeClock, FakeLog, call, recount
 DAYS = 120
 DAY = timedelta(days=1)
 ZONES = ["UTC", "Europe/Berlin", "America/New_York", "Asia/Kolkata"]
-BEGINS = [datetime(2026, month, 1, tzinfo=UTC) for month in (1, 8)]  # the clocks change among the kept hours
+BEGINS = [datetime(2026, month, 1, tzinfo=UTC) for month in (1, 8)]  # clocks change within the stored hours
 Sums = dict[str, tuple[int, Decimal]]
 Calls = Sequence[tuple[datetime, Decimal]]
 
@@ -34,7 +36,7 @@ pytestmark = pytest.mark.rule
 
 
 class History:
-    """Calls of 120 days but for a silent week in each half, and the ledger that counted them."""
+    """Calls of 120 days except for a silent week in each half, and the ledger that counted them."""
 
     def __init__(self, begin: datetime, ledger: Ledger, clock: FakeClock) -> None:
         self.begin, self.ledger, self.clock = begin, ledger, clock
@@ -54,7 +56,7 @@ class History:
         return recount_since(self.begin, query.since, query.until, query.granularity, query.zone)
 
     def divides(self, query: CostQuery) -> set[str]:
-        """Which kept sums the ends of the query divide, by brute force: "hour" and "day"."""
+        """Return which stored sums the ends of the query divide ("hour", "day"), by brute force."""
         found = set()
         for end in (query.since, query.until):
             length = DAY if end.astimezone(UTC) < self.border else timedelta(hours=1)
@@ -67,7 +69,7 @@ class History:
 
 @cache
 def calls_since(begin: datetime) -> tuple[Calls, FakeLog]:
-    """Each call with its cost, and the log that has a day's calls in an entry."""
+    """Return each call with its cost, and a log with one entry per day."""
     log, chance, calls = FakeLog(), random.Random(1), list[tuple[datetime, Decimal]]()
     for day in range(DAYS):
         quiet = day in range(20, 27) or day in range(90, 97)
@@ -83,7 +85,7 @@ def calls_since(begin: datetime) -> tuple[Calls, FakeLog]:
 
 @cache
 def recount_since(begin: datetime, since: datetime, until: datetime, granularity: str, zone: tzinfo) -> Sums:
-    """By brute force, once for all engines."""
+    """Recount by brute force, once for all engines."""
     found: Sums = {}
     for time, cost in calls_since(begin)[0]:
         if since <= time < until:
@@ -94,7 +96,7 @@ def recount_since(begin: datetime, since: datetime, until: datetime, granularity
 
 
 def label(time: datetime, granularity: str, zone: tzinfo) -> str:
-    """The period of an instant, from the wall clock of the zone alone."""
+    """Return the period of an instant, only from the wall clock of the zone."""
     there = time.astimezone(zone)
     match granularity:
         case "hourly":
@@ -125,7 +127,9 @@ async def lived(ledgers: Ledgers, begin: datetime) -> History:
 
 @pytest.mark.parametrize("begin", BEGINS, ids=lambda begin: begin.strftime("%B"))
 async def test_120_days_in_four_zones(ledgers: Ledgers, begin: datetime) -> None:
-    """Where sums are fine enough the answer is the recount, to the digit; elsewhere the border is named."""
+    """
+    If the sums are fine enough, the result is the recount to the digit. Otherwise the error names the border.
+    """
     history = await lived(ledgers, begin)
     border = history.border.strftime("%Y-%m-%dT%H:%M:%SZ")
     told: dict[tuple[str, str], set[str]] = {}
@@ -136,7 +140,9 @@ async def test_120_days_in_four_zones(ledgers: Ledgers, begin: datetime) -> None
                 query = CostQuery(since=since, until=history.end + DAY, granularity=granularity, zone=zone)
                 outcomes = told.setdefault((zone.key, asked), set())
                 try:
-                    found = await answer(history.ledger, query)  # first: what is refused needs no recount
+                    found = await answer(
+                        history.ledger, query
+                    )  # first, because a refused query needs no recount
                     assert history.recount(query) == found, (zone, granularity)
                     outcomes.add("exact")
                 except NotKept as error:
@@ -156,7 +162,7 @@ async def test_120_days_in_four_zones(ledgers: Ledgers, begin: datetime) -> None
 
 @pytest.mark.parametrize("seed", range(2))
 async def test_any_span(ledgers: Ledgers, seed: int) -> None:
-    """A span is refused if and only if one of its ends divides an hour or a day that has calls."""
+    """A span is refused exactly if one of its ends divides an hour or day with calls."""
     history = await lived(ledgers, BEGINS[1])
     chance, outcomes = random.Random(seed), Counter[str]()
     for _ in range(100):
@@ -176,7 +182,7 @@ async def test_any_span(ledgers: Ledgers, seed: int) -> None:
 
 async def test_spans_without_calls(ledgers: Ledgers) -> None:
     """
-    Nothing is the same sum wherever it is cut: silent days and hours are answered in every zone and granularity.
+    Days and hours without calls may be divided anywhere, so they are returned in every zone and granularity.
     """
     history = await lived(ledgers, BEGINS[0])
     for first in (21, 91):
@@ -189,7 +195,9 @@ async def test_spans_without_calls(ledgers: Ledgers) -> None:
 
 @pytest.mark.every_engine
 async def test_late_calls_of_days(ledgers: Ledgers) -> None:
-    """A call that comes after its hour went is part of its day, and hours of that day are refused still."""
+    """
+    A call that arrives after its hour was deleted counts in its day. Hours of that day are still refused.
+    """
     history = await lived(ledgers, BEGINS[0])
     log = FakeLog()
     log.add([None] * ((await history.ledger.state()).reach - 1))
@@ -202,7 +210,7 @@ async def test_late_calls_of_days(ledgers: Ledgers) -> None:
 
 
 async def test_prices_of_a_part_of_a_sum(ledgers: Ledgers) -> None:
-    """Sums are priced again as wholes: a begin within one is refused, not moved."""
+    """Only whole sums are priced again. A start within a sum is refused, not moved."""
     history = await lived(ledgers, BEGINS[0])
     for since in (history.begin + timedelta(hours=7), history.end - timedelta(minutes=90)):
         with pytest.raises(NotKept):
@@ -212,7 +220,7 @@ async def test_prices_of_a_part_of_a_sum(ledgers: Ledgers) -> None:
 
 @pytest.mark.parametrize("gone", [1, 7, 20, 39])
 async def test_hours_of_records_that_were_gone(ledgers: Ledgers, gone: int) -> None:
-    """A ledger that begins over what is left of a log knows from which hour on it lacks nothing."""
+    """A ledger that starts on the rest of a log knows the first hour for which it has all records."""
     log, chance = FakeLog(), random.Random(gone)
     for entry in range(40):
         arrival = BEGINS[0].timestamp() + entry * HOUR // 2
@@ -242,7 +250,7 @@ def _from(since: datetime, sums: Mapping[tuple[Any, ...], object]) -> dict[tuple
 
 @pytest.mark.parametrize("zone", [*ZONES, "Australia/Lord_Howe", "America/Havana", "Asia/Kathmandu"])
 async def test_periods_of_a_year_end(ledgers: Ledgers, zone: str) -> None:
-    """Periods by the hour and by the day follow one another in every zone, whatever its clock does in the year."""
+    """Hours and days are consecutive in every zone, despite the clock changes of a year."""
     ledger = await ledgers.open()
     for granularity, length in (("hourly", 400), ("daily", 10_000)):
         for begin in BEGINS:
@@ -253,7 +261,9 @@ async def test_periods_of_a_year_end(ledgers: Ledgers, zone: str) -> None:
 
 @pytest.mark.parametrize("changed", [date(2026, 4, 5), date(2026, 10, 4)], ids=["back", "forward"])
 async def test_a_day_on_which_a_clock_changed_by_half_an_hour(ledgers: Ledgers, changed: date) -> None:
-    """Its days are exact while no call lies in an hour that a midnight divides, else refused; so are its hours."""
+    """
+    A day is exact if no call is in an hour that a midnight divides. Otherwise the day and its hours are refused.
+    """
     zone, half, hour = ZoneInfo("Australia/Lord_Howe"), timedelta(minutes=30), timedelta(hours=1)
     midnights = [
         datetime.fromisoformat(f"{changed + days * DAY}").replace(tzinfo=zone).astimezone(UTC)

@@ -1,4 +1,6 @@
-"""Whatever is reported and sent, in any order: both engines answer alike, and the books balance to the integer."""
+"""
+For reports and deliveries in any order, both engines return the same, and the accounting balances exactly.
+"""
 
 from __future__ import annotations
 
@@ -29,14 +31,13 @@ T = TypeVar("T")
 
 HOLD_S = 10
 ROUTE = RouteSpec(name="upstream/ai-telemetry", topic=AI_TELEMETRY)
-# More ids than one run of the machine brings: which of them still know their number is not part of the
-# contract.
+# More ids than one run of the machine creates. The contract does not state which of them still know their number.
 _UNIDENTIFIED = count()
 SETTINGS = SpoolSettings(hold=HOLD_S, retention=3600, duplicate_window=7200, duplicate_ids=1000)
 
 
 def report(number: int, certain: bool, fields: dict[str, Any]) -> tuple[Record, Identity]:
-    """A call, or a record that no rule identifies: its id is nobody else's."""
+    """Return a call, or a record that no rule identifies and whose id is unique."""
     record, known_as = call(number, **fields)
     if certain:
         return record, known_as
@@ -72,7 +73,7 @@ Outcome = Callable[[Deliveries, Delivery], Awaitable[None]]
 
 
 def outcome_of(name: str, *, at: float, answer: str | None, ambiguous: bool) -> Outcome:
-    """What becomes of a delivery that was sent."""
+    """Return what the test does with a sent delivery."""
 
     async def end(deliveries: Deliveries, delivery: Delivery) -> None:
         if name == "delivered":
@@ -112,7 +113,7 @@ outcomes = st.builds(
 
 
 def visible(delivery: Delivery) -> tuple[object, ...]:
-    """A delivery without what each engine makes up for itself: its id and its key."""
+    """Return a delivery without its id and key, which each engine creates itself."""
     return (
         delivery.first,
         delivery.last,
@@ -129,7 +130,7 @@ def visible(delivery: Delivery) -> tuple[object, ...]:
 
 
 class Engines(RuleBasedStateMachine):
-    """One log on disk and one in memory, given the same."""
+    """A log on disk and a log in memory that receive the same."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -202,7 +203,7 @@ class Engines(RuleBasedStateMachine):
 
     @rule(choice=st.integers(0, 5), again=st.booleans())
     def an_operator_decides(self, choice: int, again: bool) -> None:
-        """About one dead letter and one unknown delivery, the same for both engines."""
+        """Decide about one dead letter and one unknown delivery, equally on both engines."""
         for one in self.both:
             letters = self.run(one.deliveries.dead())
             if letters:
@@ -225,7 +226,7 @@ class Engines(RuleBasedStateMachine):
 
     @rule()
     def the_process_is_killed(self) -> None:
-        """Nothing may be different after the start: what was open is open for the rest of its time."""
+        """A restart changes nothing: an open record stays open for the rest of its time."""
         directory = self.root / f"{next(self.lives)}-killed"
         killed(self.directory, directory)
         self.run(self.disk.close())

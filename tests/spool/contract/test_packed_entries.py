@@ -1,4 +1,4 @@
-"""Entries for readers of packed records: the same records, amended, cut to the range, in the same entries."""
+"""Readers of packed records get the same amended records in the same entries and ranges as other readers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.spool.test_native import module
 
 
 async def test_packed_records_are_those_that_others_read(open_spool: Opener, clock: MovedClock) -> None:
-    """From any number to any; a later report fills what the first left out, and a counter stands between calls."""
+    """This holds for any range, with a later report that fills a record and a counter between calls."""
     opened: Any = await open_spool(hold=60)
     spooled = Spooled(log=opened.log, deliveries=opened.deliveries, clock=clock)
     counter = UsageMetric(id=record_id(99), source="claude_code", name="tokens", value=5)
@@ -38,7 +38,7 @@ async def test_packed_records_are_those_that_others_read(open_spool: Opener, clo
 
 
 async def test_where_many_records_are_no_plain_calls_all_are_decoded(open_spool: Opener) -> None:
-    """Counters alone: who reads packed records gets records."""
+    """If an entry has only counters, readers of packed records get decoded records."""
     opened: Any = await open_spool()
     spooled = Spooled(log=opened.log, deliveries=opened.deliveries, clock=MovedClock())
     counters = [UsageMetric(id=record_id(n), source="s", name="n", value=n) for n in range(1, 9)]

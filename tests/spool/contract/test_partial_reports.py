@@ -1,4 +1,6 @@
-"""Waiting partial reports, on both engines: kept and forgotten with the books, replaced, found again in order."""
+"""
+Waiting partial reports on both engines: stored and deleted with the accounting, replaced, and found in order.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ OLD, NEW = PartialReport(b"old", 1.0, b"\x00part"), PartialReport(b"new", 2.5, b
 
 
 async def test_what_was_kept_is_loaded_oldest_first(open_spool: Opener) -> None:
-    """In the order in which its time runs out, and the books say how many wait."""
+    """The order is that of their deadlines. The accounting counts the waiting reports."""
     spool = await open_spool()
     await add(spool.log, keep=[NEW, OLD], pending=2)
     assert [OLD, NEW] == list(await spool.partial_reports.load())
@@ -28,7 +30,7 @@ async def test_what_was_kept_is_loaded_oldest_first(open_spool: Opener) -> None:
 
 
 async def test_a_later_report_replaces_the_one_before(open_spool: Opener) -> None:
-    """One row a key, also when one submission forgets the report before and keeps the next."""
+    """Each key has one row, even if one submission deletes the old report and stores the next."""
     spool = await open_spool()
     await add(spool.log, keep=[OLD], pending=1)
     await add(spool.log, keep=[PartialReport(b"old", 3.0, b"more")])
@@ -38,7 +40,7 @@ async def test_a_later_report_replaces_the_one_before(open_spool: Opener) -> Non
 
 
 async def test_what_is_forgotten_is_gone_and_may_be_forgotten_again(open_spool: Opener) -> None:
-    """Nothing to forget is not work."""
+    """Deleting nothing is no error."""
     spool = await open_spool()
     await add(spool.log, keep=[OLD, NEW], pending=2)
     await add(spool.log, call(1), forget=[b"old", b"never"], pending=-1)
@@ -50,14 +52,14 @@ async def test_what_is_forgotten_is_gone_and_may_be_forgotten_again(open_spool: 
 
 
 async def test_of_one_group_the_later_word_counts(open_spool: Opener) -> None:
-    """Kept by one submission and forgotten by the next of the same commit: gone."""
+    """If one submission stores a report and the next one in the commit deletes it, it is gone."""
     spool = await open_spool()
     await asyncio.gather(add(spool.log, keep=[OLD], pending=1), add(spool.log, forget=[b"old"], pending=-1))
     assert [] == list(await spool.partial_reports.load())
 
 
 async def test_a_refused_submission_keeps_and_forgets_nothing(open_spool: Opener) -> None:
-    """Halves, records and books are one commit: all of it, or nothing."""
+    """Partial reports, records and accounting are one commit, stored together or not at all."""
     spool = await open_spool()
     await add(spool.log, keep=[OLD], pending=1)
     with pytest.raises(OverflowError):
@@ -67,7 +69,6 @@ async def test_a_refused_submission_keeps_and_forgets_nothing(open_spool: Opener
 
 
 async def test_partial_reports_outlive_the_process(tmp_path: Path) -> None:
-    """Opened again, the file still has them."""
     clock = MovedClock(NOON)
     spool = await open_sqlite(tmp_path, settings=SpoolSettings(), clock=clock)
     await add(spool.log, keep=[OLD], pending=1)
@@ -78,7 +79,7 @@ async def test_partial_reports_outlive_the_process(tmp_path: Path) -> None:
 
 
 async def test_reports_are_found_by_key_and_by_kind(open_spool: Opener) -> None:
-    """Under a key, under the beginning of keys, and the oldest of one kind with their sizes."""
+    """Reports are found by key, by prefix of keys, and as the oldest of a kind with their sizes."""
     spool = await open_spool()
     told = [PartialReport(TOLD + bytes([number]), float(number), bytes(number)) for number in (3, 1, 2, 255)]
     await add(spool.log, keep=[OLD, NEW, *told], pending=2)
@@ -95,7 +96,10 @@ async def test_reports_are_found_by_key_and_by_kind(open_spool: Opener) -> None:
 
 
 async def test_what_was_made_from_an_old_report_is_not_kept(open_spool: Opener) -> None:
-    """Of one commit it is refused alone, by what those before it did too; nothing of it is in the books."""
+    """
+    Only the stale submission of a commit is refused, even if an earlier one in the commit changed the report.
+    The accounting does not count it.
+    """
     spool = await open_spool()
     await add(spool.log, keep=[OLD], pending=1)
     as_it_was, more = [Expectation(b"old", version_of(OLD))], PartialReport(b"old", 1.0, b"more")
@@ -118,7 +122,7 @@ async def test_what_was_made_from_an_old_report_is_not_kept(open_spool: Opener) 
 
 
 async def test_all_of_a_commit_may_be_stale(open_spool: Opener) -> None:
-    """The log goes on, and what is expected of nothing holds."""
+    """The log continues. An expectation that a key does not exist holds."""
     spool = await open_spool()
     with pytest.raises(Stale, match="changed meanwhile"):
         await add(spool.log, call(1), expects=[Expectation(b"gone", 7)])

@@ -1,4 +1,4 @@
-"""Requests under an idempotency key: a key stands for one body, as long as known ids are kept."""
+"""Requests with an idempotency key: a key identifies one body for as long as known ids are stored."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def operation(value: str, id: bytes, at: float = NOON) -> UnitCostOperation:
 
 
 async def send(log: Log, *values: str, key: str = "k1", at: float = NOON, is_repeat: bool = False) -> Receipt:
-    """One sum for each value, all in one request."""
+    """Send one request with a sum for each value."""
     request = names(" ".join(values), key)
     ids = [of_item(request, place) for place in range(len(values))]
     operations = [operation(value, id, at) for value, id in zip(values, ids, strict=True)]
@@ -45,7 +45,9 @@ async def kept(log: Log) -> list[str | None]:
 
 
 async def test_a_key_stands_for_one_body(log: Log) -> None:
-    """The same again adds nothing; another value, more or fewer items are refused and cost nothing that was kept."""
+    """
+    The same body again adds nothing. Another value, or more or fewer items, are refused and change nothing.
+    """
     assert 2 == (await send(log, "1", "2")).records
     assert 2 == (await send(log, "1", "2")).records
     for other in (["9", "2"], ["1", "2", "3"], ["1"]):
@@ -61,7 +63,7 @@ async def test_a_key_stands_for_one_body(log: Log) -> None:
 
 
 async def test_of_two_bodies_at_once_one_is_kept(log: Log) -> None:
-    """Also in one commit; its neighbours are kept."""
+    """This holds within one commit, and other requests of the commit are stored."""
     sent = [send(log, "1"), send(log, "2"), send(log, "1"), send(log, "3", key="k2")]
     first, other, again, neighbour = await asyncio.gather(*sent, return_exceptions=True)
     assert isinstance(other, KeyReused)
@@ -70,7 +72,7 @@ async def test_of_two_bodies_at_once_one_is_kept(log: Log) -> None:
 
 
 async def test_a_key_is_known_as_long_as_ids_are(open_spool: Opener, clock: MovedClock) -> None:
-    """Also when it is in a run; after the window the key is free, and what it brings is kept."""
+    """This holds when the key is in a run. After the window the key is free again."""
     log = (await open_spool(duplicate_window=3 * 86_400)).log
     await send(log, "1")
     for day in range(3):
@@ -79,14 +81,14 @@ async def test_a_key_is_known_as_long_as_ids_are(open_spool: Opener, clock: Move
         with pytest.raises(KeyReused):
             await send(log, "2")
         clock.move(90_000)
-        await send(log, f"{day + 10}", key=f"of day {day}")  # its record begins where the first began
+        await send(log, f"{day + 10}", key=f"of day {day}")  # its record starts when the first one started
     assert not log.knows_request(names("1"))
     await send(log, "2")
     assert ["1", "10", "11", "12", "2"] == await kept(log)
 
 
 async def test_a_repeat_that_is_not_known_any_more_is_not_kept(log: Log) -> None:
-    """It was not looked at like a first request: whoever made it does so."""
+    """It was not checked like a first request, so its caller must check and send it again."""
     with pytest.raises(Stale):
         await send(log, "1", is_repeat=True)
     await send(log, "1")

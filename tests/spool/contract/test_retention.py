@@ -1,4 +1,4 @@
-"""The contract of bounds: what may go, what must stay, and that the books say where everything went."""
+"""Limits of storage: which entries may be deleted, which must stay, and where the accounting counts them."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from tests.spool.contract.examples import (
 
 
 def wide(number: int) -> tuple[Inference, Identity]:
-    """A call of about four kilobytes that do not compress."""
+    """Return a call of about four kilobytes that do not compress."""
     noise = random.Random(number)
     return call(number, tags={f"t{place}": noise.randbytes(120).hex() for place in range(32)})
 
 
 async def deliver(spool: Spool, route: str, clock: MovedClock, records: int = 10_000) -> int:
-    """Settle everything that is due on a route; returns the records."""
+    """Settle everything that is due on a route; return the number of records."""
     delivered = 0
     while (delivery := await spool.deliveries.due(route, now=clock.now(), max_records=records)) is not None:
         await spool.deliveries.settle(delivery, Settlement(delivered=delivery.count))
@@ -39,7 +39,7 @@ async def deliver(spool: Spool, route: str, clock: MovedClock, records: int = 10
 
 
 async def fill(spool: Spool, begin: int = 0) -> int:
-    """Append until the spool is full; returns the number of the first call that was refused."""
+    """Append until the spool is full; return the number of the first refused call."""
     for number in range(begin, begin + 3000):
         try:
             await add(spool.log, wide(number))
@@ -50,7 +50,7 @@ async def fill(spool: Spool, begin: int = 0) -> int:
 
 
 async def test_without_a_route_entries_live_for_retention(open_spool: Opener, clock: MovedClock) -> None:
-    """Then they go and count as expired, and the books carry their commits forward."""
+    """Then they are deleted and count as expired. The accounting carries their commits forward."""
     spool = await open_spool(retention=100, late_window=0)
     await add(spool.log, call(1), call(2), ignored={"not_ai": 1})
     clock.move(60)
@@ -71,7 +71,7 @@ async def test_without_a_route_entries_live_for_retention(open_spool: Opener, cl
 
 
 async def test_a_clock_that_was_ahead_keeps_no_commit_for_ever(open_spool: Opener, clock: MovedClock) -> None:
-    """A commit of ten years ahead does not stand before those that came after the clock was set right."""
+    """A commit dated ten years ahead does not block the deletion of later commits."""
     spool = await open_spool(retention=100, late_window=0)
     clock.move(10 * 365 * 86_400)
     await add(spool.log, call(1))
@@ -88,7 +88,9 @@ async def test_a_clock_that_was_ahead_keeps_no_commit_for_ever(open_spool: Opene
 
 
 async def test_what_a_required_route_needs_is_never_deleted(open_spool: Opener, clock: MovedClock) -> None:
-    """Undelivered entries outlive every age; delivered ones go after retention and count as retired."""
+    """
+    Undelivered entries are stored at any age. Delivered entries are deleted after retention and count as retired.
+    """
     spool = await open_spool(retention=100, late_window=0)
     await spool.deliveries.declare([RouteSpec(name="upstream/ai-telemetry", topic=AI_TELEMETRY)])
     await add(spool.log, call(1))
@@ -105,7 +107,7 @@ async def test_what_a_required_route_needs_is_never_deleted(open_spool: Opener, 
 
 
 async def test_retention_never_outruns_a_further_reader(open_spool: Opener, clock: MovedClock) -> None:
-    """A holder of a number keeps it and all above it, whatever the age."""
+    """A reader that needs a number keeps it and all higher numbers, whatever their age."""
     spool = await open_spool(retention=100, late_window=0)
     for number in range(3):
         await add(spool.log, call(number))
@@ -120,7 +122,10 @@ async def test_retention_never_outruns_a_further_reader(open_spool: Opener, cloc
 
 
 async def test_full_is_refused_and_comes_back_by_itself(open_spool: Opener, clock: MovedClock) -> None:
-    """A full spool keeps what is not delivered and refuses with a time; delivery makes room before its age."""
+    """
+    A full spool keeps undelivered records and refuses new ones with a retry time. Deliveries free space
+    before the retention ends.
+    """
     spool = await open_spool(max_bytes=2 << 20)
     await spool.deliveries.declare([RouteSpec(name="upstream/ai-telemetry", topic=AI_TELEMETRY)])
     refused = await fill(spool)
@@ -139,7 +144,7 @@ async def test_full_is_refused_and_comes_back_by_itself(open_spool: Opener, cloc
 
 
 async def test_an_optional_route_gives_up_its_oldest(open_spool: Opener, clock: MovedClock) -> None:
-    """`required = false` never fills the spool: its oldest records are skipped and counted."""
+    """A route with `required = false` never fills the spool. Its oldest records are skipped and counted."""
     spool = await open_spool(max_bytes=2 << 20)
     await spool.deliveries.declare(
         [RouteSpec(name="archive/ai-telemetry", topic=AI_TELEMETRY, required=False)]
@@ -156,7 +161,7 @@ async def test_an_optional_route_gives_up_its_oldest(open_spool: Opener, clock: 
 
 
 async def test_without_a_route_the_oldest_make_room(open_spool: Opener, clock: MovedClock) -> None:
-    """Entries that nobody waits for go before new ones are refused, and count as expired."""
+    """Entries that no route needs are deleted before new ones are refused, and count as expired."""
     spool = await open_spool(max_bytes=2 << 20)
     for number in range(0, 900, 4):
         await add(spool.log, *map(wide, range(number, number + 4)))
@@ -168,7 +173,9 @@ async def test_without_a_route_the_oldest_make_room(open_spool: Opener, clock: M
 
 
 async def test_known_ids_outlive_their_entries(open_spool: Opener, clock: MovedClock) -> None:
-    """Retention takes records away, not the memory of them: a repeat within the window is still a duplicate."""
+    """
+    Retention deletes records but not their known ids, so a repeat within the window is still a duplicate.
+    """
     spool = await open_spool(retention=100, late_window=0)
     await add(spool.log, call(1))
     clock.move(1000)
@@ -181,7 +188,7 @@ async def test_known_ids_outlive_their_entries(open_spool: Opener, clock: MovedC
 
 
 async def test_records_without_an_identity_go_too(open_spool: Opener, clock: MovedClock) -> None:
-    """Nothing remembers them, and nothing keeps them from leaving at their time."""
+    """Their retention is the same, although no id of theirs is known."""
     spool = await open_spool(retention=100, late_window=0)
     record, _ = call(1)
     for _ in range(3):
@@ -192,7 +199,9 @@ async def test_records_without_an_identity_go_too(open_spool: Opener, clock: Mov
 
 
 async def test_ids_that_came_again_beyond_a_lookup_are_counted(open_spool: Opener, clock: MovedClock) -> None:
-    """A gateway's cache that repeats an old response id under a new start makes a new record, and is noticed."""
+    """
+    A gateway's cache that repeats an old response id with a new start makes a new record, and this is counted.
+    """
     spool = await open_spool(duplicate_ids=8)
     await add(spool.log, call(1), call(2))
     clock.move(5 * 3600)

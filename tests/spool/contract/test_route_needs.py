@@ -1,4 +1,4 @@
-"""What routes keep retention from taking, and what optional ones let go."""
+"""Routes prevent the deletion of entries that they need, except optional routes, which skip them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OPTIONAL = RouteSpec(name="archive/ai-telemetry", topic=AI_TELEMETRY, required=F
 
 @dataclass
 class Needs:
-    """What the log asks, of either engine."""
+    """The queries of the log to the deliveries of either engine."""
 
     spooled: Spooled
     needed_from: Callable[[str], Awaitable[int | None]]
@@ -65,7 +65,7 @@ async def taken(needs: Needs, spec: RouteSpec, max_records: int) -> Delivery:
 
 
 async def test_a_topic_without_a_route_is_distinguished(needs: Needs) -> None:
-    """None is not a route; a topic whose routes may all be skipped needs nothing."""
+    """None means that the topic has no route. A topic whose routes may all skip needs nothing."""
     assert None is await needs.needed_from(AI_TELEMETRY)
     await needs.spooled.deliveries.declare([OPTIONAL])
     assert [NOBODY_NEEDS, None] == [
@@ -75,7 +75,7 @@ async def test_a_topic_without_a_route_is_distinguished(needs: Needs) -> None:
 
 
 async def test_the_lowest_open_number_of_a_required_route_is_needed(needs: Needs) -> None:
-    """Open deliveries count, settled ones do not, and an orphaned route still needs its queue."""
+    """Open deliveries count and settled ones do not. An orphaned route still needs its queue."""
     await needs.spooled.deliveries.declare([REQUIRED, OPTIONAL])
     assert 1 == await needs.needed_from(AI_TELEMETRY)
     first, second = await taken(needs, REQUIRED, 5), await taken(needs, REQUIRED, 5)
@@ -87,7 +87,7 @@ async def test_the_lowest_open_number_of_a_required_route_is_needed(needs: Needs
 
 
 async def test_a_dead_letter_needs_no_entry(needs: Needs) -> None:
-    """It keeps its record, and so does its retry."""
+    """The letter itself stores its record, also for a retry."""
     await needs.spooled.deliveries.declare([REQUIRED])
     await needs.spooled.deliveries.set_aside(await taken(needs, REQUIRED, 1), error="400", status="400")
     (letter,) = await needs.spooled.deliveries.dead()
@@ -96,7 +96,10 @@ async def test_a_dead_letter_needs_no_entry(needs: Needs) -> None:
 
 
 async def test_only_optional_routes_skip(needs: Needs) -> None:
-    """What an optional route loses is counted as skipped, in deliveries and beyond; a required one keeps all."""
+    """
+    Numbers that an optional route loses count as skipped, within deliveries and beyond. A required
+    route keeps all.
+    """
     await needs.spooled.deliveries.declare([REQUIRED, OPTIONAL])
     settled, waiting, straddling = [await taken(needs, OPTIONAL, 5) for _ in range(3)]
     await needs.spooled.deliveries.settle(settled, Settlement(delivered=5))
@@ -112,7 +115,7 @@ async def test_only_optional_routes_skip(needs: Needs) -> None:
 
 
 async def test_what_was_skipped_in_mid_air_is_counted_once(needs: Needs) -> None:
-    """The answer to a delivery that was skipped while it was being sent changes nothing."""
+    """The answer to a delivery that was skipped while in flight changes nothing."""
     await needs.spooled.deliveries.declare([OPTIONAL])
     delivery = await taken(needs, OPTIONAL, 10)
     assert 20 == await needs.skip_below(AI_TELEMETRY, 21)

@@ -1,6 +1,6 @@
 """
-What a stop knew, the start knows: whatever the topics of the last commits, their order and their number, and however
-the process ended, a repeat adds nothing and a used idempotency key stands for its body.
+After any kind of stop, the next start knows everything that was known. For all topics, orders and numbers of
+commits, a repeat adds nothing and a used idempotency key still identifies its body.
 """
 
 from __future__ import annotations
@@ -63,12 +63,12 @@ SIZES = [
     (1, 2),
     (3, 2),
     (2 * BATCH + 5, 2),
-]  # reports of the first topic and of the second: fewer and more than a batch
+]  # reports of the first and the second topic, fewer and more than a batch
 RETENTION_S, HOLD_S = 3600, 10
 
 
 class Installation:
-    """A storage that is stopped in some way and started again, several times."""
+    """A storage that a test stops in some way and starts again, several times."""
 
     def __init__(self, options: StorageOptions, schemas: Callable[[], Schema] | None) -> None:
         self._options = options
@@ -100,7 +100,7 @@ class Installation:
         await self.start_again(stop, place)
 
     async def start_again(self, stop: str, place: Path | None = None) -> None:
-        """What a stop left in a place is copied before the start if that is the way of it."""
+        """Start again. If the way to stop is COPIED, start on a copy of the directory."""
         place = place or self._options.directory
         if stop == COPIED:
             place = await self._copied_there_and_back()
@@ -122,7 +122,7 @@ class Installation:
         return back
 
     async def close(self) -> Path:
-        """Return the directory that the last one had open."""
+        """Close everything; return the directory of the last storage."""
         while self._open:
             await self._open.pop().close()
         return self._options.directory
@@ -132,7 +132,10 @@ class Installation:
 async def installation(
     request: pytest.FixtureRequest, tmp_path: Path, clock: MovedClock, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Installation]:
-    """Of the engine and for the way to stop that the test has, with batches of few ids unless it needs real ones."""
+    """
+    An installation for the engine and the kind of stop of the test, with batches of few ids unless a test
+    needs the usual size.
+    """
     engine, stop = request.getfixturevalue("ends")
     directory = tmp_path / "data"
     directory.mkdir()
@@ -150,7 +153,7 @@ async def installation(
 
 
 def keyed(topic: str, key: int, body: str) -> Submission:
-    """A request of one record under an idempotency key."""
+    """Return a request of one record under an idempotency key."""
     names = of_request("sender", topic, f"key {key}", body.encode())
     id = of_item(names, 0)
     record: KeyedRecord
@@ -174,7 +177,7 @@ async def accepted(log: Log) -> dict[str, int]:
     return {topic: (await topic_terms(log, topic)).get("accepted", 0) for topic in TOPICS}
 
 
-Reports = Mapping[str, int]  # how many of each topic, one topic after the other
+Reports = Mapping[str, int]  # number of reports per topic, one topic after the other
 
 
 async def send(log: Log, reports: Reports) -> None:
@@ -184,7 +187,7 @@ async def send(log: Log, reports: Reports) -> None:
 
 
 async def assert_all_is_known(log: Log, reports: Reports) -> None:
-    """A repeat of everything adds nothing, and another body under a used key is refused."""
+    """Assert that a repeat of everything adds nothing, and that another body under a used key is refused."""
     before = await accepted(log)
     await send(log, reports)
     for topic, count in reports.items():
@@ -208,8 +211,8 @@ async def test_what_a_stop_knew_the_start_knows(
     sizes: tuple[int, int],
 ) -> None:
     """
-    After one stop, after another one, and once retention has removed the entries: an entry goes only when its
-    ids are kept elsewhere.
+    This holds after one stop, after a second stop, and after retention deleted the entries. An entry is
+    deleted only when its ids are stored elsewhere.
     """
     reports = dict(zip(topics, sizes, strict=True))
     await send(installation.log, reports)
@@ -228,7 +231,7 @@ async def test_what_a_stop_knew_the_start_knows(
 
 
 def delta(number: int) -> Submission:
-    """A counter that states what was added since its last report."""
+    """Return a counter that states the increase since its last report."""
     id = of_point(b"series", NOON * NS, (NOON + number) * NS)
     record = UsageMetric(id=id, source="otel", name="tokens", unit=TOKEN_UNIT, value=5, start_time=NOON * NS)
     return submission([(record, Identity(id))])
@@ -254,7 +257,7 @@ EVERY_KIND: dict[str, list[Submission]] = {
     "a unit cost": [keyed(UNIT_COST, 1, "1")],
     "a billing drop": [keyed(BILLING_DATA, 1, "1")],
 }
-STATED_AGAIN = {"the name that was told later"}  # it is a call of its own unless the name is known
+STATED_AGAIN = {"the name that was told later"}  # a separate call unless its name is known
 ENDS_ONCE = part([*product(STOPS, [False, True])], every=3)
 
 
@@ -262,7 +265,10 @@ ENDS_ONCE = part([*product(STOPS, [False, True])], every=3)
 async def test_nothing_of_any_kind_counts_again_after_a_stop(
     installation: Installation, clock: MovedClock, ends: tuple[str, str], is_reversed: bool
 ) -> None:
-    """Calls, counters, further names, late corrections, events, unit cost and billing drops, whichever came last."""
+    """
+    This covers calls, counters, further names, late corrections, events, unit cost and billing drops,
+    in both orders.
+    """
     kinds = [kind for kind in EVERY_KIND if kind not in STATED_AGAIN]
     for kind in reversed(kinds) if is_reversed else kinds:
         for one in EVERY_KIND[kind]:
@@ -283,7 +289,7 @@ async def test_nothing_of_any_kind_counts_again_after_a_stop(
 async def test_whatever_came_before_a_stop_is_known_after_it(
     installation: Installation, clock: MovedClock, ends: tuple[str, str], seed: int
 ) -> None:
-    """Reports of all topics in any order, with names that came later, folds and retention in between."""
+    """Reports of all topics arrive in random order, mixed with later names, folds and retention."""
     chance = random.Random(seed)
     known: list[Submission] = []
     for number in range(150):
@@ -317,7 +323,9 @@ async def test_whatever_came_before_a_stop_is_known_after_it(
 async def test_more_ids_than_a_batch_are_known_after_a_stop(
     installation: Installation, clock: MovedClock, monkeypatch: pytest.MonkeyPatch, ends: tuple[str, str]
 ) -> None:
-    """With batches of the size that they have: a part of the calls is in runs, and the event is among the newest."""
+    """
+    Batches have their real size, so a part of the calls is in runs, and the event is among the newest ids.
+    """
     monkeypatch.undo()
     await installation.stop_and_start(CLOSED)
     calls = [call(number) for number in range(duplicates.BATCH + 2000)]
@@ -341,7 +349,7 @@ async def test_more_ids_than_a_batch_are_known_after_a_stop(
 async def test_a_recount_names_what_counted_twice(
     installation: Installation, clock: MovedClock, ends: tuple[str, str]
 ) -> None:
-    """A start reads on where the file says that the stop had moved all topics on to, and that was too far."""
+    """The test moves the stored position of all topics too far, so the start skips ids."""
     reports = {USAGE_EVENTS: 1, AI_TELEMETRY: 2, UNIT_COST: 1}
     await send(installation.log, reports)
     clock.move(HOLD_S + 1)

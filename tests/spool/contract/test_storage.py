@@ -1,4 +1,4 @@
-"""A whole storage of every engine: what it consists of works together, and is closed together."""
+"""A whole storage on every engine: its parts work together and are closed together."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.spool.ledger_log import call
 
 
 async def test_it_is_all_there(storage: Storage) -> None:
-    """No member is left out, and the registry is whole."""
+    """No member is missing, and the registry is undamaged."""
     assert [] == [each.name for each in fields(storage) if getattr(storage, each.name) is None]
     assert storage.registry_problem == ""
     assert len(storage.secret) == 32
@@ -30,13 +30,13 @@ async def test_it_is_all_there(storage: Storage) -> None:
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_directory_without_data_is_new(engine: str, tmp_path: Path) -> None:
-    """And every engine says what it is in a bug report."""
+    """Every engine also states its name and version for bug reports."""
     assert engine_of(engine).is_new(tmp_path)
     assert engine_of(engine).version().startswith(engine)
 
 
 async def test_retention_waits_for_the_ledger(storage: Storage, clock: MovedClock) -> None:
-    """What the ledger has not counted is not removed, however old."""
+    """Records that the ledger has not counted are never deleted, however old."""
     identity = Identity(b"r" * 16)
     await storage.log.append(
         Submission(topic=AI_TELEMETRY, received=1, records=[call(id=identity.id)], identities=[identity])
@@ -51,7 +51,7 @@ async def test_retention_waits_for_the_ledger(storage: Storage, clock: MovedCloc
 
 
 async def test_a_closed_storage_takes_no_more(storage: Storage) -> None:
-    """What comes after the close is refused, not lost."""
+    """Later calls are refused, not lost."""
     await storage.close()
     with pytest.raises(SpoolUnavailable):
         await storage.log.append(Submission(topic=AI_TELEMETRY, received=0, records=[], identities=[]))
@@ -60,7 +60,7 @@ async def test_a_closed_storage_takes_no_more(storage: Storage) -> None:
 
 
 async def test_billing_hours_are_found_by_connection_and_time(storage: Storage) -> None:
-    """The newest word on an hour replaces the one before; other connections' hours are apart."""
+    """A newer state of an hour replaces the older one. Each connection has its own hours."""
     hours = [SentHour(start=start, hash=b"h", rows=1, bytes=2, sent_at=3.0) for start in (0, 3600, 7200)]
     changed = SentHour(start=3600, hash=b"i", rows=4, bytes=5, sent_at=6.0)
     await storage.small.of(BILLING_HOURS).keep("one", hours)
@@ -71,7 +71,7 @@ async def test_billing_hours_are_found_by_connection_and_time(storage: Storage) 
 
 
 async def test_totals_of_a_stream_are_listed_in_pages(storage: Storage) -> None:
-    """Nulls first, ties by key, both ways, and only of that stream."""
+    """Nulls come first and equal values are sorted by key, in both directions, only within that stream."""
     names = [None, "b", "a", "b"]
     records = [_operation("s", name, hour) for hour, name in enumerate(names)]
     records.append(_operation("other", "a", 0))
@@ -102,7 +102,10 @@ async def test_totals_of_a_stream_are_listed_in_pages(storage: Storage) -> None:
 
 
 async def test_texts_have_one_order_in_every_engine(storage: Storage) -> None:
-    """Without regard to case, then by code point: every letter of Unicode that has two cases, page by page."""
+    """
+    Texts are sorted without case, then by code point. The test pages through a third of all Unicode letters
+    with two cases.
+    """
     pairs = [*small_letters().items()][::3]
     names = [f"{letter}b" for pair in pairs for letter in pair]
     names += [

@@ -1,4 +1,4 @@
-"""Totals of unit-cost streams, in both logs: they move with the operations, in the order of the log."""
+"""Totals of unit-cost streams in both logs follow the operations in the order of the log."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def values(spool: Spool) -> dict[tuple[str | None, int], str]:
 
 
 async def test_sums_add_exactly_and_repeats_do_not(open_spool: Opener) -> None:
-    """Ten times a tenth is one; an operation under a known id changes nothing."""
+    """Ten times a tenth is exactly one. An operation with a known id changes nothing."""
     spool = await open_spool()
     for n in range(10):
         await add(spool, operation(n, value="0.1"))
@@ -50,7 +50,9 @@ async def test_sums_add_exactly_and_repeats_do_not(open_spool: Opener) -> None:
 
 
 async def test_records_are_told_apart_by_all_but_their_value(open_spool: Opener) -> None:
-    """Another hour, element or dimension is another record; the order of values in a filter means nothing."""
+    """
+    Another hour, element or dimension is another record. The order of values in a filter does not matter.
+    """
     spool = await open_spool()
     await add(
         spool,
@@ -65,7 +67,7 @@ async def test_records_are_told_apart_by_all_but_their_value(open_spool: Opener)
 
 
 async def test_replace_delete_and_drop(open_spool: Opener) -> None:
-    """Replace sets, delete takes every record of its period that has what it names, drop takes the stream."""
+    """Replace sets a record, delete removes matching records of a period, and drop removes the stream."""
     spool = await open_spool()
     await add(spool, operation(1, value="5"), operation(2, "replace", "2"), operation(3, value="1"))
     assert ["3"] == list((await values(spool)).values())
@@ -77,7 +79,7 @@ async def test_replace_delete_and_drop(open_spool: Opener) -> None:
 
 
 async def test_only_what_is_known_from_its_beginning_is_whole(open_spool: Opener) -> None:
-    """A period that began before the directory did is not whole, until it is replaced."""
+    """A period that started before the directory existed is incomplete until it is replaced."""
     spool = await open_spool()
     await add(spool, operation(1), operation(2, start_time=(NOON + 2 * HOUR) * NS))
     assert [False, True] == [total.whole for total in await spool.streams.totals("calls")]
@@ -86,7 +88,6 @@ async def test_only_what_is_known_from_its_beginning_is_whole(open_spool: Opener
 
 
 async def test_a_stream_is_what_its_first_record_said(open_spool: Opener) -> None:
-    """Type, granularity and the names of dimensions are kept."""
     spool = await open_spool()
     await add(spool, operation(1, "create", None, dimensions={}), operation(2))
     (stream,) = await spool.streams.streams()
@@ -97,7 +98,7 @@ async def test_a_stream_is_what_its_first_record_said(open_spool: Opener) -> Non
 
 
 async def test_totals_are_found_by_their_keys(open_spool: Opener) -> None:
-    """Those that are there, and nothing for the others."""
+    """Existing totals are returned, and nothing for unknown keys."""
     spool = await open_spool()
     await add(spool, operation(1), operation(2, element_name="other"))
     total, _ = await spool.streams.totals("calls")
@@ -116,7 +117,7 @@ async def measured(spool: Spool) -> int:
 
 
 async def test_sizes_follow_the_totals(open_spool: Opener) -> None:
-    """Whatever operations do to totals, the size of a stream is that of its totals; its creator is noted once."""
+    """After any operation a stream's size equals that of its totals. The creator is stored once."""
     spool = await open_spool()
     await add(spool, operation(1), operation(2, element_name="other"), operation(3, value="123456789.123"))
     await spool.streams.own("calls", "first key")
@@ -131,9 +132,9 @@ async def test_sizes_follow_the_totals(open_spool: Opener) -> None:
 
 async def test_settled_totals_make_room_and_begin_anew(open_spool: Opener, clock: MovedClock) -> None:
     """
-    Over its limit a key's oldest totals go, but none that the log still has an operation on.
+    Over its limit, a key's oldest totals are deleted, except totals with an operation that is still in the log.
 
-    What comes later for a record that went is a part of a longer history, so it is not whole.
+    Later values of a deleted total are only a part of its history, so they are marked as not whole.
     """
     spool = await open_spool(max_stream_bytes=8000)
     hours = [operation(n, start_time=(NOON + n * HOUR) * NS) for n in range(1, 31)]
@@ -158,7 +159,6 @@ async def test_settled_totals_make_room_and_begin_anew(open_spool: Opener, clock
 
 
 async def test_totals_older_than_their_retention_go(open_spool: Opener, clock: MovedClock) -> None:
-    """After spool.stream_retention, and no sooner."""
     spool = await open_spool(stream_retention=30 * 86_400)
     await add(spool, operation(1), operation(2, start_time=(NOON + 10 * 86_400) * NS))
     clock.move(29 * 86_400)
@@ -170,7 +170,9 @@ async def test_totals_older_than_their_retention_go(open_spool: Opener, clock: M
 
 
 async def test_a_page_of_a_part(open_spool: Opener) -> None:
-    """Of a range whose end is not in it, and with one of the values in each dimension; counted under both."""
+    """
+    A page covers a half-open range with one of the values in each dimension. A record counts in both filters.
+    """
     spool = await open_spool()
     first = period_start(NOON * NS, "HOURLY")
     hour = HOUR * NS

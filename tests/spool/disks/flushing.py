@@ -1,8 +1,8 @@
 """
-Nothing waits for the disk where tests look at what is kept, and not at what outlives a loss of power.
+Fixtures that skip flushes to disk, for tests of stored content that do not test power cuts.
 
-A commit to a disk takes some 5 ms, most of it waiting, and one to the memory of the machine a hundredth of that.
-What is flushed, and when, is held by tests of power cuts (tests/faults) and by those that take `flushed`.
+A commit to disk takes about 5 ms, mostly waiting, and one to memory takes a hundredth of that. Tests of power
+cuts (tests/faults) and tests with the fixture `flushed` check what is flushed and when.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ UNFLUSHED = tuple(each.replace("synchronous = FULL", "synchronous = OFF") for ea
 
 @pytest.fixture(autouse=True, scope="package")
 def unflushed() -> Iterator[None]:
-    """For all tests of a package whose conftest imports this."""
+    """Skip flushes in all tests of a package whose conftest imports this fixture."""
     assert UNFLUSHED != SETTINGS
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(database, "SETTINGS", UNFLUSHED)
@@ -30,6 +30,6 @@ def unflushed() -> Iterator[None]:
 
 @pytest.fixture
 def flushed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For a test that looks at flushes: as on a server."""
+    """Flush as a server does, for a test that checks flushes."""
     monkeypatch.setattr(database, "SETTINGS", SETTINGS)
     monkeypatch.setattr(os, "fsync", FSYNC)

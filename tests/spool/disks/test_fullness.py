@@ -1,4 +1,4 @@
-"""Which errors a full disk explains."""
+"""Errors that a full disk explains."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from spool.errors import SpoolUnavailable
 
 
 def io_error() -> SpoolUnavailable:
-    """As SQLite calls a full disk at times."""
+    """Return an error with which SQLite sometimes reports a full disk."""
     cause = sqlite3.OperationalError("disk I/O error")
     cause.sqlite_errorname = "SQLITE_IOERR_SHMSIZE"
     error = SpoolUnavailable("the spool cannot be opened")
@@ -24,10 +24,9 @@ def io_error() -> SpoolUnavailable:
 def test_room_made_meanwhile_does_not_make_it_another_error(
     tmp_path: Path, was_full: bool, explained: bool
 ) -> None:
-    """A start that began on a full disk waits, though somebody made room between the error and the look."""
+    """A start on a full disk waits, even if space was freed between the error and the check."""
     assert explained == disks.explains(io_error(), tmp_path, was_full=was_full)
 
 
 def test_an_error_of_no_disk_is_not_explained(tmp_path: Path) -> None:
-    """However full the disk was."""
     assert not disks.explains(SpoolUnavailable("the schema is newer"), tmp_path, was_full=True)

@@ -1,4 +1,4 @@
-"""What is known of the file system under a directory."""
+"""Recognition of the file system under a directory."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ not a line of the table
 def test_the_innermost_mount_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str, kind: str, durability: str, warning: str
 ) -> None:
-    """The last of several on one point hides the others; a name with a space is read."""
+    """Of several mounts on one point the last counts. Names with spaces are read."""
     table = tmp_path / "mountinfo"
     table.write_text(TABLE)
     monkeypatch.setattr(disks, "MOUNTS", table)
@@ -46,6 +46,6 @@ def test_the_innermost_mount_counts(
 
 
 def test_where_there_is_no_table_nothing_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another system than Linux."""
+    """Only Linux has this table."""
     monkeypatch.setattr(disks, "MOUNTS", tmp_path / "missing")
     assert mount_of(tmp_path) is None

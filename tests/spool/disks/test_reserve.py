@@ -1,4 +1,4 @@
-"""The reserve on the disk: when it comes back."""
+"""When the disk reserve is created again."""
 
 from __future__ import annotations
 
@@ -14,11 +14,14 @@ pytestmark = pytest.mark.usefixtures("usual_reserve")
 
 
 def test_a_quota_that_the_disk_does_not_know_makes_no_reserve_flap(tmp_path: Path) -> None:
-    """Given up and restored in turns: at once the first time, later each time, a few times a minute at most."""
+    """
+    With a quota that the disk does not report, the reserve is given up and created in turns: at once the
+    first time, then ever later, at most a few times a minute.
+    """
     clock = MovedClock()
     reserve = Reserve(tmp_path, clock)
     turns = 0
-    for _ in range(2400):  # 0.1 s each: a commit that fails, and the test commit that passes
+    for _ in range(2400):  # every 0.1 s: a commit that fails, and the test commit that succeeds
         turns += reserve.restore() and (tmp_path / FILE).exists()
         reserve.give_up()
         clock.move(0.1)
@@ -28,7 +31,7 @@ def test_a_quota_that_the_disk_does_not_know_makes_no_reserve_flap(tmp_path: Pat
 
 
 def test_it_comes_back_at_once_where_there_is_room_again(tmp_path: Path) -> None:
-    """A disk that was full and has room is used again without a wait."""
+    """A disk that was full and has space is used again at once."""
     reserve = Reserve(tmp_path, MovedClock())
     assert reserve.restore()
     reserve.give_up()
@@ -39,7 +42,7 @@ def test_it_comes_back_at_once_where_there_is_room_again(tmp_path: Path) -> None
 
 
 def test_a_start_gives_up_no_more_than_it_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The large reserve first; the small one only where there is still nothing free."""
+    """The large reserve is deleted first, and the small one only if there is still no free space."""
     reserve = Reserve(tmp_path, MovedClock())
     reserve.restore()
     free = 0

@@ -1,4 +1,4 @@
-"""Here every answer is added up: the tests compare the ways to do so."""
+"""Every result is computed here, because these tests compare ways to compute it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.spool.ledger.engines import ENGINES, Ledgers
 
 @pytest.fixture(autouse=True)
 def _forgetful(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No month is over."""
+    """Remember no results, because no month counts as finished."""
     monkeypatch.setattr(remembered, "_is_over", lambda query, now: False)
 
 

@@ -1,4 +1,4 @@
-"""The ledger's rows on every engine, opened again over what was kept before."""
+"""The ledger's rows on every engine, opened again over stored data."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.spool.postgres_cluster import Schema
 
 SQLITE, POSTGRES = ENGINES = ("sqlite", "postgres")
 POOLED = "postgres behind pgbouncer"
-MEMORY = "memory"  # SQLite without a file, where a test is about rules alone
+MEMORY = "memory"  # SQLite without a file, for tests of rules only
 
 _EMPTY = """
     DELETE FROM {schema}.ledger_meters; DELETE FROM {schema}.ledger_billed; DELETE FROM {schema}.ledger_billed_days;
@@ -36,7 +36,7 @@ _TABLES = Migration(files=("ledger.sql",))
 
 
 def schemas_of(engine: str, request: pytest.FixtureRequest) -> Callable[[], Schema]:
-    """Gives schemas to open one of the two engines on PostgreSQL in."""
+    """Return a function that creates schemas for one of the two PostgreSQL engines."""
     found: Callable[[], Schema] = request.getfixturevalue(
         "new_pooled_schema" if engine == POOLED else "new_schema"
     )
@@ -44,7 +44,7 @@ def schemas_of(engine: str, request: pytest.FixtureRequest) -> Callable[[], Sche
 
 
 class Ledgers:
-    """Ledgers of one engine, each over what the one before kept; a new `Ledgers` begins with nothing."""
+    """Ledgers of one engine. Each opens the data of the one before; a new `Ledgers` starts empty."""
 
     def __init__(self, engine: str, directory: Path, schema: Schema | None) -> None:
         self.engine = engine
@@ -56,7 +56,7 @@ class Ledgers:
 
     @classmethod
     def of(cls, engine: str, request: pytest.FixtureRequest, directory: Path) -> Ledgers:
-        """A server is started for the engine that needs one alone."""
+        """Create ledgers, and start a server only for an engine that needs one."""
         return cls(engine, directory, schemas_of(engine, request)() if engine in (POSTGRES, POOLED) else None)
 
     async def open(self, *, clock: Clock | None = None, **options: Any) -> Ledger:
@@ -66,7 +66,7 @@ class Ledgers:
         return self._opened[-1]
 
     async def close(self) -> None:
-        """A test that fails leaves no thread behind."""
+        """Close everything, so that a failed test leaves no thread."""
         for ledger in self._opened:
             await ledger.close()
         if self._database is not None:
@@ -85,7 +85,7 @@ class Ledgers:
 
 
 def _begin(database: Database, connection: Connection) -> None:
-    """The ledger's tables alone, and nothing in them: the examples of a test share its schema."""
+    """Create or empty only the ledger's tables, because the examples of a test share its schema."""
     if connection.execute("SELECT to_regnamespace(%s)", (database.schema,)).fetchone() == (None,):
         connection.execute(database.sql(f"CREATE SCHEMA {{schema}}; {_TABLES.statements()}"))
     else:

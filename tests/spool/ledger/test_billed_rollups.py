@@ -1,4 +1,4 @@
-"""Answers about billed money are the same with rollups and without, whatever is written; checked on every engine."""
+"""Results for billed money are the same with and without rollups, on every engine and after any change."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.spool.ledger.engines import ENGINES, Ledgers
 from tests.spool.ledger.test_rollups import without
 from tests.spool.ledger_log import BEGIN, FakeClock
 
-DAYS = 70  # two stretches of four weeks, wherever they begin
+DAYS = 70  # two stretches of four weeks at any start
 DAY_ONE = BEGIN // DAY_S * DAY_S
 FIRST = datetime.fromtimestamp(DAY_ONE, UTC)
 FRONT = Derived(
@@ -76,7 +76,7 @@ def of(number: int, **more: Any) -> Dimensions:
 
 
 def sums(number: int) -> list[BilledSum]:
-    """Of a day: usage, a discount in both arrangements, and what nobody has."""
+    """Return the sums of a day: usage, a discount in both arrangements, and money without an owner."""
     nobody = of(number, kind=BILLED, team="", user="", tags="")
     return [
         *(BilledSum(of(number + each), "usage", "exact", EVERY, number * 10**27 + each) for each in range(5)),
@@ -87,7 +87,7 @@ def sums(number: int) -> list[BilledSum]:
 
 
 class Deal:
-    """A ledger with bills of seventy days, and what may happen to it."""
+    """A ledger with bills of seventy days, and the changes that a test makes to it."""
 
     def __init__(self, ledgers: Ledgers, ledger: Ledger, clock: FakeClock) -> None:
         self.ledgers, self.ledger, self.clock = ledgers, ledger, clock
@@ -131,7 +131,7 @@ class Deal:
         self.ledger = await self.ledgers.open(clock=self.clock)
 
     async def check(self, *, whole: bool = IS_LONG) -> None:
-        """Ask every question or, in turn, one half of them."""
+        """Compare all queries, or alternately one half of them, with and without rollups."""
         asked = QUESTIONS if whole else QUESTIONS[self.checks % 2 :: 2]
         self.checks += 1
 
@@ -143,7 +143,7 @@ class Deal:
         assert await self.remembered() == await self.remembered()
 
     async def remembered(self) -> Sequence[CostRow]:
-        """What the ledger says of a month that is over, which it may remember."""
+        """Return the ledger's result for a finished month, which it may remember, after comparing it."""
         found = await self.ledger.costs(PART)
         assert found == await self.ledgers.store.read(lambda rows: costs(without(rows), PART))
         return found
@@ -170,14 +170,14 @@ STEPS: dict[str, Callable[[Deal, int], Awaitable[None]]] = {
 @settings(
     max_examples=6 if IS_LONG else 2,
     deadline=None,
-    phases=[Phase.explicit, Phase.generate],  # an example takes too long to be made smaller
+    phases=[Phase.explicit, Phase.generate],  # shrinking an example takes too long
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(steps=st.lists(st.tuples(st.sampled_from([*STEPS]), st.integers(1, DAYS)), min_size=4, max_size=8))
 def test_answers_are_the_same_with_rollups(
     request: pytest.FixtureRequest, engine: str, tmp_path: Path, steps: list[tuple[str, int]]
 ) -> None:
-    """After days that are replaced and forgotten, entries and restarts."""
+    """This holds after days are replaced and deleted, after entries and restarts."""
 
     async def check() -> None:
         ledgers = Ledgers.of(engine, request, tmp_path)
@@ -199,7 +199,7 @@ def test_answers_are_the_same_with_rollups(
 
 
 async def test_a_question_goes_through_rollups(ledgers: Ledgers) -> None:
-    """One that is wrong shows in answers until it is compared with its days, and made again."""
+    """A wrong rollup shows in results until it is compared with its days and made again."""
     by_team = replace(WHOLE, group_by=("team",))
     dealt = await deal(ledgers)
     expected = {query.group_by: await fresh(ledgers, query) for query in (WHOLE, by_team)}
@@ -224,5 +224,5 @@ async def test_a_question_goes_through_rollups(ledgers: Ledgers) -> None:
 
 
 async def fresh(ledgers: Ledgers, query: CostQuery) -> Sequence[CostRow]:
-    """The answer that nobody remembers."""
+    """Compute the result without the remembered ones."""
     return await ledgers.store.read(lambda rows: costs(rows, query))

@@ -1,4 +1,4 @@
-"""Filters of a question choose the numbers of dimensions first, and then their sums, on one of two ways."""
+"""Filters select the numbers of dimensions first, and then read their sums in one of two ways."""
 
 from __future__ import annotations
 
@@ -50,7 +50,9 @@ def filled() -> SqliteLedgerRows:
 def test_both_ways_find_the_same(
     monkeypatch: pytest.MonkeyPatch, named: dict[str, dict[str, tuple[str, ...]]], by_start: bool, most: int
 ) -> None:
-    """Whether sums are looked up one by one or gone through, they are those of every sum by itself."""
+    """
+    Looking up sums one by one and scanning all sums give the same result as checking every sum separately.
+    """
     monkeypatch.setattr(ledger, "_LOOKED_UP", most)
     rows = filled()
     since, until = DAY_S, (DAYS - 1) * DAY_S
@@ -74,7 +76,7 @@ def test_both_ways_find_the_same(
 
 
 def test_sums_of_few_numbers_are_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A filter that lets few numbers through goes through no other sums of the time."""
+    """If a filter passes few numbers, no other sums of the time are read."""
     rows = filled()
     asked: list[str] = []
     rows._connection.set_trace_callback(asked.append)
@@ -92,7 +94,9 @@ def test_sums_of_few_numbers_are_looked_up(monkeypatch: pytest.MonkeyPatch) -> N
 )
 @pytest.mark.parametrize("by_start", [False, True])
 def test_sums_of_outcomes_are_those_of_every_sum(include: dict[str, tuple[str, ...]], by_start: bool) -> None:
-    """Without a dimension sums are kept apart by status and cost source alone, whichever most calls have."""
+    """
+    Without a dimension, sums are split only by status and cost source, whichever of them is most frequent.
+    """
     rows = filled()
     outcomes = (("error", "none"), ("cached", "estimated"), ("ok", "estimated"))
     for place, (status, cost_source) in enumerate(outcomes, start=2):
@@ -111,7 +115,10 @@ def test_sums_of_outcomes_are_those_of_every_sum(include: dict[str, tuple[str, .
 
 
 def test_numbers_of_a_filter_are_chosen_once_for_several_stretches(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Until there is a new number or another filter; also after a stretch that took too few of them."""
+    """
+    The choice is valid until there is a new number or another filter, even after a stretch with too few
+    of the numbers.
+    """
     monkeypatch.setattr(ledger, "_LOOKED_UP", 20)
     rows = filled()
     asked: list[str] = []
@@ -128,7 +135,7 @@ def test_numbers_of_a_filter_are_chosen_once_for_several_stretches(monkeypatch: 
         return found
 
     parts = calls(0, DAYS), calls(0, 2), calls(2, 5), calls(5, DAYS)
-    assert 2 == chosen()  # of the first stretch not all, as they are too many for it
+    assert 2 == chosen()  # the first stretch has too many numbers to choose all
     assert parts[0] == sum(parts[1:])
     assert [calls(0, 2, "team-4"), calls(0, 2, "team-4")] == [calls(0, 2, "team-4")] * 2
     assert 1 == chosen()

@@ -1,4 +1,4 @@
-"""The largest groups of a question, and all others as one: the sums stay exact, whatever they are made of."""
+"""The largest groups of a query, with all others merged. The sums stay exact for any data."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def largest(rows: list[CostRow], top: int, by: str) -> frozenset[Group]:
 
 
 async def folded_in_python(ledger: Ledger, query: CostQuery) -> Sequence[CostRow]:
-    """Answer a question by the sums of all groups."""
+    """Compute the result from the sums of all groups."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("spool.ledger.costs.MOST", 0)
         patch.setattr("spool.ledger.costs._as_function", lambda query: query)
@@ -70,7 +70,10 @@ async def folded_in_python(ledger: Ledger, query: CostQuery) -> Sequence[CostRow
 
 @pytest.mark.parametrize("has_charges", [True, False])
 async def test_the_largest_are_kept_and_the_others_are_one(ledgers: Ledgers, has_charges: bool) -> None:
-    """As if their groups were named; of cached calls, errors, unknown costs and other currencies, too."""
+    """
+    The result equals a query that names the groups. This includes cached calls, errors, unknown costs
+    and other currencies.
+    """
     ledger, log = await ledgers.open(clock=FakeClock(BEGIN + 3 * DAY_S)), FakeLog()
     log.add(
         [
@@ -105,7 +108,7 @@ async def test_the_largest_are_kept_and_the_others_are_one(ledgers: Ledgers, has
 async def test_of_all_groups_only_the_deciding_measure_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All measures are read of the chosen values, and of everything as one sum."""
+    """All measures are read only for the selected groups and for the total."""
     asked: list[CostQuery] = []
     totals = SqliteLedgerRows.totals
 
@@ -130,7 +133,7 @@ async def test_of_all_groups_only_the_deciding_measure_is_read(
 async def test_by_cost_the_small_groups_are_not_read(
     ledgers: Ledgers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The engine names those that may be the largest: the sums of these and of everything are read."""
+    """The engine names the groups that may be largest. Only their sums and the total are read."""
     ledger, log = await ledgers.open(clock=FakeClock(BEGIN + 3 * DAY_S)), FakeLog()
     log.add([spent(f"u{place}", f"{place}.5") for place in range(9)])
     await ledger.catch_up(log)
@@ -155,8 +158,8 @@ def spent(user: str | None, cost: str, **of: Any) -> Inference:
 
 async def test_digits_that_an_engine_leaves_out_decide(ledgers: Ledgers) -> None:
     """
-    Two calls of 5.999999999 billionths of a billionth, each in a sum of its own, cost more than one of 11, whose
-    lowest limb is 0.
+    Two calls of 5.999999999 billionths of a billionth, each in a separate sum, cost more than one call of 11,
+    whose lowest limb is 0.
     """
     ledger, log = await ledgers.open(clock=FakeClock(BEGIN + 3 * DAY_S)), FakeLog()
     log.add([spent(user, "0") for user in ("u1", "u2", "u3")])
@@ -175,7 +178,7 @@ async def test_digits_that_an_engine_leaves_out_decide(ledgers: Ledgers) -> None
 
 
 async def test_others_that_come_to_nothing_have_no_row(ledgers: Ledgers) -> None:
-    """On the day whose other call was given to somebody else, as where nobody else called."""
+    """This holds on the day whose other call moved to another user, and on days without other calls."""
     ledger, log = await ledgers.open(clock=FakeClock(BEGIN + 30 * DAY_S)), FakeLog()
     log.add([spent("ada", "9", start_time=(BEGIN + day * DAY_S) * NS) for day in range(12)])
     given = spent("eve", "1", start_time=BEGIN * NS)
@@ -190,7 +193,7 @@ async def test_others_that_come_to_nothing_have_no_row(ledgers: Ledgers) -> None
 
 
 CENTS = st.sampled_from(("0", "1", "1.000000000000000000000000001", "0.999999999", "2.000000001"))
-# Beside these, costs of a few units of the last decimal are less than a double can tell.
+# Next to these, costs of a few units of the last decimal are below the precision of a double.
 LARGE = st.sampled_from(("0", "1000000000", "7000000000.000000000000000000000000002"))
 
 
@@ -211,7 +214,9 @@ def test_groups_that_cost_nearly_as_much_are_told_apart(
     alike: int,
     user: str | None,
 ) -> None:
-    """To the last decimal, and by their names if they cost the same; also where a correction takes much away."""
+    """
+    Groups are compared to the last decimal, and by name if they cost the same, even after a large correction.
+    """
 
     async def check() -> None:
         ledgers = Ledgers.of(engine, request, tmp_path)
@@ -239,7 +244,9 @@ def test_groups_that_cost_nearly_as_much_are_told_apart(
 
 
 def corrected(before: Inference, to: Inference | None = None) -> Correction:
-    """Take all that a call cost away again, so that its group has what is left of sums that cancel."""
+    """
+    Return a correction that removes the whole cost of a call, so that its group has sums that cancel out.
+    """
     after = to or spent(before.user, "0", request_model="m")
     return Correction(
         id=b"c" * 16, source="litellm", corrects=before.id, reason="late_usage", known_at=1,

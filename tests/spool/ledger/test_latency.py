@@ -1,4 +1,7 @@
-"""Percentiles of counts by edges: between the edges of the exact percentile, and close to it where calls are spread."""
+"""
+Percentiles from counts per bucket lie within the bucket of the exact percentile, and close to it if
+calls are spread.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ def exact(durations: Sequence[float], percent: int) -> float:
     percent=st.sampled_from([50, 95, 99]),
 )
 def test_between_the_edges_of_the_exact_percentile(durations: list[int], percent: int) -> None:
-    """Whatever the calls took; beyond the last edge there is none."""
+    """Beyond the last edge there is no percentile."""
     place = bisect_left(LATENCY_EDGES_MS, exact(durations, percent))
     found = percentile_ms(counted(durations), percent)
     if place == len(LATENCY_EDGES_MS):
@@ -42,7 +45,7 @@ def test_between_the_edges_of_the_exact_percentile(durations: list[int], percent
 
 @pytest.mark.parametrize("percent", [50, 95, 99])
 def test_groups_whose_calls_took_as_long_as_calls_of_models_do(percent: int) -> None:
-    """Each group has a percentile of its own: half of them within a tenth of the exact one, all within three tenths."""
+    """Half of the groups are within 10 % of the exact percentile, and all within 30 %."""
     rng, errors, shown = random.Random(14), [], set()
     for _ in range(60):
         middle, spread = rng.uniform(800, 15_000), rng.uniform(0.3, 0.9)
@@ -57,6 +60,5 @@ def test_groups_whose_calls_took_as_long_as_calls_of_models_do(percent: int) -> 
 
 
 def test_nothing_timed() -> None:
-    """No call, no percentile."""
     assert percentile_ms([0] * (len(LATENCY_EDGES_MS) + 1), 50) is None
     assert percentile_ms([], 50) is None

@@ -1,4 +1,4 @@
-"""Money in sums: exact, whatever the number of decimals."""
+"""Exact sums of money with any number of decimals."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ amounts = st.decimals(-(10**7), 10**7, places=27, allow_nan=False, allow_infinit
     ],
 )
 def test_units(text: str, expected: int) -> None:
-    """Text becomes whole units; only what lies beyond the 27th decimal is lost."""
+    """Text becomes whole units. Only digits after the 27th decimal are lost."""
     assert expected == money.units(text)
 
 
 @given(st.lists(amounts, max_size=20))
 def test_sums_of_limbs_are_exact(values: list[Decimal]) -> None:
-    """Adding up limb by limb, as SQL does, gives the same as adding up decimals."""
+    """Adding up limb by limb, as SQL does, equals adding up decimals."""
     limbs = [money.limbs(money.units(f"{value:f}")) for value in values]
     columns = [sum(column) for column in zip(*limbs, strict=True)] or [0, 0, 0]
     expected = Decimal(0)

@@ -1,4 +1,4 @@
-"""Periods by the wall clock of a zone: nothing between two periods, nothing in both."""
+"""Periods by a zone's wall clock have no gaps and no overlaps."""
 
 from __future__ import annotations
 
@@ -16,12 +16,14 @@ ZONES = (
     "UTC", "Europe/Berlin", "America/New_York", "Asia/Kolkata", "Australia/Lord_Howe", "America/Santiago",
     "Atlantic/Azores", "Africa/Cairo", "America/Havana", "Pacific/Apia",
 )  # fmt: skip
-moments = st.integers(946_684_800, 2_000_000_000)  # 2000 to 2033
+moments = st.integers(946_684_800, 2_000_000_000)  # the years 2001 to 2033
 
 
 @given(moments, st.sampled_from(ZONES), st.sampled_from([each for each in GRANULARITIES if each != "hourly"]))
 def test_a_moment_is_in_one_period(moment: int, name: str, granularity: str) -> None:
-    """A period begins at or before its moments and ends after them, and the next one begins where it ends."""
+    """
+    A period starts at or before its moments and ends after them, and the next period starts where it ends.
+    """
     zone = ZoneInfo(name)
     start = beginning(datetime.fromtimestamp(moment, zone), granularity)
     end = next_beginning(start, granularity)
@@ -47,7 +49,7 @@ def test_a_moment_is_in_one_period(moment: int, name: str, granularity: str) -> 
     ],
 )
 def test_the_clock_changes_of_berlin(day: str, granularity: str, hours: int) -> None:
-    """A period with a clock change is an hour shorter or longer; a year has one of each."""
+    """A period with a clock change is an hour shorter or longer. A year has one of each."""
     start = datetime.fromisoformat(day).replace(tzinfo=ZoneInfo("Europe/Berlin"))
     end = next_beginning(beginning(start, granularity), granularity)
     assert timedelta(hours=hours) == end.astimezone(UTC) - start.astimezone(UTC)
@@ -64,5 +66,5 @@ def test_the_clock_changes_of_berlin(day: str, granularity: str, hours: int) -> 
     ],
 )
 def test_the_first_day_of_a_period(day: str, granularity: str, first: str) -> None:
-    """Weeks begin on Monday, quarters in January, April, July and October."""
+    """Weeks start on Monday, quarters in January, April, July and October."""
     assert first == beginning(datetime.fromisoformat(day), granularity).date().isoformat()

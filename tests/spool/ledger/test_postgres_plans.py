@@ -1,4 +1,4 @@
-"""Questions to the ledger are planned for the values that they name."""
+"""PostgreSQL plans each query of the ledger for its actual values."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from spool.postgres.ledger import PostgresLedgerRows
 from tests.spool.ledger.engines import POSTGRES, Ledgers
 
 PREPARED = b"SELECT statement FROM pg_prepared_statements WHERE statement LIKE '%ledger_days%'"
-TIMES = 12  # psycopg prepares what is asked for the sixth time; five times later the server keeps its plan
+TIMES = (
+    12  # psycopg prepares a query at its sixth execution; the server reuses its plan five executions later
+)
 QUERY = CostQuery(
     since=datetime(2026, 11, 1, tzinfo=UTC),
     until=datetime(2026, 11, 2, tzinfo=UTC),
@@ -26,15 +28,15 @@ QUERY = CostQuery(
 @pytest.mark.parametrize("ledgers", [POSTGRES], indirect=True)
 async def test_no_question_is_prepared(ledgers: Ledgers) -> None:
     """
-    The plan of a prepared one is made for any values: with filters of hundreds, it went through the sums of the
-    whole time once for each of them.
+    A prepared query has one plan for all values. With hundreds of filter values, that plan scanned the sums
+    of the whole time once per value.
     """
     await ledgers.open()
     assert [] == await ledgers.store.read(prepared)
 
 
 def prepared(rows: LedgerRows) -> list[tuple[str]]:
-    """Return the questions that a connection has prepared after it asked one again and again."""
+    """Return the queries that a connection has prepared after many executions of one query."""
     assert isinstance(rows, PostgresLedgerRows)
     since = int(QUERY.since.timestamp())
     for _ in range(TIMES):

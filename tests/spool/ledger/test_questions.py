@@ -1,4 +1,4 @@
-"""Questions to the ledger that are narrowed by a second filter."""
+"""Queries to the ledger that a second filter narrows."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ def passes(row: dict[str, str], include: Wanted, exclude: Wanted) -> bool:
 def test_what_passes_a_narrowed_question_passes_both_filters(
     include: Wanted, exclude: Wanted, more: Wanted, less: Wanted
 ) -> None:
-    """And the other way round, whatever the two name."""
     query = CostQuery(since=SINCE, until=UNTIL, include=include, exclude=exclude)
     narrowed = within(query, include=more, exclude=less)
     for row in ({"team": team, "user": user} for team in "abcd" for user in "abcd"):

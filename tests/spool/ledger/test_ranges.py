@@ -1,4 +1,4 @@
-"""Spans by name: the calendar of a zone decides, and what is not over ends with the running hour."""
+"""Named spans follow a zone's calendar. An unfinished span ends with the running hour."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from spool.ledger.periods import RANGES, span
 
-NOW = datetime(2026, 3, 31, 22, 30, tzinfo=UTC)  # 1 April in Berlin, whose clocks went forward on 29 March
+NOW = datetime(2026, 3, 31, 22, 30, tzinfo=UTC)  # 1 April in Berlin, whose clocks changed on 29 March
 END = "2026-03-31T23:00:00+00:00"
 
 
@@ -33,7 +33,7 @@ END = "2026-03-31T23:00:00+00:00"
     ],
 )
 def test_a_name_is_a_span(name: str, zone: str, since: str, until: str) -> None:
-    """Today is one of its days."""
+    """A span of days includes today."""
     begin, end = span(name, NOW.timestamp(), ZoneInfo(zone))
     assert begin.isoformat() == since
     assert end.isoformat() == until
@@ -42,6 +42,6 @@ def test_a_name_is_a_span(name: str, zone: str, since: str, until: str) -> None:
 @pytest.mark.parametrize("name", RANGES)
 @pytest.mark.parametrize("day", [datetime(2024, 2, 29, tzinfo=UTC), datetime(2026, 1, 1, tzinfo=UTC)])
 def test_a_span_begins_before_it_ends(name: str, day: datetime) -> None:
-    """Also on the first day of a year, and on one that is not in every year."""
+    """This holds on the first day of a year and on 29 February."""
     begin, end = span(name, day.timestamp())
     assert begin < end

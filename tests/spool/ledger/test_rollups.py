@@ -1,4 +1,4 @@
-"""Answers are the same with rollups and without, whatever is written; checked on every engine."""
+"""Results are the same with and without rollups, on every engine and after any change."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.rounds import IS_LONG
 from tests.spool.ledger.engines import ENGINES, MEMORY, Ledgers
 from tests.spool.ledger_log import BEGIN, HOUR, FakeClock, FakeLog, call
 
-DAYS = 70  # two stretches of four weeks, wherever they begin
+DAYS = 70  # two stretches of four weeks at any start
 FIRST = datetime.fromtimestamp(BEGIN, UTC)
 FRONT = Derived(
     name="own:front", label="Front", sources=("team",), value=lambda each: "yes" if each == ("a",) else ""
@@ -50,7 +50,7 @@ QUESTIONS = (
 
 
 class Deal:
-    """A ledger of seventy days, and what may happen to it."""
+    """A ledger of seventy days, and the changes that a test makes to it."""
 
     def __init__(self, ledgers: Ledgers, ledger: Ledger, clock: FakeClock) -> None:
         self.ledgers, self.ledger, self.clock = ledgers, ledger, clock
@@ -71,7 +71,9 @@ class Deal:
         )
 
     def add(self, records: list[Record | None]) -> None:
-        """They come after all days: no call is believed that begins after it came."""
+        """
+        Add records that arrive after all days, because a call that starts after its arrival is not believed.
+        """
         self.log.add(records, at=self.clock.now())
 
     async def begin(self) -> None:
@@ -124,7 +126,7 @@ class Deal:
         await self.ledger.tidy()
 
     async def check(self, *, whole: bool = IS_LONG) -> None:
-        """Ask every question or, in turn, one half of them."""
+        """Compare all queries, or alternately one half of them, with and without rollups."""
         asked = QUESTIONS if whole else QUESTIONS[self.checks % 2 :: 2]
         self.checks += 1
 
@@ -141,7 +143,7 @@ class FixedPrice:
 
 
 def without(rows: LedgerRows) -> LedgerRows:
-    """The same rows, of which no rollup is marked."""
+    """Return the same rows without any rollup."""
 
     class Plain:
         def __getattr__(self, name: str) -> Any:
@@ -174,14 +176,14 @@ STEPS: dict[str, Callable[[Deal, int], Awaitable[None]]] = {
 @settings(
     max_examples=6 if IS_LONG else 2,
     deadline=None,
-    phases=[Phase.explicit, Phase.generate],  # an example takes too long to be made smaller
+    phases=[Phase.explicit, Phase.generate],  # shrinking an example takes too long
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(steps=st.lists(st.tuples(st.sampled_from([*STEPS]), st.integers(1, DAYS)), min_size=4, max_size=8))
 def test_answers_are_the_same_with_rollups(
     request: pytest.FixtureRequest, engine: str, tmp_path: Path, steps: list[tuple[str, int]]
 ) -> None:
-    """After late calls, corrections, prices, rebuilds and restarts."""
+    """This holds after late calls, corrections, new prices, rebuilds and restarts."""
 
     async def check() -> None:
         ledgers = Ledgers.of(engine, request, tmp_path)
@@ -202,7 +204,7 @@ def test_answers_are_the_same_with_rollups(
 
 
 async def test_a_question_goes_through_rollups(ledgers: Ledgers) -> None:
-    """One that is wrong shows in answers until it is compared with its days, and made again."""
+    """A wrong rollup shows in results until it is compared with its days and made again."""
     dealt = await deal(ledgers)
     [expected] = await dealt.ledger.costs(WHOLE)
     await dealt.rolled_up(DAYS)
@@ -224,7 +226,7 @@ async def test_a_question_goes_through_rollups(ledgers: Ledgers) -> None:
 
 
 async def test_a_filter_that_every_call_passes_is_none(ledgers: Ledgers) -> None:
-    """Rollups answer it that do not have its dimension; one that a call fails reads days."""
+    """Rollups without its dimension serve the query. If a call fails the filter, days are read."""
 
     def asked(rows: LedgerRows, query: CostQuery) -> tuple[list[CostRow], set[int]]:
         found = set[int]()
@@ -255,7 +257,7 @@ async def test_a_filter_that_every_call_passes_is_none(ledgers: Ledgers) -> None
 
 @pytest.mark.parametrize("ledgers", [MEMORY], indirect=True)
 async def test_rollups_are_made_in_the_background(ledgers: Ledgers, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without any new call, as after an upgrade."""
+    """They are made without new calls, as after an upgrade."""
     made = asyncio.Semaphore(0)
     make_next = Ledger.make_rollup
 

@@ -1,5 +1,3 @@
-"""Rows of answers added up once more."""
-
 from __future__ import annotations
 
 from datetime import UTC, datetime
@@ -13,7 +11,10 @@ MOMENT = datetime(2026, 11, 1, tzinfo=UTC)
 
 
 def test_rows_are_combined_exactly() -> None:
-    """Money to the last decimal, also of what was taken back; counts and latency by place; of nothing, zeros."""
+    """
+    Money is exact to the last decimal, even for refunds. Counts and latency buckets are added, and no
+    rows give zeros.
+    """
     nothing = combined([], start=MOMENT, group=())
     assert nothing.cost == "0"
     assert nothing.calls == 0

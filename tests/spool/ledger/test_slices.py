@@ -1,4 +1,4 @@
-"""What a person sees of the ledger is what the records in the slice cost, recounted one by one, on every engine."""
+"""A person sees exactly the cost of the records in their slice, recounted one by one, on every engine."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ WHOLE = CostQuery(
     until=datetime.fromtimestamp(BEGIN + 24 * HOUR, UTC),
     granularity=TOTAL,
 )
-# A dimension of the organization's own, made of two of the ledger's.
+# a dimension of the organization, derived from two of the ledger's
 PLACE = Derived(
     name="own:place",
     label="Place",
@@ -114,7 +114,10 @@ slices = st.builds(
 def test_the_sums_of_a_slice_are_those_of_its_records(
     request: pytest.FixtureRequest, engine: str, tmp_path: Path, asked: Any
 ) -> None:
-    """Of united roles, filtered and grouped by any dimension; the values of dimensions are those of its records."""
+    """
+    The slice combines several roles, with filters and groups by any dimension. Values of dimensions are those
+    of its records.
+    """
 
     async def check() -> None:
         async with spent(Ledgers.of(engine, request, tmp_path), []) as empty:
@@ -147,7 +150,10 @@ async def _check_slice(full: Spent, slice: LedgerSlice, by: str, only: RoleFilte
 
 
 async def test_what_a_role_says_of_a_dimension_that_is_gone_shows_nothing(ledgers: Ledgers) -> None:
-    """An exception from values of it would else show everything. Other roles of the person still hold."""
+    """
+    Otherwise an exception for values of a deleted dimension would show everything. The person's other
+    roles still apply.
+    """
     gone = part(("own:gone", EXCEPT, ("front",)))
     async with spent(ledgers, records()) as full:
         assert not await SlicedLedger(full.ledger, LedgerSlice(parts=(gone,))).costs(WHOLE)
@@ -156,7 +162,7 @@ async def test_what_a_role_says_of_a_dimension_that_is_gone_shows_nothing(ledger
 
 
 async def test_no_question_names_the_slice(ledgers: Ledgers) -> None:
-    """It is in no list of dimensions, and cannot be grouped or filtered by."""
+    """The slice appears in no list of dimensions, and no query can group or filter by it."""
     async with spent(ledgers, records()) as full:
         sliced = SlicedLedger(full.ledger, LedgerSlice(parts=(part(("team", IS, ("ads",))),)))
         known = sliced.dimensions()
@@ -171,7 +177,8 @@ async def test_no_question_names_the_slice(ledgers: Ledgers) -> None:
 
 async def test_joint_sums_are_in_no_slice_that_would_have_to_divide_them(ledgers: Ledgers) -> None:
     """
-    Sums of several users, or teams, together hold calls that the person may not see: they show less, never more.
+    A merged sum of several users or teams contains calls that the person may not see, so it is left out.
+    People see less, never more.
     """
     async with spent(ledgers, records(), max_rows=19) as full:
         assert await full.ledger.has_joint_sums()
@@ -197,7 +204,7 @@ async def test_joint_sums_are_in_no_slice_that_would_have_to_divide_them(ledgers
 
 
 async def test_a_filter_lies_within_a_slice_if_all_its_sums_do(tmp_path: Path) -> None:
-    """While values are put together, only one that passes no such sum does."""
+    """If values are merged, only a filter that matches no merged sum lies within the slice."""
     slice = LedgerSlice(parts=(part(("team", EXCEPT, ("ads",))), part(("user", IS, ("ada",)))))
     for max_rows, may_except in ((5000, True), (6, False)):
         async with spent(Ledgers(MEMORY, tmp_path, None), records(), max_rows=max_rows) as full:
@@ -215,7 +222,9 @@ async def test_a_filter_lies_within_a_slice_if_all_its_sums_do(tmp_path: Path) -
 
 
 def test_a_joint_sum_is_not_known_by_what_slices_take_for_that() -> None:
-    """The dimensions that are put together first, and last, are those that a placement puts together."""
+    """
+    Merging replaces the first and then the last dimensions, which are exactly those that slices recognize.
+    """
     apart = Dimensions(*Dimensions._fields)._replace(tags='{"service": "web"}')  # type: ignore[arg-type]
     first, last = counting._nobody(apart), counting._nothing(apart)
     assert {*OWNERS, "tags"} == {
@@ -227,7 +236,7 @@ def test_a_joint_sum_is_not_known_by_what_slices_take_for_that() -> None:
 
 
 async def test_a_filter_on_what_a_dimension_is_made_of_lies_within_its_values(tmp_path: Path) -> None:
-    """If it names values of all sources, and each of them makes a value that is seen."""
+    """The filter must name values of all sources, and each combination must give a visible value."""
     front = LedgerSlice(parts=(part(("own:place", IS, ("front",))),))
     async with spent(Ledgers(MEMORY, tmp_path, None), records()) as full:
         contains = await SlicedLedger(full.ledger, front).contained()

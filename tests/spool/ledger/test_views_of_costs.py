@@ -1,4 +1,4 @@
-"""What a view costs is what its records cost, recounted one by one."""
+"""The cost of a view equals the cost of its records, recounted one by one."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def calls(draw: st.DrawFn) -> Inference:
 
 
 def passes(record: Inference, view: View) -> bool:
-    """By the words of the filter, one after the other."""
+    """Return whether the record matches each condition of the filter."""
     for name, values in view.filter.items():
         dimension = name.removeprefix("!")
         value = record.tags.get("service") if dimension == "tag:service" else getattr(record, dimension)
@@ -73,7 +73,9 @@ def spent(records: Sequence[Inference]) -> Decimal:
 def test_the_cost_of_a_view_is_that_of_its_records(
     records: list[Inference], chosen: dict[str, Any], first: int, days: int, zone: str, granularity: str
 ) -> None:
-    """Under any filter, span and zone, in total and for each owner; rows of periods add up to the total."""
+    """
+    This holds for any filter, span and zone, in total and per owner. Rows of periods add up to the total.
+    """
     draft = check_view(ViewDraft(name="any", filter=chosen, principal_dimension="team"))
     view = View(id="1", created=0, last_updated=0, **{name: getattr(draft, name) for name in draft.__slots__})
     begin = datetime.fromtimestamp(BEGIN, UTC).astimezone(ZoneInfo(zone))

@@ -1,5 +1,3 @@
-"""What the tests of PostgreSQL's engine share: a database in a schema of the test's own."""
-
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
@@ -14,7 +12,7 @@ from tests.spool.postgres_cluster import patience as patience
 
 @pytest.fixture
 async def database(unmade_schema: Schema, request: pytest.FixtureRequest) -> AsyncIterator[Database]:
-    """An open database whose schema is not made yet."""
+    """An open database without a schema."""
     schema = unmade_schema.behind(request.getfixturevalue("pooler")) if BEHIND_POOLER else unmade_schema
     opened = schema.database()
     yield opened

@@ -1,4 +1,4 @@
-"""Logs on one schema, as several nodes have it open, without the routes that would read them."""
+"""Logs of several nodes on one schema, without routes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LogOpener = Callable[..., Awaitable[PostgresLog]]
 
 
 class NoRoutes:
-    """Nobody reads the log, so nobody needs any of it."""
+    """The needs of no routes at all."""
 
     def route_terms(self, connection: Connection) -> dict[str, dict[str, int]]:
         return {}
@@ -41,7 +41,7 @@ async def clock() -> MovedClock:
 
 @pytest.fixture
 async def open_log(new_schema: Callable[[], Schema], clock: MovedClock) -> AsyncIterator[LogOpener]:
-    """Opens a further node on the schema of this test."""
+    """Return a function that opens a further node on the schema of this test."""
     schema = new_schema()
     async with AsyncExitStack() as stack:
 

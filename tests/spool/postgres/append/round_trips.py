@@ -1,4 +1,4 @@
-"""Counts how often a node waits for the server, by what libpq sends: independent of how fast either of them is."""
+"""Counter of the waits for the server, from the messages of libpq, so that it does not depend on speed."""
 
 from __future__ import annotations
 
@@ -15,18 +15,19 @@ SENT = re.compile(r"^F\t\d+\t(\w+)", re.MULTILINE)
 
 
 class RoundTrips:
-    """Of a connection that is there already."""
+    """The number of round trips on an existing connection."""
 
     def __init__(self) -> None:
         self.count = 0
 
     def note(self, trace: str) -> None:
-        self.count += sum(name in ("Query", "Sync", "Flush") for name in SENT.findall(trace))  # are answered
+        # only these messages have an answer
+        self.count += sum(name in ("Query", "Sync", "Flush") for name in SENT.findall(trace))
 
 
 @contextmanager
 def round_trips(lane: Lane, folder: Path) -> Iterator[RoundTrips]:
-    """Of the one connection of a lane, while nothing is under way on it."""
+    """Count round trips on the only connection of a lane while it is idle at the start."""
     (session,) = lane._idle
     found, file = RoundTrips(), folder / "trace"
     connection = session.connection.pgconn

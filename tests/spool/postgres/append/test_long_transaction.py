@@ -1,9 +1,9 @@
 """
-Somebody's transaction that stays open for long: appends go on as fast as before.
+Appends stay as fast while another session's transaction is open for long.
 
-Nothing that it might still see is removed. What only grows costs that nothing; a row that each commit
-updates would be looked for among all that it ever was. TOLLHOUSE_BENCH=full tries 100,000 commits and looks
-at their time, too.
+PostgreSQL removes nothing that the open transaction might still see. Tables that only grow are not affected,
+but every version of a row that each commit updates would be searched. TOLLHOUSE_BENCH=full tries 100,000
+commits and also checks their time.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ __all__ = ["clock", "open_log"]
 
 FULL = os.environ.get("TOLLHOUSE_BENCH") == "full"
 COMMITS = 100_000 if FULL else 2_000
-SLOWER = 1.5  # at most
-DEEPER = 4  # blocks: each index may have a level more
+SLOWER = 1.5  # maximum ratio
+DEEPER = 4  # blocks, because each index may have one more level
 
 pytestmark = [pytest.mark.bench, pytest.mark.timeout(1800 if FULL else 300)]
 
@@ -36,7 +36,10 @@ pytestmark = [pytest.mark.bench, pytest.mark.timeout(1800 if FULL else 300)]
 async def test_commits_cost_what_they_cost_at_first(
     open_log: LogOpener, cluster: Server, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """By the blocks that the server reads for what an append asks, which no other load of the machine changes."""
+    """
+    The measure is the number of blocks that the server reads for an append, because the machine's load does
+    not change it.
+    """
     nodes = [await open_log(hold=0) for _ in range(2)]
     database = nodes[0]._database
     for node in nodes:
@@ -51,7 +54,7 @@ async def test_commits_cost_what_they_cost_at_first(
         last = await commits(nodes, range(COMMITS - tenth, COMMITS))
         blocks_at_last = blocks(looking, database, nodes[0])
         seen = somebody.execute(f"SELECT count(*) FROM {database.schema}.commits".encode()).fetchone()
-        assert (2,) == seen  # it is still as it was
+        assert (2,) == seen  # the open transaction still sees the old state
     took = f"{first * 1000:.2f} ms each at first, {last * 1000:.2f} ms at last, {last / first:.2f} times"
     with capsys.disabled():
         print(
@@ -64,7 +67,7 @@ async def test_commits_cost_what_they_cost_at_first(
 
 
 async def commits(nodes: list[PostgresLog], numbers: range) -> float:
-    """The median time of a commit, by one node after the other, so that each follows the other."""
+    """Return the median time of a commit. The nodes alternate, so that each follows the other."""
     times = []
     for number in numbers:
         began = time.perf_counter()
@@ -74,7 +77,7 @@ async def commits(nodes: list[PostgresLog], numbers: range) -> float:
 
 
 def blocks(looking: psycopg.Connection[tuple[object, ...]], database: Database, node: PostgresLog) -> int:
-    """That the server reads for the head and what was committed last."""
+    """Return the number of blocks that the server reads for the head and the newest commits."""
     last = node._memory.following.last
     since = {"id": last.id, "period": last.period, "limit": FOLLOWED_AT_ONCE, "now": database.now()}
     asked: list[tuple[str, dict[str, object]]] = [(queries.LOCK_HEAD, {}), (queries.FOLLOW, {**since})]

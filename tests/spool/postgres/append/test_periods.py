@@ -1,4 +1,4 @@
-"""A new period begins once, whoever begins it."""
+"""A new period starts once, whichever gateway starts it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ENTRIES = "SELECT first, period FROM {schema}.entries ORDER BY first"
 
 
 async def test_of_several_that_begin_a_period_one_does(open_log: LogOpener) -> None:
-    """None begins behind one in which nothing was committed."""
+    """No period starts after an empty one."""
     nodes = [await open_log(hold=0) for _ in range(3)]
     for number in (1, 2, 3):
         await add(nodes[0], call(number))
@@ -36,7 +36,7 @@ async def test_of_several_that_begin_a_period_one_does(open_log: LogOpener) -> N
 
 
 async def test_partitions_that_were_left_are_used(open_log: LogOpener) -> None:
-    """Whoever made them ended before it had begun the period."""
+    """The gateway that made the partitions ended before it started the period."""
     log = await open_log(hold=0)
     await add(log, call(1))
     await log._database.transaction(partial(log._retention._make_partitions, number=2))
@@ -48,7 +48,7 @@ async def test_partitions_that_were_left_are_used(open_log: LogOpener) -> None:
 
 
 async def test_a_period_that_is_gone_does_not_come_back(open_log: LogOpener) -> None:
-    """Whoever was about to begin it stood still meanwhile."""
+    """The gateway that was about to start it was suspended meanwhile."""
     late, log = [await open_log(hold=0) for _ in range(2)]
     for number in (1, 2):
         await add(log, call(number))

@@ -1,4 +1,4 @@
-"""What an append waits for: each round trip under the head makes all gateways wait."""
+"""Round trips of an append. Each one under the head makes all gateways wait."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.spool.postgres_cluster import Schema
 
 @pytest.fixture
 async def nodes(fresh_schema: Schema) -> AsyncIterator[tuple[PostgresSpool, PostgresSpool]]:
-    """Two gateways that commit only what they are told to."""
+    """Two gateways that commit only what a test sends."""
     clock = MovedClock(NOON)
     async with AsyncExitStack() as stack:
         opened: list[PostgresSpool] = []
@@ -34,13 +34,13 @@ async def nodes(fresh_schema: Schema) -> AsyncIterator[tuple[PostgresSpool, Post
             node = await open_node(stack, fresh_schema, SpoolSettings(hold=10), clock, Observed())
             stack.push_async_callback(node.close)
             node.log._follower._task.cancel()
-            await add(node.log, call(1 + len(opened)))  # connects
+            await add(node.log, call(1 + len(opened)))  # opens the connection
             opened.append(node)
         yield opened[0], opened[1]
 
 
 async def test_an_append_takes_two(nodes: tuple[PostgresSpool, PostgresSpool], tmp_path: Path) -> None:
-    """Whether others committed before it or not, and whatever else changes with it."""
+    """This holds with and without earlier commits of others, and for any further change in the append."""
     one, other = nodes
     append = one.database.append
     with round_trips(append, tmp_path) as alone:
@@ -69,7 +69,9 @@ async def test_an_append_takes_two(nodes: tuple[PostgresSpool, PostgresSpool], t
 async def test_calls_that_are_told_again_take_one_more(
     nodes: tuple[PostgresSpool, PostgresSpool], tmp_path: Path
 ) -> None:
-    """However many commits they came with, whoever made these, and whatever was filled into them since."""
+    """
+    The number does not depend on how many commits hold the calls, who made them, or what was added since.
+    """
     one, other = nodes
     for number in range(10, 16):
         await add(one.log, call(number))

@@ -1,4 +1,4 @@
-"""Several gateways do everything at once on one database: none waits for another in a circle, and the books agree."""
+"""Several gateways do everything at once on one database, without deadlocks, and the accounting agrees."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from tests.spool.contract.examples import assert_books_balance
 from tests.spool.postgres.deadlocks.verbs import ROUTES, VERBS, Gateway
 from tests.spool.postgres_cluster import Schema, Server
 
-GATEWAYS, TASKS = 3, 4  # tasks of each gateway
+GATEWAYS, TASKS = 3, 4  # tasks per gateway
 LONG_S = 60.0
-# What a verb may find that another one has changed meanwhile; of the database alone, that somebody waited for
-# a lock.
+# Errors of a method whose row another one changed meanwhile. From the database itself, only a wait for a
+# lock is expected.
 EXPECTED = (SpoolError, ContainerFileMoved)
-# Each row that is written takes its time now and then, so that transactions meet while they have some rows.
+# Some row writes take longer, so that transactions overlap while they hold a few rows.
 HESITATE = """
     CREATE FUNCTION {schema}.hesitate() RETURNS trigger LANGUAGE plpgsql AS $$
     BEGIN
@@ -62,7 +62,7 @@ ALL = CostQuery(
 async def test_no_verbs_wait_for_each_other(
     unmade_schema: Schema, cluster: Server, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Every call that was acknowledged counts once; nothing was ended by the server for being in a circle."""
+    """Every acknowledged call counts once, and the server ended no transaction as a deadlock."""
     is_long = os.environ.get("TOLLHOUSE_FAULTS") == "full"
     seed = int(os.environ.get("TOLLHOUSE_DEADLOCKS_SEED") or (random.randrange(10**6) if is_long else 1))
     print(f"TOLLHOUSE_DEADLOCKS_SEED={seed}")
@@ -107,7 +107,7 @@ async def test_no_verbs_wait_for_each_other(
             log = gateway.storage.log
             assert isinstance(log, PostgresLog)
             await log.follow()
-            await log.close_what_is_due()  # the newest commit is proven by the next one
+            await log.close_what_is_due()  # the next commit confirms the newest one
             assert log.next_number(AI_TELEMETRY) == log.closed_below(AI_TELEMETRY)
             await gateway.storage.ledger.catch_up(log)
             await assert_books_balance(log)

@@ -1,4 +1,4 @@
-"""The verbs of a storage that write or lock, each on one of a few rows, so that gateways meet on the same ones."""
+"""Methods of a storage that write or lock, each on one of a few rows, so that gateways use the same rows."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ ROUTES = [
     RouteSpec(name="upstream/unit-cost", topic=UNIT_COST),
 ]
 OUTCOMES = "delivered", "delivered", "partly refused", "unknown", "set aside", "refused", "server error"
-CALLS = 400  # different ones
+CALLS = 400  # number of different calls
 MONTH = "2026-11"
 CLUSTERS = [ClusterIdentity("1", "eu", name) for name in "ab"]
 FINDINGS = [Finding(key=f"finding {n}", draft=Draft(title=f"title {n}")) for n in range(4)]
@@ -45,7 +45,7 @@ FINDINGS = [Finding(key=f"finding {n}", draft=Draft(title=f"title {n}")) for n i
 
 @dataclass
 class Gateway:
-    """An open storage of several on one database, and who decides what is done with it."""
+    """One of several open storages on a database, with the random generator that chooses its actions."""
 
     storage: Storage
     chance: random.Random
@@ -62,18 +62,18 @@ class Gateway:
 
     @property
     def expects(self) -> tuple[Expectation, ...]:
-        """Of a key, which others may end or change at the same time."""
+        """Return expectations about a key, which others may end or change at the same time."""
         keys = self.registry.keys
         known = keys.all()
         return keys.expectation_of(self.chance.choice(known).id) if known else ()
 
     def some(self, of: int, most: int = 4) -> list[int]:
-        """Different numbers below a bound, in any order."""
+        """Return different numbers below `of`, in random order."""
         return self.chance.sample(range(of), self.chance.randint(1, min(of, most)))
 
 
 def reported(number: int, told: int) -> tuple[Inference, Identity]:
-    """A call; each report of it adds a tag."""
+    """Return a report of a call. Each report adds another tag."""
     return call(
         number,
         at=time.time(),

@@ -1,4 +1,4 @@
-"""What somebody is told who asked for a change, and asks again, while the first change is on one machine alone."""
+"""Answers to a repeated change while the first change exists on one machine only."""
 
 from __future__ import annotations
 
@@ -35,7 +35,10 @@ Change = Callable[[], Awaitable[object]]
 
 @pytest.fixture
 async def strict(fresh_schema: Schema, cluster: Server) -> AsyncIterator[Database]:
-    """One that needs a standby and gives up soon; the server waits for nobody unless a test says otherwise."""
+    """
+    A database that requires a standby and soon gives up. The server waits for no standby unless a
+    test says otherwise.
+    """
     database = Database(
         fresh_schema.dsn,
         schema=fresh_schema.name,
@@ -56,7 +59,7 @@ async def opened(database: Database) -> Registry:
 
 
 async def deletions(registry: Registry) -> Mapping[str, Change]:
-    """A thing of each table that is there, and how it is deleted."""
+    """Create a row of each table; return how each is deleted."""
     await registry.keys.create(name="key", scopes=[INGEST], actor=ACTOR)
     draft = ViewDraft(name="budgeted", principal_dimension="model")
     under = await registry.views.create(draft, known=KNOWN, most=9, actor=ACTOR)
@@ -95,8 +98,8 @@ async def deletions(registry: Registry) -> Mapping[str, Change]:
 
 async def test_what_is_gone_on_one_machine_is_not_answered_as_gone(strict: Database, cluster: Server) -> None:
     """
-    The standby is away while a row of each table is deleted: not confirmed. Asked again, neither is that it
-    is not there, nor with nobody named to confirm it; where it need not be confirmed, it is answered.
+    A row of each table is deleted while the standby is away, so the deletion is unconfirmed. A repeat is
+    unconfirmed as well, even if no standby is named. If no confirmation is required, the repeat is answered.
     """
     registry = await opened(strict)
     deleted = await deletions(registry)
@@ -109,7 +112,7 @@ async def test_what_is_gone_on_one_machine_is_not_answered_as_gone(strict: Datab
     for name, delete in deleted.items():
         with pytest.raises(NotCertain):
             print("deleted again", name, await delete())
-    # Which table it is makes no difference from here on.
+    # From here on the table makes no difference.
     await asyncio.to_thread(cluster.change, synchronous_standby_names="")
     await waiting
     strict.needs_standby = True
@@ -123,7 +126,10 @@ async def test_what_is_gone_on_one_machine_is_not_answered_as_gone(strict: Datab
 
 
 async def test_what_is_there_on_one_machine_is_not_answered_as_done(strict: Database) -> None:
-    """A name that is taken, a key that is disabled already, notes and a device as they are: each rests on a row."""
+    """
+    Each answer relies on an unconfirmed row: a used name, a key that is already disabled, unchanged notes and
+    an unchanged device.
+    """
     registry, table = await opened(strict), await DeviceTable.open(PostgresDevices(strict))
     await registry.keys.create(name="one", scopes=[INGEST], actor=ACTOR)
     await registry.org_context.set("notes", actor=ACTOR)
@@ -151,7 +157,8 @@ async def test_what_is_there_on_one_machine_is_not_answered_as_done(strict: Data
 
 async def test_many_who_ask_share_a_wait(strict: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    Who asks while one is under way waits for the next, with all others: never for one that began before it asked.
+    A caller that arrives during a wait shares the next wait with all others, never one that started
+    before its call.
     """
     store, waits = PostgresRegistry(strict), 0
     begun, goes = asyncio.Event(), asyncio.Event()

@@ -1,4 +1,6 @@
-"""A key that ends on one process keeps nothing on another from that commit on, whatever that one's memory says."""
+"""
+Once a process commits the end of a key, no other process stores anything under it, whatever its memory says.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,7 @@ async def node(fresh_schema: Schema, clock: MovedClock) -> AsyncIterator[Postgre
 
 @pytest.fixture
 async def registries(node: PostgresSpool, clock: MovedClock) -> tuple[Registry, Registry]:
-    """As two processes have it open; neither looks at what the other does."""
+    """The registry in two processes that do not follow each other."""
     here = await Registry.open(PostgresRegistry(node.database), secret=SECRET, clock=clock)
     return here, await Registry.open(PostgresRegistry(node.database), secret=SECRET, clock=clock)
 
@@ -74,7 +76,7 @@ def expected(registry: Registry, secret: str) -> Expectation:
 async def test_what_comes_under_it_is_refused_alone(
     node: PostgresSpool, registries: tuple[Registry, Registry], end: str
 ) -> None:
-    """Its neighbours in the same commit are kept."""
+    """Other submissions in the same commit are stored."""
     here, there = registries
     _, secret = await here.keys.create(name="one", scopes=[INGEST], actor=ACTOR)
     good = expected(there, secret)
@@ -94,7 +96,7 @@ async def test_what_comes_under_it_is_refused_alone(
 async def test_a_secret_that_still_overlaps_is_good(
     node: PostgresSpool, registries: tuple[Registry, Registry], clock: MovedClock
 ) -> None:
-    """Until its time is over."""
+    """This ends when the overlap is over."""
     here, there = registries
     _, secret = await here.keys.create(name="one", scopes=[INGEST], actor=ACTOR)
     await here.keys.rotate("one", overlap_s=60, actor=ACTOR)
@@ -114,7 +116,10 @@ WAITING = """
 async def test_a_key_ends_after_what_is_being_kept(
     node: PostgresSpool, registries: tuple[Registry, Registry], cluster: Server, holds: str
 ) -> None:
-    """Whoever ends it hears so once nothing is kept under it any more, whether that was begun before or not."""
+    """
+    The call that ends a key returns only when no commit under it is still running, whether it started
+    before or not.
+    """
     here, there = registries
     _, secret = await here.keys.create(name="one", scopes=[INGEST], actor=ACTOR)
     good, sql = expected(there, secret), node.database.sql
@@ -143,7 +148,7 @@ async def test_who_ends_one_holds_up_nobody_here(
     monkeypatch: pytest.MonkeyPatch,
     what: str,
 ) -> None:
-    """Another gateway does not come to the end of its commit: what others changed is followed here all the same."""
+    """Another gateway does not finish its commit. This gateway still follows the changes of others."""
     monkeypatch.setattr(bearers, "WAITS", 1000)
     here, _ = registries
     await here.keys.create(name="one", scopes=[INGEST], actor=ACTOR)
@@ -172,7 +177,10 @@ async def test_who_ends_one_holds_up_nobody_here(
 
 
 async def test_many_who_end_keys_wait_on_one_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each else has one of those that readers use, too. Nobody goes by a wait that began before the key had ended."""
+    """
+    Otherwise each would occupy a connection for readers. No caller relies on a wait that started before
+    its key ended.
+    """
     begun, goes_on = 0, asyncio.Semaphore(0)
 
     async def outlast(database: object) -> None:
@@ -198,7 +206,9 @@ async def test_many_who_end_keys_wait_on_one_connection(monkeypatch: pytest.Monk
 async def test_a_key_that_was_only_edited_is_good(
     node: PostgresSpool, registries: tuple[Registry, Registry], cluster: Server
 ) -> None:
-    """Also for a transaction that waits until the change is committed, whose statement began before."""
+    """
+    This includes a transaction that waits for the commit of the edit, and whose statement started before it.
+    """
     here, there = registries
     _, secret = await here.keys.create(name="one", scopes=[INGEST], actor=ACTOR)
     good, database = expected(there, secret), node.database
@@ -221,7 +231,7 @@ async def test_a_key_that_was_only_edited_is_good(
 
 
 async def test_a_device_that_is_revoked_or_reset(node: PostgresSpool) -> None:
-    """Its key ends with its generation."""
+    """The key of a device ends with its generation."""
     device = Device(
         id="a/b:c", enrolled_at=1.0, enrolled_by="fleet", last_seen=1.0, has_key=True, generation=3
     )

@@ -1,4 +1,7 @@
-"""Nothing leaves because of rows that may be on one machine alone: it would leave again, under another key."""
+"""
+Nothing is sent because of rows that may exist on one machine only. After its loss, they would be sent again
+under another key.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +45,7 @@ CUT = "SELECT count(*), coalesce(max(fence), 0) FROM {schema}.deliveries"
 
 @pytest.fixture
 async def node(strict: Database) -> AsyncIterator[Node]:
-    """A gateway with ten records for a route; from now on its database needs a standby."""
+    """A gateway with ten records for a route, whose database requires a standby from now on."""
     strict.needs_standby = False
     clock = MovedClock()
     async with AsyncExitStack() as stack:
@@ -64,14 +67,14 @@ async def node(strict: Database) -> AsyncIterator[Node]:
 
 
 async def cut(database: Database) -> tuple[int, int]:
-    """How many deliveries there are, and how often one was taken."""
+    """Return the number of deliveries and of attempts."""
     row = await database.read(lambda connection: connection.execute(database.sql(CUT)).fetchone())
     assert row is not None
     return row[0], row[1]
 
 
 async def test_nothing_is_cut_or_taken(node: Node, strict: Database) -> None:
-    """The route says what it waits for, on every gateway, and goes on by itself."""
+    """The route shows the reason on every gateway, and continues by itself."""
     with pytest.raises(SpoolUnavailable, match=GONE):
         await node.take()
     with pytest.raises(SpoolUnavailable, match=GONE):
@@ -84,7 +87,7 @@ async def test_nothing_is_cut_or_taken(node: Node, strict: Database) -> None:
 
 
 async def test_an_operator_is_told_of_nothing_that_may_be_lost(node: Node, strict: Database) -> None:
-    """Neither that it is done nor, when he asks again, that there is nothing to do; and nothing is sent again."""
+    """Neither the action nor its repeat returns success, and nothing is sent again."""
     deliveries = node.deliveries
     strict.needs_standby = False
     await deliveries.unknown(await node.taken(max_records=5), reason="no answer")
@@ -112,7 +115,7 @@ async def test_an_operator_is_told_of_nothing_that_may_be_lost(node: Node, stric
 async def test_what_was_taken_while_the_standby_went_is_not_sent(
     node: Node, strict: Database, cluster: Server, waiting: asyncio.Task[object]
 ) -> None:
-    """It is taken once more when a standby has it: under its key, and known not to have been sent."""
+    """Once a standby has it, it is taken again under its key, and known as not sent."""
     taking = asyncio.create_task(node.take())
     while not await asyncio.to_thread(cluster.execute, f"{WAITING} AND application_name = 'tollhouse verbs'"):
         pass
@@ -129,16 +132,17 @@ async def test_what_was_taken_while_the_standby_went_is_not_sent(
     assert delivery.ambiguous is False
     assert delivery.count == 10
     strict.needs_standby = True
-    with pytest.raises(Unconfirmed, match=GONE):  # where its bytes begin is needed if it has to be sent again
+    # the position of its bytes must be confirmed before it can be sent again
+    with pytest.raises(Unconfirmed, match=GONE):
         await node.deliveries.mark(delivery, "7")
     await node.deliveries.settle(
         delivery, Settlement(delivered=10)
-    )  # else it would be sent again under its key
+    )  # otherwise it would be sent again under its key
     assert 0 == (await node.state()).ambiguous
 
 
 async def test_container_files_are_taken_and_sent_where_a_standby_has_them(strict: Database) -> None:
-    """A sender hears that it is kept only then, because it may remove what it has."""
+    """The sender gets an acknowledgement only then, because it may delete its copy."""
     rows, contents = PostgresContainerRows(strict), PostgresContents(strict)
     files = await ContainerFiles.open(rows, contents, ContainerSettings(), MovedClock())
     with pytest.raises(SpoolUnavailable, match=GONE):
@@ -166,18 +170,16 @@ class SentMessages(Channel):
         self.sent.append(message)
         return ""
 
-    def check_secret(self) -> None:
-        """It has none."""
+    def check_secret(self) -> None: ...
 
     async def probe(self) -> Probe:
         raise NotImplementedError
 
-    async def close(self) -> None:
-        """Nothing is open."""
+    async def close(self) -> None: ...
 
 
 async def test_a_notice_leaves_where_a_standby_has_it(strict: Database) -> None:
-    """What it tells would be found again after the loss of the machine, and would leave under another id."""
+    """Otherwise, after the loss of the machine, its event would be found again and sent under another id."""
     clock = MovedClock()
     registry = await Registry.open(PostgresRegistry(strict), secret=b"s" * 32, clock=clock)
     await registry.notices.add([NOTICE], ["mail"])
