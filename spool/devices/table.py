@@ -325,17 +325,17 @@ class DeviceTable:
         may have changed.
         """
         async with self._turn:
-            found = await self._rows.others(ids)
+            changed_rows = await self._rows.others(ids)
             names = await self._rows.names() if ids is None else None
-            for id, kept in found.items():
-                self._take(id, kept)
-                if kept is not None and self._unenrolled.pop(id, None) is not None:
+            for id, stored_row in changed_rows.items():
+                self._take(id, stored_row)
+                if stored_row is not None and self._unenrolled.pop(id, None) is not None:
                     self._batch.names.pop(id, None)
             if names is not None:
                 own = {name: self._unenrolled[name] for name in self._batch.names if name in self._unenrolled}
                 others = {each.name: each for each in names if each.name not in self._batch.gone}
                 self._unenrolled = {**others, **own}
-        if found:
+        if changed_rows:
             self.version += 1
             self._news.set()
 
@@ -411,13 +411,13 @@ class DeviceTable:
             id for id in batch.deleted if id not in self._devices
         ]  # others were enrolled again meanwhile
         async with self._turn:
-            moved = await self._put(batch, batch.ids, batch.names, batch.gone, deleted)
+            overwritten = await self._put(batch, batch.ids, batch.names, batch.gone, deleted)
             for id in deleted:
                 self._durable.pop(id, None)
-            while moved:
-                for id, newest in moved.items():
+            while overwritten:
+                for id, newest in overwritten.items():
                     self._take(id, newest)
-                moved = await self._put(batch, moved.keys())
+                overwritten = await self._put(batch, overwritten.keys())
             self._writing = None  # rows read from here on include these changes
         await self._rows.outlast_commits()  # rows of other processes may be read meanwhile
 
@@ -464,14 +464,14 @@ class DeviceTable:
             # A row in memory also includes the changes of the next batch.
             wanted = self._wanted([batch, self._batch], ids, names, gone, deleted)
             try:
-                moved = await self._rows.write(wanted)
+                overwritten = await self._rows.write(wanted)
             except DevicesRefused as refused:
                 self._refuse(batch, refused)
             else:
                 break
         self.version += 1
-        self._durable.update({row.id: row for row in wanted.devices if row.id not in moved})
-        return moved
+        self._durable.update({row.id: row for row in wanted.devices if row.id not in overwritten})
+        return overwritten
 
     def _refuse(self, batch: DeviceBatch, refused: DevicesRefused) -> None:
         for one in (batch, self._batch):

@@ -39,17 +39,17 @@ def open_database(settings: StorageSettings, clock: Clock | None = None) -> Data
 def read_dsn(settings: StorageSettings) -> str:
     """Read the connection address in libpq's format."""
     if settings.dsn_file is None:
-        found = os.environ.get(settings.dsn_env, "")
+        dsn = os.environ.get(settings.dsn_env, "")
         name = f"storage.dsn_env: the environment variable {settings.dsn_env}"
     else:
         name = f"storage.dsn_file: {settings.dsn_file}"
         try:
-            found = settings.dsn_file.read_text("utf-8")
+            dsn = settings.dsn_file.read_text("utf-8")
         except OSError as error:
             raise SpoolError(f"{name} cannot be read ({error.strerror})") from error
-    if not found.strip():
+    if not dsn.strip():
         raise SpoolError(f"{name} is empty: enter the address, such as host=db.example.com dbname=tollhouse")
-    return found.strip()
+    return dsn.strip()
 
 
 def read_secret(settings: StorageSettings) -> bytes:
@@ -177,8 +177,8 @@ async def read_settings(database: Database) -> dict[str, float]:
 
 async def read_incarnation(database: Database) -> str:
     """Return the incarnation of the log; empty before the first start."""
-    found = await database.read(lambda connection: _found(database, connection))
-    return found.get("incarnation", b"").decode()
+    facts = await database.read(lambda connection: _found(database, connection))
+    return facts.get("incarnation", b"").decode()
 
 
 async def change_settings(database: Database, changes: Mapping[str, float]) -> dict[str, float]:

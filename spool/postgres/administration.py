@@ -134,9 +134,9 @@ async def lost(storage: StorageSettings, directory: Path) -> Sequence[str]:
         if not await found_version(database):
             return []
         incarnation = await read_incarnation(database)
-        found = await ConfirmedCommits(directory, incarnation).told(database)
+        losses = await ConfirmedCommits(directory, incarnation).told(database)
     path = directory / LOST_FILE
-    return [f"{one.words()}. Delete {path} once you have handled the loss" for one in found]
+    return [f"{one.words()}. Delete {path} once you have handled the loss" for one in losses]
 
 
 @asynccontextmanager

@@ -126,16 +126,16 @@ class PostgresContents:
         if row is None:
             raise FileNotFoundError(id)
         for n in itertools.count():
-            place = (row[0], n)
-            piece = await read(partial(_piece, self._database, place))
+            piece_key = (row[0], n)
+            piece = await read(partial(_piece, self._database, piece_key))
             if piece is None:
                 return
             yield piece
 
     async def remove(self, ids: Sequence[str]) -> None:
         def work(connection: Connection) -> None:
-            found = connection.execute(self._database.sql(_DRAFTS), (sorted(ids),)).fetchall()
-            _remove(connection, self._database, [draft for (draft,) in found])
+            drafts = connection.execute(self._database.sql(_DRAFTS), (sorted(ids),)).fetchall()
+            _remove(connection, self._database, [draft for (draft,) in drafts])
 
         if ids:
             await self._database.transaction(work)
@@ -176,8 +176,8 @@ class PostgresDraft:
         values = {"id": self._id, "draft": self._draft, "now": database.now()}
 
         def work(connection: Connection) -> None:
-            found = connection.execute(database.sql(_DRAFTS), ([self._id],)).fetchall()
-            _remove(connection, database, [draft for (draft,) in found])
+            drafts = connection.execute(database.sql(_DRAFTS), ([self._id],)).fetchall()
+            _remove(connection, database, [draft for (draft,) in drafts])
             connection.execute(database.sql(_KEEP), values)
 
         try:
@@ -194,8 +194,8 @@ class PostgresDraft:
         database = self._database
 
         def work(connection: Connection) -> None:
-            found = connection.execute(database.sql(_DROPPABLE), (self._draft,)).fetchall()
-            _remove(connection, database, [draft for (draft,) in found])
+            drafts = connection.execute(database.sql(_DROPPABLE), (self._draft,)).fetchall()
+            _remove(connection, database, [draft for (draft,) in drafts])
 
         self._waiting.clear()
         await database.transaction(work)

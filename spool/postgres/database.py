@@ -92,10 +92,12 @@ class Database:
         """
         Fill in `{schema}` and `{now}` in an SQL statement, and cache the result. `{now}` uses the parameter `now`.
         """
-        found = self._texts.get(text)
-        if found is None:
-            found = self._texts[text] = text.replace("{schema}", self.schema).replace("{now}", NOW).encode()
-        return found
+        statement = self._texts.get(text)
+        if statement is None:
+            statement = self._texts[text] = (
+                text.replace("{schema}", self.schema).replace("{now}", NOW).encode()
+            )
+        return statement
 
     def check_standby(self, connection: Connection) -> None:
         """Raise SpoolUnavailable if a standby is required but none is configured."""
@@ -206,9 +208,9 @@ def _letters() -> Mapping[str, object]:
 @cache
 def _text(statement: str) -> str:
     """Translate a statement of `spool/sql` for psycopg."""
-    found = statement.replace("%", "%%").replace("{for_update}", "FOR UPDATE")
-    found = _NOT_IN.sub(r"<> ALL(\1)", found)
-    return _PARAMETER.sub(r"%(\1)s", _IN.sub(r"= ANY(\1)", found))
+    translated_text = statement.replace("%", "%%").replace("{for_update}", "FOR UPDATE")
+    translated_text = _NOT_IN.sub(r"<> ALL(\1)", translated_text)
+    return _PARAMETER.sub(r"%(\1)s", _IN.sub(r"= ANY(\1)", translated_text))
 
 
 # -- sessions of nodes ---------------------------------------------------------------------------------------

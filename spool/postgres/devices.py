@@ -268,8 +268,8 @@ class PostgresDevices:
         bounded = [id for id in new if id in conditions.bounded]
         if conditions.most is None or not bounded:
             return ()
-        [[known, there]] = connection.execute(self._database.sql(_COUNT), (bounded,)).fetchall()
-        adds = [id for id in bounded if id not in set(there or ())]
+        [[known, existing]] = connection.execute(self._database.sql(_COUNT), (bounded,)).fetchall()
+        adds = [id for id in bounded if id not in set(existing or ())]
         room = max(0, conditions.most - known - (len(new) - len(bounded)))
         return adds[room:]
 
@@ -385,9 +385,9 @@ class PostgresClusters(SqlClusters):
         self._known: dict[str, Cluster] = {}  # rows as this process last read or wrote them
 
     async def load(self) -> Sequence[Cluster]:
-        found = await super().load()
-        self._known = {cluster.id: cluster for cluster in found}
-        return found
+        clusters = await super().load()
+        self._known = {cluster.id: cluster for cluster in clusters}
+        return clusters
 
     async def write(
         self, cluster: Cluster, *, expects: Collection[Expectation] = (), most: int | None = None

@@ -308,10 +308,10 @@ class PostgresLeases:
                 return _Held(is_live=False)
         elif execute(RENEW, wants=wants).rowcount != 1:
             return _Held(is_live=False)
-        told = self._told
-        if told is not None and (joins or not self._is_written):
-            execute(TELL, **told.written())
-            self._is_written = told is self._told  # otherwise newer settings are still to be written
+        settings = self._told
+        if settings is not None and (joins or not self._is_written):
+            execute(TELL, **settings.written())
+            self._is_written = settings is self._told  # otherwise newer settings are still to be written
         missing = sorted(set(wants) - self._known)
         if missing:
             execute(ADD, names=missing)

@@ -48,7 +48,7 @@ DROP_KEYS = """
 # -- dimensions in statements --------------------------------------------------------------------------------
 
 
-class AskedStatement:
+class StatementParameters:
     """The parameters of one statement, and the tables that it joins to the dimensions."""
 
     def __init__(self) -> None:
@@ -62,21 +62,21 @@ class AskedStatement:
         return f"%({name})s"
 
 
-def own(dimension: str, asked: AskedStatement) -> str:
+def own(dimension: str, parameters: StatementParameters) -> str:
     """Return SQL for one of the ledger's own dimensions."""
     if dimension in DIMENSIONS:
         return f'k."{dimension}"'
     if dimension in PRICED_BY:
         return f'CAST(k."{dimension}" AS text)'
     if dimension == "origin":
-        return f"COALESCE(NULLIF({own(TAG + ROW_TAG + dimension, asked)}, ''), 'calls')"
+        return f"COALESCE(NULLIF({own(TAG + ROW_TAG + dimension, parameters)}, ''), 'calls')"
     if dimension in ROW_DIMENSIONS:
-        return own(TAG + ROW_TAG + dimension, asked)
+        return own(TAG + ROW_TAG + dimension, parameters)
     if dimension == "corrects":  # the part of a provider's key after the separator
         return "split_part(h.provider, chr(31), 2)"
     if dimension in BILLED_DIMENSIONS:
         return f"h.{dimension}"
-    return f"COALESCE(k.tag_values ->> {asked.text(stored(dimension.removeprefix(TAG)))}::text, '')"
+    return f"COALESCE(k.tag_values ->> {parameters.text(stored(dimension.removeprefix(TAG)))}::text, '')"
 
 
 def digest_of(dimensions: Dimensions) -> bytes:
@@ -183,15 +183,15 @@ class PostgresLedgerRows(SqlLedgerRows):
     def totals(
         self, width: int, since: int, until: int, query: CostQuery, *, by_start: bool = False, rollup: int = 0
     ) -> Iterator[GroupSum]:
-        asked = AskedStatement()
-        known = self._expressions(query, asked)
+        parameters = StatementParameters()
+        known = self._expressions(query, parameters)
         names = [known[name] for name in query.group_by]
         needed = needed_sums(query.measures)
         places = [place for place, name in enumerate(_COLUMNS) if name in needed]
         wanted_sums = [_COLUMNS[place] for place in places]
         sums = [f"SUM(h.{name})::{'text' if name in MONEY else 'bigint'}" for name in wanted_sums]
-        chosen = self._chosen(query, known, asked)
-        within = self._of_span((width, since, until, rollup), chosen, asked)
+        chosen = self._chosen(query, known, parameters)
+        within = self._of_span((width, since, until, rollup), chosen, parameters)
         # Looking up the dimensions of each row costs more than adding it up.
         if until - since > width and not by_start:
             by_number = ", ".join(f"SUM({name}) AS {name}" for name in wanted_sums)
@@ -200,9 +200,9 @@ class PostgresLedgerRows(SqlLedgerRows):
             summed = f"(SELECT * FROM {within})"
         rows = self._ask(
             f"SELECT {', '.join(['h.start' if by_start else '0', *names, 'k.status', 'k.cost_source', *sums])}"
-            f" FROM {summed} h JOIN {{schema}}.ledger_keys k ON k.id = h.key {' '.join(asked.joins)}"
+            f" FROM {summed} h JOIN {{schema}}.ledger_keys k ON k.id = h.key {' '.join(parameters.joins)}"
             f" GROUP BY {', '.join(str(place) for place in range(1 if by_start else 2, len(names) + 4))}",
-            asked,
+            parameters,
         )
         for start, *row in rows:
             group = tuple([value or None for value in row[: len(names)]])
@@ -215,55 +215,59 @@ class PostgresLedgerRows(SqlLedgerRows):
     def largest(
         self, spans: Sequence[tuple[int, int, int, int]], query: CostQuery, most: int
     ) -> tuple[int, Sequence[tuple[Group, float]]]:
-        asked = AskedStatement()
-        known = self._expressions(query, asked)
+        parameters = StatementParameters()
+        known = self._expressions(query, parameters)
         names = [known[name] for name in query.group_by]
-        chosen = self._chosen(query, known, asked)
+        chosen = self._chosen(query, known, parameters)
         parts = [
-            f"SELECT key, {', '.join(MONEY)} FROM {self._of_span(each, chosen, asked)}" for each in spans
+            f"SELECT key, {', '.join(MONEY)} FROM {self._of_span(each, chosen, parameters)}" for each in spans
         ]
         by_number = ", ".join(f"SUM({name}) AS {name}" for name in MONEY)
         summed = f"(SELECT key, {by_number} FROM ({' UNION ALL '.join(parts)}) parts GROUP BY key)"
         rows = self._ask(
             f"SELECT {', '.join(names)}, COUNT(*) OVER (), (SUM({COST}) * 1000000000)::float8 AS cost"
-            f" FROM {summed} h JOIN {{schema}}.ledger_keys k ON k.id = h.key {' '.join(asked.joins)}"
+            f" FROM {summed} h JOIN {{schema}}.ledger_keys k ON k.id = h.key {' '.join(parameters.joins)}"
             f" GROUP BY {', '.join(str(place) for place in range(1, len(names) + 1))}"
-            f" ORDER BY cost DESC LIMIT {asked.text(most)}",
-            asked,
+            f" ORDER BY cost DESC LIMIT {parameters.text(most)}",
+            parameters,
         )
         groups = [(tuple([value or None for value in row[:-2]]), row[-1]) for row in rows]
         return rows[0][-2] if rows else 0, groups
 
     def has_more_groups(self, query: CostQuery, most: int) -> bool:
-        asked = AskedStatement()
-        names = self._expressions(replace(query, include={}, exclude={}), asked).values()
-        distinct = f"SELECT DISTINCT {', '.join(names)} FROM {{schema}}.ledger_keys k {' '.join(asked.joins)}"
-        return len(self._ask(f"{distinct} LIMIT {asked.text(most + 1)}", asked)) > most
+        parameters = StatementParameters()
+        names = self._expressions(replace(query, include={}, exclude={}), parameters).values()
+        distinct = (
+            f"SELECT DISTINCT {', '.join(names)} FROM {{schema}}.ledger_keys k {' '.join(parameters.joins)}"
+        )
+        return len(self._ask(f"{distinct} LIMIT {parameters.text(most + 1)}", parameters)) > most
 
     def passes_all(self, query: CostQuery) -> bool:
-        asked = AskedStatement()
+        parameters = StatementParameters()
         plain = replace(query, group_by=(), only=None)
-        terms = [*self._filters(plain, self._expressions(plain, asked), asked)]
+        terms = [*self._filters(plain, self._expressions(plain, parameters), parameters)]
         fails = (
-            f"SELECT FROM {{schema}}.ledger_keys k {' '.join(asked.joins)}"
+            f"SELECT FROM {{schema}}.ledger_keys k {' '.join(parameters.joins)}"
             f" {_OF_CALLS} AND NOT ({' AND '.join(terms) or 'TRUE'})"
         )
-        [(found,)] = self._ask(f"SELECT EXISTS ({fails})", asked)
-        return not found
+        [(fails_any,)] = self._ask(f"SELECT EXISTS ({fails})", parameters)
+        return not fails_any
 
-    def _chosen(self, query: CostQuery, known: Mapping[str, str], asked: AskedStatement) -> str:
+    def _chosen(self, query: CostQuery, known: Mapping[str, str], parameters: StatementParameters) -> str:
         """Return SQL for the dimensions that pass the filters of a query, or "" without filters."""
-        terms = [*self._filters(query, known, asked)]
+        terms = [*self._filters(query, known, parameters)]
         if not terms:
             return ""
-        return f"{{schema}}.ledger_keys k {' '.join(asked.joins)} WHERE {' AND '.join(terms)}"
+        return f"{{schema}}.ledger_keys k {' '.join(parameters.joins)} WHERE {' AND '.join(terms)}"
 
-    def _of_span(self, span: tuple[int, int, int, int], chosen: str, asked: AskedStatement) -> str:
+    def _of_span(self, span: tuple[int, int, int, int], chosen: str, parameters: StatementParameters) -> str:
         """Return SQL for the sums of a span (width, since, until, number of a rollup or 0). See `_within`."""
         width, since, until, rollup = span
-        return self._within(self._of_rollup(width, rollup), width, since, until, chosen, asked)
+        return self._within(self._of_rollup(width, rollup), width, since, until, chosen, parameters)
 
-    def _within(self, of: str, width: int, since: int, until: int, chosen: str, asked: AskedStatement) -> str:
+    def _within(
+        self, of: str, width: int, since: int, until: int, chosen: str, parameters: StatementParameters
+    ) -> str:
         """
         Return the sums of a query as a table and a condition. `of` is the table and the start of the condition.
 
@@ -274,23 +278,24 @@ class PostgresLedgerRows(SqlLedgerRows):
         if chosen:
             first = begin(width, since)
             starts = [*range(first if first == since else first + width, until, width)]
-            numbers = self._numbers_of(chosen, asked, MOST_LOOKED_UP // max(len(starts), 1))
+            numbers = self._numbers_of(chosen, parameters, MOST_LOOKED_UP // max(len(starts), 1))
         if numbers is not None:
-            return f"{of} start = ANY({asked.text(starts)}::bigint[]) AND key = ANY({asked.text(numbers)}::bigint[])"
+            of_starts = f"start = ANY({parameters.text(starts)}::bigint[])"
+            return f"{of} {of_starts} AND key = ANY({parameters.text(numbers)}::bigint[])"
         condition = f" AND key IN (SELECT k.id FROM {chosen})" if chosen else ""
-        return f"{of} start >= {asked.text(since)} AND start < {asked.text(until)}{condition}"
+        return f"{of} start >= {parameters.text(since)} AND start < {parameters.text(until)}{condition}"
 
-    def _numbers_of(self, chosen: str, asked: AskedStatement, most: int) -> Sequence[int] | None:
+    def _numbers_of(self, chosen: str, parameters: StatementParameters, most: int) -> Sequence[int] | None:
         """
         Return the numbers that pass the filters, or None if there are more than `most`.
 
         The result of the last filter is cached, because one query reads several spans.
         """
-        values = asked.values
+        values = parameters.values
         statement, given, limit, numbers = self._found
         is_same = statement == chosen and all(values.get(name) == each for name, each in given.items())
         if not is_same or len(numbers) > limit < most:
-            rows = self._ask(f"SELECT k.id FROM {chosen} LIMIT {most + 1}", asked)
+            rows = self._ask(f"SELECT k.id FROM {chosen} LIMIT {most + 1}", parameters)
             numbers = [number for (number,) in rows]
             self._found = (chosen, dict(values), most, numbers)
         return numbers if len(numbers) <= most else None
@@ -298,23 +303,23 @@ class PostgresLedgerRows(SqlLedgerRows):
     def meter_totals(
         self, width: int, since: int, until: int, query: CostQuery, *, by_start: bool = False
     ) -> Iterator[MeterSum]:
-        asked = AskedStatement()
+        parameters = StatementParameters()
         if query.meter == EVERY_METER:
-            first, after = map(asked.text, CHARGES)
+            first, after = map(parameters.text, CHARGES)
             which = [f'NOT (h.meter COLLATE "C" >= {first} AND h.meter COLLATE "C" < {after})']
         else:
-            which = [f"h.meter = {asked.text(query.meter)}"]
-        return self._metered(asked, width, since, until, query, "h.start" if by_start else "0", which)
+            which = [f"h.meter = {parameters.text(query.meter)}"]
+        return self._metered(parameters, width, since, until, query, "h.start" if by_start else "0", which)
 
     def charge_totals(self, width: int, since: int, until: int, query: CostQuery) -> Iterator[MeterSum]:
-        asked = AskedStatement()
-        first, after = map(asked.text, CHARGES)
+        parameters = StatementParameters()
+        first, after = map(parameters.text, CHARGES)
         which = [f'h.meter COLLATE "C" >= {first}', f'h.meter COLLATE "C" < {after}']
-        return self._metered(asked, width, since, until, query, "h.start", which)
+        return self._metered(parameters, width, since, until, query, "h.start", which)
 
     def _metered(
         self,
-        asked: AskedStatement,
+        parameters: StatementParameters,
         width: int,
         since: int,
         until: int,
@@ -322,22 +327,22 @@ class PostgresLedgerRows(SqlLedgerRows):
         begin: str,
         which: Sequence[str],
     ) -> Iterator[MeterSum]:
-        known = self._expressions(query, asked)
+        known = self._expressions(query, parameters)
         names = [known[name] for name in query.group_by]
         terms = [
-            f"h.width = {asked.text(width)}",
-            f"h.start >= {asked.text(since)}",
-            f"h.start < {asked.text(until)}",
+            f"h.width = {parameters.text(width)}",
+            f"h.start >= {parameters.text(since)}",
+            f"h.start < {parameters.text(until)}",
             *which,
-            *self._filters(query, known, asked),
+            *self._filters(query, known, parameters),
         ]
         columns = ", ".join([begin, *names, "k.status", "h.meter"])
         rows = self._ask(
             f"SELECT {columns}, SUM(h.whole)::bigint, SUM(h.millionths)::bigint"
             f" FROM {{schema}}.ledger_meters h JOIN {{schema}}.ledger_keys k ON k.id = h.key"
-            f" {' '.join(asked.joins)} WHERE {' AND '.join(terms)}"
+            f" {' '.join(parameters.joins)} WHERE {' AND '.join(terms)}"
             f" GROUP BY {', '.join(str(place) for place in range(1 if begin != '0' else 2, len(names) + 4))}",
-            asked,
+            parameters,
         )
         for start, *row, status, meter, whole, millionths in rows:
             group = tuple([value or None for value in row])
@@ -348,97 +353,102 @@ class PostgresLedgerRows(SqlLedgerRows):
     ) -> Iterator[GroupSum]:
         from spool.sql import billed  # imported only where billed money is used
 
-        asked = AskedStatement()
+        parameters = StatementParameters()
         filters = billed.FilterParts.of(query)
-        known = self._expressions(filters.of_keys, asked)
-        chosen = self._chosen(filters.of_keys, known, asked)
-        known = self._expressions(query, asked, known)
+        known = self._expressions(filters.of_keys, parameters)
+        chosen = self._chosen(filters.of_keys, known, parameters)
+        known = self._expressions(query, parameters, known)
         apart = filters.apart(query, by_start=by_start)
         if "key" in apart or chosen or rollup:
             of = billed.source_of(self.prefix, width, rollup)
-            within = self._within(of, width, since, until, chosen, asked)
+            within = self._within(of, width, since, until, chosen, parameters)
         else:  # days have stored sums for these columns
-            within = f"({billed.kept_sums(self.prefix, asked.text(since), asked.text(until))}) h WHERE TRUE"
+            within = f"({billed.kept_sums(self.prefix, parameters.text(since), parameters.text(until))}) h WHERE TRUE"
         of_bills = [
-            f"arranged & {asked.text(query.arranged)} <> 0",
-            *self._filters(filters.of_bills, known, asked),
+            f"arranged & {parameters.text(query.arranged)} <> 0",
+            *self._filters(filters.of_bills, known, parameters),
         ]
         # Looking up the dimensions of each row costs more than adding it up.
         limbs = ", ".join(f"SUM({limb})::bigint AS {limb}" for limb in billed.LIMBS)
         kept = f" GROUP BY {', '.join(apart)}" if apart else ""
-        keys = f" JOIN {{schema}}.ledger_keys k ON k.id = h.key {' '.join(asked.joins)}"
+        keys = f" JOIN {{schema}}.ledger_keys k ON k.id = h.key {' '.join(parameters.joins)}"
         joined = keys if "key" in apart else ""
-        terms = ["h.high IS NOT NULL", *self._filters(filters.of_both, known, asked)]
+        terms = ["h.high IS NOT NULL", *self._filters(filters.of_both, known, parameters)]
         columns = ", ".join(["h.start" if by_start else "0", *(known[name] for name in query.group_by)])
         rows = self._ask(
             f"SELECT {columns}, SUM(h.high)::bigint, SUM(h.middle)::bigint, SUM(h.low)::bigint"
             f" FROM (SELECT {', '.join([*apart, limbs])} FROM {within} AND {' AND '.join(of_bills)}{kept}) h{joined}"
             f" WHERE {' AND '.join(terms)}"
             f" GROUP BY {', '.join(str(place) for place in range(1, len(query.group_by) + 2))}",
-            asked,
+            parameters,
         )
         yield from billed.group_sums(rows)
 
-    def _filters(self, query: CostQuery, known: Mapping[str, str], asked: AskedStatement) -> Iterator[str]:
+    def _filters(
+        self, query: CostQuery, known: Mapping[str, str], parameters: StatementParameters
+    ) -> Iterator[str]:
         """Yield the filter conditions of a query. `known` has the SQL expression of each dimension."""
         for word, chosen in (("= ANY", query.include), ("<> ALL", query.exclude)):
             for name, wanted in chosen.items():
-                yield f"{known[name]} {word}({asked.text(list(map(stored, wanted)))}::text[])"
+                yield f"{known[name]} {word}({parameters.text(list(map(stored, wanted)))}::text[])"
         if query.only is not None:
             columns = [list(map(stored, values)) for values in zip(*query.only, strict=True)]
             listed = ", ".join(
-                [f"{asked.text([each or '' for each in values])}::text[]" for values in columns]
+                [f"{parameters.text([each or '' for each in values])}::text[]" for values in columns]
             )
             yield f"({', '.join([known[name] for name in query.group_by])}) IN (SELECT * FROM unnest({listed}))"
 
     def first_known(self, width: int, dimension: str) -> int | None:
-        asked = AskedStatement()
-        known = f"SELECT id FROM {{schema}}.ledger_keys k WHERE {self._expression(dimension, asked)} <> ''"
+        parameters = StatementParameters()
+        known = (
+            f"SELECT id FROM {{schema}}.ledger_keys k WHERE {self._expression(dimension, parameters)} <> ''"
+        )
         statement = f"SELECT MIN(start) FROM {self._of(width)} WHERE key IN ({known})"
-        [(start,)] = self._ask(statement, asked)
+        [(start,)] = self._ask(statement, parameters)
         return None if start is None else int(start)
 
     def values(self, dimension: str | Derived, limit: int) -> Sequence[str]:
         if isinstance(dimension, Derived):
-            found = {dimension.value(sources) for sources in self._sources_of(dimension, _OF_CALLS)}
-            return sorted(found - {""})[:limit]
-        asked = AskedStatement()
-        expression = self._expression(dimension, asked)
+            derived_values = {dimension.value(sources) for sources in self._sources_of(dimension, _OF_CALLS)}
+            return sorted(derived_values - {""})[:limit]
+        parameters = StatementParameters()
+        expression = self._expression(dimension, parameters)
         statement = (
             f'SELECT value FROM (SELECT DISTINCT {expression} COLLATE "C" AS value FROM '
             f"{{schema}}.ledger_keys k {_OF_CALLS}) known"
-            f" WHERE value <> '' ORDER BY value LIMIT {asked.text(limit)}"
+            f" WHERE value <> '' ORDER BY value LIMIT {parameters.text(limit)}"
         )
-        return [value for (value,) in self._ask(statement, asked)]
+        return [value for (value,) in self._ask(statement, parameters)]
 
     def _expressions(
-        self, query: CostQuery, asked: AskedStatement, known: Mapping[str, str] | None = None
+        self, query: CostQuery, parameters: StatementParameters, known: Mapping[str, str] | None = None
     ) -> dict[str, str]:
         """Return SQL for each dimension of a query, including those in `known`."""
-        found = dict(known or {})
+        expressions = dict(known or {})
         for name in query.named:
-            if name not in found:
-                found[name] = self._expression(query.derived.get(name, name), asked)
-        return found
+            if name not in expressions:
+                expressions[name] = self._expression(query.derived.get(name, name), parameters)
+        return expressions
 
-    def _expression(self, dimension: str | Derived, asked: AskedStatement) -> str:
+    def _expression(self, dimension: str | Derived, parameters: StatementParameters) -> str:
         """
         Return SQL for a dimension. The values of a derived dimension are computed here and joined by their sources.
         """
         if not isinstance(dimension, Derived):
-            return own(dimension, asked)
+            return own(dimension, parameters)
         known = self._sources_of(dimension)
-        name = f"d{len(asked.joins)}"
+        name = f"d{len(parameters.joins)}"
         columns = [f"s{place}" for place in range(len(dimension.sources))]
         arrays = [*map(list, zip(*known, strict=True))] if known else [[] for _ in columns]
         texts = [
-            asked.text(each) for each in (*arrays, [stored(dimension.value(sources)) for sources in known])
+            parameters.text(each)
+            for each in (*arrays, [stored(dimension.value(sources)) for sources in known])
         ]
         equal = [
-            f"{name}.{column} = {own(source, asked)}"
+            f"{name}.{column} = {own(source, parameters)}"
             for column, source in zip(columns, dimension.sources, strict=True)
         ]
-        asked.joins.append(
+        parameters.joins.append(
             f"JOIN unnest({', '.join(f'{text}::text[]' for text in texts)}) AS "
             f"{name}({', '.join([*columns, 'value'])})"
             f" ON {' AND '.join(equal) or 'TRUE'}"
@@ -449,16 +459,16 @@ class PostgresLedgerRows(SqlLedgerRows):
         """Return all combinations of values that the sources of a derived dimension have."""
         if not dimension.sources:
             return [()]
-        asked = AskedStatement()
-        columns = ", ".join(own(source, asked) for source in dimension.sources)
+        parameters = StatementParameters()
+        columns = ", ".join(own(source, parameters) for source in dimension.sources)
         statement = f"SELECT DISTINCT {columns} FROM {{schema}}.ledger_keys k {condition}"
-        return self._ask(statement, asked)
+        return self._ask(statement, parameters)
 
     def _measures(self, values: Sequence[Any]) -> Measures:
         named = zip(_COLUMNS, values, strict=True)
         return [money.units(value) if name in MONEY else value for name, value in named]
 
-    def _ask(self, statement: str, asked: AskedStatement) -> list[tuple[Any, ...]]:
+    def _ask(self, statement: str, parameters: StatementParameters) -> list[tuple[Any, ...]]:
         """
         Run a statement for a single query, without the cache of `Database.sql`, which would grow with
         each of them.
@@ -466,7 +476,7 @@ class PostgresLedgerRows(SqlLedgerRows):
         It is planned for its actual values. A generic plan would assume that a filter selects almost nothing.
         """
         text = statement.replace("{schema}", self._database.schema).encode()
-        return self._connection.execute(text, asked.values, prepare=False).fetchall()
+        return self._connection.execute(text, parameters.values, prepare=False).fetchall()
 
     def _all(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
         return self._connection.execute(self._database.sql(statement), values).fetchall()

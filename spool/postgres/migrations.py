@@ -121,12 +121,12 @@ async def try_to_migrate(
     database: Database, versions: Sequence[Migration] = VERSIONS, *, for_copy: bool = False
 ) -> None:
     """Upgrade the schema as `migrate` does, but raise BeingMigrated if another process blocks it for long."""
-    found, oldest_node = await database.read(lambda connection: _versions(database, connection))
-    check_version(found, oldest_node, len(versions))
-    if found >= len(versions):
+    current, oldest_node = await database.read(lambda connection: _versions(database, connection))
+    check_version(current, oldest_node, len(versions))
+    if current >= len(versions):
         return
     try:
-        if not found:
+        if not current:
             await database.transaction(partial(_make_facts, database, for_copy=for_copy))
         await database.transaction(partial(_migrate, database, versions), takes_long=True)
     except LockWaited as error:
@@ -145,7 +145,7 @@ def check_version(found: int, oldest_node: int, own: int = VERSION) -> None:
 def joining(own: int = VERSION) -> dict[str, list[bytes]]:
     """Return the parameters of MAY_JOIN: the versions that `check_version` accepts."""
     return {
-        "versions": [str(found).encode() for found in range(1, own + 2)],
+        "versions": [str(version).encode() for version in range(1, own + 2)],
         "oldest": [str(oldest).encode() for oldest in range(1, own + 1)],
     }
 
@@ -210,5 +210,5 @@ def _check_nodes(database: Database, connection: Connection, oldest: int, target
 def _versions(database: Database, connection: Connection) -> tuple[int, int]:
     if connection.execute("SELECT to_regclass(%s)", (f"{database.schema}.facts",)).fetchone() == (None,):
         return 0, 0
-    found = {name: int(value) for name, value in connection.execute(database.sql(READ))}
-    return found.get("version", 0), found.get("oldest_node", 0)
+    facts = {name: int(value) for name, value in connection.execute(database.sql(READ))}
+    return facts.get("version", 0), facts.get("oldest_node", 0)

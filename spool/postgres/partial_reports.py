@@ -88,22 +88,22 @@ class PostgresPartialReports:
         """
         Query the versions of waiting reports under these keys, inside an append. Keys without a report are omitted.
         """
-        asked = connection.execute(self._database.sql(_VERSIONS), (list(keys),))
-        return lambda: dict(asked.fetchall())
+        cursor = connection.execute(self._database.sql(_VERSIONS), (list(keys),))
+        return lambda: dict(cursor.fetchall())
 
     def follow(self, connection: Connection, plan: Plan) -> None:
         """Write a commit's changes of partial reports, inside an append."""
-        gone = sorted(key for key, report in plan.partial_reports.items() if report is None)
-        kept = sorted(report for report in plan.partial_reports.values() if report is not None)
-        if gone:
-            connection.execute(self._database.sql(_FORGET), (gone,))
-        if kept:
+        deleted_keys = sorted(key for key, report in plan.partial_reports.items() if report is None)
+        reports = sorted(report for report in plan.partial_reports.values() if report is not None)
+        if deleted_keys:
+            connection.execute(self._database.sql(_FORGET), (deleted_keys,))
+        if reports:
             columns = (
-                [report.key for report in kept],
-                [kind_of(report.key) for report in kept],
-                [version_of(report) for report in kept],
-                [report.at for report in kept],
-                [report.body for report in kept],
+                [report.key for report in reports],
+                [kind_of(report.key) for report in reports],
+                [version_of(report) for report in reports],
+                [report.at for report in reports],
+                [report.body for report in reports],
             )
             connection.execute(self._database.sql(_PUT), columns)
 

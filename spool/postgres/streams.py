@@ -119,12 +119,12 @@ def with_claims(database: Database, versions: Versions, *, max_streams: int) -> 
         rows = PostgresConnection(connection, database.sql).ask(_NAMED, names=names)
         counted = connection.execute(database.sql(_COUNT))
 
-        def found() -> Mapping[bytes, int]:
+        def read_versions() -> Mapping[bytes, int]:
             [[count]] = counted
             known = {row[0]: STREAM.read(row) for row in rows}
             return {**others(), **shared.versions(claimed, known, room=max_streams - count)}
 
-        return found
+        return read_versions
 
     return ask
 
@@ -138,11 +138,11 @@ def follow(
     Their streams and totals are queried now. The returned function writes the totals after the commit is
     planned. Returns None if there are no operations.
     """
-    told = _operations(record for one in submissions if one.topic == UNIT_COST for record in one.records)
-    if not told:
+    submitted = _operations(record for one in submissions if one.topic == UNIT_COST for record in one.records)
+    if not submitted:
         return None
     table = PostgresStreamRows(connection, database)
-    note = table.ask(told)
+    note = table.ask(submitted)
     since = connection.execute(database.sql(_FACT), (SINCE,))
 
     def write(plan: Plan) -> None:
@@ -190,7 +190,7 @@ def settled_totals(
     streams = sizes(rows)
     wanted = to_free(streams, settings.max_stream_bytes)
     old = int((now - settings.stream_retention) * NS)
-    gone: list[Total] = []
+    removable: list[Total] = []
     for stream in streams:
         excess = wanted.get(stream.name, 0)
         before = NEVER if excess else old
@@ -198,15 +198,15 @@ def settled_totals(
             if total.start_time >= old and excess <= 0:
                 break
             excess -= size_of(total)
-            gone.append(total)
-    if not gone:
+            removable.append(total)
+    if not removable:
         return None
     return SettledTotals(
-        [total.stream for total in gone],
-        [total.key for total in gone],
-        [total.updated_at for total in gone],
-        [size_of(total) for total in gone],
-        max(total.start_time for total in gone) / NS + 1,
+        [total.stream for total in removable],
+        [total.key for total in removable],
+        [total.updated_at for total in removable],
+        [size_of(total) for total in removable],
+        max(total.start_time for total in removable) / NS + 1,
     )
 
 

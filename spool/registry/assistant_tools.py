@@ -43,16 +43,16 @@ class AssistantToolTable:
         now = self._changes.now()
 
         def work(rows: RegistryRows) -> Mapping[str, ToolDecision]:
-            there = dict(_read(rows))
-            before = there.get(name)
+            decisions = dict(_read(rows))
+            before = decisions.get(name)
             if before is not None and before.enabled == enabled:
-                return there
-            there[name] = ToolDecision(enabled=enabled, last_updated=now, updated_by=actor.name)
+                return decisions
+            decisions[name] = ToolDecision(enabled=enabled, last_updated=now, updated_by=actor.name)
             body = {"enabled": enabled, "last_updated": now, "updated_by": actor.name}
             rows.put_document(TOOL_KIND, name, body)
             was = None if before is None else {"enabled": before.enabled}
             rows.add_audit(now, actor, "assistant_tool.change", name, before=was, after={"enabled": enabled})
-            return there
+            return decisions
 
         await self._changes.change(work, self._set)
 
@@ -92,9 +92,9 @@ class ToolCallTable:
 
         def work(rows: RegistryRows) -> bool:
             rows.check_actor(actor)
-            kept = rows.document(CALLS_KIND, id)
-            is_first = kept is None or kept["day"] != day
-            calls = 0 if kept is None or is_first else int(kept["calls"])
+            counter = rows.document(CALLS_KIND, id)
+            is_first = counter is None or counter["day"] != day
+            calls = 0 if counter is None or is_first else int(counter["calls"])
             if calls >= most:
                 return False
             if is_first:
@@ -106,6 +106,6 @@ class ToolCallTable:
 
 
 def _forget_past(rows: RegistryRows, day: int) -> None:
-    for id, kept in rows.documents(CALLS_KIND).items():
-        if kept["day"] != day:
+    for id, counter in rows.documents(CALLS_KIND).items():
+        if counter["day"] != day:
             rows.delete_document(CALLS_KIND, id)

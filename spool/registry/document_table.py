@@ -300,7 +300,7 @@ class DocumentTable(Generic[Row]):
         self._set({**self._rows, row.id: row})
 
     def _forget(self, id: str) -> None:
-        self._set({kept: row for kept, row in self._rows.items() if kept != id})
+        self._set({row_id: row for row_id, row in self._rows.items() if row_id != id})
 
 
 class ManagedTable(DocumentTable[Row]):
@@ -430,8 +430,8 @@ class PlainDocuments:
             if action:
                 rows.add_audit(now, actor, action, id)
 
-        kept = {each: body for each, body in self._documents.items() if each != id}
-        await self._changes.change(work, lambda _: self._set(kept))
+        remaining = {each: body for each, body in self._documents.items() if each != id}
+        await self._changes.change(work, lambda _: self._set(remaining))
 
     def _set(self, documents: Mapping[str, Mapping[str, Any]]) -> None:
         self._documents = documents

@@ -256,10 +256,10 @@ def add_insight_notices(
     rows: RegistryRows, insights: Iterable[Insight], subscriptions: Sequence[InsightSubscription]
 ) -> None:
     """Add notices for opened insights, in the transaction that opens them."""
-    told = [(insight_notice(insight), insight.category) for insight in insights]
+    notices = [(insight_notice(insight), insight.category) for insight in insights]
     for each in subscriptions:
         add_notices(
-            rows, [notice for notice, category in told if each.takes(notice, category)], [each.channel]
+            rows, [notice for notice, category in notices if each.takes(notice, category)], [each.channel]
         )
 
 
@@ -400,13 +400,13 @@ class NoticeTable:
         ends = self._changes.now() - KEPT_S
         over = sorted(await self.over(), key=lambda each: (each.settled or 0.0, each.id), reverse=True)
         old = [each for each in over[:MAX_OVER] if (each.settled or 0.0) <= ends]
-        gone = [*old, *over[MAX_OVER:]]
+        expired = [*old, *over[MAX_OVER:]]
 
         def work(rows: RegistryRows) -> None:
-            for each in gone:
+            for each in expired:
                 rows.delete_document(_OVER, each.id)
 
-        if gone:
+        if expired:
             await self._changes.change(work)
 
     async def _change_by_hand(

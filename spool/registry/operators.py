@@ -171,8 +171,8 @@ def matches(password: str, kept: bytes) -> bool:
     Return True if the password matches the hash, in constant time. Slow on purpose: call it off the event loop.
     """
     _, n, r, p, salt, digest = kept.decode().split("$")
-    found = _scrypt(password, bytes.fromhex(salt), int(n), int(r), int(p))
-    return hmac.compare_digest(found, bytes.fromhex(digest))
+    computed = _scrypt(password, bytes.fromhex(salt), int(n), int(r), int(p))
+    return hmac.compare_digest(computed, bytes.fromhex(digest))
 
 
 def _scrypt(password: str, salt: bytes, n: int, r: int, p: int) -> bytes:

@@ -156,11 +156,11 @@ OF_OPERATOR = OF_MEMBER | {
 
 def with_included(ids: Iterable[str]) -> frozenset[str]:
     """Return these sets and all sets that they include. Unknown ids are ignored."""
-    found: set[str] = set()
+    included: set[str] = set()
     waiting = [id for id in ids if id in PERMISSION_SETS]
     while waiting:
         id = waiting.pop()
-        if id not in found:
-            found.add(id)
+        if id not in included:
+            included.add(id)
             waiting.extend(PERMISSION_SETS[id].includes)
-    return frozenset(found)
+    return frozenset(included)

@@ -155,9 +155,9 @@ def check_least_share(share: str) -> str:
 
 def _number(name: str, text: str, most: Decimal, what: str) -> str:
     try:
-        found = Decimal(text) if len(text) <= 32 else Decimal("NaN")
+        number = Decimal(text) if len(text) <= 32 else Decimal("NaN")
     except InvalidOperation:
-        found = Decimal("NaN")
-    if not found.is_finite() or not 0 <= found <= most or (found and found.adjusted() < -9):
+        number = Decimal("NaN")
+    if not number.is_finite() or not 0 <= number <= most or (number and number.adjusted() < -9):
         raise Invalid(f"{name} must be a decimal number of {what}, and at least 0")
-    return f"{found:f}"
+    return f"{number:f}"

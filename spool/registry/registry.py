@@ -114,9 +114,9 @@ class Registry:
 
     def table(self, kind: type[Table]) -> Table:
         """Return the table of a declared class. Raises KeyError if the registry was opened without it."""
-        found = self._declared[kind]
-        assert isinstance(found, kind)
-        return found
+        declared_table = self._declared[kind]
+        assert isinstance(declared_table, kind)
+        return declared_table
 
     def fixed_bounds(self) -> Mapping[str, int]:
         """Return the limits without a setting, by name."""
@@ -124,16 +124,16 @@ class Registry:
 
     async def held(self) -> Mapping[str, Mapping[str, int]]:
         """Return the number of rows that each key created, by limit. Rows created by people are under ""."""
-        there = {table.limit: table.count() for table in self._documents}
+        counts = {table.limit: table.count() for table in self._documents}
 
         def work(rows: RegistryRows) -> Mapping[str, Mapping[str, int]]:
-            numbers = {**there, INSIGHTS: rows.count_insights()}
+            numbers = {**counts, INSIGHTS: rows.count_insights()}
             return {limit: held(rows, limit, number) for limit, number in numbers.items()}
 
-        found = dict(await self._changes.read(work))
+        shares = dict(await self._changes.read(work))
         for table in self._documents:
-            found |= table.held_beside()
-        return found
+            shares |= table.held_beside()
+        return shares
 
     def name_of(self, kind: str, id: str) -> str | None:
         """

@@ -133,13 +133,13 @@ class LedgerSlice:
         """
         if self._part_contains(include, exclude):
             return True
-        asked = [name for name in self.dimensions if include.get(name)]
-        if prod(len(include[name]) for name in asked) > _MAX_COMBINATIONS:
+        restricted = [name for name in self.dimensions if include.get(name)]
+        if prod(len(include[name]) for name in restricted) > _MAX_COMBINATIONS:
             return False
-        choices = product(*(include[name] for name in asked))
+        choices = product(*(include[name] for name in restricted))
         return all(
             self._part_contains(
-                {**include, **{name: (value,) for name, value in zip(asked, each, strict=True)}}, exclude
+                {**include, **{name: (value,) for name, value in zip(restricted, each, strict=True)}}, exclude
             )
             for each in choices
         )
@@ -212,11 +212,11 @@ class Role(RoleDraft):
         Return why its filters show nothing, or None. A role is broken if it names a dimension that is
         no longer `known`.
         """
-        gone = sorted({each.dimension for each in self.filters} - set(known))
-        if not gone:
+        unknown = sorted({each.dimension for each in self.filters} - set(known))
+        if not unknown:
             return None
         return (
-            f"the ledger no longer has {', '.join(gone)}, so the role shows no calls: add the tag to "
+            f"the ledger no longer has {', '.join(unknown)}, so the role shows no calls: add the tag to "
             "[ledger] tags, publish a definition of the dimension, or change the role"
         )
 

@@ -37,12 +37,12 @@ def check_amount(field: str, amount: str) -> str:
     Return a decimal amount as text without an exponent. It may be negative. Raises Invalid if it is not a number.
     """
     try:
-        found = Decimal(amount) if len(amount) <= 64 else Decimal("NaN")
+        number = Decimal(amount) if len(amount) <= 64 else Decimal("NaN")
     except InvalidOperation:
-        found = Decimal("NaN")
-    if not found.is_finite() or abs(found) >= _MAX_AMOUNT or (found and found.adjusted() < -27):
+        number = Decimal("NaN")
+    if not number.is_finite() or abs(number) >= _MAX_AMOUNT or (number and number.adjusted() < -27):
         raise Invalid(f"{field} must be a decimal number, such as 12.50")
-    return f"{found:f}"
+    return f"{number:f}"
 
 
 def check_unsigned(field: str, amount: str) -> str:

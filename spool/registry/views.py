@@ -139,11 +139,11 @@ class View(ViewDraft):
         Return why the view cannot be computed, or None. A view is broken if it names a dimension that is
         no longer `known`.
         """
-        gone = sorted(set(dimensions(self)) - set(known))
-        if not gone:
+        unknown = sorted(set(dimensions(self)) - set(known))
+        if not unknown:
             return None
         return (
-            f"the ledger no longer has {', '.join(gone)}: add the tag to [ledger] tags, publish a "
+            f"the ledger no longer has {', '.join(unknown)}: add the tag to [ledger] tags, publish a "
             "definition of the dimension, or change the view"
         )
 
@@ -256,8 +256,8 @@ class ViewTable(ManagedTable[View], NamedTable[View]):
 
 def _check_unused(rows: RegistryRows, view: View, *, names_users: bool) -> None:
     for kind, plural in ON_VIEWS.items():
-        found = rows.documents(kind).values()
-        names = sorted(str(body["name"]) for body in found if body.get("view_id") == view.id)
+        bodies = rows.documents(kind).values()
+        names = sorted(str(body["name"]) for body in bodies if body.get("view_id") == view.id)
         if names and not names_users:
             raise NotAllowed(
                 "budgets or plans use this view, and you may not see all of them. Ask the people who "

@@ -66,11 +66,11 @@ def columns_of(query: CostQuery, names: Iterable[str]) -> Sequence[str]:
 
 
 def _sources(query: CostQuery, names: Iterable[str]) -> set[str]:
-    found = set[str]()
+    sources = set[str]()
     for name in names:
         derived = query.derived.get(name)
-        found.update((name,) if derived is None else derived.sources)
-    return found
+        sources.update((name,) if derived is None else derived.sources)
+    return sources
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,8 +126,8 @@ class BilledTables:
             totals[place] += each.amount
         self._write(BILLED, _ROW, _rows(_ROW, day, amounts))
         self._write(BILLED_SUMS, _SUM, _rows(_SUM, day, totals))
-        told = row_of(day)
-        self._write(BILLED_DAYS, (*told,), [told])
+        day_row = row_of(day)
+        self._write(BILLED_DAYS, (*day_row,), [day_row])
 
     def drop(self, day: int, provider: str) -> None:
         for table in (BILLED, BILLED_SUMS, BILLED_DAYS):
@@ -152,11 +152,11 @@ class BilledTables:
             start=day,
             provider=provider,
         )
-        found = [
+        billed_sums = [
             BilledSum(Dimensions(*key), charge, basis, arranged, money.joined(high, middle, low))
             for charge, basis, arranged, high, middle, low, *key in rows
         ]
-        return sorted(found)
+        return sorted(billed_sums)
 
     def _write(self, table: str, names: Sequence[str], rows: Iterable[Mapping[str, object]]) -> None:
         self._tables.run_each(insert(f"{self._prefix}{table}", names), rows)

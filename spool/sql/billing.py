@@ -100,18 +100,18 @@ class SqlBillingDrops:
         )
 
     async def month(self, connection: str, month: str) -> Sequence[HourRows]:
-        found = await self._all(_MONTH, connection=connection, month=month)
+        hours = await self._all(_MONTH, connection=connection, month=month)
         return [
             HourRows(hour=hour, rows=rows, size=size, body=body, drop=drop)
-            for hour, rows, size, body, drop in found
+            for hour, rows, size, body, drop in hours
         ]
 
     async def months(self, connection: str) -> Mapping[str, float]:
         return dict(await self._all(_MONTHS, connection=connection))
 
     async def has(self, connection: str, month: str, id: str) -> bool:
-        [[found]] = await self._all(_HAS, connection=connection, month=month, id=id)
-        return bool(found)
+        [[exists]] = await self._all(_HAS, connection=connection, month=month, id=id)
+        return bool(exists)
 
     async def size(self, connection: str, month: str, without: Collection[int] = ()) -> MonthSize:
         [[rows, size, held]] = await self._all(_SIZE, connection=connection, month=month, hours=list(without))
@@ -141,15 +141,15 @@ class SqlBillingDrops:
         """
 
         def work(on: SqlConnection) -> int:
-            found = on.all(months, **values)
-            for connection, month in found:
+            rows = on.all(months, **values)
+            for connection, month in rows:
                 for statement in _REMOVE_MONTH:
                     on.run(statement, connection=connection, month=month)
-            return len(found)
+            return len(rows)
 
         removed = 0
-        while gone := await self._transactions.transaction(work):
-            removed += gone
+        while count := await self._transactions.transaction(work):
+            removed += count
         return removed
 
     async def _all(self, statement: str, **values: object) -> list[tuple[Any, ...]]:
@@ -160,8 +160,8 @@ def follow(connection: SqlConnection, plan: Plan) -> None:
     """Apply a commit's hourly files to their months, in its transaction."""
     records = plan.records.get(BILLING_DATA)
     if records:
-        taken = [each for each in records if isinstance(each, BillingDrop)]
-        months = {(each.connection_id, each.month) for each in taken if each.month}
+        drops = [each for each in records if isinstance(each, BillingDrop)]
+        months = {(each.connection_id, each.month) for each in drops if each.month}
         for of_connection, month in sorted(months):
             connection.run(_LOCK, connection=of_connection, month=month)
         billing.apply(SqlDropRows(connection), plan.first[BILLING_DATA], records, at=plan.at)
@@ -182,8 +182,8 @@ class SqlBillingHours:
 
     async def sent(self, connection_id: str, since: int, until: int) -> Mapping[int, SentHour]:
         def work(connection: SqlConnection) -> dict[int, SentHour]:
-            found = connection.all(_SENT, connection=connection_id, since=since, until=until)
-            return {hour.start: hour for hour in map(_SENT_HOUR.read, found)}
+            rows = connection.all(_SENT, connection=connection_id, since=since, until=until)
+            return {hour.start: hour for hour in map(_SENT_HOUR.read, rows)}
 
         return await self._transactions.read(work)
 

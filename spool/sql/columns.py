@@ -36,11 +36,11 @@ class Columns(Generic[Row]):
     def __init__(
         self, row: type[Row], *, forms: Mapping[str, Form] = _PLAIN, without: Collection[str] = ()
     ) -> None:
-        kept = [field for field in fields(row) if field.name not in without]  # type: ignore[arg-type]
-        self.names = tuple(field.name for field in kept)
+        own_fields = [field for field in fields(row) if field.name not in without]  # type: ignore[arg-type]
+        self.names = tuple(field.name for field in own_fields)
         self._row = row
         self._values = attrgetter(*self.names)
-        truths = [(field.name, bool) for field in kept if field.type in ("bool", bool)]
+        truths = [(field.name, bool) for field in own_fields if field.type in ("bool", bool)]
         self._writes = [(name, form.write) for name, form in forms.items()]
         self._reads = [*truths, *((name, form.read) for name, form in forms.items())]
 

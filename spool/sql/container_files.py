@@ -79,15 +79,15 @@ class SqlContainerRows:
         self._told = ToldValues()
 
     async def find(self, id: str) -> ContainerFile | None:
-        found = await self._files(f"{FILES} WHERE id = :id", id=id)
-        return found[0] if found else None
+        files = await self._files(f"{FILES} WHERE id = :id", id=id)
+        return files[0] if files else None
 
     async def named(
         self, kind: str, identity: ClusterIdentity, references: Sequence[str]
     ) -> Mapping[str, ContainerFile]:
         statement = _NAMED + self.by_reference
-        found = await self._files(statement, **_place(identity), kind=kind, references=list(references))
-        return {file.reference: file for file in found}
+        files = await self._files(statement, **_place(identity), kind=kind, references=list(references))
+        return {file.reference: file for file in files}
 
     async def select(
         self,
@@ -139,14 +139,16 @@ class SqlContainerRows:
         ]
 
     async def page(self, query: ListQuery) -> ListPage[ContainerFile]:
-        told = self._told.fresh()
-        untold = tuple(name for name in query.known if name not in told)
-        asked = replace(query, known=untold)
+        cached = self._told.fresh()
+        untold = tuple(name for name in query.known if name not in cached)
+        remaining_query = replace(query, known=untold)
         page = await self._transactions.snapshot(
-            lambda connection: read_page(connection, "container_files", FILE.names, asked, FILE.read)
+            lambda connection: read_page(
+                connection, "container_files", FILE.names, remaining_query, FILE.read
+            )
         )
         self._told.keep(page.known)
-        return replace(page, known={**told, **page.known})
+        return replace(page, known={**cached, **page.known})
 
     async def _files(self, statement: str, **values: object) -> list[ContainerFile]:
         return [FILE.read(row) for row in await self._all(statement, **values)]
@@ -210,8 +212,8 @@ class SqlContainerUsage:
         place = {"account": identity.account, "region": identity.region, "cluster": identity.name}
 
         def work(connection: SqlConnection) -> UsageDocument | None:
-            found = connection.all(_ONE, **place, day=day)
-            return _DOCUMENT.read(found[0]) if found else None
+            rows = connection.all(_ONE, **place, day=day)
+            return _DOCUMENT.read(rows[0]) if rows else None
 
         return await self._transactions.read(work)
 

@@ -23,15 +23,15 @@ def rolled_up(
     Without dimensions, all stay. The columns in `apart` stay separate. Each sum has the lowest key of the
     sums that it combines, because that key has the same values of these dimensions.
     """
-    kept = [f"h.{name}" for name in apart]
-    added = ", ".join([*kept, *(f"sum(h.{name}) AS {name}" for name in sums)])
+    separate = [f"h.{name}" for name in apart]
+    added = ", ".join([*separate, *(f"sum(h.{name}) AS {name}" for name in sums)])
     of_days = (
         f"SELECT h.key, {added} FROM {days} h WHERE h.start >= :since AND h.start < :until"
-        f" GROUP BY {', '.join(['h.key', *kept])}"
+        f" GROUP BY {', '.join(['h.key', *separate])}"
     )
     if not dimensions:
         return of_days
     return (
         f"SELECT min(h.key) AS key, {added} FROM ({of_days}) h JOIN {keys} k ON k.id = h.key"
-        f" GROUP BY {', '.join([columns(dimensions), *kept])}"
+        f" GROUP BY {', '.join([columns(dimensions), *separate])}"
     )

@@ -91,7 +91,10 @@ def _begin(connection: SqlConnection, route: str) -> list[str]:
     connection.run(_ADD, route=_LOG, first=0, edition=new_edition())
     edition, _ = connection.one(_NEWEST, route=_LOG)
     connection.run(_ADD, route=route, first=0, edition=edition)
-    return [found for (found,) in connection.all(_NEWEST.replace(", first FROM", " FROM"), route=route)]
+    return [
+        edition_name
+        for (edition_name,) in connection.all(_NEWEST.replace(", first FROM", " FROM"), route=route)
+    ]
 
 
 def lands(connection: SqlConnection, route: str) -> bool:

@@ -159,10 +159,10 @@ class SqlLedgerRows(ABC):
             width=width,
             start=start,
         )
-        found = _by_place(
+        sums = _by_place(
             (Dimensions(*key), meter, whole, millionths) for meter, whole, millionths, *key in rows
         )
-        return list(found.items())
+        return list(sums.items())
 
     def meters_by_start(self, width: int) -> Mapping[int, MeterSums]:
         rows = self._tables.all(
@@ -192,8 +192,8 @@ class SqlLedgerRows(ABC):
         return BilledTables(self._tables, self.prefix).days(since, until)
 
     def billed_starts(self, since: int, until: int) -> Sequence[int]:
-        told = f"{self._named('billed_days')} WHERE start >= :since AND start < :until"
-        statement = f"SELECT DISTINCT start FROM {told} AND NOT provider LIKE :corrections"
+        days = f"{self._named('billed_days')} WHERE start >= :since AND start < :until"
+        statement = f"SELECT DISTINCT start FROM {days} AND NOT provider LIKE :corrections"
         rows = self._tables.all(statement, since=since, until=until, corrections="%\x1f%")
         return sorted(start for (start,) in rows)
 
@@ -204,8 +204,8 @@ class SqlLedgerRows(ABC):
 
     def _has_meters(self, width: int) -> bool:
         statement = f"SELECT EXISTS (SELECT 1 FROM {self._named(METERS)} WHERE width = :width)"
-        [found] = self._tables.one(statement, width=width)
-        return bool(found)
+        [has_any] = self._tables.one(statement, width=width)
+        return bool(has_any)
 
     def starts(self, width: int, since: int) -> Sequence[int]:
         statement = f"SELECT DISTINCT start FROM {self._of(width)} WHERE start >= :since ORDER BY start"
@@ -276,7 +276,7 @@ class SqlLedgerRows(ABC):
         """
         Delete hourly sums before a time and return their number. Their periods become the periods of their days.
         """
-        gone = self._tables.run(f"DELETE FROM {self._of(HOUR_S)} WHERE start < :before", before=before)
+        deleted = self._tables.run(f"DELETE FROM {self._of(HOUR_S)} WHERE start < :before", before=before)
         self._tables.run(
             f"DELETE FROM {self._named(METERS)} WHERE width = :width AND start < :before",
             width=HOUR_S,
@@ -292,7 +292,7 @@ class SqlLedgerRows(ABC):
             before=before,
         )
         self._tables.run(f"DELETE FROM {periods} WHERE {old}", hour=HOUR_S, before=before)
-        return gone
+        return deleted
 
     def note_periods(self, firsts: Iterable[tuple[int, int, int]]) -> None:
         rows = [{"width": width, "start": start, "first": first} for width, start, first in sorted(firsts)]
@@ -356,8 +356,8 @@ class SqlLedgerRows(ABC):
         stored = f"SELECT {', '.join(columns)} FROM {of} AND start = :since"
         for one, other in ((made, stored), (stored, made)):
             statement = f"SELECT EXISTS (SELECT * FROM ({one}) a EXCEPT SELECT * FROM ({other}) b)"
-            [found] = self._tables.one(statement, since=start, until=start + width)
-            if found:
+            [differs] = self._tables.one(statement, since=start, until=start + width)
+            if differs:
                 return True
         return False
 
@@ -436,7 +436,7 @@ class SqlLedgerRows(ABC):
 
 def _by_place(rows: Iterable[tuple[Any, ...]]) -> dict[Any, MeterSums]:
     """Group meters by the first value of each row."""
-    found: dict[Any, MeterSums] = {}
+    meters: dict[Any, MeterSums] = {}
     for place, meter, whole, millionths in rows:
-        found.setdefault(place, {})[meter] = int(whole) * SCALE + int(millionths)
-    return found
+        meters.setdefault(place, {})[meter] = int(whole) * SCALE + int(millionths)
+    return meters

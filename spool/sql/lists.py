@@ -104,8 +104,8 @@ def _known(
     """Return the distinct values of a field, sorted, or none if there are too many to choose from."""
     condition, values = within
     statement = f'SELECT DISTINCT "{name}" FROM {{schema}}.{table} WHERE {condition} LIMIT {MOST_KNOWN + 1}'
-    found = [str(value) for (value,) in connection.all(statement, **values) if value is not None]
-    return choices(found)
+    distinct = [str(value) for (value,) in connection.all(statement, **values) if value is not None]
+    return choices(distinct)
 
 
 def _at(position: Position | None) -> dict[str, object]:

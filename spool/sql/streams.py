@@ -143,8 +143,8 @@ class SqlStreams:
     async def find(self, keys: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], Total]:
         def work(connection: SqlConnection) -> dict[tuple[str, str], Total]:
             table = SqlStreamRows(connection)
-            found = ((place, table.total(*place)) for place in keys)
-            return {place: total for place, total in found if total is not None}
+            totals = ((place, table.total(*place)) for place in keys)
+            return {place: total for place, total in totals if total is not None}
 
         return await self._transactions.read(work)
 
@@ -194,11 +194,11 @@ def trim(connection: SqlConnection, *, settled: float, old: int, max_bytes: int)
     refers to it. That holds if it was last changed before `settled`. It must also start before `old`, or its
     key must be near its size limit.
     """
-    found = sizes(connection)
-    wanted = to_free(found, max_bytes)
+    stream_sizes = sizes(connection)
+    wanted = to_free(stream_sizes, max_bytes)
     table = SqlStreamRows(connection)
     newest = 0
-    for stream in found:
+    for stream in stream_sizes:
         excess = wanted.get(stream.name, 0)
         before = NEVER if excess else old
         for total in settled_totals(connection, stream.name, settled=settled, before=before):

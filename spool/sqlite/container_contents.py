@@ -58,14 +58,14 @@ class DiskContents:
         """Return the first line of each file, and delete the drafts of a killed process."""
 
         def work() -> dict[str, bytes]:
-            found = {}
+            heads = {}
             for path in self._directory.glob("*"):
                 if path.suffix == DRAFT:
                     path.unlink()
                 else:
                     with path.open("rb") as file:
-                        found[path.name] = file.readline(MAX_HEAD_BYTES)
-            return found
+                        heads[path.name] = file.readline(MAX_HEAD_BYTES)
+            return heads
 
         return await asyncio.to_thread(work)
 

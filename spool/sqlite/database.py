@@ -128,9 +128,9 @@ class _Connection(aiosqlite.Connection):
         except BaseException as error:
             _end_statements(error)
             if isinstance(error, UnicodeDecodeError):
-                found = damage("a text in the file is not valid UTF-8")
-                self.met_damage(found)
-                raise found from error
+                as_damage = damage("a text in the file is not valid UTF-8")
+                self.met_damage(as_damage)
+                raise as_damage from error
             if isinstance(error, sqlite3.Error) and is_corrupt(error):
                 self.met_damage(error)
             raise

@@ -124,11 +124,11 @@ def expression(dimension: str | Derived) -> str:
         return f"h.{dimension}"
     name = dimension.removeprefix(TAG).replace("'", "''")
     # A JSON path has no escapes, so a name with these characters is searched among all tags.
-    found = f"json_extract(k.tags, '$.\"{name}\"')"
+    json_value = f"json_extract(k.tags, '$.\"{name}\"')"
     if not {'"', "\\"}.isdisjoint(name):
-        found = f"(SELECT value FROM json_each(k.tags) WHERE key = '{name}')"
+        json_value = f"(SELECT value FROM json_each(k.tags) WHERE key = '{name}')"
     # Without tags the text is empty, which is not valid JSON.
-    return f"IFNULL(CASE json_valid(k.tags) WHEN 1 THEN {found} END, '')"
+    return f"IFNULL(CASE json_valid(k.tags) WHEN 1 THEN {json_value} END, '')"
 
 
 # -- rows ----------------------------------------------------------------------------------------------------
@@ -222,16 +222,16 @@ class SqliteLedgerRows(SqlLedgerRows):
         self, within: str, values: Sequence[int | str], query: CostQuery, *, by_start: bool, by_number: bool
     ) -> Iterator[GroupSum]:
         names = [shown_as(query.derived.get(name, name)) for name in query.group_by]
-        asked = AskedSums(query.measures)
+        needed_columns = AskedSums(query.measures)
         columns = ", ".join(
-            ["h.start" if by_start else "0", "k.status", "k.cost_source", *names, *asked.sums]
+            ["h.start" if by_start else "0", "k.status", "k.cost_source", *names, *needed_columns.sums]
         )
         # Group by names first. Most rows share one status and cost source, which therefore separate few rows.
         places = (*range(4, len(names) + 4), *range(1 if by_start else 2, 4))
         grouped = ", ".join(map(str, places))
         # Looking up the dimensions of each row costs more than adding it up, except for a few days.
         if by_number:
-            named = ", ".join(f"SUM({name}) AS {name}" for name in asked.wanted)
+            named = ", ".join(f"SUM({name}) AS {name}" for name in needed_columns.wanted)
             summed = f"(SELECT key, {named} FROM {within} GROUP BY key)"
         else:
             summed = f"(SELECT * FROM {within})"
@@ -240,12 +240,12 @@ class SqliteLedgerRows(SqlLedgerRows):
             values,
         )
         end = 3 + len(names)
-        measures = asked.measures
+        measures = needed_columns.measures
         for row in rows:
             yield GroupSum(row[3:end], row[1], row[2], measures(row[end:]), row[0])
 
     def _outcomes(
-        self, within: str, values: Sequence[int | str], asked: AskedSums, *, by_start: bool
+        self, within: str, values: Sequence[int | str], needed_columns: AskedSums, *, by_start: bool
     ) -> Iterator[GroupSum]:
         """
         Return the sums by status and cost source only.
@@ -254,22 +254,22 @@ class SqliteLedgerRows(SqlLedgerRows):
         in table order, without sorting or lookups.
         """
         start, grouped = ("h.start", "GROUP BY h.start") if by_start else ("0", "")
-        sums = ", ".join(asked.sums)
+        sums = ", ".join(needed_columns.sums)
         rows = self._connection.execute(
             f"SELECT {start}, {sums} FROM (SELECT * FROM {within}) h {grouped}", values
         )
-        left = {row[0]: asked.measures(row[1:]) for row in rows if row[1] is not None}
+        left = {row[0]: needed_columns.measures(row[1:]) for row in rows if row[1] is not None}
         most = self._connection.execute(_NEWEST_OUTCOME).fetchone() if left else None
         if most is None:
             return
         others = f"{within} AND key IN (SELECT id FROM keys WHERE status <> ? OR cost_source <> ?)"
-        found = self._connection.execute(
+        rest_rows = self._connection.execute(
             f"SELECT {start}, k.status, k.cost_source, {sums} FROM (SELECT * FROM {others}) h"
             " JOIN keys k ON k.id = h.key GROUP BY 1, 2, 3",
             (*values, *most),
         )
-        for row in found:
-            measures = asked.measures(row[3:])
+        for row in rest_rows:
+            measures = needed_columns.measures(row[3:])
             left[row[0]] = list(map(sub, left[row[0]], measures))
             yield GroupSum((), row[1], row[2], measures, row[0])
         for begun, measures in left.items():
@@ -308,8 +308,8 @@ class SqliteLedgerRows(SqlLedgerRows):
         self._derive(query.derived)
         terms, values = where(replace(query, only=None))
         fails = f"SELECT EXISTS (SELECT 1 FROM keys k WHERE k.kind <> '{BILLED}' AND NOT (TRUE{terms}))"
-        [found] = self._connection.execute(fails, values).fetchone()
-        return not found
+        [fails_any] = self._connection.execute(fails, values).fetchone()
+        return not fails_any
 
     def _within(
         self, of: str, width: int, since: int, until: int, terms: str, values: Sequence[str]
@@ -340,13 +340,13 @@ class SqliteLedgerRows(SqlLedgerRows):
         The result of the last filter is cached, because one query reads several time ranges and should scan
         the dimensions once.
         """
-        asked = (chosen, *values)
+        filter_key = (chosen, *values)
         known, limit, numbers = self._chosen
-        if known != asked or len(numbers) > limit < most:
+        if known != filter_key or len(numbers) > limit < most:
             rows = self._connection.execute(f"{chosen} LIMIT ?", (*values, most + 1))
             limit = most
             numbers = [number for (number,) in rows]
-            self._chosen = (asked, limit, numbers)
+            self._chosen = (filter_key, limit, numbers)
         return numbers if len(numbers) <= most else None
 
     def meter_totals(

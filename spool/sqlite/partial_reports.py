@@ -52,8 +52,8 @@ class SqlitePartialReports:
         return list(islice(due, most))
 
     async def count(self, kind: bytes) -> tuple[int, int]:
-        found = list(of_kind(await self.load(), kind))
-        return len(found), sum(len(report.body) for report in found)
+        reports = list(of_kind(await self.load(), kind))
+        return len(reports), sum(len(report.body) for report in reports)
 
 
 def find(
@@ -127,7 +127,7 @@ class SqliteHeard:
         return bool(self._of_callers)
 
     async def find(self, callers: Collection[bytes]) -> Sequence[tuple[bytes, float]]:
-        return [found for caller in callers for found in self._of_callers.get(caller, ())]
+        return [sender for caller in callers for sender in self._of_callers.get(caller, ())]
 
     async def forget(self, before: float) -> int:
         if self._newest < before:

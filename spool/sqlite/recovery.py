@@ -303,8 +303,8 @@ def _made() -> _Made:
 
 def _columns(connection: sqlite3.Connection, table: str) -> list[tuple[object, ...]]:
     columns = f"SELECT name, type, \"notnull\", pk FROM pragma_table_info('{table}') ORDER BY cid"
-    found: list[tuple[object, ...]] = connection.execute(columns).fetchall()
-    return found
+    column_rows: list[tuple[object, ...]] = connection.execute(columns).fetchall()
+    return column_rows
 
 
 def _try_everything(connection: sqlite3.Connection) -> None:

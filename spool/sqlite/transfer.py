@@ -185,9 +185,9 @@ def _tell_settings(facts: KeptTable, settings: SpoolSettings) -> None:
     from now on.
     """
     for fact in facts.rows:
-        told = dict(zip(facts.columns, fact, strict=True))
-        if told["name"] == SETTINGS:
-            for name, value in json.loads(told["value"]).items():
+        fact_row = dict(zip(facts.columns, fact, strict=True))
+        if fact_row["name"] == SETTINGS:
+            for name, value in json.loads(fact_row["value"]).items():
                 if value != getattr(settings, name):
                     _log.warning(
                         "spool.%s was %s in the copied storage; now %s from the configuration applies",
@@ -207,11 +207,11 @@ def _fill_file(connection: sqlite3.Connection, file: str, tables: KeptTables, pr
     if "sizes" in made:
         connection.execute(RECOUNT_ENTRIES)
     numbered = {kept_name(file, name): name for name, sql in made.items() if "AUTOINCREMENT" in sql}
-    for kept, number in newest_numbers(tables).items():
-        if kept in numbered:
-            connection.execute("DELETE FROM sqlite_sequence WHERE name = ?", (numbered[kept],))
+    for portable_name, number in newest_numbers(tables).items():
+        if portable_name in numbered:
+            connection.execute("DELETE FROM sqlite_sequence WHERE name = ?", (numbered[portable_name],))
             connection.execute(
-                "INSERT INTO sqlite_sequence (name, seq) VALUES (?, ?)", (numbered[kept], number)
+                "INSERT INTO sqlite_sequence (name, seq) VALUES (?, ?)", (numbered[portable_name], number)
             )
     return {kept_name(file, name) for name in made}
 
@@ -219,20 +219,26 @@ def _fill_file(connection: sqlite3.Connection, file: str, tables: KeptTables, pr
 def _fill_table(
     connection: sqlite3.Connection, file: str, name: str, tables: KeptTables, progress: Progress
 ) -> None:
-    kept = kept_name(file, name)
-    source = tables.table(kept)
+    portable_name = kept_name(file, name)
+    source = tables.table(portable_name)
     kinds = dict(connection.execute("SELECT name, type FROM pragma_table_info(?)", (name,)).fetchall())
-    taken = [(place, kinds[column]) for place, column in enumerate(source.columns) if column in kinds]
-    rows = source.rows if kept != "facts" else (row for row in source.rows if SETTINGS not in row)
-    columns = ", ".join(f'"{source.columns[place]}"' for place, _ in taken)
+    common_columns = [
+        (place, kinds[column]) for place, column in enumerate(source.columns) if column in kinds
+    ]
+    rows = source.rows if portable_name != "facts" else (row for row in source.rows if SETTINGS not in row)
+    columns = ", ".join(f'"{source.columns[place]}"' for place, _ in common_columns)
     verb = "INSERT OR REPLACE" if name in _BEGUN else "INSERT"
-    statement = f'{verb} INTO "{name}" ({columns}) VALUES ({", ".join("?" * len(taken))})'
+    statement = f'{verb} INTO "{name}" ({columns}) VALUES ({", ".join("?" * len(common_columns))})'
     done = 0
-    progress(kept, done)
+    progress(portable_name, done)
     for part in parts(rows):
-        _write(connection, statement, ([_value(row[place], kind) for place, kind in taken] for row in part))
+        _write(
+            connection,
+            statement,
+            ([_value(row[place], kind) for place, kind in common_columns] for row in part),
+        )
         done += len(part)
-        progress(kept, done)
+        progress(portable_name, done)
 
 
 def _value(value: object, kind: str) -> object:

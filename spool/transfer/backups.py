@@ -98,10 +98,10 @@ def check(backup: Path) -> Manifest:
     Raises NotAllowed if it is not a backup, SpoolDamaged if a file is missing or changed.
     """
     try:
-        told = json.loads((backup / MANIFEST).read_bytes())
-        seal = told.pop("seal")
-        files = {name: BackedUpFile(**file) for name, file in told.pop("files").items()}
-        manifest = Manifest(**told, files=files)
+        contents = json.loads((backup / MANIFEST).read_bytes())
+        seal = contents.pop("seal")
+        files = {name: BackedUpFile(**file) for name, file in contents.pop("files").items()}
+        manifest = Manifest(**contents, files=files)
     except OSError as error:
         raise NotAllowed(f"{backup} is not a backup: {MANIFEST} cannot be read ({error.strerror})") from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:

@@ -57,15 +57,15 @@ async def take(
     """Fill a storage from another one with the given accounting."""
     if engine.take_over is None:
         raise NotAllowed("this storage engine cannot be filled from another storage")
-    taken = await engine.take_over(target, opened, progress)
+    made_copy = await engine.take_over(target, opened, progress)
     try:
         progress("recounting the copy", 0)
         after = await count_books(replace(target, is_unfinished_copy=True), engine)
         _compare(before, after)
     except BaseException:
-        await taken.discard()
+        await made_copy.discard()
         raise
-    await taken.finish()  # from here on the copy may be valid, even if `finish` fails
+    await made_copy.finish()  # from here on the copy may be valid, even if `finish` fails
     return after
 
 

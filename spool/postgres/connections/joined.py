@@ -195,9 +195,9 @@ class JoinedTransaction:
             row = barrier.fetchone()
             assert row is not None
             position = row[1]
-        found = standby_state(behind)
-        self.sees_standbys = found.confirmed is not None
-        self.doubt = None if found.confirms(before, position) else found
+        state = standby_state(behind)
+        self.sees_standbys = state.confirmed is not None
+        self.doubt = None if state.confirms(before, position) else state
 
     @contextmanager
     def _committing(self, done: Answer | None = None) -> Iterator[None]:

@@ -249,9 +249,9 @@ class ServerSession:
         Raise Unconfirmed if the server reported that it did not wait. If the transaction has `doubt`, verify
         with a barrier.
         """
-        found = WAIT_ENDED.intersection(self._notices)
+        ended_waits = WAIT_ENDED.intersection(self._notices)
         self._notices.clear()
-        if found:
+        if ended_waits:
             raise Unconfirmed(NOT_CONFIRMED)
         if transaction is not None and transaction.doubt is not None:
             self._prove()

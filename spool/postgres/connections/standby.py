@@ -54,8 +54,8 @@ class StandbyState(NamedTuple):
 
     def has(self, position: int) -> bool:
         """Return True if as many standbys as the server must wait for have flushed up to the position."""
-        found = sum(flushed >= position for flushed in self.confirmed or ())
-        return bool(self.names) and found >= _wanted(self.names)
+        confirmed_by = sum(flushed >= position for flushed in self.confirmed or ())
+        return bool(self.names) and confirmed_by >= _wanted(self.names)
 
     def confirms(self, before: StandbyState, position: int | None = None) -> bool:
         """
@@ -74,8 +74,8 @@ class StandbyState(NamedTuple):
 @lru_cache(maxsize=8)
 def _wanted(names: str) -> int:
     """Return the number of standbys that the server must wait for; 1 for a plain list of names."""
-    found = _COUNT.match(names)
-    return int(found[1]) if found else 1
+    match = _COUNT.match(names)
+    return int(match[1]) if match else 1
 
 
 def standby_state(answer: psycopg.Cursor[tuple[Any, ...]]) -> StandbyState:

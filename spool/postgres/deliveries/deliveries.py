@@ -195,15 +195,17 @@ class PostgresDeliveries(SentDeliveries):
 
     async def unknowns(self) -> Sequence[UnknownDelivery]:
         session = self._session()
-        found = await self._database.read(lambda connection: session.deliveries(connection, queries.UNKNOWNS))
-        return [transitions.show_unknown(delivery, topic_of(delivery.route)) for delivery, _ in found]
+        deliveries = await self._database.read(
+            lambda connection: session.deliveries(connection, queries.UNKNOWNS)
+        )
+        return [transitions.show_unknown(delivery, topic_of(delivery.route)) for delivery, _ in deliveries]
 
     async def resolve(self, id: int, *, sent: bool) -> UnknownDelivery:
-        found = await self._change(id, UNKNOWN, partial(transitions.resolve, sent=sent))
-        if found is None:
+        delivery = await self._change(id, UNKNOWN, partial(transitions.resolve, sent=sent))
+        if delivery is None:
             raise NotThere("no delivery with this id waits to be settled by hand")
-        await self._leases.wake(lease_of(found.route))
-        return transitions.show_unknown(found, topic_of(found.route))
+        await self._leases.wake(lease_of(delivery.route))
+        return transitions.show_unknown(delivery, topic_of(delivery.route))
 
     async def unsettled(self) -> Sequence[UnsettledDelivery]:
         session = self._session()
@@ -240,8 +242,8 @@ class PostgresDeliveries(SentDeliveries):
             return state.reason
         if not has_standby:
             return f"waits: {NO_STANDBY}"
-        words, at = self._waits.get(state.name, ("", 0.0))
-        waits = words if self._clock.monotonic() < at + WAITS_S else self._log.commit_problem
+        problem, at = self._waits.get(state.name, ("", 0.0))
+        waits = problem if self._clock.monotonic() < at + WAITS_S else self._log.commit_problem
         return f"waits: {waits}" if waits else state.reason
 
     async def drop(self, route: str) -> int:
@@ -344,18 +346,18 @@ class PostgresDeliveries(SentDeliveries):
         Take the delivery that `choose` wrote for this session. If nothing is due, close overdue records
         and choose again.
         """
-        taken, closed = await self._choose(choose, route)
+        delivery, closed = await self._choose(choose, route)
         is_behind = self._log.closed_below(topic_of(route)) > closed
-        if taken is None and is_behind and self._clock.monotonic() >= self._closes_at:
+        if delivery is None and is_behind and self._clock.monotonic() >= self._closes_at:
             self._closes_at = self._clock.monotonic() + CLOSE_EVERY_S
             await self._log.close_what_is_due()
-            taken, closed = await self._choose(choose, route)
+            delivery, closed = await self._choose(choose, route)
             is_behind = self._log.closed_below(topic_of(route)) > closed
-        self._behind[route] = taken is None and is_behind
-        if taken is not None:
+        self._behind[route] = delivery is None and is_behind
+        if delivery is not None:
             self.version += 1
-            self._in_hand[route][taken.id] = taken.fence
-        return taken
+            self._in_hand[route][delivery.id] = delivery.fence
+        return delivery
 
     async def _choose(
         self, choose: Callable[[DeliveryChoice], StoredDelivery | None], route: str

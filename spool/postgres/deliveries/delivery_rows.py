@@ -163,11 +163,11 @@ class DeliveryRows(NamedTuple):
         return [replace(one, id=id) for one, id in zip(change.added, ids, strict=True)]
 
     def _columns(self, delivery: StoredDelivery, columns: Mapping[str, str]) -> dict[str, object]:
-        kept = delivery.kept
-        records = [] if kept is None else [record for record in kept.records if record is not None]
+        own_entry = delivery.kept
+        records = [] if own_entry is None else [record for record in own_entry.records if record is not None]
         others = {
             "owner": self.me if delivery.sending else None,
-            "kept_at": None if kept is None else kept.committed_at,
+            "kept_at": None if own_entry is None else own_entry.committed_at,
             "kept": pack(records) if records else None,
         }
         return {name: others[name] if name in others else getattr(delivery, name) for name in columns}
@@ -179,11 +179,13 @@ def _delivery(row: tuple[Any, ...]) -> ReadDelivery:
     owner = named.pop("owner")
     kept_at = named.pop("kept_at")
     packed = named.pop("kept")
-    kept = None
+    own_entry = None
     if packed is not None:
-        kept = Entry(topic=topic, first=named["first"], committed_at=kept_at, records=unpack(packed))
+        own_entry = Entry(topic=topic, first=named["first"], committed_at=kept_at, records=unpack(packed))
     proven = is_proven(named["proof"], acceptances)
-    return ReadDelivery(StoredDelivery(**named, kept=kept, acceptances=acceptances, proven=proven), owner)
+    return ReadDelivery(
+        StoredDelivery(**named, kept=own_entry, acceptances=acceptances, proven=proven), owner
+    )
 
 
 def route(row: Sequence[Any]) -> StoredRoute:
@@ -372,11 +374,11 @@ def due(
     """
     Take the oldest delivery of the backlog that may be sent now, or cut a new one, or take one of a replay.
     """
-    found = choice.found(queries.DUE, at=at)
-    if found is not None and not found.delivery.replay:
-        return choice.take(found)
+    candidate = choice.found(queries.DUE, at=at)
+    if candidate is not None and not candidate.delivery.replay:
+        return choice.take(candidate)
     cut = choice.cut(max_records=max_records, below=below)
-    return cut if cut is not None or choice.has_moved else choice.take(found)
+    return cut if cut is not None or choice.has_moved else choice.take(candidate)
 
 
 def fresh_single(choice: DeliveryChoice, *, at: float) -> StoredDelivery | None:

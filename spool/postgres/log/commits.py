@@ -128,10 +128,10 @@ class AttemptWriter:
         keys = expected_keys(group.submissions)
         with transaction.begun(needs_standby=self.needs_standby):
             ask = partial(store.ask_head, self._database, connection, following.last)
-            asked = ask(series=points, wait=group.wait)
+            read_head = ask(series=points, wait=group.wait)
             versions = self._versions(connection, keys) if keys else dict
             move = self._move(connection, group.submissions)
-        head = asked()
+        head = read_head()
         if head is None:
             return None
         transaction.check_standby()

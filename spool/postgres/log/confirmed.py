@@ -128,11 +128,11 @@ class ConfirmedCommits:
 
         The node writes a loss before it removes the commits from its list, so a loss may be in both files.
         """
-        found = [LostCommits(**one) for one in _read(self._directory / LOST_FILE, [])]
+        losses = [LostCommits(**one) for one in _read(self._directory / LOST_FILE, [])]
         missing = [
-            one for one in await self._missing(database) if not any(lost.includes(one) for lost in found)
+            one for one in await self._missing(database) if not any(lost.includes(one) for lost in losses)
         ]
-        return [*found, _summed(missing)] if missing else found
+        return [*losses, _summed(missing)] if missing else losses
 
     async def _missing(self, database: Database) -> Sequence[ConfirmedCommit]:
         commits = list(self._commits)
@@ -140,18 +140,18 @@ class ConfirmedCommits:
         def read(connection: Connection) -> tuple[int, set[tuple[int, int]]]:
             # In this order, because retention first marks commits as carried forward and then deletes them. A
             # snapshot would not help: dropped partitions disappear from older snapshots as well.
-            there = set(
+            existing = set(
                 connection.execute(database.sql(queries.TOKENS), {"ids": [one.id for one in commits]})
             )
             marks = connection.execute(database.sql(queries.MARKS)).fetchone()
             assert marks is not None
-            return marks[1], there
+            return marks[1], existing
 
-        carried, there = await database.read(read) if commits else (0, set())
+        carried, existing = await database.read(read) if commits else (0, set())
         return [
             one
             for one in commits
-            if one.id > carried and there.isdisjoint([(one.id, one.token), (one.id, UNKNOWN_TOKEN)])
+            if one.id > carried and existing.isdisjoint([(one.id, one.token), (one.id, UNKNOWN_TOKEN)])
         ]
 
 
@@ -169,13 +169,15 @@ def _summed(missing: Sequence[ConfirmedCommit]) -> LostCommits:
 def _read_confirmed(directory: Path, incarnation: str) -> Sequence[ConfirmedCommit]:
     """Read the list of confirmed commits. Ignore it if it belongs to another installation."""
     path = directory / CONFIRMED_FILE
-    found = _read(path, {})
+    contents = _read(path, {})
     try:
         return (
-            [ConfirmedCommit(*one) for one in found["commits"]] if found["incarnation"] == incarnation else []
+            [ConfirmedCommit(*one) for one in contents["commits"]]
+            if contents["incarnation"] == incarnation
+            else []
         )
     except (KeyError, TypeError):
-        if found != {}:
+        if contents != {}:
             _log.warning(
                 "%s has unexpected contents and is ignored", path, extra={"action": "file_unreadable"}
             )

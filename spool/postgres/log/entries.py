@@ -83,10 +83,10 @@ def read_entries(
             if isinstance(entry, EntryUnreadable):
                 raise entry
             if packed is not None:
-                kept = packed_records(packed, entry, row.first, begin, end, fields)
-                if kept is not None:
+                packed_part = packed_records(packed, entry, row.first, begin, end, fields)
+                if packed_part is not None:
                     result.append(
-                        Entry(topic=topic, first=begin, committed_at=row.committed_at, records=kept)
+                        Entry(topic=topic, first=begin, committed_at=row.committed_at, records=packed_part)
                     )
                     continue
             records = cache.records(entry, begin - row.first, end - row.first + 1)
@@ -138,17 +138,17 @@ def _cached_entries(
     database: Database, connection: Connection, topic: str, rows: Sequence[EntryRow], cache: EntryCache
 ) -> dict[int, CachedEntry | EntryUnreadable]:
     """Return entries from the cache, or else from the database."""
-    found: dict[int, CachedEntry | EntryUnreadable] = {}
+    entries: dict[int, CachedEntry | EntryUnreadable] = {}
     for row in rows:
         entry = cache.find(topic, row.first)
         if entry is not None:
-            found[row.first] = entry
-    missing = {row.first: row for row in rows if row.first not in found}
+            entries[row.first] = entry
+    missing = {row.first: row for row in rows if row.first not in entries}
     if missing:
         where = {"topic": code(topic), "firsts": list(missing)}
         for first, data in connection.execute(database.sql(queries.BODIES), where, binary=True):
-            found[first] = cache_entry(topic, missing[first], data, cache)
-    return {row.first: found.get(row.first, EntryUnreadable("the entry has no body")) for row in rows}
+            entries[first] = cache_entry(topic, missing[first], data, cache)
+    return {row.first: entries.get(row.first, EntryUnreadable("the entry has no body")) for row in rows}
 
 
 def cache_entry(topic: str, row: EntryRow, data: bytes, cache: EntryCache) -> CachedEntry | EntryUnreadable:
@@ -257,11 +257,11 @@ class KeptRecords:
 
 def ranges(numbers: Sequence[int]) -> list[tuple[int, int]]:
     """Group ascending numbers into ranges without large gaps. Return the first and last number of each."""
-    found = [(numbers[0], numbers[0])]
+    grouped = [(numbers[0], numbers[0])]
     for number in numbers[1:]:
-        first, last = found[-1]
+        first, last = grouped[-1]
         if number - last > APART:
-            found.append((number, number))
+            grouped.append((number, number))
         else:
-            found[-1] = first, number
-    return found
+            grouped[-1] = first, number
+    return grouped

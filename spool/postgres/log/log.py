@@ -249,12 +249,12 @@ class PostgresLog:
     async def _set_aside(self, topic: str, damage: Sequence[Damage]) -> None:
         """Mark damaged entries once, and count and log their records."""
         log_damage(topic, damage)
-        found = sorted({one.first: one.records for one in damage}.items())
+        damaged = sorted({one.first: one.records for one in damage}.items())
         facts = {
             "topic": code(topic),
             "name": topic,
-            "firsts": [first for first, _ in found],
-            "records": [records for _, records in found],
+            "firsts": [first for first, _ in damaged],
+            "records": [records for _, records in damaged],
         }
         await self._database.run(
             lambda connection: connection.execute(self._database.sql(queries.MARK_DAMAGED), facts)

@@ -37,9 +37,9 @@ class DatabaseClock:
         self._noted = now, self._clock.monotonic()
 
     def now(self) -> float:
-        moved = self._database.now()
-        if moved is not None:
-            return moved
+        test_time = self._database.now()
+        if test_time is not None:
+            return test_time
         at, timer = self._noted
         return at + self._clock.monotonic() - timer
 
@@ -257,8 +257,8 @@ def catch_up(following: Following, rows: Iterable[CommitRow]) -> None:
     rows = iter(rows)
     last = following.last
     if last.id:
-        found = next(rows, None)
-        if found is None or (found.id, found.token) != (last.id, last.token):
+        first = next(rows, None)
+        if first is None or (first.id, first.token) != (last.id, last.token):
             raise MemoryIsAhead(f"commit {last.id} is missing from the database")
     for row in rows:
         following.follow(row)

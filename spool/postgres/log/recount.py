@@ -37,7 +37,7 @@ TermCounter = Counter[tuple[str, str]]
 
 
 class RouteTerms(Protocol):
-    """What the accounting needs from the deliveries, at the same instant."""
+    """The interface of the deliveries for the accounting, at the same instant."""
 
     def route_terms(self, connection: Connection) -> dict[str, dict[str, int]]: ...
 
@@ -69,16 +69,16 @@ def border(database: Database, connection: Connection, routes: RouteTerms) -> Bo
     marks = connection.execute(database.sql(queries.MARKS)).fetchone()
     newest = connection.execute(database.sql(queries.NEWEST)).fetchone()
     assert marks is not None
-    found = Border(
+    limits = Border(
         routes=routes.route_terms(connection), first_commit=marks[1] + 1, kept_from=by_topic(marks[2])
     )
     for topic, term, n, carried in connection.execute(database.sql(queries.BOOKS)):
-        found.counters[topic, term] = n
-        found.carried[topic, term] = carried
-    found.counters.update(total(unbooked(database, connection, limit=2**62)))
+        limits.counters[topic, term] = n
+        limits.carried[topic, term] = carried
+    limits.counters.update(total(unbooked(database, connection, limit=2**62)))
     if newest:
-        found.last_commit, found.next = newest[0], by_topic(newest[1])
-    return found
+        limits.last_commit, limits.next = newest[0], by_topic(newest[1])
+    return limits
 
 
 @dataclass(kw_only=True)
@@ -184,17 +184,17 @@ def _numbers(
 ) -> None:
     """Count one slice of numbers by decoding every record."""
     damage: list[Damage] = []
-    kept = 0
+    record_count = 0
     wrong = []
     for entry in read_entries(database, connection, topic, first, last, cache=EntryCache(0), damage=damage):
         if entry.first != first:
             wrong.append(f"{topic}: numbers {first} to {entry.first - 1} are missing")
-        kept += len(entry.records)
+        record_count += len(entry.records)
         twice.note(entry)
         first = entry.last + 1
     if first <= last:
         wrong.append(f"{topic}: numbers {first} to {last} are missing")
-    into.sums[topic, books.KEPT] += kept
+    into.sums[topic, books.KEPT] += record_count
     into.wrong += wrong
     known = {(of, one.first) for of, one in into.damage}
     into.damage += [(topic, one) for one in damage if (topic, one.first) not in known]
@@ -207,7 +207,7 @@ RECOUNTS = 5  # attempts, because retention may delete something during a recoun
 
 
 class LogRoutes(RouteTerms, RouteNeeds, Protocol):
-    """What the log needs from the deliveries, inside its transactions."""
+    """The interface of the deliveries for the log, inside its transactions."""
 
 
 class Verification:
@@ -221,8 +221,8 @@ class Verification:
 
     async def books(self) -> Books:
         """Read the counters of every topic and route."""
-        found = await self._border()
-        return books.books(books.by_topic({**found.counters, **found.kept}), found.routes)
+        limits = await self._border()
+        return books.books(books.by_topic({**limits.counters, **limits.kept}), limits.routes)
 
     async def verify(
         self, twice: Callable[[], TwiceAccepted]
@@ -232,16 +232,16 @@ class Verification:
         a new `twice`.
         """
         for _ in range(RECOUNTS):
-            found = await self._border()
+            limits = await self._border()
             seen = twice()
-            counted = await recount(self._database, found, seen)
+            counted = await recount(self._database, limits, seen)
             after = await self._border()
-            if (after.first_commit, after.kept_from) == (found.first_commit, found.kept_from):
+            if (after.first_commit, after.kept_from) == (limits.first_commit, limits.kept_from):
                 break
         else:
             raise SpoolUnavailable("records were deleted during every recount: try again")
-        await self._set_terms_aside(found, counted)
-        verified = books.verified(found.counters, counted.sums, found.routes, counted.wrong)
+        await self._set_terms_aside(limits, counted)
+        verified = books.verified(limits.counters, counted.sums, limits.routes, counted.wrong)
         return verified, counted.damage, seen
 
     async def set_damaged_aside(self) -> None:
@@ -249,10 +249,10 @@ class Verification:
         Exclude damaged commit rows from the accounting before retention deletes them. Their terms follow
         from the numbers.
         """
-        found = await self._border()
-        counted = await recount_commits(self._database, found)
-        counted.sums.update(found.kept)
-        await self._set_terms_aside(found, counted)
+        limits = await self._border()
+        counted = await recount_commits(self._database, limits)
+        counted.sums.update(limits.kept)
+        await self._set_terms_aside(limits, counted)
 
     async def _set_terms_aside(self, found: Border, counted: Recount) -> None:
         """

@@ -37,7 +37,7 @@ _log = logging.getLogger(__name__)
 
 
 class RouteNeeds(Protocol):
-    """What retention needs from the deliveries, inside its transaction."""
+    """The interface of the deliveries for retention, inside its transaction."""
 
     def needed_from(self, connection: Connection, topic: str) -> int | None: ...
 
@@ -204,11 +204,11 @@ class PostgresRetention:
         where = {"topic": code(topic), "below": limit, "limit": STEP}
         rows = connection.execute(self._database.sql(queries.OLDEST_ENTRIES), where)
         candidates = [Candidate._make(row) for row in rows]
-        gone = retention.removable(candidates, limit=limit, before=before, excess=0)
-        if gone:
-            self._skip(connection, {topic: gone[-1].last + 1})
-            self._remove(connection, topic, gone[-1].last + 1, entries=len(gone), needed=needed)
-        return len(gone)
+        removable = retention.removable(candidates, limit=limit, before=before, excess=0)
+        if removable:
+            self._skip(connection, {topic: removable[-1].last + 1})
+            self._remove(connection, topic, removable[-1].last + 1, entries=len(removable), needed=needed)
+        return len(removable)
 
     def _remove_period(self, connection: Connection, limits: Mapping[str, int]) -> int:
         """
@@ -289,8 +289,8 @@ class PostgresRetention:
         sums = carried_sums(
             ((commit, checksum, packed) for commit, _, checksum, packed in rows), as_they_are=as_they_are
         )
-        moved = {"before": carried, "after": rows[-1][0]}
-        if connection.execute(self._database.sql(queries.CARRIED), moved).rowcount != 1:
+        mark = {"before": carried, "after": rows[-1][0]}
+        if connection.execute(self._database.sql(queries.CARRIED), mark).rowcount != 1:
             raise RemovedMeanwhile
         if sums:
             count(self._database, connection, queries.CARRY, sums)

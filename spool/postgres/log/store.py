@@ -91,7 +91,7 @@ def ask_head(
     It returns None if `wait` is False and another process holds the lock.
     """
     head = connection.execute(database.sql(queries.LOCK_HEAD if wait else queries.TRY_HEAD))
-    asked = ask_since(database, connection, last)
+    read_since = ask_since(database, connection, last)
     known = since_when = None
     if series:
         known = connection.execute(database.sql(queries.SERIES), {"ids": list(series)})
@@ -100,7 +100,7 @@ def ask_head(
 
     def answer() -> Head | None:
         period = head.fetchone()
-        since = asked()
+        since = read_since()
         if period is None:
             return None
         fact = since_when.fetchone() if since_when is not None else None
@@ -117,8 +117,8 @@ def ask_head(
 
 
 def commit_row(row: Sequence[object]) -> CommitRow:
-    found = CommitRow._make(row)
-    return found._replace(next=tuple(found.next), closed=tuple(found.closed))
+    row_values = CommitRow._make(row)
+    return row_values._replace(next=tuple(row_values.next), closed=tuple(row_values.closed))
 
 
 def write(
@@ -243,13 +243,13 @@ def ask_since(database: Database, connection: Connection, last: CommitRow) -> Ca
     """Query what was committed since a row. Call the returned function after the pipeline ends."""
     limit = FOLLOWED_AT_ONCE
     where = {"id": last.id, "period": last.period, "limit": limit, "now": database.now()}
-    asked = connection.execute(database.sql(queries.FOLLOW), where, binary=True)
+    cursor = connection.execute(database.sql(queries.FOLLOW), where, binary=True)
 
     def answer() -> Since:
-        rows = asked.fetchall()
+        rows = cursor.fetchall()
         now, *_ = rows[0]
-        found = [commit_row(row) for _, *row in rows if row[0] is not None]
-        return Since(found, now, is_all=len(found) < limit)
+        commit_rows = [commit_row(row) for _, *row in rows if row[0] is not None]
+        return Since(commit_rows, now, is_all=len(commit_rows) < limit)
 
     return answer
 
@@ -279,8 +279,8 @@ def write_fold(
         data, checksum = runs.packed(run.ids)
         row = (run.key, run.hour, len(run.ids), run.arrived_at, checksum, data)
         connection.execute(database.sql(queries.ADD_RUN), row)
-    gone = [places.name_of(block.run.key) for block in fold.places_before.beyond(fold.places)]
-    connection.execute(database.sql(queries.FORGET_PLACES), (gone,))
+    removed_places = [places.name_of(block.run.key) for block in fold.places_before.beyond(fold.places)]
+    connection.execute(database.sql(queries.FORGET_PLACES), (removed_places,))
     for block in fold.places.beyond(fold.places_before):
         connection.execute(database.sql(queries.KEEP_PLACES), places.fact_of(block))
     return True
@@ -302,16 +302,16 @@ def load(database: Database, connection: Connection, index: DuplicateIndex, *, h
     moment = connection.execute(database.sql(queries.MOMENT), {"now": database.now()}).fetchone()
     assert state is not None and moment is not None
     seq, commit, through, covered_since = state
-    found = []
+    id_runs = []
     for key, hour, arrived_at, checksum, data in connection.execute(database.sql(queries.RUNS), binary=True):
         ids = runs.unpacked(data, checksum)
         if ids is None:
             _log.error(
                 "a run of known ids is damaged and ignored", extra={"action": "ids_damaged", "hour": hour}
             )
-        found.append(IdRun(key, hour, arrived_at, ids or NO_IDS))
+        id_runs.append(IdRun(key, hour, arrived_at, ids or NO_IDS))
     stored = connection.execute(database.sql(queries.PLACES), (places.FIRST, places.AFTER), binary=True)
-    index.load(found, covered_since, places.load(stored, index.native))
+    index.load(id_runs, covered_since, places.load(stored, index.native))
     following = Following(index, hold_s=hold_s)
     first = tuple(number + 1 for number in by_topic(through).values())
     gap = _follow_all(database, connection, following, commit, first)

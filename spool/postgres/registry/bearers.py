@@ -101,10 +101,10 @@ def _ask_good(
     good_numbers = connection.execute(sql(_NUMBERS), {"numbers": numbers, "now": now}) if numbers else ()
     good_devices = connection.execute(sql(_DEVICES), of) if devices else ()
 
-    def found() -> Mapping[bytes, int]:
+    def read_good() -> Mapping[bytes, int]:
         good = dict(bearers.key_is_good(digest) for (digest,) in secrets)
         good.update(bearers.number_is_good(id) for (id,) in good_numbers)
         good.update(bearers.device_is_good(id, generation) for id, generation in good_devices)
         return good
 
-    return found
+    return read_good

@@ -201,11 +201,13 @@ class PostgresRegistry:
         )
 
     async def news(self, since: int | None) -> RegistryNews:
-        news, told, at = await self._database.control.read(lambda connection: self._news(connection, since))
+        news, own_numbers, at = await self._database.control.read(
+            lambda connection: self._news(connection, since)
+        )
         self._told_at = at
         if news.changed is None:
             self._own.clear()
-        self._own -= told
+        self._own -= own_numbers
         return news
 
     async def close(self) -> None:
@@ -222,13 +224,13 @@ class PostgresRegistry:
         is_as_before = told_at == self._told_at
         if seq == since and is_as_before:
             return RegistryNews(seq=seq), set(), at
-        found = connection.execute(sql(_SINCE), (since, seq)).fetchall()
-        told = {number for number, _, _ in found}
+        changes = connection.execute(sql(_SINCE), (since, seq)).fetchall()
+        numbers = {number for number, _, _ in changes}
         # The position is older than the stored changes, or the database was replaced by another copy.
-        if len(told) != seq - since or not is_as_before:
-            return RegistryNews(seq=seq, changed=None), told, at
-        changed = {(kind, id) for number, kind, id in found if number not in self._own}
-        return RegistryNews(seq=seq, changed=changed), told, at
+        if len(numbers) != seq - since or not is_as_before:
+            return RegistryNews(seq=seq, changed=None), numbers, at
+        changed = {(kind, id) for number, kind, id in changes if number not in self._own}
+        return RegistryNews(seq=seq, changed=changed), numbers, at
 
     async def _guarded(self, running: Awaitable[T], *damage: type[Exception]) -> T:
         try:

@@ -1,6 +1,6 @@
--- Billing drops that were taken, their rows by the hour (compressed JSON), and what each month of a connection holds.
+-- Accepted hourly files, their rows by hour (compressed JSON), and the size of each month of a connection.
 CREATE TABLE {schema}.billing_drops (
-    number     bigint PRIMARY KEY, -- in the log: the order in which the drops came
+    number     bigint PRIMARY KEY, -- number in the log: the order in which the files arrived
     id         text COLLATE "C" NOT NULL,
     connection text COLLATE "C" NOT NULL,
     month      text COLLATE "C" NOT NULL,
@@ -33,7 +33,7 @@ CREATE TABLE {schema}.billing_months (
     PRIMARY KEY (connection, month)
 );
 
--- Hours of AI cost as they were last sent to a billing connection: whether one has changed is a comparison of hashes.
+-- Hours of AI cost as last sent to a billing connection. An hour has changed if its hash differs.
 CREATE TABLE {schema}.billing_hours (
     connection text COLLATE "C" NOT NULL,
     start      bigint NOT NULL,

@@ -1,4 +1,4 @@
--- Container metrics; the columns are the fields of spool.container_files.values.ContainerFile.
+-- Container metrics. The columns are the fields of spool.container_files.values.ContainerFile.
 CREATE TABLE {schema}.container_files (
     id               text COLLATE "C" PRIMARY KEY,
     kind             text COLLATE "C" NOT NULL,
@@ -26,18 +26,18 @@ CREATE TABLE {schema}.container_files (
     problem          text COLLATE "C",
     body             bytea NOT NULL
 ) WITH (fillfactor = 70);
--- By hash: a reference may be as long as an address.
+-- By hash, because a reference may be very long.
 CREATE UNIQUE INDEX container_files_named ON {schema}.container_files (kind, account, region, cluster, md5(reference));
--- What waits for the upstream: few rows, whatever is known beside them.
+-- Rows that wait for the upstream, which are few.
 CREATE INDEX container_files_due ON {schema}.container_files (kind, uploaded_at)
     WHERE state = 'uploaded' OR (asked AND kept);
 CREATE INDEX container_files_untold ON {schema}.container_files (announced_at) WHERE untold;
 CREATE INDEX container_files_missing ON {schema}.container_files (account, region, cluster) WHERE asked AND NOT kept;
 CREATE INDEX container_files_states ON {schema}.container_files (state, kept, announced_at);
--- The order of lists: without it a page passes over all rows. Null comes first, as in lists.
+-- The order of lists, so that a page does not scan all rows. Null comes first, as in lists.
 CREATE INDEX container_files_order ON {schema}.container_files (announced_at NULLS FIRST, id);
 
--- The running numbers, and the part of them that no row shows any more.
+-- The running counters, and their part that no row shows any more.
 CREATE TABLE {schema}.container_books (
     kind    text COLLATE "C" NOT NULL,
     term    text COLLATE "C" NOT NULL,
@@ -46,12 +46,12 @@ CREATE TABLE {schema}.container_books (
     PRIMARY KEY (kind, term)
 ) WITH (fillfactor = 50);
 
--- The bytes of files: a draft in pieces, which is a file's once it has the file's id.
+-- Contents of files. A draft is written in pieces and becomes a file's content when it gets the file's id.
 CREATE TABLE {schema}.container_contents (
     draft text COLLATE "C" PRIMARY KEY,
     id    text COLLATE "C" UNIQUE,
     head  bytea NOT NULL,
-    at    float8 NOT NULL -- when it was begun, then when it was kept
+    at    float8 NOT NULL -- when it was begun, later when it became a file's content
 );
 CREATE TABLE {schema}.container_pieces (
     draft text COLLATE "C" NOT NULL,
@@ -61,7 +61,7 @@ CREATE TABLE {schema}.container_pieces (
 );
 ALTER TABLE {schema}.container_pieces ALTER COLUMN body SET STORAGE EXTERNAL;
 
--- What containers used, by cluster and day; day -1 has what is still being added up, and how far files are read.
+-- Container usage by cluster and day. Day -1 has the unfinished sums and how far files are read.
 CREATE TABLE {schema}.container_usage (
     account    text COLLATE "C" NOT NULL,
     region     text COLLATE "C" NOT NULL,

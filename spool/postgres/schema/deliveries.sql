@@ -1,7 +1,7 @@
--- Routes, their numbered deliveries, what destinations refused, and what is in a lake. The terms obey the books: every
--- accepted number is in one of them, or at or above `next` (no delivery was cut for it yet), or in an open delivery.
-
--- `named_at`: when a gateway last said that its configuration has the route. `state_since` is NULL while it runs.
+-- Routes, their numbered deliveries, rejected records, and data lake files. A route's terms balance: every accepted
+-- number is counted in a term, or in an open delivery, or is at or above `next`, so that no delivery was cut for it
+-- yet. `named_at` is when a gateway last reported that its configuration has the route. `state_since` is NULL while
+-- it runs.
 CREATE TABLE {schema}.routes (
     shard smallint NOT NULL DEFAULT 0,
     name text COLLATE "C" NOT NULL,
@@ -31,9 +31,9 @@ CREATE TABLE {schema}.routes (
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500,
         autovacuum_vacuum_cost_delay = 0);
 
--- Requests that are not settled. `owner` is the session that has it in hand, `fence` how often it was taken. `proof`
--- and `passed` are the route's acceptances at the first refusal and at the last 5xx. `kept` is a retried dead letter's
--- record.
+-- Requests that are not settled. `owner` is the session that is sending the delivery, `fence` how often it was taken.
+-- `proof` is the route's number of accepted deliveries at the first refusal, `passed` the number at the last 5xx.
+-- `kept` is the record of a retried rejected record.
 CREATE TABLE {schema}.deliveries (
     shard smallint NOT NULL DEFAULT 0,
     id bigint GENERATED ALWAYS AS IDENTITY,
@@ -65,7 +65,8 @@ CREATE TABLE {schema}.deliveries (
         autovacuum_vacuum_cost_delay = 0);
 CREATE INDEX deliveries_by_route ON {schema}.deliveries (shard, route, replay, first);
 
--- Single records that a destination refused twice while it took others; kept until retried or discarded.
+-- Single records that a destination rejected twice while it accepted others. They stay until they are retried or
+-- discarded.
 CREATE TABLE {schema}.dead (
     shard smallint NOT NULL DEFAULT 0,
     id bigint GENERATED ALWAYS AS IDENTITY,
@@ -81,7 +82,7 @@ CREATE TABLE {schema}.dead (
     PRIMARY KEY (shard, id)
 );
 
--- What partial successes named: range and words.
+-- Records that partial successes rejected: their range, and the destination's message.
 CREATE TABLE {schema}.refusals (
     shard smallint NOT NULL DEFAULT 0,
     id bigint GENERATED ALWAYS AS IDENTITY,
@@ -95,8 +96,8 @@ CREATE TABLE {schema}.refusals (
 );
 CREATE INDEX refusals_by_route ON {schema}.refusals (shard, route, id);
 
--- The edition of the numbers of a route from `first` on: a restored copy of the data gives numbers again, so it begins
--- another one. The rows of the route '' are those of the log, in the order in which they began.
+-- The edition of a route's numbers from `first` on. A restored copy reuses numbers, so it begins another edition.
+-- Rows of the route '' are the editions of the log, in order.
 CREATE TABLE {schema}.lake_editions (
     route   text COLLATE "C" NOT NULL,
     first   bigint NOT NULL,
@@ -104,7 +105,7 @@ CREATE TABLE {schema}.lake_editions (
     PRIMARY KEY (route, first)
 );
 
--- Deliveries that are in a lake, each with its manifest; written in the transaction that settles the delivery.
+-- Deliveries in a data lake, each with its manifest, written in the transaction that settles the delivery.
 CREATE TABLE {schema}.lake_files (
     route   text COLLATE "C" NOT NULL,
     first   bigint NOT NULL,

@@ -1,5 +1,5 @@
--- Devices and what upstream has of them; the columns are the fields of spool.devices.device.Device, and `row_version`,
--- which changes with every write: who writes a device says which one it read.
+-- Devices and their state upstream. The columns are the fields of spool.devices.device.Device, plus `row_version`,
+-- which changes with every write. A write names the version that was read.
 CREATE TABLE {schema}.devices (
     id              text COLLATE "C" PRIMARY KEY,
     state           text COLLATE "C" NOT NULL,
@@ -32,7 +32,7 @@ CREATE TABLE {schema}.devices (
     written_at      float8 NOT NULL
 ) WITH (fillfactor = 70);
 
--- Names that telemetry gave under keys that may not enrol.
+-- Device names from telemetry under keys that may not enrol devices.
 CREATE TABLE {schema}.unenrolled (
     name       text COLLATE "C" PRIMARY KEY,
     first_seen float8 NOT NULL,
@@ -41,7 +41,7 @@ CREATE TABLE {schema}.unenrolled (
     key        text COLLATE "C" NOT NULL
 ) WITH (fillfactor = 70);
 
--- Clusters; the columns are the fields of spool.clusters.Cluster.
+-- Clusters. The columns are the fields of spool.clusters.Cluster.
 CREATE TABLE {schema}.clusters (
     id                text COLLATE "C" PRIMARY KEY,
     account           text COLLATE "C" NOT NULL,

@@ -1,5 +1,5 @@
--- One row for every distinct set of dimensions; '' is unknown. Sums refer to it, so that a text is kept once. The
--- digest is that of the set: its texts together can be longer than an index allows.
+-- One row per distinct set of dimensions, so that each text is stored once. '' is unknown. Sums refer to these rows.
+-- `digest` identifies the set, because its texts together may be too long for an index.
 CREATE TABLE {schema}.ledger_keys (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     digest bytea NOT NULL UNIQUE,
@@ -22,7 +22,7 @@ CREATE TABLE {schema}.ledger_keys (
     tag_values jsonb NOT NULL
 );
 
--- Sums by hour and by day. Money is in dollars with every digit that is counted (spool/ledger/money.py).
+-- Sums by hour and by day. Money is in dollars with all its digits (spool/ledger/money.py).
 CREATE TABLE {schema}.ledger_hours (
     start bigint NOT NULL,
     key bigint NOT NULL,
@@ -79,8 +79,8 @@ CREATE TABLE {schema}.ledger_days (
     PRIMARY KEY (start, key)
 );
 
--- The lowest number that was counted in an hour, or in a day that has no hours any more (width in seconds): a period
--- can be counted anew only while that number is kept. `frozen` while a rebuild reads numbers again that the sums have.
+-- The lowest number counted in an hour, or in a day without hours (width in seconds). A period can be counted again
+-- only while that number is stored. `frozen` is set while a rebuild reads numbers that the sums already have.
 CREATE TABLE {schema}.ledger_periods (
     width bigint NOT NULL,
     start bigint NOT NULL,
@@ -89,16 +89,16 @@ CREATE TABLE {schema}.ledger_periods (
     PRIMARY KEY (width, start)
 );
 
--- Names as in spool.ledger.counting.state_of. Whoever changes sums locks `reach` first, so that one reader of the log
--- counts at a time and finds what the one before it counted.
+-- Names as in spool.ledger.counting.state_of. A change of sums locks `reach` first, so that only one process counts
+-- at a time and sees what earlier ones counted.
 CREATE TABLE {schema}.ledger_state (
     name text PRIMARY KEY,
     value bigint NOT NULL
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500);
 INSERT INTO {schema}.ledger_state VALUES ('reach', 1);
 
--- Quantities beside text tokens, of the sums of hours and days (width in seconds): whole units, and millionths of one,
--- so that no sum of them is beyond 64 bits.
+-- Quantities other than text tokens in the sums of hours and days (width in seconds): whole units and millionths, so
+-- that no sum exceeds 64 bits.
 CREATE TABLE {schema}.ledger_meters (
     width bigint NOT NULL,
     start bigint NOT NULL,
@@ -109,8 +109,8 @@ CREATE TABLE {schema}.ledger_meters (
     PRIMARY KEY (width, start, key, meter)
 );
 
--- Sums of days by fewer dimensions and over weeks, made of ledger_days (spool/ledger/days/rollups.py). `ledger_rolled`
--- marks those that are what their days are.
+-- Sums of days by fewer dimensions and over weeks, made from ledger_days (spool/ledger/days/rollups.py).
+-- `ledger_rolled` marks the ones that are up to date.
 CREATE TABLE {schema}.ledger_rollups (
     rollup bigint NOT NULL,
     width bigint NOT NULL,
@@ -148,7 +148,7 @@ CREATE TABLE {schema}.ledger_rolled (
     PRIMARY KEY (width, start, rollup)
 );
 
--- Billed money by day and set of dimensions, in three limbs of nine decimals; it is made of statements and sums.
+-- Billed money by day and set of dimensions, in three limbs of nine decimals, made from provider bills and sums.
 CREATE TABLE {schema}.ledger_billed (
     start bigint NOT NULL,
     provider text COLLATE "C" NOT NULL,
@@ -176,7 +176,7 @@ CREATE TABLE {schema}.ledger_billed_days (
     PRIMARY KEY (start, provider)
 );
 
--- Sums of the days of bills by all but their dimensions (spool/sql/billed.py).
+-- Sums of billed days without dimensions (spool/sql/billed.py).
 CREATE TABLE {schema}.ledger_billed_sums (
     start bigint NOT NULL,
     provider text COLLATE "C" NOT NULL,
@@ -189,7 +189,7 @@ CREATE TABLE {schema}.ledger_billed_sums (
     PRIMARY KEY (start, provider, charge, basis, arranged)
 );
 
--- Rollups of billed money, made of its rows in the background, and marked in `ledger_rolled`.
+-- Rollups of billed money, made in the background, and marked in `ledger_rolled`.
 CREATE TABLE {schema}.ledger_billed_rollups (
     rollup bigint NOT NULL,
     width bigint NOT NULL,

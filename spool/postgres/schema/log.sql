@@ -1,12 +1,14 @@
--- The log: entries under commit rows, by which every node follows the others. Commit rows are never updated.
+-- The log: entries, and commit rows by which each node follows the others. Commit rows are never updated, except to
+-- empty damaged terms.
 
--- Whoever holds this row is the only one who commits records. `period` names the partitions that new rows go to.
+-- The head lock: the holder of this row's lock is the only process that commits records. `period` selects the
+-- partitions for new rows.
 CREATE TABLE {schema}.heads (shard smallint PRIMARY KEY, period integer NOT NULL)
   WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500,
         autovacuum_vacuum_cost_delay = 0);
 
--- One row a group commit. Arrays are by topic, in the order of spool.record.TOPICS. `entries` and `size` (bytes) are of
--- the log up to here, from its beginning.
+-- One row per group commit. Arrays are by topic, in the order of spool.record.TOPICS. `entries` and `size` (bytes)
+-- count the log from its beginning up to this commit.
 CREATE TABLE {schema}.commits (
     shard smallint NOT NULL,
     id bigint NOT NULL,
@@ -39,7 +41,7 @@ CREATE TABLE {schema}.entries (
     PRIMARY KEY (shard, topic, first, period)
 ) PARTITION BY RANGE (period);
 
--- What later reports filled into a record, whole: by the period of the record, so that it goes with it.
+-- Fields that later reports added to a record. They are in the record's period, so that they are deleted with it.
 CREATE TABLE {schema}.amendments (
     shard smallint NOT NULL,
     topic smallint NOT NULL,
@@ -50,7 +52,7 @@ CREATE TABLE {schema}.amendments (
     PRIMARY KEY (shard, topic, number, period)
 ) PARTITION BY RANGE (period);
 
--- Compressed already.
+-- Already compressed.
 ALTER TABLE {schema}.entries ALTER COLUMN body SET STORAGE EXTERNAL;
 ALTER TABLE {schema}.commits ALTER COLUMN ids SET STORAGE EXTERNAL;
 
@@ -58,7 +60,7 @@ CREATE TABLE {schema}.commits_1 PARTITION OF {schema}.commits FOR VALUES FROM (1
 CREATE TABLE {schema}.entries_1 PARTITION OF {schema}.entries FOR VALUES FROM (1) TO (2);
 CREATE TABLE {schema}.amendments_1 PARTITION OF {schema}.amendments FOR VALUES FROM (1) TO (2);
 
--- Where each period begins: its first numbers, its first commit, and the bytes of the log before it.
+-- The start of each period: its first numbers, its first commit, and the bytes of the log before it.
 CREATE TABLE {schema}.periods (
     shard smallint NOT NULL,
     period integer NOT NULL,
@@ -87,8 +89,8 @@ CREATE TABLE {schema}.books (
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500,
         autovacuum_vacuum_cost_delay = 0);
 
--- How far upkeep is: commits up to `booked` are in the books, up to `carried` they are carried forward there; numbers
--- below `kept_from` were removed, with `removed` entries. What lies below goes from the disk with its period.
+-- Progress of upkeep. Commits up to `booked` are counted in `books`; commits up to `carried` are carried forward
+-- there. Numbers below `kept_from` were deleted, with `removed` entries; their disk space is freed with their period.
 CREATE TABLE {schema}.marks (
     shard smallint PRIMARY KEY,
     booked bigint NOT NULL,
@@ -98,7 +100,7 @@ CREATE TABLE {schema}.marks (
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500,
         autovacuum_vacuum_cost_delay = 0);
 
--- Known ids as sorted runs; ids of commits after that of `folds` are in their rows.
+-- Known ids as sorted runs. The ids of commits after the one in `folds` are in the commit rows.
 CREATE TABLE {schema}.id_runs (
     shard smallint NOT NULL,
     id bigint NOT NULL,
@@ -130,7 +132,7 @@ CREATE TABLE {schema}.series (
     PRIMARY KEY (shard, id)
 ) WITH (fillfactor = 70);
 
--- Names of senders' making are bytes of UTF-8: a text of PostgreSQL holds no zero byte.
+-- Names that senders chose are UTF-8 bytes, because PostgreSQL text cannot contain a zero byte.
 CREATE TABLE {schema}.conflicts (
     shard smallint NOT NULL,
     topic text NOT NULL,

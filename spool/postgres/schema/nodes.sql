@@ -1,8 +1,9 @@
--- The gateways that run, and what each of them runs alone. A session that was not renewed in time is over for good.
+-- The running gateways, and the leases for work that only one of them may do. A session that was not renewed in time
+-- has ended for good.
 
--- `routes` are those of its configuration, `wants` the leases that it could hold. `version` is its release, and
--- `schema_version` that of the schema which the release makes. `settings_hash` and `note` tell other nodes what it
--- works with. `woken` grows when an operator gives a route something to do.
+-- `routes` are the routes of its configuration, `wants` the leases that it could hold. `version` is its release,
+-- `schema_version` the schema version of that release. `settings_hash` and `note` report its settings to other nodes.
+-- `woken` grows when an operator gives a route new work.
 CREATE TABLE {schema}.nodes (
     id uuid PRIMARY KEY,
     name text NOT NULL,

@@ -1,5 +1,5 @@
--- Reports that wait, by their keys (spool/log/partial_reports.py). `kind` is how the key begins, `version` is a digest
--- of time and body by which a commit knows whether what it was made from still stands (spool/log/partial_reports.py).
+-- Waiting reports by key (spool/log/partial_reports.py). `kind` is the prefix of the key. `version` is a digest of
+-- time and body, by which a commit checks that a report has not changed since it was read.
 CREATE TABLE {schema}.partial_reports (
     shard smallint NOT NULL,
     key bytea NOT NULL,
@@ -12,8 +12,8 @@ CREATE TABLE {schema}.partial_reports (
 ALTER TABLE {schema}.partial_reports ALTER COLUMN body SET STORAGE EXTERNAL;
 CREATE INDEX partial_reports_by_age ON {schema}.partial_reports (shard, kind, at, key);
 
--- Who told calls and when last, as digests (spool/log/heard.py): a caller, then what it told. No index by age: see
--- spool/postgres/partial_reports.py.
+-- Senders that reported calls, and when last, as digests (spool/log/heard.py): the caller, then what it reported.
+-- There is no index by age; see spool/postgres/partial_reports.py.
 CREATE TABLE {schema}.heard (
     shard smallint NOT NULL,
     reporter bytea NOT NULL,

@@ -1,8 +1,8 @@
--- Who may come in and who changed what. Secrets, passwords and tokens are kept as hashes alone. JSON is kept as text.
--- Texts are compared and sorted by code point.
+-- Who may sign in or send, and who changed what. Only hashes of secrets, passwords and tokens are stored. JSON is
+-- stored as text. Texts are compared and sorted by code point.
 
--- One row: whoever changes something locks it first. `seq` numbers the changes that the other nodes must follow; the
--- number of a deleted key or comment never comes again.
+-- One row, the registry's head lock: every change locks it first. `seq` numbers the changes that other nodes must
+-- follow. Numbers of deleted keys and comments are never reused.
 CREATE TABLE {schema}.registry_head (
     one            boolean PRIMARY KEY CHECK (one),
     seq            bigint  NOT NULL,
@@ -12,7 +12,7 @@ CREATE TABLE {schema}.registry_head (
         autovacuum_vacuum_cost_delay = 0);
 INSERT INTO {schema}.registry_head VALUES (true, 0, 0, 0);
 
--- What each change was about. The newest are kept: who comes later reads everything.
+-- The subjects of each change. Only the newest are stored; a node that is further behind reads everything.
 CREATE TABLE {schema}.registry_changes (
     seq  bigint NOT NULL,
     kind text   NOT NULL,
@@ -36,7 +36,7 @@ CREATE TABLE {schema}.keys (
     last_accessed float8
 ) WITH (fillfactor = 70);
 
--- The secret in force, and while a rotation overlaps the one before it; `place` is their order.
+-- The current secret and, while a rotation overlaps, the previous one. `place` is their order.
 CREATE TABLE {schema}.secrets (
     digest  bytea PRIMARY KEY,
     key_id  bigint NOT NULL,
@@ -83,7 +83,7 @@ CREATE TABLE {schema}.links (
     account text COLLATE "C" NOT NULL
 );
 
--- Written in the transaction of the change; nothing deletes from it.
+-- Audit rows, written in the transaction of the change. Nothing deletes them.
 CREATE TABLE {schema}.audit (
     id      bigint PRIMARY KEY,
     at      float8 NOT NULL,
@@ -95,10 +95,10 @@ CREATE TABLE {schema}.audit (
     after   text
 );
 
--- What detectors found or people wrote down, and what operators made of it.
+-- Insights of detectors and people, and what operators did with them.
 CREATE TABLE {schema}.insights (
     id           text COLLATE "C" PRIMARY KEY,
-    finding      text COLLATE "C" UNIQUE, -- what makes a detector's finding the same one again; null: a person wrote it
+    finding      text COLLATE "C" UNIQUE, -- identifies a detector's finding over time; NULL if a person wrote it
     title        text COLLATE "C" NOT NULL,
     description  text COLLATE "C" NOT NULL,
     category     text COLLATE "C" NOT NULL,
@@ -110,8 +110,8 @@ CREATE TABLE {schema}.insights (
     created      float8 NOT NULL,
     last_updated float8 NOT NULL,
     found_at     float8, -- when it was last found
-    present      boolean NOT NULL, -- whether the last look found it
-    touched      boolean NOT NULL, -- whether a person ever changed it: then it stays for good
+    present      boolean NOT NULL, -- whether the last run found it
+    touched      boolean NOT NULL, -- whether a person ever changed it; then it is never deleted automatically
     concerns     text COLLATE "C" NOT NULL
 );
 
@@ -125,7 +125,7 @@ CREATE TABLE {schema}.comments (
 );
 CREATE INDEX comments_by_insight ON {schema}.comments (insight);
 
--- Billing connections: what each takes billing data from. JSON for where a provider leaves its files, null for none.
+-- Billing connections. `s3_bucket` is JSON for where a provider delivers its files, or NULL.
 CREATE TABLE {schema}.connections (
     id                   text COLLATE "C" PRIMARY KEY,
     name                 text COLLATE "C" NOT NULL,
@@ -133,12 +133,12 @@ CREATE TABLE {schema}.connections (
     expected_ingest_rate float8,
     is_enabled           boolean NOT NULL,
     s3_bucket            text,
-    upstream_id          text COLLATE "C" NOT NULL, -- the id that it has upstream; empty: the same one
+    upstream_id          text COLLATE "C" NOT NULL, -- its id upstream; empty means the same id
     created              float8 NOT NULL,
     last_updated         float8 NOT NULL
 );
 
--- Small tables that are read as a whole: a row a thing, its fields as a JSON object.
+-- Small tables that are read as a whole: one row per thing, with its fields as a JSON object.
 CREATE TABLE {schema}.documents (
     kind text COLLATE "C" NOT NULL,
     id   text COLLATE "C" NOT NULL,

@@ -1,4 +1,5 @@
--- Unit-cost streams: what is fixed at their creation. JSON for the names of dimensions, null while they are not known.
+-- Unit-cost streams with the properties that are fixed at their creation. Dimension names are JSON, or NULL while
+-- unknown.
 CREATE TABLE {schema}.streams (
     name        text COLLATE "C" PRIMARY KEY,
     type        text COLLATE "C" NOT NULL,
@@ -7,7 +8,7 @@ CREATE TABLE {schema}.streams (
     created_at  float8 NOT NULL
 );
 
--- The total of each record of a stream, as the operations in the log have made it; exact decimal text.
+-- The total of each record of a stream, as computed from the operations in the log; exact decimal text.
 CREATE TABLE {schema}.stream_totals (
     stream       text COLLATE "C" NOT NULL,
     key          text COLLATE "C" NOT NULL,
@@ -22,7 +23,7 @@ CREATE TABLE {schema}.stream_totals (
 ) WITH (fillfactor = 70);
 CREATE INDEX stream_totals_by_time ON {schema}.stream_totals (stream, start_time);
 
--- How much the totals of each stream take up, and under which key it was created: the totals are bounded by key.
+-- The size of each stream's totals, and the key that created the stream, because the space is limited per key.
 CREATE TABLE {schema}.stream_sizes (
     name       text COLLATE "C" PRIMARY KEY,
     created_by text COLLATE "C" NOT NULL,

@@ -261,15 +261,15 @@ def _with_count(columns: list[str], row: tuple[Any, ...]) -> tuple[Any, ...]:
 
 def _with_limbs(columns: list[str], rows: Iterator[tuple[Any, ...]]) -> KeptTable:
     """Convert each amount of money into three limbs of nine decimals."""
-    kept = [column for column in columns if column not in MONEY]
+    other_columns = [column for column in columns if column not in MONEY]
     limbs = [f"{name}_{limb}" for name in MONEY for limb in (1, 2, 3)]
 
     def changed(row: tuple[Any, ...]) -> tuple[Any, ...]:
         named = dict(zip(columns, row, strict=True))
         sums = (money.limbs(money.units(f"{named[name]:f}")) for name in MONEY)
-        return (*(named[name] for name in kept), *(limb for three in sums for limb in three))
+        return (*(named[name] for name in other_columns), *(limb for three in sums for limb in three))
 
-    return KeptTable(columns=(*kept, *limbs), rows=map(changed, rows))
+    return KeptTable(columns=(*other_columns, *limbs), rows=map(changed, rows))
 
 
 def _is_before(numbers: Mapping[str, int], place: int) -> bool:

@@ -256,7 +256,7 @@ class _TakingOver:
         oldest = dict.fromkeys(TOPICS, 0)
         upto = dict.fromkeys(TOPICS, 1)
 
-        def moved() -> Iterator[dict[str, Any]]:
+        def entry_rows() -> Iterator[dict[str, Any]]:
             nonlocal size, entries
             for row in self._rows("entries"):
                 topic = row["topic"]
@@ -268,7 +268,7 @@ class _TakingOver:
                 newest.read(row)
                 yield {**row, "at": row["committed_at"]}
 
-        self._write("entries", moved())
+        self._write("entries", entry_rows())
         self._write("damaged", (row for row in self._rows("entries") if row["damaged"]))
         closed = self._closed(folded.through)
         accepted = {row["topic"]: row for row in self._rows("books") if row["term"] == books.ACCEPTED}
@@ -533,29 +533,29 @@ class NewestIds:
             return
 
     def _add(self, topic: str, number: int, names: Iterable[tuple[bytes, int]]) -> None:
-        found = self._found[topic].setdefault(number, [])
+        new_ids = self._found[topic].setdefault(number, [])
         for name, hour in names:
             id = self._index.id_of(name)
             if id not in self._known and not self._index.is_in_runs(id, hour):
                 self._known.add(id)
-                found.append((id, duplicates.place(topic, number), hour))
+                new_ids.append((id, duplicates.place(topic, number), hour))
 
     def take(self, terms: Iterable[Terms]) -> bytes:
         """Pack the ids that a commit added, as its row stores them."""
-        found: list[tuple[int, int, int]] = []
+        new_ids: list[tuple[int, int, int]] = []
         for one in terms:
             of_topic = self._found.get(one.topic)
             if of_topic:
                 for number in range(one.first, one.first + one.accepted):
-                    found += of_topic.pop(number, ())
-        return _packed(found)
+                    new_ids += of_topic.pop(number, ())
+        return _packed(new_ids)
 
     def rest(self) -> bytes:
         """
         Pack the ids of commits that were already carried forward, and the names stored apart from records.
         """
-        found = [one for of_topic in self._found.values() for ids in of_topic.values() for one in ids]
-        return _packed(found + [name for name in self._apart if name[0] not in self._known])
+        left_ids = [one for of_topic in self._found.values() for ids in of_topic.values() for one in ids]
+        return _packed(left_ids + [name for name in self._apart if name[0] not in self._known])
 
 
 def _read_runs(rows: Iterable[Mapping[str, Any]]) -> Iterator[IdRun]:

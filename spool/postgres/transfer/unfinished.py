@@ -32,8 +32,8 @@ async def is_marked(database: Database) -> bool:
     def look(connection: Connection) -> bool:
         if connection.execute("SELECT to_regclass(%s)", (f"{database.schema}.facts",)).fetchone() == (None,):
             return False
-        [(found,)] = connection.execute(database.sql(_FIND), (UNFINISHED,)).fetchall()
-        return bool(found)
+        [(is_marked,)] = connection.execute(database.sql(_FIND), (UNFINISHED,)).fetchall()
+        return bool(is_marked)
 
     return await database.read(look)
 
@@ -92,9 +92,9 @@ async def check_standby(database: Database) -> None:
     try:
         await confirm(database)
     except Unconfirmed as error:
-        found = await database.control.read(_standbys)
+        state = await database.control.read(_standbys)
         message = (
-            f"nothing was copied, because the standby would not confirm it: {found}. Then run the "
+            f"nothing was copied, because the standby would not confirm it: {state}. Then run the "
             "command again"
         )
         raise SpoolUnavailable(message) from error
@@ -132,6 +132,6 @@ def _standbys(connection: Connection) -> str:
     [[sees_all]] = connection.execute(SEES_ALL).fetchall()
     if not sees_all:
         return "check whether the standby runs (to see its state here, GRANT pg_monitor to the role)"
-    found = connection.execute(STANDBYS.encode()).fetchall()
-    lacking = [f"{name} lacks {lag:,} bytes" for name, is_synchronous, lag, _ in found if is_synchronous]
+    standbys = connection.execute(STANDBYS.encode()).fetchall()
+    lacking = [f"{name} lacks {lag:,} bytes" for name, is_synchronous, lag, _ in standbys if is_synchronous]
     return ", ".join(lacking) or f"no synchronous standby is connected: start one of {names}"

@@ -60,13 +60,13 @@ class ClusterConfigTable:
             return
 
         def work(rows: RegistryRows) -> Mapping[str, RunConfig]:
-            found = dict(_read(rows))
-            for id in found.keys() - set(there):
+            reports = dict(_read(rows))
+            for id in reports.keys() - set(there):
                 rows.delete_document(KIND, id)
-                del found[id]
-            found[cluster] = report
+                del reports[id]
+            reports[cluster] = report
             rows.put_document(KIND, cluster, asdict(report))
-            return found
+            return reports
 
         await self._changes.change(work, self._set)
 

@@ -60,8 +60,8 @@ class InsightTable:
         """Return the titles of the existing insights, by id."""
 
         def work(rows: RegistryRows) -> dict[str, str]:
-            found = {id: rows.find(Insight, id) for id in ids}
-            return {id: insight.title for id, insight in found.items() if insight is not None}
+            insights = {id: rows.find(Insight, id) for id in ids}
+            return {id: insight.title for id, insight in insights.items() if insight is not None}
 
         return await self._changes.read(work)
 
@@ -158,10 +158,10 @@ class InsightTable:
 
         def work(rows: RegistryRows) -> Comment:
             _touch(rows, id, now)
-            there = rows.comments(id)
-            if len(there) >= MAX_COMMENTS:
+            comments = rows.comments(id)
+            if len(comments) >= MAX_COMMENTS:
                 raise NotAllowed(f"an insight can have at most {MAX_COMMENTS} comments")
-            check_comments([each.author for each in there], 1, MAX_COMMENTS, actor)
+            check_comments([each.author for each in comments], 1, MAX_COMMENTS, actor)
             comment = rows.add_comment(draft)
             after = {"comment": comment.id}
             rows.add_audit(now, actor, "insight.comment", id, after=after)
@@ -269,12 +269,12 @@ def merge_findings(
 
 
 def _added(rows: RegistryRows, insight: Insight, draft: Draft, actor: Actor) -> Insight:
-    there = rows.count_insights()
-    if there >= MAX_INSIGHTS:
+    count = rows.count_insights()
+    if count >= MAX_INSIGHTS:
         raise NotAllowed(
             f"the limit of {MAX_INSIGHTS} insights is reached: delete some that are addressed or ignored"
         )
-    check_made(rows, INSIGHTS, there, MAX_INSIGHTS, actor)
+    check_made(rows, INSIGHTS, count, MAX_INSIGHTS, actor)
     rows.put_insights([insight])
     note_maker(rows, INSIGHTS, insight.id, actor)
     after = {**asdict(draft), "status": insight.status}
@@ -284,8 +284,8 @@ def _added(rows: RegistryRows, insight: Insight, draft: Draft, actor: Actor) -> 
 
 def _id_of(draft: Draft) -> str:
     """Return an id that is the same for the same texts."""
-    words = msgspec.json.encode([draft.title, draft.category, draft.description])
-    return blake2b(words, digest_size=16, person=b"logged insight").hexdigest()
+    texts = msgspec.json.encode([draft.title, draft.category, draft.description])
+    return blake2b(texts, digest_size=16, person=b"logged insight").hexdigest()
 
 
 def _fresh(draft: Draft, now: float) -> Insight:
@@ -358,10 +358,10 @@ def _touch(rows: RegistryRows, id: str, now: float) -> None:
 
 def _comment_of(rows: RegistryRows, id: str, comment: int) -> Comment:
     _read(rows, id)
-    found = next((each for each in rows.comments(id) if each.id == comment), None)
-    if found is None:
+    match = next((each for each in rows.comments(id) if each.id == comment), None)
+    if match is None:
         raise NotThere("this insight has no comment with this id")
-    return found
+    return match
 
 
 def _read(rows: RegistryRows, id: str) -> Insight:

@@ -68,11 +68,11 @@ class KeyTable:
         """
         Read the table. Keys that are missing from it were deleted; secrets that are missing were rotated.
         """
-        kept, self._file_key = await self._changes.read(lambda rows: (rows.keys(), _file_key(rows)))
-        ids = {key.id for key in kept}
-        for gone in [key for key in self._keys.values() if key.id not in ids]:
-            self._forget(gone)
-        for key in kept:
+        stored_keys, self._file_key = await self._changes.read(lambda rows: (rows.keys(), _file_key(rows)))
+        ids = {key.id for key in stored_keys}
+        for missing in [key for key in self._keys.values() if key.id not in ids]:
+            self._forget(missing)
+        for key in stored_keys:
             self._remember(key)
 
     def find(self, secret: str) -> Key | None:
@@ -393,9 +393,11 @@ def _read(rows: RegistryRows, name: str) -> Key:
 
 
 def _check_free(rows: RegistryRows, key: Key) -> None:
-    taken = rows.key_folded(folded(key.name))
-    if taken is not None and taken.id != key.id:
-        raise AlreadyThere(f"a key named {taken.name!r} already exists. Names must be unique, ignoring case")
+    same_name = rows.key_folded(folded(key.name))
+    if same_name is not None and same_name.id != key.id:
+        raise AlreadyThere(
+            f"a key named {same_name.name!r} already exists. Names must be unique, ignoring case"
+        )
 
 
 def _describe(key: Key) -> dict[str, object]:

@@ -46,8 +46,8 @@ class LateReportTable:
     async def since(self, oldest: int) -> Counts:
         """Return the sums of the days from `oldest` on."""
         sums: Counter[tuple[str, str]] = Counter()
-        for id, kept in (await self._changes.read(lambda rows: rows.documents(KIND))).items():
+        for id, counts in (await self._changes.read(lambda rows: rows.documents(KIND))).items():
             if int(id) >= oldest:
-                for kind, sources in kept.items():
+                for kind, sources in counts.items():
                     sums.update({(kind, source): n for source, n in sources.items()})
         return sums

@@ -112,8 +112,8 @@ def has_ended(rows: DocumentRows, issuer: str, subject: str, sign_in: str, *, is
 
 def _put(rows: DocumentRows, id: str, body: dict[str, float], now: float) -> None:
     """Store a document for as long as a token may live, and delete expired ones."""
-    for old, kept in rows.documents(TOKEN_END_KIND).items():
-        if kept["until"] <= now:
+    for old, document in rows.documents(TOKEN_END_KIND).items():
+        if document["until"] <= now:
             rows.delete_document(TOKEN_END_KIND, old)
     rows.put_document(TOKEN_END_KIND, id, {**body, "until": now + MAX_TOKEN_LIFE_S})
 
@@ -451,8 +451,8 @@ class OperatorTable:
     async def is_on(self, session: Session) -> bool:
         """Return True if the session is still valid. A call does not extend it."""
         now = self._changes.now()
-        kept = await self._changes.read(lambda rows: rows.find(Session, session.digest))
-        return kept is not None and not kept.is_over(now)
+        stored_session = await self._changes.read(lambda rows: rows.find(Session, session.digest))
+        return stored_session is not None and not stored_session.is_over(now)
 
     async def sign_out(self, session: Session, *, actor: Actor | None = None) -> None:
         """End a session. Without an actor it has expired, and there is no audit row."""
@@ -467,29 +467,29 @@ class OperatorTable:
 
     async def checked_until(self) -> Mapping[bytes, float]:
         """Return the time until which a process has claimed the provider check of each session, by digest."""
-        kept = await self._changes.read(lambda rows: rows.documents(CHECK_KIND))
-        return {bytes.fromhex(id): float(body["until"]) for id, body in kept.items()}
+        documents = await self._changes.read(lambda rows: rows.documents(CHECK_KIND))
+        return {bytes.fromhex(id): float(body["until"]) for id, body in documents.items()}
 
     async def take_check(self, session: Session, *, until: float) -> bool:
         """Claim the provider check of a session until a time. Return False if the session has ended."""
         own = session.digest.hex()
 
         def work(rows: RegistryRows) -> bool:
-            there = {one.digest.hex() for one in rows.all(Session)}
-            for id in rows.documents(CHECK_KIND).keys() - there:
+            existing = {one.digest.hex() for one in rows.all(Session)}
+            for id in rows.documents(CHECK_KIND).keys() - existing:
                 rows.delete_document(CHECK_KIND, id)
-            if own in there:
+            if own in existing:
                 rows.put_document(CHECK_KIND, own, {"until": until})
-            return own in there
+            return own in existing
 
         return await self._changes.change(work)
 
     async def end_session(self, id: str, *, actor: Actor) -> None:
         def work(rows: RegistryRows) -> None:
-            found = next((session for session in rows.all(Session) if session.id == id), None)
-            if found is None:
+            match = next((session for session in rows.all(Session) if session.id == id), None)
+            if match is None:
                 raise NotThere("no session has this id; it may have expired")
-            self._end(rows, found, actor)
+            self._end(rows, match, actor)
 
         await self._changes.change(work)
 

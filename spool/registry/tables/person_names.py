@@ -1,7 +1,7 @@
 """
 Names of hashed people, in a private table of the registry. Records hold only the hashes.
 
-Each name is a document with the hash as its id. Memory holds none of them.
+Each name is a document with the hash as its id. No name is cached in memory.
 """
 
 from __future__ import annotations
@@ -62,13 +62,13 @@ class PersonNameTable:
 
         def work(rows: RegistryRows) -> int:
             known = _read(rows)
-            gone = [user for user in known if users is None or user in users]
-            for user in gone:
+            deleted = [user for user in known if users is None or user in users]
+            for user in deleted:
                 rows.delete_document(KIND, user)
-            if gone:
-                shown = {"count": len(gone), "users": gone[:_SHOWN]}
+            if deleted:
+                shown = {"count": len(deleted), "users": deleted[:_SHOWN]}
                 rows.add_audit(now, actor, "person_names.forget", "names", before=shown)
-            return len(gone)
+            return len(deleted)
 
         return await self._changes.change(work)
 

@@ -64,8 +64,8 @@ class RecommendationTable:
         """Return the titles of the existing recommendations, by id."""
 
         def work(rows: RegistryRows) -> dict[str, str]:
-            found = {id: rows.document(KIND, id) for id in ids}
-            return {id: _restore(body, Recommendation).saving.title for id, body in found.items() if body}
+            bodies = {id: rows.document(KIND, id) for id in ids}
+            return {id: _restore(body, Recommendation).saving.title for id, body in bodies.items() if body}
 
         return await self._changes.read(work)
 
@@ -83,8 +83,9 @@ class RecommendationTable:
         Store the savings of one run for the types `looked_for`. `realized` has what addressed recommendations
         saved, by id.
 
-        Status, assignee and comments stay. An addressed recommendation that is found again is new again. Open
-        ones that were not found are closed. Above MAX_RECOMMENDATIONS, savings are left out and counted.
+        Status, assignee and comments stay. An addressed recommendation that is found again gets the
+        status new. Open recommendations that were not found are closed. Above MAX_RECOMMENDATIONS, savings are
+        left out and counted.
         """
         now = self._changes.now()
         by_key = {saving.key: saving for saving in savings}
@@ -302,10 +303,10 @@ def _put_thread(rows: RegistryRows, id: str, thread: CommentThread, now: float) 
 
 
 def _comment_of(thread: CommentThread, comment: int) -> RecommendationComment:
-    found = next((each for each in thread.comments if each.id == comment), None)
-    if found is None:
+    match = next((each for each in thread.comments if each.id == comment), None)
+    if match is None:
         raise NotThere("this recommendation has no comment with this id")
-    return found
+    return match
 
 
 def _restore(body: Mapping[str, Any], type: type[T]) -> T:

@@ -276,8 +276,8 @@ def _month_id(statement: Statement, day: str) -> str:
 
 
 def _months(rows: RegistryRows) -> dict[str, _Month]:
-    found = {id: _read_month(body) for id, body in rows.documents(KIND).items()}
-    return {id: month for id, month in found.items() if month is not None}
+    months = {id: _read_month(body) for id, body in rows.documents(KIND).items()}
+    return {id: month for id, month in months.items() if month is not None}
 
 
 def _read_month(body: Mapping[str, Any] | None) -> _Month | None:

@@ -71,10 +71,10 @@ def choose_name_aside(directory: Path, at: float) -> str:
     """
     name = name_aside(directory)
     if not name:
-        taken = {path.name for path in directory.iterdir()}
+        existing = {path.name for path in directory.iterdir()}
         first = f"{ASIDE}{int(at)}"
         further = (f"{first}-{number}" for number in count(2))
-        name = next(one for one in chain([first], further) if one not in taken)
+        name = next(one for one in chain([first], further) if one not in existing)
         write_durably(directory / MARKER, name)
     return name
 
@@ -89,13 +89,15 @@ def write_note(directory: Path, note: Note) -> None:
 def read_note(directory: Path) -> Note:
     """Read the last note, or return an empty one if there is no readable note."""
     try:
-        found = json.loads((directory / NOTE).read_text())
+        contents = json.loads((directory / NOTE).read_text())
     except (FileNotFoundError, ValueError):
         return Note()
-    if not isinstance(found, dict):
+    if not isinstance(contents, dict):
         return Note()
     return Note(
-        kept=_counts(found), accepted=_counts(found.get("accepted")), progress=_counts(found.get("progress"))
+        kept=_counts(contents),
+        accepted=_counts(contents.get("accepted")),
+        progress=_counts(contents.get("progress")),
     )
 
 

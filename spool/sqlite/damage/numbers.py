@@ -44,10 +44,10 @@ def do_not_meet(connection: sqlite3.Connection) -> str:
         if topic not in TOPICS or not books.is_term(term):
             return f"the counter {term!r} of {topic!r} is unknown"
     for topic in TOPICS:
-        gone = counters[topic, books.EXPIRED] + counters[topic, books.RETIRED]
+        deleted = counters[topic, books.EXPIRED] + counters[topic, books.RETIRED]
         given = counters[topic, books.ACCEPTED]
         end = connection.execute(queries.NEXT_NUMBER, (topic,)).fetchone()
-        if oldest(connection, topic) != gone + 1 or (end is not None and end[0] != given + 1):
+        if oldest(connection, topic) != deleted + 1 or (end is not None and end[0] != given + 1):
             return f"the counters of {topic} contradict its entries"
     if connection.execute(queries.ODD_SIZES).fetchone() is not None:
         return "a stored number of entries is invalid"
@@ -141,13 +141,13 @@ def settle_routes(connection: sqlite3.Connection) -> bool:
 def _send_again(connection: sqlite3.Connection, route: str, upto: int, missing: int) -> int:
     """Open deliveries for the highest numbers that no delivery has. Return how many numbers these are."""
     spans = "SELECT first, last FROM deliveries WHERE route = ? AND NOT replay ORDER BY last DESC"
-    taken: list[tuple[int, int]] = [
+    spans_held: list[tuple[int, int]] = [
         (upto, upto),
         *connection.execute(spans, (route,)),
         (0, oldest(connection, books.topic_of(route)) - 1),
     ]
     again = 0
-    for (above, _), (_, below) in pairwise(taken):
+    for (above, _), (_, below) in pairwise(spans_held):
         first = max(below + 1, above - (missing - again))
         if first < above:
             row = (route, first, above - 1, new_key())
@@ -165,13 +165,13 @@ def _fill(connection: sqlite3.Connection, topic: str, known: int, noted: int) ->
     rows = connection.execute(statement, (topic,)).fetchall()
     entries = [(first, count, at) for first, count, at, damaged in rows if not damaged]
     counters = _counters(connection)
-    gone, last_number = _ends(counters, topic, known, noted, first=entries[0][0] if entries else 0)
-    for term, n in ((books.ACCEPTED, last_number), (books.RETIRED, gone - counters[topic, books.EXPIRED])):
+    deleted, last_number = _ends(counters, topic, known, noted, first=entries[0][0] if entries else 0)
+    for term, n in ((books.ACCEPTED, last_number), (books.RETIRED, deleted - counters[topic, books.EXPIRED])):
         if n != counters[topic, term]:
             _count(connection, topic, term, n - counters[topic, term])
     connection.execute("DELETE FROM entries WHERE topic = ? AND damaged", (topic,))
     holes = []
-    expected = gone + 1
+    expected = deleted + 1
     committed_at = entries[0][2] if entries else 0.0
     for first, count, at in [*entries, (last_number + 1, 0, 0.0)]:
         if first > expected:
@@ -194,14 +194,14 @@ def _ends(counters: _Terms, topic: str, known: int, noted: int, *, first: int) -
 
     If the counters are lost, the first number is derived from the note, which has the number of stored records.
     """
-    gone = counters[topic, books.EXPIRED] + counters[topic, books.RETIRED]
+    deleted = counters[topic, books.EXPIRED] + counters[topic, books.RETIRED]
     given = counters[topic, books.ACCEPTED]
     if not known <= given <= known + MOST_UNKNOWN:
         given = known
-    if (topic, books.ACCEPTED) not in counters or not 0 <= gone <= given or (first and gone >= first):
-        gone = max(0, given - noted) if noted or not first else first - 1
-        gone = min(gone, first - 1) if first else gone
-    return gone, given
+    if (topic, books.ACCEPTED) not in counters or not 0 <= deleted <= given or (first and deleted >= first):
+        deleted = max(0, given - noted) if noted or not first else first - 1
+        deleted = min(deleted, first - 1) if first else deleted
+    return deleted, given
 
 
 def _shared(holes: list[tuple[int, int]], before: list[tuple[int, int]]) -> int:
@@ -237,11 +237,11 @@ def _carry_lost_commits(connection: sqlite3.Connection, explained: _Terms) -> No
 
     A counter that is lost, or lower than its commit rows, is set to their sum.
     """
-    found = {(topic, term): (n, carried) for topic, term, n, carried in connection.execute(queries.BOOKS)}
-    for topic, term in {**found, **explained}:
+    counters = {(topic, term): (n, carried) for topic, term, n, carried in connection.execute(queries.BOOKS)}
+    for topic, term in {**counters, **explained}:
         if term in books.BY_KEEPING:
             continue
-        n, carried = found.get((topic, term), (0, 0))
+        n, carried = counters.get((topic, term), (0, 0))
         missing = n - carried - explained[topic, term]
         if not 0 <= missing <= MOST_UNKNOWN and term not in (books.ACCEPTED, books.PENDING):
             _count(connection, topic, term, -missing)

@@ -74,9 +74,9 @@ async def _read(scratch: Path, file: Path) -> Database:
         recovery.migrate_spool(connection)
         connection.execute("BEGIN IMMEDIATE")
         with closing(recovery.empty_database()) as fresh:
-            found = salvage(connection, file, fresh, Note())
+            salvaged = salvage(connection, file, fresh, Note())
         connection.execute("COMMIT")
-        if not found.read:
+        if not salvaged.read:
             raise damage("it has no readable row")
 
     try:
@@ -122,14 +122,14 @@ class _Recovery:
         self, topic: str, begin: int, end: int, done: list[ranges.Range], key: bytes, *, is_own: bool
     ) -> list[ranges.Range]:
         """Add some records in one commit. Return the ranges of numbers that are now in the log."""
-        there = set(_numbers(ranges.clipped(done, (begin, end))))
+        known_numbers = set(_numbers(ranges.clipped(done, (begin, end))))
         if is_own:
-            there |= set(dict(await self._records(self._spool.database, topic, begin, end)))
+            known_numbers |= set(dict(await self._records(self._spool.database, topic, begin, end)))
         source_records = await self._records(self._source, topic, begin, end)
-        there |= {number for number, record in source_records.items() if self._is_there(record)}
-        new = {number: record for number, record in source_records.items() if number not in there}
-        self._counts["known"] += len(there)
-        self._counts["unreadable"] += end - begin + 1 - len(there | set(source_records))
+        known_numbers |= {number for number, record in source_records.items() if self._is_there(record)}
+        new = {number: record for number, record in source_records.items() if number not in known_numbers}
+        self._counts["known"] += len(known_numbers)
+        self._counts["unreadable"] += end - begin + 1 - len(known_numbers | set(source_records))
         if not new:
             return done
         done = list(ranges.joined(sorted([*done, *((number, number) for number in new)])))
@@ -148,8 +148,8 @@ class _Recovery:
         ids = array("Q")
         last = await self._accepted(topic)
         for begin in range(await self._spool.database.read(partial(oldest, topic=topic)), last + 1, STEP):
-            found = await self._records(self._spool.database, topic, begin, min(last, begin + STEP - 1))
-            ids.extend(_short(record) for record in found.values())
+            records = await self._records(self._spool.database, topic, begin, min(last, begin + STEP - 1))
+            ids.extend(_short(record) for record in records.values())
         return array("Q", sorted(ids))
 
     def _is_there(self, record: Record) -> bool:

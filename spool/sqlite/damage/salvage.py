@@ -60,8 +60,8 @@ def _connected(damaged: Path, copy: Path, fresh: sqlite3.Connection) -> Iterator
 
 
 def _log_of(damaged: Path) -> Path:
-    kept = damaged.with_name(f"{damaged.name}-wal.kept")
-    return kept if kept.exists() else damaged.with_name(f"{damaged.name}-wal")
+    kept_log = damaged.with_name(f"{damaged.name}-wal.kept")
+    return kept_log if kept_log.exists() else damaged.with_name(f"{damaged.name}-wal")
 
 
 def _connect(path: Path) -> sqlite3.Connection:

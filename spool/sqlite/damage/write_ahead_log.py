@@ -143,15 +143,15 @@ def lay_over(log: Path, database: Path, page_size: int) -> None:
     Write the pages of every commit in the log into the database, including unsound ones, because
     rows have checksums.
     """
-    found = list(frames(log, page_size))
-    while found and not found[-1].pages_after:  # a transaction without its end was never committed
-        found.pop()
-    if not found:
+    log_frames = list(frames(log, page_size))
+    while log_frames and not log_frames[-1].pages_after:  # a transaction without its end was never committed
+        log_frames.pop()
+    if not log_frames:
         return
-    sizes = [frame.pages_after for frame in found if frame.is_sound and frame.pages_after]
-    most = max(sizes, default=database.stat().st_size // page_size + len(found))
+    sizes = [frame.pages_after for frame in log_frames if frame.is_sound and frame.pages_after]
+    most = max(sizes, default=database.stat().st_size // page_size + len(log_frames))
     with log.open("rb") as source, database.open("r+b") as target:
-        for frame in found:
+        for frame in log_frames:
             if 1 <= frame.page <= most:
                 source.seek(frame.at)
                 target.seek((frame.page - 1) * page_size)

@@ -52,7 +52,7 @@ class SqliteDeliveries(SentDeliveries):
         )  # deliveries being sent: id -> fence
         # Workers of a route choose one at a time, so that two never get the same delivery.
         self._choosing: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
-        # Routes without due deliveries: the end of the log then, and until when that holds without changes.
+        # Routes without due deliveries: the watermark at the last look, and the time of the next due delivery.
         # Idle workers ask often, and their queries would use the thread that commits.
         self._quiet: dict[str, tuple[int, float]] = {}
         self._changes = 0
@@ -159,19 +159,19 @@ class SqliteDeliveries(SentDeliveries):
         def read(connection: sqlite3.Connection) -> list[StoredDelivery]:
             return list(delivery_rows.read_deliveries(connection, queries.UNKNOWNS))
 
-        found = await self._read(read)
-        return [transitions.show_unknown(delivery, topic_of(delivery.route)) for delivery in found]
+        deliveries = await self._read(read)
+        return [transitions.show_unknown(delivery, topic_of(delivery.route)) for delivery in deliveries]
 
     async def resolve(self, id: int, *, sent: bool) -> UnknownDelivery:
         def work(connection: sqlite3.Connection) -> StoredDelivery:
-            found = delivery_rows.read_delivery(connection, queries.ONE, (id, UNKNOWN))
-            if found is None:
+            delivery = delivery_rows.read_delivery(connection, queries.ONE, (id, UNKNOWN))
+            if delivery is None:
                 raise NotThere("no delivery with this id waits to be settled by hand")
-            delivery_rows.write(connection, transitions.resolve(found, sent=sent))
-            return found
+            delivery_rows.write(connection, transitions.resolve(delivery, sent=sent))
+            return delivery
 
-        found = await self._change(work)
-        return transitions.show_unknown(found, topic_of(found.route))
+        delivery = await self._change(work)
+        return transitions.show_unknown(delivery, topic_of(delivery.route))
 
     async def unsettled(self) -> Sequence[UnsettledDelivery]:
         def read(connection: sqlite3.Connection) -> list[UnsettledDelivery]:
@@ -368,5 +368,5 @@ def _fresh_single(
 
 def _dead_letters(connection: sqlite3.Connection, ids: Sequence[int]) -> list[StoredDeadLetter]:
     """Read the existing rejected records, each once."""
-    found = [connection.execute(queries.DEAD_LETTER, (id,)).fetchone() for id in dict.fromkeys(ids)]
-    return [delivery_rows.dead_letter(row) for row in found if row is not None]
+    rows = [connection.execute(queries.DEAD_LETTER, (id,)).fetchone() for id in dict.fromkeys(ids)]
+    return [delivery_rows.dead_letter(row) for row in rows if row is not None]

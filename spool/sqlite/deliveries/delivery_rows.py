@@ -190,9 +190,9 @@ def write(connection: sqlite3.Connection, change: RouteChange) -> list[StoredDel
 
 
 def _insert(connection: sqlite3.Connection, delivery: StoredDelivery) -> StoredDelivery:
-    kept = delivery.kept
-    records = [] if kept is None else [record for record in kept.records if record is not None]
-    kept_at = None if kept is None else kept.committed_at
+    own_entry = delivery.kept
+    records = [] if own_entry is None else [record for record in own_entry.records if record is not None]
+    kept_at = None if own_entry is None else own_entry.committed_at
     values = (*_columns(delivery), kept_at, pack(records) if records else None)
     inserted = connection.execute(queries.INSERT, values).lastrowid
     assert inserted is not None

@@ -60,7 +60,7 @@ def read_entries(
     rows = entry_rows(connection, topic, first, last)
     amendments = _amendments(connection, topic, first, last) if rows else {}
     cache = EntryCache(0) if cache is None else cache
-    found = []
+    entries = []
     for row in rows:
         entry = None
         if packed is not None:
@@ -68,14 +68,14 @@ def read_entries(
         if entry is None:
             entry = _entry(connection, topic, row, first, last, cache, damage)
             entry = _with(entry, amendments) if amendments else entry
-        found.append(entry)
-    return found
+        entries.append(entry)
+    return entries
 
 
 def entry_rows(connection: sqlite3.Connection, topic: str, first: int, last: int) -> list[EntryRow]:
     """Return the entries that contain any number from first to last, without their bodies."""
-    found = connection.execute(queries.ENTRIES_BETWEEN, {"topic": topic, "first": first, "last": last})
-    rows = list(map(EntryRow._make, found))
+    cursor = connection.execute(queries.ENTRIES_BETWEEN, {"topic": topic, "first": first, "last": last})
+    rows = list(map(EntryRow._make, cursor))
     if not {*map(type, chain.from_iterable(rows))} <= _NUMBERS:
         raise damage_error("a row of the entries has values of another type")
     return [row for row in rows if row.first + row.records > first]
@@ -135,14 +135,14 @@ def _cached_entry(
 
 def _raws(connection: sqlite3.Connection, topic: str, row: EntryRow) -> tuple[list[msgspec.Raw], bytes]:
     try:
-        found = connection.execute(queries.BODY, (row.rowid,)).fetchone()
+        body_row = connection.execute(queries.BODY, (row.rowid,)).fetchone()
     except sqlite3.DatabaseError as error:
         if not is_corrupt(error):
             raise
         raise EntryUnreadable(str(error)) from error
-    if found is None or not isinstance(found[0], bytes):
+    if body_row is None or not isinstance(body_row[0], bytes):
         raise EntryUnreadable("the entry has no body")
-    return codec.stored_raws(EntryBody(row.version, row.checksum, found[0]), topic, row.first, row.records)
+    return codec.stored_raws(EntryBody(row.version, row.checksum, body_row[0]), topic, row.first, row.records)
 
 
 def _packed_entry(
@@ -198,13 +198,13 @@ def _amendments(
     connection: sqlite3.Connection, topic: str, first: int, last: int
 ) -> dict[int, dict[str, object]]:
     """Return the added fields by number. Damaged ones are skipped, so their record stays as first stored."""
-    found = {}
+    fields_by_number = {}
     for number, checksum, packed in connection.execute(queries.AMENDMENTS, (topic, first, last)):
         try:
-            found[number] = check_fields(topic, number, checksum, packed)
+            fields_by_number[number] = check_fields(topic, number, checksum, packed)
         except EntryUnreadable as error:
             log_damaged_amendment(topic, number, error)
-    return found
+    return fields_by_number
 
 
 def _with(entry: Entry, amendments: dict[int, dict[str, object]]) -> Entry:

@@ -1,4 +1,4 @@
-"""Whether the log can store records, according to the last commit or to a test commit after a failed one."""
+"""Health of the log. The last commit shows if records can be stored; after a failed one, a test commit does."""
 
 from __future__ import annotations
 
@@ -48,18 +48,18 @@ class LogHealth:
         Raise SpoolUnavailable if one of the files was moved or deleted, because new data would be lost
         at a restart.
         """
-        gone = ", ".join([name for name, is_in_place in self.files.items() if not is_in_place()])
-        if gone != self.files_gone:
-            self.files_gone = gone
-            if gone:
+        missing = ", ".join([name for name, is_in_place in self.files.items() if not is_in_place()])
+        if missing != self.files_gone:
+            self.files_gone = missing
+            if missing:
                 _log.critical(
-                    "%s: deleted or replaced; restart Tollhouse", gone, extra={"action": "files_gone"}
+                    "%s: deleted or replaced; restart Tollhouse", missing, extra={"action": "files_gone"}
                 )
             else:
                 _log.warning("the files are back in their place", extra={"action": "files_back"})
-        if gone:
+        if missing:
             raise SpoolUnavailable(
-                f"{gone} was deleted or replaced while Tollhouse runs: restore it, or restart Tollhouse"
+                f"{missing} was deleted or replaced while Tollhouse runs: restore it, or restart Tollhouse"
             )
 
     def begin(self) -> None:

@@ -443,10 +443,10 @@ class SqliteLog:
     async def books(self) -> Books:
         """Read the counters of every topic and route in one transaction."""
         with self._translated():
-            found, kept = await self._database.transaction(
+            limits, kept = await self._database.transaction(
                 lambda connection: (border(connection, self._routes), store.kept(connection))
             )
-            return books.books(books.by_topic({**found.counters, **kept}), found.routes)
+            return books.books(books.by_topic({**limits.counters, **kept}), limits.routes)
 
     async def verify(self) -> Books:
         twice = TwiceAccepted(
@@ -454,10 +454,10 @@ class SqliteLog:
         )
         with self._translated():
             async with self._upkeep:
-                found = await self._database.transaction(lambda connection: border(connection, self._routes))
-                sums, wrong, damage, unread = await recount(self._database, found, twice)
-                is_set_aside = await self._set_terms_aside(found, sums, unread, wrong)
-            verified = books.verified(found.counters, sums, found.routes, wrong)
+                limits = await self._database.transaction(lambda connection: border(connection, self._routes))
+                sums, wrong, damage, unread = await recount(self._database, limits, twice)
+                is_set_aside = await self._set_terms_aside(limits, sums, unread, wrong)
+            verified = books.verified(limits.counters, sums, limits.routes, wrong)
             # A salvage repairs rows and numbers that contradict each other. Damage that is only local
             # is marked here.
             if not is_set_aside and (wrong or (verified.imbalances and not damage)):
@@ -472,11 +472,11 @@ class SqliteLog:
         Exclude damaged commit rows from the accounting before retention deletes them. Their terms follow
         from the entries.
         """
-        found, kept = await self._database.transaction(
+        limits, kept = await self._database.transaction(
             lambda connection: (border(connection, self._routes), store.kept(connection))
         )
-        sums, wrong, unread = await recount_commits(self._database, found)
-        await self._set_terms_aside(found, Counter({**sums, **kept}), unread, wrong)
+        sums, wrong, unread = await recount_commits(self._database, limits)
+        await self._set_terms_aside(limits, Counter({**sums, **kept}), unread, wrong)
 
     async def _set_terms_aside(
         self, found: Border, sums: TermCounter, commits: Sequence[int], wrong: Sequence[str]

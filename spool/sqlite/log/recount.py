@@ -45,16 +45,16 @@ class Border:
 
 def border(connection: sqlite3.Connection, routes: RouteNeeds) -> Border:
     """Read the border in one transaction, so that counters and routes are consistent."""
-    found = Border(routes=routes.route_terms(connection))
+    limits = Border(routes=routes.route_terms(connection))
     for topic, term, n, carried in connection.execute(queries.BOOKS):
-        found.counters[topic, term] = n
-        found.carried[topic, term] = carried
-    (found.last_commit,) = connection.execute(queries.LAST_COMMIT).fetchone()
+        limits.counters[topic, term] = n
+        limits.carried[topic, term] = carried
+    (limits.last_commit,) = connection.execute(queries.LAST_COMMIT).fetchone()
     for topic in TOPICS:
         (oldest,) = connection.execute(queries.OLDEST_NUMBER, (topic,)).fetchone()
         if oldest is not None:
-            found.oldest[topic] = oldest
-    return found
+            limits.oldest[topic] = oldest
+    return limits
 
 
 async def recount_commits(database: Database, found: Border) -> tuple[TermCounter, list[str], list[int]]:

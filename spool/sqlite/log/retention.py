@@ -32,7 +32,7 @@ _log = logging.getLogger(__name__)
 
 
 class RouteNeeds(Protocol):
-    """What retention and the accounting need from the deliveries, inside the log's transaction."""
+    """The interface of the deliveries for retention and the accounting, inside the log's transaction."""
 
     def route_terms(self, connection: sqlite3.Connection) -> dict[str, dict[str, int]]: ...
 
@@ -137,10 +137,10 @@ class Retention:
             limit = min(limit, needed)
         rows = connection.execute(queries.OLDEST_ENTRIES, (topic, limit, STEP))
         candidates = [Candidate._make(row) for row in rows]
-        gone = retention.removable(candidates, limit=limit, before=before, excess=excess)
-        if not gone:
+        removable = retention.removable(candidates, limit=limit, before=before, excess=excess)
+        if not removable:
             return 0
-        last = gone[-1].last
+        last = removable[-1].last
         skipped = self._routes.skip_below(connection, topic, last + 1)
         if skipped:
             _log.warning(
@@ -149,11 +149,11 @@ class Retention:
             )
         connection.execute(queries.REMOVE_ENTRIES, (topic, last))
         connection.execute(queries.REMOVE_AMENDMENTS, (topic, last))
-        connection.execute(queries.COUNT_ENTRIES, (topic, -len(gone)))
+        connection.execute(queries.COUNT_ENTRIES, (topic, -len(removable)))
         term = books.EXPIRED if needed is None else books.RETIRED
-        records = sum(entry.records for entry in gone)
+        records = sum(entry.records for entry in removable)
         connection.execute(queries.COUNT, {"topic": topic, "term": term, "n": records})
-        return len(gone)
+        return len(removable)
 
     async def _carry_all(self, now: float) -> None:
         try:

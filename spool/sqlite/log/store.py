@@ -179,8 +179,13 @@ def _write_event_types(connection: sqlite3.Connection, plan: Plan) -> None:
     for type, new in plan.event_types.items():
         row = connection.execute(queries.EVENT_AMOUNT, (type,)).fetchone()
         sum = counted_names.added(amount(row[0]) if row else None, new.amount)
-        told = {"type": type, "n": new.count, "amount": None if sum is None else str(sum), "now": plan.at}
-        connection.execute(queries.COUNT_EVENT_TYPE, told)
+        event_row = {
+            "type": type,
+            "n": new.count,
+            "amount": None if sum is None else str(sum),
+            "now": plan.at,
+        }
+        connection.execute(queries.COUNT_EVENT_TYPE, event_row)
     connection.execute(queries.BOUND_EVENT_TYPES, (often(counted_names.MAX_TYPES), counted_names.MAX_TYPES))
 
 
@@ -204,8 +209,8 @@ def write_fold(
     """
     Write new runs, delete those that they replace, and store how far ids are in runs.
 
-    `first` has the first number of each topic with ids outside the runs. `names` is the same for names stored
-    apart from records, or None if there are none.
+    `first` has the first number of each topic with ids outside the runs. `names` is
+    the first number of names stored apart from records, or None.
     """
     connection.executemany(queries.REMOVE_RUN, [(run.key,) for run in fold.removed])
     for run in fold.added:
@@ -216,8 +221,10 @@ def write_fold(
     connection.execute(queries.KEEP_FACT, ("ids", msgspec.msgpack.encode(ids)))
     end = following.AFTER if names is None else following.fact_of(names)
     connection.execute(queries.FORGET_FACTS, (following.FIRST, end))
-    gone = fold.places_before.beyond(fold.places)
-    connection.executemany(queries.FORGET_FACT, [(places.name_of(block.run.key),) for block in gone])
+    removed_places = fold.places_before.beyond(fold.places)
+    connection.executemany(
+        queries.FORGET_FACT, [(places.name_of(block.run.key),) for block in removed_places]
+    )
     new = fold.places.beyond(fold.places_before)
     connection.executemany(queries.KEEP_FACT, map(places.fact_of, new))
 
@@ -253,8 +260,8 @@ def load_ids(connection: sqlite3.Connection, index: DuplicateIndex) -> tuple[Unf
     index.load(id_runs, state.covered_since, places.load(recent, index.native))
     unfolded = UnfoldedCommits()
     names = 0
-    kept = [_of_records(connection, index, topic, state.first(topic)) for topic in TOPICS]
-    for arrived in heapq.merge(*kept, _of_names(connection), key=attrgetter("at")):
+    by_topic_arrivals = [_of_records(connection, index, topic, state.first(topic)) for topic in TOPICS]
+    for arrived in heapq.merge(*by_topic_arrivals, _of_names(connection), key=attrgetter("at")):
         new: dict[int, int] = {}
         hours = []
         for id, place, hour in arrived.ids:
@@ -314,13 +321,13 @@ def next_numbers(connection: sqlite3.Connection) -> Mapping[str, int]:
             numbers[topic] = n + 1
     for topic in TOPICS:
         try:
-            kept = connection.execute(queries.NEXT_NUMBER, (topic,)).fetchone()
+            next_row = connection.execute(queries.NEXT_NUMBER, (topic,)).fetchone()
         except sqlite3.DatabaseError as error:
             if not is_corrupt(error):
                 raise
             continue
-        if kept:
-            numbers[topic] = max(kept[0], numbers.get(topic, 1))
+        if next_row:
+            numbers[topic] = max(next_row[0], numbers.get(topic, 1))
     return numbers
 
 
@@ -333,19 +340,19 @@ def still_open(
     Later commits come from a clock that was set back. Reading stops at them, because otherwise the whole log
     would be read.
     """
-    found = []
+    commits = []
     try:
         for topic in TOPICS:
             cut_below = routes.cut_below(connection, topic)
             for at, first, count in connection.execute(queries.NEWEST_ENTRIES, (topic,)):
                 if not since < at <= until or first + count <= cut_below:
                     break
-                found.append(Committed(at, topic, max(first, cut_below), first + count))
+                commits.append(Committed(at, topic, max(first, cut_below), first + count))
     except sqlite3.DatabaseError as error:
         if not is_corrupt(error):
             raise
         return []
-    return found
+    return commits
 
 
 def kept(connection: sqlite3.Connection) -> Counter[tuple[str, str]]:

@@ -1,4 +1,4 @@
--- Billing drops that were taken, their rows by the hour (compressed JSON), and what each month of a connection holds.
+-- Accepted hourly files, their rows by hour (compressed JSON), and the size of each month of a connection.
 CREATE TABLE billing_drops (
     number     INTEGER PRIMARY KEY, -- in the log: the order in which the drops came
     id         TEXT    NOT NULL,
@@ -20,7 +20,7 @@ CREATE TABLE billing_rows (
     stored     INTEGER NOT NULL,
     body       BLOB    NOT NULL
 ) STRICT;
--- With the sizes, so that a sum over them reads no body.
+-- The index includes the sizes, so that a sum over them reads no body.
 CREATE UNIQUE INDEX billing_rows_by_hour ON billing_rows (connection, month, hour, number);
 CREATE INDEX billing_rows_by_size ON billing_rows (connection, month, number, hour, rows, bytes, stored);
 
@@ -34,7 +34,7 @@ CREATE TABLE billing_months (
     PRIMARY KEY (connection, month)
 ) STRICT, WITHOUT ROWID;
 
--- Hours of AI cost as they were last sent to a billing connection: whether one has changed is a comparison of hashes.
+-- Hours of AI cost as last sent to a billing connection. An hour has changed if its hash differs.
 CREATE TABLE billing_hours (
     connection TEXT    NOT NULL,
     start      INTEGER NOT NULL,

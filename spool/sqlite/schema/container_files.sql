@@ -1,4 +1,4 @@
--- Container metrics; the columns are the fields of spool.container_files.values.ContainerFile.
+-- Container metrics. The columns are the fields of spool.container_files.values.ContainerFile.
 CREATE TABLE container_files (
     id               TEXT    PRIMARY KEY,
     kind             TEXT    NOT NULL,
@@ -29,15 +29,15 @@ CREATE TABLE container_files (
 
 CREATE UNIQUE INDEX container_files_named ON container_files (kind, account, region, cluster, reference);
 
--- What waits for the upstream: few rows, whatever is known beside them.
+-- Rows that wait for the upstream, which are few.
 CREATE INDEX container_files_due ON container_files (kind, uploaded_at) WHERE state = 'uploaded' OR (asked AND kept);
 CREATE INDEX container_files_untold ON container_files (announced_at) WHERE untold;
 CREATE INDEX container_files_missing ON container_files (account, region, cluster) WHERE asked AND NOT kept;
 CREATE INDEX container_files_states ON container_files (state, kept, announced_at);
--- The order of lists: without it a page passes over all rows.
+-- The order of lists, so that a page does not scan all rows.
 CREATE INDEX container_files_order ON container_files (announced_at, id);
 
--- The running numbers, and the part of them that no row shows any more.
+-- The running counters, and their part that no row shows any more.
 CREATE TABLE container_books (
     kind    TEXT    NOT NULL,
     term    TEXT    NOT NULL,
@@ -46,7 +46,7 @@ CREATE TABLE container_books (
     PRIMARY KEY (kind, term)
 ) STRICT, WITHOUT ROWID;
 
--- What containers used, by cluster and day; day -1 has what is still being added up, and how far files are read.
+-- Container usage by cluster and day. Day -1 has the unfinished sums and how far files are read.
 CREATE TABLE container_usage (
     account    TEXT    NOT NULL,
     region     TEXT    NOT NULL,

@@ -1,8 +1,8 @@
--- Routes, their numbered deliveries, what destinations refused, and what is in a lake.
+-- Routes, their numbered deliveries, rejected records, and data lake files.
 
--- One row per (destination, topic). The terms obey the books: every accepted number is in one of them, or at or above
--- `next` (no delivery was cut for it yet), or in an open delivery. `ambiguous` counts records, so far. `unmapped` are
--- usage events that nothing maps for the destination. `state_since` is NULL while the route runs.
+-- One row per destination and topic. Its terms balance: every accepted number is counted in a term, or in an open
+-- delivery, or is at or above `next`, so that no delivery was cut for it yet. `ambiguous` counts records so far.
+-- `unmapped` counts usage events without a mapping for the destination. `state_since` is NULL while the route runs.
 CREATE TABLE routes (
     name             TEXT    PRIMARY KEY,
     topic            TEXT    NOT NULL,
@@ -28,9 +28,9 @@ CREATE TABLE routes (
     state_since      REAL
 ) STRICT, WITHOUT ROWID;
 
--- Requests that are not settled. `proof` and `passed` are the route's acceptances at the first refusal and at the last
--- 5xx: whether others passed since then is a comparison of counts. `fence` is how often a delivery was taken to be
--- sent: only the last taker may say what became of it.
+-- Requests that are not settled. `proof` is the route's number of accepted deliveries at the first refusal, `passed`
+-- the number at the last 5xx. `fence` counts how often the delivery was taken for sending; only the last taker may
+-- store its result.
 CREATE TABLE deliveries (
     id              INTEGER PRIMARY KEY AUTOINCREMENT,
     route           TEXT    NOT NULL,
@@ -58,7 +58,8 @@ CREATE TABLE deliveries (
 ) STRICT;
 CREATE INDEX deliveries_by_route ON deliveries (route, replay, first);
 
--- Single records that a destination refused twice while it took others; kept until retried or discarded.
+-- Single records that a destination rejected twice while it accepted others. They stay until they are retried or
+-- discarded.
 CREATE TABLE dead (
     id           INTEGER PRIMARY KEY AUTOINCREMENT,
     route        TEXT    NOT NULL,
@@ -72,7 +73,7 @@ CREATE TABLE dead (
     replay       INTEGER NOT NULL
 ) STRICT;
 
--- What partial successes named: range and words.
+-- Records that partial successes rejected: their range, and the destination's message.
 CREATE TABLE refusals (
     id    INTEGER PRIMARY KEY AUTOINCREMENT,
     route TEXT    NOT NULL,
@@ -84,8 +85,8 @@ CREATE TABLE refusals (
 ) STRICT;
 CREATE INDEX refusals_by_route ON refusals (route, id);
 
--- The edition of the numbers of a route from `first` on: a restored copy of the data gives numbers again, so it begins
--- another one. The rows of the route '' are those of the log, in the order in which they began.
+-- The edition of a route's numbers from `first` on. A restored copy reuses numbers, so it begins another edition.
+-- Rows of the route '' are the editions of the log, in order.
 CREATE TABLE lake_editions (
     route   TEXT    NOT NULL,
     first   INTEGER NOT NULL,
@@ -93,7 +94,7 @@ CREATE TABLE lake_editions (
     PRIMARY KEY (route, first)
 ) STRICT, WITHOUT ROWID;
 
--- Deliveries that are in a lake, each with its manifest; written in the transaction that settles the delivery.
+-- Deliveries in a data lake, each with its manifest, written in the transaction that settles the delivery.
 CREATE TABLE lake_files (
     route   TEXT    NOT NULL,
     first   INTEGER NOT NULL,

@@ -1,5 +1,5 @@
--- Devices and what upstream has of them; the columns are the fields of spool.devices.device.Device.
--- Another Tollhouse is told of `reset_version`, the last reset, and of `revoked_by`.
+-- Devices and their state upstream. The columns are the fields of spool.devices.device.Device. `reset_version` (the
+-- last reset) and `revoked_by` are sent to another Tollhouse.
 CREATE TABLE devices (
     id              TEXT    PRIMARY KEY,
     state           TEXT    NOT NULL,
@@ -30,7 +30,7 @@ CREATE TABLE devices (
     revoked_by      TEXT    NOT NULL
 ) STRICT, WITHOUT ROWID;
 
--- Names that telemetry gave under keys that may not enrol.
+-- Device names from telemetry under keys that may not enrol devices.
 CREATE TABLE unenrolled (
     name       TEXT    PRIMARY KEY,
     first_seen REAL    NOT NULL,
@@ -39,7 +39,7 @@ CREATE TABLE unenrolled (
     key        TEXT    NOT NULL
 ) STRICT, WITHOUT ROWID;
 
--- Clusters; the columns are the fields of spool.clusters.Cluster.
+-- Clusters. The columns are the fields of spool.clusters.Cluster.
 CREATE TABLE clusters (
     id                TEXT    PRIMARY KEY,
     account           TEXT    NOT NULL,

@@ -1,4 +1,4 @@
--- One row for every distinct set of dimensions; '' is unknown. Sums refer to it, so that a text is kept once.
+-- One row per distinct set of dimensions, so that each text is stored once. '' is unknown. Sums refer to these rows.
 CREATE TABLE keys (
     id INTEGER PRIMARY KEY,
     kind TEXT NOT NULL,
@@ -23,7 +23,7 @@ CREATE UNIQUE INDEX keys_by_dimensions ON keys (
     region, sender
 );
 
--- Sums by hour and by day. Money has three limbs of nine decimals (spool/ledger/money.py).
+-- Sums by hour and by day. Each amount of money has three limbs of nine decimals (spool/ledger/money.py).
 CREATE TABLE hours (
     start INTEGER NOT NULL,
     key INTEGER NOT NULL,
@@ -88,7 +88,7 @@ CREATE TABLE days (
     PRIMARY KEY (start, key)
 ) STRICT, WITHOUT ROWID;
 
--- Quantities beside text tokens, of the sums of hours and days (width in seconds): whole units, and millionths of one.
+-- Quantities other than text tokens in the sums of hours and days (width in seconds): whole units and millionths.
 CREATE TABLE meters (
     width INTEGER NOT NULL,
     start INTEGER NOT NULL,
@@ -99,8 +99,8 @@ CREATE TABLE meters (
     PRIMARY KEY (width, start, key, meter)
 ) STRICT, WITHOUT ROWID;
 
--- Sums of days by fewer dimensions and over weeks, made of `days` in the background (spool/ledger/days/rollups.py).
--- `rolled` marks those that are what their days are.
+-- Sums of days by fewer dimensions and over weeks, made from `days` in the background (spool/ledger/days/rollups.py).
+-- `rolled` marks the ones that are up to date.
 CREATE TABLE rollups (
     rollup INTEGER NOT NULL,
     width INTEGER NOT NULL,
@@ -142,8 +142,8 @@ CREATE TABLE rolled (
     PRIMARY KEY (width, start, rollup)
 ) STRICT, WITHOUT ROWID;
 
--- The lowest number that was counted in an hour, or in a day that has no hours any more (width in seconds): a period
--- can be counted anew only while that number is kept. `frozen` while a rebuild reads numbers again that the sums have.
+-- The lowest number counted in an hour, or in a day without hours (width in seconds). A period can be counted again
+-- only while that number is stored. `frozen` is set while a rebuild reads numbers that the sums already have.
 CREATE TABLE periods (
     width INTEGER NOT NULL,
     start INTEGER NOT NULL,
@@ -152,16 +152,16 @@ CREATE TABLE periods (
     PRIMARY KEY (width, start)
 ) STRICT, WITHOUT ROWID;
 
--- reach: the next number to count. rebuilding: below it, frozen periods hold what is read. daily: days before it are in
--- `days`. hourly: hours before it are only in their days. missed, damaged, absurd: numbers that could not be counted.
--- whole: hours before it may lack the missed.
+-- reach: the next number to count. rebuilding: frozen periods have all numbers below it. daily: days before it are in
+-- `days`. hourly: hours before it exist only as days. missed, damaged, absurd: numbers that could not be counted.
+-- whole: hours before it may lack missed numbers.
 CREATE TABLE state (
     name TEXT PRIMARY KEY,
     value INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
--- Billed money by day and set of dimensions, in three limbs of nine decimals; it is made of statements and sums. Rows
--- of a day are found by their set of dimensions before their provider, as a filter asks for them.
+-- Billed money by day and set of dimensions, in three limbs of nine decimals, made from provider bills and sums. The
+-- key has the set of dimensions before the provider, because filters select by dimensions.
 CREATE TABLE billed (
     start INTEGER NOT NULL,
     provider TEXT NOT NULL,
@@ -188,7 +188,7 @@ CREATE TABLE billed_days (
     PRIMARY KEY (start, provider)
 ) STRICT, WITHOUT ROWID;
 
--- Sums of the days of bills by all but their dimensions (spool/sql/billed.py).
+-- Sums of billed days without dimensions (spool/sql/billed.py).
 CREATE TABLE billed_sums (
     start INTEGER NOT NULL,
     provider TEXT NOT NULL,
@@ -201,7 +201,7 @@ CREATE TABLE billed_sums (
     PRIMARY KEY (start, provider, charge, basis, arranged)
 ) STRICT, WITHOUT ROWID;
 
--- Rollups of billed money, made of its rows in the background, and marked in `rolled`.
+-- Rollups of billed money, made in the background, and marked in `rolled`.
 CREATE TABLE billed_rollups (
     rollup INTEGER NOT NULL,
     width INTEGER NOT NULL,

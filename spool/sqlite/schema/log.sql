@@ -1,12 +1,12 @@
 -- The log.
 
--- Small facts about the file itself: incarnation, how far the ids are kept in runs, the last test commit.
+-- Small facts about the file: its incarnation, how far ids are in runs, the last test commit.
 CREATE TABLE facts (
     name  TEXT PRIMARY KEY,
     value BLOB NOT NULL
 ) STRICT, WITHOUT ROWID;
 
--- One row per topic and commit. The body comes last, so that the other columns are read without its pages.
+-- One row per topic and commit. The body is the last column, so that other columns are read without its pages.
 CREATE TABLE entries (
     topic        TEXT    NOT NULL,
     first        INTEGER NOT NULL,
@@ -19,13 +19,13 @@ CREATE TABLE entries (
     PRIMARY KEY (topic, first)
 ) STRICT;
 
--- How many entries a topic has.
+-- The number of entries per topic.
 CREATE TABLE sizes (
     topic   TEXT    PRIMARY KEY,
     entries INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
--- What later reports filled in while a record was open; settled for ever when it closed.
+-- Fields that later reports added to an open record. They never change after the record is closed.
 CREATE TABLE amendments (
     topic    TEXT    NOT NULL,
     number   INTEGER NOT NULL,
@@ -34,7 +34,7 @@ CREATE TABLE amendments (
     PRIMARY KEY (topic, number)
 ) STRICT, WITHOUT ROWID;
 
--- The terms of every submission in a commit: what receipts show and what the books are recounted from.
+-- The terms of every submission in a commit. Receipts show them, and recounts of the accounting use them.
 CREATE TABLE commits (
     id           INTEGER PRIMARY KEY,
     committed_at REAL    NOT NULL,
@@ -42,7 +42,7 @@ CREATE TABLE commits (
     terms        BLOB    NOT NULL
 ) STRICT;
 
--- The running counters, and the part of them whose commit rows retention took away.
+-- The running counters, and the carried part of each: the part with deleted commit rows.
 CREATE TABLE books (
     topic   TEXT    NOT NULL,
     term    TEXT    NOT NULL,
@@ -51,7 +51,7 @@ CREATE TABLE books (
     PRIMARY KEY (topic, term)
 ) STRICT, WITHOUT ROWID;
 
--- Known ids: sorted runs of 8 bytes each, by the hour of the call's start.
+-- Known ids as sorted runs of 8 bytes each, by the hour in which the call started.
 CREATE TABLE id_runs (
     id         INTEGER PRIMARY KEY,
     hour       INTEGER NOT NULL,
@@ -61,7 +61,7 @@ CREATE TABLE id_runs (
     ids        BLOB    NOT NULL
 ) STRICT;
 
--- Where each cumulative counter stood; money as exact text.
+-- The last value of each cumulative counter; money is exact text.
 CREATE TABLE series (
     id         BLOB    PRIMARY KEY,
     start_time INTEGER NOT NULL,
@@ -71,7 +71,7 @@ CREATE TABLE series (
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX series_by_age ON series (seen_at);
 
--- Reports of one call that disagreed, newest kept: both sums by pair of sources, one example each.
+-- Reports of one call that disagreed: both sums per pair of sources, and the newest example.
 CREATE TABLE conflicts (
     topic         TEXT    NOT NULL,
     first_source  TEXT    NOT NULL,
@@ -81,15 +81,15 @@ CREATE TABLE conflicts (
     PRIMARY KEY (topic, first_source, second_source)
 ) STRICT, WITHOUT ROWID;
 
--- Attribute names of items that look like AI and that no dialect took.
+-- Attribute names of items that look like AI but that no rule reads.
 CREATE TABLE unrecognised (
     names     TEXT    PRIMARY KEY,
     count     INTEGER NOT NULL,
     last_seen REAL    NOT NULL
 ) STRICT, WITHOUT ROWID;
 
--- The types of usage events, and how many of each were kept since this table is here. `amount` is the sum of their
--- amounts as decimal text; NULL while none had one.
+-- Types of usage events, and their number since this table exists. `amount` is the sum of their amounts as decimal
+-- text, or NULL if none had an amount.
 CREATE TABLE event_types (
     type      TEXT    PRIMARY KEY,
     count     INTEGER NOT NULL,

@@ -5,8 +5,8 @@ CREATE TABLE pending (
     body BLOB NOT NULL
 ) STRICT, WITHOUT ROWID;
 
--- Who told calls, as digests, by the key that brought them (spool/log/heard.py): a row for each key of a commit.
--- Rows are added at the end and deleted from the front; a start reads them all.
+-- Senders that reported calls, as digests, by their key (spool/log/heard.py): one row per key and commit. Rows are
+-- added at the end and deleted at the start. A start reads them all.
 CREATE TABLE heard (
     id      INTEGER PRIMARY KEY,
     at      REAL NOT NULL,

@@ -1,6 +1,7 @@
--- registry.sqlite: who may come in and who changed what. Secrets, passwords and tokens are kept as hashes alone.
+-- registry.sqlite: who may sign in or send, and who changed what. Only hashes of secrets, passwords and tokens are
+-- stored.
 
--- AUTOINCREMENT: the number of a deleted key never comes again, so a late last access cannot fall on another key.
+-- AUTOINCREMENT never reuses the number of a deleted key, so a late last access cannot be stored for another key.
 CREATE TABLE keys (
     id            INTEGER PRIMARY KEY AUTOINCREMENT,
     name          TEXT NOT NULL UNIQUE,
@@ -16,7 +17,7 @@ CREATE TABLE keys (
     last_accessed REAL
 ) STRICT;
 
--- The secret in force, and while a rotation overlaps the one before it.
+-- The current secret and, while a rotation overlaps, the previous one.
 CREATE TABLE secrets (
     digest  BLOB PRIMARY KEY,
     key_id  INTEGER NOT NULL,
@@ -24,8 +25,8 @@ CREATE TABLE secrets (
 ) STRICT;
 CREATE INDEX secrets_by_key ON secrets (key_id);
 
--- `issuer` and `subject` are of an OpenID provider; an account of Tollhouse's own has neither. An account without a
--- role of its own may do what role documents say.
+-- `issuer` and `subject` belong to an OpenID provider; accounts of Tollhouse itself have neither. An account without
+-- a role of its own has the rights that role documents give.
 CREATE TABLE operators (
     email         TEXT PRIMARY KEY,
     role          TEXT NOT NULL CHECK (role IN ('none', 'viewer', 'operator', 'admin')),
@@ -38,7 +39,7 @@ CREATE TABLE operators (
     subject       TEXT NOT NULL
 ) STRICT, WITHOUT ROWID;
 
--- Sessions and links end with the account that is behind them.
+-- Sessions and links end with their account.
 CREATE TABLE sessions (
     digest           BLOB PRIMARY KEY,
     actor            TEXT NOT NULL,
@@ -65,7 +66,7 @@ CREATE TABLE links (
     account TEXT NOT NULL
 ) STRICT, WITHOUT ROWID;
 
--- Written in the transaction of the change; nothing deletes from it.
+-- Audit rows, written in the transaction of the change. Nothing deletes them.
 CREATE TABLE audit (
     id      INTEGER PRIMARY KEY AUTOINCREMENT,
     at      REAL NOT NULL,
@@ -77,9 +78,9 @@ CREATE TABLE audit (
     after   TEXT
 ) STRICT;
 
--- What detectors found or people wrote down, and what operators made of it. Here and not beside the ledger's sums:
--- statuses and comments are the operators' own and cannot be made again. `concerns` names the calls that an insight is
--- about, so that people see those of their own.
+-- Insights of detectors and people, and what operators did with them. They are stored here, because statuses and
+-- comments cannot be made again like the ledger's sums. `concerns` is a filter for the calls that an insight is
+-- about, so that people see the insights about their own calls.
 CREATE TABLE insights (
     id           TEXT PRIMARY KEY,
     finding      TEXT UNIQUE, -- what makes a detector's finding the same one again; null when a person wrote it
@@ -99,7 +100,7 @@ CREATE TABLE insights (
     concerns     TEXT NOT NULL
 ) STRICT, WITHOUT ROWID;
 
--- AUTOINCREMENT: the number of a comment that went with its insight never comes again.
+-- AUTOINCREMENT never reuses the number of a deleted comment.
 CREATE TABLE comments (
     id           INTEGER PRIMARY KEY AUTOINCREMENT,
     insight      TEXT NOT NULL,
@@ -110,7 +111,7 @@ CREATE TABLE comments (
 ) STRICT;
 CREATE INDEX comments_by_insight ON comments (insight);
 
--- Billing connections: what each takes billing data from. JSON for where a provider leaves its files, null for none.
+-- Billing connections. `s3_bucket` is JSON for where a provider delivers its files, or NULL.
 CREATE TABLE connections (
     id                   TEXT PRIMARY KEY,
     name                 TEXT NOT NULL,
@@ -123,8 +124,8 @@ CREATE TABLE connections (
     last_updated         REAL NOT NULL
 ) STRICT, WITHOUT ROWID;
 
--- Small tables that are read as a whole and kept for good: a row a thing, its fields as a JSON object. What kinds there
--- are, and what their fields mean, is said by `spool/registry/tables`.
+-- Small tables that are read as a whole and never expire: one row per thing, with its fields as a JSON object.
+-- `spool/registry/tables` defines the kinds and their fields.
 CREATE TABLE documents (
     kind TEXT NOT NULL,
     id   TEXT NOT NULL,

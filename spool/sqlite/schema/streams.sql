@@ -1,4 +1,5 @@
--- Unit-cost streams: what is fixed at their creation. JSON for the names of dimensions, null while they are not known.
+-- Unit-cost streams with the properties that are fixed at their creation. Dimension names are JSON, or NULL while
+-- unknown.
 CREATE TABLE streams (
     name        TEXT PRIMARY KEY,
     type        TEXT NOT NULL,
@@ -7,7 +8,7 @@ CREATE TABLE streams (
     created_at  REAL NOT NULL
 ) STRICT, WITHOUT ROWID;
 
--- The total of each record of a stream, as the operations in the log have made it; exact decimal text.
+-- The total of each record of a stream, as computed from the operations in the log; exact decimal text.
 CREATE TABLE stream_totals (
     stream       TEXT    NOT NULL,
     key          TEXT    NOT NULL,
@@ -22,7 +23,7 @@ CREATE TABLE stream_totals (
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX stream_totals_by_time ON stream_totals (stream, start_time);
 
--- How much the totals of each stream take up, and under which key it was created: the totals are bounded by key.
+-- The size of each stream's totals, and the key that created the stream, because the space is limited per key.
 CREATE TABLE stream_sizes (
     name       TEXT PRIMARY KEY,
     created_by TEXT    NOT NULL,
