@@ -1,4 +1,4 @@
-"""The records of an outcome, by kind: a test says which kind it expects."""
+"""Helpers that return an outcome's records of one kind."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from spool.record import Inference, UsageMetric
 
 
 def inferences(outcome: Outcome) -> list[Inference]:
-    """The records of an outcome that holds calls alone."""
+    """Return the records of an outcome, which must all be calls."""
     found = [record for record in outcome.records if isinstance(record, Inference)]
     assert len(found) == len(outcome.records)
     return found
 
 
 def usage_metrics(outcome: Outcome) -> list[UsageMetric]:
-    """The records of an outcome that holds counters alone."""
+    """Return the records of an outcome, which must all be counters."""
     found = [record for record in outcome.records if isinstance(record, UsageMetric)]
     assert len(found) == len(outcome.records)
     return found

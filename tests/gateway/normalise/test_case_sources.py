@@ -1,4 +1,4 @@
-"""Every payload of tests/cases says where it comes from."""
+"""Every payload of tests/cases states its origin."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ CASES = Path(__file__).parents[2] / "cases"
 
 
 def payloads(family: str) -> list[Path]:
-    """The payloads of a family, which stand in a folder of their format or product."""
+    """Return the payloads of a family. Each is in the folder of its format or product."""
     files = (path for path in (CASES / family).glob("*/*") if path.suffix in (".json", ".ndjson"))
     return sorted(path for path in files if not path.name.endswith(".expected.json"))
 
 
 @pytest.mark.parametrize("family", ["gateway", "otlp"])
 def test_every_payload_has_an_entry_in_its_index(family: str) -> None:
-    """One index for each gateway format, and one for all OTLP products: the entry names the file and its SOURCE."""
+    """
+    Each gateway format has an index, and all OTLP products share one. The entry names the file and its SOURCE.
+    """
     found = payloads(family)
     assert found
     for path in found:

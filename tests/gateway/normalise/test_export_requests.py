@@ -1,4 +1,4 @@
-"""OTLP out of files: marks, lines and arrays of requests, and protobuf that looks like JSON."""
+"""OTLP from files: byte order marks, lines and arrays of requests, and protobuf that resembles JSON."""
 
 from __future__ import annotations
 
@@ -36,12 +36,15 @@ def lines(*requests: dict[str, Any]) -> bytes:
     ],
 )
 def test_several_requests_are_one(body: bytes) -> None:
-    """As the Collector's file exporter writes them, one a line; also under the name of a gateway that pushes OTLP."""
+    """
+    The Collector's file exporter writes one request per line. A gateway that pushes OTLP may be named
+    as the format.
+    """
     assert [2, 2, 2] == [len(read(name, body).records) for name in (None, "otlp/traces", "openrouter")]
 
 
 def test_joining_many_requests_gives_the_loop_its_turn() -> None:
-    """However small they are."""
+    """This holds for many tiny requests."""
     count = 10_000
     body = b"[" + b",".join([b"{}"] * count) + b"]"
     _, turns = run(any_format.normalise("otlp/traces", body, options=Options()))
@@ -49,26 +52,26 @@ def test_joining_many_requests_gives_the_loop_its_turn() -> None:
 
 
 def test_calls_within_calls_are_found_across_requests() -> None:
-    """A parent may be flushed after its child."""
+    """A parent may be written after its child."""
     outer = traces(span(1, CHAT))
     inner = traces(span(2, CHAT, parent=1))
     assert 1 == len(read(None, lines(inner, outer)).records)
 
 
 def test_a_mark_before_one_request_costs_nothing() -> None:
-    """Windows puts it there."""
+    """Windows programs write a byte order mark."""
     assert 1 == len(read(None, b"\xef\xbb\xbf" + json.dumps(request(1), indent=1).encode()).records)
 
 
 def test_requests_of_two_signals_are_refused_whole() -> None:
-    """Each has a reader of its own, and nothing is dropped in silence."""
+    """Each signal has its own reader, and nothing is dropped silently."""
     with pytest.raises(BadPayload, match="request 1 does not contain"):
         read(None, lines(request(1), {"resourceLogs": []}))
 
 
 @pytest.mark.parametrize("name", [None, "otlp/traces", "openrouter"])
 def test_a_broken_request_costs_only_itself(name: str | None) -> None:
-    """A file that is still being written ends in the middle of a line; nulls and blank lines are nothing."""
+    """A file that is still being written ends inside a line. Nulls and blank lines are ignored."""
     whole = lines(request(1), request(2))
     cut = json.dumps(request(3)).encode()[:200]
     for body in (whole + b"\r\n\r\n" + cut, cut + b"\nnull\n" + whole, b"listening\n" + whole + b"\n{}"):
@@ -80,7 +83,7 @@ def test_a_broken_request_costs_only_itself(name: str | None) -> None:
 
 
 def test_protobuf_that_begins_like_json_is_protobuf() -> None:
-    """A first field of 123 bytes is a line feed and a brace."""
+    """A first field of 123 bytes encodes as a line feed and a brace."""
     sizes = (
         in_protobuf(traces(span(1, {"gen_ai.operation.name": "chat", "model": "y" * n}))) for n in range(60)
     )
@@ -89,5 +92,5 @@ def test_protobuf_that_begins_like_json_is_protobuf() -> None:
 
 
 def test_protobuf_is_not_guessed() -> None:
-    """It shows no names to be recognised by."""
+    """Protobuf has no member names."""
     assert None is recognise(in_protobuf(request(1)))

@@ -1,4 +1,6 @@
-"""Metadata whose names senders choose: what is not a list's word for content, and holds content all the same."""
+"""
+Metadata with names chosen by senders: values that may be content are dropped even if no list has their name.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +70,9 @@ Door = Callable[[Mapping[str, object], Options], tuple[Mapping[str, str], int]]
 
 @DOORS
 def test_what_may_be_a_text_is_left_out_and_counted(door: Door) -> None:
-    """Long values, values of many words, and names such as `diff`: numbers, ids and labels stay."""
+    """
+    Long values, values of many words, and names such as `diff` are dropped. Numbers, ids and labels stay.
+    """
     kept, left_out = door(METADATA, Options())
 
     assert {*kept} & {*METADATA} == KEPT
@@ -77,7 +81,7 @@ def test_what_may_be_a_text_is_left_out_and_counted(door: Door) -> None:
 
 @DOORS
 def test_a_configured_name_is_kept(door: Door) -> None:
-    """What the configuration names is the operator's to judge; a name of content is none of that."""
+    """The operator is responsible for configured names, except for names of content."""
     names = frozenset({"whatever", "diff", "prompt"})
     kept, left_out = door(
         {"whatever": SENTENCE, "diff": "canary", "prompt": "canary"}, Options(keep_tags=names)

@@ -1,4 +1,6 @@
-"""A reported cost of 0 is a price only where nothing was used: of every gateway that writes 0 for an unknown price."""
+"""
+A reported cost of 0 is a price only if nothing was used, for every gateway that writes 0 for an unknown price.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,7 @@ def litellm(call_type: str, model: str, **fields: Any) -> dict[str, Any]:
     ],
 )  # fmt: skip
 def test_what_litellm_has_no_price_for_costs_our_own_price(event: dict[str, Any], expected: str) -> None:
-    """Two images, 90 seconds of speech to text and 2,000 characters of text to speech, each beside a cost of 0."""
+    """Two images, 90 seconds of transcription and 2,000 characters of speech each come with a cost of 0."""
     override = PriceOverride(model="dall-e-3", meters={"output_images": Decimal("0.12")})
     book = PriceBook.load(PriceSettings(override=(override,)))
     record = one("litellm", event)
@@ -97,12 +99,12 @@ AGENTGATEWAY = {
         ("cloudflare", CLOUDFLARE),
         ("bifrost", BIFROST),
         ("agentgateway", AGENTGATEWAY),
-        ("litellm", litellm("aspeech", "tts-1")),  # no usage at all: speech is never free
+        ("litellm", litellm("aspeech", "tts-1")),  # no usage is stated, but speech is never free
         ("litellm", litellm("arerank", "rerank-3.5")),
     ],
 )
 def test_no_gateways_zero_is_a_price_where_anything_was_used(format: str, event: dict[str, Any]) -> None:
-    """Tokens or meters show that something was used; of images, sound and ranking not every log counts any."""
+    """Tokens or meters show use. For images, audio and reranking, not every log has counts."""
     assert one(format, event).cost is None
 
 
@@ -120,13 +122,15 @@ def test_no_gateways_zero_is_a_price_where_anything_was_used(format: str, event:
     ],
 )
 def test_zero_is_the_price_of_what_failed_was_cached_used_nothing_or_is_free(changes: dict[str, Any]) -> None:
-    """A chat without tokens used nothing; a model of OpenRouter's that ends with `:free` costs nothing."""
+    """
+    A chat without tokens used nothing, and an OpenRouter model whose name ends with `:free` costs nothing.
+    """
     event = litellm("aimage_generation", "dall-e-3", response=IMAGES) | changes
     assert "0" == one("litellm", event).cost
 
 
 def test_openrouters_zero_is_a_price() -> None:
-    """It states what it charged, also of a free model."""
+    """OpenRouter states the real charge, also for free models."""
     stats = {"id": "gen-1795168800-abcdefghijklmnopqrst", "model": "mistralai/mistral-7b", "native_tokens_prompt": 9,
              "total_cost": 0}  # fmt: skip
     assert "0" == one("openrouter", {"data": stats}).cost
@@ -138,7 +142,7 @@ _MARKS = {"ag2": {"ag2.span.type": "llm"}, "cloudflare": {"gen_ai.model.provider
 
 @pytest.mark.parametrize("product", _UNPRICED, ids=lambda product: product.source)
 def test_spans_read_zero_as_the_format_of_their_gateway_does(product: Product) -> None:
-    """An image, of a span that counts nothing."""
+    """The span is an image without counts."""
     image = {"gen_ai.operation.name": "image_generation", "gen_ai.request.model": "dall-e-3"}
     marked = image | _MARKS.get(product.source, {}) | {"gen_ai.usage.cost": 0.0}
     scope = "" if product.source in _MARKS else product.scopes[0]
@@ -148,7 +152,7 @@ def test_spans_read_zero_as_the_format_of_their_gateway_does(product: Product) -
 
 
 def test_gateways_with_a_format_and_spans_agree() -> None:
-    """A gateway whose log reports 0 for an unknown price does so in its spans."""
+    """A gateway whose log reports 0 for an unknown price also does so in its spans."""
     unpriced = {product.source for product in _UNPRICED}
     read_as_spans = {product.source for product in PRODUCTS if product.take_span is None}
     zeros = {"litellm", "kong", "cloudflare", "bifrost", "agentgateway", "aisix", "helicone", "portkey"}

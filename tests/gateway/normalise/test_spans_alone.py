@@ -1,4 +1,6 @@
-"""Reading a span depends on that span, its resource and its scope alone: what it meets is settled afterwards."""
+"""
+Reading a span depends only on the span, its resource and its scope. Relations between spans are resolved later.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,7 @@ def _outcome(spans: list[tuple[int, Span]], *, alone: bool) -> Outcome:
 
 @pytest.mark.parametrize("number", part(range(len(trace_requests())), every=3))
 def test_a_span_is_read_the_same_alone(number: int) -> None:
-    """The outcome of a request is the same if each of its spans was read by itself before, in any order of requests."""
+    """Reading each span separately before, in any order, gives the same outcome."""
     pieces = protobuf_decoder.traces(trace_requests()[number])
     spans = [item for piece in pieces for item in piece.items]
     expected = _outcome(spans, alone=False)
@@ -47,7 +49,7 @@ def test_a_span_is_read_the_same_alone(number: int) -> None:
 
 
 def test_calls_are_booked_in_short_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The longest slice of settling calls has few of them, where each look at the time says that it is over."""
+    """If every time check says that the slice is over, a slice has only a few calls."""
     monkeypatch.setattr(body_limits, "SLICE_S", -1.0)
     outcome = Outcome()
     reader = SpanReader(outcome, OPTIONS)

@@ -1,4 +1,4 @@
-"""Unit-cost records, valid and invalid, under each documented rule."""
+"""Unit-cost records, valid and invalid, for each documented rule."""
 
 from __future__ import annotations
 
@@ -65,7 +65,9 @@ def metric(**changes: Any) -> dict[str, Any]:
     ],
 )
 def test_values_are_plain_decimals_of_fifteen_digits(written: Any, stored: str) -> None:
-    """Numbers and their text are taken, rounded to 15 significant digits, never with an exponent."""
+    """
+    Numbers and their text are accepted, rounded to 15 significant digits, and written without an exponent.
+    """
     assert stored == read(allocation(value=written)).value
 
 
@@ -80,7 +82,7 @@ def test_values_are_plain_decimals_of_fifteen_digits(written: Any, stored: str) 
     ],
 )
 def test_times_become_utc(written: str, stored: str) -> None:
-    """Dates and times with any offset are taken; without one they are UTC."""
+    """Dates and times with any offset are accepted. Without an offset they are UTC."""
     assert stored == rfc3339(read(allocation(timestamp=written)).start_time)
 
 
@@ -97,7 +99,7 @@ def test_times_become_utc(written: str, stored: str) -> None:
     ],
 )
 def test_allocation_records_that_are_taken(record: dict[str, Any]) -> None:
-    """Old names and new, any case of a granularity, up to 5 dimensions and 20 values."""
+    """Old and new names, any case of a granularity, and up to 5 dimensions and 20 values are accepted."""
     taken = read(record)
     assert taken.stream == "new"
     assert taken.stream_type == "allocation"
@@ -141,7 +143,7 @@ def test_allocation_records_that_are_taken(record: dict[str, Any]) -> None:
     ],
 )
 def test_allocation_records_that_are_refused(record: Any, words: str) -> None:
-    """The whole request is a 400 whose message names the record, the field and the rule, never a value."""
+    """The whole request gets 400. The message names the record, the field and the rule, never a value."""
     with pytest.raises(Refusal) as caught:
         read(record)
     assert caught.value.status == 400
@@ -167,7 +169,7 @@ def test_allocation_records_that_are_refused(record: Any, words: str) -> None:
     ],
 )
 def test_metric_records(record: Any, words: str | None) -> None:
-    """A metric record has one value a dimension, is of a day, and has no element."""
+    """A metric record has one value per dimension, covers a day, and has no element."""
     if words is None:
         taken = read(record, type="metric")
         assert taken.stream_type == "metric"
@@ -194,7 +196,7 @@ def test_metric_records(record: Any, words: str | None) -> None:
     ],
 )
 def test_what_deletes(record: dict[str, Any], words: str | None) -> None:
-    """A time and the granularity are enough; a value is never given."""
+    """A time and the granularity are enough, and a value is not allowed."""
     if words is None:
         assert read(record, stream="hourly", operation="delete").value is None
         return
@@ -220,13 +222,13 @@ def test_what_deletes(record: dict[str, Any], words: str | None) -> None:
 def test_what_a_stream_began_with_stays(
     arguments: dict[str, str], record: dict[str, Any], words: str
 ) -> None:
-    """Type, granularity and dimensions are fixed by the first record."""
+    """The first record fixes type, granularity and dimensions."""
     with pytest.raises(Refusal, match=words):
         read(record, **arguments)
 
 
 def test_records_of_one_request_agree_with_each_other() -> None:
-    """A stream that the first record of a request creates binds the second, and every bad record is named."""
+    """A stream created by the first record of a request binds the later ones. Every bad record is named."""
     records = [allocation(), allocation(filter={"Region": ["eu"]}), allocation(value=0)]
     with pytest.raises(Refusal) as caught:
         read_all(orjson.dumps({"records": records}), type="allocation", stream="new")
@@ -235,7 +237,7 @@ def test_records_of_one_request_agree_with_each_other() -> None:
 
 
 def test_a_large_request_is_read_in_turns() -> None:
-    """The event loop waits for no more than some of its records."""
+    """The event loop gets a turn after a part of the records."""
     work = unit_cost.read(
         [allocation() for _ in range(unit_cost.MAX_RECORDS)],
         type="allocation",
@@ -244,7 +246,7 @@ def test_a_large_request_is_read_in_turns() -> None:
         find=KNOWN.get,
         now=NOW,
     )
-    assert len(list(work)) >= 4  # a slice is half a millisecond, and nobody reads 600 records in one
+    assert len(list(work)) >= 4  # a slice takes half a millisecond, which is less than 600 records need
 
 
 @pytest.mark.parametrize(
@@ -260,7 +262,7 @@ def test_a_large_request_is_read_in_turns() -> None:
     ],
 )
 def test_requests_that_are_refused_as_a_whole(body: bytes, status: int, type: str) -> None:
-    """The body is an object with records: at least one, at most 3,000, in at most 5 MB."""
+    """The body is an object with 1 to 3,000 records in at most 5 MB."""
     with pytest.raises(Refusal) as caught:
         read_all(body, type="metric", stream="s")
     assert caught.value.status == status
@@ -269,6 +271,6 @@ def test_requests_that_are_refused_as_a_whole(body: bytes, status: int, type: st
 
 @pytest.mark.parametrize("name", ["", "a b", "a/b", "ä", "x" * 257])
 def test_names_outside_the_alphabet(name: str) -> None:
-    """A stream's name has letters, digits, '_', '.' and '-'."""
+    """A stream's name has only letters, digits, '_', '.' and '-'."""
     with pytest.raises(Refusal):
         unit_cost.stream_name(name)

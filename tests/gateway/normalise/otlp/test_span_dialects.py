@@ -1,4 +1,4 @@
-"""Dialects of spans beyond the sample: what each product writes, and the record it must become."""
+"""Span dialects that the example cases do not cover: each product's attributes and the expected record."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ USAGE = {"gen_ai.usage.input_tokens": 100, "gen_ai.usage.output_tokens": 20}
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
 def test_langsmith_writes_details_as_the_text_of_a_dict(encoding: str) -> None:
-    """Cache and reasoning stand in the text of a Python dict; thread and tags are LangSmith's own."""
+    """
+    Cached and reasoning tokens are inside the text of a Python dict. Thread and tags have LangSmith's names.
+    """
     payload = traces(
         span(
             1,
@@ -70,7 +72,7 @@ def test_langsmith_writes_details_as_the_text_of_a_dict(encoding: str) -> None:
 
 
 def test_mlflow_quotes_its_texts() -> None:
-    """Type, model and provider are JSON texts; usage and cost are JSON objects."""
+    """Type, model and provider are JSON strings. Usage and cost are JSON objects."""
     call = {
         "mlflow.spanType": '"CHAT_MODEL"',
         "mlflow.llm.model": '"gpt-4o"',
@@ -99,7 +101,7 @@ def test_mlflow_quotes_its_texts() -> None:
     ("provider", "expected"), [("anthropic", 1100), ("aws.bedrock", 1100), ("openai", 1000)]
 )
 def test_openlit_counts_as_the_provider_does(provider: str, expected: int) -> None:
-    """Anthropic's and Bedrock's input is without the cache, everybody else's holds it."""
+    """Only for Anthropic and Bedrock, the input excludes cached tokens."""
     payload = traces(
         span(
             1,
@@ -130,7 +132,7 @@ def test_openlit_counts_as_the_provider_does(provider: str, expected: int) -> No
 
 
 def test_cloudflares_spans_are_calls_without_tokens_too() -> None:
-    """An image has a price and no tokens; an operation that is none stays none."""
+    """An image has a cost and no tokens. A tool operation is not a call."""
     image = {
         "gen_ai.model.provider": "workers-ai",
         "gen_ai.request.model": "@cf/flux",
@@ -145,7 +147,7 @@ def test_cloudflares_spans_are_calls_without_tokens_too() -> None:
 
 
 def test_vllm_names_no_provider() -> None:
-    """The server's span has a request id that callers may choose, and only the response's model."""
+    """The server's span has a request id that callers may choose, and only the response model."""
     record = only(
         traces(
             span(
@@ -177,7 +179,10 @@ def test_vllm_names_no_provider() -> None:
 
 
 def test_bifrost_writes_one_span_for_each_attempt() -> None:
-    """Old names, no operation; a failed attempt and its fallback are two calls, plugin spans are none."""
+    """
+    Names are old and there is no operation. A failed attempt and its fallback are two calls, and plug-in
+    spans are none.
+    """
     base = {
         "gen_ai.provider.name": "openai",
         "gen_ai.request.model": "gpt-4o",
@@ -215,7 +220,7 @@ def test_bifrost_writes_one_span_for_each_attempt() -> None:
 
 
 def test_kong_knows_the_consumer_on_the_request_span() -> None:
-    """The consumer stands on the HTTP span above the call."""
+    """The HTTP span above the call has the consumer."""
     record = only(
         traces(
             span(1, {"kong.auth.consumer.name": "alice", "http.route": "/chat"}, name="kong"),
@@ -241,7 +246,9 @@ def test_kong_knows_the_consumer_on_the_request_span() -> None:
 
 @pytest.mark.parametrize(("said_input", "expected"), [(40, 1940), (1940, 1940)])
 def test_agentgateway_before_and_after_its_change(said_input: int, expected: int) -> None:
-    """Releases differ in whether input holds the cache: an input smaller than the cache shows which one this is."""
+    """
+    Releases differ in whether the input includes the cache. An input below the cache identifies the old ones.
+    """
     record = only(
         traces(
             span(
@@ -267,7 +274,7 @@ def test_agentgateway_before_and_after_its_change(said_input: int, expected: int
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
 def test_azure_agents_give_one_record_for_each_run(encoding: str) -> None:
-    """Every poll of a run repeats its usage: the one that ends last is kept, under the run's id."""
+    """Every poll of a run repeats its usage. The poll that ends last is kept, under the run's id."""
     run = {
         "az.namespace": "Microsoft.CognitiveServices",
         "gen_ai.system": "az.ai.agents",
@@ -323,7 +330,7 @@ def vercel(**attributes: Any) -> dict[str, Any]:
 
 
 def test_vercel_6_says_what_is_cached() -> None:
-    """With inputTokenDetails the input holds the cache, for Anthropic too."""
+    """With `inputTokenDetails`, the input includes cached tokens, for Anthropic as well."""
     record = only(
         traces(
             span(
@@ -346,7 +353,7 @@ def test_vercel_6_says_what_is_cached() -> None:
 
 
 def test_vercel_5_generate_text_hides_the_cache_in_provider_metadata() -> None:
-    """Version 5's generateText names no cached tokens of its own: both kinds stand in Anthropic's usage object."""
+    """In version 5, `generateText` reports cached tokens only inside Anthropic's usage object."""
     metadata = {
         "anthropic": {
             "usage": {"input_tokens": 7, "cache_read_input_tokens": 900, "cache_creation_input_tokens": 50},
@@ -387,7 +394,7 @@ def test_vercel_5_generate_text_hides_the_cache_in_provider_metadata() -> None:
 def test_vercel_4_and_5_know_more_in_provider_metadata(
     provider: str, metadata: dict[str, Any], expected: tuple[int | None, ...]
 ) -> None:
-    """Each of the SDK's providers has words of its own for what the usage object has none for."""
+    """Each provider of the SDK has its own names for values that the usage object lacks."""
     attributes = {
         "ai.operationId": "ai.generateText.doGenerate",
         "ai.model.provider": provider,
@@ -403,7 +410,7 @@ def test_vercel_4_and_5_know_more_in_provider_metadata(
 
 
 def test_vercel_7_speaks_the_conventions() -> None:
-    """Under the scope gen_ai only the chat spans count, not the steps and the agent around them."""
+    """Under the scope gen_ai, only chat spans count, not the steps and the agent around them."""
     chat = {
         "gen_ai.operation.name": "chat",
         "gen_ai.provider.name": "anthropic.messages",
@@ -428,7 +435,7 @@ def test_vercel_7_speaks_the_conventions() -> None:
 
 
 def test_opencode_uses_its_own_scope() -> None:
-    """The AI SDK's marks tell the dialect under any scope."""
+    """The AI SDK's attributes identify the dialect under any scope."""
     record = only(traces(span(1, vercel(ai__usage__inputTokens=10)), scope="opencode"))
     assert record.source == "vercel_ai"
     assert record.operation == "chat"
@@ -436,7 +443,7 @@ def test_opencode_uses_its_own_scope() -> None:
 
 
 def test_vercel_embeddings() -> None:
-    """The inner doEmbed counts; embedMany around it repeats it."""
+    """The inner doEmbed span counts, and the embedMany span around it repeats it."""
     inner = {
         "ai.operationId": "ai.embedMany.doEmbed",
         "ai.model.provider": "openai.embedding",
@@ -452,7 +459,7 @@ def test_vercel_embeddings() -> None:
 
 
 def test_langfuse_5_writes_metadata_as_json() -> None:
-    """Quoted texts lose their quotes, objects are left out, and a failed generation costs what it says: nothing."""
+    """Quoted strings lose their quotes, objects are dropped, and a failed generation costs its reported 0."""
     record = only(
         traces(
             span(
@@ -512,7 +519,7 @@ def test_langfuse_5_writes_metadata_as_json() -> None:
     ],
 )
 def test_langfuse_buckets(usage: dict[str, Any], expected: tuple[int | None, ...]) -> None:
-    """Buckets exclude one another unless the total or OpenAI's shape says that the wholes hold their parts."""
+    """Buckets are exclusive, unless the total or OpenAI's form shows that they overlap."""
     attributes = {
         "langfuse.observation.type": "generation",
         "langfuse.observation.model.name": "m",
@@ -527,7 +534,7 @@ def test_langfuse_buckets(usage: dict[str, Any], expected: tuple[int | None, ...
 
 @pytest.mark.parametrize(("level", "status"), [("ERROR", "error"), ("WARNING", "ok"), ("DEFAULT", "ok")])
 def test_langfuses_level_tells_of_a_failure(level: str, status: str) -> None:
-    """Its JavaScript SDK leaves the status of the span alone."""
+    """The JavaScript SDK does not set the span's status."""
     attributes = {
         "langfuse.observation.type": "generation",
         "langfuse.observation.level": level,
@@ -539,7 +546,7 @@ def test_langfuses_level_tells_of_a_failure(level: str, status: str) -> None:
 
 
 def test_langfuse_cost_is_the_sum_of_its_parts_without_a_total() -> None:
-    """Decimal arithmetic: 0.1 and 0.2 are 0.3."""
+    """The sum is decimal: 0.1 and 0.2 are 0.3."""
     attributes = {
         "langfuse.observation.type": "generation",
         "langfuse.observation.cost_details": '{"input": 0.1, "output": 0.2}',
@@ -548,7 +555,9 @@ def test_langfuse_cost_is_the_sum_of_its_parts_without_a_total() -> None:
 
 
 def test_claude_code_spans_count_under_their_own_names() -> None:
-    """llm_request spans are calls, input without the cache; the tool span's result_tokens are no usage."""
+    """
+    `llm_request` spans are calls whose input excludes the cache. `result_tokens` of a tool span are not usage.
+    """
     who = {"session.id": "s", "user.id": "anon-1", "user.account_uuid": "acct-1"}
     call = {
         **who,
@@ -594,7 +603,7 @@ def test_claude_code_spans_count_under_their_own_names() -> None:
 
 
 def test_a_failed_claude_code_request() -> None:
-    """`success` false is a failure; its type is the HTTP status."""
+    """`success = false` means a failure, and its type is the HTTP status."""
     attributes = {
         "span.type": "llm_request",
         "model": "claude-opus-4-1",
@@ -615,7 +624,7 @@ def test_a_failed_claude_code_request() -> None:
     [("codex_cli_rs", "handle_responses"), ("gemini-cli", "llm_call"), ("qwen-code", "api")],
 )
 def test_spans_that_repeat_logs_never_count(service: str, name: str) -> None:
-    """Codex, Gemini CLI and Qwen Code say in events all that their spans say again."""
+    """Codex, Gemini CLI and Qwen Code report the same calls as log events."""
     attributes = {**USAGE, "gen_ai.operation.name": "chat", "gen_ai.request.model": "m"}
     outcome = normalised(traces(span(1, attributes, name=name), resource={"service.name": service}))
     assert outcome.records == []
@@ -637,7 +646,7 @@ def test_pydantic_ai_1_repeats_usage_on_the_run() -> None:
 
 
 def test_openinference_agents_of_the_claude_agent_sdk_are_calls() -> None:
-    """Its AGENT spans are the only carrier of usage, without the cache; elsewhere AGENT spans repeat their calls."""
+    """Only its AGENT spans have the usage, without the cache. Elsewhere AGENT spans repeat their calls."""
     agent = {
         "openinference.span.kind": "AGENT",
         "llm.model_name": "claude-sonnet-4-5",
@@ -657,7 +666,7 @@ def test_openinference_agents_of_the_claude_agent_sdk_are_calls() -> None:
     ("version", "expected"), [("", 1300), ("0.1.12", 1300), ("0.1.13", 1000), ("0.2.0", 1000), ("1", 1300)]
 )
 def test_the_claude_agent_sdks_spans_hold_the_cache_since_0_1_13(version: str, expected: int) -> None:
-    """The total is the sum of input and output before and after: only the release tells."""
+    """The total is equal before and after 0.1.13, so only the version shows it."""
     agent = {
         "openinference.span.kind": "AGENT",
         "llm.token_count.prompt": 1000,
@@ -672,7 +681,7 @@ def test_the_claude_agent_sdks_spans_hold_the_cache_since_0_1_13(version: str, e
 
 def test_logfires_agents_of_the_claude_agent_sdk_are_calls() -> None:
     """
-    The agent's span has usage, cost and session; its turns count what streams had told so far, and tools nothing.
+    The agent's span has usage, cost and session. Its turns have intermediate counts, and its tools have none.
     """
     agent: dict[str, Any] = {
         "logfire.span_type": "span", "gen_ai.operation.name": "invoke_agent", "gen_ai.provider.name": "anthropic",
@@ -702,14 +711,16 @@ def test_logfires_agents_of_the_claude_agent_sdk_are_calls() -> None:
     ("kind", "usage", "expected"), [("RERANKER", True, ["rerank"]), ("RERANKER", False, [])]
 )
 def test_openinference_rerankers_count_only_with_tokens(kind: str, usage: bool, expected: list[str]) -> None:
-    """A local reranker without token counts is nothing that anybody bills."""
+    """A local reranker without token counts is not billed."""
     attributes: dict[str, Any] = {"openinference.span.kind": kind, "reranker.model_name": "rerank-3"}
     attributes |= {"llm.token_count.prompt": 7} if usage else {}
     assert expected == [record.operation for record in records(traces(span(1, attributes)))]
 
 
 def test_openinference_finds_the_model_in_the_parameters() -> None:
-    """Without a model name, `model` in the JSON of the invocation parameters; nothing else of them is read."""
+    """
+    Without a model name, `model` in the JSON of the invocation parameters is used. Nothing else is read from them.
+    """
     attributes = {
         "openinference.span.kind": "LLM",
         "llm.invocation_parameters": '{"model": "gpt-4o", "tools": [{"secret": 1}]}',
@@ -731,7 +742,9 @@ def litellm(**attributes: Any) -> dict[str, Any]:
 
 
 def test_litellm_alias_zero_cost_and_usage_object() -> None:
-    """The caller's alias is not a response model, a cost of 0 is unknown, cache counts stand in the usage object."""
+    """
+    The caller's alias is not a response model, a cost of 0 is unknown, and cached tokens are in the usage object.
+    """
     record = only(
         traces(
             span(
@@ -772,7 +785,7 @@ def test_litellm_alias_zero_cost_and_usage_object() -> None:
 
 
 def test_litellm_call_id_identifies_no_call() -> None:
-    """A failed attempt and its fallback have one call id, and stay two records."""
+    """A failed attempt and its fallback share the call id but are two records."""
     call_id = {"gen_ai.response.id": "0f4c0a7e-1111-2222-3333-444455556666"}
     shared = {**litellm(), **call_id, "litellm.call_id": call_id["gen_ai.response.id"]}
     failed = {name: value for name, value in shared.items() if "usage" not in name}
@@ -783,7 +796,7 @@ def test_litellm_call_id_identifies_no_call() -> None:
 
 
 def test_a_failure_that_names_no_response_is_known_by_its_call_id() -> None:
-    """As LiteLLM's newer spans have it; the generic callback reports the same failure under that id."""
+    """LiteLLM's newer spans have it, and the generic callback reports the same failure under that id."""
     call_id = "0f4c0a7e-1111-2222-3333-444455556666"
     failed = {name: value for name, value in litellm(litellm__call_id=call_id).items() if "usage" not in name}
     del failed["gen_ai.response.id"]
@@ -799,7 +812,9 @@ def test_a_failure_that_names_no_response_is_known_by_its_call_id() -> None:
 @pytest.mark.parametrize("call_type", ["aembedding", "acompletion", "aresponses"])
 @pytest.mark.parametrize("name", ["litellm.trace_id", "litellm.call_id"])
 def test_litellms_reports_without_its_id_share_a_name_with_its_log(name: str, call_type: str) -> None:
-    """Some integrations write the trace alone, others the call id alone; a streamed answer has another id in each."""
+    """
+    Some integrations write only the trace id, others only the call id. A streamed answer has another id in each.
+    """
     log: dict[str, Any] = {
         "id": "31aec259-5224-4903-ad2a-91ade65c0987", "call_type": call_type, "custom_llm_provider": "openai",
         "model": "openai/gpt-4o", "prompt_tokens": 100, "completion_tokens": 20, "status": "success",
@@ -820,7 +835,7 @@ def test_litellms_reports_without_its_id_share_a_name_with_its_log(name: str, ca
     (of_span,) = normalised(traces(span(1, attributes, status=code), scope="litellm")).identities
     (of_log,) = read("litellm", log).identities
     assert not set(of_span.also).isdisjoint(of_log.also)
-    # of an answer, which has one time in some reports and another in others
+    # of an answer, whose time differs between reports
     other_id = "31aec259-5224-4903-ad2a-91ade65c0988"
     (later,) = read("litellm", log | {"startTime": NOW / 1e9 + 0.001, "litellm_call_id": other_id}).identities
     assert set(of_span.also).isdisjoint(later.also)
@@ -828,7 +843,7 @@ def test_litellms_reports_without_its_id_share_a_name_with_its_log(name: str, ca
 
 def test_an_answer_from_litellms_cache_is_the_call_of_its_generic_callback() -> None:
     """
-    An embedding has no id that the answer could repeat: LiteLLM makes one up. The cost in it is the first call's.
+    An embedding has no response id, so LiteLLM creates one. The cost in the id is that of the first call.
     """
     hit = "52c0ba39-6957-4485-be9c-503ea1e243b2_cache_hit1795176930.663056"
     attributes = litellm(
@@ -847,7 +862,7 @@ def test_an_answer_from_litellms_cache_is_the_call_of_its_generic_callback() -> 
 
 
 def test_litellms_newer_spans() -> None:
-    """They have names of their own for cost and team, and say what came from the cache."""
+    """They have new names for cost and team, and mark cache hits."""
     attributes = litellm(
         gen_ai__operation__name="chat",
         litellm__call_id="6a8f0f6e-57a4-4dd5-9c8e-0d9d8f3c1a2b",
@@ -865,7 +880,7 @@ def test_litellms_newer_spans() -> None:
 
 
 def test_litellm_call_types_without_an_operation() -> None:
-    """`llm.request.type` is a call type there: a completion is a chat."""
+    """In LiteLLM, `llm.request.type` is a call type, so "completion" is a chat."""
     attributes = litellm(llm__request__type="completion")
     del attributes["gen_ai.operation.name"]
     assert "chat" == only(traces(span(1, attributes), scope="litellm")).operation
@@ -884,7 +899,7 @@ def test_litellm_call_types_without_an_operation() -> None:
 )
 @pytest.mark.parametrize("name", ["gen_ai.operation.name", "llm.request.type"])
 def test_litellm_calls_that_are_no_chats(name: str, call_type: str, operation: str) -> None:
-    """They cost money like any other, under the names that the logging payload has for them."""
+    """They are billed like chats. The names are those of the logging payload."""
     attributes = litellm(gen_ai__cost__total_cost=0.04)
     del attributes["gen_ai.operation.name"]
     record = only(traces(span(1, {**attributes, name: call_type}), scope="litellm"))
@@ -893,7 +908,7 @@ def test_litellm_calls_that_are_no_chats(name: str, call_type: str, operation: s
 
 
 def test_litellms_management_calls_are_none() -> None:
-    """A batch that is made or a tool that is called is not a call to a model."""
+    """Creating a batch or calling a tool is not a model call."""
     attributes = [
         {"gen_ai.operation.name": name} for name in ("acreate_batch", "call_mcp_tool", "alist_files")
     ]
@@ -901,7 +916,7 @@ def test_litellms_management_calls_are_none() -> None:
 
 
 def test_openllmetry_request_types() -> None:
-    """Elsewhere `llm.request.type` completion is a text completion."""
+    """In OpenLLMetry, `llm.request.type` "completion" is a text completion."""
     attributes = {
         "llm.request.type": "completion",
         "gen_ai.system": "OpenAI",
@@ -914,7 +929,7 @@ def test_openllmetry_request_types() -> None:
 
 
 def test_openllmetry_bedrock_counts_without_the_cache() -> None:
-    """The scope that ends in .bedrock passes on what Bedrock calls input."""
+    """The scope that ends in `.bedrock` passes on Bedrock's own input count."""
     attributes = {
         "gen_ai.operation.name": "chat",
         "gen_ai.system": "AWS",
@@ -931,7 +946,7 @@ def test_openllmetry_bedrock_counts_without_the_cache() -> None:
 
 
 def test_google_adk_2_holds_reasoning_in_the_output() -> None:
-    """From 2.3 on the reasoning has its final name; the total tells whether the output holds it."""
+    """From 2.3 on, reasoning has its final name. The total shows whether the output includes it."""
     attributes = {
         "gen_ai.system": "gcp.vertex.agent",
         "gen_ai.operation.name": "generate_content",
@@ -948,7 +963,7 @@ def test_google_adk_2_holds_reasoning_in_the_output() -> None:
 
 
 def test_strands_over_openai_counts_as_openai_does() -> None:
-    """Strands follows the provider of the model: OpenAI's input holds the cache."""
+    """Strands passes on the provider's counts, and OpenAI's input includes the cache."""
     attributes = {
         "gen_ai.operation.name": "chat",
         "gen_ai.system": "strands-agents",
@@ -965,7 +980,7 @@ def test_strands_over_openai_counts_as_openai_does() -> None:
 
 
 def test_openrouter_adds_the_two_kinds_of_cache_writes() -> None:
-    """Without a sum of its own, five-minute and one-hour writes together."""
+    """Without a sum, five-minute and one-hour writes are added."""
     attributes = {
         "gen_ai.operation.name": "chat",
         "gen_ai.request.model": "anthropic/claude-haiku-4.5",
@@ -985,7 +1000,7 @@ def test_openrouter_adds_the_two_kinds_of_cache_writes() -> None:
 
 
 def test_the_anthropic_sdk_under_openinference_is_one_call() -> None:
-    """The SDK's own span is a child of OpenInference's: the innermost stays, with its response id."""
+    """The SDK's span is a child of OpenInference's. The innermost span is kept, with its response id."""
     outer = {
         "openinference.span.kind": "LLM",
         "llm.model_name": "claude-sonnet-4-5",
@@ -1006,7 +1021,7 @@ def test_the_anthropic_sdk_under_openinference_is_one_call() -> None:
 
 
 def test_copilot_is_github_when_nobody_is_named() -> None:
-    """And its cost is a multiplier, not money."""
+    """The cost of Copilot is a multiplier, not an amount."""
     attributes = {
         "gen_ai.operation.name": "chat", "gen_ai.request.model": "gpt-5", "github.copilot.cost": 1.0, **USAGE,
     }  # fmt: skip
@@ -1018,7 +1033,7 @@ def test_copilot_is_github_when_nobody_is_named() -> None:
 
 @pytest.mark.parametrize("absent", ["", "none", "undefined", "null"])
 def test_words_for_nothing_are_absent(absent: str) -> None:
-    """Micrometer writes none, JavaScript undefined and null: no name, no id, no error."""
+    """Micrometer writes "none", JavaScript "undefined" and "null". They are not names, ids or errors."""
     attributes = {
         "gen_ai.operation.name": "chat",
         "gen_ai.system": absent,
@@ -1055,7 +1070,8 @@ def test_words_for_nothing_are_absent(absent: str) -> None:
 )
 def test_what_is_a_call(attributes: dict[str, Any], expected: str) -> None:
     """
-    Without an operation a model or provider and usage or an error; what looks like AI and is not taken is named.
+    Without an operation, a call needs a model or provider, plus usage or an error. Other AI-like spans are
+    listed as unrecognized.
     """
     outcome = normalised(traces(span(1, attributes)))
     assert expected == ("records" if outcome.records else next(iter(outcome.ignored)))
@@ -1064,7 +1080,7 @@ def test_what_is_a_call(attributes: dict[str, Any], expected: str) -> None:
 
 @pytest.mark.parametrize("total", [-1, 1.5, 10**12, "NaN"])
 def test_an_impossible_total_says_nothing(total: Any) -> None:
-    """It is evidence and never billed: the figures of the call stand."""
+    """An impossible total is ignored, and the other counts are used."""
     call = {"gen_ai.operation.name": "chat", **USAGE, "gen_ai.usage.cache_read.input_tokens": 30}
     record = only(traces(span(1, {**call, "gen_ai.usage.total_tokens": total})))
     assert record.input_tokens == 100
@@ -1084,7 +1100,7 @@ def test_an_impossible_total_says_nothing(total: Any) -> None:
 )
 @pytest.mark.parametrize("encoding", ENCODINGS)
 def test_impossible_figures_are_rejected_alone(name: str, value: Any, encoding: str) -> None:
-    """The span is rejected as implausible, its neighbour is kept, and no message holds a value."""
+    """The span is rejected as implausible, the other span is accepted, and no message contains a value."""
     bad = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m", **USAGE, name: value}
     outcome = normalised(
         traces(span(1, bad), span(2, {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m"})),
@@ -1097,7 +1113,7 @@ def test_impossible_figures_are_rejected_alone(name: str, value: Any, encoding: 
 
 @pytest.mark.parametrize("value", ["NaN", "Infinity", "-Infinity"])
 def test_what_is_no_number_never_counts(value: str) -> None:
-    """NaN and the infinities are legal doubles in OTLP and no token counts."""
+    """NaN and infinity are valid doubles in OTLP but not token counts."""
     encoded = span(1, {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m"})
     encoded["attributes"] += [
         {"key": "gen_ai.usage.input_tokens", "value": {"doubleValue": value}},
@@ -1110,7 +1126,7 @@ def test_what_is_no_number_never_counts(value: str) -> None:
 
 
 def test_the_error_type_of_a_span() -> None:
-    """error.type, then the exception event, then the HTTP status, then _OTHER."""
+    """The order is error.type, the exception event, the HTTP status, then _OTHER."""
     call = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m"}
     event = {
         "name": "exception",
@@ -1139,7 +1155,7 @@ def test_the_error_type_of_a_span() -> None:
     ],
 )
 def test_free_text_is_a_failure_and_no_error_type(stated: dict[str, Any], expected: str) -> None:
-    """It may quote a prompt, and nobody can group by it."""
+    """Free text may quote a prompt, and errors cannot be grouped by it."""
     record = only(traces(span(1, {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m", **stated})))
     assert record.status == "error"
     assert record.error_type == expected
@@ -1155,7 +1171,7 @@ def test_free_text_is_a_failure_and_no_error_type(stated: dict[str, Any], expect
     ],
 )
 def test_credentials_in_metadata_are_never_tags(name: str, value: str) -> None:
-    """Callers put them there under names of their own, and LiteLLM's alias may be the key itself."""
+    """Callers choose the metadata names, and LiteLLM's alias may be the key itself."""
     attributes = {**USAGE, "gen_ai.operation.name": "chat", "gen_ai.request.model": "m"}
     attributes |= {
         f"traceloop.association.properties.{name}": value,
@@ -1181,7 +1197,7 @@ def test_credentials_in_metadata_are_never_tags(name: str, value: str) -> None:
 def test_a_tracers_name_may_be_the_operators(
     mark: dict[str, Any], scope: str, resource: dict[str, Any], source: str
 ) -> None:
-    """What only this product writes tells it then."""
+    """If the operator chose the tracer's name, attributes that only this product writes identify it."""
     attributes = {**USAGE, "gen_ai.request.model": "gpt-4o", **mark}
     record = only(traces(span(1, attributes), scope=scope, resource=resource))
     assert record.source == source
@@ -1189,7 +1205,7 @@ def test_a_tracers_name_may_be_the_operators(
 
 
 def test_openrouters_attempts_are_no_calls_under_any_scope() -> None:
-    """Its children name the same operation, and come in requests of their own."""
+    """The child spans have the same operation and arrive in separate requests."""
     attributes = {**USAGE, "gen_ai.operation.name": "chat", "gen_ai.request.model": "openai/gpt-4o"}
     attributes |= {"trace.metadata.openrouter.provider_name": "OpenAI"}
     payload = traces(
@@ -1202,7 +1218,7 @@ def test_openrouters_attempts_are_no_calls_under_any_scope() -> None:
     ("written", "operation"), [("chat.completions", "chat"), ("text.completions", "text_completion")]
 )
 def test_semantic_kernel_names_operations_in_its_own_words(written: str, operation: str) -> None:
-    """Its releases of two years do, in .NET and in Python."""
+    """Releases of two years write these names, in .NET and in Python."""
     attributes = {
         **USAGE,
         "gen_ai.operation.name": written,
@@ -1214,7 +1230,7 @@ def test_semantic_kernel_names_operations_in_its_own_words(written: str, operati
 
 
 def test_usage_under_an_unknown_operation_is_shown_to_the_operator() -> None:
-    """Agents and tools are understood and pass in silence."""
+    """Known agent and tool operations are ignored without a report."""
     attributes = {**USAGE, "gen_ai.request.model": "gpt-4o"}
     names = ("daydream", "invoke_agent", "search_memory")
     spans = [span(n, {**attributes, "gen_ai.operation.name": name}) for n, name in enumerate(names, start=1)]
@@ -1231,7 +1247,7 @@ def test_usage_under_an_unknown_operation_is_shown_to_the_operator() -> None:
     ],
 )
 def test_a_tier_with_prices_of_its_own_is_a_tag(name: str) -> None:
-    """Batch and flex cost half; a tier that is standard, or was only asked for, says nothing."""
+    """Batch and flex cost half. A standard tier, or one that was only requested, is not a tag."""
     base = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "gpt-4o", **USAGE}
     assert {"service_tier": "batch"} == only(traces(span(1, {**base, name: "batch"}))).tags
     assert {} == only(traces(span(1, {**base, name: "default"}))).tags
@@ -1239,7 +1255,7 @@ def test_a_tier_with_prices_of_its_own_is_a_tag(name: str) -> None:
 
 
 def test_bifrosts_retries_are_calls_beside_the_attempt_before() -> None:
-    """A failed attempt, and the one that answered below it."""
+    """A failed attempt has the answered attempt below it."""
     base = {"gen_ai.provider.name": "openai", "gen_ai.request.model": "gpt-4o"}
     found = records(
         traces(

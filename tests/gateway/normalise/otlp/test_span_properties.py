@@ -1,4 +1,4 @@
-"""What holds for every trace payload, sensible or not."""
+"""Properties of every trace payload, valid or not."""
 
 from __future__ import annotations
 
@@ -93,7 +93,10 @@ def assert_sensible(outcome: Outcome) -> None:
 def test_any_attributes_give_sensible_records(
     family: list[tuple[dict[str, Any], int | None]], scope: str, resource: dict[str, Any]
 ) -> None:
-    """No exception, no negative or fractional count, no part above its whole; books balance, encodings agree."""
+    """
+    No exception, no negative or fractional count, and no part above its total. The accounting balances and
+    both encodings agree.
+    """
     spans = [
         span(number, attributes, parent=parent) for number, (attributes, parent) in enumerate(family, start=1)
     ]
@@ -108,7 +111,7 @@ def test_any_attributes_give_sensible_records(
 
 @given(st.lists(ATTRIBUTES, max_size=4), SCOPES)
 def test_explaining_changes_nothing(spans: list[dict[str, Any]], scope: str) -> None:
-    """`--why` adds words: one set for each record, names of fields only, the same records."""
+    """`--why` adds one set of reasons per record, with field names only."""
     payload = traces(
         *(span(number, attributes) for number, attributes in enumerate(spans, start=1)), scope=scope
     )
@@ -120,7 +123,7 @@ def test_explaining_changes_nothing(spans: list[dict[str, Any]], scope: str) -> 
 
 
 def _spots(node: Any) -> list[tuple[Any, Any]]:
-    """Every place in a tree that can be overwritten."""
+    """Return every value in a tree that can be replaced."""
     found: list[tuple[Any, Any]] = []
     for key in node if isinstance(node, dict) else range(len(node)) if isinstance(node, list) else ():
         found.append((node, key))
@@ -130,7 +133,7 @@ def _spots(node: Any) -> list[tuple[Any, Any]]:
 
 @given(st.data())
 def test_mutated_cases_are_understood_or_refused(data: st.DataObject) -> None:
-    """A real payload with some members replaced, removed or doubled: a record that makes sense, or a 400."""
+    """A real payload with replaced, removed or doubled members gives valid records or a 400."""
     payload = copy.deepcopy(data.draw(st.sampled_from(PAYLOADS)))
     for _ in range(data.draw(st.integers(1, 4))):
         if not (spots := _spots(payload)):
@@ -151,7 +154,7 @@ def test_mutated_cases_are_understood_or_refused(data: st.DataObject) -> None:
 
 @pytest.mark.parametrize("payload", PAYLOADS, ids=range(len(PAYLOADS)))
 def test_every_case_is_explained(payload: dict[str, Any]) -> None:
-    """Source, operation and every count have a reason, and every reason names an attribute or a rule."""
+    """Source, operation and every count have a reason, which names an attribute or a rule."""
     outcome = normalised(payload, options=Options(explain=True))
     for record, why in zip(outcome.records, outcome.why or (), strict=True):
         stated = {
@@ -162,7 +165,7 @@ def test_every_case_is_explained(payload: dict[str, Any]) -> None:
 
 
 def test_what_comes_from_other_spans_is_explained_too() -> None:
-    """Cost and tokens of a dropped twin say so, and so does identity from above."""
+    """Cost and tokens from a dropped duplicate span have a reason, and so do inherited users."""
     call = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m", "gen_ai.usage.input_tokens": 10}
     outer = {**call, "gen_ai.usage.cost": 0.5, "gen_ai.usage.output_tokens": 1, "user.id": "u"}
     outcome = normalised(traces(span(1, outer), span(2, call, parent=1)), options=Options(explain=True))
@@ -197,7 +200,7 @@ _AGENT_RUN = {
 def test_the_operation_names_the_attribute_or_the_rule_behind_it(
     scope: str, name: str, attributes: dict[str, str], decided_by: str
 ) -> None:
-    """A product's own rule is named where no attribute states the operation, or not by the conventions' words."""
+    """A product's own rule is named if no attribute states the operation in the conventions' words."""
     call = {"gen_ai.request.model": "m", "gen_ai.usage.input_tokens": 10, **attributes}
     outcome = normalised(traces(span(1, call, name=name), scope=scope), options=Options(explain=True))
     assert outcome.why is not None
@@ -205,7 +208,9 @@ def test_the_operation_names_the_attribute_or_the_rule_behind_it(
 
 
 def test_extra_attributes_are_kept_as_tags_but_never_content() -> None:
-    """`privacy.keep_attributes` names span or resource attributes; a content name in it is left out and counted."""
+    """
+    `privacy.keep_attributes` names attributes of spans or resources. Content names are dropped and counted.
+    """
     call = {
         "gen_ai.operation.name": "chat",
         "gen_ai.request.model": "m",
@@ -223,7 +228,7 @@ def test_extra_attributes_are_kept_as_tags_but_never_content() -> None:
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
 def test_long_names_leave_no_memory_behind(encoding: str) -> None:
-    """What is remembered of names (attributes, metadata, scopes) is bounded in characters as well as in number."""
+    """Caches of names (attributes, metadata, scopes) are limited in characters as well as in number."""
     size = 100_000
 
     def take(number: int) -> None:

@@ -1,4 +1,4 @@
-"""The trees of a payload are settled in turns, so that the event loop gets its own between two."""
+"""The span trees of a payload are processed in steps, so that the event loop gets turns between them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def key(number: int) -> Key:
 
 
 def test_twins_are_settled_in_turns() -> None:
-    """As many turns for what encloses others as for the spans that are looked at before."""
+    """The outer spans take as many steps as the two passes over the spans before."""
     tree = TraceTree()
     for number in range(TURNS * TURN):
         outer, inner = key(2 * number), key(2 * number + 1)
@@ -34,7 +34,7 @@ def test_twins_are_settled_in_turns() -> None:
 
 
 def test_streams_are_joined_in_turns() -> None:
-    """Each report takes the place of one call, and no walk is longer than a turn."""
+    """Each report replaces one call, and no pass is longer than a step."""
     nodes: dict[Key, Node] = {}
     calls: list[tuple[SpanCall, Key | None]] = []
     for number in range(TURNS * TURN):
@@ -44,6 +44,6 @@ def test_streams_are_joined_in_turns() -> None:
             made = call(int(at[1], 16), reports_stream=reports)
             nodes[at] = Node(parent, NO_CALLER, None, False, made)
             calls.append((made, parent))
-    # The nodes; the calls, twice; the reports by place; the calls that are repeated.
+    # nodes, calls (twice), reports by place, repeated calls
     assert (3 + 2 + 2 + 1 + 1) * TURNS == sum(1 for _ in join_streams(nodes, calls))
     assert TURNS * TURN == len({node.stream.place for node in nodes.values() if node.stream is not None})

@@ -1,4 +1,6 @@
-"""Counts inside one attribute: usage objects of every shape, answers, and the sets among which a total decides."""
+"""
+Counts inside one attribute: usage objects of every form, answers, and the choice between counts by a total.
+"""
 
 from __future__ import annotations
 
@@ -41,9 +43,6 @@ def counted(record: Inference) -> tuple[int | None, ...]:
     return (record.input_tokens, record.output_tokens, record.cache_read_tokens, record.cache_write_tokens)
 
 
-# --- Usage objects ------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("encoding", ENCODINGS)
 @pytest.mark.parametrize("usage", [LANGCHAIN, ANTHROPIC, OPENAI, CONVERSE])
 @pytest.mark.parametrize("name", ["gen_ai.usage.raw", "usage", "langsmith.metadata.usage_metadata"])
@@ -51,13 +50,13 @@ def counted(record: Inference) -> tuple[int | None, ...]:
 def test_a_usage_object_is_read_wherever_it_stands(
     name: str, usage: dict[str, Any], written: Any, encoding: str
 ) -> None:
-    """Of every shape, as JSON and as Python writes a dict."""
+    """The object may have any provider's form, as JSON or as the text of a Python dict."""
     assert SETTLED == counted(only(traces(span(1, {**CHAT, name: written(usage)})), encoding=encoding))
 
 
 @pytest.mark.parametrize("stated", [120, 1508])
 def test_a_usage_object_says_whether_the_input_holds_the_cache(stated: int) -> None:
-    """The attribute may be either: alone it would not say, as the cache is smaller than the input."""
+    """The attribute alone would be ambiguous, because the cache is smaller than the input."""
     usage = {**ANTHROPIC, "cache_read_input_tokens": 90, "cache_creation_input_tokens": 0}
     attributes = {
         "gen_ai.usage.input_tokens": 120,
@@ -71,14 +70,14 @@ def test_a_usage_object_says_whether_the_input_holds_the_cache(stated: int) -> N
 
 
 def test_attributes_that_say_something_else_stay() -> None:
-    """An object of other sums gives only what no attribute states."""
+    """An object with other sums adds only values that no attribute states."""
     attributes = {"gen_ai.usage.input_tokens": 5000, "gen_ai.usage.output_tokens": 21}
     record = only(traces(span(1, {**CHAT, **attributes, "gen_ai.usage.raw": json.dumps(OPENAI)})))
     assert (5000, 21, 1000, 388) == counted(record)
 
 
 def test_a_zero_of_an_attribute_hides_no_count_of_an_object() -> None:
-    """LangChain's writes are told by age alone, in two attributes of LangSmith's."""
+    """LangChain's cache writes are stated only by age, in two attributes of LangSmith."""
     attributes = {
         "langsmith.span.kind": "llm",
         "gen_ai.usage.input_tokens": 1508,
@@ -127,7 +126,7 @@ COUNTED = {
 def test_writes_for_an_hour_are_read_where_a_product_tells_them(
     scope: str, attributes: dict[str, Any]
 ) -> None:
-    """Apart from the others, as their price is."""
+    """They are stored separately, because their price differs."""
     record = only(traces(span(1, attributes), scope=scope))
     assert counted(record) == SETTLED
     assert record.cache_write_1h_tokens == 100
@@ -145,7 +144,7 @@ def test_writes_for_an_hour_are_read_where_a_product_tells_them(
 def test_the_ai_sdk_tells_the_tier_that_decides_the_price(
     metadata: dict[str, Any], expected: str | None
 ) -> None:
-    """Beside the counts of the provider, in its metadata."""
+    """The tier is in the provider metadata, next to the counts."""
     attributes = {
         "ai.operationId": "ai.generateText.doGenerate",
         "ai.model.id": "m",
@@ -156,7 +155,7 @@ def test_the_ai_sdk_tells_the_tier_that_decides_the_price(
 
 
 def test_writes_for_an_hour_come_from_either_of_two_spans() -> None:
-    """Of two spans of one call the fuller has the counts, and takes from the other the part that it leaves out."""
+    """The span with more fields has the counts, and the missing part comes from the other span."""
     answer = {"id": MESSAGE_ID, "model": "claude-sonnet-4-5", "usage": {
         **ANTHROPIC, "cache_creation": {"ephemeral_5m_input_tokens": 288, "ephemeral_1h_input_tokens": 100},
     }}  # fmt: skip
@@ -177,16 +176,13 @@ def test_writes_for_an_hour_come_from_either_of_two_spans() -> None:
      '{"prompt_tokens": 1e400}', '{"input_tokens": {"a": 1}}', "[" * 3000, json.dumps({"usage": OPENAI})],
 )  # fmt: skip
 def test_what_is_no_usage_object_says_nothing(written: str) -> None:
-    """Nor does it cost the call anything."""
+    """Invalid text has no effect on the call."""
     record = only(traces(span(1, {**CHAT, "gen_ai.usage.input_tokens": 7, "usage": written})))
     assert (7, None, None, None) == counted(record)
 
 
-# --- Answers ------------------------------------------------------------------------------------------------
-
-
 def message(**members: Any) -> dict[str, Any]:
-    """An answer of Anthropic's, with what was said."""
+    """Create an answer of Anthropic with content."""
     return {
         "id": MESSAGE_ID, "type": "message", "role": "assistant", "model": "claude-sonnet-4-5",
         "content": [{"type": "text", "text": SECRET}], "usage": ANTHROPIC, **members,
@@ -194,7 +190,7 @@ def message(**members: Any) -> dict[str, Any]:
 
 
 def generation(**kwargs: Any) -> dict[str, Any]:
-    """LangChain's result of one prompt."""
+    """Create LangChain's result of one prompt."""
     inner = {"lc": 1, "type": "constructor", "id": ["langchain", "schema", "messages", "AIMessage"]}
     return {
         "generations": [[{"text": SECRET, "message": {**inner, "kwargs": {"content": SECRET, **kwargs}}}]]
@@ -218,7 +214,7 @@ def generation(**kwargs: Any) -> dict[str, Any]:
 def test_an_answer_gives_its_id_and_what_is_missing_of_its_counts(
     answer: dict[str, Any], name: str, encoding: str
 ) -> None:
-    """So a framework's span is the same call as that of the provider's own SDK in another trace."""
+    """A framework's span then is the same call as the span of the provider's SDK in another trace."""
     ours = only(traces(span(1, {**LLM, name: json.dumps(answer)})), encoding=encoding)
     theirs = only(traces(span(2, {**CHAT, "gen_ai.response.id": MESSAGE_ID}, traceId=f"{2:032x}")))
     assert theirs.id == ours.id
@@ -228,7 +224,7 @@ def test_an_answer_gives_its_id_and_what_is_missing_of_its_counts(
 
 
 def test_an_answer_of_mlflows_gives_its_id() -> None:
-    """MLflow keeps it in an attribute of its own."""
+    """MLflow has an attribute of its own for the answer."""
     answer = {
         "id": ANSWER_ID,
         "object": "chat.completion",
@@ -269,14 +265,13 @@ def test_an_answer_of_mlflows_gives_its_id() -> None:
 def test_an_answer_gives_the_tier_that_decides_its_price(
     answer: dict[str, Any], expected: str | None, name: str
 ) -> None:
-    """What was said in it gives none."""
+    """The content of the answer gives no tier."""
     kind = {"mlflow.spanType": '"CHAT_MODEL"'} if name.startswith("mlflow") else LLM
     record = only(traces(span(1, {**kind, name: json.dumps(answer)})))
     assert expected == record.tags.get("service_tier")
 
 
 def test_a_stated_tier_is_stronger_than_that_of_an_answer() -> None:
-    """As an attribute of its own."""
     attributes = {
         **LLM,
         "output.value": json.dumps(message(service_tier="flex")),
@@ -286,7 +281,7 @@ def test_a_stated_tier_is_stronger_than_that_of_an_answer() -> None:
 
 
 def test_an_answer_of_geminis_gives_id_and_thoughts() -> None:
-    """Its names, in both spellings."""
+    """Gemini's names are read in both notations."""
     usage = {
         "promptTokenCount": 1120,
         "candidatesTokenCount": 53,
@@ -311,7 +306,7 @@ def test_an_answer_of_geminis_gives_id_and_thoughts() -> None:
 
 
 def test_a_stated_id_is_stronger_than_that_of_an_answer() -> None:
-    """And so are stated counts."""
+    """Stated counts also win."""
     call = {
         **LLM,
         "llm.response.id": ANSWER_ID,
@@ -348,7 +343,7 @@ def test_a_stated_id_is_stronger_than_that_of_an_answer() -> None:
     ],
 )
 def test_what_a_model_may_have_written_is_no_id(answer: Any) -> None:
-    """An id is a provider's by its form, or by the model and the usage beside it; all else is content."""
+    """An id needs a provider's form, or a model and usage next to it. Everything else is content."""
     written = answer if isinstance(answer, str) else json.dumps(answer)
     record = only(traces(span(1, {**LLM, "output.value": written})))
     assert record.request_id is None
@@ -356,14 +351,11 @@ def test_what_a_model_may_have_written_is_no_id(answer: Any) -> None:
 
 
 def test_messages_give_the_one_id_of_an_answer() -> None:
-    """Those of the conventions are a list, of one answer most often."""
+    """Messages of the conventions are a list, usually with one answer."""
     messages = [{"role": "assistant", "id": ANSWER_ID, "parts": [{"type": "text", "content": SECRET}]}]
     record = only(traces(span(1, {**CHAT, "gen_ai.output.messages": json.dumps(messages)})))
     assert record.request_id == ANSWER_ID
     assert record.input_tokens is None
-
-
-# --- What a total decides -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("stated", [95, 80])
@@ -372,7 +364,7 @@ def test_messages_give_the_one_id_of_an_answer() -> None:
 def test_of_two_sets_of_counts_that_of_the_total_counts(
     stated: int, apart: dict[str, int], mark: dict[str, str]
 ) -> None:
-    """Google's ADK over LiteLLM, under OpenInference: reasoning added once too often."""
+    """Google's ADK over LiteLLM, under OpenInference, adds reasoning once too often."""
     call = {
         **mark, **apart,
         "gen_ai.operation.name": "generate_content", "gen_ai.request.model": "openai/o4-mini",
@@ -385,7 +377,7 @@ def test_of_two_sets_of_counts_that_of_the_total_counts(
 
 
 def test_a_total_that_no_set_makes_up_decides_nothing() -> None:
-    """The first names count then, and a cache is never taken out of an input that left it out."""
+    """The first names then count, and the cache is never subtracted from an input that excludes it."""
     call = {
         **CHAT, "gen_ai.usage.input_tokens": 120, "gen_ai.usage.output_tokens": 20, "gen_ai.usage.total_tokens": 140,
         "gen_ai.usage.cache_read_input_tokens": 1000, "llm.usage.prompt_tokens": 130,
@@ -403,7 +395,7 @@ def test_a_total_that_no_set_makes_up_decides_nothing() -> None:
     ],
 )
 def test_geminis_thoughts_may_stand_in_the_total_alone(model: str, expected: tuple[int | None, ...]) -> None:
-    """OpenLLMetry: what the total has beyond input and output was thought, and is paid as output."""
+    """In OpenLLMetry, the part of the total above input and output is reasoning, and is billed as output."""
     call = {
         "llm.request.type": "chat", "gen_ai.request.model": model, "gen_ai.usage.prompt_tokens": 1120,
         "gen_ai.usage.completion_tokens": 53, "llm.usage.total_tokens": 1184,
@@ -415,7 +407,7 @@ def test_geminis_thoughts_may_stand_in_the_total_alone(model: str, expected: tup
 
 
 def test_thoughts_that_are_stated_are_counted_once() -> None:
-    """Whether the output holds them or not."""
+    """This holds whether or not the output includes them."""
     call = {
         "gen_ai.operation.name": "chat", "gen_ai.request.model": "gemini-2.5-flash",
         "gen_ai.usage.input_tokens": 1120, "gen_ai.usage.total_tokens": 1184, "gen_ai.usage.reasoning_tokens": 11,
@@ -427,6 +419,6 @@ def test_thoughts_that_are_stated_are_counted_once() -> None:
 
 
 def test_spans_of_many_kinds_keep_their_own_content_out() -> None:
-    """Content of spans that are no calls is read and forgotten as well."""
+    """Content of spans that are not calls is dropped as well."""
     chain = {"openinference.span.kind": "CHAIN", "output.value": json.dumps(message(note=SECRET))}
     assert [] == records(traces(span(1, chain)))

@@ -1,5 +1,6 @@
 """
-Whatever speaks of tokens or cost is counted or shown, under any name, in any signal; plain telemetry is neither.
+An item whose names mention tokens or cost is counted or reported as unrecognized, in any signal. Other
+telemetry is ignored.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ PLAIN = [
 
 
 def is_shown(outcome: Outcome, name: str) -> bool:
-    """Whether it is counted as unrecognised, under its name, and gave no record."""
+    """Return whether the only item is unrecognized under its name and gave no record."""
     (shape,) = outcome.unrecognised
     return dict(outcome.ignored) == {UNRECOGNISED_AI: 1} and name in shape and not outcome.records
 
@@ -43,7 +44,7 @@ def is_shown(outcome: Outcome, name: str) -> bool:
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("name", METRICS)
 def test_a_metric_of_no_family_is_shown(name: str, model: dict[str, Any]) -> None:
-    """By its own name, whether or not it names a model."""
+    """It is listed by its name, whether or not it names a model."""
     assert is_shown(read_points(point(name, 5, model)), name)
 
 
@@ -51,14 +52,14 @@ def test_a_metric_of_no_family_is_shown(name: str, model: dict[str, Any]) -> Non
     ("name", "unit"), [("devin.acu", "ACU"), ("some.credits", "{credit}"), ("some.cost.usage", "EUR")]
 )
 def test_a_metric_in_a_unit_that_is_sold_is_shown(name: str, unit: str) -> None:
-    """Nobody counts it, and somebody pays for it."""
+    """Such units are billed, but no rule counts the metric."""
     assert is_shown(read_points(point(name, 5, unit=unit)), name)
 
 
 @pytest.mark.parametrize("name", ["gen_ai.client.token.usage", "some.tokens.input"])
 @pytest.mark.parametrize("why", ["a gauge", "a sum that may fall", "without temporality"])
 def test_a_point_that_cannot_count_is_shown_with_the_reason(name: str, why: str) -> None:
-    """A gauge of tokens is a set-up to mend."""
+    """A gauge of tokens is a configuration error of the sender."""
     outcome = read_points(point(name, 5, {"gen_ai.token.type": "input"}, cannot_count=why))
     assert is_shown(outcome, name)
     assert why in outcome.unrecognised[0]
@@ -67,7 +68,7 @@ def test_a_point_that_cannot_count_is_shown_with_the_reason(name: str, why: str)
 @pytest.mark.parametrize("encoding", ["json", "protobuf"])
 @pytest.mark.parametrize("kind", ["gauge", "summary"])
 def test_a_kind_of_metric_that_cannot_count_is_shown(kind: str, encoding: str) -> None:
-    """As it comes over the wire, of either encoding: nothing in it stops the rest of its request."""
+    """This holds in both encodings, and the rest of the request is read."""
     number = {"asInt": "5"} if kind == "gauge" else {"sum": 5.0, "count": "1"}
     metrics = [{"name": "llm.tokens", kind: {"dataPoints": [number]}}]
     payload = {"resourceMetrics": [{"scopeMetrics": [{"metrics": metrics}]}]}
@@ -79,7 +80,9 @@ def test_a_kind_of_metric_that_cannot_count_is_shown(kind: str, encoding: str) -
 
 
 def test_a_kind_of_token_of_no_measure_is_shown_with_its_word() -> None:
-    """It was an accepted record that was added to nothing; subsets of the sums are, on purpose."""
+    """
+    A record with an unknown token type would be part of no sum. Known subsets of a sum are accepted on purpose.
+    """
     said = {"gen_ai.request.model": "m", "gen_ai.token.type": "request"}
     assert is_shown(read_points(point("gen_ai.client.token.usage", 5, said)), "request")
     assert 1 == len(
@@ -89,7 +92,7 @@ def test_a_kind_of_token_of_no_measure_is_shown_with_its_word() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_name_of_usage_is_shown_in_logs_and_spans(name: str) -> None:
-    """Whoever invented it."""
+    """Any product may use the name."""
     assert is_shown(read_logs(log({name: 5})), name)
     assert is_shown(normalised(traces(span(1, {name: 5}))), name)
 
@@ -98,7 +101,7 @@ def test_a_name_of_usage_is_shown_in_logs_and_spans(name: str) -> None:
     "event", ["task.finished", "gen_ai.client.something.new", "claude_code.api_new", "codex.new"]
 )
 def test_an_event_that_counts_is_shown_whatever_its_name_begins_with(event: str) -> None:
-    """A product's beginning excuses what counts nothing."""
+    """Events of a known product are ignored only if they have no counts."""
     said = {"model": "m", "input_tokens": 5}
     assert is_shown(read_logs(log(said, event_name=event)), "input_tokens")
     assert {NOT_AI: 1} == dict(read_logs(log({"model": "m", "input_tokens": 0}, event_name=event)).ignored)
@@ -106,7 +109,7 @@ def test_an_event_that_counts_is_shown_whatever_its_name_begins_with(event: str)
 
 @pytest.mark.parametrize("kind", ["openinference.span.kind", "langfuse.observation.type", "ag2.span.type"])
 def test_a_span_of_an_unknown_kind_that_counts_is_shown(kind: str) -> None:
-    """A known product's new kind of span."""
+    """A known product may add a kind of span."""
     said = {"gen_ai.request.model": "m", "gen_ai.usage.input_tokens": 5}
     assert is_shown(normalised(traces(span(1, {kind: "evaluator", **said}))), kind)
     assert {NOT_AI: 1} == dict(normalised(traces(span(1, {kind: "agent", **said}))).ignored)
@@ -114,7 +117,7 @@ def test_a_span_of_an_unknown_kind_that_counts_is_shown(kind: str) -> None:
 
 @pytest.mark.parametrize("name", PLAIN)
 def test_plain_telemetry_is_not_shown(name: str) -> None:
-    """Tokens of a sign-in and costs of a request are no AI."""
+    """Sign-in tokens and costs of HTTP requests are not AI usage."""
     assert {NOT_AI: 1} == dict(read_points(point(name, 5)).ignored)
     assert {NOT_AI: 1} == dict(read_logs(log({name: 5})).ignored)
     assert {NOT_AI: 1} == dict(normalised(traces(span(1, {name: 5}))).ignored)

@@ -1,6 +1,4 @@
-"""
-Every trace request of the cases and the captures, as protobuf: what a quick way is held against the plain one by.
-"""
+"""Every trace request of the cases and captures in protobuf, to compare fast paths with the plain decoder."""
 
 from __future__ import annotations
 
@@ -14,7 +12,7 @@ from tests.gateway.normalise.otlp.test_span_cases import cases
 
 @cache
 def trace_requests() -> tuple[bytes, ...]:
-    """Bodies of ExportTraceServiceRequest."""
+    """Return bodies of ExportTraceServiceRequest."""
     of_cases = [in_protobuf(json.loads(path.read_text())) for path in cases()]
     captured = [
         request.body

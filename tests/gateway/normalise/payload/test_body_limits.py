@@ -1,4 +1,4 @@
-"""When the event loop is due its turn: after so many bytes, or after so much time."""
+"""The event loop gets a turn after a number of bytes or a time, whichever comes first."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def test_many_bytes_end_a_slice() -> None:
 
 
 def test_items_that_take_long_end_a_slice(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The time until the next slice may begin is not counted."""
+    """The time between two slices does not count."""
     now = 100.0
     monkeypatch.setattr("gateway.normalise.payload.body_limits.time.monotonic", lambda: now)
     allowance, due = Allowance(), []

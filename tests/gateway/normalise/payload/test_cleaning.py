@@ -1,4 +1,4 @@
-"""What is not JSON is cleaned, in texts of any size."""
+"""Repair of invalid JSON in texts of any size."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ VALUES = st.recursive(
 
 
 def as_expected(value: object) -> object:
-    """What is left of a value: null for what is not a number, U+FFFD for half a character."""
+    """Return the repaired value: null for NaN and infinity, U+FFFD for a lone surrogate."""
     match value:
         case float() if json.dumps(value) in ("NaN", "Infinity", "-Infinity"):
             return None
@@ -36,7 +36,9 @@ def as_expected(value: object) -> object:
 
 @given(VALUES, st.integers(0, 300))
 def test_what_python_writes_becomes_json_of_the_same_meaning(value: object, behind: int) -> None:
-    """Wherever in a long text it stands: the expressions take some hundred bytes of a kind at once."""
+    """
+    The position in a long text does not matter, although the expressions match some hundred bytes at once.
+    """
     written = json.dumps(["x" * behind, value]).encode()
     cleaned = clean(written)
     assert as_expected(["x" * behind, value]) == json.loads(cleaned.decode(), parse_constant=pytest.fail)
@@ -55,14 +57,14 @@ def test_what_python_writes_becomes_json_of_the_same_meaning(value: object, behi
 def test_cleaning_does_not_depend_on_how_much_is_taken_at_once(
     behind: int, dirty: bytes, cleaned: bytes
 ) -> None:
-    """Neither outside of a text nor within."""
+    """This holds outside and inside strings."""
     assert b" " * behind + cleaned == clean(b" " * behind + dirty)
     if dirty.startswith(b'"'):
         assert b'"' + b"x" * behind + cleaned[1:] == clean(b'"' + b"x" * behind + dirty[1:])
 
 
 def test_a_million_words_cost_no_more_memory_than_the_text() -> None:
-    """A list of the parts took forty times as much."""
+    """A list of the parts took forty times the memory."""
     text, expected = b"[" + b"NaN," * 1_000_000 + b"0]", b"[" + b"null," * 1_000_000 + b"0]"
     tracemalloc.start()
     cleaned = clean(text)
@@ -73,7 +75,7 @@ def test_a_million_words_cost_no_more_memory_than_the_text() -> None:
 
 
 def test_words_are_replaced_only_as_a_whole() -> None:
-    """What is not JSON either way stays for the parser to refuse."""
+    """Other invalid text stays, so that the parser refuses it."""
     assert b"[null,null,NaNs,aNaN,null]" == clean(b"[NaN,-Infinity,NaNs,aNaN,Infinity]")
     assert b'{"NaN":"-Infinity"}' == clean(b'{"NaN":"-Infinity"}')
     assert b'{"a":null,"b":"NaN' == clean(b'{"a":NaN,"b":"NaN')

@@ -1,4 +1,4 @@
-"""Items are counted before one is read: the answers are those of a reading that counts on its way."""
+"""Counting items before reading gives the same results as counting while reading."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def nothing(*_: Any, **__: Any) -> Generator[None, None, bool]:
 
 
 def answer(format: str, body: bytes, most: int) -> Any:
-    """What a body becomes, or why it is refused."""
+    """Return the result of a body, or the reason of its refusal."""
     try:
         (outcome, reports), _ = run(any_format.normalise(format, body, options=Options(max_items=most)))
     except Refusal as refusal:
@@ -56,7 +56,9 @@ def described(outcome: Outcome) -> Any:
 
 
 def bodies(format: str, rng: random.Random) -> list[bytes]:
-    """Real items of a format among junk, in every arrangement; also packed, as one delivery after another."""
+    """
+    Create bodies with real items among junk in every arrangement, including compressed and concatenated deliveries.
+    """
     real = [case.body for case in cases(format) if len(case.body) < 20_000]
     found = []
     for _ in range(12):
@@ -84,7 +86,7 @@ def without_counting(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("format", FORMAT_NAMES)
 def test_the_answers_of_formats_are_the_same(format: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever is in a body, and wherever it breaks off."""
+    """This holds for any content and any truncation."""
     given = [(body, most) for body in bodies(format, random.Random(format)) for most in LIMITS]
     found = [answer(format, body, most) for body, most in given]
     without_counting(monkeypatch)
@@ -104,7 +106,7 @@ FIELDS: dict[str, Any] = {
 
 
 def request(shape: list[Any], rng: random.Random) -> bytes:
-    """Messages of the fields that a request has, each any number of times; of kinds of data one."""
+    """Create messages of the request's fields, each any number of times. Exactly one kind of data occurs."""
     found = b""
     for number, inner in [rng.choice(shape)] if len(shape) == 3 else shape:
         for _ in range(rng.randrange(4) if len(shape) < 3 else 1):
@@ -115,8 +117,8 @@ def request(shape: list[Any], rng: random.Random) -> bytes:
 
 @pytest.mark.parametrize("format", FIELDS)
 def test_the_answers_of_otlp_are_the_same(format: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where a byte was changed: what is not a request stays none, and what was taken is taken."""
-    monkeypatch.setattr(wire, "MAX_PIECE", 8)  # a body that is larger is counted ahead
+    """This also holds if a byte is changed: invalid bodies stay invalid, and valid ones are accepted."""
+    monkeypatch.setattr(wire, "MAX_PIECE", 8)  # larger bodies are counted before they are read
     rng = random.Random(format)
     given = []
     for _ in range(150):
@@ -129,12 +131,12 @@ def test_the_answers_of_otlp_are_the_same(format: str, monkeypatch: pytest.Monke
     before = [answer(format, body, most) for body, most in given]
     assert any(each[:2] == TOO_MANY for each in found)
     for (body, most), now, then in zip(given, found, before, strict=True):
-        is_broken = then[0] == 400  # behind the item that is one too many
+        is_broken = then[0] == 400  # the error is after the first item above the limit
         assert now == then or (is_broken and now[:2] == TOO_MANY), (body, most)
 
 
 def test_the_answers_of_points_in_json_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each is an item of its own; a metric that cannot be read is one that the reading counts."""
+    """Each point is an item. An unreadable metric is counted while reading."""
     rng, given = random.Random(1), []
     for _ in range(60):
         points = [
@@ -157,7 +159,7 @@ def read_events(body: bytes, most: int) -> Any:
 
 
 def test_the_answers_of_usage_events_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    """At their own address."""
+    """Usage events have their own address."""
     given = [(body, most) for body in bodies("kong", random.Random(2)) for most in LIMITS]
     found = [read_events(body, most) for body, most in given]
     without_counting(monkeypatch)
@@ -166,7 +168,7 @@ def test_the_answers_of_usage_events_are_the_same(monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("format", [name for name in FORMAT_NAMES if not name.startswith("otlp/")])
 def test_no_item_of_too_many_is_read(format: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A few kilobytes of compressed nothing were as much work as a quarter of a million calls."""
+    """Otherwise, a few kilobytes of compressed empty items cost as much as 250,000 calls."""
 
     def fail(*_: Any) -> None:
         raise AssertionError("an item was read")
@@ -182,7 +184,7 @@ def test_no_item_of_too_many_is_read(format: str, monkeypatch: pytest.MonkeyPatc
 
 
 def test_no_span_of_too_many_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where the first pieces of a request hold less than there may be."""
+    """This holds even if the first pieces of the request are within the limit."""
 
     def fail(*_: Any) -> None:
         raise AssertionError("a piece was read")
@@ -195,7 +197,7 @@ def test_no_span_of_too_many_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("window", [3, 4, 100])
 def test_a_sign_is_found_wherever_it_stands(monkeypatch: pytest.MonkeyPatch, window: int) -> None:
-    """Also across two of the windows that are looked through; between them the event loop has its turn."""
+    """This includes a position across two windows. The event loop gets a turn between windows."""
     monkeypatch.setattr(body_limits, "_WINDOW", window)
 
     def found(body: bytes) -> tuple[bool, int]:

@@ -1,4 +1,4 @@
-"""Bodies into items: by their first bytes, and a bad item costs only itself."""
+"""Splitting of bodies into items: the first bytes decide the form, and a bad item affects only itself."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gateway.service.errors import BadPayload, Refusal
 
 
 def whole(work: Generator[bytes, None, bytes]) -> bytes:
-    """The result of a job that gives the event loop its turn on the way."""
+    """Run a job that yields turns to the event loop; return its result."""
     while True:
         try:
             assert next(work) == b""
@@ -47,7 +47,7 @@ def texts(body: bytes) -> list[str]:
     ],
 )
 def test_a_body_is_a_document_an_array_or_lines(body: bytes, expected: list[str]) -> None:
-    """Whatever the content type said."""
+    """The content type is ignored."""
     assert expected == texts(body)
 
 
@@ -55,31 +55,31 @@ def test_a_body_is_a_document_an_array_or_lines(body: bytes, expected: list[str]
     "body", [b"", b"  ", b"a=1", b"\x0a\x12", b'"text"', b'{"a": ', b'{"a": }', b'[{"a": 1}', b"[1] 2"]
 )
 def test_what_is_no_json_is_refused_whole(body: bytes) -> None:
-    """Also an array that breaks off: its sender did not finish it."""
+    """A truncated array is refused, because its sender did not finish it."""
     with pytest.raises(BadPayload):
         texts(body)
 
 
 def test_a_broken_member_is_cut_out_and_its_neighbours_stay() -> None:
-    """Strings with brackets and commas in them do not move the cuts."""
+    """Brackets and commas inside strings do not affect the split."""
     body = b'[{"a": "]},{\\""}, {"b": NaN}, {"c": }, {"d": [1, {"e": 2}]}]'
     assert ['{"a": "]},{\\""}', '{"b": NaN}', '{"c": }', '{"d": [1, {"e": 2}]}'] == texts(body)
 
 
 def test_a_broken_line_stays_in_its_place() -> None:
-    """A line that is not JSON is an item too, for its format to reject."""
+    """An invalid line is an item, and its format rejects it."""
     assert ['{"a": 1}', '{"b":', '{"c": 3}'] == texts(b'{"a": 1}\n{"b": \n{"c": 3}')
 
 
 @pytest.mark.parametrize("first", [b"null", b"3", b"listening on :1975", b'odel": "m"}', b'"', b"\xff"])
 def test_the_first_line_may_be_the_broken_one(first: bytes) -> None:
-    """As where a log was cut, or begins with a greeting: the lines that follow are kept."""
+    """The first line may be truncated or a greeting. The following lines are kept."""
     items = [bytes(item) for item in payload.items(first + b'\n{"a": 1}\r\n\n{"b": 2}')]
     assert [first, b'{"a": 1}', b'{"b": 2}'] == items
 
 
 def test_lines_of_which_each_must_be_cleaned_are_lines() -> None:
-    """No line is JSON as it stands: a gateway writes NaN for a price that it does not know."""
+    """No line is valid JSON before cleaning, because a gateway writes NaN for an unknown price."""
     assert ['{"a": null}', '{"b": null}'] == texts(b'{"a": NaN}\n{"b": NaN}\n')
     assert ['{"a": null}', '{"b": null}'] == texts(b'{"a": NaN}{"b": NaN}')
 
@@ -87,7 +87,7 @@ def test_lines_of_which_each_must_be_cleaned_are_lines() -> None:
 def test_an_array_with_something_wrong_in_each_element_is_cleaned_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """An element is found by its end, which is not seen where it is not JSON."""
+    """The end of an invalid element cannot be found before cleaning."""
     calls = 0
 
     def count(raw: bytes) -> bytes:
@@ -101,14 +101,12 @@ def test_an_array_with_something_wrong_in_each_element_is_cleaned_once(
 
 
 def test_text_of_a_neighbour_is_not_cleaned_where_a_quote_is_lost() -> None:
-    """
-    What was inside of a text is outside then: what is cleaned must be JSON as a whole, or it is taken as it came.
-    """
+    """A lost quote swaps strings and gaps. The cleaned element must be valid JSON, or it stays unchanged."""
     assert ['{"a":NaN}', '{"b":"x},{"c":"is NaN"}'] == texts(b'[{"a":NaN},{"b":"x},{"c":"is NaN"}]')
 
 
 def test_what_is_broken_is_seen_by_the_place_of_the_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An element is looked into only where a window may have cut it."""
+    """An element is examined only if a window may have cut it."""
     tries = 0
 
     class Counting(Reworded):
@@ -125,7 +123,7 @@ def test_what_is_broken_is_seen_by_the_place_of_the_error(monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("many", [1, 1000])
 def test_the_elements_of_an_array_in_an_object_are_cut_where_they_stand(many: int) -> None:
-    """Of the last member of that name, whatever stands around it; no large element is copied."""
+    """The last member of that name counts, whatever surrounds it. No large element is copied."""
     batch = [{"a": "x" * 2000, "b": "]},{"}] * many
     document = (
         json.dumps({"batch": [0], "z": ["]"], "batch ": batch, "end": {}})
@@ -144,7 +142,7 @@ def test_the_elements_of_an_array_in_an_object_are_cut_where_they_stand(many: in
 
 
 def test_a_line_that_is_a_broken_array_stays_in_its_place() -> None:
-    """It spoils neither the lines before it nor those after, nor its own elements before the break."""
+    """Other lines are unaffected, and so are the elements before the error."""
     assert ["1", "[2", '{"c": 3}'] == texts(b'[1]\n[2\n{"c": 3}')
     assert ['{"a": 1}', '[{"a": 1}, {"b":', '{"c": 3}'] == texts(b'[{"a": 1}]\n[{"a": 1}, {"b":\n{"c": 3}')[
         1:
@@ -152,7 +150,9 @@ def test_a_line_that_is_a_broken_array_stays_in_its_place() -> None:
 
 
 def test_documents_without_anything_between_them_are_taken_apart() -> None:
-    """As a whole body or as one line of several; what is no such run any more stays one piece."""
+    """
+    This holds for a body and for one of its lines. Text that is not a sequence of documents stays one piece.
+    """
     assert ['{"a": "}{"}', '{"b": 2}'] == texts(b'{"a": "}{"}{"b": 2}')
     assert ['{"a": 1}', '{"b": 2}', '{"c": 3}'] == texts(b'{"a": 1}{"b": 2}\n{"c": 3}')
     assert ['{"a": 1}', '{"b":', '{"c": 3}'] == texts(b'{"a": 1}{"b": \n{"c": 3}')
@@ -160,7 +160,9 @@ def test_documents_without_anything_between_them_are_taken_apart() -> None:
 
 
 def test_cleaning_keeps_every_digit_and_every_good_character() -> None:
-    """NaN and lone surrogates go; pairs, escaped backslashes and words in strings stay."""
+    """
+    NaN and lone surrogates are replaced. Surrogate pairs, escaped backslashes and words in strings stay.
+    """
     dirty = (
         b'{"n": NaN, "i": -Infinity, "c": 1.80e-07, "s": "\\ud800 \\ud83d\\ude00 \\\\ud800 NaN", "u": "\xff"}'
     )
@@ -169,7 +171,7 @@ def test_cleaning_keeps_every_digit_and_every_good_character() -> None:
 
 
 def test_deep_nesting_costs_one_item() -> None:
-    """A parser's limit is not a reason to lose the neighbours."""
+    """The nesting limit of the parser affects only one item."""
     deep = b"[" * 5000 + b"]" * 5000
     assert [b'{"a":1}', deep, b'{"b":2}'] == [
         bytes(item) for item in payload.items(b'[{"a":1},' + deep + b',{"b":2}]')
@@ -178,7 +180,7 @@ def test_deep_nesting_costs_one_item() -> None:
 
 @pytest.mark.parametrize("layout", [{}, {"indent": 2}, {"separators": (",", ":")}, {"ensure_ascii": False}])
 def test_the_members_of_a_large_item_are_those_of_a_small_one(layout: Any) -> None:
-    """However it was printed, and whatever their names and values hold."""
+    """The layout and the content of names and values do not matter."""
     members = {"a": 1, "b": {"c": [1, 2, {"d": '"}{,\\":'}]}, 'é"\\': None, "": [], "n": 1.5e-7, "z": "end"}
     small = payload.peek(json.dumps(members, **layout).encode())
     large = payload.peek(
@@ -190,7 +192,7 @@ def test_the_members_of_a_large_item_are_those_of_a_small_one(layout: Any) -> No
 
 
 def test_an_item_of_millions_of_members_shows_the_first() -> None:
-    """All of them at once would take twenty times its bytes; no format has as many."""
+    """Indexing all members would take twenty times the size, and no format has that many."""
     item = b'{"records":null,' + b",".join(b'"a%d":1' % n for n in range(200_000)) + b"}"
     tracemalloc.start()
     assert b"null" == bytes(payload.peek(item)["records"])
@@ -200,19 +202,19 @@ def test_an_item_of_millions_of_members_shows_the_first() -> None:
 
 
 def test_inflating_is_bounded() -> None:
-    """A bomb is refused before it is unfolded."""
+    """A bomb is refused before it inflates."""
     with pytest.raises(payload.TooBig):
         whole(payload.inflate(gzip.compress(bytes(10_000_000)), 1_000_000))
 
 
 def test_gzip_of_several_members_is_one_text() -> None:
-    """Firehose may join them."""
+    """Firehose may concatenate gzip members."""
     assert b"onetwo" == whole(payload.inflate(gzip.compress(b"one") + gzip.compress(b"two"), 100))
 
 
 @pytest.mark.timeout(120)
 def test_gzip_of_very_many_members_costs_no_more_than_its_bytes() -> None:
-    """With all that is behind a member copied at its end, these take a minute; larger ones took hours."""
+    """Copying the rest after each member would take a minute here, and hours for larger bodies."""
     long = random.Random(0).randbytes(1_000_000)
     packed = gzip.compress(b"") * 400_000 + gzip.compress(long)
     assert long == whole(payload.inflate(packed, len(long)))
@@ -222,20 +224,20 @@ def test_gzip_of_very_many_members_costs_no_more_than_its_bytes() -> None:
 
 @pytest.mark.parametrize("packed", [b"plain", gzip.compress(b"x" * 1000, mtime=0)[:-4], b"\x1f\x8b"])
 def test_what_is_no_gzip_is_said_so(packed: bytes) -> None:
-    """Cut off or never packed."""
+    """The bytes are truncated or not compressed."""
     with pytest.raises(ValueError, match="gzip"):
         whole(payload.inflate(packed, 1000))
 
 
 def test_base64_is_strict() -> None:
-    """Characters outside the alphabet are no padding."""
+    """Characters outside the alphabet are an error, not padding."""
     assert b"abc" == whole(payload.base64(base64.b64encode(b"abc").decode()))
     with pytest.raises(ValueError, match="not base64"):
         whole(payload.base64("a*b="))
 
 
 def test_a_large_array_is_taken_apart_as_it_is_read() -> None:
-    """Whatever its elements are, they take no memory before their turn; a break is found when it is reached."""
+    """Elements take no memory before their turn, and an error is found when it is reached."""
     elements = [{"text": '],"[{' * 20_000}, 1, "x", [], {}, None, [[{"a": "]"}]], {"b": 1.50}] * 12
     body = json.dumps(elements, indent=1).encode()
     assert elements == [json.loads(bytes(item)) for item in payload.items(body)]
@@ -246,7 +248,7 @@ def test_a_large_array_is_taken_apart_as_it_is_read() -> None:
 
 
 def test_arrays_of_large_lines_are_lines() -> None:
-    """One line is not mistaken for the whole."""
+    """One line is not taken for the whole body."""
     line = json.dumps([{"a": "x" * 2_000_000}, 1]).encode()
     assert [line[1:-4], b"1", line[1:-4], b"1", b"2"] == [
         bytes(item) for item in payload.items(line + b"\n" + line + b"\n[2]\n")
@@ -254,7 +256,7 @@ def test_arrays_of_large_lines_are_lines() -> None:
 
 
 def test_gzip_that_does_not_say_so_is_refused_with_the_reason() -> None:
-    """A file of a bucket, posted as it is."""
+    """Users may post a file from a bucket unchanged."""
     with pytest.raises(BadPayload, match="Content-Encoding: gzip"):
         payload.items(gzip.compress(b"{}"))
 
@@ -266,16 +268,14 @@ def test_gzip_that_does_not_say_so_is_refused_with_the_reason() -> None:
     ids=["array", "document", "blank lines"],
 )
 def test_what_breaks_off_is_found_in_one_pass(body: bytes) -> None:
-    """
-    A string that never ends is not begun again at each of its quotes, nor a search for a line at each blank one.
-    """
+    """An unfinished string is not scanned again from each quote, nor are blank lines."""
     with pytest.raises(BadPayload):
         list(payload.items(body))
 
 
 @pytest.mark.timeout(120)
 def test_an_item_that_lost_a_quote_costs_no_neighbour() -> None:
-    """However many commas and quotes stand behind the one that nothing closes."""
+    """This holds for any number of commas and quotes after the lost one."""
     items = list(payload.items(b'[{"a":1},{"b":"x},' + b'2\\",' * 200_000 + b"{}]"))
     assert bytes(items[0]) == b'{"a":1}'
     assert bytes(items[1]) == b'{"b":"x}'
@@ -284,13 +284,13 @@ def test_an_item_that_lost_a_quote_costs_no_neighbour() -> None:
 
 @pytest.mark.timeout(120)
 def test_a_body_that_was_cut_is_cleaned_in_one_pass() -> None:
-    """Gateways cut bodies at some length, in the middle of a prompt."""
+    """Gateways truncate bodies at a fixed length, often inside a prompt."""
     body = b'{"prompt": "' + b"\\ud83d\\ude00" + b'\\"' * 500_000
     assert body == clean(body)
 
 
 class Reworded:
-    """A decoder whose errors say the same in other words."""
+    """A JSON decoder whose errors have other texts."""
 
     def __init__(self, decoder: msgspec.json.Decoder[Any]) -> None:
         self._decoder = decoder
@@ -315,7 +315,7 @@ class Reworded:
     ids=["run", "run in lines", "large array", "large array with a bad element"],
 )
 def test_cuts_do_not_depend_on_the_words_of_the_decoder(body: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where an item ends is a place in the text, checked by decoding what stands before it."""
+    """The end of an item is found by position, and checked by decoding the text before it."""
     expected = [bytes(item) for item in payload.items(body)]
     monkeypatch.setattr(json_cut, "_document", Reworded(json_cut._document))
     assert expected == [bytes(item) for item in payload.items(body)]
@@ -323,7 +323,7 @@ def test_cuts_do_not_depend_on_the_words_of_the_decoder(body: bytes, monkeypatch
 
 
 def test_a_body_that_breaks_off_in_brackets_is_left_in_turns() -> None:
-    """A million that are opened and never closed take half a second to count."""
+    """Counting a million opened brackets takes half a second."""
     turns = 0
     with pytest.raises(BadPayload):
         for item in payload.items(b"[" * 1_000_000):
@@ -332,7 +332,7 @@ def test_a_body_that_breaks_off_in_brackets_is_left_in_turns() -> None:
 
 
 def test_lists_and_objects_are_bounded_before_they_are_made() -> None:
-    """At the edge."""
+    """The number is checked at the limit and above it."""
     payload.check_containers(b'{"a":[]}', 2)
     with pytest.raises(Refusal, match="more than 2 lists and objects") as refused:
         payload.check_containers(b'{"a":[[]]}', 2)

@@ -1,4 +1,4 @@
-"""Items of a megabyte and more: what honest senders put there is read, what nobody could mean takes no memory."""
+"""Items of a megabyte and more: plausible content is read, and implausible content takes no memory."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ ENVELOPES = frozenset(
 
 
 def padded(item: Any) -> Any:
-    """With an answer of a megabyte beside what is read."""
+    """Add a megabyte of text to an item."""
     return item | {"padding": LONG} if isinstance(item, dict) and not item.keys() & ENVELOPES else item
 
 
 @pytest.mark.parametrize("found", cases(), ids=lambda found: f"{found.format}/{found.name}")
 def test_what_is_read_of_a_large_item_is_what_is_read_of_a_small_one(found: Case) -> None:
-    """However much stands beside it."""
+    """The added text changes no record."""
     if _is_lines(found.body):
         body = b"\n".join(json.dumps(padded(json.loads(line))).encode() for line in found.body.splitlines())
     else:
@@ -44,7 +44,7 @@ def test_what_is_read_of_a_large_item_is_what_is_read_of_a_small_one(found: Case
 )
 @pytest.mark.parametrize("field", ["logging_time", "model", "full_response", "full_request", "otel_log"])
 def test_what_cannot_stand_there_takes_no_memory(field: str, noise: bytes) -> None:
-    """Decoded, a list of lists takes thirty times its bytes."""
+    """A decoded list of lists would take thirty times its size."""
     raw = b'{"api_method": "generateContent", "%b": %b}' % (field.encode(), noise)
     tracemalloc.start()
     event = decoded(raw, VertexEvent)
@@ -55,7 +55,7 @@ def test_what_cannot_stand_there_takes_no_memory(field: str, noise: bytes) -> No
 
 
 def test_large_columns_of_text_are_read_and_what_is_large_in_them_is_not() -> None:
-    """An answer of megabytes as text, with its figures behind them; the labels are more than anybody's."""
+    """The answer is megabytes of text with its counts at the end. The labels exceed any plausible size."""
     row = case("vertex", "bigquery-row-thoughts")
     answer = {"candidates": [LONG], "modelVersion": [0] * 200_000} | {
         "usageMetadata": row["full_response"]["usageMetadata"]

@@ -1,4 +1,4 @@
-"""Names by which an item shows that it is about models or tokens."""
+"""Member names that show that an item is about models or tokens."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ MIB = 1 << 20
     ],
 )
 def test_names_with_something_under_them(item: bytes, names: list[str]) -> None:
-    """A name counts if its value says something; a large object is not looked into."""
+    """A name counts only if its value is not empty. A large object is not searched."""
     assert names == ai_names(payload.peek(item))
 
 
 @pytest.mark.parametrize("name", ["tokens", "other"])
 @pytest.mark.parametrize("value", [b"[%b]", b'{"a":[%b]}'])
 def test_a_large_value_is_not_copied(name: str, value: bytes) -> None:
-    """What one member holds may be most of a body, of which there is a copy already."""
+    """A member may be most of a body that is already in memory."""
     large = msgspec.Raw(memoryview(value % (b"1," * (4 * MIB) + b"1")))
     tracemalloc.start()
     ai_names({name: large})

@@ -1,4 +1,4 @@
-"""Langfuse's usage buckets: what their words say, in a batch and in a span."""
+"""Langfuse's usage buckets, in batches and in spans."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ from gateway.normalise.reading.tokens import Tokens, is_bucket, sums
     ],
 )
 def test_what_buckets_come_to(buckets: dict[str, int], expected: Tokens) -> None:
-    """Parts are added to their total, unless the total says that they are inside."""
+    """Parts are added to their total, unless the total shows that it includes them."""
     assert expected == sums(buckets)
 
 
 def test_other_names_are_no_buckets() -> None:
-    """Users count what they like beside their tokens."""
+    """Users put other counts next to the tokens."""
     assert ["input_audio", "total"] == [
         name for name in ("input_audio", "seconds", "tier", "total") if is_bucket(name)
     ]

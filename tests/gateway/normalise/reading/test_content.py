@@ -1,4 +1,4 @@
-"""Names that callers choose: what may be content is told word by word."""
+"""Names chosen by callers: words in a name show whether its value may be content."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FACTS = (
 
 @pytest.mark.parametrize("name", CONTENT)
 def test_names_with_a_word_for_content_are_content(name: str) -> None:
-    """However a caller writes it: in camel case, with separators, numbered, or as one word."""
+    """The word may be in camel case, separated, numbered, or joined."""
     tags: dict[str, str] = {}
 
     assert may_hold_content(name) and not put(tags, name, "a canary") and tags == {}
@@ -35,14 +35,14 @@ def test_names_with_a_word_for_content_are_content(name: str) -> None:
 
 @pytest.mark.parametrize("name", FACTS)
 def test_facts_about_content_are_tags(name: str) -> None:
-    """A version, a count or an id tells something about a prompt, and holds none."""
+    """A version, a count or an id describes a prompt without containing it."""
     tags: dict[str, str] = {}
 
     assert not may_hold_content(name) and put(tags, name, "7") and tags == {name: "7"}
 
 
 def test_numbers_are_no_content() -> None:
-    """How many messages were sent is what a usage event is about; the messages are not."""
+    """The number of sent messages is a fact, the messages are content."""
     tags: dict[str, str] = {}
 
     assert (
@@ -53,7 +53,7 @@ def test_numbers_are_no_content() -> None:
 
 
 def test_labels_of_an_operator_are_no_content() -> None:
-    """The operator chose name and value: a label `chat` is kept, one that is called `prompt` is not."""
+    """The operator chose name and value, so a label `chat` is kept. A label `prompt` is dropped."""
     tags: dict[str, str] = {}
 
     assert (
@@ -72,11 +72,14 @@ def test_labels_of_an_operator_are_no_content() -> None:
     ],
 )  # fmt: skip
 def test_a_label_is_short_and_of_few_words(text: str, expected: bool) -> None:
-    """Five words in 64 characters, or one of 128; scripts without spaces are counted by their letters."""
+    """
+    A label has at most five words in 64 characters, or one word of 128. In scripts without spaces,
+    letters are counted.
+    """
     assert expected == is_brief(text)
 
 
 def test_doubtful_names_hold_numbers_alone() -> None:
-    """`turns` is a count or a dialogue: which of them, its value tells."""
+    """`turns` may be a count or a dialogue, and only its value shows which."""
     assert may_be_free("turns", "7", frozenset()) and may_be_free("code", "true", frozenset())
     assert not may_be_free("turns", "hi", frozenset()) and may_be_free("turns", "hi", frozenset({"turns"}))

@@ -1,4 +1,4 @@
-"""Free metadata of a call: who it names, and what becomes a tag."""
+"""Free metadata of a call: user, team and session, and the values that become tags."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from spool.record import Inference
 
 
 def test_metadata_names_who_and_leaves_tags() -> None:
-    """A map fills user, team and session; scalars are tags; nesting, content, credentials and e-mail are left out."""
+    """
+    A map sets user, team and session, and scalars become tags. Nested values, content, credentials and e-mail
+    addresses are dropped.
+    """
     record = Inference(id=b"", source="test")
     free = metadata.Metadata()
     free.learn(
@@ -42,7 +45,7 @@ def test_metadata_names_who_and_leaves_tags() -> None:
 
 
 def test_names_of_any_length_are_not_remembered() -> None:
-    """A sender could fill the memory with them."""
+    """A sender could fill the memory with long names."""
     free = metadata.Metadata()
     tags.names_secret.cache_clear()
     free.learn({"x" * 65: "1", "y" * 10**6: "1", "z": "1"})
@@ -52,7 +55,7 @@ def test_names_of_any_length_are_not_remembered() -> None:
 
 
 def test_a_list_of_tags_is_cut_at_the_first_colon() -> None:
-    """A bare word is true."""
+    """A tag without a colon has the value "true"."""
     free = metadata.Metadata()
     free.label(["env:prod", "url:http://x", "beta", 3, {"a": 1}])
     assert {"env": "prod", "url": "http://x", "beta": "true"} == free.tags
@@ -71,7 +74,7 @@ def test_a_list_of_tags_is_cut_at_the_first_colon() -> None:
     ],
 )
 def test_a_key_is_never_named_by_itself(value: str) -> None:
-    """Nor by a part of it; the next name is taken."""
+    """A key or a part of it is never used as its name. The next candidate is."""
     assert "alias" == metadata.key_name(value, "alias")
     assert metadata.key_name(value) is None
 
@@ -86,5 +89,5 @@ def test_a_key_is_never_named_by_itself(value: str) -> None:
     ],
 )
 def test_an_alias_or_a_hash_names_a_key(value: str) -> None:
-    """Neither looks like a credential."""
+    """These values do not look like credentials."""
     assert value == metadata.key_name(value)

@@ -1,4 +1,4 @@
-"""What the name of a model says of its provider, and the name without a gateway's prefix."""
+"""The provider that a model's name shows, and the name without a gateway's prefix."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from gateway.normalise.reading import models
     ],
 )
 def test_the_provider_is_stated_or_told_by_the_model(written: Any, model: Any, expected: str | None) -> None:
-    """A route's path states nothing, and no record is dropped for want of a provider."""
+    """The path of a route is not a provider, and no record is dropped because its provider is unknown."""
     assert expected == models.provider(written, model)
 
 
@@ -65,7 +65,7 @@ def test_the_provider_is_stated_or_told_by_the_model(written: Any, model: Any, e
 def test_a_model_loses_only_its_providers_segment(
     model: str, provider: str | None, expected: str | None
 ) -> None:
-    """Any other segment is part of the name; of an ARN the last part is the name."""
+    """Any other segment is part of the name. The name of an ARN is its last part."""
     assert expected == models.model_name(model, provider)
 
 

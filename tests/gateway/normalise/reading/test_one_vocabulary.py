@@ -1,4 +1,4 @@
-"""A provider, a model and an operation mean the same at every entrance, in prices and on bills."""
+"""Providers, models and operations have the same meaning in every format, in prices and on bills."""
 
 from __future__ import annotations
 
@@ -22,20 +22,19 @@ BOOK = PriceBook.load()
 USAGE = {"gen_ai.usage.input_tokens": 1000, "gen_ai.usage.output_tokens": 100}
 OTLP = ("span", "log event")
 
-# tests/cases/otlp/INDEX.md, "Provider, model, operation": in spans and log events `google` is any service of
-# Google's, and whatever stands before the slash of a model's name is a provider. tests/cases/README.md, 5,
-# has it otherwise for gateways: `google` is the Gemini API, and a segment that is not a provider's name says
-# nothing.
+# The two families of cases have different rules (tests/cases/otlp/INDEX.md and tests/cases/README.md, section
+# 5). In OTLP, `google` is any Google service, and any text before the slash of a model's name is a provider.
+# In gateway formats, `google` is the Gemini API, and an unknown segment is ignored.
 GOOGLE_IN_OTLP = "gcp.gen_ai"
 UNKNOWN_SEGMENTS = {
     "sao10k/l3-stheno-8b": "sao10k",
     "meta-llama/Llama-3.1-8B": "meta-llama",
     "qwen/qwen3": "qwen",
 }
-# tests/cases/README.md, litellm: the list of its calls has no word for reranking.
+# LiteLLM's list of call types in tests/cases/README.md has no name for reranking.
 UNNAMED_IN_LITELLMS_LOG = {"rerank", "arerank"}
 
-# What LangChain (init_chat_model), LiteLLM and Genkit call them.
+# Provider names in LangChain (init_chat_model), LiteLLM and Genkit.
 NAMED_BY_LIBRARIES = {
     "aws.bedrock": ("bedrock", "bedrock_converse", "amazon_bedrock", "aws.bedrock"),
     "azure.ai.inference": ("azure_ai", "az.ai.inference", "azure.ai.inference"),
@@ -106,7 +105,7 @@ ENTRANCES: dict[str, Entrance] = {
 
 
 def written(row: providers.Provider) -> set[str]:
-    """A provider's name in every form that is understood."""
+    """Return every accepted form of a provider's name."""
     spellings = {row.name, *row.spellings}
     changed = {spelling.replace("-", separator) for spelling in spellings for separator in "_. "}
     return (
@@ -128,7 +127,7 @@ def by_name(row: providers.Provider) -> str:
 @pytest.mark.parametrize("entrance", ENTRANCES)
 @pytest.mark.parametrize("row", STANDARD, ids=by_name)
 def test_every_spelling_of_a_provider_becomes_its_name(entrance: str, row: providers.Provider) -> None:
-    """OpenTelemetry's name, however it was written and wherever it came in."""
+    """The result is OpenTelemetry's name, for any notation and any format."""
     expected = dict.fromkeys(written(row), row.name)
     if entrance in OTLP and "google" in expected:
         expected |= {"google": GOOGLE_IN_OTLP, "GOOGLE": GOOGLE_IN_OTLP}
@@ -138,7 +137,7 @@ def test_every_spelling_of_a_provider_becomes_its_name(entrance: str, row: provi
 @pytest.mark.parametrize("entrance", ENTRANCES)
 @pytest.mark.parametrize(("name", "spellings"), NAMED_BY_LIBRARIES.items(), ids=NAMED_BY_LIBRARIES)
 def test_names_of_libraries_are_one_provider(entrance: str, name: str, spellings: tuple[str, ...]) -> None:
-    """A provider has one row in sums, whichever library told its calls."""
+    """A provider has one row in sums, whichever library reported its calls."""
     told = {ENTRANCES[entrance](spelling, "some-model", None).provider for spelling in spellings}
     assert {name} == told
 
@@ -146,7 +145,7 @@ def test_names_of_libraries_are_one_provider(entrance: str, name: str, spellings
 @pytest.mark.parametrize("entrance", ENTRANCES)
 @pytest.mark.parametrize("row", OTHERS, ids=by_name)
 def test_a_name_that_opentelemetry_does_not_have_stays(entrance: str, row: providers.Provider) -> None:
-    """In lower case."""
+    """The name is only converted to lower case."""
     expected = {name: name.lower() for name in (*written(row), "hosted_vllm", "Some-Gateway")}
     assert expected == {name: ENTRANCES[entrance](name, None, None).provider for name in expected}
 
@@ -154,13 +153,13 @@ def test_a_name_that_opentelemetry_does_not_have_stays(entrance: str, row: provi
 @pytest.mark.parametrize("entrance", ENTRANCES)
 @pytest.mark.parametrize("name", [None, "", "-", "None", "none", "undefined", "null", "default/route/rule/0"])
 def test_what_stands_for_nothing_states_no_provider(entrance: str, name: str | None) -> None:
-    """Nor does the path of a route: the model tells."""
+    """The path of a route states none either, so the model decides."""
     assert "anthropic" == ENTRANCES[entrance](name, "claude-sonnet-4-5", None).provider
 
 
 @pytest.mark.parametrize("row", providers.PROVIDERS, ids=by_name)
 def test_every_spelling_has_one_price_and_one_name_on_bills(row: providers.Provider) -> None:
-    """Also where a record has the name as it was written."""
+    """This also holds for records that keep the original notation."""
     spellings = written(row)
     assert {row.card} == {providers.card_name(name) for name in spellings}
     assert {name: row.display or name for name in spellings} == {name: on_bill(name) for name in spellings}
@@ -173,7 +172,7 @@ def on_bill(provider: str) -> str:
 
 
 def test_no_spelling_stands_for_two_providers() -> None:
-    """A row would hide another one."""
+    """Otherwise, one provider would hide another."""
     spellings = [spelling for row in providers.PROVIDERS for spelling in {row.name, *row.spellings}]
     assert len(spellings) == len(set(spellings))
     assert all(providers.find(spelling) is not None for spelling in spellings)
@@ -205,14 +204,14 @@ MODELS = {
 @pytest.mark.parametrize("entrance", ENTRANCES)
 @pytest.mark.parametrize("model", [*MODELS, "qwen-turbo", "llama-3.3-70b", "my-deployment"])
 def test_a_model_without_a_provider_tells_the_same_one(entrance: str, model: str) -> None:
-    """By the segment before the slash, the form of a Bedrock id, or the maker; None where the name tells nothing."""
+    """The segment before the slash, the form of a Bedrock id, or the maker decides. Otherwise it is None."""
     assert MODELS.get(model) == ENTRANCES[entrance](None, model, None).provider
 
 
 @pytest.mark.parametrize("entrance", ENTRANCES)
 @pytest.mark.parametrize("model", UNKNOWN_SEGMENTS)
 def test_an_unknown_segment_is_a_provider_in_otlp_alone(entrance: str, model: str) -> None:
-    """Each family of shared cases has its own rule."""
+    """The two families of shared cases have different rules."""
     expected = UNKNOWN_SEGMENTS[model] if entrance in OTLP else None
     assert expected == ENTRANCES[entrance](None, model, None).provider
 
@@ -221,7 +220,7 @@ def test_an_unknown_segment_is_a_provider_in_otlp_alone(entrance: str, model: st
     "model", [model for model in MODELS if not model.startswith(("arn:", "models/", "ft:"))]
 )
 def test_rate_cards_know_the_same_maker(model: str) -> None:
-    """Prices ask the card of the provider that a record would name."""
+    """Estimates use the price card of the provider that a record would name."""
     name = model.lower()
     assert providers.card_name(MODELS[model]) == (names.named_in(name) or names.maker(name))
 
@@ -242,12 +241,12 @@ def test_rate_cards_know_the_same_maker(model: str) -> None:
 def test_a_call_costs_the_same_wherever_it_came_in(
     entrance: str, provider: str | None, model: str, cost: str
 ) -> None:
-    """From the written name to the estimate."""
+    """This covers the path from the written name to the estimate."""
     assert cost == BOOK.estimate(ENTRANCES[entrance](provider, model, None))
 
 
 def test_open_models_of_a_closed_maker_have_no_price_of_their_own() -> None:
-    """Their names begin like OpenAI's (the rule of both families), and whoever runs them sets the price."""
+    """Their names start like OpenAI's, and the operator of the model sets the price."""
     assert {"openai"} == {entrance(None, "gpt-oss-120b", None).provider for entrance in ENTRANCES.values()}
     assert names.maker("gpt-oss-120b") is None
 
@@ -255,6 +254,5 @@ def test_open_models_of_a_closed_maker_have_no_price_of_their_own() -> None:
 @pytest.mark.parametrize("entrance", ["span", "log event", "LiteLLM's log"])
 @pytest.mark.parametrize("name", BY_NAME)
 def test_an_operation_has_one_name(entrance: str, name: str) -> None:
-    """OpenTelemetry's, by whatever name it was called."""
     expected = None if entrance == "LiteLLM's log" and name in UNNAMED_IN_LITELLMS_LOG else BY_NAME[name]
     assert expected == ENTRANCES[entrance](None, "gpt-4o", name).operation

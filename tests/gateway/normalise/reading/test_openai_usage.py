@@ -1,4 +1,4 @@
-"""OpenAI's own usage objects inside other products' payloads: cache writes under OpenAI's name for them."""
+"""OpenAI's own usage objects inside other products' payloads, with OpenAI's name for cache writes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from tests.gateway.normalise.formats.langfuse.events import batch, create, update
 from tests.gateway.normalise.formats.payloads import case, one
 
-# As the Langfuse SDK 2.60.10 passes on what the Responses API said.
+# Usage of the Responses API as the Langfuse SDK 2.60.10 forwards it.
 RESPONSE = {
     "input_tokens": 3011,
     "output_tokens": 705,
@@ -24,7 +24,7 @@ RESPONSE = {
 
 
 def test_langfuse_passes_on_the_cache_writes() -> None:
-    """They are a part of the input, which is not added to."""
+    """The writes are part of the input, so nothing is added."""
     record = one(
         None, batch(create(), update(usage={"total": 3716, "unit": "TOKENS"}, usageDetails=RESPONSE))
     )
@@ -44,7 +44,7 @@ def test_langfuse_passes_on_the_cache_writes() -> None:
     ],
 )
 def test_litellm_writes_either_name_or_both(details: dict[str, Any], expected: int | None) -> None:
-    """One count under two names is one count."""
+    """The same count under two names counts once."""
     event = case("litellm", "slp-batch-array")[0]
     usage = {"prompt_tokens": 100, "completion_tokens": 5, "prompt_tokens_details": details}
     event |= {"prompt_tokens": 100, "completion_tokens": 5}

@@ -1,5 +1,3 @@
-"""Operations by the paths of requests."""
-
 from __future__ import annotations
 
 import pytest
@@ -27,5 +25,5 @@ from gateway.normalise.reading import operations
     ],
 )
 def test_an_operation_is_told_by_the_end_of_a_path(path: str | None, expected: str | None) -> None:
-    """Its query does not count."""
+    """The query of the path is ignored."""
     assert expected == operations.of_path(path)

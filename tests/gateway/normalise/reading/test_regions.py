@@ -1,4 +1,4 @@
-"""Regions of calls: as stated, by the address that was called, by the model's id."""
+"""Regions of calls from a stated value, the called address, or the model's id."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from gateway.normalise.reading.regions import MAX_ADDRESS, MAX_NAME, name_of, of
     ],
 )
 def test_stated_regions(stated: Any, found: str | None) -> None:
-    """Names of regions alone are one: free text never becomes a part of the record."""
+    """Only names of regions are accepted, so free text never enters a record."""
     assert found == name_of(stated)
 
 
@@ -75,12 +75,12 @@ def test_stated_regions(stated: Any, found: str | None) -> None:
     ],
 )
 def test_addresses_of_providers(address: Any, found: str | None) -> None:
-    """Only hosts of a provider that names a region there; a host that merely looks like one is none."""
+    """Only hosts of a provider that puts regions into its addresses count, not similar hosts."""
     assert found == of_address(address)
 
 
 def test_which_of_several_counts() -> None:
-    """A profile that any region serves has the global price; then what is stated, the address, and the ARN."""
+    """A global profile has the global price. Then come the stated region, the address, and the ARN."""
     arn = "arn:aws:bedrock:eu-west-1:123456789012:inference-profile/"
     host = "bedrock-runtime.us-west-2.amazonaws.com"
     assert "global" == region_of("us-east-1", address=host, model="global.anthropic.claude-sonnet-4-5-v1:0")
@@ -96,7 +96,7 @@ def test_which_of_several_counts() -> None:
 
 
 def test_long_addresses_take_no_time() -> None:
-    """What a sender writes there costs no more than its length."""
+    """The cost is linear in the length of a sender's text."""
     began = time.process_time()
     for size in (64, 256, MAX_ADDRESS - 8):
         for part in ("a.", "a-", "a@", "bedrock-", "x.models.ai."):

@@ -1,4 +1,4 @@
-"""Values that look like credentials: what is looked at first never decides otherwise than the expression."""
+"""Detection of values that look like credentials: the quick check gives the same result as the expression."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ALIKE = [chr(code) for code in range(0x80, 0x110000) if re.fullmatch("[a-z0-9]",
 
 @pytest.mark.parametrize("secret", SECRETS)
 def test_credentials_are_known_however_they_begin(secret: str) -> None:
-    """In capitals, and with letters that the expression takes for the plain ones."""
+    """This includes upper case and letters that the expression treats as equal."""
     assert is_secret(secret) and is_secret(secret.swapcase())
     for place in (0, 1):
         for letter in ALIKE:
@@ -33,6 +33,5 @@ def test_credentials_are_known_however_they_begin(secret: str) -> None:
 
 @given(st.text("bearsikpcgxhtlyo8f-_.*JAz29ıſK 0", max_size=24) | st.text(max_size=12))
 def test_the_expression_decides(value: str) -> None:
-    """Whatever the value."""
     masked = "***" in value and len(value.split()) == 1
     assert is_secret(value) == (tags._SECRET.fullmatch(value) is not None or masked)

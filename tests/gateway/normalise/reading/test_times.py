@@ -1,4 +1,4 @@
-"""Times and durations as nanoseconds, in every form in which they are written."""
+"""Times and durations in every notation, as nanoseconds."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from spool.record import rfc3339
     ],
 )
 def test_times_are_exact_whatever_their_form(value: Any, expected: str | None) -> None:
-    """Nonsense is not a time: the call is kept all the same."""
+    """An invalid time is unknown, and the call is still stored."""
     assert expected == rfc3339(times.instant(value))
 
 
@@ -58,7 +58,7 @@ def test_times_are_exact_whatever_their_form(value: Any, expected: str | None) -
     ],
 )
 def test_durations_carry_their_unit(written: Any, expected: int | None) -> None:
-    """agentgateway's notation; a bare number is milliseconds."""
+    """The notation is agentgateway's. A number without a unit is milliseconds."""
     assert expected == times.duration(written)
 
 
@@ -66,5 +66,5 @@ def test_durations_carry_their_unit(written: Any, expected: int | None) -> None:
     ("milliseconds", "expected"), [(1.5, 1_500_000), ("20", 20_000_000), (10**10 + 1, None), (-1, None)]
 )
 def test_a_duration_that_no_call_can_take_is_none(milliseconds: Any, expected: int | None) -> None:
-    """Beyond four months it is a time stamp or another unit."""
+    """A value above four months is a timestamp or has another unit."""
     assert expected == times.nanoseconds(milliseconds)

@@ -1,4 +1,4 @@
-"""Token counts: whether cache and reasoning are inside, and what each provider's usage object counts."""
+"""Token counts: whether totals include cached and reasoning tokens, for each provider's usage object."""
 
 from __future__ import annotations
 
@@ -27,49 +27,49 @@ COUNTS = st.builds(Tokens, COUNT, COUNT, COUNT, COUNT, COUNT, COUNT)
 
 
 def test_without_a_hint_the_counts_are_inclusive() -> None:
-    """The OpenAI way: cached and reasoning tokens are parts of what is reported."""
+    """As in OpenAI's counts, cached and reasoning tokens are parts of the reported totals."""
     said = Tokens(input=100, output=50, cache_read=80, cache_write=0, reasoning=30)
     assert said == settle(said)
 
 
 def test_a_dialect_that_leaves_the_cache_out_gets_it_added() -> None:
-    """The Anthropic way: cache reads and writes come on top of the input."""
+    """In Anthropic's counts, cache reads and writes are not part of the input."""
     said = Tokens(input=6, output=412, cache_read=18735, cache_write=1761)
     assert 20502 == settle(said, without_cache=True).input
 
 
 def test_a_total_shows_that_the_cache_is_outside() -> None:
-    """total = input + output + cache settles it when the dialect does not say."""
+    """If total = input + output + cache, the input excludes the cache."""
     said = Tokens(input=1000, output=50, cache_read=200, cache_write=100)
     assert [1300, 1000] == [settle(said, total=total).input for total in (1350, 1050)]
 
 
 def test_a_total_shows_that_the_reasoning_is_outside() -> None:
-    """total = input + output + reasoning settles it."""
+    """If total = input + output + reasoning, the output excludes the reasoning."""
     said = Tokens(input=1000, output=50, reasoning=20)
     assert [70, 50] == [settle(said, total=total).output for total in (1070, 1050)]
 
 
 def test_a_total_shows_that_both_are_outside() -> None:
-    """A sender that leaves out cache and reasoning is seen by a total that holds all four."""
+    """The total includes all four parts, so both were excluded."""
     said = Tokens(input=1000, output=50, cache_read=200, reasoning=20)
     assert Tokens(1200, 70, 200, None, 20) == settle(said, total=1270)
 
 
 def test_a_total_beside_a_known_dialect_does_not_add_twice() -> None:
-    """What the dialect added is not taken for the reasoning of the same size."""
+    """The part that the dialect added is not mistaken for reasoning of the same size."""
     said = Tokens(input=10, output=50, cache_read=20, reasoning=20)
     assert Tokens(30, 50, 20, None, 20) == settle(said, total=80, without_cache=True)
 
 
 def test_a_part_is_never_larger_than_the_whole() -> None:
-    """A cache above the input, or a reasoning above the output, was not in it."""
+    """A cache above the input, or reasoning above the output, was not included."""
     assert Tokens(4896, 120, 4096, 0, None) == settle(Tokens(800, 120, 4096, 0, None))
     assert Tokens(10, 75, None, None, 50) == settle(Tokens(10, 25, None, None, 50))
 
 
 def test_an_unknown_input_stays_unknown() -> None:
-    """Parts alone do not make a whole."""
+    """Parts without a total do not give one."""
     said = Tokens(cache_read=10, reasoning=5)
     assert said == settle(said, without_cache=True, without_reasoning=True)
 
@@ -78,7 +78,7 @@ def test_an_unknown_input_stays_unknown() -> None:
 def test_settled_counts_hold_their_parts(
     said: Tokens, total: int | None, cache: bool, reasoning: bool
 ) -> None:
-    """Whatever is reported, input covers the cache, output covers the reasoning, and neither shrinks."""
+    """For any counts, the input covers the cache, the output covers the reasoning, and neither shrinks."""
     settled = settle(said, total=total, without_cache=cache, without_reasoning=reasoning)
     for whole, before, parts in (
         (settled.input, said.input, (said.cache_read or 0) + (said.cache_write or 0)),
@@ -108,7 +108,7 @@ def test_settled_counts_hold_their_parts(
     ids=["anthropic", "anthropic, by kind alone", "anthropic in openai's names", "litellm", "converse"],
 )  # fmt: skip
 def test_writes_for_an_hour_are_told_apart(usage: dict[str, Any]) -> None:
-    """They are a part of the writes, and cost more."""
+    """They are part of the cache writes and cost more."""
     tokens = of_usage(msgspec.convert(usage, Usage) if "inputTokens" not in usage else _decoded(usage))
     assert tokens.cache_write == 9
     assert tokens.cache_write_1h == 4
@@ -118,7 +118,7 @@ def test_writes_for_an_hour_are_told_apart(usage: dict[str, Any]) -> None:
     "details", [5, "1h", [], [1, None], [{"ttl": "5m", "inputTokens": 9}], [{}] * 3, {"ttl": "1h"}]
 )
 def test_details_of_writes_may_be_anything(details: Any) -> None:
-    """What lists no writes for an hour tells none of them."""
+    """Without one-hour writes in the details, their number is unknown."""
     tokens = of_usage(_decoded({"inputTokens": 1, "cacheWriteInputTokens": 9, "cacheDetails": details}))
     assert tokens.cache_write == 9
     assert tokens.cache_write_1h is None
@@ -129,13 +129,13 @@ def _decoded(usage: dict[str, Any]) -> Usage:
 
 
 def test_openai_totals_include_the_cache() -> None:
-    """The cache read is a part, not an addition."""
+    """Cache reads are part of the total."""
     said = Usage(prompt_tokens=100, completion_tokens=5, prompt_tokens_details=Details(cached_tokens=90))
     assert Tokens(100, 5, 90, None, None) == of_usage(said)
 
 
 def test_anthropic_totals_leave_the_cache_out() -> None:
-    """Both kinds of cache go into the input."""
+    """Both cache reads and writes are added to the input."""
     said = Usage(
         input_tokens=2, output_tokens=5, cache_read_input_tokens=95500, cache_creation_input_tokens=1310
     )
@@ -143,7 +143,7 @@ def test_anthropic_totals_leave_the_cache_out() -> None:
 
 
 def test_anthropic_cache_writes_of_both_kinds_are_one() -> None:
-    """Where there is no total, the 5-minute and the 1-hour writes are added."""
+    """Without a total, five-minute and one-hour writes are added."""
     writes = CacheWrites(ephemeral_5m_input_tokens=3, ephemeral_1h_input_tokens=4)
     assert Tokens(17, 1, None, 7, None, 4) == of_usage(
         Usage(input_tokens=10, output_tokens=1, cache_creation=writes)
@@ -151,7 +151,9 @@ def test_anthropic_cache_writes_of_both_kinds_are_one() -> None:
 
 
 def test_anthropics_thinking_makes_no_openai_usage_of_it() -> None:
-    """It gives details of its output, too: the cache is still not in its input, and thinking is reasoning."""
+    """
+    Anthropic also details its output. Its input still excludes the cache, and thinking tokens are reasoning.
+    """
     said = Usage(
         input_tokens=5000,
         output_tokens=200,
@@ -162,35 +164,37 @@ def test_anthropics_thinking_makes_no_openai_usage_of_it() -> None:
 
 
 def test_openais_responses_without_details_of_the_input_keep_their_reasoning() -> None:
-    """There is nothing to add to the input."""
+    """Nothing is added to the input."""
     said = Usage(input_tokens=50, output_tokens=20, output_tokens_details=Details(reasoning_tokens=8))
     assert Tokens(50, 20, None, None, 8) == of_usage(said)
 
 
 def test_what_tools_answered_goes_into_geminis_input_too() -> None:
-    """It stands beside the prompt, and the total holds both."""
+    """Tool results are not in the prompt count, but in the total."""
     said = Gemini(promptTokenCount=12, cachedContentTokenCount=4, toolUsePromptTokenCount=65)
     assert Tokens(77, None, 4, None, None, meters={"input_tool_tokens": 65}) == of_gemini(said)
 
 
 def test_gemini_thoughts_stand_beside_the_candidates() -> None:
-    """And are the reasoning."""
+    """Thinking tokens are reasoning."""
     said = Gemini(promptTokenCount=2152, candidatesTokenCount=710, thoughtsTokenCount=844)
     assert Tokens(2152, 1554, None, None, 844) == of_gemini(said)
 
 
 def test_an_input_smaller_than_its_own_cache_was_counted_without_it() -> None:
-    """Then both kinds are added; otherwise the input is taken as it is."""
+    """In that case, reads and writes are added. Otherwise the input stays."""
     assert 160 == settle(Tokens(10, 1, 100, 50)).input
     assert 150 == settle(Tokens(150, 1, 100, 50)).input
 
 
 def test_a_total_tells_a_cache_beside_openais_names() -> None:
-    """Portkey writes Anthropic's input as prompt tokens, without the cache; the total has it."""
+    """Portkey writes Anthropic's input, without the cache, as prompt tokens. The total includes the cache."""
     usage = Usage(
         prompt_tokens=12, completion_tokens=40, cache_read_input_tokens=2028, cache_creation_input_tokens=288
     )
-    assert 2328 == of_usage(usage).input  # by itself the cache is beside what is smaller than it
+    assert (
+        2328 == of_usage(usage).input
+    )  # without a total, a cache above the input shows that it was excluded
     larger = msgspec.structs.replace(usage, prompt_tokens=3000)
     assert 3000 == of_usage(larger).input
     assert 5316 == of_usage(msgspec.structs.replace(larger, total_tokens=5356)).input
@@ -199,7 +203,7 @@ def test_a_total_tells_a_cache_beside_openais_names() -> None:
 
 
 def test_a_total_of_no_cache_writes_gives_way_to_its_kinds() -> None:
-    """LangChain writes 0 beside them."""
+    """LangChain writes a total of 0 next to the kinds."""
     kinds = CacheWrites(ephemeral_5m_input_tokens=200, ephemeral_1h_input_tokens=88)
     usage = Usage(input_tokens=12, output_tokens=4, cache_creation_input_tokens=0, cache_creation=kinds)
     assert of_usage(usage).input == 300
@@ -210,7 +214,7 @@ def test_a_total_of_no_cache_writes_gives_way_to_its_kinds() -> None:
 
 
 def test_geminis_thoughts_may_be_in_the_total_alone() -> None:
-    """What it has beyond prompt and candidates is output, and reasoning."""
+    """The part of the total above prompt and candidates is output and reasoning."""
     usage = Gemini(promptTokenCount=1120, candidatesTokenCount=53, totalTokenCount=1184)
     assert Tokens(1120, 64, reasoning=11) == of_gemini(usage)
     assert Tokens(1120, 53) == of_gemini(msgspec.structs.replace(usage, totalTokenCount=1173))
@@ -222,7 +226,7 @@ def test_geminis_thoughts_may_be_in_the_total_alone() -> None:
     ids=["as told", "moved by a gateway"],
 )
 def test_citations_and_thoughts_of_perplexity_stand_beside_the_completion(stated: dict[str, Any]) -> None:
-    """Also where they are fewer than its tokens; the total leaves them out."""
+    """This holds even if they are fewer than the completion's tokens. The total excludes them."""
     told = of_usage(
         Usage(prompt_tokens=10, completion_tokens=100, total_tokens=110, citation_tokens=20, **stated)
     )
@@ -236,7 +240,7 @@ def test_citations_and_thoughts_of_perplexity_stand_beside_the_completion(stated
     ("processed", "annotated", "pages"), [(3, 0, 3), (3, 2, 3), (0, 2, 2)], ids=["plain", "some", "alone"]
 )
 def test_an_annotated_page_is_one_that_was_read(processed: int, annotated: int, pages: int) -> None:
-    """Some deployments count annotated pages and no others."""
+    """Some deployments count only annotated pages."""
     body = ProviderBody(usage_info=PagesRead(processed, annotated))
     told = {"input_document_pages": pages, "input_annotated_document_pages": annotated}
     assert told == body.tokens().meters

@@ -1,4 +1,4 @@
-"""Single values: text, counts and money however they were written."""
+"""Single values: text, counts and amounts in any notation."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from gateway.normalise.reading import values
     ],
 )
 def test_counts_are_whole_numbers_or_unknown(value: Any, expected: int | None) -> None:
-    """Numbers as text and as floats become integers; what stands for nothing is never 0."""
+    """Numbers as text or float become integers. A missing value never becomes 0."""
     assert expected == values.count(value, "tokens")
 
 
@@ -44,7 +44,7 @@ def test_counts_are_whole_numbers_or_unknown(value: Any, expected: int | None) -
     ],
 )
 def test_counts_that_cannot_be_are_refused_by_field(value: Any, reason: str) -> None:
-    """The message names the field and never the value."""
+    """The message names the field but never the value."""
     with pytest.raises(values.BadValue) as refused:
         values.count(value, "usage.tokens")
     assert reason == refused.value.reason
@@ -54,7 +54,7 @@ def test_counts_that_cannot_be_are_refused_by_field(value: Any, reason: str) -> 
 
 @pytest.mark.parametrize("value", ["x" * 3000, Decimal("1." + "1" * 3000), 10**3000, True, ["x"], ""])
 def test_what_no_name_can_be_says_nothing(value: Any) -> None:
-    """Longer than any id, whatever it was written as; no scalar; empty."""
+    """The value is empty, not a scalar, or longer than any id."""
     assert values.text(value) is None
 
 
@@ -76,7 +76,7 @@ def test_what_no_name_can_be_says_nothing(value: Any) -> None:
     ],
 )
 def test_money_keeps_its_digits_in_plain_notation(value: Any, expected: str | None) -> None:
-    """No binary float, no exponent, no zeros that say nothing."""
+    """The result is exact, without exponent and trailing zeros."""
     assert expected == values.money(value, "cost")
 
 
@@ -84,14 +84,14 @@ def test_money_keeps_its_digits_in_plain_notation(value: Any, expected: str | No
     "value", [-1, Decimal("1e-99"), Decimal("1e20"), Decimal("0." + "1" * 200), "free", [1]]
 )
 def test_money_that_cannot_be_is_refused(value: Any) -> None:
-    """A negative price, one beyond all prices, one of more digits than any sum, and words."""
+    """Negative amounts, amounts above any price, too many digits, and words are refused."""
     with pytest.raises(values.BadValue):
         values.money(value, "cost")
 
 
 @pytest.mark.parametrize("value", ["", "-", "none", "None", "undefined", "null"])
 def test_words_for_nothing_are_absent(value: str) -> None:
-    """As text, as a count and as money."""
+    """This holds for text, counts and amounts."""
     assert values.text(value) is None
     assert values.count(value, "tokens") is None
     assert values.money(value, "cost") is None
@@ -109,5 +109,5 @@ def test_words_for_nothing_are_absent(value: str) -> None:
     ],
 )
 def test_a_map_is_read_out_of_text(value: Any, expected: dict[str, Any]) -> None:
-    """Whatever its size; what is not a map is empty."""
+    """The size does not matter. A value that is not a map gives an empty map."""
     assert expected == values.mapping(value)

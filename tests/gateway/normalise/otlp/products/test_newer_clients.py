@@ -24,7 +24,6 @@ def sums(record: Inference) -> tuple[int | None, ...]:
     )  # fmt: skip
 
 
-
 ANSWER = {
     "id": "chatcmpl-aa11bb22cc33dd44ee55",
     "model": "gpt-4o-mini",
@@ -60,8 +59,6 @@ def test_other_lists_name_no_answer(several: list[Any]) -> None:
     )
     assert record.request_id is None
     assert record.cache_read_tokens is None
-
-
 
 
 @pytest.mark.parametrize(
@@ -112,8 +109,6 @@ def test_beeai_tells_the_cache_among_its_metadata() -> None:
     assert (850, 20, 600, 100, None) == sums(only(traces(span(1, {**LLM, **counts, **cache}))))
 
 
-
-
 @pytest.mark.parametrize(
     ("said", "status"),
     [
@@ -150,7 +145,6 @@ def test_a_plain_name_of_a_model_is_one_word(value: str) -> None:
         None
         is only(traces(span(1, {"gen_ai.operation.name": "chat", "model": value}, **FAILED))).request_model
     )
-
 
 
 EVENT = {"openinference.span.kind": "LLM", "metadata.path": "backend.openai.chat.error"}

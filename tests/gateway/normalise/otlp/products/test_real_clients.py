@@ -17,8 +17,6 @@ LLM = {"openinference.span.kind": "LLM", "llm.model_name": "gpt-4o"}
 COUNTED = {"llm.token_count.prompt": 1200, "llm.token_count.completion": 80}
 
 
-
-
 @pytest.mark.parametrize("kind", [LLM, {"mlflow.spanType": '"CHAT_MODEL"', "mlflow.llm.model": '"gpt-4o"'}])
 def test_a_prepared_request_of_llamaindex_is_no_call(kind: dict[str, str]) -> None:
     """LlamaIndex traces a method that only prepares a request."""
@@ -31,8 +29,6 @@ def test_a_prepared_request_of_llamaindex_is_no_call(kind: dict[str, str]) -> No
 def test_what_counts_is_a_call_whatever_its_name() -> None:
     """A span with usage is never ignored because of its name."""
     assert 1 == len(records(traces(span(1, {**LLM, **COUNTED}, name="OpenAI._prepare_chat_with_tools"))))
-
-
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
@@ -86,8 +82,6 @@ def test_the_model_of_mlflows_failures_stands_among_the_arguments() -> None:
     assert record.provider == "openai"
     assert record.status == "error"
     assert "gpt-4o" == only(traces(span(1, {**failed, "mlflow.llm.model": '"gpt-4o"'}))).request_model
-
-
 
 
 def test_spans_of_litellms_scope_are_litellms_whatever_marks_them() -> None:

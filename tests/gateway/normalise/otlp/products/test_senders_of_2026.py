@@ -18,8 +18,6 @@ CHAT = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "claude-sonnet-
 USAGE = {"gen_ai.usage.input_tokens": 100, "gen_ai.usage.output_tokens": 10}
 
 
-
-
 @pytest.mark.parametrize("encoding", ENCODINGS)
 @pytest.mark.parametrize(
     ("stated", "cost", "credits"),
@@ -49,8 +47,6 @@ def test_an_application_with_copilots_sdk_is_copilots() -> None:
     assert record.source == "copilot_cli"
     assert record.provider == "github"
     assert record.cost == "0.01"
-
-
 
 
 @pytest.mark.parametrize(
@@ -108,8 +104,6 @@ def test_ag2_knows_no_price_of_some_models() -> None:
     """AG2 writes 0 for models without a price."""
     call = {"ag2.span.type": "llm", **CHAT, **USAGE, "gen_ai.usage.cost": 0.0}
     assert None is only(traces(span(1, call))).cost
-
-
 
 
 def test_pi_leaves_the_cache_out_of_the_input() -> None:
@@ -197,8 +191,6 @@ def test_a_step_of_a_counter_in_a_log_is_no_call() -> None:
     )
     assert {MERGED: 1, UNRECOGNISED_AI: 1} == dict(outcome.ignored)
     assert "PLANTED" not in str((outcome.records, outcome.unrecognised))
-
-
 
 
 def test_a_generation_of_a_realtime_session_is_a_call() -> None:
