@@ -302,7 +302,7 @@ class Access:
         self._task = asyncio.create_task(self._flush_for_ever(), name="last-access")
 
     async def stop(self) -> None:
-        """Store what is not stored yet."""
+        """Store the last uses that are not stored yet."""
         if self._task:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):

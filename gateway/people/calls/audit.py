@@ -72,7 +72,6 @@ async def _last_names(registry: Registry, rows: Sequence[AuditRow]) -> Mapping[t
 
 
 def _kind(row: AuditRow) -> str:
-    """Return the part of an action before its first dot."""
     return row.action.partition(".")[0]
 
 
@@ -88,7 +87,6 @@ def _stated(row: AuditRow) -> str | None:
 
 
 async def _names(registry: Registry, kind: str, ids: set[str]) -> Mapping[str, str]:
-    """Return the names of existing objects of a kind, by id."""
     if kind == INSIGHT:
         return await registry.insights.titles(ids)
     if kind == RECOMMENDATION:

@@ -233,7 +233,6 @@ def _editable(request: OperatorRequest[SenderServices, Any]) -> str:
 
 
 def _now(request: OperatorRequest[SenderServices, Any], key: Key) -> dict[str, object]:
-    """Return the changed key with the latest last use."""
     return {"key": describe(request.services.access.key(key.name))}
 
 

@@ -203,12 +203,10 @@ def permission_set_rows() -> MemoryRows[PermissionSet]:
 
 
 def draft_of(given: NewRole) -> RoleDraft:
-    """Build a draft from the given fields, without checking it."""
     return RoleDraft(**_fields(given))
 
 
 def _fields(given: Any) -> dict[str, Any]:
-    """Return the given fields under the names of a draft."""
     return stated(given, filters=lambda filters: tuple(map(_stored_filter, filters)))
 
 
@@ -331,7 +329,6 @@ def _rights(request: OperatorRequest[OperatorServices, RoleToPreview], holder: H
 
 
 def _given_to(draft: RoleDraft, holder: Holder) -> RoleDraft:
-    """Return the draft as if the person were a member."""
     return replace(draft, members=(holder.person,), groups=())
 
 

@@ -93,7 +93,6 @@ async def verify(request: OperatorRequest[SpoolServices, None]) -> Result:
 
 
 def _twice(found: Mapping[str, AcceptedTwice]) -> Iterator[str]:
-    """Yield a sentence for each topic."""
     for topic, twice in found.items():
         numbers = ", ".join(map(str, twice.numbers))
         more = ", ..." if twice.records > len(twice.numbers) else ""

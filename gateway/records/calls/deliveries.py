@@ -111,7 +111,6 @@ async def status(request: OperatorRequest[SpoolServices, None]) -> Result:
 
 
 def _spans_read(services: SpoolServices) -> Counter[str] | None:
-    """Count the spans by their reader, or return None without the compiled module."""
     if services.memory is None:
         return None
     return services.memory.made.spans if services.memory.made else Counter()

@@ -178,7 +178,6 @@ def check_span(request: web.Request) -> None:
 
 
 def event_rows(spool: SpoolServices, found: Sequence[KeptRecord]) -> MemoryRows[KeptEvent]:
-    """List the events among the records, each with its amount."""
     return MemoryRows(
         [
             KeptEvent(kept, kept.record, spool.event_amount(kept.record))

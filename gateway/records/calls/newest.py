@@ -41,8 +41,6 @@ def _filter(name: str) -> Filter[KeptRecord]:
 
 
 def _bounds(name: str) -> Filter[KeptRecord]:
-    """Return a filter for amounts within a bound such as ">0.5"."""
-
     def holds(kept: KeptRecord, text: str) -> bool:
         amount = AMOUNTS[name](kept.record)
         return amount is not None and bound(name, text)(amount)
@@ -148,7 +146,6 @@ async def newest(
 
 
 def own_record(row: OwnRecord) -> KeptRecord:
-    """Return a record as people with restricted access see it."""
     return KeptRecord(AI_TELEMETRY, row.number, row.committed_at, False, row.record(), is_number_shown=False)
 
 

@@ -160,7 +160,6 @@ async def _found(log: Log, id: bytes, since: float, until: float) -> KeptRecord 
 
 
 def _matching(log: Log, entries: Sequence[Entry], id: bytes) -> Iterator[KeptRecord]:
-    """Yield the records with an id, newest first."""
     for entry in reversed(entries):
         for number, record in reversed(list(enumerate(entry.records, entry.first))):
             if record is not None and record.id == id:

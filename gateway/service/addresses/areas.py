@@ -367,7 +367,6 @@ class AreaRoutes:
         self._add = add
 
     async def load(self) -> web.UrlDispatcher:
-        """Return the router after importing the area."""
         for module in (*self._area.modules, _MANAGED):
             await imported(module)
         return self.made()
@@ -412,7 +411,6 @@ class AreaResource(web.AbstractResource):
         raise NotImplementedError("an area has many addresses")
 
     def get_info(self) -> dict[str, web.UrlDispatcher]:  # type: ignore[override]
-        """Return the router with the routes of the area."""
         return {"area": self._routes.made()}
 
     def __len__(self) -> int:

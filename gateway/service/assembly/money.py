@@ -166,7 +166,7 @@ async def keep_rows(book: Once[RowBook], in_costs: PlainDocuments, prices: Seque
 
 
 async def until(configured: Callable[[], bool]) -> None:
-    """Wait until the configuration enables it, for example after a reload."""
+    """Wait until `configured` returns True, for example after a reload."""
     while not configured():  # noqa: ASYNC110 - a reload may bring it
         await asyncio.sleep(CONFIGURED_LOOK_S)
 

@@ -121,7 +121,6 @@ class ConfigurationKey:
 
 
 def keys(section: type[Any]) -> list[ConfigurationKey]:
-    """Return the keys of a section, in the order of its fields."""
     hints = typing.get_type_hints(section, include_extras=True)
     defaults = section()
     return [

@@ -246,7 +246,6 @@ async def fill(
 
 
 async def _titles(registry: Registry) -> dict[str, list[str]]:
-    """Collect the titles of insights and recommendations, by detector or type."""
     titles: dict[str, list[str]] = defaultdict(list)
     for insight in await registry.insights.found():
         titles[str(insight.finding).partition(":")[0]].append(insight.title)

@@ -269,7 +269,6 @@ class Plants:
         return call
 
     def overcharge(self, workload: Workload, call: Inference) -> Decimal:
-        """Return the factor by which a reported cost is too high."""
         late = (call.start_time or 0) >= self._late * NS
         return Decimal("1.5") if "cost-gap" in self.words and workload is SUPPORT and late else Decimal(1)
 

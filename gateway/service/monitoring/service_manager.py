@@ -42,7 +42,7 @@ class ServiceManager:
             )
 
     def reloading(self) -> None:
-        """Announce a reload with its time, by which systemd distinguishes reloads."""
+        """Announce a reload. Its time lets systemd distinguish it from later reloads."""
         self.tell("RELOADING=1", f"MONOTONIC_USEC={time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000}")
 
     async def start(self) -> None:

@@ -294,7 +294,6 @@ def _budgets(gauges: Sequence[BudgetGauge]) -> Iterator[Metric]:
 
 
 def _reconciled(ratios: Sequence[ReconciledRatio]) -> Iterator[Metric]:
-    """Yield the counted share of each provider bill in closed days."""
     help = "Counted divided by billed, in closed days of the newest month that has such days"
     family = GaugeMetricFamily("tollhouse_reconciled_ratio", help, labels=["provider", "measure"])
     for each in ratios:

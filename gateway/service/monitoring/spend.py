@@ -67,7 +67,7 @@ class SpendCounts:
 
     @property
     def named(self) -> int:
-        """Return the number of names of the label that has most."""
+        """Return the largest number of names that any label has."""
         return max(map(len, self._names))
 
     def read(self, rows: Sequence[CostRow], month: datetime) -> None:
