@@ -1,4 +1,4 @@
-"""A process that writes an archive and is killed while it does: `ndjson_victim DATA ARCHIVE`."""
+"""A process that writes an archive and is killed meanwhile: `ndjson_victim DATA ARCHIVE`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A month of AI cost as billing drops against a service that applies the documented rules."""
+"""A month of AI costs as billing drops, against a service that applies the documented rules."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ PATH = "/v2/connections/billing/external/c-1/billing_drops"
 
 
 class Service:
-    """Keeps what a connection holds: hours by their start, as `replace_hourly` leaves them."""
+    """A billing service that stores a connection's rows by hour, as `replace_hourly` leaves them."""
 
     def __init__(self) -> None:
         self.hours: dict[str, list[dict[str, str]]] = {}
-        self.answered: dict[str, int] = {}  # idempotency key -> the remembered answer
+        self.answered: dict[str, int] = {}  # remembered answers by idempotency key
         self.next: list[
             int
-        ] = []  # statuses of coming answers; 0 applies the drop and then drops the connection
+        ] = []  # statuses of the next answers; 0 applies the drop and then closes the connection
         self.drops = 0
         self.at_once = 0
         self.url = ""
@@ -125,7 +125,7 @@ class Service:
 
 
 class BillingSyncs:
-    """A log with its ledger, and syncs over both that may be stopped and begun again."""
+    """A log with its ledger, and billing syncs that can be stopped and restarted."""
 
     def __init__(
         self, spool: SqliteSpool, ledger: Ledger, clock: StoppedClock, settings: UpstreamSettings
@@ -197,7 +197,9 @@ async def syncs_of(tmp_path: Path, service: Service) -> AsyncIterator[BillingSyn
 
 
 async def test_a_month_comes_to_the_ledgers_sum(tmp_path: Path) -> None:
-    """Hour by hour, every digit; late data changes only its hours; a restart sends nothing that is there already."""
+    """
+    Hours equal the totals to the last digit. Late data change only their hours, and a restart sends nothing again.
+    """
     async with Service() as service, syncs_of(tmp_path, service) as one:
         await one.spend(4000)
         async with one.sync() as sync:
@@ -215,7 +217,7 @@ async def test_a_month_comes_to_the_ledgers_sum(tmp_path: Path) -> None:
 
 
 async def test_what_is_taken_back_leaves_the_bill(tmp_path: Path) -> None:
-    """A counter that a later record takes back changes its hour alone, which is then told without it."""
+    """A counter that a later record takes back changes only its hour, which is sent again without it."""
     hour = int((MONTH + timedelta(days=3)).timestamp())
 
     def counters(sign: str, first: int) -> list[Record]:
@@ -240,8 +242,8 @@ async def test_what_is_taken_back_leaves_the_bill(tmp_path: Path) -> None:
 
 async def test_corrections_and_amounts_in_other_currencies_reach_the_bill(tmp_path: Path) -> None:
     """
-    An amount without a rate is in no cost, and a tag of its row has it, also where it is all that the row has. A rate
-    and the final cost of a call change their hours alone.
+    An amount without a rate is in no cost but in a tag of its row, even if the row has nothing else. A rate,
+    or the final cost of a call, changes only its own hours.
     """
     noon = int(MONTH.timestamp()) + 12 * 3600
     counted = counter(7, start_time=(noon + 7200) * NS, value="0.35", unit="EUR")
@@ -282,7 +284,9 @@ async def test_corrections_and_amounts_in_other_currencies_reach_the_bill(tmp_pa
 
 
 async def test_no_answer_and_a_stop_in_between_change_nothing(tmp_path: Path) -> None:
-    """A drop that was applied without an answer is sent again, by this process or the next: the sums stay right."""
+    """
+    A drop that was applied without an answer is sent again, by this process or the next. The sums stay right.
+    """
     async with Service() as service, syncs_of(tmp_path, service) as one:
         await one.spend(500)
         service.next = [0]
@@ -303,7 +307,9 @@ async def test_no_answer_and_a_stop_in_between_change_nothing(tmp_path: Path) ->
 
 
 async def test_an_answer_uses_its_key_up(tmp_path: Path) -> None:
-    """The service replays a remembered answer: after an error, and after a success, the next drop has a new key."""
+    """
+    The service replays a remembered answer. So after any answer, error or success, the next drop has a new key.
+    """
     async with Service() as service, syncs_of(tmp_path, service) as one:
         await one.spend(20, until=datetime(2026, 10, 1, 6, tzinfo=UTC))
         service.next = [500, 400, 403]
@@ -316,7 +322,10 @@ async def test_an_answer_uses_its_key_up(tmp_path: Path) -> None:
 
 
 async def test_drops_are_split_by_size_with_whole_hours(tmp_path: Path) -> None:
-    """However small a request may be, no hour is in two of them, and one too large is told more coarsely."""
+    """
+    However small requests must be, no hour is split between two. An hour that is too large is sent
+    with fewer details.
+    """
     async with Service() as service, syncs_of(tmp_path, service) as one:
         await one.spend(3000, until=datetime(2026, 10, 2, tzinfo=UTC))
         async with one.sync(max_bytes=12_000) as sync:
@@ -328,7 +337,9 @@ async def test_drops_are_split_by_size_with_whole_hours(tmp_path: Path) -> None:
 
 
 async def test_preview_and_push(tmp_path: Path) -> None:
-    """A preview sends nothing and says what a push sends; a push sends what was sent before, too."""
+    """
+    A preview sends nothing and states what a push would send. A push also sends hours that were sent before.
+    """
     async with Service() as service, syncs_of(tmp_path, service) as one:
         await one.spend(300)
         async with one.sync() as sync:
@@ -344,7 +355,7 @@ async def test_preview_and_push(tmp_path: Path) -> None:
 
 
 async def test_an_hour_before_the_last_month_is_sent_again(tmp_path: Path) -> None:
-    """What becomes known weeks later changes the hour of its call, if it was sent; no other hour is sent."""
+    """Late data change the hour of their call if that hour was sent. No other hour is sent."""
     sent_until, late = MONTH + timedelta(days=25), MONTH + timedelta(days=20)
     async with Service() as service, syncs_of(tmp_path, service) as one:
         await one.spend(2000, until=sent_until)
@@ -368,7 +379,10 @@ async def test_an_hour_before_the_last_month_is_sent_again(tmp_path: Path) -> No
 
 @pytest.mark.parametrize(("ahead", "border"), [(45, 15), (75, 32)])
 async def test_a_day_never_takes_the_place_of_its_hours(tmp_path: Path, ahead: int, border: int) -> None:
-    """After a clock was months ahead, hours that are now a day stay as they were sent; later hours are sent."""
+    """
+    If the clock was months ahead for a while, hours have become days. Such hours stay as they were sent;
+    later hours are still sent.
+    """
     kept_since = MONTH + timedelta(days=border - 1)
     async with Service() as service, syncs_of(tmp_path, service) as one:
         await one.spend(2000)
@@ -391,7 +405,7 @@ async def test_a_day_never_takes_the_place_of_its_hours(tmp_path: Path, ahead: i
 
 
 async def test_a_ledger_that_lacks_records_takes_nothing_back(tmp_path: Path) -> None:
-    """After ledger.sqlite was lost, sent hours stay as they are unless all their records are kept."""
+    """After the loss of ledger.sqlite, a sent hour changes only if all its records are still stored."""
     async with Service() as service, syncs_of(tmp_path, service) as one:
         await one.spend(2000)
         async with one.sync() as sync:

@@ -1,4 +1,4 @@
-"""What `tollhouse check` finds out about the upstream and the destinations, over real sockets and files."""
+"""`tollhouse check` of the upstream and the destinations, over real sockets and files."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ async def upstream() -> AsyncIterator[FakeUpstream]:
 
 async def test_check_says_what_covers_what_and_what_answers(upstream: FakeUpstream) -> None:
     """
-    An empty export tells whether the OTLP streams are taken; the others cannot be tried without leaving a trace.
+    An empty export shows whether OTLP streams are accepted. Other streams cannot be tried without
+    leaving a trace.
     """
     upstream.judge = lambda request: (
         Reply(403, b"no scope for sec-1", "text/plain") if request.path == "/v1/metrics" else None
@@ -57,7 +58,10 @@ async def test_check_says_what_covers_what_and_what_answers(upstream: FakeUpstre
 
 
 async def test_check_knows_what_is_sent(upstream: FakeUpstream) -> None:
-    """Mapped events need the key of unit cost; what nothing is sent to needs none; an empty path parks."""
+    """
+    Mapped events need the key for unit cost. Streams that are never sent need no key. A stream with an empty
+    path is parked.
+    """
     key = UpstreamKey(name="cost", secret_env="HOME", scopes=("unit-cost_v1:manage_telemetry_records",))
     settings = UpstreamSettings(
         base_url=upstream.url, keys=(key,), events={"api_call": EventStream(stream="calls")}
@@ -86,7 +90,9 @@ async def test_check_knows_what_is_sent(upstream: FakeUpstream) -> None:
     ("status", "found"), [(400, "unverified"), (401, "refused"), (404, "refused"), (429, "unavailable")]
 )
 async def test_check_says_what_an_answer_means_later(upstream: FakeUpstream, status: int, found: str) -> None:
-    """Upstream and OTLP destinations alike: a key that is refused parks, a server that is busy does not."""
+    """
+    This holds for the upstream and OTLP destinations. A refused key would park the route; a busy server would not.
+    """
     upstream.judge = lambda request: Reply(status, b"no", "text/plain")
     key = UpstreamKey(name="telemetry", secret_env="HOME", scopes=(INGEST,))
     settings = UpstreamSettings(base_url=upstream.url, keys=(key,))
@@ -114,7 +120,10 @@ VERDICT = b'{"connection": {"is_valid": false, "errors": ["no such month"]}}'
 async def test_check_asks_for_a_verdict_on_a_drop(
     upstream: FakeUpstream, reply: Reply, found: tuple[str, str | None]
 ) -> None:
-    """Under the key that covers it, at the published address; whatever is wrong with the drop, it was validated."""
+    """
+    The request uses the key that covers it and the published address. An error about the drop itself still
+    proves that the drop was validated.
+    """
     upstream.judge = lambda request: reply
     key = UpstreamKey(name="billing", secret_env="HOME", scopes=(VALIDATE_BILLING_DROP,))
     settings = UpstreamSettings(base_url=upstream.url, keys=(key,))
@@ -124,11 +133,14 @@ async def test_check_asks_for_a_verdict_on_a_drop(
     )  # fmt: skip
     [asked] = [request for request in upstream.requests if request.path not in ("/v1/traces", "/v1/metrics")]
     assert "/v2/connections/billing/external/validate_billing_drop" == asked.path
-    assert not read(asked.body).errors  # it passes the rules here
+    assert not read(asked.body).errors  # the drop is valid by the rules here
 
 
 async def test_check_tries_every_destination(upstream: FakeUpstream, tmp_path: Path) -> None:
-    """Files by writing beside them, OTLP by an empty export, a webhook's secret and root; nothing is left behind."""
+    """
+    The check writes a temporary file next to each file, sends an empty OTLP export, and tests a webhook's
+    secret and root. It leaves nothing behind.
+    """
     (tmp_path / "file").touch()
     destinations = [
         DestinationSettings(name="new", type="ndjson", path=tmp_path / "a" / "b" / "new.ndjson"),
@@ -205,8 +217,10 @@ async def test_check_sends_one_marked_call(
     found: tuple[str, str | None],
 ) -> None:
     """
-    T1: to a Tollhouse always, because it counts the call nowhere, to others with `send` alone. An empty export proves
-    the key, and only a record proves that records are accepted. The same for the upstream and a destination.
+    A Tollhouse always gets the marked call, because it never counts it; others only with `send`. An empty
+    export proves the key, and only a record proves that records are accepted.
+
+    The upstream and a destination behave alike.
     """
     monkeypatch.setenv("CHECKED_SECRET", "sec-1")
     key = UpstreamKey(name="telemetry", secret_env="CHECKED_SECRET", scopes=(INGEST,))

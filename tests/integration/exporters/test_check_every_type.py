@@ -1,6 +1,6 @@
 """
-P5: `tollhouse check` of every destination and every channel, with nobody at the address, with a far side that refuses
-everything, and with one that repeats what it was sent: one line each, no secret, and the other checks still run.
+`tollhouse check` of every destination and channel type, where the remote side is missing, refuses everything,
+or repeats what it got. Each check prints one line without a secret, and the other checks still run.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ SECRETS = (SECRET, IN_HEADER, IN_PATH, SIGNING, SIGNING.removeprefix("whsec_"), 
 
 @dataclass(frozen=True)
 class Far:
-    """A far side, and a directory for the files of what is sent to it."""
+    """The address of a remote side, and a directory for destinations that write files."""
 
     address: str  # HOST:PORT
     directory: Path
-    broken: bool  # files cannot be written
+    broken: bool  # whether files cannot be written
 
     @property
     def url(self) -> str:
@@ -118,7 +118,7 @@ CHANNEL: dict[str, Callable[[Far], NotifySettings]] = {
         name="c", type="alertmanager", url=far.url, headers=HEADERS, secret_file=far.secret(SECRET)
     ),
 }  # fmt: skip
-MAILS = "email"  # the far side speaks first
+MAILS = "email"  # in this protocol the server speaks first
 
 
 async def _speak_first(kind: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -128,7 +128,9 @@ async def _speak_first(kind: str, reader: asyncio.StreamReader, writer: asyncio.
 
 
 async def _answer(kind: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Answer HTTP with 403, or with all that came; close on anything else, or send its bytes back."""
+    """
+    Answer HTTP with 403 or with the received bytes. For other protocols, close the connection or echo the bytes.
+    """
     beginning = await reader.read(4)
     if beginning not in (b"GET ", b"PUT ", b"POST", b"HEAD"):
         while kind == ECHO and beginning:
@@ -159,7 +161,7 @@ async def far_side(kind: str, directory: Path, type: str) -> AsyncIterator[Far]:
             await talk(kind, reader, writer)
             await writer.drain()
         except (asyncio.IncompleteReadError, ConnectionError):
-            pass  # the other side has what it came for
+            pass  # the client closes when it has its answer
         finally:
             writer.close()
 
@@ -175,7 +177,10 @@ async def far_side(kind: str, directory: Path, type: str) -> AsyncIterator[Far]:
 
 
 def judge(status: str, words: str | None, to: str, *, far: str) -> None:
-    """One short line without a secret, and no success where nobody answers or everything is refused."""
+    """
+    Check that the result is one short line without a secret, and no success if the remote side is missing
+    or refuses everything.
+    """
     assert status in (
         (OK, UNVERIFIED, REFUSED, UNAVAILABLE) if far == ECHO else (REFUSED, UNAVAILABLE, UNVERIFIED)
     )
@@ -192,7 +197,7 @@ def judge(status: str, words: str | None, to: str, *, far: str) -> None:
 @pytest.mark.parametrize("far", FARS)
 @pytest.mark.parametrize("type", sorted(DESTINATIONS))
 async def test_every_destination(type: str, far: str, tmp_path: Path) -> None:
-    """A type without an entry in DESTINATION fails here, so that a new one is checked."""
+    """A new type without an entry fails here, so that its check is tested."""
     async with far_side(far, tmp_path, type) as there:
         settings = DESTINATION[type](there)
         assert [] == list(destination_problems([settings]))
@@ -205,7 +210,7 @@ async def test_every_destination(type: str, far: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("far", FARS)
 @pytest.mark.parametrize("type", sorted(CHANNELS))
 async def test_every_channel(type: str, far: str, tmp_path: Path) -> None:
-    """A type without an entry in CHANNEL fails here, so that a new one is checked."""
+    """A new type without an entry fails here, so that its check is tested."""
     async with far_side(far, tmp_path, type) as there:
         settings = CHANNEL[type](there)
         assert [] == list(channel_problems([settings]))
@@ -217,7 +222,10 @@ async def test_every_channel(type: str, far: str, tmp_path: Path) -> None:
 async def test_a_check_that_fails_inside_keeps_no_other_from_running(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """P5: a TypeError of a library ended the whole command. The line names its kind, and no text of it."""
+    """
+    A TypeError in a library once ended the whole command. The line must name the type of the error but
+    not its text.
+    """
 
     async def fails(*_: object) -> None:
         raise TypeError(SECRET)

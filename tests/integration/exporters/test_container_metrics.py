@@ -1,4 +1,6 @@
-"""Container metrics brought upstream: the agent's requests in, a service with addresses of its own out."""
+"""
+Container metrics sent upstream: requests of the agent arrive, and leave to a service with its own upload addresses.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,7 @@ def upstream(
 
 @asynccontextmanager
 async def syncing(server: Serving, settings: UpstreamSettings) -> AsyncIterator[ContainerSync]:
-    """A sync beside a server without an upstream, so that the test says when it begins."""
+    """Run a sync next to a server without an upstream, so that the test decides when it starts."""
     clock = SystemClock()
     client = UpstreamClient.of(settings, clock=clock)
     sync = ContainerSync(kept(server), client, clock=clock, backoff=QUICK)
@@ -68,7 +70,9 @@ async def made(serve: Serve) -> tuple[Serving, str]:
 
 
 async def test_what_the_agent_sends_arrives(serve: Serve, tmp_path: Path) -> None:
-    """Files at the addresses of the service and without its key, the rest as it came, each once."""
+    """
+    Files go to the service's upload addresses without its key; everything else goes unchanged, each once.
+    """
     server, key = await made(serve)
     data = {f"{n}.parquet": bytes([n]) * 400_000 for n in range(5)}
     assert [200] * 5 == await agent.ship(server, data, key)
@@ -97,7 +101,7 @@ async def test_what_the_agent_sends_arrives(serve: Serve, tmp_path: Path) -> Non
 
 
 async def test_a_replay_is_served(serve: Serve, tmp_path: Path) -> None:
-    """From what is kept; a file that is unknown here is abandoned there."""
+    """A requested replay comes from stored files. An unknown file is abandoned at the service."""
     server, key = await made(serve)
     async with running(FakeService()) as service, syncing(server, upstream(service.url, tmp_path)):
         await agent.ship(server, {"one": b"first"}, key)
@@ -110,7 +114,7 @@ async def test_a_replay_is_served(serve: Serve, tmp_path: Path) -> None:
 
 
 async def test_a_wrong_key_parks_and_loses_nothing(serve: Serve, tmp_path: Path) -> None:
-    """With the upstream's words; a poke tries at once."""
+    """The reason quotes the upstream. A poke retries at once."""
     server, key = await made(serve)
     async with (
         running(FakeService(status=403)) as service,
@@ -127,7 +131,7 @@ async def test_a_wrong_key_parks_and_loses_nothing(serve: Serve, tmp_path: Path)
 
 
 async def test_a_key_for_a_part_parks_the_rest(serve: Serve, tmp_path: Path) -> None:
-    """Statuses leave while no key covers the upload, and the reason names the scope."""
+    """Statuses are sent even if no key covers uploads. The reason names the missing scope."""
     server, key = await made(serve)
     await agent.ship(server, {"one": b"metrics"}, key)
     await server.send(f"{BASE}/status", agent.status(), content_type="application/x-protobuf", key=key)
@@ -142,7 +146,7 @@ async def test_a_key_for_a_part_parks_the_rest(serve: Serve, tmp_path: Path) -> 
 
 
 async def test_an_address_that_ended_is_asked_for_again(serve: Serve, tmp_path: Path) -> None:
-    """And a store that is busy is tried again."""
+    """A busy store is tried again."""
     server, key = await made(serve)
     expired = web.Response(status=403, text="<Error><Message>Request has expired</Message></Error>")
     busy = web.Response(status=503)
@@ -155,7 +159,7 @@ async def test_an_address_that_ended_is_asked_for_again(serve: Serve, tmp_path: 
 
 
 async def test_a_refused_file_holds_no_other(serve: Serve, tmp_path: Path) -> None:
-    """It is shown with the words of the refusal."""
+    """The refused file is shown with the text of the refusal."""
     server, key = await made(serve)
     async with running(FakeService(answers=[web.Response(status=400, text="no parquet")])) as service:
         await agent.ship(server, {"one": b"metrics", "two": b"metrics"}, key)
@@ -167,7 +171,7 @@ async def test_a_refused_file_holds_no_other(serve: Serve, tmp_path: Path) -> No
 
 
 async def test_damaged_bytes_never_leave(serve: Serve, tmp_path: Path) -> None:
-    """The agent is asked for the file, and then it arrives whole."""
+    """The agent is asked to send the file again, and then it arrives complete."""
     server, key = await made(serve)
     await agent.ship(server, {"one": b"metrics"}, key)
     [file] = await kept(server).due(FILE, limit=1)
@@ -183,7 +187,7 @@ async def test_damaged_bytes_never_leave(serve: Serve, tmp_path: Path) -> None:
 
 
 async def test_two_gateways_chain(serve: Serve, tmp_path: Path) -> None:
-    """What one received the other has, and a file that comes twice is one there."""
+    """The second gateway gets everything from the first. A file that arrives twice is stored once."""
     far, _ = await made(serve)
     (tmp_path / "far").write_text(await far.make_key("near", scopes=GROUPS["Container agent"]))
     keys = (UpstreamKey(name="far", secret_file=tmp_path / "far", scopes=GROUPS["Container agent"]),)

@@ -1,4 +1,4 @@
-"""Destinations beside the upstream and the HTTP client, over real sockets and files."""
+"""Destinations other than the upstream, and the HTTP client, over real sockets and files."""
 
 from __future__ import annotations
 
@@ -65,7 +65,10 @@ async def settled(spool: Spooled, route: str) -> None:
 async def test_each_destination_gets_everything(
     spool: Spooled, upstream: FakeUpstream, tmp_path: Path
 ) -> None:
-    """An archive with shadows, an OTLP endpoint with headers of its own and a signed webhook, side by side."""
+    """
+    An archive with reference-only records, an OTLP endpoint with its own headers, and a signed webhook run
+    side by side.
+    """
     secret_file = tmp_path / "secret"
     secret_file.write_text("s3cret\n")
     archive = tmp_path / "archive" / "records.ndjson"
@@ -113,13 +116,17 @@ async def test_each_destination_gets_everything(
 
 def test_a_signature_is_what_the_page_says() -> None:
     """
-    HMAC-SHA256 over timestamp, full stop and body: a receiver in another language can check itself against this.
+    The signature is HMAC-SHA256 over timestamp, full stop and body. Receivers in other languages can compare
+    with this example.
     """
     assert "v1=3dd49b2593d0f9a349e9e71c4bde3e2b862c2be4003fe9b4ba81332029310158" == sign("k", "1", b"{}")
 
 
 def test_the_receiver_of_the_documents_tells_ours_from_others() -> None:
-    """It takes what was signed now under its secret; another secret, body or time is not ours."""
+    """
+    The documented receiver accepts a request only with a current time and its own secret, and refuses
+    a changed body.
+    """
     document = (ROOT / "docs/operations/index.md").read_text()
     (snippet,) = (block.text for block in blocks(document) if block.language == "python")
     names: dict[str, Any] = {}
@@ -138,7 +145,9 @@ def test_the_receiver_of_the_documents_tells_ours_from_others() -> None:
 
 
 async def test_a_webhook_is_sent_the_same_until_it_is_taken(spool: Spooled, upstream: FakeUpstream) -> None:
-    """No answer, and 500 after it: the same body again under the same key; a 413 is sent in halves."""
+    """
+    After no answer or a 500, the same body is sent under the same key. After a 413 it is sent in halves.
+    """
     await spool.add([call(n) for n in range(4)])
     upstream.answers += [Reply(drop=True), Reply(500), Reply(413)]
     destination = DestinationSettings(name="hook", type="webhook", url=f"{upstream.url}/hook")
@@ -159,7 +168,7 @@ async def test_a_webhook_is_sent_the_same_until_it_is_taken(spool: Spooled, upst
 
 
 async def test_a_webhook_follows_nobody(spool: Spooled, upstream: FakeUpstream) -> None:
-    """A redirect parks the route: records go where the operator said, or nowhere."""
+    """A redirect parks the route, because records may go only to the configured address."""
     await spool.add([call(1)])
     upstream.judge = lambda request: Reply(307, headers={"Location": f"{upstream.url}/elsewhere"})
     async with forwarding(
@@ -174,7 +183,7 @@ async def test_a_webhook_follows_nobody(spool: Spooled, upstream: FakeUpstream) 
 
 
 async def test_a_yes_that_breaks_off_is_a_yes(spool: Spooled) -> None:
-    """A receiver may close as soon as it said 200: what came again and again would count again and again."""
+    """A receiver may close right after its 200. Repeating the delivery would count it again and again."""
     requests = 0
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -194,7 +203,7 @@ async def test_a_yes_that_breaks_off_is_a_yes(spool: Spooled) -> None:
 
 
 async def test_a_new_secret_signs_at_once(spool: Spooled, upstream: FakeUpstream, tmp_path: Path) -> None:
-    """The file is read again when it changes; one that is empty parks the route until it is not."""
+    """The file is read again when it changes. An empty file parks the route until it has a secret."""
     secret_file = tmp_path / "secret"
     secret_file.write_text("")
     await spool.add([call(1)])
@@ -214,14 +223,14 @@ async def test_a_new_secret_signs_at_once(spool: Spooled, upstream: FakeUpstream
 
 @pytest.mark.parametrize(("type_", "topic"), [("ndjsonn", "ai-telemetry"), ("otlp", "usage-events")])
 def test_a_destination_that_cannot_take_a_topic_is_named(type_: str, topic: str) -> None:
-    """The composition root gets the name of what is wrong, not a route that never works."""
+    """The error is raised when routes are built, and names the setting."""
     destination = DestinationSettings(name="odd", type=type_, url="http://x", topics=(topic,))
     with pytest.raises(ValueError, match="destination odd"):
         build_routes(UpstreamSettings(), [destination], clock=CLOCK)
 
 
 def test_kill_9_leaves_every_line_once(tmp_path: Path) -> None:
-    """Killed again and again while it writes, the archive ends with every record on exactly one line, in order."""
+    """Killed repeatedly while writing, the archive ends with every record on exactly one line, in order."""
     archive = tmp_path / "archive.ndjson"
     for round_ in range(12):
         words = ("-m", "tests.integration.exporters.ndjson_victim", str(tmp_path / "data"), str(archive))
@@ -240,7 +249,7 @@ def test_kill_9_leaves_every_line_once(tmp_path: Path) -> None:
 
 
 async def test_a_long_answer_is_not_read_to_its_end(upstream: FakeUpstream) -> None:
-    """At most 64 KiB of an answer come in, whatever the destination sends."""
+    """At most 64 KiB of an answer are read."""
     upstream.answers.append(Reply(200, b"x" * (4 * MAX_ANSWER_BYTES)))
     async with Client(ClientSettings(), clock=CLOCK) as client:
         answer = await client.send(upstream.url, b"{}", content_type="application/json")
@@ -248,7 +257,7 @@ async def test_a_long_answer_is_not_read_to_its_end(upstream: FakeUpstream) -> N
 
 
 async def test_a_proxy_carries_the_request(upstream: FakeUpstream) -> None:
-    """With upstream.proxy the request goes there, with the address of the service in it."""
+    """With upstream.proxy, the request goes to the proxy and names the service's address."""
     async with Client(ClientSettings(proxy=upstream.url), clock=CLOCK) as client:
         await client.send("http://cost.example/v1/traces", b"{}", content_type="application/json")
     (request,) = upstream.requests
@@ -257,7 +266,7 @@ async def test_a_proxy_carries_the_request(upstream: FakeUpstream) -> None:
 
 
 async def test_what_never_arrived_is_no_answer() -> None:
-    """Nobody listens: the request goes again under its key, and nothing is in doubt."""
+    """If nobody listens, the request certainly was not received. It is repeated under its key."""
     async with Client(ClientSettings(timeout_s=2), clock=CLOCK) as client:
         with pytest.raises(Retryable) as failure:
             await client.send("http://127.0.0.1:1/v1/traces", b"", content_type="x/y", authorization="s3cret")
@@ -267,7 +276,7 @@ async def test_what_never_arrived_is_no_answer() -> None:
 
 
 async def test_an_address_that_holds_a_secret_stays_untold() -> None:
-    """What answers is no HTTP server: the reason says so, without the address."""
+    """The remote side is no HTTP server. The reason says so without the address."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
@@ -286,7 +295,7 @@ async def test_an_address_that_holds_a_secret_stays_untold() -> None:
 
 
 async def test_what_cannot_be_used_is_the_operators_to_mend(tmp_path: Path) -> None:
-    """An address that is none and a file of authorities that is none park the route."""
+    """An invalid address or CA file parks the route."""
     async with Client(ClientSettings(), clock=CLOCK) as client:
         with pytest.raises(Misconfigured, match="not a valid address"):
             await client.send("no address", b"", content_type="x/y")
@@ -302,7 +311,7 @@ async def test_what_cannot_be_used_is_the_operators_to_mend(tmp_path: Path) -> N
 async def test_a_receiver_that_takes_and_fails_hears_the_same_key_again(
     spool: Spooled, upstream: FakeUpstream, status: int, keys: int
 ) -> None:
-    """So it counts once. A 503 says that nothing was tried, and the next request is a new one."""
+    """So the request counts once. A 503 means that nothing was done, so the next request has a new key."""
     upstream.answers.append(Reply(status))
     await spool.add([call(1)])
     async with forwarding(

@@ -1,4 +1,4 @@
-"""A device's line to its gateway: enrolment, heartbeats, and every way in which it may be refused."""
+"""A device's connection to its gateway: enrolment, heartbeats and refusals."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.exporters.upstream import FakeUpstream, Received, Reply
 
 @dataclass
 class Gateway:
-    """What the gateway knows of one device."""
+    """A fake gateway's knowledge of one device."""
 
     state: str = "enrolled"
     key: str | None = "thd_laptop_1_aa"
@@ -86,7 +86,7 @@ async def laptop(tmp_path: Path) -> AsyncIterator[Laptop]:
 
 
 async def test_enrolment_then_heartbeats_under_its_own_key(laptop: Laptop) -> None:
-    """The first heartbeat comes at once, the next after the gateway's interval."""
+    """The first heartbeat is sent at once, the next after the gateway's interval."""
     assert 0.0 == await laptop.link.report_once()
     rest_s = await laptop.link.report_once()
     assert 0.9 * 7 <= rest_s <= 1.1 * 7
@@ -99,7 +99,7 @@ async def test_enrolment_then_heartbeats_under_its_own_key(laptop: Laptop) -> No
 
 
 async def test_a_pending_device_asks_again(laptop: Laptop) -> None:
-    """Until an operator agrees; then it is given its key."""
+    """It asks until an operator approves it, and then gets its key."""
     laptop.gateway.state = "pending"
     assert await laptop.link.report_once() > 5
     assert laptop.link.state == "pending"
@@ -110,14 +110,14 @@ async def test_a_pending_device_asks_again(laptop: Laptop) -> None:
 
 
 async def test_a_key_that_was_given_before(laptop: Laptop) -> None:
-    """Said with what to do; not asked again every minute."""
+    """The message says what to do. The device does not ask again every minute."""
     laptop.gateway.key = None
     assert await laptop.link.report_once() > REFUSED_S * 0.9
     assert "devices reset" in str(laptop.link.reason)
 
 
 async def test_a_dead_key_is_replaced(laptop: Laptop) -> None:
-    """After a reset the device enrols again and takes the new key."""
+    """After a reset, the device enrols again and uses the new key."""
     laptop.key_file.write_text("thd_laptop_1_old")
     laptop.gateway.dead.add("thd_laptop_1_old")
     assert 0.0 == await laptop.link.report_once()
@@ -125,7 +125,7 @@ async def test_a_dead_key_is_replaced(laptop: Laptop) -> None:
 
 
 async def test_a_revoked_device_is_quiet(laptop: Laptop) -> None:
-    """It asks once in ten minutes, and its key stays where it is."""
+    """It asks once in ten minutes and keeps its key."""
     laptop.key_file.write_text("thd_laptop_1_old")
     laptop.gateway.dead.add("thd_laptop_1_old")
     laptop.gateway.state = "revoked"
@@ -137,7 +137,7 @@ async def test_a_revoked_device_is_quiet(laptop: Laptop) -> None:
 
 @pytest.mark.parametrize("reply", [Reply(503), Reply(429), Reply(drop=True)])
 async def test_a_gateway_that_cannot_be_reached(laptop: Laptop, reply: Reply) -> None:
-    """Soon again, then less and less often; what was wrong is forgotten when it answers."""
+    """The first retry is soon, later ones less often. A successful answer clears the error."""
     laptop.upstream.answers.extend([reply] * 3)
     rests = [await laptop.link.report_once() for _ in range(3)]
     assert all(0.5 <= rest_s <= 1.0 for rest_s in rests)
@@ -149,7 +149,7 @@ async def test_a_gateway_that_cannot_be_reached(laptop: Laptop, reply: Reply) ->
 
 @pytest.mark.parametrize("page", [b"<html>", b'{"deep": ' + b"[" * 20_000 + b"]" * 20_000 + b"}"])
 async def test_an_address_that_is_no_gateway(laptop: Laptop, page: bytes) -> None:
-    """A page that says 200 to everything is not taken for an enrolment."""
+    """A web page that answers 200 to everything is not accepted as an enrolment."""
     laptop.upstream.judge = lambda request: Reply(200, page, "text/html")
     await laptop.link.report_once()
     assert "not a gateway" in str(laptop.link.reason)
@@ -157,7 +157,7 @@ async def test_an_address_that_is_no_gateway(laptop: Laptop, page: bytes) -> Non
 
 
 async def test_an_absurd_interval_is_bounded(laptop: Laptop) -> None:
-    """A gateway cannot make a device hammer it, nor fall silent for a year."""
+    """A gateway can make a device neither overload it nor fall silent for a year."""
     for interval, low, high in ((0.0, 0.9, 1.1), (1e9, 3400.0, 3800.0)):
         laptop.gateway.interval, laptop.gateway.key = interval, "thd_laptop_1_aa"
         await laptop.link.report_once()

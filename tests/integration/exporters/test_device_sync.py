@@ -1,4 +1,6 @@
-"""Devices brought upstream: enrolment first, newest heartbeat only, refused rows held, telemetry never waiting."""
+"""
+Devices sent upstream: enrolment first, only the newest heartbeat, refused rows held back, telemetry never delayed.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,7 @@ def beaten(one: Device, records: int = 1) -> Device:
 
 @dataclass
 class DeviceSite:
-    """A table of devices beside a fake upstream."""
+    """A device table with a fake upstream."""
 
     table: DeviceTable
     upstream: FakeUpstream
@@ -68,7 +70,7 @@ class DeviceSite:
             await sync.close()
 
     def told(self) -> list[tuple[str, str]]:
-        """What arrived: the last part of the path and the device."""
+        """Return the received requests: the last part of the path, and the device."""
         return [
             (one.path.rpartition("/")[2], json.loads(one.body)["device_id"]) for one in self.upstream.accepted
         ]
@@ -91,7 +93,7 @@ async def site(tmp_path: Path) -> AsyncIterator[DeviceSite]:
 
 
 async def test_the_enrolment_comes_first(site: DeviceSite) -> None:
-    """Then the newest heartbeat, with what the device said; then nothing until something changes."""
+    """Next comes the newest heartbeat with the device's report. Then nothing is sent until a change."""
     await site.table.keep(
         beaten(device("d1", hostname="mill", labels={"team": "search"}, fingerprint="f"), 7)
     )
@@ -112,7 +114,7 @@ async def test_the_enrolment_comes_first(site: DeviceSite) -> None:
 
 
 async def test_newest_state_only(site: DeviceSite) -> None:
-    """A hundred heartbeats of an outage are one."""
+    """After an outage, a hundred heartbeats are sent as one."""
     one = device("d1")
     for n in range(100):
         one = beaten(one, n)
@@ -124,7 +126,7 @@ async def test_newest_state_only(site: DeviceSite) -> None:
 
 
 async def test_changed_facts_enrol_again_and_the_heartbeat_follows(site: DeviceSite) -> None:
-    """An operator's label reaches upstream."""
+    """An operator's label reaches the upstream."""
     await site.table.keep(beaten(device("d1")))
     async with site.syncing() as sync:
         await site.until(lambda: sync.state().queued == 0)
@@ -138,7 +140,7 @@ async def test_changed_facts_enrol_again_and_the_heartbeat_follows(site: DeviceS
 
 
 async def test_the_upstreams_own_id_is_kept_and_used(site: DeviceSite) -> None:
-    """Heartbeats name the device as the upstream does."""
+    """Heartbeats name the device by the upstream's id."""
     answer = b'{"device": {"id": "up-77", "state": "enrolled"}}'
     site.upstream.judge = lambda request: Reply(200, answer, "application/json")
     await site.table.keep(beaten(device("d1")))
@@ -151,7 +153,7 @@ async def test_the_upstreams_own_id_is_kept_and_used(site: DeviceSite) -> None:
 
 @pytest.mark.parametrize(("status", "type"), [(409, "another_fingerprint"), (403, "device_key_needed")])
 async def test_a_refused_row_is_held_while_others_go_on(site: DeviceSite, status: int, type: str) -> None:
-    """With the upstream's words; when what it says of itself changes it is tried again."""
+    """The held row shows the upstream's message. It is tried again when the device's own data change."""
     words = json.dumps({"error": {"type": type, "message": "another device has this name"}}).encode()
 
     def judge(request: Received) -> Reply | None:
@@ -173,7 +175,7 @@ async def test_a_refused_row_is_held_while_others_go_on(site: DeviceSite, status
         assert held.held == f"{status} another device has this name{refused_key}"
         assert sync.state().refused == 1
         assert sync.state().state == "running"
-        await site.table.keep(beaten(held))  # a heartbeat is not a reason to ask again
+        await site.table.keep(beaten(held))  # a heartbeat is no reason to try again
         await site.table.keep(beaten(device("d10", last_seen=10.0)))
         await site.until(lambda: ("heartbeat", "d10") in site.told())
         assert 1 == sum(json.loads(one.body)["device_id"] == "d3" for one in site.upstream.requests)
@@ -185,7 +187,7 @@ async def test_a_refused_row_is_held_while_others_go_on(site: DeviceSite, status
 
 @pytest.mark.parametrize("status", [401, 403, 404, 405, 307])
 async def test_a_refused_key_or_address_parks_the_sync(site: DeviceSite, status: int) -> None:
-    """All rows wait, nothing is held, and a changed secret file wakes it."""
+    """All rows wait, none is held for itself, and a changed secret file wakes the sync."""
     site.upstream.judge = lambda request: (
         Reply(status, b"no", "text/plain") if request.headers["authorization"] == "plane-secret" else None
     )
@@ -206,7 +208,7 @@ async def test_a_refused_key_or_address_parks_the_sync(site: DeviceSite, status:
 
 
 async def test_no_key_covers_it(site: DeviceSite) -> None:
-    """Parked with the scope in its reason, and nothing is sent."""
+    """The reason names the missing scope, and nothing is sent."""
     site.keys = ()
     await site.table.keep(device("d1"))
     async with site.syncing() as sync:
@@ -216,7 +218,7 @@ async def test_no_key_covers_it(site: DeviceSite) -> None:
 
 
 async def test_pending_and_revoked_devices_stay_in_the_server(site: DeviceSite) -> None:
-    """Until an operator approves them."""
+    """They are sent when an operator approves them."""
     await site.table.keep(device("pending", state=PENDING))
     await site.table.keep(beaten(device("revoked", state=REVOKED)))
     await site.table.keep(device("d1"))
@@ -231,7 +233,7 @@ async def test_pending_and_revoked_devices_stay_in_the_server(site: DeviceSite) 
     "reply", [Reply(503), Reply(500), Reply(429, headers={"Retry-After": "0"}), Reply(drop=True)]
 )
 async def test_passing_failures_are_tried_again(site: DeviceSite, reply: Reply) -> None:
-    """No answer, 429 and 5xx: later again, and everything arrives."""
+    """After no answer, a 429 or a 5xx, the sync tries again later and everything arrives."""
     site.upstream.answers.extend([reply] * 5)
     for n in range(5):
         await site.table.keep(beaten(device(f"d{n}")))
@@ -245,7 +247,7 @@ async def test_passing_failures_are_tried_again(site: DeviceSite, reply: Reply) 
 
 
 async def test_an_empty_path_sends_nothing(site: DeviceSite) -> None:
-    """The operator switched the stream off: parked with the reason."""
+    """The operator switched the stream off, so the sync is parked with that reason."""
     site.paths = {"enroll": ""}
     await site.table.keep(device("d1"))
     async with site.syncing() as sync:

@@ -1,4 +1,4 @@
-"""`tollhouse export focus --lines meters`: the rows of a destination with the same lines, from the ledger's sums."""
+"""`tollhouse export focus --lines meters` creates the same rows from the totals as a destination does."""
 
 from __future__ import annotations
 
@@ -26,7 +26,11 @@ BOOK = PriceBook.load()
 REALTIME_COUNTS = {"input_tokens": 1200, "output_tokens": 300, "cache_read_tokens": 700}
 MODELS: tuple[dict[str, Any], ...] = (
     {"request_model": "gpt-realtime", "meters": REALTIME, **REALTIME_COUNTS},
-    {"request_model": "gpt-realtime", "input_tokens": 5, "output_tokens": 1},  # which parts is not known
+    {
+        "request_model": "gpt-realtime",
+        "input_tokens": 5,
+        "output_tokens": 1,
+    },  # a model whose price lines are unknown
     {"request_model": "whisper-1", "input_tokens": None, "meters": {"input_audio_seconds": "12.5"}},
     {"request_model": "claude-opus-5", "meters": {"web_searches": 3}},
     {"request_model": "gpt-5.6", "input_tokens": 300_000, "cache_read_tokens": 200},
@@ -51,7 +55,7 @@ def made(number: int, chance: random.Random) -> Any:
         number, provider=provider, start_time=start, user=chance.choice((None, "ann")), **fields
     )
     BOOK.price(record)
-    if chance.random() < 0.1 and record.estimated_cost:  # of an earlier book
+    if chance.random() < 0.1 and record.estimated_cost:  # priced with an earlier price list
         record.estimated_cost = "0.03"
     return record, known_as
 
@@ -67,7 +71,7 @@ def read(text: str) -> list[dict[str, str]]:
 
 
 def test_an_export_has_the_rows_of_a_destination(tmp_path: Path) -> None:
-    """Of calls of each kind: the same lines and quantities; their sums are those of the single rows."""
+    """For calls of each kind, lines and quantities are the same, and add up to the single rows."""
     chance = random.Random(36)
     calls = [made(number, chance) for number in range(120)]
     expected = of_destination([record for record, _ in calls])

@@ -1,4 +1,4 @@
-"""FOCUS rows by the lines of an estimate: to the last digit what the single rows have."""
+"""FOCUS rows for each line of an estimate add up to the single row, to the last digit."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ Sums = dict[tuple[str, ...], tuple[Decimal, ...]]
 
 
 def summed(found: Sequence[dict[str, str]]) -> Sums:
-    """Costs and totals by what a single row stands for."""
+    """Sum costs and totals by the values that a single row has."""
     together: dict[tuple[str, ...], list[dict[str, str]]] = defaultdict(list)
     for row in found:
         together[tuple(row[name] for name in OF_EACH)].append(row)
@@ -101,7 +101,7 @@ def summed(found: Sequence[dict[str, str]]) -> Sums:
 
 @pytest.mark.parametrize("version", focus.VERSIONS)
 def test_the_published_example_has_six_rows(version: str) -> None:
-    """The amounts are worked out by hand; the first row alone has the totals of the call."""
+    """The expected amounts were calculated by hand. Only the first row has the call's totals."""
     found = rows([realtime(1)], version=version)
     assert [
         ("input_tokens", "140", "0.00056"),
@@ -130,7 +130,7 @@ def test_the_published_example_has_six_rows(version: str) -> None:
 
 
 def test_units_are_words_of_focus() -> None:
-    """What is charged by the piece is a request; a second keeps its decimals."""
+    """Things that are charged by the piece have the unit Requests. Seconds keep their decimals."""
     found = rows(
         [
             priced(1, "whisper-1", input_tokens=None, meters={"input_audio_seconds": "12.5"}),
@@ -147,7 +147,9 @@ def test_units_are_words_of_focus() -> None:
 
 
 def test_what_lines_do_not_tell_is_one_row() -> None:
-    """Reported costs, cached calls, counters, corrections, and what another book estimated."""
+    """
+    Reported costs, cached calls, counters, corrections and estimates of another price list have no lines.
+    """
     before = realtime(6)
     change = Correction(
         id=b"c" * 16, source="final", corrects=before.id, reason="final_cost", known_at=AT * NS,
@@ -167,7 +169,9 @@ def test_what_lines_do_not_tell_is_one_row() -> None:
 
 
 def test_calls_with_and_without_lines_stand_apart() -> None:
-    """A sum of an hour that an earlier book estimated takes no lines away from another one."""
+    """
+    A sum that another price list estimated has a single row, while others in the same hour keep their lines.
+    """
     records = [realtime(1), replace(realtime(2, sender_key="b"), estimated_cost="0.03")]
     found = rows(records)
     assert len(found) == 7
@@ -215,14 +219,16 @@ def random_call(n: int, drawn: dict[str, Any]) -> Inference:
 @settings(max_examples=examples(150), deadline=None)
 @given(st.lists(A_CALL, min_size=1, max_size=12), st.sampled_from(tuple(focus.VERSIONS)))
 def test_rows_add_up_to_the_single_row(drawn: list[dict[str, Any]], version: str) -> None:
-    """Of random calls with meters: each cost and each total, to the last digit, in every version."""
+    """The calls are random and have meters. Each cost and total is equal in every FOCUS version."""
     records = [random_call(n, each) for n, each in enumerate(drawn, 1)]
     singles = rows(records, None, version=version)
     assert summed(singles) == summed(rows(records, version=version))
 
 
 def test_only_a_focus_file_has_lines() -> None:
-    """Others say so, the files of a lake among them; without prices nothing is built."""
+    """
+    The setting is refused for other destinations, including data lake files. Lines without prices are an error.
+    """
     path = Path("focus.csv")
     good = DestinationSettings(name="a", type="focus", path=path, lines="meters")
     assert [] == list(problems([good]))
@@ -236,7 +242,9 @@ def test_only_a_focus_file_has_lines() -> None:
 
 
 async def test_a_destination_has_a_row_for_each_line(serve: Serve, tmp_path: Path) -> None:
-    """Of a realtime call that came over OTLP, at the prices of the server; another destination has one row."""
+    """
+    The call is a realtime call over OTLP with the server's prices. A destination without lines has one row.
+    """
     kinds = {"meters": "meters", "single": ""}
     destinations = tuple(
         DestinationSettings(name=name, type="focus", path=tmp_path / f"{name}.csv", lines=lines)
@@ -264,7 +272,7 @@ async def test_a_destination_has_a_row_for_each_line(serve: Serve, tmp_path: Pat
 
 @pytest.mark.parametrize("by_lines_first", [True, False])
 async def test_a_repeat_at_other_prices_is_there_once(tmp_path: Path, by_lines_first: bool) -> None:
-    """What an attempt wrote that was not settled becomes blank where the repeat has other lines."""
+    """Rows of an unacknowledged attempt are blanked if the repeat has other lines."""
     settings = DestinationSettings(name="bill", type="focus", path=tmp_path / "focus.csv", lines="meters")
     clock = SystemClock()
     exporters = [build_by_lines(settings, None, clock, OF_BOOK), build(settings, None, clock)]
@@ -285,7 +293,7 @@ async def test_a_repeat_at_other_prices_is_there_once(tmp_path: Path, by_lines_f
 
 
 async def test_a_reload_changes_the_lines_of_later_records_alone(serve: Serve, tmp_path: Path) -> None:
-    """Rows of records that were priced before it stay as they are, and so do their estimates."""
+    """Rows and estimates of records that were priced before the reload stay unchanged."""
     path = tmp_path / "focus.csv"
     bill = DestinationSettings(name="bill", type="focus", path=path, lines="meters")
     config = Config(

@@ -1,4 +1,4 @@
-"""From the spool to the upstream over real sockets: what each kind of answer does to the data."""
+"""From the queue to the upstream over real sockets: the effect of each kind of answer on the data."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ QUICK = Backoff(first_s=0.01, most_s=0.05)
 
 @dataclass
 class Site:
-    """A spool that forwards to a fake upstream."""
+    """A queue that forwards to a fake upstream."""
 
     server: Spooled
     upstream: FakeUpstream
@@ -70,7 +70,10 @@ class Site:
             await routes.stop()
 
     async def until(self, condition: Callable[[RouteState], bool], timeout_s: float = 60.0) -> RouteState:
-        """Wait for the route's state, looked at whenever the upstream was asked and at least often."""
+        """
+        Wait until the route's state satisfies the condition. The state is read after every upstream
+        request, and regularly.
+        """
         async with asyncio.timeout(timeout_s):
             while not condition(state := await self.server.state()):  # noqa: ASYNC110 - the spool tells nobody of routes
                 await asyncio.sleep(0.01)
@@ -98,7 +101,7 @@ def ids(records: Sequence[Record]) -> list[str]:
 
 
 def refusing(*numbers: int, status: int = 400) -> Callable[[Received], Reply | None]:
-    """An upstream that refuses every request that holds one of the records."""
+    """Return a judge that refuses every request with one of these records."""
     bad = {record_id(n).hex() for n in numbers}
     body = b'{"error": {"type": "validation_error", "message": "no such model, said to upstream-secret-1"}}'
 
@@ -120,7 +123,7 @@ async def by_nobody(payload: bytes) -> bytes | None:
 async def test_deliveries_are_the_same_whoever_encodes_them(
     site: Site, elsewhere: EncodeElsewhere | None
 ) -> None:
-    """One over `batch_bytes` is split by its size before compression; every record leaves once."""
+    """A delivery over `batch_bytes`, measured before compression, is split. Every record is sent once."""
     site.elsewhere = elsewhere
     records = calls(1, 400)
     await site.server.add(records)
@@ -134,7 +137,8 @@ async def test_deliveries_are_the_same_whoever_encodes_them(
 
 async def test_records_arrive_once_under_the_key(site: Site) -> None:
     """
-    Every record leaves once, gzipped, under the bare key, each delivery with a key of its own; the books balance.
+    Every record is sent once, gzipped, with the bare key, and each delivery has its own idempotency key.
+    The accounting balances.
     """
     records = calls(1, 2500)
     await site.server.add(records)
@@ -152,7 +156,10 @@ async def test_records_arrive_once_under_the_key(site: Site) -> None:
 
 @pytest.mark.parametrize("poison", [1, 777, 1000])
 async def test_one_poison_record_is_found_and_set_aside(site: Site, poison: int) -> None:
-    """999 arrive, one is a dead letter with the upstream's words less the key, in at most 25 requests."""
+    """
+    999 records arrive and one is set aside, in at most 25 requests. The stored error quotes the upstream
+    without the key.
+    """
     await site.server.add(calls(1, 1000))
     site.upstream.judge = refusing(poison)
     async with site.forwarding():
@@ -169,7 +176,10 @@ async def test_one_poison_record_is_found_and_set_aside(site: Site, poison: int)
 
 
 async def test_a_lone_poison_record_does_not_block_what_comes_after(site: Site) -> None:
-    """Nothing proves that the route works until another record comes and passes; then the first is set aside."""
+    """
+    A single refused record may mean that the route is broken. When another record is accepted, the first one
+    is set aside.
+    """
     await site.server.add(calls(1, 1))
     site.upstream.judge = refusing(1)
     async with site.forwarding():
@@ -183,7 +193,10 @@ async def test_a_lone_poison_record_does_not_block_what_comes_after(site: Site) 
 
 
 async def test_nothing_is_set_aside_while_everything_is_refused(site: Site) -> None:
-    """A route that is refused everything says so, keeps all, sends single records and leaves its backlog uncut."""
+    """
+    The route reports that everything is refused, stores everything, sends single records, and does not
+    split its backlog.
+    """
     await site.server.add(calls(1, 8000))
     site.upstream.judge = lambda request: Reply(400, b"no", "text/plain")
     async with site.forwarding():
@@ -201,7 +214,7 @@ async def test_nothing_is_set_aside_while_everything_is_refused(site: Site) -> N
 
 
 async def open_deliveries(site: Site) -> list[tuple[int, int]]:
-    """Ranges of the requests that are not settled, read from the file beside the routes."""
+    """Return the record ranges of open deliveries, read directly from the file."""
     database = site.server.deliveries._database  # type: ignore[attr-defined]
     rows = await database.read(
         lambda connection: connection.execute("SELECT first, last FROM deliveries").fetchall()
@@ -210,7 +223,7 @@ async def open_deliveries(site: Site) -> list[tuple[int, int]]:
 
 
 async def test_a_disabled_key_parks_and_a_new_secret_resumes(site: Site) -> None:
-    """403 keeps everything; the route tries again as soon as the secret file changes, without a restart."""
+    """A 403 loses nothing. The route tries again as soon as the secret file changes, without a restart."""
     await site.server.add(calls(1, 100))
 
     def judge(request: Received) -> Reply | None:
@@ -235,7 +248,7 @@ async def test_a_disabled_key_parks_and_a_new_secret_resumes(site: Site) -> None
 @pytest.mark.parametrize("status", [307, 401])
 async def test_answers_that_blame_key_or_address_park(site: Site, status: int) -> None:
     """
-    The data is innocent: it waits, the answer is named, a redirect is never followed, and it tries again when woken.
+    The records wait, the reason names the answer, no redirect is followed, and the route tries again when woken.
     """
     await site.server.add(calls(1, 10))
     site.upstream.answers.append(
@@ -255,7 +268,9 @@ async def test_answers_that_blame_key_or_address_park(site: Site, status: int) -
 async def test_who_looks_while_a_route_parks_sends_nothing(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Workers that began to look before the answer came find the delivery given back, and leave it."""
+    """
+    Workers that started to look before the answer find the delivery returned to the queue, and leave it there.
+    """
     await site.server.add(calls(1, 10))
     site.upstream.answers.append(Reply(401, b"who?", "text/plain"))
     deliveries, given_back, looks = site.server.deliveries, asyncio.Event(), count(1)
@@ -266,7 +281,7 @@ async def test_who_looks_while_a_route_parks_sends_nothing(
         if look > 2:
             await given_back.wait()
         found = await due(*args, **named)
-        if look == 2:  # others wait for this look to end
+        if look == 2:  # other workers wait until this look ends
             await given_back.wait()
         return found
 
@@ -285,7 +300,7 @@ async def test_who_looks_while_a_route_parks_sends_nothing(
 
 
 async def test_no_key_for_the_scope_parks_and_names_it(site: Site) -> None:
-    """Without a covering key nothing is sent, and the reason names the missing scope."""
+    """Nothing is sent, and the reason names the missing scope."""
     await site.server.add(calls(1, 10))
     billing = UpstreamKey(name="billing", secret_env="BILLING", use_cases=("Send Billing Data",))
     async with site.forwarding(keys=(billing,)):
@@ -296,7 +311,9 @@ async def test_no_key_for_the_scope_parks_and_names_it(site: Site) -> None:
 
 
 async def test_too_large_is_halved_until_it_fits(site: Site) -> None:
-    """413 splits without suspicion: nothing is set aside, all arrives."""
+    """
+    A 413 splits the delivery without suspecting any record. Everything arrives and nothing is set aside.
+    """
     await site.server.add(calls(1, 100))
     site.upstream.judge = lambda request: Reply(413) if len(request.ids) > 30 else None
     async with site.forwarding():
@@ -307,7 +324,9 @@ async def test_too_large_is_halved_until_it_fits(site: Site) -> None:
 
 
 async def test_an_answer_that_asks_for_patience_is_repeated_under_a_new_key(site: Site) -> None:
-    """The same bytes again under a new key: the service would replay the error under the old one."""
+    """
+    The same bytes are sent under a new key, because the service would replay its error under the old one.
+    """
     await site.server.add(calls(1, 10))
     site.upstream.answers.append(Reply(503))
     async with site.forwarding():
@@ -319,7 +338,8 @@ async def test_an_answer_that_asks_for_patience_is_repeated_under_a_new_key(site
 
 async def test_a_gateway_error_is_repeated_under_its_key(site: Site) -> None:
     """
-    Whether the service saw it is unknown: the same key, until it is plain that the service remembers this answer.
+    It is unknown whether the service received the request, so the key stays, until the repeated answer shows
+    that the service remembers it.
     """
     await site.server.add(calls(1, 10))
     site.upstream.answers += [Reply(502)] * 3
@@ -331,7 +351,9 @@ async def test_a_gateway_error_is_repeated_under_its_key(site: Site) -> None:
 
 @pytest.mark.parametrize("status", [401, 503])
 async def test_an_answer_after_none_keeps_the_key(site: Site, status: int) -> None:
-    """Taken, its answer lost, then turned away by somebody in between: still the same request."""
+    """
+    The request was accepted without an answer and then refused by a proxy. It is still the same request.
+    """
     await site.server.add(calls(1, 10))
     site.upstream.answers += [Reply(drop=True), Reply(status)]
     async with site.forwarding() as routes:
@@ -344,7 +366,9 @@ async def test_an_answer_after_none_keeps_the_key(site: Site, status: int) -> No
 
 
 async def test_too_large_splits_also_what_is_ambiguous(site: Site) -> None:
-    """A service that had taken it would have answered that again, so it was not taken."""
+    """
+    A service that had accepted the request would repeat that answer. So a 413 proves that it was not accepted.
+    """
     await site.server.add(calls(1, 10))
     site.upstream.answers += [Reply(drop=True), Reply(413)]
     async with site.forwarding():
@@ -354,7 +378,7 @@ async def test_too_large_splits_also_what_is_ambiguous(site: Site) -> None:
 
 
 async def test_an_answer_that_never_comes_is_no_answer(site: Site) -> None:
-    """upstream.timeout ends the wait; the repeat is the same request."""
+    """upstream.timeout ends the wait. The repeat is the same request."""
     await site.server.add(calls(1, 10))
     site.upstream.answers.append(Reply(delay_s=30))
     async with site.forwarding(timeout=0.2):
@@ -363,7 +387,7 @@ async def test_an_answer_that_never_comes_is_no_answer(site: Site) -> None:
 
 
 async def test_retry_after_holds_the_whole_route(site: Site) -> None:
-    """Until the time that the upstream asked for, nothing is sent, not even other deliveries."""
+    """Until that time nothing is sent, not even another delivery."""
     await site.server.add(calls(1, 10))
     site.upstream.answers.append(Reply(429, headers={"Retry-After": "1"}))
     loop = asyncio.get_running_loop()
@@ -371,7 +395,7 @@ async def test_retry_after_holds_the_whole_route(site: Site) -> None:
         began = loop.time()
         async with asyncio.timeout(60):
             while len(site.upstream.requests) < 2:
-                if await site.server.deliveries.next_due_at(ROUTE):  # it was noted
+                if await site.server.deliveries.next_due_at(ROUTE):  # the route has stored the retry time
                     break
                 await asyncio.sleep(0.01)
         await site.server.add(calls(11, 20))
@@ -381,7 +405,7 @@ async def test_retry_after_holds_the_whole_route(site: Site) -> None:
 
 
 async def test_words_for_each_rejected_record_hide_none_of_them(site: Site) -> None:
-    """T1: an answer that was cut at 64 KiB could not be read, and then everything was taken for accepted."""
+    """An answer cut at 64 KiB once could not be decoded, so that all records counted as accepted."""
     await site.server.add(calls(1, 10))
     answer = ExportTraceServiceResponse()
     answer.partial_success.rejected_spans = 3
@@ -396,7 +420,7 @@ async def test_words_for_each_rejected_record_hide_none_of_them(site: Site) -> N
 
 
 async def test_a_stop_in_mid_air_settles_nothing(site: Site) -> None:
-    """A delivery that was under way at the stop is sent again after the start: same bytes, same key."""
+    """A delivery that a stop interrupts is sent again after the start, with the same bytes and key."""
     await site.server.add(calls(1, 10))
     site.upstream.answers.append(Reply(delay_s=30))
     async with site.forwarding():
@@ -410,7 +434,9 @@ async def test_a_stop_in_mid_air_settles_nothing(site: Site) -> None:
 
 
 async def test_spans_and_counters_leave_apart(site: Site) -> None:
-    """A delivery of both kinds becomes requests of one kind each; an error of one never repeats the other."""
+    """
+    A delivery with both kinds becomes one request for each kind. An error of one never repeats the other.
+    """
     await site.server.add([*calls(1, 5), counter(1), counter(2, unit="USD", value="0.10"), *calls(6, 9)])
     site.upstream.judge = lambda request: (
         Reply(500) if request.path == "/v1/metrics" and len(site.upstream.accepted) < 2 else None
@@ -427,7 +453,9 @@ async def test_spans_and_counters_leave_apart(site: Site) -> None:
 
 
 async def test_shadows_stay_at_home(site: Site) -> None:
-    """A shadow is never sent upstream; a delivery of nothing else is settled without a request."""
+    """
+    A record kept for reference is never sent. A delivery of only such records is settled without a request.
+    """
     await site.server.add(calls(1, 3, shadow=True))
     async with site.forwarding():
         await site.until_settled()
@@ -439,7 +467,7 @@ async def test_shadows_stay_at_home(site: Site) -> None:
 
 @pytest.mark.parametrize("fields", [{"start_time": -1}, {"input_tokens": -1}, {"output_tokens": 2**63}])
 async def test_a_record_that_otlp_has_no_room_for_is_set_aside(site: Site, fields: dict[str, int]) -> None:
-    """What cannot be written is found like what is refused, and its neighbours arrive."""
+    """A record that OTLP cannot represent is found like a refused one. The records next to it arrive."""
     await site.server.add([*calls(1, 4), call(5, **fields), *calls(6, 9)])
     async with site.forwarding():
         await site.until_settled()
@@ -451,7 +479,9 @@ async def test_a_record_that_otlp_has_no_room_for_is_set_aside(site: Site, field
 
 
 async def test_a_dead_letter_can_be_sent_when_its_entry_is_gone(site: Site) -> None:
-    """Retention may have taken the entry: the letter has its record, and goes when the operator says so."""
+    """
+    A rejected record is stored by itself, so an operator can send it even after retention has deleted its entry.
+    """
     await site.server.add(calls(1, 3))
     site.upstream.judge = refusing(2)
     async with site.forwarding() as routes:
@@ -469,7 +499,10 @@ async def test_a_dead_letter_can_be_sent_when_its_entry_is_gone(site: Site) -> N
 
 
 async def test_an_upstream_that_was_down_gets_everything_in_the_end(site: Site) -> None:
-    """While it is down few requests are made and the backlog stays uncut; afterwards nothing is missing or double."""
+    """
+    During the outage there are few requests and the backlog is not split. Afterwards nothing is
+    missing or duplicated.
+    """
     await site.server.add(calls(1, 5000))
     site.upstream.judge = lambda request: Reply(503)
     async with site.forwarding(batch_records=100):
@@ -486,7 +519,7 @@ async def test_an_upstream_that_was_down_gets_everything_in_the_end(site: Site) 
 
 
 def rejecting(*numbers: int, words: str = "not taken") -> Callable[[Received], Reply | None]:
-    """An upstream that answers 200 and names these records as rejected; without numbers, all of them."""
+    """Return a judge that answers 200 and rejects these records, or all of them if none is given."""
     bad = {record_id(n).hex() for n in numbers}
 
     def judge(request: Received) -> Reply | None:
@@ -501,8 +534,8 @@ def rejecting(*numbers: int, words: str = "not taken") -> Callable[[Received], R
 
 async def test_an_upstream_that_answers_200_and_rejects_everything_is_refusing(site: Site) -> None:
     """
-    T1: nothing is settled and nothing is set aside. The reason is the upstream's, without the key that it echoes. Once
-    it accepts, everything arrives once.
+    Nothing is settled or set aside. The reason quotes the upstream without the key. When the upstream accepts
+    again, everything arrives once.
     """
     await site.server.add(calls(1, 1000))
     site.upstream.judge = rejecting(words=f"no chain for {SECRET} \x1b[31m")
@@ -524,8 +557,8 @@ async def test_an_upstream_that_answers_200_and_rejects_everything_is_refusing(s
 
 async def test_one_record_that_is_rejected_alone_is_set_aside_once_others_pass(site: Site) -> None:
     """
-    T1: a 200 that rejects one record among others settles; one that rejects the only record is held until another
-    record is accepted, because until then the route may be at fault.
+    If a 200 rejects some records of a request, the delivery is settled. If it rejects the only record, that
+    record is held until another one is accepted, because the route may be at fault.
     """
     site.upstream.judge = rejecting(2, 11)
     await site.server.add(calls(1, 10))
@@ -546,7 +579,10 @@ async def test_one_record_that_is_rejected_alone_is_set_aside_once_others_pass(s
 
 
 async def test_a_rejection_of_everything_after_no_answer_is_definite(site: Site) -> None:
-    """T1: a service that honours keys would repeat its first answer, so the rejected batch is split, not repeated."""
+    """
+    A service that honours keys would repeat its first answer. So the batch was really rejected, and is split
+    instead of repeated.
+    """
     await site.server.add(calls(1, 4))
     answer = ExportTraceServiceResponse()
     answer.partial_success.rejected_spans = 4
@@ -559,7 +595,7 @@ async def test_a_rejection_of_everything_after_no_answer_is_definite(site: Site)
 
 
 async def test_a_rejected_share_of_points_is_not_all_of_the_records(site: Site) -> None:
-    """T1: a correction leaves as several points, so the points are compared with points."""
+    """Records may be sent as several points, so rejected points are compared with the number of points."""
     await site.server.add([counter(1), counter(2)])
     answer = ExportMetricsServiceResponse()
     answer.partial_success.rejected_data_points = 2
@@ -571,7 +607,7 @@ async def test_a_rejected_share_of_points_is_not_all_of_the_records(site: Site) 
 
 
 async def test_a_stream_without_a_path_is_not_a_refusal(site: Site) -> None:
-    """The operator sends no counters: they are counted as unmapped, and nothing was refused."""
+    """If the operator sends no counters, they are counted as unmapped, not as refused."""
     await site.server.add([*calls(1, 2), counter(3)])
     async with site.forwarding(paths={"metrics": ""}):
         await site.until_settled()

@@ -1,4 +1,4 @@
-"""Destinations that answer success and accept nothing, over real sockets: nothing of it is taken for delivered."""
+"""Destinations that answer success and accept nothing, over real sockets: no record counts as delivered."""
 
 from __future__ import annotations
 
@@ -108,14 +108,14 @@ async def sent(exporter: Exporter, *records: Record) -> Settlement:
 async def test_a_web_page_in_place_of_an_answer_accepts_nothing(
     upstream: FakeUpstream, tmp_path: Path, make: Callable[..., Exporter], record: Record
 ) -> None:
-    """T1: a sign-in page of a proxy answers 200 to everything. The route parks, and the data stays here."""
+    """A proxy's sign-in page answers 200 to everything. The route parks, and the data stay in the queue."""
     upstream.answers.append(PAGE)
     with pytest.raises(Misconfigured, match="200, but the response is a web page"):
         await sent(make(upstream, tmp_path), record)
 
 
 async def test_check_says_that_a_web_page_answers(upstream: FakeUpstream) -> None:
-    """T1: an empty export that a page answers with 200 proves nothing."""
+    """If a web page answers an empty export with 200, nothing is proved."""
     upstream.answers.append(PAGE)
     settings = DestinationSettings(name="d", type="otlp", url=upstream.url)
     (found,) = await check_destinations([settings], clock=CLOCK)
@@ -136,7 +136,10 @@ def fates(*rejected: bool) -> Reply:
 async def test_rejected_events_are_counted_in_the_words_of_the_upstream(
     upstream: FakeUpstream, tmp_path: Path
 ) -> None:
-    """T1: some are refused and settled, all of them are a refusal of the request; the key is never repeated."""
+    """
+    If some events are refused, the delivery is settled. If all are, the request counts as refused. The stored
+    text never contains the key.
+    """
     upstream.answers.append(fates(False, True))
     settlement = await sent(events(upstream, tmp_path), event(1), event(2))
     assert Settlement(delivered=1, refused=1, words="no type, said to [key]") == settlement
@@ -181,7 +184,7 @@ async def test_a_channel_that_denies_in_a_2xx_has_no_notice(
     content_type: str,
     error: builtins.type[SendError] | None,
 ) -> None:
-    """T1: a notice that such an answer met was taken for sent, and nobody read it."""
+    """A notification with such an answer once counted as sent, although nobody got it."""
     (tmp_path / "key").write_text("a" * 32)
     channel = build_channel(CHANNELS[type](upstream.url, tmp_path / "key"), CLOCK)
     upstream.answers.append(Reply(200, body, content_type))

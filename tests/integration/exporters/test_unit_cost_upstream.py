@@ -1,5 +1,5 @@
 """
-Unit-cost operations towards an upstream: to the service nothing is summed twice, to a Tollhouse all arrives once.
+Unit-cost operations sent upstream: the service never sums twice, and another Tollhouse gets everything once.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ async def site(tmp_path: Path) -> AsyncIterator[UnitCostSite]:
 
 
 def sent(request: Received) -> tuple[str, list[Any]]:
-    """The last part of the address, and the values with their elements."""
+    """Return the last part of the address, and the values with their elements."""
     records = orjson.loads(request.body)["records"]
     return request.path.rpartition("/")[2], [
         (each.get("element_name"), each.get("value")) for each in records
@@ -127,7 +127,7 @@ def sent(request: Received) -> tuple[str, list[Any]]:
 
 
 async def test_operations_leave_in_order_and_by_shape(site: UnitCostSite) -> None:
-    """Records of one stream, key set and granularity share a request; the order of operations is kept."""
+    """Records with the same stream, keys and granularity share a request. The order of operations is kept."""
     await site.add(operation(1), operation(2, element_name="b"))
     await site.add(operation(3, operation="replace", value="9"), operation(4, operation="delete", value=None))
     await site.add(operation(5, dimensions={"Region": ["eu"]}, stream="other", value="0.5"))
@@ -144,7 +144,9 @@ async def test_operations_leave_in_order_and_by_shape(site: UnitCostSite) -> Non
 
 @pytest.mark.parametrize("reply", [Reply(drop=True), Reply(502), Reply(500)])
 async def test_a_sum_without_a_clear_answer_is_never_sent_twice(site: UnitCostSite, reply: Reply) -> None:
-    """The upstream may have taken it: it is listed with its exact record, and what comes after goes on."""
+    """
+    The upstream may have accepted the sum, so it is listed with its exact record. Later operations continue.
+    """
     site.upstream.answers.append(reply)
     await site.add(operation(1, value="12.5"))
     async with site.forwarding():
@@ -164,7 +166,7 @@ async def test_a_sum_whose_answer_never_comes_is_never_sent_twice(site: UnitCost
     """upstream.timeout ends the wait."""
     site.upstream.answers.append(Reply(delay_s=60))
     await site.add(operation(1))
-    async with site.forwarding(timeout=1.0):  # within which it has to arrive
+    async with site.forwarding(timeout=1.0):  # the request has to arrive within this time
         await site.until({"unknown": 1})
     await site.add(operation(2))
     async with site.forwarding():
@@ -173,7 +175,7 @@ async def test_a_sum_whose_answer_never_comes_is_never_sent_twice(site: UnitCost
 
 
 async def test_an_operator_settles_what_is_unknown(site: UnitCostSite) -> None:
-    """`sent` counts it as delivered without a request; `unsent` sends it again, once."""
+    """`sent` counts the sum as delivered without a request; `unsent` sends it once more."""
     site.upstream.answers.extend([Reply(drop=True), Reply(drop=True)])
     await site.add(operation(1, stream="a"), operation(2, stream="b"))
     async with site.forwarding() as routes:
@@ -189,7 +191,7 @@ async def test_an_operator_settles_what_is_unknown(site: UnitCostSite) -> None:
 
 
 async def test_a_sum_cut_off_by_a_stop_is_unknown_after_it(site: UnitCostSite) -> None:
-    """Whoever stopped while a sum was under way cannot know what became of it."""
+    """If a stop interrupts a sum, its outcome is unknown."""
     site.upstream.answers.append(Reply(delay_s=60))
     await site.add(operation(1))
     async with site.forwarding():
@@ -201,7 +203,7 @@ async def test_a_sum_cut_off_by_a_stop_is_unknown_after_it(site: UnitCostSite) -
 
 @pytest.mark.parametrize("status", [503, 429])
 async def test_a_sum_that_was_turned_away_is_sent_again(site: UnitCostSite, status: int) -> None:
-    """Slow down and come back later say that nothing was done."""
+    """A 429 and a 503 say that nothing was done."""
     site.upstream.answers.append(Reply(status))
     await site.add(operation(1))
     async with site.forwarding():
@@ -210,7 +212,10 @@ async def test_a_sum_that_was_turned_away_is_sent_again(site: UnitCostSite, stat
 
 
 async def test_totals_of_a_single_writer_may_be_repeated(site: UnitCostSite) -> None:
-    """Sums of such a stream leave as `replace` of what they come to, after no answer again: the total is right."""
+    """
+    If one writer owns the stream, its sums are sent as `replace` with their total. So a repeat after no
+    answer is safe.
+    """
     site.upstream.answers.append(Reply(drop=True))
     for n in range(1, 6):
         await site.add(operation(n, value=str(n)), operation(n + 100, element_name="b", value="0.1"))
@@ -221,7 +226,9 @@ async def test_totals_of_a_single_writer_may_be_repeated(site: UnitCostSite) -> 
 
 
 async def test_a_record_with_a_history_elsewhere_is_not_replaced(site: UnitCostSite) -> None:
-    """A period that began before this directory did may be partly upstream already: its sums leave as sums."""
+    """
+    A period from before this data directory may be partly upstream already, so its sums are sent as sums.
+    """
     await site.add(operation(1, start_time=NOW * NS, value="3"))
     async with site.forwarding(single_writer=frozenset({"calls"})):
         await site.until({"delivered": 1})
@@ -229,7 +236,7 @@ async def test_a_record_with_a_history_elsewhere_is_not_replaced(site: UnitCostS
 
 
 async def test_a_refused_record_is_found_and_set_aside(site: UnitCostSite) -> None:
-    """A 400 is for the whole request: the culprit is looked for, the others arrive once."""
+    """A 400 rejects the whole request. The bad record is found, and the others arrive once."""
 
     def judge(request: Received) -> Reply | None:
         return Reply(400, b'{"message": "no"}') if b"poison" in request.body else None
@@ -243,7 +250,7 @@ async def test_a_refused_record_is_found_and_set_aside(site: UnitCostSite) -> No
 
 
 async def test_another_tollhouse_gets_ids_and_repeats(site: UnitCostSite) -> None:
-    """Between Tollhouses operations travel as received, each with its id, and no answer means again."""
+    """Between Tollhouses, operations keep their ids, so a request without an answer can be repeated."""
     site.upstream.answers.append(Reply(drop=True))
     await site.add(operation(1), operation(2))
     async with site.forwarding(kind="tollhouse"):
@@ -266,7 +273,7 @@ def event(n: int, **changes: Any) -> UsageEvent:
 
 
 async def test_events_travel_as_events_between_tollhouses(site: UnitCostSite) -> None:
-    """They leave as one batch of CloudEvents with their own source and id."""
+    """Events are sent as a batch of CloudEvents with their own source and id."""
     await site.add(event(1, data={"tokens": 5}, tags={"region": "eu"}), event(2))
     async with site.forwarding(paths={"usage-events": "/v1/events"}):
         await site.until({"delivered": 2}, "upstream/usage-events")
@@ -282,7 +289,7 @@ async def test_events_travel_as_events_between_tollhouses(site: UnitCostSite) ->
 
 async def test_mapped_events_become_sums_of_a_stream(site: UnitCostSite) -> None:
     """
-    Events of a mapped type are summed into its stream and leave as unit cost; others are unmapped and stay here.
+    Events of a mapped type are summed into its stream and sent as unit cost. Others are unmapped and stay.
     """
     mapping = {"api.call": EventStream(stream="calls", granularity="HOURLY", value="data.count")}
     await site.add(
@@ -302,7 +309,7 @@ async def test_mapped_events_become_sums_of_a_stream(site: UnitCostSite) -> None
 
 
 async def test_drops_leave_whole_and_in_order(site: UnitCostSite) -> None:
-    """Each drop is one request with the bytes it came in; one that must wait is not overtaken."""
+    """Each drop is one request with its original bytes. A drop that has to wait is not overtaken."""
     site.upstream.answers.extend([Reply(503), Reply(503)])
     bodies = [b'{"n":%d}' % n for n in range(4)]
     for n, body in enumerate(bodies):

@@ -1,4 +1,4 @@
-"""Receivers of notifications as they are in the world: a webhook that verifies signatures, and a mail server."""
+"""Receivers of notifications: a webhook that verifies signatures, and a mail server."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ from tests.exporters.upstream import Received
 
 
 def verified(request: Received, secret: str = SECRET) -> dict[str, Any]:
-    """The body of a webhook, as a receiver takes it: by the specification, from the bytes that came."""
+    """
+    Return the body of a webhook after verifying the signature of the received bytes, as the specification says.
+    """
     id, at = request.headers["webhook-id"], request.headers["webhook-timestamp"]
     key = base64.b64decode(secret.removeprefix("whsec_"))
     digest = hmac.new(key, f"{id}.{at}.".encode() + request.raw, hashlib.sha256).digest()
@@ -33,12 +35,12 @@ def verified(request: Received, secret: str = SECRET) -> dict[str, Any]:
 
 
 class Mailbox:
-    """What a mail server took, and what it answers: `refuse` maps a recipient to an answer other than 250."""
+    """The mails of a server, and its answers: `refuse` maps a recipient to an answer other than 250."""
 
     def __init__(self) -> None:
         self.mails: list[tuple[list[str], EmailMessage]] = []
         self.refuse: dict[str, str] = {}
-        self.answer = ""  # to the data, "" to take it
+        self.answer = ""  # the answer to the message data; an empty string accepts it
         self.port = 0
 
     async def handle_RCPT(
@@ -62,7 +64,10 @@ class Mailbox:
 async def mail_server(
     mailbox: Mailbox, *, tls: ssl.SSLContext | None = None, password: str = "", port: int = 0
 ) -> AsyncIterator[Mailbox]:
-    """On loopback; with a certificate it wants STARTTLS, with a password a sign-in as `tollhouse`."""
+    """
+    Start a mail server on loopback. With a certificate it requires STARTTLS; with a password it requires a
+    sign-in as `tollhouse`.
+    """
 
     def sign_in(
         server: object, session: object, envelope: object, mechanism: object, given: Any

@@ -1,4 +1,4 @@
-"""A receiver that repeats what it got: no secret comes back with its answer."""
+"""A receiver repeats the request in its answer; no secret of the request is stored with that answer."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ PARTS = (
 
 
 def settings_of(type: str, url: str, directory: Path) -> dict[str, Any]:
-    """Settings of each type with every secret that it may have."""
+    """Return settings of a type with every secret that it can have."""
     secret = {"webhook": SECRET, "pagerduty": INTEGRATION_KEY, "alertmanager": TOKEN}.get(type, "")
     file = directory / "secret"
     file.write_text(f"{secret}\n")
@@ -62,7 +62,7 @@ def echo(request: Received) -> Reply:
 @pytest.mark.parametrize("type", sorted(set(TYPES) - {"email"}))
 @pytest.mark.parametrize("status", [400, 403, 503])
 async def test_no_channel_repeats_a_secret(type: str, status: int, tmp_path: Path) -> None:
-    """Neither the address of a hook, nor a part of it, a key, a header or a signature."""
+    """Secrets are the hook's address and its parts, a key, a header and a signature."""
     async with FakeUpstream() as receiver:
         receiver.judge = lambda request: Reply(status, echo(request).body, "text/plain")
         channel = build(settings(type, **settings_of(type, receiver.url, tmp_path)), CLOCK)
@@ -75,7 +75,9 @@ async def test_no_channel_repeats_a_secret(type: str, status: int, tmp_path: Pat
 
 
 async def test_no_mail_server_repeats_the_password(tmp_path: Path) -> None:
-    """Not as it is, and not as a sign-in encodes it; a refused recipient's words neither."""
+    """
+    The password is removed as plain text, in its sign-in encoding, and from the answer about a refused recipient.
+    """
     certificates = Certificates(tmp_path)
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(certificates.path("server.pem"), certificates.path("server.key"))
@@ -100,7 +102,9 @@ async def test_no_mail_server_repeats_the_password(tmp_path: Path) -> None:
 
 
 async def test_a_partial_success_repeats_no_key() -> None:
-    """What a 2xx says of refused records is kept for operators, so it is cleaned like an error."""
+    """
+    A 2xx may have text about rejected records, which is stored for operators. It is cleaned like an error.
+    """
     async with FakeUpstream() as upstream:
         body = b'{"partialSuccess": {"rejectedSpans": 3, "errorMessage": "key th_abcdef of x-y is old"}}'
         upstream.answers.append(Reply(200, body, "application/json"))

@@ -1,4 +1,4 @@
-"""E-mail to a real mail server: encrypted and signed in, repeated, refused, and interrupted."""
+"""E-mail through a real mail server: encryption, sign-in, repeats, refusals and interruptions."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def send(settings: NotifySettings, message: Message | None = None) -> str:
 
 
 async def test_a_mail_arrives_once_for_all(mailbox: Mailbox) -> None:
-    """One mail to all recipients, in plain text, whose names cannot break out of the subject."""
+    """All recipients get one mail in plain text. Names cannot add lines to the subject."""
     await send(to(mailbox), Message(notices=[notice(title="team Ünï: 80 %", text="Grüße\n.\nend")]))
     [(recipients, mail)] = mailbox.mails
     assert recipients == [ADA, BOB]
@@ -58,7 +58,9 @@ async def test_a_mail_arrives_once_for_all(mailbox: Mailbox) -> None:
 
 
 async def test_it_encrypts_and_signs_in(tmp_path: Path) -> None:
-    """Over STARTTLS, with a certificate that it checks, and a password from a file that no message repeats."""
+    """
+    The mail uses STARTTLS with a verified certificate, and a password from a file. No message repeats the password.
+    """
     certificates = Certificates(tmp_path)
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(certificates.path("server.pem"), certificates.path("server.key"))
@@ -84,7 +86,7 @@ async def test_it_encrypts_and_signs_in(tmp_path: Path) -> None:
 
 
 async def test_a_server_without_encryption_parks_a_channel_that_wants_it(mailbox: Mailbox) -> None:
-    """Neither a password nor a mail leaves in the clear."""
+    """Neither the password nor the mail is ever sent unencrypted."""
     with pytest.raises(Misconfigured, match="STARTTLS"):
         await send(to(mailbox, tls="starttls"))
     assert [] == mailbox.mails
@@ -100,7 +102,7 @@ async def test_a_server_without_encryption_parks_a_channel_that_wants_it(mailbox
 async def test_when_nobody_is_accepted(
     mailbox: Mailbox, refuse: dict[str, str], error: type[SendError]
 ) -> None:
-    """Refused for good the mail has failed, refused for now it is sent again."""
+    """A permanent refusal fails the mail; a temporary one repeats it."""
     mailbox.refuse = refuse
     with pytest.raises(error, match=ADA):
         await send(to(mailbox))
@@ -108,7 +110,10 @@ async def test_when_nobody_is_accepted(
 
 
 async def test_who_has_a_mail_does_not_get_it_again(mailbox: Mailbox) -> None:
-    """One recipient is refused for now, one for good: the repeat goes to the first alone, and the other is named."""
+    """
+    One recipient is refused temporarily, another permanently. The repeat goes only to the first, and the
+    other one is named.
+    """
     carl = "carl@example.com"
     everyone = to(mailbox, to=(ADA, BOB, carl))
     mailbox.refuse = {BOB: "450 greylisted", carl: "550 no such user"}
@@ -138,7 +143,7 @@ async def test_a_server_that_is_down_is_tried_again(mailbox: Mailbox) -> None:
 
 
 async def test_a_stop_does_not_wait_for_a_server_that_does_not_answer() -> None:
-    """The connection is closed, and the thread that waits for it ends."""
+    """A stop closes the connection, and the waiting thread ends."""
     heard, ended = asyncio.Event(), asyncio.Event()
 
     async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -162,7 +167,7 @@ async def test_a_stop_does_not_wait_for_a_server_that_does_not_answer() -> None:
 
 
 async def test_check_signs_in_and_sends_nothing(mailbox: Mailbox) -> None:
-    """A server that takes the sign-in is ok; one that is down and one that cannot encrypt are said."""
+    """A server that accepts the sign-in is ok. A server that is down, or cannot encrypt, is reported."""
     channels = [to(mailbox), to(mailbox, server="127.0.0.1:1"), to(mailbox, tls="starttls")]
     found = await check_channels(channels, clock=CLOCK)
     assert [OK, UNAVAILABLE, REFUSED] == [each.status for each in found]

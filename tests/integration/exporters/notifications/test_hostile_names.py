@@ -1,6 +1,6 @@
 """
-Names that others chose, in the bytes of every channel's message: read as the receiver reads them, they are words of
-the message and nothing else. A channel without a reader here fails.
+Names from senders in the messages of every channel: parsed as the receiver would parse them, they are only
+text. A channel without a parser here fails.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ MARKUP = re.compile(
 
 
 def named(name: str) -> Notice:
-    """A notice as it is kept, with the name wherever one may stand."""
+    """Return a notification with the name in every field that can have one."""
     return check_notice(
         notice(
             title=f"new model {name}", text=f"{name}\n{name}", fields={name: name, "model": name}, link=LINK
@@ -53,7 +53,7 @@ def no_markup(*texts: str) -> None:
 def read_slack(body: Any) -> None:
     assert {"text"} == set(body)
     text = body["text"]
-    if text.endswith("..."):  # it was cut, the link too
+    if text.endswith("..."):  # the text was cut, and the link with it
         text = text.removesuffix("...")
     else:
         assert text.endswith(f"\n\n{LINK}")
@@ -99,7 +99,7 @@ def read_alertmanager(body: Any) -> None:
 
 
 def read_webhook(body: Any) -> None:
-    """A program reads it, so names are as they are, without what cannot be seen."""
+    """A program reads the body, so names are unchanged except for invisible characters."""
     assert {"type", "timestamp", "data"} == set(body)
     data = body["data"]
     assert LINK == data["link"]
@@ -117,7 +117,7 @@ READERS: Mapping[str, Callable[[Any], None]] = {
 
 
 def read_mail(mail: EmailMessage, told: Notice) -> None:
-    """The headers are ours and no other, the subject is the title, and the body is the text."""
+    """The mail has only Tollhouse's headers, the subject is the title, and the body is the text."""
     assert sorted(HEADERS) == sorted(mail.keys())
     assert not mail.defects and not [each for value in mail.values() for each in value.defects]
     assert mail["From"] == "tollhouse@example.com"
@@ -130,7 +130,9 @@ def read_mail(mail: EmailMessage, told: Notice) -> None:
 
 
 def visible(text: str) -> str:
-    """Without blanks, which folding may move, and the mark that breaks an encoded word."""
+    """
+    Return the text without blanks, which folding may move, and without the mark that breaks an encoded word.
+    """
     return "".join(text.replace("\u200b", "").split())
 
 
@@ -147,7 +149,7 @@ async def test_every_channel_has_a_reader() -> None:
 
 @pytest.mark.parametrize("type", sorted(READERS))
 async def test_a_name_is_a_name_in_every_message(type: str, tmp_path: Path) -> None:
-    """No mention, no markup, no link, no field of its own."""
+    """A name creates no mention, markup, link or extra field."""
     async with FakeUpstream() as receiver:
         channel = build(settings(type, **settings_of(type, receiver.url, tmp_path)), CLOCK)
         for name in HOSTILE_NAMES:
@@ -158,7 +160,10 @@ async def test_a_name_is_a_name_in_every_message(type: str, tmp_path: Path) -> N
 
 
 async def test_a_name_writes_no_header_and_no_body_of_a_mail() -> None:
-    """As an encoded word it did, and Python 3.13 raised instead, which parked the channel: every mail is sent."""
+    """
+    An encoded word once wrote a header; Python 3.13 raised an error instead, which parked the channel. Every
+    mail must be sent.
+    """
     async with mail_server(Mailbox()) as mailbox:
         to = settings(
             "email",
@@ -189,7 +194,7 @@ async def test_a_name_writes_no_header_and_no_body_of_a_mail() -> None:
     ],
 )
 async def test_a_person_with_an_odd_address_keeps_no_mail_from_others(address: str) -> None:
-    """The mail to that person has failed; the channel goes on."""
+    """Only the mail to that person fails; the channel continues."""
     async with mail_server(Mailbox()) as mailbox:
         to = settings(
             "email",

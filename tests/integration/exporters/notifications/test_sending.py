@@ -1,4 +1,4 @@
-"""Notifications over real sockets and a real registry, with a clock that tests move."""
+"""Notifications over real sockets with a real registry, and a clock that tests move."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ADA = Actor("ada@example.com", "local")
 
 
 class Telling:
-    """A registry and the channels that send its notifications; `restart` opens both again."""
+    """A registry and the channels that send its notifications. `restart` opens both again."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -50,7 +50,7 @@ class Telling:
         await self.notices.add([notice(id, at=self.clock.now()) for id in ids], [channel])
 
     async def send_for(self, seconds: float, *, step: float = 60.0) -> None:
-        """Let time pass, and send what becomes due."""
+        """Move the clock in steps and send what becomes due."""
         for _ in range(int(seconds // step)):
             await self.notifier.send_due()
             self.clock.move(step)
@@ -83,7 +83,7 @@ def hook(tmp_path: Path, receiver: FakeUpstream) -> NotifySettings:
 async def test_a_webhook_is_signed_and_says_everything(
     telling: Telling, receiver: FakeUpstream, hook: NotifySettings
 ) -> None:
-    """A receiver that verifies signatures takes it; each notice is a request of its own, in their order."""
+    """The receiver verifies the signature. Each notification is a separate request, in order."""
     await telling.start(hook)
     said = notice("a", text="more", fields={"spent": "80.00"}, link="https://example.com/", thread="t")
     await telling.notices.add([said, notice("b")], ["one"])
@@ -110,7 +110,7 @@ async def test_a_webhook_is_signed_and_says_everything(
 async def test_a_receiver_that_is_down_for_an_hour_gets_every_notice_once(
     telling: Telling, receiver: FakeUpstream, hook: NotifySettings
 ) -> None:
-    """In their order, under their own ids, also over restarts in between."""
+    """Notifications arrive in order under their own ids, even with restarts in between."""
     await telling.start(hook)
     receiver.judge = lambda request: Reply(503)
     ids = [str(number) for number in range(6)]
@@ -119,7 +119,7 @@ async def test_a_receiver_that_is_down_for_an_hour_gets_every_notice_once(
         await telling.send_for(600)
         await telling.restart()
     assert [] == receiver.accepted
-    assert 6 <= len(receiver.requests) < 60  # it waits longer from try to try
+    assert 6 <= len(receiver.requests) < 60  # the waits between attempts get longer
     receiver.judge = lambda request: None
     await telling.send_for(3600)
     assert ids == [request.headers["webhook-id"] for request in receiver.accepted]
@@ -133,7 +133,7 @@ async def test_a_receiver_that_is_down_for_an_hour_gets_every_notice_once(
 async def test_no_answer_and_a_kill_repeat_the_same_id(
     telling: Telling, receiver: FakeUpstream, hook: NotifySettings
 ) -> None:
-    """A receiver that took it and could not say so, and one that was sent it as the process ended."""
+    """The receiver accepted it without an answer, or the process was killed while sending."""
     await telling.start(hook)
     receiver.answers.append(Reply(drop=True))
     await telling.tell("a")
@@ -153,7 +153,9 @@ async def test_no_answer_and_a_kill_repeat_the_same_id(
 async def test_what_fails_for_a_day_is_given_up(
     telling: Telling, receiver: FakeUpstream, hook: NotifySettings
 ) -> None:
-    """With all that waited behind it for as long; what came later goes on waiting. By hand it is sent again."""
+    """
+    Notifications that waited a day fail; later ones keep waiting. An operator can send a failed one again.
+    """
     await telling.start(hook)
     receiver.judge = lambda request: Reply(500, b"broken", "text/plain")
     await telling.tell("a", "b")
@@ -179,7 +181,9 @@ async def test_what_fails_for_a_day_is_given_up(
 async def test_a_wrong_address_or_secret_parks_the_channel(
     telling: Telling, receiver: FakeUpstream, hook: NotifySettings, status: int
 ) -> None:
-    """However long it takes, nothing is given up; it is tried every minute, and at once when the secret changes."""
+    """
+    Nothing is given up, however long it takes. The channel tries every minute, and at once when the secret changes.
+    """
     await telling.start(hook)
     receiver.judge = lambda request: Reply(status, b"no", "text/plain")
     await telling.tell("a", "b")
@@ -216,7 +220,7 @@ async def test_a_secret_that_cannot_be_read_parks_and_shows_nothing(
 async def test_a_notice_that_is_refused_does_not_hold_up_the_others(
     telling: Telling, receiver: FakeUpstream, hook: NotifySettings
 ) -> None:
-    """The receiver read it and does not want it: it has failed at once, with the receiver's words."""
+    """The receiver rejects the notification, so it fails at once with the receiver's answer."""
     await telling.start(hook)
     receiver.judge = lambda request: (
         Reply(422, b"no", "text/plain") if request.headers["webhook-id"] == "a" else None
@@ -231,7 +235,9 @@ async def test_a_notice_that_is_refused_does_not_hold_up_the_others(
 async def test_a_chat_gets_one_message_for_notices_that_come_together(
     telling: Telling, receiver: FakeUpstream, tmp_path: Path
 ) -> None:
-    """The address comes from a file and never shows; too many requests are repeated when the answer says."""
+    """
+    The address comes from a file and is never shown. After too many requests, the receiver's retry time is used.
+    """
     (tmp_path / "address").write_text(f"{receiver.url}/services/T0/B0/s3cret\n")
     await telling.start(settings("slack", url_file=tmp_path / "address", group_wait=30.0))
     receiver.answers += [Reply(429, b"slow down", headers={"Retry-After": "120"})]
@@ -250,7 +256,7 @@ async def test_a_chat_gets_one_message_for_notices_that_come_together(
 
 
 async def test_a_group_that_is_refused_is_sent_one_by_one(telling: Telling, receiver: FakeUpstream) -> None:
-    """So that one bad notice is not the end of the others."""
+    """Otherwise one bad notification would fail the others."""
     await telling.start(settings("slack", url=receiver.url))
     receiver.judge = lambda request: Reply(400, b"invalid_payload") if b"title of b" in request.body else None
     await telling.tell("a", "b", "c")
@@ -263,7 +269,7 @@ async def test_a_group_that_is_refused_is_sent_one_by_one(telling: Telling, rece
 async def test_teams_gets_a_card_and_a_removed_workflow_parks(
     telling: Telling, receiver: FakeUpstream, tmp_path: Path
 ) -> None:
-    """Notices that wait together are one card; the address, which is a secret, stands in no reason."""
+    """Notifications that wait together are one card. The address is a secret and is in no reason."""
     (tmp_path / "address").write_text(f"{receiver.url}/workflows/s3cret")
     await telling.start(settings("teams", url_file=tmp_path / "address"))
     await telling.tell("a", "b")
@@ -287,7 +293,9 @@ async def test_teams_gets_a_card_and_a_removed_workflow_parks(
 async def test_pagerduty_gets_an_event_for_each_notice(
     telling: Telling, receiver: FakeUpstream, tmp_path: Path
 ) -> None:
-    """Too many at once is tried again; a key of another form parks, and is sent nowhere."""
+    """
+    After too many requests it tries again. A key with another format parks the channel and is never sent.
+    """
     (tmp_path / "key").write_text("not-a-key")
     url = f"{receiver.url}/v2/enqueue"
     await telling.start(settings("pagerduty", url=url, secret_file=tmp_path / "key"))
@@ -332,7 +340,7 @@ async def test_an_alertmanager_gets_alerts_under_its_token(
 async def test_a_slow_channel_delays_no_other(
     telling: Telling, receiver: FakeUpstream, hook: NotifySettings
 ) -> None:
-    """While one receiver does not answer, another gets its notice."""
+    """While one receiver does not respond, another gets its notification."""
     async with FakeUpstream() as fast:
         await telling.start(hook, settings("slack", url=fast.url, name="fast"))
         receiver.judge = lambda request: Reply(delay_s=600)
@@ -350,7 +358,10 @@ async def test_a_slow_channel_delays_no_other(
 async def test_other_channels_take_over_while_it_runs(
     telling: Telling, receiver: FakeUpstream, hook: NotifySettings
 ) -> None:
-    """What waits for a channel that is gone is kept and shown, and leaves when it is back under another address."""
+    """
+    Notifications for a removed channel are stored and shown. They are sent when the channel is configured
+    again, even with another address.
+    """
     await telling.start(hook)
     receiver.judge = lambda request: Reply(404) if request.path == "/hook" else None
     await telling.tell("a")
@@ -373,7 +384,7 @@ async def test_other_channels_take_over_while_it_runs(
 
 
 async def run_until(telling: Telling, condition: Callable[[], Awaitable[None]]) -> None:
-    """Run the tasks of all channels until something happened."""
+    """Run the tasks of all channels until the condition holds."""
     task = asyncio.create_task(telling.notifier.run())
     try:
         async with asyncio.timeout(120):
