@@ -1,4 +1,4 @@
-"""A storage on disk, a lake that its records go to, and what a reader finds there."""
+"""A storage on disk, a data lake as its destination, and queries of the lake."""
 
 from __future__ import annotations
 
@@ -76,17 +76,16 @@ class House:
             await forwarder.stop()
 
     async def until_all_is_sent(self) -> None:
-        """Wait until no route has anything left to do."""
         async with asyncio.timeout(600):
-            while True:  # the spool tells nobody of routes
+            while True:  # the queue sends no event about routes
                 if not any(state.queued for state in await self.storage.deliveries.routes()):
                     return
                 await asyncio.sleep(0.01)
 
     async def until(self, route: str = ROUTE, **wanted: object) -> RouteState:
-        """Wait for a state of the route with these values."""
+        """Wait until the route's state has these values."""
         async with asyncio.timeout(600):
-            while True:  # the spool tells nobody of routes
+            while True:  # the queue sends no event about routes
                 state = await self.state(route)
                 if all(getattr(state, name) == value for name, value in wanted.items()):
                     return state
@@ -114,7 +113,7 @@ async def opened(
 
 
 def configured(directory: Path, *, spool: str = "", **fields: object) -> Path:
-    """Write a configuration with one destination: the folder `lake`, unless the fields say otherwise."""
+    """Write a configuration with one destination, by default the folder `lake`; return its path."""
     folder = {} if "type" in fields else {"type": "file", "path": directory / "lake"}
     said: dict[str, object] = {"name": "lake", **folder, **fields}
     lines = [f"{name} = {json.dumps(value, default=str)}" for name, value in said.items()]
@@ -126,13 +125,13 @@ def configured(directory: Path, *, spool: str = "", **fields: object) -> Path:
 
 
 def begin_copy(data: Path, original: Storage) -> None:
-    """Make a data directory with the identity of another installation, as its backup has it."""
+    """Create a data directory with another installation's identity, as in its backup."""
     data.mkdir()
     make_secret(data / FILE, original.secret)
 
 
 def query(lake: Path, text: str) -> list[tuple[Any, ...]]:
-    """Rows of a question about the table `lake`."""
+    """Run a query on the table `lake`; return its rows."""
     connection = duckdb.connect()
     files = f"{lake}/ai_telemetry/v1/*/*.parquet"
     connection.execute(

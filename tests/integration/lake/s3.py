@@ -1,4 +1,4 @@
-"""A server that speaks S3, as a process of its own on loopback."""
+"""An S3 server as a separate process on loopback."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _START_S = 300
 
 @contextmanager
 def s3_server(directory: Path) -> Iterator[str]:
-    """The address of a server with one empty bucket."""
+    """Start a server with one empty bucket; yield its address."""
     port = free_port()
     address = f"http://127.0.0.1:{port}"
     program = str(Path(sys.executable).with_name("moto_server"))

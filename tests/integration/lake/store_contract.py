@@ -1,4 +1,4 @@
-"""What a lake needs of a store, for every store that there is a real one of."""
+"""The requirements of a lake for its store, tested with every real store."""
 
 from __future__ import annotations
 
@@ -19,12 +19,16 @@ async def names(store: Store, prefix: str, after: str = "") -> list[StoredObject
 
 
 class StoreContract:
-    """A subclass has the fixtures `settings`, and `store` made of them; `added` is what `check` says of the store."""
+    """
+    Tests for a store. A subclass has the fixtures `settings` and `store`; `added` is the message of `check`.
+    """
 
     added = ""
 
     async def test_a_name_is_written_once(self, store: Store, tmp_path: Path) -> None:
-        """The second who creates an object changes nothing; its size, its end and all of it are read."""
+        """
+        A second attempt to create an object changes nothing. The object's size, end and content can be read.
+        """
         local = tmp_path / "local"
         local.write_bytes(b"one and more")
         assert await store.create("a/v1/one", local)
@@ -36,21 +40,21 @@ class StoreContract:
         assert b"one and more" == (tmp_path / "back").read_bytes()
 
     async def test_of_many_who_create_a_name_one_does(self, store: Store) -> None:
-        """Eight that create one object at once: one of them made it, and it is whole."""
+        """Of eight concurrent attempts exactly one creates the object, and the object is complete."""
         bodies = [bytes([65 + n]) * 100_000 for n in range(8)]
         made = await asyncio.gather(*(store.create("race", body) for body in bodies))
         assert 1 == sum(made)
         assert bodies[made.index(True)] == await store.end("race", 100_000, 100_000)
 
     async def test_what_is_not_there_is_none(self, store: Store, tmp_path: Path) -> None:
-        """An object that is not there has no size, and an empty store has no names."""
+        """A missing object has no size, and an empty store lists no names."""
         assert await store.size("nothing") is None
         assert [] == await names(store, "a/")
         with pytest.raises(FileNotFoundError):
             await store.fetch("nothing", tmp_path / "back")
 
     async def test_names_come_in_order(self, store: Store) -> None:
-        """A list has the names below a prefix with their sizes, and may begin behind one."""
+        """A list has the names and sizes below a prefix, and may start after a name."""
         for name in ("m/2", "m/1", "m/3", "n/1"):
             await store.create(name, name.encode())
         assert [StoredObject("m/1", 3), StoredObject("m/2", 3), StoredObject("m/3", 3)] == await names(
@@ -59,14 +63,14 @@ class StoreContract:
         assert [StoredObject("m/3", 3)] == await names(store, "m/", after="m/2")
 
     async def test_a_condition_holds(self, store: Store) -> None:
-        """An object is not written again on the condition that there is none."""
+        """A conditional write fails if the object exists."""
         await store.create("one", b"1")
         assert await store.refuses_again("one", b"1")
 
     async def test_check_writes_one_object(self, settings: DestinationSettings, store: Store) -> None:
         """
-        `tollhouse check` writes one small object, as often as it is asked, and tells another installation whose the
-        prefix is; one that has no data yet takes nothing.
+        `tollhouse check` writes the same small object each time, and tells another installation who owns the
+        prefix. An installation without data claims nothing.
         """
 
         async def checked(installation: str | None) -> Probe:

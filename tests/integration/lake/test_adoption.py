@@ -1,4 +1,4 @@
-"""A restored copy learns what its lake has already, and gets back what it never had."""
+"""A restored copy learns what its lake already has, and gets back the records that it lacks."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ PAID: dict[str, Any] = {"cost": "0.1", "cost_source": "reported"}
 
 async def restored(directory: Path, beyond: Sequence[Record], since: Sequence[Record], **fields: Any) -> None:
     """
-    An original that brought 1 to 10 into a lake, had 11 to 15 in a backup, and brought 11 to 20 and more after it;
-    and the copy, which got other records since.
+    Prepare an original and a restored copy. The original landed 1 to 10, had 11 to 15 in the backup, then
+    landed 11 to 20 and `beyond`. The copy received `since`.
     """
     lake = fields or {"path": directory / "lake"}
     async with opened(directory / "data") as house:
@@ -66,7 +66,7 @@ def adopted(directory: Path, *words: str) -> list[int]:
 
 
 async def landed(directory: Path) -> tuple[list[str], dict[str, int]]:
-    """Let the copy go on: what differs afterwards by either count, and its books."""
+    """Let the copy continue; return the differences of both counts, and its accounting."""
     async with opened(directory / "data") as house:
         async with house.forwarding(path=directory / "lake"):
             await house.add(calls(90, 94, **PAID))
@@ -84,12 +84,12 @@ async def differences(house: House, directory: Path) -> list[str]:
 
 
 def test_a_copy_goes_on_where_its_lake_is(tmp_path: Path) -> None:
-    """Nothing is in the lake twice, nothing is missing in the copy, and both counts hold."""
+    """Nothing is in the lake twice, the copy lacks nothing, and both counts agree."""
     asyncio.run(restored(tmp_path, calls(21, 35, **PAID), calls(51, 53, **PAID)))
     assert [5, 20, 0, 0] == adopted(tmp_path, "--dry-run")
     assert 4 == len(list((tmp_path / "lake/_manifest").rglob("*.json")))
     assert [5, 20, 0, 0] == adopted(tmp_path)
-    # An adoption of each delivery that had more, and two deliveries of what was brought.
+    # three adoptions of deliveries with more records, and two deliveries of the imported records
     assert 4 + 3 + 2 == len(list((tmp_path / "lake/_manifest").rglob("*.json")))
     assert [0, 0, 0, 0] == adopted(tmp_path)
     found, terms = asyncio.run(landed(tmp_path))
@@ -99,7 +99,6 @@ def test_a_copy_goes_on_where_its_lake_is(tmp_path: Path) -> None:
 
 
 def test_a_copy_goes_on_where_its_lake_is_in_s3(s3: str, tmp_path: Path) -> None:
-    """A store of objects is adopted as a folder is."""
     secret = tmp_path / "secret"
     secret.write_text("testing\ntesting-secret\n")
     there = {"type": "s3", "url": f"s3://{BUCKET}/adopted", "endpoint": s3, "secret_file": secret}
@@ -119,7 +118,7 @@ def test_a_copy_goes_on_where_its_lake_is_in_s3(s3: str, tmp_path: Path) -> None
 
 
 def test_ids_decide(tmp_path: Path) -> None:
-    """What senders repeated since is not brought again; a correction stays in the lake alone."""
+    """Records that senders repeated meanwhile are not imported again. A correction stays only in the lake."""
     changed = call(30, **{**PAID, "cost": "0.3"})
     correction = Correction(
         id=record_id(40),
@@ -139,7 +138,7 @@ def test_ids_decide(tmp_path: Path) -> None:
 
 
 def test_what_the_copy_never_had_may_stay_in_the_lake_alone(tmp_path: Path) -> None:
-    """The copy says so once, goes on, and gives no difference afterwards."""
+    """The copy reports this once and continues; later checks find no difference."""
     asyncio.run(restored(tmp_path, calls(21, 35, **PAID), []))
     assert [5, 0, 0, 20] == adopted(tmp_path, "--leave")
     found, terms = asyncio.run(landed(tmp_path))
@@ -149,7 +148,7 @@ def test_what_the_copy_never_had_may_stay_in_the_lake_alone(tmp_path: Path) -> N
 
 
 def test_a_lake_that_stands_where_the_copy_does_needs_no_records(tmp_path: Path) -> None:
-    """The lake has all that the copy has and no more: nothing is brought, and no adoption is noted."""
+    """The lake has exactly the copy's records, so nothing is imported and no adoption is noted."""
 
     async def settle() -> None:
         async with opened(tmp_path / "data") as house:
@@ -174,11 +173,11 @@ def test_a_lake_that_stands_where_the_copy_does_needs_no_records(tmp_path: Path)
 
 
 class Cut(Exception):
-    """The process ends here."""
+    """The process ends at this point."""
 
 
 class Steps:
-    """Lets the first steps that change something pass, and ends the process at the next one."""
+    """Counts down the steps that change something, and ends the process when none is left."""
 
     def __init__(self, left: int) -> None:
         self.left = left
@@ -200,7 +199,7 @@ class _Watched:
 
 
 async def adopt_until(directory: Path, steps: Steps) -> bool:
-    """False if it was cut off."""
+    """Return False if the adoption was interrupted."""
     scratch = directory / "work"
     scratch.mkdir(exist_ok=True)
     async with opened(directory / "data") as house:
@@ -226,8 +225,8 @@ async def adopt_until(directory: Path, steps: Steps) -> bool:
 
 def test_an_adoption_that_is_cut_off_anywhere_ends_as_if_it_was_not(tmp_path: Path) -> None:
     """
-    At each of its steps, at every second one but in long rounds; a gateway that runs before the next attempt brings
-    nothing, because the route parks.
+    The adoption is interrupted at every second step, in long rounds at each. A gateway that runs before the
+    next attempt lands nothing, because its route parks.
     """
     asyncio.run(restored(tmp_path / "first", calls(21, 35, **PAID), calls(51, 53, **PAID)))
 
@@ -252,7 +251,7 @@ def test_an_adoption_that_is_cut_off_anywhere_ends_as_if_it_was_not(tmp_path: Pa
 
 
 def test_a_lake_of_another_log_is_refused(tmp_path: Path) -> None:
-    """Its numbers mean other records: nothing is settled and nothing is written."""
+    """Its numbers mean other records, so nothing is settled or written."""
     asyncio.run(restored(tmp_path, calls(21, 35, **PAID), []))
 
     async def other() -> None:

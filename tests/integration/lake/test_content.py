@@ -1,4 +1,4 @@
-"""Words of prompts are in no object of a lake, and neither is what `leave_out` names."""
+"""No object of a lake contains text of prompts, or values of columns in `leave_out`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ OWNERS = ("user", "team", "session", "api_key", "device")
 
 @cache
 def planted() -> Sequence[Record]:
-    """Every OTLP case with content in every place that can hold some; each record under an id of its own."""
+    """Return every OTLP case with planted content in every possible place, each record with its own id."""
     found: dict[bytes, Record] = {}
     for key, path in cases():
         for add in (add_canaries, add_free_canaries):
@@ -54,7 +54,7 @@ async def fill(house: House, lake: Path, records: Sequence[Record], **settings: 
 
 
 def texts(lake: Path) -> Iterator[tuple[str, str]]:
-    """Each object by its name, with all that can be read of it: names, bytes, rows, footers and statistics."""
+    """Yield each object with all its readable text: name, bytes, rows, footers and statistics."""
     for path in sorted(path for path in lake.rglob("*") if path.is_file()):
         body = path.read_bytes()
         name = str(path.relative_to(lake))
@@ -72,7 +72,10 @@ def texts(lake: Path) -> Iterator[tuple[str, str]]:
 
 @pytest.mark.parametrize("format", (*FORMATS, "focus", "focus-parquet"))
 async def test_no_word_of_a_prompt_is_in_a_lake(tmp_path: Path, format: str) -> None:
-    """Data, footers, statistics and manifests hold no canary; a word that is kept shows that they are read."""
+    """
+    Data, footers, statistics and manifests contain no planted text. A permitted word proves that all of
+    them were read.
+    """
     lake = tmp_path / "lake"
     records = [*planted(), call(1, team=KEPT_WORD)]
     assert len(records) > 100
@@ -86,7 +89,7 @@ async def test_no_word_of_a_prompt_is_in_a_lake(tmp_path: Path, format: str) -> 
 
 @pytest.mark.parametrize("format", FORMATS)
 async def test_what_is_left_out_is_in_no_object(tmp_path: Path, format: str) -> None:
-    """Columns of `leave_out` are null in each row, and their values in no footer, statistic or manifest."""
+    """Columns in `leave_out` are null in every row. Their values are in no footer, statistic or manifest."""
     lake = tmp_path / "lake"
     left_out = [name for name in COLUMNS if name not in KEPT]
     secret = call(1, **dict.fromkeys(OWNERS, KEPT_WORD), request_id=KEPT_WORD, tags={KEPT_WORD: KEPT_WORD})
@@ -104,7 +107,7 @@ async def test_what_is_left_out_is_in_no_object(tmp_path: Path, format: str) -> 
 
 @pytest.mark.parametrize("format", FORMATS)
 async def test_one_tag_is_left_out(tmp_path: Path, format: str) -> None:
-    """Its name and value are in no object; other tags are, and a row that had no other has none."""
+    """The tag's name and value are in no object. Other tags stay, and a row without other tags has none."""
     lake = tmp_path / "lake"
     records = [call(1, tags={KEPT_WORD: KEPT_WORD, "env": "prod"}), call(2, tags={KEPT_WORD: KEPT_WORD})]
     async with opened(tmp_path / "data") as house:

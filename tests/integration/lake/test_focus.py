@@ -1,4 +1,4 @@
-"""FOCUS files in a lake: charges by the hour, with the proofs of all other files."""
+"""FOCUS files in a lake: hourly charges with the same proofs as all other files."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ SECRET = "ada-7b2c"
 
 
 def records() -> list[Record]:
-    """25 records of two days, of which a shadow is in no charge."""
+    """Return 25 records of two days; one of them is kept for reference and in no charge."""
     found: list[Record] = [call(n, start_time=AT_NS, team="a", user=SECRET, **PAID) for n in range(1, 21)]
     found += [call(n, start_time=AT_NS + DAY_NS, team="=b", **PAID) for n in range(21, 24)]
     return [*found, call(24, start_time=AT_NS, shadow=True, **PAID), counter(25, start_time=AT_NS)]
@@ -63,7 +63,7 @@ class Lake:
         return [each.name async for each in self.store.names(names.DATA)]
 
     async def charges(self) -> list[tuple[Any, ...]]:
-        """Sums of what DuckDB reads of the files."""
+        """Return the sums that DuckDB reads from the files."""
         self.scratch.mkdir(exist_ok=True)
         for place, name in enumerate(await self.files()):
             await self.store.fetch(name, self.scratch / f"{place}.{name.partition('.')[2]}")
@@ -78,7 +78,7 @@ class Lake:
 
 
 def in_s3(directory: Path, address: str, prefix: str) -> dict[str, Any]:
-    """The settings of a lake in the server."""
+    """Return the settings of a lake in the S3 server."""
     (directory / "secret").write_text("testing\ntesting-secret\n")
     url = f"s3://{BUCKET}/{prefix}"
     return {"type": "s3", "url": url, "endpoint": address, "secret_file": directory / "secret"}
@@ -100,7 +100,7 @@ async def filled(tmp_path: Path, **settings: Any) -> AsyncIterator[Lake]:
 async def test_charges_are_in_a_lake_once(
     place: str, format: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    """A file for each day of usage; costs and calls are those of the records, and both counts hold."""
+    """Each day of usage has a file. Costs and calls equal those of the records, and both counts agree."""
     fields: dict[str, Any] = {"format": format}
     if place == "s3":
         fields |= {"path": None, **in_s3(tmp_path, request.getfixturevalue("s3"), format)}
@@ -124,7 +124,10 @@ async def test_charges_are_in_a_lake_once(
 
 @pytest.mark.parametrize("format", list(FORMATS))
 async def test_files_of_charges_are_proved_and_put_again(format: str, tmp_path: Path) -> None:
-    """A changed byte is found, a missing file is made again with its bytes, and a repeat knows its own files."""
+    """
+    A changed byte is found, a missing file is created again with the same bytes, and a repeat recognizes
+    its own files.
+    """
     async with filled(tmp_path, format=format) as lake:
         first, second = [tmp_path / "lake" / name for name in await lake.files()]
         kept = first.read_bytes()
@@ -144,7 +147,7 @@ async def test_files_of_charges_are_proved_and_put_again(format: str, tmp_path: 
 
 
 async def test_a_repeat_after_a_crash_leaves_files_of_charges_as_they_are(tmp_path: Path) -> None:
-    """What was written before a settlement was lost is known by the digest at its end."""
+    """A file whose settlement was lost is recognized by the digest at its end."""
     lake = tmp_path / "lake"
     async with filled(tmp_path, format="focus") as first:
         bodies = {path: path.read_bytes() for path in lake.rglob("*.zst")}
@@ -168,7 +171,10 @@ async def test_a_repeat_after_a_crash_leaves_files_of_charges_as_they_are(tmp_pa
 def test_a_kill_at_any_place_leaves_every_charge_once(
     place: str, format: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    """Who is killed at each step of files of charges ends with a charge for each delivery, and every proof holds."""
+    """
+    A process is killed at each step of writing files. In the end each delivery has its charge, and
+    every proof holds.
+    """
     fields: dict[str, Any] = {"format": format, "type": "file", "path": tmp_path / "lake"}
     if place == "s3":
         fields = {"format": format, **in_s3(tmp_path, request.getfixturevalue("s3"), f"kills-{format}")}
@@ -204,7 +210,7 @@ def _take_edition(data: Path, edition: str) -> None:
 
 @pytest.mark.parametrize("format", list(FORMATS))
 async def test_what_is_left_out_is_in_no_charge(format: str, tmp_path: Path) -> None:
-    """Charges that differed in it alone are one."""
+    """Charges that differ only in a left-out column are merged."""
     left_out = ("user", "team", "provider", "response_model", "device")
     async with filled(tmp_path, format=format, leave_out=left_out) as lake:
         assert [(None, Decimal("2.3"), 23, "1-25")] == await lake.charges()
@@ -213,12 +219,12 @@ async def test_what_is_left_out_is_in_no_charge(format: str, tmp_path: Path) -> 
         rows = duckdb.sql(
             f"SELECT COLUMNS(*)::VARCHAR FROM {read}('{lake.scratch}/*.{FORMATS[format]}')"
         ).fetchall()
-    assert 3 == len(rows)  # a day has calls, the other has calls and a counter
+    assert 3 == len(rows)  # one day has calls; the other has calls and a counter
     assert [] == [word for word in (SECRET, "openai", "OpenAI", "gpt-4o", "=b") if word in str(rows)]
 
 
 def test_commands_know_that_charges_are_no_records(tmp_path: Path) -> None:
-    """Nothing is imported or adopted, views are of charges, and lists of calls do not read them."""
+    """Nothing is imported or adopted, views show charges, and call lists do not read them."""
 
     async def fill() -> None:
         async with filled(tmp_path, format="focus-parquet"):
@@ -251,7 +257,7 @@ def test_commands_know_that_charges_are_no_records(tmp_path: Path) -> None:
 
 
 def test_charges_are_of_calls_alone() -> None:
-    """Another topic beside them is a problem of the configuration."""
+    """Another topic with this format is a configuration error."""
     settings = DestinationSettings(
         name="lake", type="file", path=Path("lake"), format="focus", topics=("ai-telemetry", "usage-events")
     )

@@ -1,4 +1,4 @@
-"""Records from before are brought into a lake from files, each once, beside its deliveries."""
+"""Older records are imported into a lake from files, each once, next to its deliveries."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PAID: dict[str, Any] = {"cost": "0.1", "cost_source": "reported"}
 
 
 def older(first: int, last: int, **fields: Any) -> list[Record]:
-    """Three calls a day."""
+    """Return records with three calls per day."""
     return [
         call(n, start_time=BEGIN_NS + n // 3 * DAY_NS, **{**PAID, **fields}) for n in range(first, last + 1)
     ]
@@ -61,7 +61,10 @@ def objects(lake: Path) -> dict[str, bytes]:
 
 
 def test_a_record_file_is_brought_once(tmp_path: Path) -> None:
-    """Ids that the lake has, or the file twice, stay out; a second run changes nothing; every proof holds."""
+    """
+    Ids that are already in the lake, or twice in the file, are skipped. A second run changes nothing, and
+    every proof holds.
+    """
 
     async def fill() -> list[str]:
         async with opened(tmp_path / "data") as house:
@@ -99,7 +102,7 @@ def test_a_record_file_is_brought_once(tmp_path: Path) -> None:
 
 
 def test_an_import_into_s3(s3: str, tmp_path: Path) -> None:
-    """The command writes to a store of objects as to a folder, and brings nothing twice."""
+    """The command writes to an object store like to a folder, and imports nothing twice."""
     (tmp_path / "secret").write_text("testing\ntesting-secret\n")
     there = {"type": "s3", "url": f"s3://{BUCKET}/imported", "endpoint": s3}
     config = configured(tmp_path, secret_file=tmp_path / "secret", **there)
@@ -121,7 +124,7 @@ def test_an_import_into_s3(s3: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("format", ["parquet", "ndjson"])
 def test_another_lake_is_brought(tmp_path: Path, format: str) -> None:
-    """With what its ledger counted, also where columns were left out there."""
+    """The import has the values that the other lake's ledger counted, even if that lake left out columns."""
 
     async def fill() -> None:
         settings = {"path": tmp_path / "other", "format": format, "leave_out": ("cost", "user")}
@@ -140,7 +143,9 @@ def test_another_lake_is_brought(tmp_path: Path, format: str) -> None:
 
 
 def test_an_import_that_was_cut_off_ends_as_if_it_was_not(tmp_path: Path) -> None:
-    """Parts that are whole stay, and files without a manifest are found again. Each id is once, over all parts."""
+    """
+    Complete parts stay, and files without a manifest are recognized again. Each id appears once over all parts.
+    """
     source = record_file(tmp_path / "archive.ndjson", [*older(0, 10), *older(4, 6)])
 
     def bring(lake: Path) -> list[int]:
@@ -168,7 +173,7 @@ def test_an_import_that_was_cut_off_ends_as_if_it_was_not(tmp_path: Path) -> Non
     "line", [b"[]", b"{", b'{"kind": "inference", "id": "12"}', b'{"kind": "other"}', TYPED]
 )
 def test_what_is_no_record_is_named(tmp_path: Path, line: bytes) -> None:
-    """The command says which line it is, and shows nothing of it; nothing of that part is written."""
+    """The error names the line without its content. Nothing of that part is written."""
     source = record_file(tmp_path / "archive.ndjson", older(0, 1))
     source.write_bytes(source.read_bytes() + line + b"\n")
     done = run(tmp_path, str(source))
@@ -178,7 +183,7 @@ def test_what_is_no_record_is_named(tmp_path: Path, line: bytes) -> None:
 
 
 def test_a_damaged_import_shows(tmp_path: Path) -> None:
-    """A file of an import that is gone, and one with other bytes, are differences as those of deliveries are."""
+    """A missing or changed file of an import is reported like one of a delivery."""
     assert 0 == run(tmp_path, str(record_file(tmp_path / "archive.ndjson", older(0, 5)))).exit_code
     first, second = sorted((tmp_path / "lake").glob("ai_telemetry/v1/*/*"))
     first.unlink()

@@ -1,4 +1,4 @@
-"""What a server knows of its lakes is in its status, its metrics and its insights, and `doctor` says it."""
+"""A server's knowledge of its lakes in its status, metrics and insights, and in `doctor`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.integration.lake.lakes import ROUTE, House, configured, query
 
 
 async def run_server(directory: Path) -> tuple[str, list[str]]:
-    """Return the metrics, and the titles of insights, of a server whose lake has one foreign file."""
+    """Run a server whose lake has one foreign file; return the metrics and the titles of insights."""
     lake = directory / "lake"
     (lake / "ai_telemetry/v1").mkdir(parents=True)
     (lake / "ai_telemetry/v1/strange.parquet").write_bytes(b"strange")
@@ -55,7 +55,10 @@ async def run_server(directory: Path) -> tuple[str, list[str]]:
 
 
 def test_a_difference_is_told_everywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A foreign file is a metric and an insight of the server, and a problem of `doctor` without one."""
+    """
+    A running server shows a foreign file in a metric and an insight. Without a server, `doctor` reports it
+    as a problem.
+    """
     monkeypatch.setattr(watch, "FIRST_S", 0.1)
     metrics, titles = asyncio.run(run_server(tmp_path))
     assert f'tollhouse_lake_differs{{route="{ROUTE}"}} 1.0' in metrics
@@ -70,7 +73,7 @@ def test_a_difference_is_told_everywhere(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def config_of(directory: Path) -> Config:
-    """The settings of a server with the lake, which looks at it only when asked."""
+    """Return settings of a server that checks its lake only on request."""
     return Config(
         data_dir=directory / "data",
         server=ServerSettings(listen="127.0.0.1:0", grpc_listen="", operator_listen="127.0.0.1:0"),
@@ -80,7 +83,7 @@ def config_of(directory: Path) -> Config:
 
 
 class JumpedClock:
-    """The system's clock, while it is ahead by some seconds."""
+    """The system clock, some seconds ahead for a while."""
 
     ahead_s = 0.0
     monotonic = staticmethod(time.monotonic)
@@ -90,7 +93,7 @@ class JumpedClock:
 
 
 def test_records_of_a_clock_that_was_ahead_land(tmp_path: Path) -> None:
-    """All that was committed before is in the lake when the command says so, whatever the times of its commits."""
+    """When the command returns, the lake has all earlier commits, whatever their commit times."""
     lake, file, config = tmp_path / "lake", configured(tmp_path), config_of(tmp_path)
     clock = JumpedClock()
 
@@ -113,7 +116,10 @@ def test_records_of_a_clock_that_was_ahead_land(tmp_path: Path) -> None:
 
 
 def test_a_command_lands_what_waits(tmp_path: Path) -> None:
-    """At a month's end nobody waits for the age of a file. A lake that is away, and no server, are said."""
+    """
+    At a month's end nobody has to wait until files are old enough. An unreachable lake, or a missing
+    server, is reported.
+    """
     lake, file, config = tmp_path / "lake", configured(tmp_path), config_of(tmp_path)
 
     def land(*words: str) -> Result:

@@ -1,4 +1,4 @@
-"""Records in a lake: each once, whatever is killed, restored or written by others."""
+"""Records in a lake: each once, despite kills, restores and foreign writers."""
 
 from __future__ import annotations
 
@@ -26,11 +26,14 @@ async def manifests(house: House) -> list[manifest.LakeManifest]:
 
 
 async def test_every_record_is_in_the_lake_once(tmp_path: Path) -> None:
-    """Rows are those of the books; sums need no knowledge of shadows, of cached calls or of corrections."""
+    """
+    The rows equal the accounting. Sums need no special rules for reference-only records, cached
+    calls or corrections.
+    """
     lake = tmp_path / "lake"
     records = [
         *calls(1, 20, **PAID), call(21, shadow=True, **PAID), call(22, status="cached", **PAID), counter(23), call(24),
-        counter(25, value="12.5", unit="EUR"),  # in no sum of dollars
+        counter(25, value="12.5", unit="EUR"),  # in no dollar sum
     ]  # fmt: skip
     async with opened(tmp_path / "data") as house, house.forwarding(path=lake):
         await house.add(records)
@@ -46,7 +49,9 @@ async def test_every_record_is_in_the_lake_once(tmp_path: Path) -> None:
 
 
 async def test_manifests_are_a_chain_of_what_is_there(tmp_path: Path) -> None:
-    """Each manifest is in the lake as it is kept here, names each file with its size, and the one before."""
+    """
+    Each manifest in the lake equals the stored one. It names each file with its size, and the previous manifest.
+    """
     lake = tmp_path / "lake"
     async with opened(tmp_path / "data") as house, house.forwarding(path=lake):
         await house.add(calls(1, 20))
@@ -63,7 +68,9 @@ async def test_manifests_are_a_chain_of_what_is_there(tmp_path: Path) -> None:
 
 
 def test_a_kill_at_any_place_loses_nothing_and_repeats_nothing(tmp_path: Path) -> None:
-    """A gateway that is killed at each place of a landing, one after the other, ends with every row once."""
+    """
+    Gateways are killed at each step of a landing, one after the other. In the end every row exists once.
+    """
     data, lake = tmp_path / "data", tmp_path / "lake"
     victim.kill_at_each_place(data, path=lake)
     found = query(
@@ -74,7 +81,7 @@ def test_a_kill_at_any_place_loses_nothing_and_repeats_nothing(tmp_path: Path) -
 
 
 async def test_what_others_wrote_is_never_overwritten(tmp_path: Path) -> None:
-    """A file of other rows under the name of a delivery parks the route, and stays as it is."""
+    """If a delivery's file name is taken by other rows, the route parks and the file stays."""
     lake = tmp_path / "lake"
     clock = SystemClock()
     async with opened(tmp_path / "data") as house:
@@ -91,7 +98,7 @@ async def test_what_others_wrote_is_never_overwritten(tmp_path: Path) -> None:
 
 
 async def test_a_prefix_belongs_to_one_installation(tmp_path: Path) -> None:
-    """Another installation writes nothing there and says why; the first one goes on after a start."""
+    """Another installation writes nothing there and says why. The first one continues after a restart."""
     lake = tmp_path / "lake"
     for records in (calls(1, 10), calls(11, 20)):
         async with opened(tmp_path / "first") as house, house.forwarding(path=lake):
@@ -108,7 +115,10 @@ async def test_a_prefix_belongs_to_one_installation(tmp_path: Path) -> None:
 
 
 async def test_a_copy_that_is_behind_its_lake_parks(tmp_path: Path) -> None:
-    """A restored copy whose numbers the lake has already sends none of them twice: it says so and waits."""
+    """
+    If the lake already has a restored copy's numbers, the copy sends none of them again. It reports
+    this and waits.
+    """
     lake = tmp_path / "lake"
     async with opened(tmp_path / "original") as house, house.forwarding(path=lake):
         await house.add(calls(1, 10))
@@ -133,7 +143,7 @@ async def test_a_copy_that_is_behind_its_lake_parks(tmp_path: Path) -> None:
 
 
 async def _take_edition(data: Path, edition: str) -> None:
-    """Give a copy the edition of its original."""
+    """Give a copy its original's edition."""
     import sqlite3
 
     connection = sqlite3.connect(data / "spool.sqlite")
@@ -143,7 +153,7 @@ async def _take_edition(data: Path, edition: str) -> None:
 
 
 async def test_files_wait_from_the_commit_of_a_record(tmp_path: Path) -> None:
-    """A stop and a start make no file early; a full delivery leaves at once, the rest when it is old enough."""
+    """A restart creates no file early. A full delivery is sent at once, the rest when it is old enough."""
     lake = tmp_path / "lake"
     clock = StoppedClock(1_793_000_000.0)
     async with opened(tmp_path / "data", clock) as house:
@@ -160,12 +170,12 @@ async def test_files_wait_from_the_commit_of_a_record(tmp_path: Path) -> None:
 
 
 async def test_what_waits_lands_when_it_is_asked_for(tmp_path: Path) -> None:
-    """An operator need not wait for the age of a file; what is committed afterwards waits as before."""
+    """An operator does not have to wait until a file is old enough. Later commits wait as before."""
     clock = StoppedClock(1_793_000_000.0)
     async with opened(tmp_path / "data", clock) as house:
         async with house.forwarding(path=tmp_path / "lake", linger=900.0) as forwarder:
             await house.add(calls(1, 3))
-            forwarder.poke()  # as after a change of a secret: no file is made early
+            forwarder.poke()  # as after a changed secret; it must not create a file early
             await house.until(queued=3)
             await house.storage.leases.wake(lease_of(ROUTE))
             await house.until(queued=0)
@@ -176,7 +186,7 @@ async def test_what_waits_lands_when_it_is_asked_for(tmp_path: Path) -> None:
 
 
 async def test_lines_of_json_need_no_library(tmp_path: Path) -> None:
-    """A file of lines has the columns that are known, amounts with every digit, and its proof at the end."""
+    """A file of JSON lines has the known columns, amounts with every digit, and its proof at the end."""
     lake = tmp_path / "lake"
     async with opened(tmp_path / "data") as house, house.forwarding(path=lake, format="ndjson"):
         start = int(house.clock.now()) * NS

@@ -1,4 +1,4 @@
-"""A store that is slow or refuses keeps its own route waiting, and no other."""
+"""A store that is slow or refuses delays only its own route."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SLOW: dict[str, Callable[[str], dict[str, Any]]] = {
 
 
 class Silent:
-    """Takes every connection and answers none."""
+    """A server that accepts every connection and never answers."""
 
     def __init__(self) -> None:
         self.is_asked = asyncio.Event()
@@ -62,7 +62,7 @@ async def silent() -> AsyncIterator[tuple[Silent, str]]:
 
 @asynccontextmanager
 async def beside(house: House, lake: Path, neighbour: DestinationSettings) -> AsyncIterator[None]:
-    """Run the route of a folder and that of another destination in one forwarder."""
+    """Run a folder's route and another destination's route in one forwarder."""
     both = [neighbour, DestinationSettings(**FOLDER, path=lake)]
     routes = build_routes(UpstreamSettings(), both, clock=house.clock, lake=house.context())
     storage = house.storage
@@ -76,7 +76,7 @@ async def beside(house: House, lake: Path, neighbour: DestinationSettings) -> As
 
 @pytest.mark.parametrize("kind", SLOW)
 async def test_a_store_that_never_answers_holds_up_no_other(kind: str, tmp_path: Path) -> None:
-    """All records are in the folder while the first request of the other route still waits for an answer."""
+    """All records are in the folder while the other route's first request still waits."""
     secret = tmp_path / "secret"
     secret.write_text("user\npassword\n")
     lake = tmp_path / "lake"
@@ -95,7 +95,7 @@ async def test_a_store_that_never_answers_holds_up_no_other(kind: str, tmp_path:
 
 
 async def test_a_table_that_refuses_parks_its_own_route_alone(tmp_path: Path) -> None:
-    """A wrong password: its records wait with a reason, and the folder has all of them."""
+    """With a wrong password, that route's records wait with a reason, and the folder has all records."""
 
     class Closed(Table):
         async def answer(self, request: web.Request) -> web.Response:

@@ -1,4 +1,6 @@
-"""Calls that the log keeps no more are listed from a lake: by day, by amount, and to roles what is theirs."""
+"""
+Calls that the log no longer has are listed from a lake: by day, by amount, and within the limits of roles.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,7 @@ DATES = PastDates("2026-09-01", "2026-09-03")
 
 
 async def fill(directory: Path, clock: MovedClock) -> None:
-    """Three days of ten calls, a delivery each; those of even numbers are of the team search."""
+    """Land three days of ten calls, one delivery each. Even numbers belong to the team search."""
     async with opened(directory / "data", clock) as house, house.forwarding(path=directory / "lake"):
         for day in range(3):
             numbers = range(day * 10 + 1, day * 10 + 11)
@@ -52,7 +54,7 @@ async def fill(directory: Path, clock: MovedClock) -> None:
 
 
 async def forget(directory: Path, clock: MovedClock) -> None:
-    """Two weeks later the log has one newer call alone."""
+    """Move on two weeks, until the log has only one newer call."""
     clock.move(14 * DAY_S)
     async with opened(directory / "data", clock) as house:
         await house.add([call(31, start_time=int(clock.now()) * NS, cost="1000", cost_source="reported")])
@@ -87,7 +89,7 @@ class AwayFolder(Folder):
 
 
 async def listed(server: OperatorServer, *by: dict[str, str], **query: str) -> list[str]:
-    """The costs of a list, for who has these headers, or for a command."""
+    """Return the costs in a list, for a person with these headers or for a command."""
     words = "&".join(f"{name}={value}" for name, value in query.items())
     path = f"/records?{words}"
     answer = await (server.over_http("GET", path, headers=by[0]) if by else server.ask("GET", path))
@@ -96,7 +98,7 @@ async def listed(server: OperatorServer, *by: dict[str, str], **query: str) -> l
 
 
 async def test_calls_older_than_the_log_are_listed(server: OperatorServer, tmp_path: Path) -> None:
-    """Those of a day, the dearest of a span with those that the log has, and what passes a filter."""
+    """Lists cover a day, the most expensive calls of a range in lake and log, and filters."""
     assert [f"{n}.5" for n in range(20, 10, -1)] == await listed(server, date="2026-09-02")
     dearest = {"sort_key": "cost", "sort_order": "desc", "limit": "3"}
     assert ["1000", "30.5", "29.5"] == await listed(server, range="last_30d", **dearest)
@@ -112,7 +114,9 @@ async def test_calls_older_than_the_log_are_listed(server: OperatorServer, tmp_p
 
 
 async def test_it_says_how_far_it_looked(server: OperatorServer) -> None:
-    """Of a span the newest up to the bound, of days the oldest: the log and the lake together."""
+    """
+    For a range the newest calls up to the limit are searched, for days the oldest, in log and lake together.
+    """
     server.services.spool.max_listed_records = lambda: 6
     dearest = {"sort_key": "cost", "sort_order": "desc", "range": "last_30d"}
     assert ["1000", "30.5", "29.5", "28.5", "27.5", "26.5"] == await listed(server, **dearest)
@@ -135,7 +139,10 @@ async def limited(server: OperatorServer, *filters: RoleFilter) -> dict[str, str
 
 
 async def test_a_role_sees_its_own_of_a_lake(server: OperatorServer, tmp_path: Path) -> None:
-    """The calls of its team, without numbers; a lake that is away is no list that looks whole."""
+    """
+    A person sees only their team's calls, without numbers. If the lake is unreachable, the list is not
+    shown as complete.
+    """
     eva = await limited(server, RoleFilter(dimension="team", values=("search",), mode=IS))
     own = ["20.5", "18.5", "16.5", "14.5", "12.5"]
     assert set(own) == set(await listed(server, eva, date="2026-09-02"))
@@ -150,7 +157,7 @@ async def test_a_role_sees_its_own_of_a_lake(server: OperatorServer, tmp_path: P
 
 
 async def test_what_a_lake_cannot_tell_is_shown_to_no_role(server: OperatorServer, tmp_path: Path) -> None:
-    """A slice by the key that brought a call, or by a column that is left out: nothing of the lake."""
+    """If a role filters by the sender's key or by a left-out column, no call of the lake is shown."""
     eva = await limited(server, RoleFilter(dimension="team", values=("ads",), mode=EXCEPT))
     assert 5 == len(await listed(server, eva, date="2026-09-02"))
     without = replace(history_of(server, tmp_path), leave_out=("team",))
@@ -168,7 +175,10 @@ async def test_what_a_lake_cannot_tell_is_shown_to_no_role(server: OperatorServe
 
 
 async def test_one_record_of_a_lake_is_shown(server: OperatorServer, tmp_path: Path) -> None:
-    """By its id, from a day on, with the reasons of its figures; a role sees its own alone."""
+    """
+    A record is shown by its id and a start day, with the reasons for its figures. A limited person sees only
+    their own calls.
+    """
     own, other = record_id(12).hex(), record_id(13).hex()
     assert 404 == (await server.ask("GET", f"/records/{own}")).status
     shown = (await server.ask("GET", f"/records/{own}", since="2026-09-02")).payload
@@ -190,7 +200,7 @@ async def test_one_record_of_a_lake_is_shown(server: OperatorServer, tmp_path: P
 async def test_a_lake_is_read_for_a_bounded_time(
     server: OperatorServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After it the log alone is listed; what a process left that was killed is removed."""
+    """After the time limit only the log is listed. Temporary files of a killed process are removed."""
     monkeypatch.setattr(history, "READ_S", -1.0)
     left = tmp_path / "read/read-left"
     left.mkdir(parents=True)
@@ -199,7 +209,7 @@ async def test_a_lake_is_read_for_a_bounded_time(
 
 
 async def test_deliveries_of_other_days_are_not_read(server: OperatorServer, tmp_path: Path) -> None:
-    """Only files of the days that are asked for, the newest first unless told."""
+    """Only files of the requested days are read, the newest first by default."""
     lake = history_of(server, tmp_path)
 
     async def read(dates: PastDates, *, below: int = 31, oldest_first: bool = False) -> list[int]:
@@ -216,7 +226,9 @@ async def test_deliveries_of_other_days_are_not_read(server: OperatorServer, tmp
 
 
 def test_the_command_lists_calls_of_a_lake(tmp_path: Path) -> None:
-    """`report --calls` without a server: the dearest of days that the log keeps no more."""
+    """
+    `report --calls` works without a server, and lists the most expensive calls of days that the log no longer has.
+    """
 
     async def filled() -> None:
         clock = MovedClock(FIRST_DAY + 7200)

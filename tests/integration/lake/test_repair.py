@@ -1,4 +1,4 @@
-"""Files that somebody removed from a lake are put again, with the rows that they had, or named as lost."""
+"""Files that were removed from a lake are written again with the same rows, or reported as lost."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tests.integration.lake.s3 import BUCKET
 
 @dataclass
 class Lake:
-    """Three deliveries of ten records in a store, and the storage that they came from."""
+    """A store with three deliveries of ten records, and the storage from which they came."""
 
     house: House
     store: Store
@@ -43,7 +43,7 @@ class Lake:
         return [each.name async for each in self.store.names(prefix)]
 
     async def repaired(self, *, dry_run: bool = False, **options: Any) -> tuple[list[str], list[str]]:
-        """The files that were put, and those that are lost."""
+        """Run a repair; return the files that were written and those that are lost."""
         given: dict[str, Any] = {
             "landings": self.house.storage.small.of(LANDINGS),
             "log": self.house.storage.log,
@@ -55,7 +55,9 @@ class Lake:
         return list(done.put), list(done.lost)
 
     async def differences(self) -> list[str]:
-        """What the command finds with every byte read, and what the server finds."""
+        """
+        Return the differences that the command finds with all bytes read, and those that the server finds.
+        """
         manifests = read_manifests(self.store, "lake", self.scratch)
         found = await verify(self.store, manifests, level=DATA, scratch=self.scratch)
         seen = await recount(self.store, self.house.context(), ROUTE)
@@ -99,7 +101,7 @@ async def lake(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
 
 
 async def test_missing_files_are_put_again(lake: Lake) -> None:
-    """The same bytes under the same names, which need no other manifest; a dry run writes nothing."""
+    """The names and bytes are the same, so no new manifest is needed. A dry run writes nothing."""
     first, _, third = before = await lake.files()
     assert ([], []) == await lake.repaired()
     for name in (first, third):
@@ -114,7 +116,9 @@ async def test_missing_files_are_put_again(lake: Lake) -> None:
 
 
 async def test_other_bytes_of_the_same_rows_have_a_manifest_of_their_own(lake: Lake) -> None:
-    """As after a change of the library: the newest manifest of a delivery says which bytes are there."""
+    """
+    The library may have changed, so the bytes differ. The newest manifest of a delivery then describes the bytes.
+    """
     first, second, _ = await lake.files()
     for columns in (("user",), ("user", "team")):
         await asyncio.to_thread(lake.remove, first)
@@ -130,7 +134,7 @@ async def test_other_bytes_of_the_same_rows_have_a_manifest_of_their_own(lake: L
 
 
 async def test_what_the_log_has_no_more_is_lost(lake: Lake) -> None:
-    """A file of records that are gone is named with what is lost; nothing is written."""
+    """A file whose records the log no longer has is reported with what is lost, and nothing is written."""
     first, second, _ = await lake.files()
     await asyncio.to_thread(lake.remove, first)
     await asyncio.to_thread(lake.remove, second)
@@ -144,7 +148,9 @@ async def test_what_the_log_has_no_more_is_lost(lake: Lake) -> None:
 
 
 def test_the_command_repairs(tmp_path: Path) -> None:
-    """With the data directory, and with no server on it; exit code 2 without one."""
+    """
+    The command needs the data directory and no running server. Without a data directory the exit code is 2.
+    """
 
     async def fill() -> None:
         async with opened(tmp_path / "data") as house, house.forwarding(path=tmp_path / "lake"):

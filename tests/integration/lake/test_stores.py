@@ -1,4 +1,4 @@
-"""What a lake needs of a store, held by a folder and by a server that speaks S3."""
+"""The requirements of a lake for its store, tested with a folder and an S3 server."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def secret_file(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def in_s3(s3: str, secret_file: Path, tmp_path: Path) -> DestinationSettings:
-    """A prefix of its own for each test."""
+    """Return settings with a separate prefix for each test."""
     url = f"s3://{BUCKET}/{tmp_path.name}"
     return DestinationSettings(name="lake", type="s3", url=url, endpoint=s3, secret_file=secret_file)
 
@@ -64,14 +64,14 @@ class TestStores(StoreContract):
 
 
 async def test_a_store_that_is_away_is_asked_again(in_s3: DestinationSettings) -> None:
-    """No answer is no verdict: the same name is tried again later."""
+    """Without an answer, the same name is tried again later."""
     away = replace(in_s3, endpoint="http://127.0.0.1:9")
     with pytest.raises(Retryable):
         await store_of(away, secret_of(away)).create("one", b"1")
 
 
 def test_a_kill_at_any_place_loses_nothing_in_s3(in_s3: DestinationSettings, tmp_path: Path) -> None:
-    """Also while an object is on its way: every row is there once."""
+    """Kills while an object is being sent are included; every row exists once."""
     given = {name: getattr(in_s3, name) for name in ("type", "url", "endpoint", "secret_file")}
     victim.kill_at_each_place(tmp_path / "data", **given)
 
@@ -90,7 +90,10 @@ def test_a_kill_at_any_place_loses_nothing_in_s3(in_s3: DestinationSettings, tmp
 async def test_a_request_that_fails_for_the_moment_is_repeated(
     in_s3: DestinationSettings, tmp_path: Path
 ) -> None:
-    """Each third connection is refused, each fifth reset: every request comes through, and nothing is there twice."""
+    """
+    Every third connection is refused and every fifth is reset. All requests succeed in the end, and
+    nothing exists twice.
+    """
     with relayed(in_s3.endpoint, reset_each=5, refuse_each=3) as (way, relay):
         beyond = replace(in_s3, endpoint=way)
         store = store_of(beyond, secret_of(beyond))
@@ -109,7 +112,7 @@ async def test_a_request_that_fails_for_the_moment_is_repeated(
 async def test_what_a_store_cannot_do_parks(
     status: int, error: type[Exception], in_s3: DestinationSettings
 ) -> None:
-    """A header that it does not know is no state that passes, as being busy is."""
+    """An unsupported header is a permanent error, while a busy store is a temporary one."""
 
     async def answer(request: web.Request) -> web.Response:
         return web.Response(status=404 if request.method == "HEAD" else status, text="<Error/>")
@@ -125,7 +128,7 @@ async def test_what_a_store_cannot_do_parks(
 async def test_an_object_that_is_cut_off_is_asked_for_again(
     in_s3: DestinationSettings, tmp_path: Path
 ) -> None:
-    """A connection that ends within an object is no fault of ours: it is an error that passes."""
+    """A connection that ends within an object is a temporary error."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
@@ -142,7 +145,7 @@ async def test_an_object_that_is_cut_off_is_asked_for_again(
 
 
 async def test_a_bucket_that_is_missing_parks(in_s3: DestinationSettings) -> None:
-    """A wrong bucket is for the operator to change, and nothing is asked in a circle."""
+    """The operator has to correct a wrong bucket, so the request is not repeated."""
     wrong = replace(in_s3, url="s3://nobody-has-this/lake")
     with pytest.raises(Misconfigured):
         await store_of(wrong, secret_of(wrong)).create("one", b"1")
@@ -151,7 +154,7 @@ async def test_a_bucket_that_is_missing_parks(in_s3: DestinationSettings) -> Non
 async def test_the_environment_sends_nothing_elsewhere(
     in_s3: DestinationSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Variables that name another endpoint or no signature are not followed."""
+    """Variables for another endpoint or for unsigned requests are ignored."""
     for name in ("AWS_ENDPOINT", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
     monkeypatch.setenv("AWS_BUCKET", "elsewhere")
@@ -159,7 +162,7 @@ async def test_the_environment_sends_nothing_elsewhere(
 
 
 async def test_a_lake_in_s3_has_every_record_once(in_s3: DestinationSettings, tmp_path: Path) -> None:
-    """What is sent to S3 is read there; a secret that is missing parks the route, and its return ends that."""
+    """Records sent to S3 can be read back. A missing secret parks the route until it returns."""
     secret = in_s3.secret_file
     assert secret is not None
     text = secret.read_text()
@@ -184,7 +187,9 @@ async def test_a_lake_in_s3_has_every_record_once(in_s3: DestinationSettings, tm
 async def test_a_prefix_that_an_earlier_release_marked_is_nobodys(
     store: Store, settings: DestinationSettings
 ) -> None:
-    """Its object names no installation: both may write there. What is not of Tollhouse there is told."""
+    """
+    The old object names no installation, so both may write. An object that is not from Tollhouse is reported.
+    """
     await store.create("_tollhouse.json", b'{"lake":1}\n')
     for installation in ("a1", "b2"):
         await claim(store, installation)
@@ -199,7 +204,7 @@ def _below(settings: DestinationSettings, name: str) -> dict[str, Any]:
 
 
 async def test_check_says_that_a_store_ignores_conditions(in_s3: DestinationSettings) -> None:
-    """A store that reads no conditions takes an object a second time; it is used without them."""
+    """A store without conditions overwrites an object. It is used without conditions."""
 
     async def forward(request: web.Request) -> web.Response:
         headers = {name: value for name, value in request.headers.items() if name.lower() != "if-none-match"}

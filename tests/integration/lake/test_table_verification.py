@@ -1,4 +1,6 @@
-"""`tollhouse lake verify` counts the rows of a table of ClickHouse, and compares them with the books of the route."""
+"""
+`tollhouse lake verify` counts the rows of a ClickHouse table and compares them with the route's accounting.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ def verify(words: list[str], *more: str) -> Result:
 
 
 async def filled(directory: Path, table: Table) -> None:
-    """Three deliveries of ten records."""
+    """Land three deliveries of ten records."""
     async with served(table) as url, opened(directory / "data") as house:
         await house.add(calls(1, 30, cost="0.1", cost_source="reported"))
         async with house.forwarding(type="clickhouse", url=url):
@@ -37,7 +39,7 @@ async def filled(directory: Path, table: Table) -> None:
 
 
 def changed(**values: object) -> Callable[[Table], object]:
-    """Add the first row once more, with other values."""
+    """Return a change that adds the first row once more with other values."""
     return lambda table: table.rows.append({**table.rows[0], **values})
 
 
@@ -55,7 +57,7 @@ BREAK: dict[str, tuple[Callable[[Table], object], list[str], list[str]]] = {
 
 @pytest.mark.parametrize("name", BREAK)
 def test_what_differs_has_a_name(name: str, tmp_path: Path) -> None:
-    """With the books of the route, and without them: then what a table cannot know of itself does not show."""
+    """Without the route's accounting, differences that the table itself cannot show are not found."""
     damage, with_books, without = BREAK[name]
     table = Table()
 

@@ -1,4 +1,4 @@
-"""Every topic has a table of its own in a lake, with the same names, proofs and repairs."""
+"""Every topic has its own table in a lake, with the same names, proofs and repairs."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ SHOWN: dict[str, dict[str, Any]] = {
 
 
 async def landed(house: House, records: Mapping[str, Record] = RECORDS, **fields: Any) -> None:
-    """A record of each topic is in the lake."""
+    """Land a record of each topic."""
     async with house.forwarding(topics=TOPICS, **fields):
         for topic, record in records.items():
             await house.storage.log.append(
@@ -76,7 +76,7 @@ async def landed(house: House, records: Mapping[str, Record] = RECORDS, **fields
 
 
 async def row_of(store: Store, topic: str, scratch: Path) -> dict[str, Any]:
-    """The only row of a table, with the columns that are read."""
+    """Return the only row of a table, with the columns that are read."""
     table = TABLES[topic]
     [file] = [each.name async for each in store.names(names.data_of(table.name))]
     await store.fetch(file, scratch / "file")
@@ -90,7 +90,7 @@ async def row_of(store: Store, topic: str, scratch: Path) -> dict[str, Any]:
 
 
 async def differences(store: Store, house: House, route: str, scratch: Path) -> list[str]:
-    """What either count finds."""
+    """Return the differences of both counts."""
     scratch.mkdir(exist_ok=True)
     table = table_of(route).name
     read = read_manifests(store, "lake", scratch, table=table)
@@ -105,7 +105,7 @@ async def differences(store: Store, house: House, route: str, scratch: Path) -> 
 async def test_each_topic_has_a_table(
     place: str, format: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    """Its values with all digits, under names of its own, and both counts hold."""
+    """Values have all digits, names are the topic's own, and both counts agree."""
     (tmp_path / "secret").write_text("testing\ntesting-secret\n")
     fields: dict[str, Any] = {"type": "file", "path": tmp_path / "lake"}
     if place == "s3":
@@ -135,7 +135,7 @@ async def test_each_topic_has_a_table(
 
 
 async def test_a_missing_file_of_a_topic_is_put_again(tmp_path: Path) -> None:
-    """Under its name, with its rows; the tables of other topics do not change."""
+    """The file is written again under its name with its rows. Tables of other topics do not change."""
     async with opened(tmp_path / "data") as house:
         await landed(house, path=tmp_path / "lake")
         store = store_of(DestinationSettings(name="lake", type="file", path=tmp_path / "lake"), None)
@@ -176,7 +176,7 @@ PLANTED: dict[str, Record] = {
 async def test_what_is_left_out_is_in_no_table(
     tmp_path: Path, format: str, left_out: tuple[str, ...]
 ) -> None:
-    """No row, footer, statistic or manifest of a topic has it; where nothing is left out, each table does."""
+    """The value is in no row, footer, statistic or manifest. Without `leave_out`, each table has it."""
     async with opened(tmp_path / "data") as house:
         await landed(house, PLANTED, path=tmp_path / "lake", format=format, leave_out=left_out)
     found = dict(texts(tmp_path / "lake"))
@@ -187,7 +187,7 @@ async def test_what_is_left_out_is_in_no_table(
 
 
 def test_commands_take_a_topic(tmp_path: Path) -> None:
-    """Without one they look at AI telemetry; a topic that the destination does not take is refused."""
+    """The default topic is AI telemetry. A topic that the destination does not receive is refused."""
 
     async def fill() -> None:
         async with opened(tmp_path / "data") as house:

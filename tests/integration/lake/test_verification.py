@@ -1,4 +1,4 @@
-"""`tollhouse lake verify` finds what is missing, damaged, doubled or foreign, and nothing in a sound lake."""
+"""`tollhouse lake verify` finds missing, damaged, duplicate and foreign data, and nothing in a sound lake."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def fill(directory: Path) -> None:
 
 @pytest.fixture(scope="module")
 def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Three deliveries of ten records."""
+    """Land three deliveries of ten records."""
     directory = tmp_path_factory.mktemp("filled")
     asyncio.run(fill(directory))
     return directory / "lake"
@@ -55,7 +55,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def lake(filled: Path, tmp_path: Path) -> Path:
-    """A copy for one test, which a configuration names."""
+    """Return a copy of the lake for one test, with a configuration."""
     shutil.copytree(filled, tmp_path / "lake")
     configured(tmp_path)
     return tmp_path / "lake"
@@ -70,7 +70,6 @@ def manifests(lake: Path) -> list[Path]:
 
 
 def flip(path: Path, place: int) -> None:
-    """Change one bit."""
     body = bytearray(path.read_bytes())
     body[place] ^= 1
     path.write_bytes(body)
@@ -99,7 +98,7 @@ BREAK: dict[str, tuple[Callable[[Path], object], str, list[str]]] = {
 
 @pytest.mark.parametrize("name", BREAK)
 def test_what_differs_has_a_name(lake: Path, name: str) -> None:
-    """Exit code 1 and the name of each difference; 0 and the sums of a sound lake."""
+    """The exit code is 1 with the name of each difference. For a sound lake it is 0, with the sums."""
     damage, option, expected = BREAK[name]
     damage(lake)
     words = [
@@ -119,7 +118,7 @@ def test_what_differs_has_a_name(lake: Path, name: str) -> None:
 
 @pytest.mark.parametrize(("share", "read"), [("100%", 3), ("67%", 2), ("0.001%", 0)])
 def test_a_sample_of_the_files_is_read_whole(lake: Path, share: str, read: int) -> None:
-    """So many of the files, evenly; the ends of all of them are compared."""
+    """The sample is spread evenly. The footers of all files are compared."""
     config = str(lake.parent / "tollhouse.toml")
     words = ["verify", "--config", config, "--data", "--without-books", "--json"]
     found = json.loads(CliRunner().invoke(command, [*words, "--sample", share]).stdout)
@@ -131,7 +130,7 @@ def test_a_sample_of_the_files_is_read_whole(lake: Path, share: str, read: int) 
 
 
 def test_a_sample_is_a_share_of_what_is_read(lake: Path) -> None:
-    """Nothing, more than everything, and a sample of a list are mistakes in words."""
+    """Zero, more than 100 %, and a sample without reading files are usage errors."""
     config = str(lake.parent / "tollhouse.toml")
     for share in ("0%", "101%", "5"):
         result = CliRunner().invoke(command, ["verify", "--config", config, "--data", "--sample", share])
@@ -142,7 +141,7 @@ def test_a_sample_is_a_share_of_what_is_read(lake: Path) -> None:
 
 
 def test_manifests_are_printed_as_one_list(lake: Path) -> None:
-    """An auditor gets the deliveries of a month, and none of another one."""
+    """An auditor gets only the deliveries of the requested month."""
     config = str(lake.parent / "tollhouse.toml")
     all_of_them = json.loads(CliRunner().invoke(command, ["manifest", "--config", config]).stdout)
     assert [1, 11, 21] == [each["first"] for each in all_of_them]
@@ -156,7 +155,7 @@ def test_manifests_are_printed_as_one_list(lake: Path) -> None:
 
 
 def test_the_views_are_read(lake: Path) -> None:
-    """The views that `lake sql` prints run, and add up to the ledger's spend."""
+    """The views that `lake sql` prints run, and add up to the spend in the totals."""
     printed = CliRunner().invoke(command, ["sql", "--config", str(lake.parent / "tollhouse.toml")]).stdout
     assert printed == views_for("duckdb", DestinationSettings(type="file", path=lake))
     connection = duckdb.connect()
@@ -167,7 +166,7 @@ def test_the_views_are_read(lake: Path) -> None:
 
 @pytest.mark.parametrize("format", ["parquet", "ndjson"])
 def test_the_views_add_corrections_to_calls(tmp_path: Path, format: str) -> None:
-    """A call has what is known of it now, a day has its calls with what changed of them, and late rows are shown."""
+    """A call shows its current values, a day includes changes of its calls, and late rows are shown."""
     paid = {"cost": "0.1", "cost_source": "reported", "team": "search"}
     first, second = (call(n, start_time=FIRST_DAY, **paid) for n in (1, 2))
     correction = Correction(
@@ -212,7 +211,7 @@ def test_the_views_add_corrections_to_calls(tmp_path: Path, format: str) -> None
 
 
 async def fill_and_copy(directory: Path) -> None:
-    """Three deliveries; `copy` is the data as it was after two of them."""
+    """Land three deliveries; `copy` has the data after two of them."""
     async with opened(directory / "data") as house, house.forwarding(path=directory / "lake"):
         await house.add(calls(1, 20))
         await house.until(queued=0)
@@ -223,7 +222,7 @@ async def fill_and_copy(directory: Path) -> None:
 
 
 def test_manifests_are_compared_with_the_books(tmp_path: Path) -> None:
-    """Books that have more or fewer records than the manifests are a difference where they can be asked."""
+    """More or fewer records than in the manifests are a difference, if the accounting is available."""
     asyncio.run(fill_and_copy(tmp_path))
 
     def kinds(data: str, *words: str) -> list[tuple[str, str]]:
@@ -245,7 +244,7 @@ def test_manifests_are_compared_with_the_books(tmp_path: Path) -> None:
 
 
 def test_damaged_numbers_are_in_both_sums() -> None:
-    """A number without a record is damaged in the manifest and in the books; it is no difference."""
+    """A number without a record is damaged in the manifest and in the accounting, so it is no difference."""
     found = VerifiedLake(
         deliveries=1, files=1, bytes=1, rows=8, records=8, damaged=2, calls=8, spend="0", differences=[]
     )
@@ -264,7 +263,7 @@ FIRST_DAY = int(datetime(2026, 11, 20, tzinfo=UTC).timestamp()) * NS
 
 
 async def fill_days(directory: Path) -> None:
-    """Three days of ten records each; a delivery has five of each of two days."""
+    """Land three deliveries of ten records; each has five records of each of two days."""
     async with opened(directory / "data") as house, house.forwarding(path=directory / "lake"):
         for first in (1, 11, 21):
             day = FIRST_DAY + (first - 1) // 10 * DAY_NS
@@ -274,7 +273,9 @@ async def fill_days(directory: Path) -> None:
 
 
 async def test_dates_limit_what_is_looked_at(tmp_path: Path) -> None:
-    """Of some dates only their files count, and only what differs there; the chain is that of all manifests."""
+    """
+    Only files and differences of the requested dates count. The chain of manifests is always checked completely.
+    """
     await fill_days(tmp_path)
     lake = tmp_path / "lake"
     store = Folder(lake)
@@ -294,7 +295,7 @@ async def test_dates_limit_what_is_looked_at(tmp_path: Path) -> None:
 
 
 def test_what_a_rule_of_the_store_took_is_no_failure(tmp_path: Path) -> None:
-    """Missing files of earlier dates have a name of their own; later ones are as before."""
+    """Missing files before the given date are reported as expired, later ones as missing."""
     asyncio.run(fill_days(tmp_path))
     config = configured(tmp_path)
     first, *_, last = files(tmp_path / "lake")
@@ -315,8 +316,6 @@ def test_what_a_rule_of_the_store_took_is_no_failure(tmp_path: Path) -> None:
 
 
 class CountingFolder(Folder):
-    """Counts what is asked."""
-
     asked: Counter[str]
 
     async def size(self, name: str) -> int | None:
@@ -333,7 +332,10 @@ class CountingFolder(Folder):
 
 
 async def test_files_are_asked_for_by_one_list(lake: Path, tmp_path: Path) -> None:
-    """A list of files and one of manifests, and each manifest once: no question for each file."""
+    """
+    One list of files, one list of manifests and one read per manifest suffice; no request is sent for
+    a single file.
+    """
     store = CountingFolder(lake)
     store.asked = Counter()
     found = await verify(store, read_manifests(store, "lake", tmp_path), level=LISTING, scratch=tmp_path)
@@ -342,7 +344,7 @@ async def test_files_are_asked_for_by_one_list(lake: Path, tmp_path: Path) -> No
 
 
 def test_the_end_of_a_file_says_its_rows_and_numbers(filled: Path) -> None:
-    """What the library counted itself is compared, not the words of our own alone."""
+    """The Parquet library's own statistics are compared, not only Tollhouse's metadata."""
     path = files(filled)[1]
     made = manifest.read(manifests(filled)[1].read_bytes())
     (file,), end = made.files, path.read_bytes()
@@ -360,7 +362,10 @@ def test_the_end_of_a_file_says_its_rows_and_numbers(filled: Path) -> None:
 
 
 async def test_ends_of_files_are_asked_for_together(filled: Path, tmp_path: Path) -> None:
-    """A hundred thousand files are not asked one after the other; whole files are, because they need room."""
+    """
+    Footers of many files are read concurrently. Whole files are read one after the other, because they
+    need disk space.
+    """
 
     class Slow(Folder):
         asked = most = 0

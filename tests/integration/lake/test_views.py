@@ -1,4 +1,4 @@
-"""The statements of `tollhouse lake sql --for`: the views of every reader say the same of one lake."""
+"""The statements of `tollhouse lake sql --for`: the views for every reader return the same from one lake."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ QUESTIONS = {
 
 
 def sample(reader: str) -> DestinationSettings:
-    """The destination of the statements in deploy/."""
+    """Return the destination of the statements in deploy/."""
     is_google = "s3" not in DIALECTS[reader].stores
     url = "gs://acme-costs/tollhouse" if is_google else "s3://acme-costs/tollhouse"
     return DestinationSettings(name="lake", type="gcs" if is_google else "s3", url=url)
@@ -80,7 +80,7 @@ def answers(connection: duckdb.DuckDBPyConnection) -> dict[str, list[tuple[Any, 
 
 @pytest.fixture(scope="module")
 def expected(lake: Path) -> dict[str, list[tuple[Any, ...]]]:
-    """What DuckDB says by its own statements."""
+    """Return the results of DuckDB's own statements."""
     connection = duckdb.connect()
     connection.execute("SET TimeZone = 'UTC'")
     connection.execute(views_for("duckdb", DestinationSettings(type="file", path=lake)))
@@ -88,7 +88,9 @@ def expected(lake: Path) -> dict[str, list[tuple[Any, ...]]]:
 
 
 def test_views_are_the_truth(expected: dict[str, list[tuple[Any, ...]]]) -> None:
-    """22 records, of which a shadow counts nothing, and a correction of 0.2 that became known on another day."""
+    """
+    22 records include one that is only for reference, and a correction of 0.2 that became known on another day.
+    """
     assert [(23, 23, Decimal("2.3"), "2026-09-21")] == expected["once"]
     assert [(22, Decimal("2.3"), Decimal("2.3"))] == expected["spend"]
     assert [("2026-09-21", 21, Decimal("2.3"), 231, 0)] == [
@@ -102,9 +104,11 @@ def test_views_are_the_truth(expected: dict[str, list[tuple[Any, ...]]]) -> None
 def test_every_reader_says_the_same(
     reader: str, lake: Path, expected: dict[str, list[tuple[Any, ...]]]
 ) -> None:
-    """Their views, translated to DuckDB by a library that knows each dialect, over the same files."""
+    """
+    Each reader's views are translated to DuckDB, by a library that knows each dialect, and run on the same files.
+    """
     _, begin, views = views_for(reader, sample(reader)).partition("-- Each id once")
-    language = "trino" if reader == "athena" else reader  # of its views, not of its tables
+    language = "trino" if reader == "athena" else reader  # the dialect of its views, not of its tables
     own = [each for each in sqlglot.parse(begin + views, read=language) if each is not None]
     assert list(VIEWS[1:]) == [table.name for each in own if (table := each.find(exp.Table)) is not None]
     connection = duckdb.connect()
@@ -119,17 +123,17 @@ def test_every_reader_says_the_same(
 
 @pytest.mark.parametrize("reader", DIALECTS)
 def test_tables_have_every_column(reader: str) -> None:
-    """A column that is appended to the lake is in the statements of each reader."""
+    """If the lake gets a new column, every reader's statements have it."""
     table, _, _ = views_for(reader, sample(reader)).partition("-- Each id once")
     quoted = [f"`{name}`" if reader != "snowflake" else f'"{name.upper()}"' for name in COLUMNS]
-    if reader != "duckdb":  # which takes the columns of the files
+    if reader != "duckdb":  # DuckDB takes the columns from the files
         assert [] == [name for name in quoted if name not in table]
     assert "tollhouse/ai_telemetry/v1" in table
 
 
 @pytest.mark.parametrize("reader", DIALECTS)
 def test_statements_to_copy_are_those_of_the_command(reader: str, tmp_path: Path) -> None:
-    """The files in deploy/lake are what `tollhouse lake sql --for` prints."""
+    """The files in deploy/lake equal the output of `tollhouse lake sql --for`."""
     assert READERS == tuple(DIALECTS)
     settings = sample(reader)
     config = configured(tmp_path, type=settings.type, url=settings.url)
@@ -157,7 +161,7 @@ def test_what_a_reader_does_not_read_is_said(
 
 
 def test_the_table_of_clickhouse_is_printed(tmp_path: Path) -> None:
-    """It is the statement that `tollhouse check` compares a table with."""
+    """The statement is the one with which `tollhouse check` compares a table."""
     config = configured(tmp_path, type="clickhouse", url="https://house:8443/costs", table="calls_of_ai")
     for words in ((), ("--for", "clickhouse")):
         result = CliRunner().invoke(command, ["sql", *words, "--config", str(config)])

@@ -1,4 +1,4 @@
-"""A server looks at its lakes by itself, and what it finds is kept for insights, metrics and `doctor`."""
+"""A server checks its lakes regularly. The result is stored for insights, metrics and `doctor`."""
 
 from __future__ import annotations
 
@@ -38,7 +38,10 @@ async def differences(house: House, lake: Path) -> dict[str, int]:
 
 
 async def test_what_differs_is_found_without_reading_a_file(tmp_path: Path) -> None:
-    """The kept manifests against one list: deleted, cut, foreign and doubled objects, and a manifest that is gone."""
+    """
+    The stored manifests are compared with one list. It shows deleted, truncated, foreign and duplicate
+    objects, and a missing manifest.
+    """
     lake = tmp_path / "lake"
     async with opened(tmp_path / "data") as house, house.forwarding(path=lake):
         assert {} == await differences(house, lake)
@@ -61,7 +64,9 @@ async def test_what_differs_is_found_without_reading_a_file(tmp_path: Path) -> N
 
 
 async def test_a_delivery_that_lands_is_no_difference(tmp_path: Path) -> None:
-    """Files of the next numbers, which are not settled yet, are not foreign; those of another edition are."""
+    """
+    Files with the next numbers, which are not settled yet, are not foreign. Files of another edition are.
+    """
     lake = tmp_path / "lake"
     async with opened(tmp_path / "data") as house, house.forwarding(path=lake):
         await house.add(calls(1, 10))
@@ -76,7 +81,9 @@ async def test_a_delivery_that_lands_is_no_difference(tmp_path: Path) -> None:
 
 
 async def test_it_looks_when_it_is_time(tmp_path: Path) -> None:
-    """Once a day, and once an hour while the lake differs; a store that is away is asked again."""
+    """
+    The check runs once a day, and once an hour while there are differences. An unreachable store is tried again.
+    """
     lake, clock = tmp_path / "lake", StoppedClock()
     async with opened(tmp_path / "data", clock) as house:
         async with house.forwarding(path=lake):
@@ -106,7 +113,9 @@ async def test_it_looks_when_it_is_time(tmp_path: Path) -> None:
 
 
 async def test_it_runs_beside_the_route(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A route that runs looks at its lake, and no longer once it stops; with `verify = "0s"` nobody looks."""
+    """
+    A running route checks its lake and stops checking when it stops. With `verify = "0s"` there is no check.
+    """
     monkeypatch.setattr(watch, "FIRST_S", 0.0)
     async with opened(tmp_path / "data") as house:
         verdicts = house.context().verdicts

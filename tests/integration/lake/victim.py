@@ -1,4 +1,7 @@
-"""A process that fills a lake and kills itself at a place: `victim DATA PLACE SETTINGS`, the destination's as JSON."""
+"""
+A process that fills a lake and kills itself at a place: `victim DATA PLACE SETTINGS`. The settings are the
+destination's as JSON.
+"""
 
 from __future__ import annotations
 
@@ -20,16 +23,16 @@ from tests.integration.lake.lakes import opened
 from tests.processes.copied import start_process
 
 RECORDS = 95
-# Before the owner is written, then of the second delivery: while its files are made, before its mark is kept, then each
-# step that follows.
+# The first place is before the owner file is written. The others are steps of the second delivery, from
+# creating its files to its settlement.
 PLACES = (
     "owner", "rows", "mark", "data", "within", "written", "size", "manifest", "settle", "settled", "end",
 )  # fmt: skip
-_BEGIN_S = 0.002  # a request is on its way
+_BEGIN_S = 0.002  # a request is under way after this time
 
 
 def kill_at_each_place(data: Path, places: Sequence[str] = PLACES, **settings: object) -> None:
-    """Fill a lake with processes that are killed at each place, one after the other; the last one ends."""
+    """Fill a lake with processes that are killed at each place in turn; the last process ends normally."""
     given = json.dumps({name: str(value) for name, value in settings.items()})
     for place in places:
         words = ("-m", "tests.integration.lake.victim", str(data), place, given)
@@ -53,7 +56,7 @@ def die(place: str, wanted: str) -> None:
 
 
 class Victim:
-    """Kills this process before a step, or after it, of the second delivery."""
+    """Kills this process before or after a step of the second delivery."""
 
     def __init__(self, wanted: str, *, is_second: bool) -> None:
         self._wanted = wanted
@@ -70,7 +73,7 @@ class Victim:
         return wrapped
 
     def creating(self, create: Callable[..., Any]) -> Callable[..., Any]:
-        """What writes an object: killed before it, while it is on its way, and when it is there."""
+        """Wrap the creation of objects: kill before it, while it is under way, or after it."""
 
         async def wrapped(store: Any, name: str, content: Any) -> bool:
             is_data = not name.startswith("_")
@@ -87,7 +90,9 @@ class Victim:
         return wrapped
 
     def making(self, files_of: Callable[..., Any]) -> Callable[..., Any]:
-        """What makes the files of a delivery: killed when it has their rows and did not end them."""
+        """
+        Wrap the creation of a delivery's files: kill when the rows are written but the files are not complete.
+        """
 
         def wrapped(*arguments: Any, **options: Any) -> Any:
             files = files_of(*arguments, **options)

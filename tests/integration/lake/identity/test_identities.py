@@ -1,4 +1,7 @@
-"""A lake without a secret: the library of stores asks the services of a machine or a pod, which stand in here."""
+"""
+A data lake without a configured secret: the store library queries the identity services of the machine or
+pod, which are simulated here.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +53,10 @@ def _assumed(name: str) -> web.Response:
 
 @dataclass
 class Platform:
-    """The services that tell who a machine is, and a store that notes who writes. A path may be refused."""
+    """
+    Fake identity services, with a store that records the writer's credentials. `refuses` maps a part of a path
+    to the status with which it fails.
+    """
 
     refuses: dict[str, int] = field(default_factory=dict)
     asked: list[tuple[str, dict[str, str]]] = field(default_factory=list)
@@ -126,12 +132,12 @@ async def secured(platform: Platform, certificates: Certificates) -> AsyncIterat
     finally:
         server.close()
         await runner.cleanup()
-        await closed  # TLS ends a connection when the client has said so, too
+        await closed  # a TLS connection closes only after the client has agreed
 
 
 @pytest.fixture(autouse=True)
 def nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No variable of this shell says who somebody is."""
+    """Remove environment variables with credentials."""
     for name in os.environ:
         if name.startswith(("AWS_", "GOOGLE_", "GCE_", "AZURE_", "IDENTITY_", "MSI_")):
             monkeypatch.delenv(name)
@@ -148,7 +154,10 @@ async def write(settings: DestinationSettings) -> None:
 
 
 async def test_a_machine_of_aws(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Version 2 of its metadata service: a token first, then the keys of its role, whose session goes along."""
+    """
+    Version 2 of the metadata service is used: first a token, then the keys of the role, which include
+    a session token.
+    """
     platform = Platform()
     async with served(platform) as url:
         monkeypatch.setenv("AWS_METADATA_ENDPOINT", url)
@@ -165,7 +174,7 @@ async def test_a_machine_of_aws(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_a_pod_of_aws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The agent of its node gives keys for the token of the pod."""
+    """The node's agent exchanges the pod's token for keys."""
     (tmp_path / "token").write_text("pod-token")
     platform = Platform()
     async with served(platform) as url:
@@ -179,7 +188,7 @@ async def test_a_pod_of_aws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 async def test_a_role_of_aws(
     tmp_path: Path, certificates: Certificates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A token of the cluster is exchanged for a session of the role that the settings name."""
+    """A token of the cluster is exchanged for a session of the configured role."""
     (tmp_path / "token").write_text("web-token")
     platform = Platform()
     async with secured(platform, certificates) as url:
@@ -199,7 +208,7 @@ def settings_with(settings: DestinationSettings, certificates: Certificates) -> 
 
 
 async def test_a_machine_of_google(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its metadata service gives the token of its service account."""
+    """The metadata service returns a token of the machine's service account."""
     platform = Platform()
     async with served(platform) as url:
         monkeypatch.setenv("GCE_METADATA_HOST", url.removeprefix("http://"))
@@ -209,7 +218,7 @@ async def test_a_machine_of_google(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def account(directory: Path, url: str, **fields: Any) -> Path:
-    """The file that Google makes for an identity of another platform, and its token."""
+    """Write Google's credential file for an external identity, and its token; return the file."""
     (directory / "subject").write_text(json.dumps({"jwt": "subject-token"}))
     source = {
         "file": str(directory / "subject"),
@@ -229,7 +238,7 @@ def account(directory: Path, url: str, **fields: Any) -> Path:
 
 
 async def test_an_external_account_of_google(tmp_path: Path) -> None:
-    """A token of another platform is exchanged once, and its own is written with."""
+    """The external token is exchanged once, and requests use the resulting token."""
     platform = Platform()
     async with served(platform) as url:
         settings = lake("gcs", url, identity_token_file=account(tmp_path, url))
@@ -246,7 +255,7 @@ async def test_an_external_account_of_google(tmp_path: Path) -> None:
 
 
 async def test_an_external_account_may_be_a_service_account(tmp_path: Path) -> None:
-    """The token that is exchanged is one to be the service account, whose own is written with."""
+    """The exchanged token allows impersonating a service account, and requests use that account's token."""
     platform = Platform()
     async with served(platform) as url:
         other = {"service_account_impersonation_url": f"{url}/google/lake:generateAccessToken"}
@@ -266,7 +275,7 @@ async def test_an_external_account_may_be_a_service_account(tmp_path: Path) -> N
     ],
 )
 async def test_a_wrong_external_account_parks(fields: dict[str, Any], words: str, tmp_path: Path) -> None:
-    """The file is for the operator to change: the route waits, and says what is wrong with it."""
+    """The operator has to change the file. The route waits and says what is wrong."""
     async with served(Platform()) as url:
         settings = lake("gcs", url, identity_token_file=account(tmp_path, url, **fields))
         with pytest.raises(Misconfigured, match=words):
@@ -277,7 +286,9 @@ async def test_a_wrong_external_account_parks(fields: dict[str, Any], words: str
 async def test_what_the_service_of_tokens_answers_is_told(
     status: int, error: type[Exception], tmp_path: Path
 ) -> None:
-    """A grant that is refused parks the route, a service that is away is asked again; the token is in no message."""
+    """
+    A refused token parks the route; an unreachable service is tried again. No message contains the token.
+    """
     platform = Platform(refuses={"/google/token": status})
     async with served(platform) as url:
         settings = lake("gcs", url, identity_token_file=account(tmp_path, url))
@@ -289,7 +300,7 @@ async def test_what_the_service_of_tokens_answers_is_told(
 
 
 async def test_a_machine_of_azure(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its metadata service gives the token of its managed identity."""
+    """The metadata service returns a token of the managed identity."""
     platform = Platform()
     async with served(platform) as url:
         monkeypatch.setenv("IDENTITY_ENDPOINT", f"{url}/msi")
@@ -301,7 +312,7 @@ async def test_a_machine_of_azure(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_a_pod_of_azure(
     tmp_path: Path, certificates: Certificates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The token of the cluster is exchanged for one of the application that the pod may be."""
+    """The cluster's token is exchanged for a token of the pod's application."""
     (tmp_path / "token").write_text("federated")
     platform = Platform()
     async with secured(platform, certificates) as url:
@@ -317,7 +328,7 @@ async def test_a_pod_of_azure(
 
 
 async def test_a_machine_without_an_identity_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A metadata service that gives nothing is no verdict on the records: it is asked again."""
+    """If the metadata service returns nothing, the records are not to blame, so it is queried again."""
     platform = Platform(refuses={"/latest/": 404})
     async with served(platform) as url:
         monkeypatch.setenv("AWS_METADATA_ENDPOINT", url)

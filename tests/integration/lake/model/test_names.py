@@ -1,6 +1,6 @@
 """
-A model of landings: whatever is killed, taken over, repeated, lost on its way and restored, each number is in one file
-of its edition, and the sums of the lake are those of the books.
+A model of landings with random kills, takeovers, repeats, lost requests and restores. In the end each number
+is in one file of its edition, and the lake's sums equal the accounting.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from tests.integration.lake.model.unruly_store import HeldPut, Killed, UnrulySto
 from tests.rounds import IS_LONG
 
 MOST_TRIES: Final = 200
-_DIES: Final = 0.05  # before a mark or a settlement, and after it
+_DIES: Final = 0.05  # probability of a kill before and after a mark or a settlement
 _DAY_S: Final = 86400
 STEPS = st.lists(
     st.tuples(st.just("add"), st.integers(1, 12))
@@ -61,7 +61,7 @@ STEPS = st.lists(
 
 
 class Model:
-    """An installation with one route to a lake: a step each of what may happen to it."""
+    """An installation with one lake route. Each method is a step that may happen to it."""
 
     def __init__(self, directory: Path, chance: Random, *, has_conditions: bool) -> None:
         self.store = UnrulyStore(chance, has_conditions=has_conditions)
@@ -72,7 +72,7 @@ class Model:
         self._clock = StoppedClock()
         self._stack = AsyncExitStack()
         self._starts = self._made = 0
-        self._most = 10  # records of a delivery
+        self._most = 10  # records per delivery
         self.restores = 0
         self.house: House
         self._exporter: LakeExporter
@@ -80,7 +80,7 @@ class Model:
     async def begin(self) -> None:
         await self._open()
         await self._restart()
-        # As after a first delivery: a copy of before it does not know that there is a lake.
+        # as after a first delivery; an older copy would not know about the lake
         await self.house.storage.small.of(LANDINGS).editions(ROUTE, 1)
         await self.back_up(0)
 
@@ -91,7 +91,7 @@ class Model:
         self.house = await self._stack.enter_async_context(opened(self._directory / "data", self._clock))
 
     async def _restart(self) -> None:
-        """Begin another process; what the one before was sending is due."""
+        """Start another process; deliveries of the previous one are due again."""
         self._starts += 1
         context = replace(self.house.context(), directory=self._directory / f"work-{self._starts}")
         self._exporter = LakeExporter(
@@ -108,7 +108,7 @@ class Model:
     # -- steps ---------------------------------------------------------------------------------------------
 
     async def add(self, count: int) -> None:
-        """Add calls of several days, some of which count otherwise."""
+        """Add calls of several days, some of them cached or only for reference."""
         self._clock.move(1.0)
         made = []
         for _ in range(count):
@@ -121,14 +121,17 @@ class Model:
         await self.house.add(made)
 
     async def land(self, most: int) -> None:
-        """Send one delivery, cut of at most so many records."""
+        """Send one delivery of at most `most` records."""
         self._most = most
         delivery = await self._due()
         if delivery is not None:
             await self._send(self._exporter, delivery)
 
     async def take_over(self, behind: int) -> None:
-        """Let another process land a delivery while a put of the first one is on its way; then the first goes on."""
+        """
+        Let another process land a delivery while a put of the first process is under way. Then the
+        first one continues.
+        """
         delivery = await self._due()
         if delivery is None:
             return
@@ -144,7 +147,7 @@ class Model:
         await holder
 
     async def back_up(self, _: int) -> None:
-        """Copy the data; the process begins again."""
+        """Copy the data directory, then restart."""
         await self._stack.aclose()
         shutil.rmtree(self._directory / "backup", ignore_errors=True)
         shutil.copytree(self._directory / "data", self._directory / "backup")
@@ -153,7 +156,7 @@ class Model:
 
     async def restore(self, _: int) -> None:
         """
-        Go on with the newest backup, in another edition; what the original had on its way has arrived or is lost.
+        Continue from the newest backup in another edition. Puts of the original have arrived or are lost.
         """
         await self._stack.aclose()
         self.store.calm()
@@ -180,7 +183,7 @@ class Model:
         await adoption.run(leave=False, dry_run=False)
         self.store.is_calm = False
         self.restores += 1
-        await self.back_up(0)  # an older one would not know this edition
+        await self.back_up(0)  # an older backup would not know this edition
 
     # -- a delivery ----------------------------------------------------------------------------------------
 
@@ -189,7 +192,7 @@ class Model:
         return await deliveries.due(ROUTE, now=self._clock.now() + 1e9, max_records=self._most)
 
     async def _send(self, exporter: LakeExporter, delivery: Delivery) -> None:
-        """Do as the route's loop does; nothing that a store does may park it."""
+        """Send like the route's loop; no failure of the store may park the route."""
         self._clock.move(1.0)
         deliveries = self.house.storage.deliveries
         try:
@@ -211,7 +214,7 @@ class Model:
         self._may_die()
 
     async def _pieces(self, delivery: Delivery) -> AsyncIterator[Entry]:
-        """Entries are cut otherwise each time, as after a compaction of the log."""
+        """Yield the entries in random parts, as after a compaction of the log."""
         most = self._chance.randint(1, 5)
         for entry in await self.house.storage.log.read(AI_TELEMETRY, delivery.first, delivery.last):
             for part in entry.parts(most):
@@ -221,10 +224,10 @@ class Model:
         if not self.store.is_calm and self._chance.random() < _DIES:
             raise Killed
 
-    # -- what is there at the end --------------------------------------------------------------------------
+    # -- the result at the end ----------------------------------------------------------------------------
 
     async def judge(self) -> None:
-        """Land what waits, and hold the lake against the log and the books."""
+        """Land everything that waits; compare the lake with the log and the accounting."""
         self.store.calm()
         await self._restart()
         self._most = 10
@@ -248,12 +251,12 @@ class Model:
         return list(parquet.read_rows(there, ["edition", "number", "id", "spend"]))
 
     async def _named(self) -> list[str]:
-        """The files that manifests name."""
+        """Return the files that manifests name."""
         found = [each async for each in read_manifests(self.store, "lake", self._scratch)]
         return [file.key for each in found if isinstance(each, ReadManifest) for file in each.body.files]
 
     async def _log(self) -> dict[str, Decimal]:
-        """What each record of the log costs, by its id."""
+        """Return each record's cost in the log by id."""
         log = self.house.storage.log
         entries = await log.read(AI_TELEMETRY, 1, log.closed_below(AI_TELEMETRY) - 1)
         records: list[Any] = [record for entry in entries for record in entry.records]
@@ -268,8 +271,8 @@ class Model:
         manifests = read_manifests(self.store, "lake", self._scratch)
         found = await verify(self.store, manifests, level=DATA, scratch=self._scratch)
         assert books_differ(found, ROUTE, terms, terms) is None
-        # What an original had begun when it ended; and a manifest that came late is put over the one that is kept
-        # where a store ignores conditions: of the same files, at another time.
+        # Two differences are allowed: unfinished files of an original; and, if the store ignores conditions,
+        # a late manifest of the same files that replaced the stored one.
         may_be = {FOREIGN} if self.restores else set()
         may_be |= set() if self.store.has_conditions else {CONTENT}
         assert [] == [each for each in found.differences if each.kind not in may_be]
@@ -285,7 +288,9 @@ def _spend(record: Any) -> Decimal:
 def test_each_number_is_in_one_file_of_its_edition(
     has_conditions: bool, steps: list[tuple[str, int]], seed: int
 ) -> None:
-    """Whether the store holds conditions or ignores them, and each id is once in files that manifests name."""
+    """
+    Also, each id appears once in the files that manifests name, whether or not the store supports conditions.
+    """
 
     async def run(directory: Path) -> None:
         model = Model(directory, Random(seed), has_conditions=has_conditions)

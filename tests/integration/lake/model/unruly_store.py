@@ -1,4 +1,6 @@
-"""A store in memory that delays, repeats, drops and reorders puts, loses answers, and may ignore conditions."""
+"""
+A store in memory that delays, repeats, drops and reorders puts, loses answers, and may ignore conditions.
+"""
 
 from __future__ import annotations
 
@@ -11,31 +13,33 @@ from typing import Final
 from exporters.errors import Retryable
 from exporters.lake.stores import StoredObject
 
-# What becomes of a put, and of the process that waits for its answer.
+# The outcomes of a put, and of the process that waits for its answer.
 PUT, UNHEARD, LATE, TWICE, DROPPED = "put", "unheard", "late", "twice", "dropped"
 KILLED_BEFORE, KILLED_WITHIN, KILLED_AFTER = "killed before", "killed within", "killed after"
 _FATES: Final = (
     *[PUT] * 8, UNHEARD, UNHEARD, LATE, LATE, TWICE, TWICE, DROPPED, KILLED_BEFORE, KILLED_WITHIN, KILLED_AFTER,
 )  # fmt: skip
-_UNREAD: Final = 0.03  # of the questions
+_UNREAD: Final = 0.03  # the share of reads that fail
 
 
 class Killed(Exception):
-    """The process ends here."""
+    """The process was killed at this point."""
 
 
 class HeldPut:
-    """A put that waits on its way, while the process that sent it is asleep."""
+    """A put that waits while its process is asleep."""
 
     def __init__(self, behind: int) -> None:
-        """`behind` so many others."""
+        """Hold the put after `behind` others."""
         self.behind = behind
         self.begun = asyncio.Event()
         self.released = asyncio.Event()
 
 
 class UnrulyStore:
-    """See `exporters.lake.stores.Store`; as ObjectStore, it asks first whether an object is there."""
+    """
+    A store as in `exporters.lake.stores.Store`. Like ObjectStore, it first checks whether the object exists.
+    """
 
     def __init__(self, chance: Random, *, has_conditions: bool) -> None:
         self.objects: dict[str, bytes] = {}
@@ -46,7 +50,7 @@ class UnrulyStore:
         self._on_their_way: list[tuple[str, bytes]] = []
 
     def calm(self) -> None:
-        """All that is on its way arrives in any order, and nothing fails from here on."""
+        """Let all delayed puts arrive in random order; after that, nothing fails."""
         self.is_calm = True
         self._some_arrive(1.0)
 

@@ -1,4 +1,4 @@
-"""`lake verify --data` compares each day of the calls with the ledger, to the last digit."""
+"""`lake verify --data` compares each day of calls with the totals, to the last digit."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ DAY = "2026-09-21"
 
 
 async def fill(directory: Path, format: str) -> None:
-    """Calls, a counter, a shadow, a cached call and a correction that became known on another day."""
+    """
+    Land calls, a counter, a record kept for reference, a cached call, and a correction that became known
+    on another day.
+    """
     paid: dict[str, Any] = {"cost": f"0.{1:027d}", "cost_source": "reported"}
     more: list[Record] = [
         counter(60, start_time=AT_NS),
@@ -50,7 +53,7 @@ def verify(config: Path, *words: str) -> Result:
 
 
 def test_every_day_is_that_of_the_ledger(config: Path) -> None:
-    """Whatever kinds of records a day has; a part of the files, or their ends alone, are not compared."""
+    """Days with every kind of record agree. A sample of files or only their footers are not compared."""
     found = json.loads(verify(config, "--data").stdout)
     assert found["ledger"] == "2 days compared"
     assert found["differences"] == []
@@ -69,7 +72,7 @@ def test_every_day_is_that_of_the_ledger(config: Path) -> None:
 def test_a_day_that_differs_has_a_name(
     change: dict[str, int], kind: str, code: int, config: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Fewer or more calls than the ledger has are a failure; other prices are not."""
+    """Fewer or more calls than in the totals are a failure; other prices are not."""
     of_ledger = RouteBooks.of_ledger
 
     def changed(books: RouteBooks, first: str, last: str) -> dict[str, LakeDay]:
@@ -87,7 +90,7 @@ def test_a_day_that_differs_has_a_name(
 
 
 def test_what_waits_is_not_compared(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The ledger has it already and the lake not yet: the command says what to do first."""
+    """A record that waits is in the totals but not yet in the lake. The command says what to do first."""
     monkeypatch.setattr(RouteBooks, "waits", lambda books: True)
     found = json.loads(verify(config, "--data").stdout)
     assert found["ledger"].startswith("not compared: records wait for the lake (tollhouse lake land)")
@@ -95,7 +98,7 @@ def test_what_waits_is_not_compared(config: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_calls_from_before_the_route_are_explained() -> None:
-    """A route that began later has less of the first days; more than the ledger is never explained."""
+    """If a route began later, missing calls of the first days are explained. Extra calls never are."""
     whole = LakeDay(calls=5, spend=7, input_tokens=10, output_tokens=3)
     part = whole._replace(calls=2, spend=3, input_tokens=4, output_tokens=1)
     for lake, ledger, began_later, kinds in (

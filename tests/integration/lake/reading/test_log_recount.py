@@ -1,4 +1,6 @@
-"""`lake verify --data` makes the digest of each delivery again from the log, while the log has its records."""
+"""
+`lake verify --data` computes each delivery's digest again from the log, as long as the log has its records.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ RECORDS: Sequence[Record] = [*calls(1, 29, cost="0.1", cost_source="reported"), 
 
 
 def fill(directory: Path, format: str = "parquet") -> None:
-    """Three deliveries of ten records."""
+    """Land three deliveries of ten records."""
 
     async def land() -> None:
         fields: dict[str, Any] = {"path": directory / "lake", "format": format}
@@ -49,7 +51,7 @@ def verified(directory: Path, *words: str) -> dict[str, Any]:
 
 
 class ChangedLog:
-    """Gives the records of a log from a number on, one of them with another amount."""
+    """A log that begins at a number and has another amount in one record."""
 
     def __init__(self, house: House, *, first: int = 1, number: int = 0) -> None:
         self._log = house.storage.log
@@ -72,7 +74,7 @@ class ChangedLog:
 def test_a_sound_lake_is_what_the_log_gives(
     tmp_path: Path, format: str, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever its format and however many answers it takes."""
+    """This holds for every format and for any number of read steps."""
     monkeypatch.setattr(log_recount, "MOST_NUMBERS", most)
     fill(tmp_path, format)
     found = verified(tmp_path, "--data")
@@ -82,14 +84,17 @@ def test_a_sound_lake_is_what_the_log_gives(
 
 
 def test_a_part_of_a_lake_is_not_compared(tmp_path: Path) -> None:
-    """Neither a sample of the files, nor footers alone, nor a lake beside which no books are read."""
+    """A sample of files, footers only, and a lake without its accounting are not compared."""
     fill(tmp_path)
     for words in (["--data", "--sample", "50%"], ["--footers"], ["--data", "--without-books"]):
         assert "log" not in verified(tmp_path, *words)
 
 
 async def test_a_delivery_of_other_rows_than_the_log_has_is_named(tmp_path: Path) -> None:
-    """One that the log has in part or no more is not compared, and no number is too large to be asked for."""
+    """
+    A delivery whose records the log has only in part, or no more, is skipped. Any starting number is
+    valid, however large.
+    """
     await asyncio.to_thread(fill, tmp_path)
     async with opened(tmp_path / "data") as house:
 
@@ -112,7 +117,7 @@ async def test_a_delivery_of_other_rows_than_the_log_has_is_named(tmp_path: Path
 
 
 def test_an_edition_that_the_log_never_had_is_named(tmp_path: Path) -> None:
-    """By the command, and by the server's own look."""
+    """The command and the server's own check both report it."""
     fill(tmp_path)
     lake = tmp_path / "lake"
     kept = sorted(lake.glob("_manifest/*/*/*.json"))[0]

@@ -1,4 +1,6 @@
-"""Records of every topic come back from a lake: into another one, and into the log of a restored copy."""
+"""
+Records of every topic are read back from a lake: into another lake, and into the log of a restored copy.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,9 @@ def only_file(directory: Path, topic: str, lake: str = "lake") -> Path:
 @pytest.mark.parametrize("topic", OTHERS)
 @pytest.mark.parametrize("source", ["parquet", "ndjson", "record file"])
 def test_a_topic_is_imported_once(topic: str, source: str, tmp_path: Path) -> None:
-    """From each kind of file, with its values; what is brought again changes nothing, and every proof holds."""
+    """
+    Each kind of file is imported with its values. A second import changes nothing, and every proof holds.
+    """
     fill(tmp_path, "parquet" if source == "record file" else source)
     file = only_file(tmp_path, topic)
     if source == "record file":
@@ -71,7 +75,7 @@ def test_a_topic_is_imported_once(topic: str, source: str, tmp_path: Path) -> No
 
 
 def rows(path: Path) -> list[dict[str, Any]]:
-    """Rows of a file without their place in a log, and when they were committed."""
+    """Return a file's rows without their log numbers and commit times."""
     import pyarrow.parquet as pq
 
     table = pq.read_table(path)
@@ -81,7 +85,7 @@ def rows(path: Path) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("topic", OTHERS)
 def test_another_topic_is_refused(topic: str, tmp_path: Path) -> None:
-    """A file of calls is none of events: nothing is written."""
+    """A file of calls is no file of events, so nothing is written."""
     source = tmp_path / "calls.ndjson"
     source.write_bytes(orjson.dumps(as_json(RECORDS["ai-telemetry"])) + b"\n")
     with pytest.raises(AssertionError, match=f"row 1 is no record of {topic}"):
@@ -115,7 +119,7 @@ async def add(house: House, topic: str, first: int, last: int) -> None:
 
 
 async def restored(directory: Path, topic: str) -> None:
-    """A copy of number 1 to 4, whose original brought 1 to 8 into the lake."""
+    """Restore a copy with numbers 1 to 4, while the original has landed 1 to 8."""
     lake: dict[str, Any] = {"path": directory / "lake", "topics": (topic,)}
     async with opened(directory / "data") as house, house.forwarding(**lake):
         await add(house, topic, 1, 4)
@@ -137,7 +141,7 @@ async def kept(directory: Path, topic: str) -> list[Record]:
 
 @pytest.mark.parametrize("topic", OTHERS)
 def test_a_copy_adopts_each_topic(topic: str, tmp_path: Path) -> None:
-    """What the copy never had is in its log again, as it was; a second run finds nothing to do."""
+    """Records that the copy lacked are in its log again, unchanged. A second run finds nothing to do."""
     asyncio.run(restored(tmp_path, topic))
     done = run(tmp_path, "adopt", topic=topic)["adopted"]
     assert done["brought"] == 4
