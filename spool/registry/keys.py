@@ -1,5 +1,5 @@
 """
-API keys and their rules (published interface, parts 2.1, 3.1 and 8). Pure.
+API keys and their rules (published interface, parts 2.1, 3.1 and 8). Pure: no I/O.
 
 Names are trimmed and NFC-normalized. They must be unique regardless of case, so nobody deletes `prod` instead
 of `Prod`. Lookups by name are exact.

@@ -1,4 +1,4 @@
-"""Operator accounts, their sessions and one-time console links: rules and hashes. Pure."""
+"""Operator accounts, their sessions and one-time console links: rules and hashes. Pure: no I/O."""
 
 from __future__ import annotations
 

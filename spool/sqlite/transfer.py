@@ -102,7 +102,9 @@ def _read(file: str, connection: sqlite3.Connection, statement: str) -> sqlite3.
 
 
 async def tables(options: StorageOptions) -> OpenTables:
-    """Return the opener of a data directory's tables. Raises NotAllowed if the directory has no storage."""
+    """
+    Return a function that opens the tables of a data directory. Raises NotAllowed if the directory has no storage.
+    """
     if not await asyncio.to_thread((options.directory / SPOOL).exists):
         raise NotAllowed(f"{options.directory} contains no storage to copy")
     return partial(_open_tables, options.directory)

@@ -34,7 +34,7 @@ class LegacyKey:
             id=LEGACY_ID,
             name=LEGACY_NAME,
             status=ENABLED,
-            description="Given by the deployment in server.api_key_file",
+            description="Set by the deployment in server.api_key_file",
             use_cases=(SEND_AI_TELEMETRY,),
             created_by=DEPLOYMENT,
             updated_by=DEPLOYMENT,

@@ -205,7 +205,7 @@ _log = logging.getLogger(__name__)
 
 
 class GroupCommits:
-    """Commits groups, one at a time, each holding the turn. `last_error` is None while commits work."""
+    """Commits groups, one at a time, each holding the turn lock. `last_error` is None while commits work."""
 
     def __init__(
         self,

@@ -27,8 +27,8 @@ class Folds:
 
     async def fold_what_is_due(self) -> None:
         """
-        Move the newest closed ids into runs: in the background if they can wait, else now. The caller
-        holds the turn.
+        Move the newest closed ids into runs: in the background if they can wait, else now. The caller holds
+        the turn lock.
 
         Ids of open records stay, because late reports look them up. Ids that other nodes just stored are included.
         """

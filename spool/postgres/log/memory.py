@@ -114,7 +114,7 @@ class NodeMemory:
     """
     Numbers, known ids and open records as of the newest followed commit row, and caches of entries.
 
-    Commits, folds and following read and change it, and each of them must hold the turn.
+    Commits, folds and following read and change it, and each of them must hold the turn lock.
     """
 
     def __init__(
@@ -160,7 +160,7 @@ class NodeMemory:
         return by_topic(self.following.closed_at(-inf, durable=self.following.durable))
 
     async def load(self) -> None:
-        """Read everything. The caller holds the turn, unless the log is not in use yet."""
+        """Read everything. The caller holds the turn lock, unless the log is not in use yet."""
         for _ in range(LOADS):
             index = DuplicateIndex(
                 self._secret,
@@ -189,7 +189,7 @@ class NodeMemory:
 
     async def load_again(self, error: MemoryIsAhead) -> None:
         """
-        Read everything again, because memory has commits that the database lacks. The caller holds the turn.
+        Read everything again, because memory has commits that the database lacks. The caller holds the turn lock.
         """
         _log.warning("%s: reading everything again", error, extra={"action": "memory_reloaded"})
         await self.load()
@@ -200,7 +200,7 @@ class NodeMemory:
             await self.follow_within()
 
     async def follow_within(self) -> None:
-        """Update memory as `follow` does, for a caller that holds the turn."""
+        """Update memory as `follow` does, for a caller that holds the turn lock."""
         try:
             while not await self._follow():
                 pass
@@ -224,7 +224,7 @@ class NodeMemory:
         return since.is_all
 
     def committed(self, row: CommitRow, plan: Plan) -> None:
-        """Apply a durable commit of this node. The caller holds the turn."""
+        """Apply a durable commit of this node. The caller holds the turn lock."""
         self.following.committed(row, plan)
         self.confirmed(row.id)
         self._horizon.moved()
@@ -244,7 +244,7 @@ class NodeMemory:
         self.following.confirmed = max(self.following.confirmed, commit)
 
     async def confirm_within(self, commit: int, *, needs_standby: bool) -> None:
-        """Wait until the standby has everything up to a followed commit. The caller holds the turn."""
+        """Wait until the standby has everything up to a followed commit. The caller holds the turn lock."""
         following = self.following
         await self._database.append.confirm(needs_standby=needs_standby)
         await self.follow_within()

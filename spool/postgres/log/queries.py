@@ -197,7 +197,7 @@ COMMITS_BETWEEN = """
      WHERE shard = 0 AND id > %(after)s AND id <= %(until)s
   ORDER BY id LIMIT %(limit)s"""
 
-# Empty damaged terms, unless another process already did so or carried them forward.
+# Clear damaged terms, unless another process already did so or carried them forward.
 EMPTY_TERMS = """
     UPDATE {schema}.commits c SET terms = %(terms)s, checksum = %(checksum)s
       FROM unnest(%(ids)s::bigint[], %(checksums)s::bigint[]) AS unread (id, checksum), {schema}.marks m

@@ -156,7 +156,8 @@ def set_aside(
     uncounted: TermCounter,
 ) -> None:
     """
-    Empty damaged commit rows and carry their terms forward. Raises BookedMeanwhile if another process already did.
+    Clear the terms of damaged commit rows, and carry forward the counts that they had. Raises BookedMeanwhile
+    if another process already did.
     """
     empty = books.pack_terms([])
     new = {
@@ -246,8 +247,8 @@ class Verification:
 
     async def set_damaged_aside(self) -> None:
         """
-        Exclude damaged commit rows from the accounting before retention deletes them. Their terms follow
-        from the numbers.
+        Exclude damaged commit rows from the accounting before retention deletes them. Their terms are
+        computed from the numbers.
         """
         limits = await self._border()
         counted = await recount_commits(self._database, limits)

@@ -209,8 +209,8 @@ class PostgresTables:
 
 async def tables(options: StorageOptions) -> OpenTables:
     """
-    Return the opener of a schema's tables. Raises NotAllowed if there is no schema, if it is too new, or if a
-    node uses it.
+    Return a function that opens the tables of a schema. Raises NotAllowed if there is no schema, if it is too
+    new, or if a node uses it.
     """
     database = open_database(options.storage, options.clock)
     try:

@@ -483,7 +483,7 @@ class NewestIds:
     Known ids that are in no run yet.
 
     `through` is the last number of each topic with ids in runs. `apart` has the ids, places and hours of
-    names stored apart from records. `amendments` and `id_runs` are rows of these tables.
+    names that commits added to earlier records. `amendments` and `id_runs` are rows of these tables.
     """
 
     def __init__(
@@ -552,7 +552,8 @@ class NewestIds:
 
     def rest(self) -> bytes:
         """
-        Pack the ids of commits that were already carried forward, and the names stored apart from records.
+        Pack the ids of commits that were already carried forward, and the names that commits
+        added to earlier records.
         """
         left_ids = [one for of_topic in self._found.values() for ids in of_topic.values() for one in ids]
         return _packed(left_ids + [name for name in self._apart if name[0] not in self._known])

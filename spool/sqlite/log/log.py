@@ -89,7 +89,7 @@ class SqliteLog:
         )
         self._planner = Planner(self._index, hold_s=settings.hold)
         self._unfolded = UnfoldedCommits()
-        self._names = 0  # number of commits that stored names apart from their records
+        self._names = 0  # number of commits that added names to earlier records
         self._horizon = Horizon(hold_s=settings.hold, clock=clock)
         self._read_cache = EntryCache(cache_bytes)
         self._write_cache = EntryCache(cache_bytes)
@@ -256,7 +256,8 @@ class SqliteLog:
 
     async def _fold_what_is_due(self) -> None:
         """
-        Move the newest ids into runs: in the background if they can wait, else now. The caller holds the turn.
+        Move the newest ids into runs: in the background if they can wait, else now. The caller holds
+        the turn lock.
         """
         now = settled_now(self._clock)
         while self._index.due(now, self._horizon.closed()):
@@ -469,8 +470,8 @@ class SqliteLog:
 
     async def _set_damaged_aside(self) -> None:
         """
-        Exclude damaged commit rows from the accounting before retention deletes them. Their terms follow
-        from the entries.
+        Exclude damaged commit rows from the accounting before retention deletes them. Their terms are
+        computed from the entries.
         """
         limits, kept = await self._database.transaction(
             lambda connection: (border(connection, self._routes), store.kept(connection))

@@ -96,7 +96,7 @@ async def recount(
 def set_aside(
     connection: sqlite3.Connection, commits: Sequence[int], terms: TermCounter, uncounted: TermCounter
 ) -> None:
-    """Empty damaged commit rows and carry their terms forward."""
+    """Clear the terms of damaged commit rows, and carry forward the counts that they had."""
     connection.executemany(
         queries.EMPTY_TERMS, [(_NO_TERMS, zlib.crc32(_NO_TERMS), commit) for commit in commits]
     )

@@ -209,8 +209,8 @@ def write_fold(
     """
     Write new runs, delete those that they replace, and store how far ids are in runs.
 
-    `first` has the first number of each topic with ids outside the runs. `names` is
-    the first number of names stored apart from records, or None.
+    `first` has the first number of each topic with ids outside the runs. `names` is the first number of names
+    that commits added to earlier records, or None.
     """
     connection.executemany(queries.REMOVE_RUN, [(run.key,) for run in fold.removed])
     for run in fold.added:
@@ -241,8 +241,8 @@ class _Arrived(NamedTuple):
 
 def load_ids(connection: sqlite3.Connection, index: DuplicateIndex) -> tuple[UnfoldedCommits, int]:
     """
-    Load the known ids: the stored runs, then newer ids from entries and from names stored apart, in
-    order of arrival.
+    Load the known ids: the stored runs, then newer ids from entries and from names that commits added to
+    earlier records, in order of arrival.
 
     After a crash, no id is missing. Returns the commits of the newest ids, and the highest number of names.
     """

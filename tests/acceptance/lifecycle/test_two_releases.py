@@ -87,7 +87,7 @@ def test_an_upgrade_gateway_by_gateway(unmade_schema: Schema, tmp_path: Path) ->
     _set_version(unmade_schema, NEXT_VERSION + 1)
     refused = run(old, {"PYTHONPATH": str(ROOT)}, "serve")
     assert 2 == refused.returncode
-    assert f"the schema is of version {NEXT_VERSION + 1}" in refused.stderr
+    assert f"the schema has version {NEXT_VERSION + 1}" in refused.stderr
     assert f"this Tollhouse has version {VERSION}" in refused.stderr
 
 
