@@ -1,1 +1,1 @@
-"""The console in a real Chromium, on a real Tollhouse process: what an operator sees and does."""
+"""Tests of the console in a real Chromium against a real Tollhouse process."""

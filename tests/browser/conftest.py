@@ -1,4 +1,6 @@
-"""One Chromium for the folder, a Tollhouse with a month of traffic that is only looked at, and others to change."""
+"""
+One Chromium for the folder, one read-only Tollhouse with a month of traffic, and others that tests may change.
+"""
 
 from __future__ import annotations
 
@@ -18,17 +20,17 @@ from tests.browser.trouble import ARCHIVE, REFUSED, RefusingUpstream, in_trouble
 __all__ = ["installations"]
 
 OpenConsole = Callable[..., Console]
-# Who signed in at an installation that is only looked at, by role and address.
+# sessions at read-only installations, by role and address
 SignedIn = WeakKeyDictionary[Tollhouse, dict[str, StorageState]]
 
-# A page that hears of a change loads again after up to 5 s, or after 20 times as long as the last time took.
+# After a change, a page reloads within 5 s, or within 20 times the duration of its last load.
 expect.set_options(timeout=PATIENCE_MS)
 
 
-# Ends with the folder, because an event loop of Playwright runs on this thread until then.
+# package scope, because Playwright's event loop occupies this thread until the folder's tests end
 @pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
-    """Chromium as the machine has it; TOLLHOUSE_CHROMIUM names one that is not in the path."""
+    """Start the machine's Chromium. TOLLHOUSE_CHROMIUM names one that is not in the path."""
     if CHROMIUM is None:
         pytest.skip("needs Chromium: `make test` installs it on Debian; TOLLHOUSE_CHROMIUM names another")
     with sync_playwright() as playwright, launched(playwright) as chromium:
@@ -37,13 +39,15 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="package")
 def signed_in() -> SignedIn:
-    """One session of each role serves all contexts at such an installation: the next one has its cookie."""
+    """
+    Keep one session per role at each read-only installation, so that later browser contexts reuse its cookie.
+    """
     return WeakKeyDictionary()
 
 
 @pytest.fixture(scope="package")
 def month(tmp_path_factory: pytest.TempPathFactory, signed_in: SignedIn) -> Iterator[Tollhouse]:
-    """A running Tollhouse with two months of traffic and open insights. Tests look at it and change nothing."""
+    """A running Tollhouse with two months of traffic and open insights. Tests must not change it."""
     plants = ("--days", "62", "--records", "6000", "--plant", "missing-price,retry-storm")
     tollhouse = filled(tmp_path_factory.mktemp("month"), *plants)
     tollhouse.start()
@@ -54,7 +58,7 @@ def month(tmp_path_factory: pytest.TempPathFactory, signed_in: SignedIn) -> Iter
 
 @pytest.fixture
 def open_console(browser: Browser, signed_in: SignedIn) -> Iterator[OpenConsole]:
-    """Opens pages that are signed in; nothing may have gone wrong in any of them at the end."""
+    """Return a function that opens signed-in pages. At the end, no page may have reported an error."""
     made: list[Console] = []
     with ExitStack() as stack:
 
@@ -82,7 +86,7 @@ def console(month: Tollhouse, open_console: OpenConsole) -> Console:
 
 @pytest.fixture
 def house(installations: Any) -> Tollhouse:
-    """A running Tollhouse of the test's own, empty, with a record file as its only destination."""
+    """A running, empty Tollhouse for one test. Its only destination is a record file."""
     tollhouse: Tollhouse = installations()
     tollhouse.start()
     return tollhouse
@@ -90,7 +94,7 @@ def house(installations: Any) -> Tollhouse:
 
 @pytest.fixture
 def busy(tmp_path: Path) -> Iterator[Tollhouse]:
-    """A running Tollhouse of the test's own with a month of traffic, to change."""
+    """A running Tollhouse with a month of traffic that the test may change."""
     tollhouse = filled(tmp_path / "busy", "--days", "40", "--records", "1500")
     tollhouse.start()
     yield tollhouse
@@ -106,7 +110,7 @@ def refusing() -> Iterator[RefusingUpstream]:
 
 @pytest.fixture
 def troubled(refusing: RefusingUpstream, tmp_path: Path) -> Iterator[Tollhouse]:
-    """A running Tollhouse on whose pages there is something to do; its upstream has refused its key."""
+    """A running Tollhouse with a problem on every page. Its upstream has refused its key."""
     tollhouse = in_trouble(tmp_path / "troubled", refusing.url)
     tollhouse.start(env={"UPSTREAM_SECRET": "s" * 40})
     wait_for(lambda: tollhouse.route(REFUSED)["state"] == "parked", 120, "the upstream refuses")

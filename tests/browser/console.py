@@ -1,4 +1,4 @@
-"""A signed-in page of the console, which remembers whatever goes wrong in the browser, and walks over all pages."""
+"""A signed-in page of the console that records browser errors, and iterators over all pages."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ CHROMIUM = os.environ.get("TOLLHOUSE_CHROMIUM") or next(filter(None, map(shutil.
 FLAGS = ("--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu", "--disable-background-networking",
          "--disable-component-update", "--no-first-run",
          "--disable-site-isolation-trials", "--renderer-process-limit=1")  # fmt: skip
-# A device of which nobody heard for three intervals is silent: not within a test.
+# long interval, because a device counts as offline after three intervals without a heartbeat
 MONTH = """
 [server]
 listen = "127.0.0.1:0"
@@ -51,9 +51,10 @@ NOWHERE = "/nowhere"
 SCREENSHOTS = Path(__file__).parents[2] / "build/screenshots"
 IS_PICTURED = bool(os.environ.get("TOLLHOUSE_SCREENSHOTS"))
 WIDE: ViewportSize = {"width": 1280, "height": 800}
-PATIENCE_MS = 90_000  # a net: nothing takes that long where nothing is wrong
+PATIENCE_MS = 90_000  # generous limit for a busy machine
 NARROW: ViewportSize = {"width": 390, "height": 844}
-# What depends on colours, on sizes and on what is hidden, by tag or rule: the rest is the same in every look.
+# Rules by tag or name that depend on colours, sizes or visibility. All other rules give the same result
+# in every look.
 LOOKS = [
     "cat.color",
     "cat.sensory-and-visual-cues",
@@ -62,9 +63,9 @@ LOOKS = [
     "button-name",
 ]
 RULES = ["wcag2a", "wcag2aa", "wcag21aa", "wcag22aa", "best-practice"]
-# A finding has the impact of its rule. Rules of less impact take a third of the time, so they are not run.
-# The rows of a table are made alike: five are looked at, of a hundred that would take most of the time. What lies
-# behind an open dialog is nothing that can be used.
+# A finding has the impact of its rule. Disable rules of lower impact, because they take two thirds of the
+# time. Check five rows per table, because all rows have the same structure and a hundred would take most of
+# the time. Check only an open dialog, because nothing behind it can be used.
 _AUDIT = """
 ([part, tags, impacts, looks, isFramed]) => {
   const within = {
@@ -77,12 +78,12 @@ _AUDIT = """
   const rules = Object.fromEntries(lesser.map((rule) => [rule.id, {enabled: false}]));
   return axe.run(within, {runOnly: tags, rules, resultTypes: ["violations"]});
 }"""
-# A refused script or style is an event of the page, not a line that can be relied on in its console.
+# A refused script or style is reliably an event of the page, but not always a console message.
 _VIOLATIONS = """
 document.addEventListener("securitypolicyviolation",
   (event) => console.error(`refused by policy: ${event.violatedDirective} ${event.blockedURI} ${event.sourceFile}`));
 """
-# A press is one click, a choice from a list two, a field that is filled one.
+# A press counts one click, a choice from a list two, a filled field one.
 _CLICKS = """
 window.clicks = 0;
 const filled = new WeakSet();
@@ -100,12 +101,12 @@ addEventListener("input", ({target}) => {
 
 
 def launched(playwright: Playwright) -> Browser:
-    """The machine's own Chromium."""
+    """Start the machine's own Chromium."""
     return playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
 
 
 def filled(directory: Path, *words: str) -> Tollhouse:
-    """An installation that is not started yet, with what `tollhouse demo` makes of these words."""
+    """Create an unstarted installation with the data of `tollhouse demo WORDS`."""
     tollhouse = Tollhouse(directory, MONTH)
     shutil.copytree(_demo(datetime.now(UTC).date(), *words), tollhouse.data, dirs_exist_ok=True)
     return tollhouse
@@ -113,18 +114,24 @@ def filled(directory: Path, *words: str) -> Tollhouse:
 
 @cache
 def _demo(today: date, *words: str) -> Path:
-    """A data directory that is made once a day in a process, and copied: a month takes a second of the processor."""
+    """
+    Create a demo data directory once per day; callers copy it, because a month takes a second of processor time.
+    """
     folder = tempfile.TemporaryDirectory(prefix="tollhouse-demo-")
     atexit.register(folder.cleanup)
     data = Path(folder.name, "tollhouse-data")
-    with ThreadPoolExecutor(1) as aside:  # an event loop of its own: Playwright has one on this thread
+    with ThreadPoolExecutor(
+        1
+    ) as aside:  # runs on its own event loop, because Playwright's occupies this thread
         made = aside.submit(CliRunner().invoke, main, ["demo", "--data", str(data), *words]).result()
     assert made.exit_code == 0, made.output
     return data
 
 
 def place_of(title: str) -> tuple[str, str]:
-    """The path of a page, and the entry of the menu behind which it stands; "" for one that is itself an entry."""
+    """
+    Return the path of a page and the menu group that contains it, or "" if the page is itself a menu entry.
+    """
     [(path, group)] = re.findall(
         rf'path: "([^"]+)", title: "{re.escape(title)}"(?:.*? group: "(\w+)")?', LIST
     )
@@ -132,7 +139,10 @@ def place_of(title: str) -> tuple[str, str]:
 
 
 class Console:
-    """`wrong` is what the browser complained of; a test ends with it empty, less what it said it `expects`."""
+    """
+    A browser page on a Tollhouse. `wrong` holds the browser's errors except those a test `expects`. It must
+    be empty at the end of a test.
+    """
 
     def __init__(self, context: BrowserContext, tollhouse: Tollhouse, url: str = "") -> None:
         self.tollhouse = tollhouse
@@ -158,14 +168,14 @@ class Console:
             self.wrong.append(text)
 
     def expects(self, *parts: str) -> None:
-        """From now on what contains one of these is not a fault, such as "409" for a change that is to be refused."""
+        """Ignore errors that contain one of these parts, such as "409" for a change that must be refused."""
         self._expected += parts
 
     def sign_in(self, role: str = "admin") -> None:
         """
-        By a one-time link of the command line, whose secret is sent as the page of the link would send it.
+        Sign in with a one-time link from the CLI, by sending its secret as the link's page does.
 
-        No page is shown: drawing one takes half a second of the processor, and a test opens its own.
+        No page is opened, because drawing a page takes half a second of processor time.
         """
         link: str = self.tollhouse.json("console", "link", "--role", role)["link"]
         secret = unquote(link.partition("#link=")[2])
@@ -173,29 +183,29 @@ class Console:
         assert answer.ok, answer.text()
 
     def open(self, address: str = "/") -> None:
-        """Show the page of an address such as "/costs?by=model", loaded anew, and wait until it settles."""
+        """Load the page of an address such as "/costs?by=model", and wait until it settles."""
         if self.page.url != "about:blank":
             self.page.goto("about:blank")
         self.page.goto(f"{self.url}/console/#{address}")
-        self.page.mouse.move(0, 0)  # what a row that it is over says, is not exchanged
+        self.page.mouse.move(0, 0)  # because a row under the pointer is not updated
         self.settle()
-        # A page that listens late loads again: nothing moves for that while a test looks at it.
+        # A page reloads when its event stream connects, so wait for that before the test starts.
         expect(self.page.locator("header").get_by_text("connecting")).to_have_count(0)
 
     def clicks(self) -> int:
-        """How many clicks were made since the page was loaded: a choice from a list counts two, a filled field one."""
+        """
+        Return the clicks since the page was loaded. A choice from a list counts two, a filled field one.
+        """
         found: int = self.page.evaluate("window.clicks")
         return found
 
     def go(self, address: str) -> None:
-        """Go to an address within the page that is loaded, as a link does; what it shows is still to be awaited."""
+        """Go to an address within the loaded page like a link. The caller must wait for the content."""
         self.page.evaluate("(address) => { location.hash = address; }", address)
         self.page.mouse.move(0, 0)
 
     def follow(self, title: str) -> int:
-        """
-        Go to a page by the menu, whose groups open and lead to their first page; returns how many clicks it took.
-        """
+        """Go to a page by the menu, where a group opens its first page. Return the number of clicks."""
         menu = self.page.get_by_role("navigation", name="Pages")
         link = menu.get_by_role("link", name=title, exact=True)
         path, group = place_of(title)
@@ -211,17 +221,17 @@ class Console:
         return 2
 
     def settle(self) -> None:
-        """Until the heading stands and nothing says that it is loading."""
+        """Wait until the heading is visible and nothing is loading."""
         expect(self.page.get_by_role("heading", level=1)).to_be_visible()
         expect(self.page.get_by_text("Loading ...")).to_have_count(0)
         expect(self.page.locator(".old")).to_have_count(0)
 
     def ask(self, path: str) -> Any:
-        """What the operator API answers to the session of this page."""
+        """Query the operator API with this page's session."""
         return self.context.request.get(f"{self.url}/console/api{path}").json()
 
     def actions(self) -> set[str]:
-        """What the audit list says was done."""
+        """Return the actions in the audit list."""
         return {row["action"] for row in self.ask("/audit")["audit"]}
 
     def audit(
@@ -233,10 +243,10 @@ class Console:
         is_look: bool = False,
     ) -> list[str]:
         """
-        Return what axe finds of these impacts within an element, a line each; under the page's own policy.
+        Return axe's findings of these impacts within an element, one per line, under the page's own content policy.
 
-        What stands around every page is asked about where it is looked at: where it `is_framed`. Of another look
-        of a page that is asked about whole, only what `is_look`.
+        The frame around the page is checked only if `is_framed`. `is_look` restricts the check to
+        look-dependent rules, for another look of a page that was already checked.
         """
         if not self.page.evaluate("'axe' in window"):
             self.page.evaluate(_axe() + ";0")
@@ -249,15 +259,15 @@ class Console:
         ]
 
     def overhang(self) -> int:
-        """By how many pixels the page is wider than its window."""
+        """Return by how many pixels the page is wider than its window."""
         found: int = self.page.evaluate("document.documentElement.scrollWidth - innerWidth")
         return found
 
     def screenshot(self, name: str) -> None:
         """
-        To build/screenshots, for people to look at, who ask for it: each takes a tenth of a second of the processor.
+        Save a picture to build/screenshots if requested, because each takes a tenth of a second of processor time.
 
-        To pack them as PNG takes five times as long.
+        JPEG, because packing a PNG takes five times as long.
         """
         if not IS_PICTURED:
             return
@@ -265,13 +275,13 @@ class Console:
         self.page.screenshot(path=SCREENSHOTS / f"{name}.jpg", full_page=True, quality=80)
 
     def asked(self, part: str = "/console/api/") -> list[str]:
-        """Method and path of every request so far whose address contains `part`."""
+        """Return method and path of every request so far with `part` in its address."""
         found = [(request.method, urlsplit(request.url)) for request in self.requests if part in request.url]
         return [f"{method} {url.path}{'?' if url.query else ''}{url.query}" for method, url in found]
 
 
 def visited(console: Console) -> Iterator[str]:
-    """Open each page of the menu and each of its tabs, loaded anew; the name of each, for a picture of it."""
+    """Load each page of the menu and each of its tabs; yield a name for its picture."""
     console.open("/")
     for path, _, name in _listed():
         console.open(path)
@@ -284,9 +294,9 @@ def visited(console: Console) -> Iterator[str]:
 
 def followed(console: Console) -> Iterator[str]:
     """
-    Go to each of them within a page that is loaded once, which takes a third of the time of `visited`.
+    Go to each page and tab without reloading, which takes a third of the time of `visited`.
 
-    Each begins anew: an address without a page lies between two of them, so nothing is left of the one before.
+    An invalid address is visited in between, so that nothing is left of the previous page.
     """
     console.open("/")
     for path, title, name in _listed():
@@ -307,13 +317,13 @@ def _go(console: Console, address: str, title: str) -> None:
 
 
 def _listed() -> list[tuple[str, str, str]]:
-    """Path, title and file of each page; none of the list may have been overlooked."""
+    """Return path, title and file of each page, after checking that the regular expression missed none."""
     assert len(PAGES) == LIST.count("path: ") == LIST.count("import(")
     return PAGES
 
 
 def _tabs(console: Console) -> list[str]:
-    """The addresses of the tabs of the page that is shown, but for the first, which it shows already."""
+    """Return the addresses of the shown page's tabs except the first, which is already shown."""
     links = console.page.locator("nav.tabs a").all()
     return [(link.get_attribute("href") or "").removeprefix("#") for link in links][1:]
 

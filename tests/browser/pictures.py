@@ -1,5 +1,5 @@
 """
-The pictures of the documents: the console's overview of a synthetic month, in both themes.
+Take the pictures of the documents: the console's overview of a synthetic month, in both themes.
 
     python -m tests.browser.pictures docs/images
 """

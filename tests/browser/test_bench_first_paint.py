@@ -1,4 +1,4 @@
-"""How long the first page takes on a ledger of a million rows, beside one of some thousand."""
+"""Time to the first page on a ledger of a million rows, compared with one of a few thousand."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from tests.spool.ledger_log import HOUR
 DAY = 24 * HOUR
 USERS, DAYS = (1400, 30) if os.environ.get("TOLLHOUSE_BENCH") == "full" else (140, 3)
 MOST_BYTES = 200_000
-TRIES = 4  # of two measurements one after the other, on a machine that others keep busy
+TRIES = 4  # pairs of measurements, because the machine may be busy
 
 
 @pytest.fixture
 def many(tmp_path: Path) -> Iterator[Tollhouse]:
-    """A running Tollhouse whose ledger has a row for every user and hour."""
+    """A running Tollhouse whose ledger has a row per user and hour."""
     tollhouse = filled(tmp_path / "many", "--records", "300")
     data = tollhouse.directory / "tollhouse-data"
     begin = int(time.time()) // DAY * DAY - (DAYS - 1) * DAY
@@ -39,7 +39,9 @@ def many(tmp_path: Path) -> Iterator[Tollhouse]:
         connection.execute("UPDATE state SET value = ? WHERE name = 'daily'", (begin,))
     add_rows(connection, USERS, DAYS * 24, begin)
     connection.close()
-    with ThreadPoolExecutor(1) as aside:  # an event loop of its own: Playwright has one on this thread
+    with ThreadPoolExecutor(
+        1
+    ) as aside:  # runs on its own event loop, because Playwright's occupies this thread
         aside.submit(asyncio.run, _sum_up_days(data)).result()
     tollhouse.start()
     yield tollhouse
@@ -55,7 +57,7 @@ async def _sum_up_days(data: Path) -> None:
 @pytest.mark.bench
 @pytest.mark.timeout(600)
 def test_first_paint(month: Tollhouse, many: Tollhouse, open_console: OpenConsole) -> None:
-    """Until all figures of the overview stand takes at most three times as long as on a small ledger, and a bit."""
+    """The overview's figures appear within about three times the time on a small ledger."""
     for _ in range(TRIES):
         few, paint = figures(open_console(month))
         console = open_console(many)
@@ -74,7 +76,7 @@ def test_first_paint(month: Tollhouse, many: Tollhouse, open_console: OpenConsol
 
 
 def figures(console: Console) -> tuple[float, float]:
-    """Seconds until the figures stand, and until the browser painted first: medians of five."""
+    """Return the seconds until the figures appear, and until the first paint: medians of five."""
     found = []
     for _ in range(5):
         console.page.goto("about:blank")

@@ -1,4 +1,6 @@
-"""Calls and the live tail: the newest records, one in full, and those that arrive while somebody looks."""
+"""
+Calls and the live tail: the newest records, the details of one, and records that arrive while the page is open.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +13,14 @@ from tests.acceptance.payloads import post, request, span
 from tests.browser.conftest import OpenConsole
 from tests.browser.console import Console
 
-HELD_MS = 7000  # longer than the time between two looks of a list
+HELD_MS = 7000  # longer than a list's refresh interval
 
 
 def test_a_filter_is_in_the_address(console: Console) -> None:
-    """Chosen in the page, it stands in the address; loaded anew the page shows the same; back removes it."""
+    """A filter chosen in the page appears in the address. A reload shows the same, and Back removes it."""
     console.open("/calls")
     page, rows = console.page, console.page.locator("tbody tr")
-    # so that they go shows that the answer is there
+    # visible first, so that their disappearance shows that the response arrived
     expect(rows.filter(has_text="support")).not_to_have_count(0)
     page.get_by_label("Add a filter").select_option("team")
     page.get_by_label("Value of team").select_option("search")
@@ -33,7 +35,9 @@ def test_a_filter_is_in_the_address(console: Console) -> None:
 
 
 def test_one_call_tells_its_price(console: Console) -> None:
-    """Opened by its row: when it happened, the lines of its estimate and why; and what is never stored."""
+    """
+    A click on its row shows the time, the lines of the estimate with reasons, and the fields that are never stored.
+    """
     console.open("/calls?team=search&cost_source=estimated&status=ok")
     expect(console.page.get_by_text("completions are never stored").first).to_be_visible()
     console.page.locator("tbody a").first.click()
@@ -45,7 +49,7 @@ def test_one_call_tells_its_price(console: Console) -> None:
 
 
 def test_a_call_shows_what_became_known_later(house: Tollhouse, open_console: OpenConsole) -> None:
-    """Each correction with its difference, and the cost of the call with all of them."""
+    """Each correction is shown with its difference, and the call's cost includes all corrections."""
     id, key, console = "chatcmpl-" + secrets.token_hex(12), house.key("sender"), open_console(house)
     late = span(id)
     first = {**late, "attributes": [each for each in late["attributes"] if ".usage." not in each["key"]]}
@@ -60,7 +64,7 @@ def test_a_call_shows_what_became_known_later(house: Tollhouse, open_console: Op
 
 
 def test_what_a_record_names_leads_to_it(busy: Tollhouse, open_console: OpenConsole) -> None:
-    """Team, user and key from the record to what they cost since, the key that brought it to its page."""
+    """Team, user and key link to their costs, and the key that sent the record links to its page."""
     key, console = busy.key("billing team"), open_console(busy)
     assert 200 == post(busy.url, request([span("chatcmpl-" + secrets.token_hex(12))]), key).status
     [record] = console.ask("/records?sender=billing team")["records"]
@@ -81,7 +85,7 @@ def test_what_a_record_names_leads_to_it(busy: Tollhouse, open_console: OpenCons
 
 
 def test_a_record_is_found_by_its_id(console: Console) -> None:
-    """The search leads to it, also where it is not among those that the page shows."""
+    """The search finds it even if it is not on the shown page."""
     oldest = console.ask("/records?sort_order=asc&limit=1")["records"][0]["id"]
     console.open("/")
     console.page.get_by_label("Search").fill(oldest)
@@ -92,7 +96,7 @@ def test_a_record_is_found_by_its_id(console: Console) -> None:
 
 
 def test_a_record_says_where_it_goes(troubled: Tollhouse, open_console: OpenConsole) -> None:
-    """Set aside on one route, under way with an error on the next, waiting on the third."""
+    """It is set aside on one route, is being retried with an error on the next, and waits on the third."""
     console = open_console(troubled)
     console.open("/delivery?tab=dead&open=1")
     console.page.get_by_role("link", name="Show the record's history").click()
@@ -105,7 +109,9 @@ def test_a_record_says_where_it_goes(troubled: Tollhouse, open_console: OpenCons
 
 
 def test_records_arrive_live_and_wait_for_the_reader(house: Tollhouse, open_console: OpenConsole) -> None:
-    """A record appears without a reload; while the pointer is on a row, what comes waits and nothing moves."""
+    """
+    A record appears without a reload. While the pointer is on a row, new records wait and nothing moves.
+    """
     key = house.key("sender")
     console = open_console(house)
     console.open("/tail")
@@ -126,7 +132,7 @@ def test_records_arrive_live_and_wait_for_the_reader(house: Tollhouse, open_cons
 
 
 def test_a_list_waits_for_the_reader(house: Tollhouse, open_console: OpenConsole) -> None:
-    """A list takes in what arrived by itself, and not while the pointer is on a row."""
+    """A list adds new records without a click, but not while the pointer is on a row."""
     key = house.key("sender")
     send(house, key, "gpt-4.1")
     console = open_console(house)
@@ -142,7 +148,7 @@ def test_a_list_waits_for_the_reader(house: Tollhouse, open_console: OpenConsole
 
 
 def test_the_tail_is_filtered_and_paused(house: Tollhouse, open_console: OpenConsole) -> None:
-    """What a filter leaves out does not come; while it is paused nothing does."""
+    """Filtered-out records do not appear. During a pause, none appears."""
     key = house.key("sender")
     console = open_console(house)
     console.open("/tail?model=gpt-4o")

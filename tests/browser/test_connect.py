@@ -1,4 +1,6 @@
-"""Connect: a sender is picked, gets its settings with a fresh key, and its first record is shown with its cost."""
+"""
+Connect: the person chooses a sender, gets its settings with a new key, and sees its first record with its cost.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,10 @@ from tests.browser.console import NARROW
 
 
 def test_a_sender_is_connected_in_three_clicks(house: Tollhouse, open_console: OpenConsole) -> None:
-    """Connect (1), Claude Code (2), Create a key (3): the settings hold the key, and the page turns by itself."""
+    """
+    Connect (1), Claude Code (2), Create a key (3): the settings contain the key, and the page updates
+    without a click.
+    """
     console = open_console(house)
     page = console.page
     console.open("/")
@@ -43,7 +48,7 @@ def test_a_sender_is_connected_in_three_clicks(house: Tollhouse, open_console: O
 
 
 def test_who_makes_no_keys_is_told_whom_to_ask(house: Tollhouse, open_console: OpenConsole) -> None:
-    """On a phone, in the dark; what is not in the list leads to OpenTelemetry."""
+    """On a phone in the dark theme. For senders that are not listed, the page points to OpenTelemetry."""
     console = open_console(house, role="viewer", viewport=NARROW, color_scheme="dark")
     page = console.page
     console.open("/connect")

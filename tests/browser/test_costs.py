@@ -1,4 +1,7 @@
-"""Costs and the overview: figures are those of the operator API, each leads further, and the address is the view."""
+"""
+Costs and the overview: figures equal the operator API, each has a link to details, and the address
+holds the view.
+"""
 
 from __future__ import annotations
 
@@ -24,20 +27,20 @@ OWN_TITLES = {
 
 
 def report(console: Console, query: str) -> Any:
-    """What the operator API answers to the page's own session."""
+    """Query the operator API's report with the page's session."""
     return console.page.evaluate(
         "(query) => fetch(`api/report?${query}`).then((answer) => answer.json())", query
     )
 
 
 def since(console: Console) -> str:
-    """The first day of the table that is shown."""
+    """Return the first day of the shown table."""
     asked = [query for query in console.asked("/report?") if "compare=previous" in query]
     return asked[-1].partition("from=")[2][:10]
 
 
 def until(console: Console) -> str:
-    """The last day of the table that is shown."""
+    """Return the last day of the shown table."""
     asked = [query for query in console.asked("/report?") if "compare=previous" in query]
     return asked[-1].partition("&to=")[2][:10]
 
@@ -47,7 +50,7 @@ def cells(row: Locator) -> list[str]:
 
 
 def test_the_table_is_the_report(console: Console) -> None:
-    """Every group, the largest first; the total is exact, and the bars come to the same."""
+    """The table has every group, the largest first. The total is exact, and the bars add up to it."""
     console.open("/costs?from=now-7d&by=team")
     answer = report(console, f"from={since(console)}&by=team")
     names = [row["team"] or "unknown" for row in sorted(answer["rows"], key=lambda row: -float(row["cost"]))]
@@ -62,7 +65,7 @@ def test_the_table_is_the_report(console: Console) -> None:
 
 
 def test_a_row_is_divided_by_what_comes_next(console: Console) -> None:
-    """A click adds its filter and groups by the next dimension, down to the calls; back leads up again."""
+    """A click filters by the row and groups by the next dimension, down to the calls. Back reverses it."""
     console.open("/costs?by=team")
     page = console.page
     page.locator("tbody").get_by_role("link", name="search", exact=True).click()
@@ -81,7 +84,7 @@ def test_a_row_is_divided_by_what_comes_next(console: Console) -> None:
 
 
 def test_filters_are_chosen_from_what_there_is(console: Console) -> None:
-    """A menu of the field's own values; what has no value can be chosen as unknown, and the figures are its own."""
+    """A menu lists the field's values and `unknown` for missing values, and the figures match the filter."""
     console.open("/costs")
     fields = console.page.get_by_label("Add a filter").locator("option").all_inner_texts()
     told = report(console, "")["report"]
@@ -98,7 +101,7 @@ def test_filters_are_chosen_from_what_there_is(console: Console) -> None:
 
 
 def test_the_bars_answer_to_the_keyboard(console: Console) -> None:
-    """The arrows go from day to day, and what the day came to is said: what its table says, too."""
+    """The arrow keys move from day to day, and the announced value equals the one in the chart's table."""
     console.open("/costs?from=now-7d")
     chart = console.page.locator("figure svg[role=img]")
     chart.focus()
@@ -111,7 +114,7 @@ def test_the_bars_answer_to_the_keyboard(console: Console) -> None:
 
 
 def test_a_bar_is_opened_with_the_keyboard(console: Console) -> None:
-    """Enter leads to the hours of the day, as a click does."""
+    """Enter opens the hours of the day, like a click."""
     console.open("/")
     chart = console.page.locator("figure svg[role=img]")
     chart.focus()
@@ -124,7 +127,7 @@ def test_a_bar_is_opened_with_the_keyboard(console: Console) -> None:
 
 
 def test_every_measure_is_drawn(console: Console) -> None:
-    """Each has its picture and its column; what cannot be added has no share."""
+    """Each measure has a chart and a column. Measures that do not add up have no share column."""
     console.open("/costs?by=model&by=team")
     menu = console.page.get_by_label("Measure", exact=True)
     for name in [option.get_attribute("value") for option in menu.locator("option").all()]:
@@ -136,12 +139,12 @@ def test_every_measure_is_drawn(console: Console) -> None:
         adds = not title.startswith(("Cost of", "Cost per", "Saved by", "Latency"))
         assert adds == (console.page.locator("thead th", has_text="Share").count() == 1), title
         drawn = console.page.locator("figure svg[role=img] > :is(rect, path:not(.grid))").first
-        if not title.startswith("Cost per"):  # nobody here has a customer
+        if not title.startswith("Cost per"):  # no call here has a customer
             expect(drawn).to_be_attached()
 
 
 def test_a_chart_has_no_thousands_of_bars(console: Console) -> None:
-    """Hours of a long span are not offered, and an address that asks for them is drawn by days."""
+    """For a long range the page does not offer hours. An address with hours shows days instead."""
     console.open("/costs?from=now-60d&bin=hourly")
     expect(console.page.locator("figcaption h2")).to_have_text("Cost by model, per day")
     bars = console.page.get_by_role("combobox", name="Bars per", exact=True)
@@ -150,7 +153,7 @@ def test_a_chart_has_no_thousands_of_bars(console: Console) -> None:
 
 
 def test_the_same_data_elsewhere(console: Console) -> None:
-    """The JSON and the CSV of a view are what it shows, by its own addresses."""
+    """The JSON and CSV links of a view return the data that the page shows."""
     console.open("/costs?from=now-7d&by=team&model=gpt-4.1")
     page = console.page
     json, csv = (
@@ -164,7 +167,9 @@ def test_the_same_data_elsewhere(console: Console) -> None:
 
 
 def test_what_changed_is_the_comparison(console: Console) -> None:
-    """Nothing until it is asked; then the parts, the drivers and their sum, as the operator API splits the change."""
+    """
+    Nothing is shown before the choice. Then the parts, the drivers and their sum equal the operator API's.
+    """
     console.open("/costs?from=now-7d&by=model_family")
     page = console.page
     section = page.get_by_role("region", name="What changed", exact=True)
@@ -194,8 +199,8 @@ def test_what_changed_is_the_comparison(console: Console) -> None:
 
 def test_why_a_day_rose_is_said_above_the_table(console: Console) -> None:
     """
-    Journey a: last week in one choice from a list, a bar in one click, and the sentence is there, compared with
-    the same weekday. All parts of it are one click further; on a phone nothing overhangs.
+    Journey a: last week in one choice from a list, a bar in one click. A sentence then compares the day with
+    the same weekday. All parts are one click away, and nothing overflows on a phone.
     """
     console.open("/costs?by=team")
     page = console.page
@@ -205,7 +210,7 @@ def test_why_a_day_rose_is_said_above_the_table(console: Console) -> None:
     chart = page.locator("figure svg[role=img]")
     box = chart.bounding_box()
     assert box is not None
-    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 8)  # above its parts, which lead to a group alone
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 8)  # above its segments, which filter by a group
     expect(page.locator("figcaption [role=status]")).to_contain_text("-")
     day = page.locator("figcaption [role=status]").inner_text()[:10]
     page.mouse.down()
@@ -226,7 +231,7 @@ def test_why_a_day_rose_is_said_above_the_table(console: Console) -> None:
 
 def test_costs_are_compared_with_days_of_ones_own(console: Console) -> None:
     """
-    Two fields that the keyboard reaches, kept in the address; days that end before they begin say what is wrong.
+    Two date fields work by keyboard and are kept in the address. An end before the start shows the error.
     """
     console.open("/costs?from=now-7d&by=team")
     page = console.page
@@ -250,8 +255,8 @@ def test_costs_are_compared_with_days_of_ones_own(console: Console) -> None:
 
 def test_every_figure_of_the_overview_leads_somewhere(console: Console) -> None:
     """
-    No link of it ends at a page that is not there, and each shows something. Of those that name the same page
-    and the same filters, and differ in a filter's value alone, one is followed.
+    Every link leads to an existing page with content. Of links to the same page that differ only in a
+    filter's value, one is followed.
     """
     console.open("/")
     links = console.page.locator("main a[href^='#/']")
@@ -268,7 +273,7 @@ def test_every_figure_of_the_overview_leads_somewhere(console: Console) -> None:
 
 def test_the_first_record_turns_the_page(house: Tollhouse, open_console: OpenConsole) -> None:
     """
-    Without a record the overview says how to send one, to the reader's own address; it changes when one arrives.
+    Without a record, the overview explains how to send one to the address in use. It changes when a record arrives.
     """
     console = open_console(house)
     console.open("/")
@@ -282,7 +287,9 @@ def test_the_first_record_turns_the_page(house: Tollhouse, open_console: OpenCon
 
 
 def test_costs_by_a_published_dimension(console: Console) -> None:
-    """It is chosen and shown by its name, and divides and filters as every other; the total stays."""
+    """
+    A published dimension is listed by its name, and groups and filters like any other. The total stays the same.
+    """
     console.open("/costs?by=team")
     page = console.page
     total = page.locator("tfoot td").first
@@ -296,8 +303,8 @@ def test_costs_by_a_published_dimension(console: Console) -> None:
     page.route("**/api/report?*", lambda route: held.append(route))
     page.locator("tbody").get_by_role("link", name="Product", exact=True).click()
     expect(page.locator(".old").first).to_be_visible()
-    assert [] == console.audit()  # what is greyed can still be read
-    page.unroute_all()  # what is held goes on
+    assert [] == console.audit()  # greyed text is still readable
+    page.unroute_all()  # continue held requests
     console.settle()
     assert [] == console.audit()
     chip = page.get_by_role("link", name="Cost centre: Product")
@@ -309,7 +316,7 @@ def test_costs_by_a_published_dimension(console: Console) -> None:
 
 
 def test_people_who_are_codes_say_why(house: Tollhouse, open_console: OpenConsole) -> None:
-    """On the cell and below the table, with the name of the setting; in Costs and in Calls."""
+    """The cell's tooltip and a note below the table name the setting, in Costs and in Calls."""
     key = house.key("sender")
     call = span(
         "chatcmpl-" + secrets.token_hex(12), gen_ai__request__model="gpt-4o", user__id="ada@example.com"
@@ -328,7 +335,7 @@ def test_people_who_are_codes_say_why(house: Tollhouse, open_console: OpenConsol
 
 
 def test_a_wrong_date_in_the_address_is_said(console: Console) -> None:
-    """With what is shown instead; a right one is silent."""
+    """The page says which range it shows instead. A valid date shows no message."""
     console.open("/costs?from=2026-13-45&by=team")
     said = console.page.get_by_text("The address has an unknown time range (from=2026-13-45")
     expect(said).to_contain_text("so the page shows last 30 days")
@@ -338,7 +345,9 @@ def test_a_wrong_date_in_the_address_is_said(console: Console) -> None:
 
 
 def test_changes_are_two_columns_and_percentiles_have_none(console: Console) -> None:
-    """An amount and a percentage are apart; percentiles are estimated, each team's by itself, and not subtracted."""
+    """
+    Amount and percentage of a change are separate columns. Percentiles are estimates, which cannot be subtracted.
+    """
     console.open("/costs?from=now-7d&by=team")
     heads = console.page.locator("thead th")
     for title in ("Change", "Change in %"):
@@ -348,12 +357,15 @@ def test_changes_are_two_columns_and_percentiles_have_none(console: Console) -> 
     expect(heads.filter(has_text="Change")).to_have_count(0)
     shown = console.page.locator("tbody td:first-of-type").all_inner_texts()
     assert all(text.startswith("≈ ") for text in shown), shown
-    assert len(set(shown)) > len(shown) / 2  # bounds were one for nearly all
+    assert (
+        len(set(shown)) > len(shown) / 2
+    )  # bucket bounds without interpolation would be equal for nearly all teams
 
 
 def test_a_series_is_hidden_by_its_square(console: Console) -> None:
     """
-    Its square hides it and its name filters; the address keeps it, and picture, total and table say what is hidden.
+    The legend's square hides a series, and its name filters. The address keeps it, and chart, total and
+    table mention it.
     """
     console.open("/costs?from=last-week&by=team")
     page = console.page
@@ -380,7 +392,9 @@ def test_a_series_is_hidden_by_its_square(console: Console) -> None:
 
 
 def test_a_segment_leads_to_its_group_on_its_day(console: Console) -> None:
-    """By click and by the keyboard, and the tooltip at the bar names what is pointed at and the earlier period."""
+    """
+    A segment works by click and by keyboard. The tooltip at the bar names the group and the previous period.
+    """
     console.open("/costs?from=last-week&by=team")
     page = console.page
     name = page.locator("tbody th").first.inner_text()
@@ -407,7 +421,7 @@ def test_a_segment_leads_to_its_group_on_its_day(console: Console) -> None:
 
 
 def test_another_question_has_other_groups_to_point_at(console: Console) -> None:
-    """The bars change under a pointer that stands still, as after a click on a segment."""
+    """The bars change under a pointer that does not move, as after a click on a segment."""
     console.open("/costs?from=last-week&by=team")
     page = console.page
     name = page.locator("tbody th").first.inner_text()
@@ -419,7 +433,9 @@ def test_another_question_has_other_groups_to_point_at(console: Console) -> None
 
 
 def test_a_month_has_its_forecast_and_the_period_before(console: Console) -> None:
-    """The forecast is that of the operator API; the bars behind add up to what the total's row says of before."""
+    """
+    The forecast equals the operator API's. The bars of the previous period add up to its figure in the total row.
+    """
     console.open("/costs?from=mtd&by=team")
     page = console.page
     told = console.ask("/forecast")["forecast"]
@@ -432,11 +448,13 @@ def test_a_month_has_its_forecast_and_the_period_before(console: Console) -> Non
     assert 0 == console.overhang()
     assert [] == console.audit(("minor", "moderate", "serious", "critical"))
     page.get_by_role("button", name="Hide earlier period").click()
-    expect(page.locator("figure rect.ghost")).to_have_count(1)  # that of the legend
+    expect(page.locator("figure rect.ghost")).to_have_count(1)  # the one in the legend
 
 
 def test_what_a_user_costs_is_a_measure(console: Console) -> None:
-    """With how many there are; a dash where no user is known, and the address keeps it."""
+    """
+    The page shows the number of users, a dash where no user is known, and keeps the measure in the address.
+    """
     console.open("/costs?by=team")
     page = console.page
     page.get_by_label("Measure").select_option("unit:user")
@@ -452,8 +470,8 @@ def test_what_a_user_costs_is_a_measure(console: Console) -> None:
 
 def test_costs_as_if_on_another_model(console: Console) -> None:
     """
-    A model that is typed or chosen gives the sentence, what is assumed and each group, as the operator API has them;
-    one without a price says so.
+    For a typed or chosen model, the page shows the operator API's sentence, assumptions and groups. It
+    reports a model without a price.
     """
     console.open("/costs?by=team")
     page = console.page
@@ -479,7 +497,7 @@ def test_costs_as_if_on_another_model(console: Console) -> None:
 def test_amounts_without_a_rate_are_named_beside_the_sums(
     house: Tollhouse, open_console: OpenConsole
 ) -> None:
-    """In their own currency, with the way to what can be done."""
+    """They are shown in their own currency with a link to the remedy."""
     call = span(
         "chatcmpl-" + secrets.token_hex(12), gen_ai__usage__cost="3.5", gen_ai__usage__cost__currency="CHF"
     )
@@ -498,14 +516,14 @@ def test_amounts_without_a_rate_are_named_beside_the_sums(
 
 def test_the_money_of_the_costs_is_chosen(console: Console) -> None:
     """
-    Of a bill there is money alone, by what its rows tell; the address keeps the choice, and the way back leaves out
-    what counted money cannot be asked for.
+    Billed costs have no other measure and only the dimensions of bill rows. The address keeps the choice.
+    Switching back removes filters that counted costs do not have.
     """
     page = console.page
     console.open("/costs?from=last-month&by=team&measure=tokens&bin=hourly")
     picker, total = page.get_by_label("money"), page.locator("tfoot td").first
     query = f"from={since(console)}&to={until(console)}&cost_type=billed_cost"
-    last = until(console)  # bills are divided in the background, day by day
+    last = until(console)  # bills are divided over the calls in the background, day by day
     wait_for(lambda: report(console, query)["billed"]["through"] == last, 120, "the bill of last month")
     picker.select_option("billed_cost")
     expect(page.get_by_label("Measure", exact=True)).to_have_count(0)
@@ -541,7 +559,9 @@ def test_the_money_of_the_costs_is_chosen(console: Console) -> None:
 
 @pytest.mark.parametrize("chosen", ["Last 30 days", "Last 7 days"])
 def test_the_overview_says_one_figure_of_a_model(console: Console, chosen: str) -> None:
-    """The chart and the lists are of the days that are chosen, which each heading names, and lead to costs of these."""
+    """
+    Chart and lists cover the chosen days, which each heading names, and link to the costs of these days.
+    """
     console.open("/")
     page = console.page
     page.get_by_label("Range").select_option(chosen)
@@ -571,8 +591,8 @@ SOLD_BY = ("gcp.gemini", "vertex", "gcp.gen_ai")
 
 def test_one_model_is_one_row(house: Tollhouse, open_console: OpenConsole) -> None:
     """
-    Whatever prefix of a region or date it came with, and so is a provider: on Overview, Costs and Calls. How each
-    was written is one click beneath, and stays a filter. Also at 390 px.
+    All variants of a model, with any region prefix or date, share one row on Overview, Costs and Calls.
+    Providers do the same. One click shows the variants, which can be filtered. At 390 px nothing overflows.
     """
     key = house.key("sender")
     for model, provider in zip(SPELLINGS, SOLD_BY, strict=True):

@@ -1,4 +1,4 @@
-"""Delivery, and streams and events: an operator finds what is stuck, reads why, and settles it."""
+"""Delivery, and streams and events: an operator finds a stuck route, reads the reason, and fixes it."""
 
 from __future__ import annotations
 
@@ -17,9 +17,7 @@ from tests.browser.trouble import ARCHIVE, CALLS, DEAD, LAKE, REFUSED, UPSTREAM,
 
 
 def test_a_parked_route_says_why_and_what_mends_it(troubled: Tollhouse, open_console: OpenConsole) -> None:
-    """
-    The route stands in the list with its state and reason; opened, it says what to do and leads to its requests.
-    """
+    """The list shows the route's state and reason. Its details say what to do and link to its requests."""
     console = open_console(troubled)
     console.open("/delivery")
     row = console.page.get_by_role("row", name="upstream/ai-telemetry")
@@ -41,8 +39,8 @@ def test_a_parked_route_is_mended(
     troubled: Tollhouse, refusing: RefusingUpstream, open_console: OpenConsole
 ) -> None:
     """
-    Journey e in two clicks from the overview: since when, which key and that nothing is lost, then *Try now*. A
-    replay is no part of it, and one click further away.
+    Journey e in two clicks from the overview: the details say since when, which key, and that nothing is
+    lost. Then *Try now*. A replay is not needed and is one click further away.
     """
     console = open_console(troubled)
     console.open("/")
@@ -71,7 +69,7 @@ def test_a_parked_route_is_mended(
 def test_an_orphaned_route_is_dropped_by_its_exact_name(
     troubled: Tollhouse, open_console: OpenConsole
 ) -> None:
-    """Another name drops nothing; the right one lets go of the route, and the audit says so."""
+    """A wrong name drops nothing. The right name drops the route, and the audit list has it."""
     console = open_console(troubled)
     console.open(f"/delivery?open={LAKE}")
     dialog = console.page.get_by_role("dialog")
@@ -87,7 +85,7 @@ def test_an_orphaned_route_is_dropped_by_its_exact_name(
 
 
 def test_dead_letters_are_retried_and_discarded(troubled: Tollhouse, open_console: OpenConsole) -> None:
-    """One is sent again and arrives; all that are left and match the filters are given up, and no other."""
+    """A retried record arrives. Discarding gives up only the remaining records that match the filters."""
     console = open_console(troubled)
     console.open("/delivery?tab=dead")
     expect(console.page.get_by_role("status").filter(has_text="rejected records")).to_have_text(
@@ -109,7 +107,9 @@ def test_dead_letters_are_retried_and_discarded(troubled: Tollhouse, open_consol
 
 
 def test_a_dead_letter_is_edited_and_sent(troubled: Tollhouse, open_console: OpenConsole) -> None:
-    """What is not JSON and what may not be changed is told; with the name the upstream knows the record arrives."""
+    """
+    Invalid JSON and forbidden changes are reported. With the name that the upstream knows, the record arrives.
+    """
     console = open_console(troubled)
     console.expects("400")
     console.open("/delivery?tab=dead&open=1")
@@ -130,7 +130,7 @@ def test_a_dead_letter_is_edited_and_sent(troubled: Tollhouse, open_console: Ope
 
 
 def test_a_replay_shows_its_number_before_it_begins(troubled: Tollhouse, open_console: OpenConsole) -> None:
-    """First how many records it would send and the warning; then they arrive a second time."""
+    """First the number of records and a warning are shown; then the records arrive a second time."""
     console = open_console(troubled)
     assert CALLS - DEAD == len(troubled.records())
     console.open(f"/delivery?open={ARCHIVE}")
@@ -147,7 +147,9 @@ def test_a_replay_shows_its_number_before_it_begins(troubled: Tollhouse, open_co
 
 
 def test_an_unconfirmed_delivery_is_settled(troubled: Tollhouse, open_console: OpenConsole) -> None:
-    """From the route to the exact records that were sent; once settled, nothing of it is unknown."""
+    """
+    The route links to the exact records that were sent. Once settled, none of its records is unconfirmed.
+    """
     console = open_console(troubled)
     console.open(f"/delivery?open={UPSTREAM}")
     console.page.get_by_role("link", name="Resolve deliveries without an answer").click()
@@ -165,7 +167,10 @@ def test_an_unconfirmed_delivery_is_settled(troubled: Tollhouse, open_console: O
 
 
 def test_events_without_a_mapping_are_named(troubled: Tollhouse, open_console: OpenConsole) -> None:
-    """The type, that it is kept and not sent, and the lines of the configuration that would send it."""
+    """
+    The page shows the type, that its events are stored but not sent, and the configuration lines that
+    would send them.
+    """
     console = open_console(troubled)
     console.open("/streams")
     expect(console.page.get_by_role("row", name="page.rendered")).to_contain_text("stored, not forwarded")
@@ -175,7 +180,7 @@ def test_events_without_a_mapping_are_named(troubled: Tollhouse, open_console: O
 
 
 def test_forwarding_has_settings_to_copy(console: Console, tmp_path: Path) -> None:
-    """Journey j: one click from Delivery, for each kind of receiver; each is a configuration that loads."""
+    """Journey j: one click from Delivery, for each kind of receiver. Each configuration loads."""
     console.open("/delivery")
     page = console.page
     page.get_by_role("link", name="Forward", exact=True).last.click()
@@ -196,7 +201,7 @@ def loaded(directory: Path, text: str) -> Config:
 
 
 def test_a_viewer_is_offered_no_action(troubled: Tollhouse, open_console: OpenConsole) -> None:
-    """Who may only look sees the same rows without buttons that would be refused."""
+    """A viewer sees the same rows, without buttons that the server would refuse."""
     console = open_console(troubled, role="viewer")
     console.open("/delivery?tab=dead&open=1")
     expect(console.page.get_by_role("dialog")).to_contain_text("model toll-1 is not known")

@@ -1,4 +1,6 @@
-"""Devices: found by a filter, labelled, revoked by their exact name, approved again; each is in the audit list."""
+"""
+Devices: found by a filter, labelled, revoked by exact name, approved again. Each change is in the audit list.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +20,12 @@ from tests.integration.container_agent import BASE, HEADERS, SCOPES, SHIPPER, qu
 
 @pytest.fixture
 def laptops(tmp_path: Path) -> Tollhouse:
-    """A running Tollhouse with the twelve devices of a demo, for a test to change."""
+    """A running Tollhouse with the twelve devices of a demo, which a test may change."""
     return filled(tmp_path, "--records", "300")
 
 
 def test_a_device_is_worked_on(laptops: Tollhouse, open_console: OpenConsole) -> None:
-    """What is typed wrongly changes nothing; what is done shows at once, and the audit list has it."""
+    """A typing error changes nothing. Changes show at once, and the audit list has them."""
     laptops.start()
     console = open_console(laptops)
     page = console.page
@@ -56,7 +58,7 @@ def test_a_device_is_worked_on(laptops: Tollhouse, open_console: OpenConsole) ->
 
 
 def test_a_viewer_is_offered_no_changes(laptops: Tollhouse, open_console: OpenConsole) -> None:
-    """What the role does not allow has no button."""
+    """Changes that the role does not permit have no button."""
     laptops.start()
     console = open_console(laptops, role="viewer")
     console.open("/devices?open=laptop-ada")
@@ -67,7 +69,7 @@ def test_a_viewer_is_offered_no_changes(laptops: Tollhouse, open_console: OpenCo
 
 
 def test_a_device_is_admitted_and_deleted(house: Tollhouse, open_console: OpenConsole) -> None:
-    """By hand, before it reports; deleted under its exact id."""
+    """A device is added by hand before it reports, and deleted by its exact id."""
     console = open_console(house)
     page, dialog, row = console.page, console.page.get_by_role("dialog"), console.page.locator("tbody tr")
     console.open("/devices")
@@ -76,7 +78,7 @@ def test_a_device_is_admitted_and_deleted(house: Tollhouse, open_console: OpenCo
     console.screenshot("devices-admit")
     dialog.get_by_role("button", name="Admit a device").click()
     expect(row).to_contain_text("enrolled")
-    expect(row.get_by_role("cell", name="never")).to_have_count(1)  # it has not reported yet
+    expect(row.get_by_role("cell", name="never")).to_have_count(1)  # last report
     row.get_by_role("link").click()
     expect(dialog.get_by_role("button", name="Delete")).to_be_visible()
     assert [] == console.audit()
@@ -93,7 +95,7 @@ def test_a_device_is_admitted_and_deleted(house: Tollhouse, open_console: OpenCo
 
 
 def test_a_cluster_is_worked_on(house: Tollhouse, open_console: OpenConsole) -> None:
-    """Reported by a device of the kind cluster; named, disabled, enabled and forgotten."""
+    """A cluster, reported by a device of the kind cluster, is renamed, disabled, enabled and deleted."""
     enrol_cluster(house, "yard")
     console = open_console(house)
     page, dialog, row = console.page, console.page.get_by_role("dialog"), console.page.locator("tbody tr")
@@ -126,7 +128,7 @@ def test_a_cluster_is_worked_on(house: Tollhouse, open_console: OpenConsole) -> 
 
 
 def test_a_container_file_is_given_up(house: Tollhouse, open_console: OpenConsole) -> None:
-    """A cluster's files are listed as they arrive; one that waits is discarded under its exact reference."""
+    """A cluster's files are listed as they arrive. A waiting file is discarded by its exact reference."""
     announce_and_send(house, {"one.parquet": b"metrics"}, also=["two.parquet"])
     console = open_console(house)
     dialog, rows = console.page.get_by_role("dialog"), console.page.locator("tbody tr")
@@ -145,14 +147,14 @@ def test_a_container_file_is_given_up(house: Tollhouse, open_console: OpenConsol
     dialog.get_by_role("textbox").fill("one.parquet")
     dialog.get_by_role("button", name="Discard").click()
     expect(one).to_contain_text("discarded")
-    console.page.mouse.move(0, 0)  # nothing moves while it is over a row
+    console.page.mouse.move(0, 0)  # rows under the pointer are not updated
     announce_and_send(house, {"three.parquet": b"metrics"})
-    expect(rows).to_have_count(3)  # heard by the live stream
+    expect(rows).to_have_count(3)  # by the event stream
     assert "container_file.discard" in console.actions()
 
 
 def announce_and_send(house: Tollhouse, files: dict[str, bytes], *, also: Sequence[str] = ()) -> None:
-    """As the agent of a cluster does; those in `also` are only announced."""
+    """Announce and send files like a cluster's agent. Those in `also` are only announced."""
     key = house.key(
         f"agent-{len(files)}-{min(files)}", *(each for scope in SCOPES for each in ("--scope", scope))
     )
@@ -168,7 +170,7 @@ def announce_and_send(house: Tollhouse, files: dict[str, bytes], *, also: Sequen
 
 
 def enrol_cluster(house: Tollhouse, name: str) -> None:
-    """As the agent of a cluster does."""
+    """Enrol a cluster like its agent."""
     key = house.key("fleet", "--scope", "ai-control-plane:enroll-device")
     labels = {"kind": "cluster", "account": "123", "region": "eu-west-1", "cluster": name}
     body = json.dumps({"device_id": f"{name}-agent", "labels": labels, "agent_version": "1"}).encode()

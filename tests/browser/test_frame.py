@@ -1,4 +1,4 @@
-"""What stands around every page: shortcuts, search, theme, pause."""
+"""The frame around every page: shortcuts, search, theme, pause."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.browser.console import Console
 
 
 def test_shortcuts_can_be_switched_off(console: Console) -> None:
-    """g and a letter lead to pages, j and k through rows, / to the search; none of them once they are off."""
+    """g and a letter open pages, j and k move through rows, / opens the search. Switched off, none works."""
     console.open("/")
     page = console.page
     page.keyboard.press("g")
@@ -32,7 +32,9 @@ def test_shortcuts_can_be_switched_off(console: Console) -> None:
 
 
 def test_rows_are_reached_and_opened(console: Console) -> None:
-    """j goes to the next row, k back, and Enter opens it; Esc closes, and the address says so."""
+    """
+    j selects the next row, k the previous, Enter opens it and Esc closes it. The address contains the open row.
+    """
     console.open("/costs?by=team")
     page = console.page
     rows = page.locator("tbody tr a")
@@ -46,7 +48,7 @@ def test_rows_are_reached_and_opened(console: Console) -> None:
 
 
 def test_the_search_leads_to_pages_costs_and_calls(console: Console) -> None:
-    """The beginning of a page's title, a field with a value, or the id of a record."""
+    """It accepts the start of a page's title, a field with a value, or a record id."""
     console.open("/devices")
     page = console.page
     for text, address in [
@@ -57,7 +59,7 @@ def test_the_search_leads_to_pages_costs_and_calls(console: Console) -> None:
         page.keyboard.press("/")
         page.keyboard.type(text)
         if address.startswith("#/calls"):
-            console.expects("404")  # there is no such record, and the page says so
+            console.expects("404")  # the record does not exist, and the page says so
         page.keyboard.press("Enter")
         page.wait_for_url(f"**/{address}")
         page.keyboard.press("Escape")
@@ -65,7 +67,7 @@ def test_the_search_leads_to_pages_costs_and_calls(console: Console) -> None:
 
 
 def test_a_pause_is_kept(console: Console) -> None:
-    """Paused, no stream is open, also after the page is loaded anew; then it goes on."""
+    """While paused, even after a reload, no event stream is open. Then it resumes."""
     console.open("/")
     page = console.page
     page.get_by_role("button", name="live").click()
@@ -79,7 +81,6 @@ def test_a_pause_is_kept(console: Console) -> None:
 
 
 def test_a_theme_is_kept(console: Console) -> None:
-    """Chosen by its button, it stays when the page is loaded anew, and the page is dark."""
     console.open("/")
     page = console.page
     for _ in range(2):
@@ -95,7 +96,7 @@ def test_a_theme_is_kept(console: Console) -> None:
 
 
 def test_it_is_used_with_colours_of_the_system(month: Tollhouse, open_console: OpenConsole) -> None:
-    """Where the system sets the colours, what is chosen is still marked, and bars are still drawn."""
+    """With forced system colours, selections are still marked and bars are still drawn."""
     console = open_console(month, forced_colors="active")
     console.open("/delivery")
     for chosen in console.page.locator("[aria-current]").all():
@@ -108,7 +109,7 @@ def test_it_is_used_with_colours_of_the_system(month: Tollhouse, open_console: O
 
 
 def test_who_is_signed_out_elsewhere_sees_the_sign_in(house: Tollhouse, open_console: OpenConsole) -> None:
-    """The stream ends with the session, and the page asks for a sign-in by itself."""
+    """The event stream ends with the session, and the page shows the sign-in."""
     console = open_console(house)
     console.expects("401")
     console.open("/devices")
@@ -119,7 +120,9 @@ def test_who_is_signed_out_elsewhere_sees_the_sign_in(house: Tollhouse, open_con
 
 
 def test_names_are_searched(console: Console) -> None:
-    """A part of a name finds teams and models with a link to their costs; what nobody is called is said."""
+    """
+    A part of a name finds teams and models with a link to their costs. A search without a match says so.
+    """
     console.open("/")
     page = console.page
     page.get_by_label("Search").fill("earc")
@@ -136,7 +139,10 @@ def test_names_are_searched(console: Console) -> None:
 
 
 def test_the_menu_has_at_most_seven_entries(console: Console) -> None:
-    """A group leads to its first page and shows the others. On a phone a button opens the menu, a page closes it."""
+    """
+    A group opens its first page and lists the others. On a phone a button opens the menu, and choosing a
+    page closes it.
+    """
     page = console.page
     console.open("/budgets")
     menu = page.get_by_role("navigation", name="Pages")

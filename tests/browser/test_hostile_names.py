@@ -1,4 +1,4 @@
-"""Names that senders choose are text on every page, whatever they look like."""
+"""Names that senders choose are shown as text on every page, even if they contain markup."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ WRITE = ("--scope", "insights:create_insight", "--scope", "ai-telemetry-ingest:i
 
 def test_hostile_names_are_text(house: Tollhouse, open_console: OpenConsole) -> None:
     """
-    Markup in a model, team, user, session, key or insight is shown as it is; none of it becomes an element.
+    Markup in a model, team, user, session, key or insight is shown literally and creates no element.
 
-    A link that runs code is refused where insights are made, so no page can show one.
+    Links that run code are refused when an insight is created, so no page can show one.
     """
     keys = [house.key(f"key {mark}", *WRITE) for mark in MARKS]
     for key, mark in zip(keys, MARKS, strict=True):

@@ -1,4 +1,4 @@
-"""Insights: what costs most is read first, decided on, and said something about."""
+"""Insights: the most expensive comes first, and people decide on it and comment it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ STUCK = {"title": "The route archive is paused", "category": "delivery", "cost_i
 
 @pytest.fixture
 def informed(house: Tollhouse) -> Tollhouse:
-    """A Tollhouse with three insights, the least costly one written last."""
+    """A Tollhouse with three insights, the cheapest written last."""
     secret = house.key("writer", "--scope", "insights:create_insight")
     for insight in (GAP, SPIKE, STUCK):
         headers = {"Authorization": secret, "Content-Type": "application/json"}
@@ -34,8 +34,8 @@ def informed(house: Tollhouse) -> Tollhouse:
 
 def test_an_insight_is_read_decided_and_commented(informed: Tollhouse, open_console: OpenConsole) -> None:
     """
-    Money apart from the operation; its text is shown as text; a decision takes it out of what is open, and
-    the comment stays.
+    Money is shown separately from operations, and text as text. A decision removes the insight from the open
+    list, and the comment stays.
     """
     console = open_console(informed, role="operator")
     console.open("/insights")
@@ -72,7 +72,7 @@ def test_an_insight_is_read_decided_and_commented(informed: Tollhouse, open_cons
 
 
 def test_an_insight_leads_to_what_it_is_about(informed: Tollhouse, open_console: OpenConsole) -> None:
-    """To the costs of its time, divided by what it is about, or to the page of what is stuck."""
+    """It links to the costs of its time range, grouped by its subject, or to the page of the stuck route."""
     console = open_console(informed, role="viewer")
     console.open("/insights?sort=title&order=asc")
     console.page.get_by_role("link", name=GAP["title"]).click()
@@ -88,7 +88,7 @@ def test_an_insight_leads_to_what_it_is_about(informed: Tollhouse, open_console:
 
 
 def test_the_detectors_look_when_they_are_asked(house: Tollhouse, open_console: OpenConsole) -> None:
-    """Without an insight the page says what is looked for; a look says what it found."""
+    """Without an insight, the page lists the detectors. A run reports its result."""
     console = open_console(house)
     console.open("/insights")
     expect(console.page.get_by_role("heading", name="No insights")).to_be_visible()
@@ -98,7 +98,7 @@ def test_the_detectors_look_when_they_are_asked(house: Tollhouse, open_console: 
 
 
 def test_a_filtered_view_is_an_address(informed: Tollhouse, open_console: OpenConsole) -> None:
-    """It shows the same when it is loaded anew, back and forward walk through it, and a chip takes a filter off."""
+    """A reload shows the same, Back and Forward work, and a chip removes a filter."""
     console = open_console(informed)
     console.open("/insights")
     page = console.page

@@ -1,4 +1,6 @@
-"""API Keys: an admin makes a key, hands its secret on, changes it and takes it away; others look."""
+"""
+API keys: an admin creates a key, copies its secret, changes and deletes it. Other roles can only view keys.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +19,14 @@ ALL = ("minor", "moderate", "serious", "critical")
 
 
 def accepted(house: Tollhouse, secret: str) -> bool:
-    """Whether a call that is sent with this secret is taken."""
+    """Return whether a call with this secret is accepted."""
     env = {**os.environ, "TOLLHOUSE_KEY": secret}
     sent = house.attempt("send", "--example", "litellm", "--to", house.url, "--again", config=False, env=env)
     return sent.returncode == 0
 
 
 def created(console: Console, name: str, *grants: str) -> str:
-    """Create a key on the page that is open; the secret that it shows."""
+    """Create a key on the open page; return the secret that it shows."""
     console.page.get_by_role("button", name="Create a key").click()
     dialog = console.page.get_by_role("dialog")
     dialog.get_by_role("textbox", name=NAME).fill(name)
@@ -37,14 +39,14 @@ def created(console: Console, name: str, *grants: str) -> str:
 
 
 def secret_of(dialog: Locator) -> str:
-    """The secret that is shown once, closed after it was read."""
+    """Read the secret, which is shown once, and close the dialog."""
     secret = dialog.get_by_label("the secret", exact=True).inner_text()
     dialog.get_by_role("button", name="Close").click()
     return secret
 
 
 def act(console: Console, key: str, action: str) -> Locator:
-    """Open a key by its row and choose an action; the dialog that asks about it."""
+    """Open a key by its row and choose an action; return the confirmation dialog."""
     console.page.get_by_role("row", name=key).get_by_role("link").click()
     dialog = console.page.get_by_role("dialog")
     dialog.get_by_role("button", name=action, exact=True).click()
@@ -53,7 +55,7 @@ def act(console: Console, key: str, action: str) -> Locator:
 
 def test_a_key_is_made_used_seen_and_deleted(house: Tollhouse, open_console: OpenConsole) -> None:
     """
-    The first record sent with it turns the overview without a reload; deleted by its exact name it opens nothing.
+    The first record updates the overview without a reload. After deletion by exact name, the key is refused.
     """
     console = open_console(house)
     console.open("/keys")
@@ -80,7 +82,9 @@ def test_a_key_is_made_used_seen_and_deleted(house: Tollhouse, open_console: Ope
 
 
 def test_a_key_has_use_cases_or_scopes(house: Tollhouse, open_console: OpenConsole) -> None:
-    """Who chooses the other kind lets go of the first; a key with neither is refused, and what was typed stays."""
+    """
+    Choosing scopes clears use cases, and vice versa. A key with neither is refused, and the form keeps its values.
+    """
     console = open_console(house)
     console.expects("400")
     console.open("/keys")
@@ -105,9 +109,7 @@ def test_a_key_has_use_cases_or_scopes(house: Tollhouse, open_console: OpenConso
 
 
 def test_a_key_is_changed(house: Tollhouse, open_console: OpenConsole) -> None:
-    """
-    Its name and use cases, whether it opens, and its secret, which replaces the one before at once if so wished.
-    """
+    """Its name, use cases and state can change. A new secret can replace the old one at once."""
     console = open_console(house)
     console.open("/keys")
     first = created(console, "gateway", "events_v1:create_event")
@@ -134,7 +136,7 @@ def test_a_key_is_changed(house: Tollhouse, open_console: OpenConsole) -> None:
 
 
 def test_a_key_expires(house: Tollhouse, open_console: OpenConsole) -> None:
-    """Set when it is edited, shown in the list, kept by an edit that leaves it alone, and taken away."""
+    """The expiry is set by editing, shown in the list, kept by unrelated edits, and can be removed."""
     console = open_console(house)
     console.open("/keys")
     created(console, "gateway", "events_v1:create_event")
@@ -155,8 +157,9 @@ def test_a_leaked_key_is_disabled_and_what_came_in_is_shown(
     house: Tollhouse, open_console: OpenConsole
 ) -> None:
     """
-    Journey d in two clicks: the key, then the button. Its panel says how much came in, from what and when; the
-    page behind it shows the calls of that key alone, the dearest one click further. Another key has none.
+    Journey d in two clicks: the key, then the button. Its panel shows how much it sent, from which tools and
+    when. The linked page shows only the calls of that key, with the most expensive one click away. A key
+    without calls shows none.
     """
     leaked = house.key("leaked")
     send(house, leaked, "gpt-4.1")
@@ -188,7 +191,7 @@ def test_a_leaked_key_is_disabled_and_what_came_in_is_shown(
 
 
 def test_what_came_in_cannot_be_loaded(house: Tollhouse, open_console: OpenConsole) -> None:
-    """The panel says so, keeps what is known of the key, and tries again."""
+    """The panel says so, keeps the key's known details, and retries."""
     house.key("laptop")
     console = open_console(house)
     console.expects("503")
@@ -205,7 +208,9 @@ def test_what_came_in_cannot_be_loaded(house: Tollhouse, open_console: OpenConso
 
 
 def test_a_viewer_sees_who_may_send_and_changes_nothing(house: Tollhouse, open_console: OpenConsole) -> None:
-    """On a phone: the list and each key are shown, no action is offered, and a filter leads back to the same view."""
+    """
+    On a phone, the list and each key are shown without actions, and a filter in the address shows the same view.
+    """
     house.key("sender")
     house.key("reader", "--scope", "billing:read_costs")
     console = open_console(house, role="viewer", viewport=NARROW)

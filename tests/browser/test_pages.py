@@ -1,4 +1,4 @@
-"""Every page of the console: it loads, everybody can use it, and it keeps to its policy."""
+"""Every page of the console loads, is accessible, and keeps its content policy."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from tests.browser.console import NARROW, WIDE, Console, followed
 
 TABBABLE = "a[href], button:not(:disabled), input, select, textarea, [tabindex='0']"
 MOST_BYTES = 200_000
-OF_A_PAGE = 100_000  # what a page takes when nothing of it is kept yet, by the wire
+OF_A_PAGE = 100_000  # limit in bytes on the wire for a page without cached files
 LAYOUTS: Mapping[str, tuple[ViewportSize, Literal["dark", "light"]]] = {
     "wide-dark": (WIDE, "dark"),
     "phone-light": (NARROW, "light"),
 }
 
-# Charts hear of the theme when the page is drawn, and are drawn again.
+# Charts learn of a new theme when the page is drawn, and are then redrawn.
 DRAWN = (
     "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done))))"
 )
-# What is reached by Tab, and shows that it has the focus, is wanted no more. The rows of a table are made alike: five
-# are reached. Around the page stand the same links as around the one before, until the menu shows others.
+# `wanted` are the elements that Tab has not reached with a visible focus. Five rows per table suffice, because
+# all have the same structure. The frame's links are checked again only when the menu shows other links.
 FRAME = "document.querySelector('header').innerText"
 MARKED = """([query, isKnown]) => {
   document.querySelectorAll("tbody tr:nth-child(n+6)").forEach((row) => { row.inert = true; });
@@ -47,10 +47,10 @@ ALL_ROWS = "document.querySelectorAll('tr[inert]').forEach((row) => { row.inert 
 
 def test_every_page_with_data(month: Tollhouse, open_console: OpenConsole) -> None:
     """
-    Nothing serious for axe, nothing that stands out to the side, wide and on a phone, dark and light, with a
-    row open, too; each control is reached by Tab; no page and no answer is large. A wide picture of each.
+    No serious axe finding and no overflow, wide and on a phone, dark and light, also with a row open. Tab
+    reaches each control. No page and no response is too large. A screenshot is taken of each wide page.
 
-    Colours depend on the theme and the layout on the width, and neither on the other: two looks see all of both.
+    Colours depend only on the theme and the layout only on the width, so two looks cover both.
     """
     console = open_console(month, viewport=WIDE, color_scheme="dark")
     found = {}
@@ -76,10 +76,10 @@ def test_every_page_with_data(month: Tollhouse, open_console: OpenConsole) -> No
 
 def look(console: Console, name: str, *, is_framed: bool = False) -> None:
     """
-    Nothing serious for axe, and no more width than the window has, in each layout; the wide one stays.
+    Check each layout for serious axe findings and overflow. The window stays wide at the end.
 
-    Both have the same elements, so what depends on no look is asked of the wide one alone. The button that a
-    phone has instead of the menu is looked at beside the menu that it opens.
+    Both layouts have the same elements, so rules that do not depend on the look run only on the wide one. The
+    phone's menu button is checked together with the menu that it opens.
     """
     for layout in ("phone-light", "wide-dark"):
         viewport, theme = LAYOUTS[layout]
@@ -94,8 +94,7 @@ def look(console: Console, name: str, *, is_framed: bool = False) -> None:
 
 def unreached(console: Console, *, is_framed: bool) -> list[str]:
     """
-    What Tab alone does not reach, or what does not show that it has the focus; around the page, too,
-    if it `is_framed`.
+    Return the controls that Tab does not reach or that show no focus, including the frame if it `is_framed`.
     """
     count, all_count = console.page.evaluate(MARKED, [TABBABLE, not is_framed])
     left: list[str] = []
@@ -103,9 +102,9 @@ def unreached(console: Console, *, is_framed: bool) -> list[str]:
         count,
         10,
         all_count + 10,
-    ):  # some are reached twice before others, as those of a menu that opens
+    ):  # some, such as those of an opening menu, are reached twice before others
         for _ in range(presses):
-            console.page.keyboard.down("Tab")  # as a key that is held does
+            console.page.keyboard.down("Tab")  # like a key that is held down
         console.page.keyboard.up("Tab")
         left = console.page.evaluate(LEFT)
         if not left:
@@ -115,11 +114,13 @@ def unreached(console: Console, *, is_framed: bool) -> list[str]:
 
 
 def answer_sizes(console: Console) -> dict[str, int]:
-    """Bytes of the body of each answer so far, by its address; files of the console come packed, and no others."""
+    """
+    Return the body bytes of each response so far by address. Only files of the console may be compressed.
+    """
     sizes: dict[str, int] = {}
     for request in console.requests:
         name = request.url.partition("/console/")[2]
-        if name in sizes:  # each page loads the files around it again
+        if name in sizes:  # each page loads its surrounding files again
             continue
         response = request.response() if not request.url.endswith(("/changes", "/tail?")) else None
         if response is not None:
@@ -130,7 +131,7 @@ def answer_sizes(console: Console) -> dict[str, int]:
 
 
 def test_every_page_without_data(house: Tollhouse, open_console: OpenConsole) -> None:
-    """Where nothing is, each page says what to do; none is blank."""
+    """Without data, each page says what to do. None is blank."""
     console = open_console(house)
     for name in followed(console):
         assert [] == console.audit(within="main"), name
@@ -139,7 +140,7 @@ def test_every_page_without_data(house: Tollhouse, open_console: OpenConsole) ->
 
 
 def test_every_page_without_answers(month: Tollhouse, open_console: OpenConsole) -> None:
-    """What the server says about its failure stands on each page, and a way to try again."""
+    """Each page shows the server's error and a button to retry."""
     console = open_console(month)
     console.expects("500")
 
@@ -149,9 +150,9 @@ def test_every_page_without_answers(month: Tollhouse, open_console: OpenConsole)
 
     console.page.route(re.compile(r"/console/api/(?!session$|changes$)"), fails)
     for name in followed(console):
-        if name == "delivery-5":  # settings to copy: it asks for nothing
+        if name == "delivery-5":  # shows settings to copy and sends no request
             continue
-        if name == "connect":  # asks for nothing until a key is made
+        if name == "connect":  # sends no request until a key is created
             console.open("/connect?tool=litellm")
             console.page.get_by_role("button", name="Create a key").click()
         expect(console.page.get_by_role("alert").first).to_contain_text("the ledger cannot be read")
@@ -159,7 +160,7 @@ def test_every_page_without_answers(month: Tollhouse, open_console: OpenConsole)
 
 
 def test_a_page_whose_file_is_gone(console: Console) -> None:
-    """As after an upgrade: the page that is open says so when another is asked for, and what to do."""
+    """After an upgrade, an open page that needs an old file says so and how to continue."""
     console.expects("404")
     console.open("/")
     console.page.route(re.compile(r"/pages/keys\.mjs"), lambda route: route.fulfill(status=404))
@@ -171,7 +172,7 @@ def test_a_page_whose_file_is_gone(console: Console) -> None:
 
 
 def test_what_the_policy_refuses_is_seen(console: Console) -> None:
-    """A style written into the page is refused by its policy, and the test would fail for it."""
+    """The policy refuses an inline style, and the test would fail because of it."""
     console.open("/")
     console.page.evaluate("document.body.setAttribute('style', 'color: red')")
     console.page.wait_for_function("document.body.style.color === ''")
@@ -182,7 +183,9 @@ def test_what_the_policy_refuses_is_seen(console: Console) -> None:
 
 
 def test_what_axe_finds_is_told(console: Console) -> None:
-    """Of the impacts that matter, and no others: a page without a language, and with an empty heading."""
+    """
+    axe reports the impacts that count and no others: a page without a language, and with an empty heading.
+    """
     console.open("/")
     console.page.evaluate("document.documentElement.removeAttribute('lang')")
     console.page.evaluate("document.querySelector('main').append(document.createElement('h6'))")

@@ -1,4 +1,4 @@
-"""The console behind a proxy that puts a path before it."""
+"""The console works behind a proxy that adds a path prefix."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PREFIX = "/tools/tollhouse"
 
 
 class Proxy(Loopback):
-    """Passes what is under PREFIX on without it, as it comes."""
+    """Forwards requests under PREFIX without the prefix."""
 
     def __init__(self, url: str) -> None:
         super().__init__(_passing(urlsplit(url).netloc))
@@ -51,7 +51,7 @@ def _passing(netloc: str) -> type[BaseHTTPRequestHandler]:
         do_GET = do_POST = do_PATCH = do_DELETE = pass_on
 
         def log_message(self, *_: object) -> None:
-            """Quiet."""
+            """Log nothing."""
 
     return Handler
 
@@ -60,12 +60,14 @@ def _passing(netloc: str) -> type[BaseHTTPRequestHandler]:
 def proxy(house: Tollhouse) -> Iterator[Proxy]:
     proxy = Proxy(house.url)
     yield proxy
-    house.stop()  # ends the event streams that the proxy passes on
+    house.stop()  # ends the event streams that the proxy forwards
     proxy.close()
 
 
 def test_it_works_behind_a_path(house: Tollhouse, proxy: Proxy, open_console: OpenConsole) -> None:
-    """Its files, sign-in, data, changes and live stream are found under the path; no request leaves it."""
+    """
+    Files, sign-in, data, changes and the event stream work under the prefix, and no request goes outside it.
+    """
     console = open_console(house, url=proxy.url + PREFIX)
     link = house.json("console", "link", "--role", "admin")["link"]
     console.page.goto(link.replace(house.url, console.url))

@@ -1,4 +1,4 @@
-"""The questions that bring an operator to the console: each is answered within three clicks from the overview."""
+"""An operator's questions to the console: each is answered within three clicks from the overview."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ INGEST = "ai-telemetry-ingest:ingest-ai-telemetry"
 
 
 class Reader:
-    """Starts at the overview and counts what it clicks; a choice in a menu is a click."""
+    """Starts at the overview and counts clicks. A choice in a menu is one click."""
 
     def __init__(self, console: Console) -> None:
         self.console, self.page = console, console.page
@@ -31,7 +31,7 @@ class Reader:
         self.clicks += 1
 
     def open(self, title: str) -> None:
-        """By the menu: a click on its group, and one on the page if it is not the first."""
+        """Open a page by the menu: a click on its group, and another unless it is the group's first page."""
         self.clicks += self.console.follow(title)
 
     def choose(self, label: str, value: str) -> None:
@@ -39,7 +39,7 @@ class Reader:
         self.clicks += 1
 
     def arrives(self, title: str) -> None:
-        """The question is answered on this page."""
+        """Check that this page opened within three clicks."""
         expect(self.page.get_by_role("heading", level=1)).to_have_text(title)
         self.console.settle()
         assert 0 < self.clicks <= MOST_CLICKS
@@ -47,7 +47,9 @@ class Reader:
 
 @pytest.fixture(scope="module")
 def jumpy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tollhouse]:
-    """A running Tollhouse with a month in which spend jumped and a model has no price. Tests only look at it."""
+    """
+    A running Tollhouse with a month in which spend jumped and a model has no price. Tests must not change it.
+    """
     tollhouse = filled(
         tmp_path_factory.mktemp("jumpy"), "--records", "16000", "--plant", "spike,missing-price"
     )
@@ -62,19 +64,19 @@ def reader(jumpy: Tollhouse, open_console: OpenConsole) -> Reader:
 
 
 def start_of(url: str) -> str:
-    """The first day that a report is asked for."""
+    """Return the first day of a report's address."""
     return url.partition("from=")[2][:10]
 
 
 def largest(console: Console, query: str, field: str) -> str:
-    """The group with the most cost, as the operator API has it."""
+    """Return the group with the highest cost by the operator API."""
     rows = console.ask(f"/report?{query}&by={field}")["rows"]
     name: str = max(rows, key=lambda row: float(row["cost"]))[field]
     return name
 
 
 def test_which_team_spent_most_last_week_and_on_which_model(reader: Reader) -> None:
-    """Teams, the last seven days, the first row: its models, the largest first."""
+    """Teams, the last seven days, the first row: the page lists its models, the largest first."""
     reader.click(reader.page.get_by_role("link", name="Teams", exact=True))
     first = reader.page.locator("tbody th").first.get_by_role("link")
     expect(first).to_be_visible()
@@ -94,7 +96,7 @@ def test_which_team_spent_most_last_week_and_on_which_model(reader: Reader) -> N
 
 
 def test_why_did_spend_jump(reader: Reader) -> None:
-    """The insight names who, when and the largest part, and leads to the costs of that time."""
+    """The insight names who, when and the largest part, and links to the costs of that time."""
     reader.click(reader.page.get_by_role("link", name="was expected").first)
     dialog = reader.page.get_by_role("dialog")
     expect(dialog).to_contain_text("The largest part was")
@@ -104,7 +106,7 @@ def test_why_did_spend_jump(reader: Reader) -> None:
 
 
 def test_what_is_unpriced(reader: Reader) -> None:
-    """The figure leads to the models that it consists of."""
+    """The figure links to the models without a price."""
     reader.click(reader.page.locator(".numbers > div", has_text="Calls without a price").get_by_role("link"))
     reader.arrives("Costs")
     expect(reader.page.get_by_role("rowheader", name="acme-large-2026")).to_be_visible()
@@ -112,7 +114,8 @@ def test_what_is_unpriced(reader: Reader) -> None:
 
 def test_the_bill_against_what_was_counted(console: Console) -> None:
     """
-    Journey g: from the menu; what is waited for is said at once, and a month that agrees is no alarm. At 390 px, too.
+    Journey g: from the menu. A loading message appears at once, and a month that agrees is not highlighted,
+    even at 390 px.
     """
     reader = Reader(console)
     held: list[Route] = []
@@ -120,7 +123,7 @@ def test_the_bill_against_what_was_counted(console: Console) -> None:
     reader.open("Reconciliation")
     expect(reader.page.get_by_text(re.compile(r"Comparing \d{4}-\d{2} \.\.\."))).to_be_visible()
     expect(reader.page.locator(".skeleton")).to_have_count(3)
-    reader.page.unroute_all()  # what is held goes on
+    reader.page.unroute_all()  # continue held requests
     reader.arrives("Reconciliation")
     assert console.clicks() == reader.clicks <= 2
     expect(reader.page.get_by_role("region", name="anthropic by day").locator(".state.bad")).to_have_count(0)
@@ -131,8 +134,8 @@ def test_the_bill_against_what_was_counted(console: Console) -> None:
 
 def test_a_budget_for_a_team(busy: Tollhouse, open_console: OpenConsole) -> None:
     """
-    Journey c: a button in the team's row, the amount, Create; the view is made for it, and alerts are at 80 and 100 %.
-    What is past already is said with the next alert.
+    Journey c: a button in the team's row, the amount, Create. The view is created as well, with alerts at 80
+    and 100 %. The page names thresholds that are already passed, and the next alert.
     """
     console = open_console(busy)
     console.open("/costs?by=team")
@@ -161,7 +164,10 @@ def test_a_budget_for_a_team(busy: Tollhouse, open_console: OpenConsole) -> None
 
 
 def test_the_dearest_calls_on_a_phone(reader: Reader) -> None:
-    """Journey b at 390 px: what, when and cost of the dearest calls are seen without moving the table, in three."""
+    """
+    Journey b at 390 px in three clicks: name, time and cost of the most expensive calls are visible without
+    scrolling the table.
+    """
     page = reader.page
     page.set_viewport_size({"width": 390, "height": 844})
     reader.click(page.get_by_role("button", name="Menu"))
@@ -177,14 +183,14 @@ def test_the_dearest_calls_on_a_phone(reader: Reader) -> None:
 
 
 def test_is_this_laptop_reporting(reader: Reader) -> None:
-    """Devices say their state, and when they were heard."""
+    """Devices shows each device's state and last report."""
     reader.open("Devices")
     reader.arrives("Devices")
     expect(reader.page.get_by_role("row", name="laptop-ada")).to_contain_text("ago")
 
 
 def test_who_may_send(reader: Reader) -> None:
-    """The keys whose use cases or scopes open telemetry, and no others."""
+    """The page lists exactly the keys whose use cases or scopes permit telemetry."""
     reader.open("API Keys")
     reader.choose("Add a filter", "scope")
     reader.choose("Value of scope", INGEST)
@@ -194,7 +200,7 @@ def test_who_may_send(reader: Reader) -> None:
 
 
 def test_is_anything_lost_or_stuck(troubled: Tollhouse, open_console: OpenConsole) -> None:
-    """The overview counts what was refused and names each route that stands still; a click says why."""
+    """The overview counts refused records and names each stopped route. A click shows the reason."""
     reader = Reader(open_console(troubled))
     reader.click(reader.page.get_by_role("link", name=f"{DEAD} rejected records"))
     reader.click(reader.page.get_by_role("rowheader").first.get_by_role("link"))

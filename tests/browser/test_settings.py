@@ -1,4 +1,4 @@
-"""Settings: accounts, sessions, and who changed what."""
+"""Settings: accounts, sessions, and the audit list."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PASSWORD = "correct horse battery staple"
 
 
 def sign_in(console: Console, password: str) -> None:
-    """As somebody with an account."""
+    """Sign in with an account."""
     console.page.goto("about:blank")
     console.page.goto(f"{console.tollhouse.url}/console/")
     console.page.get_by_label("E-mail").fill(ANN)
@@ -24,7 +24,7 @@ def sign_in(console: Console, password: str) -> None:
 
 
 def fill(console: Console, action: str, **values: str) -> None:
-    """The open dialog of an action, which closes when it is done."""
+    """Fill in and submit the open dialog of an action, and wait until it closes."""
     dialog = console.page.get_by_role("dialog")
     for label, value in values.items():
         field = dialog.get_by_label(label)
@@ -42,7 +42,7 @@ def choose(console: Console, row: str, action: str) -> None:
 
 
 def test_an_account_lives_and_ends(house: Tollhouse, open_console: OpenConsole) -> None:
-    """It signs in; another role or password ends its sessions; it is removed by its exact name."""
+    """The account signs in. Another role or password ends its sessions. It is deleted by its exact name."""
     console, anns = open_console(house), open_console(house)
     anns.expects("401")
     anns.open("/")
@@ -91,9 +91,7 @@ def test_an_account_lives_and_ends(house: Tollhouse, open_console: OpenConsole) 
 
 
 def test_the_settings_in_effect_are_shown(installations: Any, open_console: OpenConsole) -> None:
-    """
-    Each with where it comes from, also after the file was changed and taken over; the command line says the same.
-    """
+    """Each setting shows its source, also after the file was changed and reloaded. The CLI shows the same."""
     house: Tollhouse = installations()
     house.start({"TOLLHOUSE_LOG__LEVEL": "error"})
     console = open_console(house)
@@ -123,14 +121,14 @@ def test_the_settings_in_effect_are_shown(installations: Any, open_console: Open
 
 
 def stopped(house: Tollhouse) -> list[dict[str, Any]]:
-    """The settings that a command finds without a server."""
+    """Return the settings that a command reads without a server."""
     house.stop()
     rows: list[dict[str, Any]] = house.json("configuration", "--limit", "200")["configuration"]
     return rows
 
 
 def test_a_session_is_ended(house: Tollhouse, open_console: OpenConsole) -> None:
-    """Whoever held it is asked to sign in at the next step."""
+    """The session's browser has to sign in at its next request."""
     console, other = open_console(house), open_console(house, role="viewer")
     other.expects("401")
     other.open("/")
@@ -140,12 +138,15 @@ def test_a_session_is_ended(house: Tollhouse, open_console: OpenConsole) -> None
     choose(console, "Member", "End")
     fill(console, "End")
     expect(console.page.get_by_text("No sessions match")).to_be_visible()
-    other.page.reload()  # by no link of the menu, which is gone once the stream ends with the session
+    other.page.reload()  # not by the menu, which disappears when the event stream ends with the session
     expect(other.page.get_by_label("Password")).to_be_visible()
 
 
 def test_every_change_is_in_the_audit_list(house: Tollhouse, open_console: OpenConsole) -> None:
-    """Who, when, from where, and what was before; filtered by an action that its row names."""
+    """
+    Each row has who, when, from which address, and the previous value. The list filters by an action named
+    in its row.
+    """
     house.key("sender")
     house.run("keys", "disable", "sender")
     console = open_console(house)
@@ -159,7 +160,7 @@ def test_every_change_is_in_the_audit_list(house: Tollhouse, open_console: OpenC
 
 
 def test_the_audit_list_leads_to_what_was_changed(house: Tollhouse, open_console: OpenConsole) -> None:
-    """By its name, not by its id; what is gone has its name and no link."""
+    """Rows show the name instead of the id. A deleted object has its name and no link."""
     for name in ("Search", "Ads"):
         house.run("views", "create", "--name", name, "--where", "team=search", "--principal", "model")
     house.run("views", "delete", "Ads")

@@ -1,4 +1,4 @@
-"""Streams and events: types of usage events, and the newest of one type."""
+"""Streams and events: types of usage events, and the newest events of a type."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.browser.conftest import OpenConsole
 
 
 def send(house: Tollhouse, types: str) -> None:
-    """A usage event of each type, one after the other."""
+    """Send one usage event of each type, one after the other."""
     key = house.key(f"events-{types}", "--scope", "events_v1:create_event")
     body = json.dumps(
         [{"id": f"{n}-{types}", "type": type, "subject": "ada"} for n, type in enumerate(types.split())]
@@ -25,7 +25,10 @@ def send(house: Tollhouse, types: str) -> None:
 
 
 def test_the_newest_events_of_a_type(house: Tollhouse, open_console: OpenConsole) -> None:
-    """From the list of types to the events of one, to all that is kept of one; new ones come by themselves."""
+    """
+    The list of types links to the events of one, and an event to its stored content. New events appear
+    without a reload.
+    """
     console = open_console(house)
     page, dialog, rows = console.page, console.page.get_by_role("dialog"), console.page.locator("tbody tr")
     console.open("/")
@@ -33,7 +36,9 @@ def test_the_newest_events_of_a_type(house: Tollhouse, open_console: OpenConsole
     console.open("/streams")
     expect(page.get_by_role("heading", name="No usage events yet")).to_be_visible()
     send(house, "store")
-    page.get_by_role("button", name="paused").click()  # what came before the page listened is shown, too
+    page.get_by_role(
+        "button", name="paused"
+    ).click()  # events sent before the page connected are shown as well
     expect(rows).to_have_count(1)
 
     held: list[Route] = []
@@ -50,7 +55,7 @@ def test_the_newest_events_of_a_type(house: Tollhouse, open_console: OpenConsole
     dialog.get_by_role("link", name="Show the newest events").click()
     expect(page.get_by_role("status").filter(has_text="2 of 2 usage events")).to_be_visible()
     console.screenshot("streams-newest")
-    page.mouse.move(0, 0)  # nothing moves while it is over a row
+    page.mouse.move(0, 0)  # rows under the pointer are not updated
     send(house, "login")
     expect(rows).to_have_count(3)
     rows.first.get_by_role("link").click()
@@ -59,7 +64,7 @@ def test_the_newest_events_of_a_type(house: Tollhouse, open_console: OpenConsole
 
 
 def test_a_metric_stream_leads_to_what_one_of_it_costs(house: Tollhouse, open_console: OpenConsole) -> None:
-    """From the list to Costs, where it is the measure; a stream of costs is nothing that is divided by."""
+    """The list links to Costs with the stream as measure. A stream of costs has no such link."""
     key = house.key("streams", "--scope", "unit-cost_v1:manage_telemetry_records")
     record = {"timestamp": datetime.now(UTC).date().isoformat(), "granularity": "DAILY", "value": 2}
     for path, more in (("metric/orders", {}), ("allocation/shares", {"element_name": "acme"})):

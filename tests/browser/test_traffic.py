@@ -1,4 +1,4 @@
-"""What the console asks for: each thing once, and nothing while nothing happens."""
+"""Requests of the console: each once, and none while nothing changes."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from gateway.console.pages import console as files
 from tests.bench.server.page_weights import LOADED
 from tests.browser.console import Console
 
-QUIET_MS = 6_000  # a page hears of a change within 5 s
-TRIES = 4  # a server that has just begun looks for insights, and says so to the page
-AHEAD_MS = 600_000  # by the clock of the page, for what asks again by itself
+QUIET_MS = 6_000  # longer than the 5 s in which a page learns of a change
+TRIES = 4  # a new server looks for insights and notifies the page
+AHEAD_MS = 600_000  # by the page's clock, to trigger polling if there is any
 
 
 def test_nothing_is_asked_while_nothing_happens(console: Console) -> None:
-    """A page that is open hears by its stream what changes; it never asks again by itself."""
+    """An open page learns of changes by its event stream and never polls."""
     console.page.goto(
         "about:blank"
-    )  # the page that signed in had a stream of its own, and would see a clock at 1970
+    )  # new page, because the page that signed in has its own stream and would see the fake clock at 1970
     console.requests.clear()
     console.page.clock.install()
     console.open("/")
@@ -36,7 +36,9 @@ def test_nothing_is_asked_while_nothing_happens(console: Console) -> None:
 
 
 def test_the_overview_asks_once(console: Console) -> None:
-    """All of its figures come in one answer, and what it needs to be drawn is asked for at once, ahead of it."""
+    """
+    All of its figures come in one response. Everything needed for drawing is requested at once, before it.
+    """
     console.page.goto("about:blank")
     console.requests.clear()
     console.open("/")
@@ -50,7 +52,10 @@ def test_the_overview_asks_once(console: Console) -> None:
 
 
 def test_a_page_is_loaded_when_it_is_opened(console: Console) -> None:
-    """Not before; and once: the menu leads to Devices by the first page of its group."""
+    """
+    A page's file is loaded once, when the page is opened. The menu opens Devices through the first page
+    of its group.
+    """
     console.open("/")
     assert ["overview"] == pages(console)
     for _ in range(2):
@@ -62,7 +67,7 @@ def test_a_page_is_loaded_when_it_is_opened(console: Console) -> None:
 
 
 def pages(console: Console) -> list[str]:
-    """The files of pages that the open one has loaded since it was opened."""
+    """Return the page files loaded since the open page was opened."""
     return [
         Path(url).stem for url in console.page.evaluate(LOADED) if "/pages/" in url and "/list." not in url
     ]

@@ -1,5 +1,6 @@
 """
-A data directory in which something is to be done on every page: rejected records, a lost route, an unknown delivery.
+A data directory with a problem on every page: rejected records, a route without a
+destination, an unconfirmed delivery.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ path = "records.ndjson"
 
 
 class RefusingUpstream(Loopback):
-    """Answers everything with 403, as a service whose key was taken away, until it is `mended`."""
+    """Answers every request with 403, like a service that revoked the key, until `mended` is set."""
 
     def __init__(self) -> None:
         self.mended = Event()
@@ -70,13 +71,15 @@ class _Refusing(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, *_: object) -> None:
-        """Quiet."""
+        """Log nothing."""
 
 
 def in_trouble(directory: Path, upstream: str) -> Tollhouse:
-    """An installation that is not started yet, with all of it on disk."""
+    """Create an unstarted installation with these problems on disk."""
     tollhouse = Tollhouse(directory, CONFIG.format(upstream=upstream))
-    with ThreadPoolExecutor(1) as aside:  # an event loop of its own: Playwright has one on this thread
+    with ThreadPoolExecutor(
+        1
+    ) as aside:  # runs on its own event loop, because Playwright's occupies this thread
         aside.submit(asyncio.run, _fill(directory / "tollhouse-data")).result()
     return tollhouse
 

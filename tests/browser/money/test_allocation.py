@@ -1,4 +1,4 @@
-"""Allocation: a definition is tried, published and found in the lists; faults are shown with their places."""
+"""Allocation: a definition is tried, published and listed, and its errors are shown with their position."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DEFINITION = "Dimensions: {Payer: {DefaultValue: Nobody, Rules: [{Type: GroupBy,
 
 
 def test_the_life_of_a_definition(busy: Tollhouse, open_console: OpenConsole) -> None:
-    """Nothing is published before its difference was shown; what is published groups costs."""
+    """Publishing requires that the difference was shown before. A published dimension groups costs."""
     console = open_console(busy)
     page, dialog = console.page, console.page.get_by_role("dialog")
     console.open("/allocation")
@@ -55,8 +55,8 @@ def test_the_life_of_a_definition(busy: Tollhouse, open_console: OpenConsole) ->
 
 def test_a_dimension_by_form(busy: Tollhouse, open_console: OpenConsole) -> None:
     """
-    A source, a click for each value, Publish: the money of a group moves with each tick, the difference stands
-    below it, and what was written by hand stays to the letter. At 390 px.
+    A source, one click per value, and Publish. Each tick updates the money of its group and the difference
+    below. Hand-written parts of the definition stay unchanged. The window is 390 px wide.
     """
     console = open_console(busy, viewport=NARROW)
     page = console.page
@@ -82,7 +82,7 @@ def test_a_dimension_by_form(busy: Tollhouse, open_console: OpenConsole) -> None
     console.screenshot("allocation-form-phone")
     publish.click()
     expect(page.get_by_text("Version 2, published by")).to_be_visible()
-    assert 4 == console.clicks()  # a click for each of two values, one for the second group, and Publish
+    assert 4 == console.clicks()  # one click for each of two values, one for the second group, and Publish
     expect(publish).to_be_disabled()
     published = console.ask("/allocation/versions/2?namespace=")["version"]["definition"]
     assert published.startswith(DEFINITION_OF_DEMO.decode())
@@ -102,7 +102,10 @@ def test_a_dimension_by_form(busy: Tollhouse, open_console: OpenConsole) -> None
 
 
 def test_a_form_where_nothing_is_published(house: Tollhouse, open_console: OpenConsole) -> None:
-    """It begins with a new dimension, says that no call has a value, and how a tag comes into the list."""
+    """
+    The form starts with a new dimension, says that no call has a value, and explains how a tag gets
+    into the list.
+    """
     console = open_console(house)
     page = console.page
     console.open("/allocation")

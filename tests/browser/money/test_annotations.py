@@ -1,4 +1,4 @@
-"""Annotations: a day is annotated in three clicks where it is looked at, and charts mark it."""
+"""Annotations: a day is annotated in three clicks from its chart, and charts mark it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def days_ago(count: int) -> str:
 
 
 def on_the_day(console: Console) -> None:
-    """Point at the fifth day of the ten by the keyboard."""
+    """Select the fifth of the ten days by keyboard."""
     chart = console.page.locator(".plot svg[role=img]")
     chart.focus()
     for _ in range(5):
@@ -24,7 +24,10 @@ def on_the_day(console: Console) -> None:
 
 
 def test_a_day_is_annotated_where_it_is_looked_at(busy: Tollhouse, open_console: OpenConsole) -> None:
-    """Annotate (1), the words (2), Annotate (3): a line in the chart, the words at its day and in the list below."""
+    """
+    Clicks: Annotate (1), the text (2), Annotate (3). The chart has a line, and the text appears at its day
+    and in the list.
+    """
     busy.run("views", "create", "--name", "search only", "--principal", "model", "--where", "team=search")
     console = open_console(busy)
     page, dialog = console.page, console.page.get_by_role("dialog")
@@ -60,8 +63,8 @@ def test_a_day_is_annotated_where_it_is_looked_at(busy: Tollhouse, open_console:
 
 def test_the_marks_of_a_view_on_a_phone(busy: Tollhouse, open_console: OpenConsole) -> None:
     """
-    In the dark, for who may change nothing: the day is marked in its view and not in another one; a failed answer is
-    told beside the chart, with a way to ask again.
+    A viewer in the dark theme sees the day marked in its view and not in another view. A failed request is
+    reported next to the chart with a button to retry.
     """
     for team in ("search", "support"):
         busy.run("views", "create", "--name", team, "--principal", "model", "--where", f"team={team}")

@@ -1,4 +1,4 @@
-"""Billing: a connection is made, takes a drop, is disabled, and is deleted by its exact id."""
+"""Billing: a connection is created, receives an hourly file, is disabled, and is deleted by its exact id."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ EDITED = {
 
 
 def drop(house: Tollhouse, id: str, key: str) -> None:
-    """Send a drop of one row in November 2026."""
+    """Send an hourly file with one row of November 2026."""
     body = json.dumps({"month": "2026-11", "operation": "sum", "data": [ROW]}).encode()
     address = f"{house.url}/v2/connections/billing/external/{id}/billing_drops"
     headers = {"Authorization": key, "Content-Type": "application/json"}
@@ -33,7 +33,9 @@ def drop(house: Tollhouse, id: str, key: str) -> None:
 
 
 def test_the_life_of_a_connection(house: Tollhouse, open_console: OpenConsole) -> None:
-    """What is done shows at once, a drop too; a wrong id deletes nothing, and the audit list has it all."""
+    """
+    Each change shows at once, and so does a file. A wrong id deletes nothing, and the audit list has every change.
+    """
     key = house.key("sender", "--use-case", "Send Billing Data")
     console = open_console(house)
     page, dialog, row = console.page, console.page.get_by_role("dialog"), console.page.locator("tbody tr")

@@ -1,5 +1,6 @@
 """
-Budgets: one is made, shown with its burn-up and forecast, edited past a threshold, and deleted by its exact name.
+Budgets: a budget is created, shown with burn-up and forecast, edited past a threshold, and deleted by
+its exact name.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from tests.browser.people.test_limited_person import limited
 
 def test_the_life_of_a_budget(busy: Tollhouse, open_console: OpenConsole) -> None:
     """
-    Its figures are those of the API; what a new amount is past already is said, and a wrong name deletes nothing.
+    The figures equal those of the API. The form reports thresholds that a new amount has already passed, and
+    a wrong name deletes nothing.
     """
     busy.json("views", "create", "--name", "All", "--principal", "User:Defined:CostCentre")
     console = open_console(busy)
@@ -52,7 +54,7 @@ def test_the_life_of_a_budget(busy: Tollhouse, open_console: OpenConsole) -> Non
     console.screenshot("budgets-open")
     expect(dialog.get_by_role("table", name="Periods").locator("tbody tr")).to_have_count(
         2
-    )  # the month and quarter of now
+    )  # the current month and quarter
     expect(dialog.locator("figure path.band")).to_have_count(1)
     dialog.get_by_role("button", name="Show as table").click()
     twin = dialog.get_by_role("table", name="Spent so far")
@@ -83,7 +85,7 @@ def test_the_life_of_a_budget(busy: Tollhouse, open_console: OpenConsole) -> Non
     assert {"budget.create", "budget.change", "budget.delete"} <= console.actions()
 
 
-# The dialog is closed and a view chosen before the page is drawn again: neither takes the other back.
+# Choose a view while the dialog closes and before the page is drawn again. Neither action may undo the other.
 CHOOSE_AS_IT_CLOSES = """view => {
   const choose = () => {
     const picker = document.querySelector("header select");
@@ -97,7 +99,7 @@ CHOOSE_AS_IT_CLOSES = """view => {
 
 
 def test_a_budget_for_each_team(busy: Tollhouse, open_console: OpenConsole) -> None:
-    """Every owner is listed with its own share; in another view the budget is not shown, and the way back is."""
+    """Every owner is listed with its own share. In another view the budget is hidden, with a link back."""
     busy.json("views", "create", "--name", "All", "--principal", "team")
     other = busy.json("views", "create", "--name", "Docs", "--principal", "team", "--where", "team=docs")
     words = ("--name", "Teams", "--view", "All", "--amount", "1000", "--per", "team", "--alert", "90")
@@ -121,8 +123,8 @@ def test_a_budget_for_each_team(busy: Tollhouse, open_console: OpenConsole) -> N
 
 def test_channels_are_picked(busy: Tollhouse, browser: Browser, open_console: OpenConsole) -> None:
     """
-    From a list, by who may not see how channels fare, too: in the form of Budgets and in that of a row of Costs,
-    which takes three clicks. At 390 px.
+    Channels come from a list, even for people who may not see their state, in the form of Budgets and in the
+    row form of Costs, which takes three clicks. The window is 390 px wide.
     """
     admin = open_console(busy)
     [team, *_] = [row["team"] for row in admin.ask("/report?by=team&range=last_30d")["rows"] if row["team"]]
@@ -158,8 +160,8 @@ def test_channels_are_picked(busy: Tollhouse, browser: Browser, open_console: Op
 
 def test_a_budget_in_one_line(busy: Tollhouse, open_console: OpenConsole) -> None:
     """
-    Three clicks: the name, the amount, Create. The view is made with it, and taken the second time; at 390 px it
-    stands out nowhere, and what the server refuses is said.
+    Three clicks: name, amount, Create. The view is created with the first budget and reused by the second.
+    Nothing overflows at 390 px, and a refusal of the server is shown.
     """
     console = open_console(busy, viewport=NARROW)
     page = console.page
@@ -188,13 +190,12 @@ def test_a_budget_in_one_line(busy: Tollhouse, open_console: OpenConsole) -> Non
 
 
 def test_who_changes_no_budget_has_no_line(month: Tollhouse, open_console: OpenConsole) -> None:
-    """Who may look alone is not asked."""
     console = open_console(month, role="viewer")
     console.open("/budgets")
     expect(console.page.get_by_role("form", name="Quick budget")).to_have_count(0)
 
 
 def money(text: str) -> str:
-    """As the console writes amounts from a dollar on, and below."""
+    """Format an amount like the console, which shows more digits below a dollar."""
     places = 2 if float(text) >= 1 else 4
     return f"${float(text):,.{places}f}"

@@ -1,4 +1,6 @@
-"""A demo month of the console: offered while nothing has arrived, looked at apart, and removed without a trace."""
+"""
+The console offers a demo month while no record has arrived, shows it separately, and removes it completely.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ def folders(house: Tollhouse) -> list[str]:
 
 
 def test_a_demo_month_is_loaded_and_removed(house: Tollhouse, open_console: OpenConsole) -> None:
-    """One click shows a month under a banner, another removes it; nothing of it was among real records."""
+    """
+    One click shows a month under a banner, another removes it. None of its records mixes with real records.
+    """
     console = open_console(house)
     loaded(console)
     assert console.page.url.partition("#")[0] == f"{house.url}/console/demo/"
@@ -39,7 +43,7 @@ def test_a_demo_month_is_loaded_and_removed(house: Tollhouse, open_console: Open
         expect(console.page.get_by_role("alert")).to_have_count(0)
     assert [] == house.json("spool", "status")["topics"]
     assert 403 == refused(console, "POST", "/demo/views")
-    console.expects("404")  # what the page still asks while the month goes
+    console.expects("404")  # requests of the page while the month is deleted
     console.page.get_by_role("button", name="Remove the demo month").click()
     expect(console.page.get_by_role("button", name="Load a demo month")).to_be_visible()
     assert [] == folders(house)
@@ -48,7 +52,7 @@ def test_a_demo_month_is_loaded_and_removed(house: Tollhouse, open_console: Open
 
 
 def refused(console: Console, method: str, path: str) -> int:
-    """The status of a change with everything that a change needs."""
+    """Send a change with a valid session and CSRF token; return the status."""
     token = console.ask("/session")["session"]["csrf_token"]
     headers = {"X-CSRF-Token": token, "Content-Type": "application/json"}
     address = f"{console.url}/console/api{path}"
@@ -56,7 +60,7 @@ def refused(console: Console, method: str, path: str) -> int:
 
 
 def test_a_demo_month_is_not_offered_beside_real_records(house: Tollhouse, open_console: OpenConsole) -> None:
-    """Once a record has arrived, a month that is there says so on the Overview, and no other is loaded."""
+    """Once a record has arrived, the Overview mentions a loaded demo month, and no new one can be loaded."""
     console = open_console(house, viewport=NARROW)
     loaded(console)
     assert console.overhang() <= 0
@@ -82,7 +86,7 @@ def test_a_demo_month_is_not_offered_beside_real_records(house: Tollhouse, open_
 def test_who_may_not_change_the_installation_is_not_offered_one(
     house: Tollhouse, open_console: OpenConsole
 ) -> None:
-    """A viewer reads how to connect, and the server refuses the rest."""
+    """A viewer sees how to connect a sender, and the server refuses to load a demo month."""
     console = open_console(house, role="viewer")
     console.open("/")
     expect(console.page.get_by_text("No records yet")).to_be_visible()
@@ -91,7 +95,7 @@ def test_who_may_not_change_the_installation_is_not_offered_one(
 
 
 def test_a_demo_month_that_fails_says_so(house: Tollhouse, open_console: OpenConsole) -> None:
-    """While it is made the page says so; what the server says of a failure stands there, and the button again."""
+    """During loading the page says so. After a failure it shows the server's message and the button."""
     console = open_console(house)
     console.expects("503")
     failure = {"error": {"type": "demo_failed", "message": "the demo month could not be loaded"}}

@@ -1,4 +1,4 @@
-"""Notifications: a channel is tested, what failed is sent again, and what nobody wants is discarded."""
+"""Notifications: a channel is tested, and failed notifications are sent again or discarded."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ url = "{url}"
 
 
 class Receiver(Loopback):
-    """An Alertmanager that answers everything with `status`, and counts what it got."""
+    """An Alertmanager that answers everything with `status` and counts requests."""
 
     def __init__(self) -> None:
         self.status = 200
@@ -40,7 +40,7 @@ def _handler(status: Callable[[], int], got: Callable[[bytes], None]) -> type[Ba
             self.end_headers()
 
         def log_message(self, *_: object) -> None:
-            """Quiet."""
+            """Log nothing."""
 
     return Handler
 
@@ -61,7 +61,9 @@ def telling(installations: Any, receiver: Receiver) -> Tollhouse:
 
 
 def test_a_channel_is_tested(telling: Tollhouse, receiver: Receiver, open_console: OpenConsole) -> None:
-    """A refused notice has failed with the receiver's answer; sent again it arrives; a discarded one does not."""
+    """
+    A refused notification shows the receiver's response. Sent again, it arrives. A discarded one is never sent.
+    """
     console = open_console(telling, role="operator")
     page, dialog, row = (
         console.page,
@@ -89,7 +91,7 @@ def test_a_channel_is_tested(telling: Tollhouse, receiver: Receiver, open_consol
     receiver.status = 200
     dialog.get_by_role("button", name="Send again").click()
     dialog.get_by_role("button", name="Send again").click()
-    page.mouse.move(0, 0)  # nothing moves while it is over a row
+    page.mouse.move(0, 0)  # rows under the pointer are not updated
     expect(row.filter(has_text="sent")).to_have_count(1)
     row.filter(has_text="failed").get_by_role("link").click()
     dialog.get_by_role("button", name="Discard").click()
@@ -99,7 +101,7 @@ def test_a_channel_is_tested(telling: Tollhouse, receiver: Receiver, open_consol
 
 
 def test_channels_on_a_phone(telling: Tollhouse, open_console: OpenConsole) -> None:
-    """A viewer sees the state of each, in the dark, and has no button."""
+    """In the dark theme, a viewer sees the state of each channel and no button."""
     telling.run("notifications", "test", "alertmanager")
     console = open_console(telling, role="viewer", viewport=NARROW, color_scheme="dark")
     console.open("/notifications?tab=channels")
@@ -114,7 +116,7 @@ def test_channels_on_a_phone(telling: Tollhouse, open_console: OpenConsole) -> N
 def test_a_channel_is_made_tested_and_deleted(
     house: Tollhouse, receiver: Receiver, open_console: OpenConsole
 ) -> None:
-    """Add (1), its address (2), Add (3); the secret is in no page and in no answer."""
+    """Clicks: Add (1), its address (2), Add (3). No page and no response contains the secret."""
     console = open_console(house)
     page, dialog, row = (
         console.page,
@@ -156,7 +158,7 @@ def test_a_channel_is_made_tested_and_deleted(
 
 
 def test_without_a_channel_it_says_how_to_make_one(house: Tollhouse, open_console: OpenConsole) -> None:
-    """Lines for the configuration, each on its own."""
+    """The page shows lines for the configuration file to copy."""
     console = open_console(house)
     console.open("/notifications?tab=channels")
     box = console.page.get_by_label("a channel of the configuration", exact=True)

@@ -1,4 +1,6 @@
-"""Plans: made, looked at, changed and deleted; paid, included and beyond stand side by side."""
+"""
+Plans: created, viewed, changed and deleted. Paid, included and extra usage are shown next to each other.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,6 @@ from tests.browser.console import NARROW
 
 
 def last_month() -> datetime:
-    """A day of it."""
     return datetime.now(UTC).replace(day=1) - timedelta(days=1)
 
 
@@ -21,7 +22,7 @@ def its_first_day() -> str:
 
 
 def test_a_plan_from_its_first_seat_to_its_end(busy: Tollhouse, open_console: OpenConsole) -> None:
-    """Create, see the fee paid and the idle seats, edit, delete."""
+    """Create a plan, see the fee paid and the idle seats, edit and delete it."""
     busy.run("views", "create", "--name", "assistant", "--principal", "user", "--where", "source=claude_code")
     console = open_console(busy)
     page, dialog = console.page, console.page.get_by_role("dialog")
@@ -71,7 +72,7 @@ def test_a_plan_from_its_first_seat_to_its_end(busy: Tollhouse, open_console: Op
 
 
 def test_plans_on_a_phone_for_who_may_change_nothing(busy: Tollhouse, open_console: OpenConsole) -> None:
-    """In the dark: sums and seats, and no button."""
+    """In the dark theme, a viewer sees sums and seats and no button."""
     busy.run("views", "create", "--name", "assistant", "--principal", "user", "--where", "source=claude_code")
     asked = ("--fee", "31", "--seat", f"ann@example.com,{its_first_day()}")
     busy.run("plans", "create", "--name", "Claude Team", "--view", "assistant", *asked)

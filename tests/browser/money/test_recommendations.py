@@ -1,4 +1,7 @@
-"""Recommendations: the largest saving is read first, with its formula; decided on, also several at once; types."""
+"""
+Recommendations: sorted by savings, shown with their formula, decided one by one or together, and
+configured by type.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from tests.browser.console import NARROW, filled
 
 @pytest.fixture
 def advised(tmp_path: Path) -> Iterator[Tollhouse]:
-    """A running Tollhouse of the test's own in which two savings were found."""
+    """A running Tollhouse with two savings that the test may change."""
     plants = ("--days", "20", "--records", "34000", "--plant", "priority-tier,older-model")
     tollhouse = filled(tmp_path / "advised", *plants)
     tollhouse.start()
@@ -25,7 +28,10 @@ def advised(tmp_path: Path) -> Iterator[Tollhouse]:
 
 
 def test_recommendations_are_read_and_decided(advised: Tollhouse, open_console: OpenConsole) -> None:
-    """By savings first; formula and evidence stand there; a comment stays; several are decided on in one go."""
+    """
+    The largest saving comes first, with formula and evidence. A comment is kept, and several can
+    be decided together.
+    """
     console = open_console(advised, role="operator")
     page, dialog, rows = (
         console.page,
@@ -72,7 +78,10 @@ def test_recommendations_are_read_and_decided(advised: Tollhouse, open_console: 
 
 
 def test_a_type_is_switched(advised: Tollhouse, open_console: OpenConsole) -> None:
-    """Its least is set and it is disabled; what it had found is closed then. On a phone, in the dark."""
+    """
+    After a type's minimum is set and the type is disabled, its findings are closed. Shown on a phone in
+    the dark theme.
+    """
     console = open_console(advised, viewport=NARROW, color_scheme="dark")
     page, dialog = console.page, console.page.get_by_role("dialog")
     console.open("/recommendations?tab=types")

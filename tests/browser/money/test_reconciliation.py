@@ -1,4 +1,6 @@
-"""Reconciliation: what was billed and counted of a month, why they differ, and the way to the costs behind a row."""
+"""
+Reconciliation: billed and counted cost of a month, the causes of differences, and links to the costs of a row.
+"""
 
 from __future__ import annotations
 
@@ -29,24 +31,27 @@ from tests.browser.console import NARROW, Console, filled
 from tests.spool.contract.examples import add, call
 
 MODEL = "model <b>of nobody"
-PROVIDER = "cohere"  # of which the demo has neither calls nor bills
+PROVIDER = "cohere"  # not in the demo's calls or bills
 OURS = "command-r-plus-08-2024"
-IN_EUROPE = (1, 4)  # days on which its call was processed there, a tenth dearer
+IN_EUROPE = (1, 4)  # days on which its call was processed in Europe, at 10 % more
 ADA = Actor("ada@example.com", "command")
 
 
 def last() -> CalendarMonth:
-    """The month before that of now."""
+    """Return the previous month."""
     return CalendarMonth.at(datetime.now(UTC).timestamp()).previous
 
 
 def called() -> Sequence[int]:
-    """Days of it on which there was a call."""
+    """Return the days of that month with a call."""
     return last().days[:6]
 
 
 def bill() -> Statement:
-    """Tokens and money: of a model that the ledger has no call of, each day of last month, and of one that it has."""
+    """
+    Make a bill with tokens and money: one model that the ledger has no call of, on each day of last month,
+    and one that it has.
+    """
     dollars = [(MODEL, day, "2.5") for day in last().days]
     dollars += [(OURS, day, "2.75" if place in IN_EUROPE else "2.5") for place, day in enumerate(called())]
     rows = [
@@ -66,7 +71,7 @@ def bill() -> Statement:
 
 
 def calls() -> Iterator[tuple[Inference, Identity]]:
-    """One of a million tokens on each of some days of last month, reported today."""
+    """Make one call of a million tokens on each of some days of last month, reported today."""
     for place, day in enumerate(called()):
         yield call(
             900 + place, at=day + 3600, provider=PROVIDER, request_model=OURS, input_tokens=1_000_000, output_tokens=0,
@@ -75,7 +80,7 @@ def calls() -> Iterator[tuple[Inference, Identity]]:
 
 
 def served() -> tuple[UsageMetric, Identity]:
-    """What a server counted on the first of these days: half as much again as its one call."""
+    """Make a server counter on the first of these days with half as much again as the day's one call."""
     id = (990).to_bytes(16)
     metric = UsageMetric(
         id=id, source="vllm", name="vllm:prompt_tokens_total", model=OURS, token_type="input", value=1_500_000,
@@ -91,7 +96,7 @@ async def put(directory: Path) -> None:
     storage = await open_storage(options, engine=SQLITE)
     assert storage.registry is not None
     statements = storage.registry.statements
-    for month in await statements.months():  # the demo's own
+    for month in await statements.months():  # delete the demo's own
         await statements.delete(month.id, actor=ADA)
     await statements.put(bill(), actor=ADA)
     await add(storage.log, *calls(), served())
@@ -100,9 +105,9 @@ async def put(directory: Path) -> None:
 
 @pytest.fixture(scope="module")
 def billed(tmp_path_factory: pytest.TempPathFactory, signed_in: SignedIn) -> Iterator[Tollhouse]:
-    """A running Tollhouse with two months of traffic and a bill about the last one. Tests only look at it."""
+    """A running Tollhouse with two months of traffic and a bill of last month. Tests must not change it."""
     tollhouse = filled(tmp_path_factory.mktemp("billed"), "--days", "62", "--records", "1500")
-    with ThreadPoolExecutor(1) as thread:  # the browser's own loop runs in this one
+    with ThreadPoolExecutor(1) as thread:  # the browser's event loop occupies this thread
         thread.submit(lambda: asyncio.run(put(tollhouse.directory / "tollhouse-data"))).result()
     tollhouse.start()
     signed_in[tollhouse] = {}
@@ -111,7 +116,7 @@ def billed(tmp_path_factory: pytest.TempPathFactory, signed_in: SignedIn) -> Ite
 
 
 async def close(directory: Path) -> None:
-    """Keep an invoice, and that its month is closed, as the operator API does."""
+    """Store an invoice and close its month, as the operator API does."""
     options = StorageOptions(
         declared=declared_tables(), directory=directory, settings=SpoolSettings(), clock=SystemClock()
     )
@@ -134,7 +139,7 @@ async def close(directory: Path) -> None:
 
 
 def test_invoices_and_closed_months_are_shown(tmp_path: Path, open_console: OpenConsole) -> None:
-    """Of the month that is read; another month has none of them."""
+    """They appear only in their month."""
     tollhouse = filled(tmp_path / "closed", "--days", "35", "--records", "50")
     with ThreadPoolExecutor(1) as thread:
         thread.submit(lambda: asyncio.run(close(tollhouse.directory / "tollhouse-data"))).result()
@@ -155,7 +160,7 @@ def test_invoices_and_closed_months_are_shown(tmp_path: Path, open_console: Open
 
 
 def test_a_demo_has_bills(console: Console) -> None:
-    """Of two providers, with the one difference that is in them."""
+    """The demo has bills of two providers, with one difference."""
     page = console.page
     console.open(f"/reconciliation?month={last().name}&by=model")
     expect(page.get_by_role("region", name="Causes of openai")).to_contain_text("not tokens")
@@ -165,13 +170,14 @@ def test_a_demo_has_bills(console: Console) -> None:
 
 def test_a_month_is_read(billed: Tollhouse, open_console: OpenConsole) -> None:
     """
-    Totals, causes with their evidence, a row for each model; rows lead to costs; a month without a bill says so.
+    The page has totals, causes with evidence, and a row per model with a link to its costs. It reports a
+    month without a bill.
     """
     console = open_console(billed, role="viewer")
     page = console.page
     console.open(f"/reconciliation?month={last().name}&by=model")
     by_model = page.get_by_role("region", name=f"{PROVIDER} by model")
-    # once the calls are closed and counted
+    # wait until the calls are closed and counted
     expect(by_model.get_by_role("link", name=OURS, exact=True)).to_be_visible()
     answer = console.ask(f"/reconciliation?month={last().name}&by=model")
     [found] = [each for each in answer["providers"] if each["provider"] == PROVIDER]
@@ -202,7 +208,10 @@ def test_a_month_is_read(billed: Tollhouse, open_console: OpenConsole) -> None:
 
 
 def test_causes_of_one_kind_are_one_row(billed: Tollhouse, open_console: OpenConsole) -> None:
-    """With the sum, and each of them behind it; a difference of less than a percent is close, and no alarm."""
+    """
+    One row shows the sum and opens each cause. A difference below one percent counts as close and
+    is not highlighted.
+    """
     console = open_console(billed, role="viewer")
     page = console.page
 
@@ -237,7 +246,9 @@ def test_causes_of_one_kind_are_one_row(billed: Tollhouse, open_console: OpenCon
 
 
 def test_what_is_cut_is_said(billed: Tollhouse, open_console: OpenConsole) -> None:
-    """Of bills and of costs: how many rows are shown of how many, and where the rest is."""
+    """
+    A cut table, of bills or of costs, says how many rows it shows of how many, and that (other) holds the rest.
+    """
     console = open_console(billed, role="viewer")
     page = console.page
 
@@ -260,7 +271,10 @@ def test_what_is_cut_is_said(billed: Tollhouse, open_console: OpenConsole) -> No
 
 
 def test_a_row_leads_to_its_calls(billed: Tollhouse, open_console: OpenConsole) -> None:
-    """Of a model, of a day, and of a cause: just the calls that were counted, of the region that made them dearer."""
+    """
+    The links of a model, a day and a cause list exactly the counted calls. The cause `region` lists those of
+    the region that made them more expensive.
+    """
     console = open_console(billed, role="viewer")
     page = console.page
     console.open(f"/reconciliation?month={last().name}&by=model")
@@ -292,7 +306,7 @@ def test_a_row_leads_to_its_calls(billed: Tollhouse, open_console: OpenConsole) 
 def test_what_servers_served_stands_beside_what_was_told(
     billed: Tollhouse, open_console: OpenConsole
 ) -> None:
-    """Of a day and a model, with the difference; of a day without a counter it is said that there is none."""
+    """Per day and model, with the difference. A day without a server counter is reported as such."""
     console = open_console(billed, role="viewer")
     page = console.page
     console.open(f"/reconciliation?month={last().name}&served={last().name}-01")

@@ -1,4 +1,4 @@
-"""Scheduled reports: one is made in three clicks, looked at, and sent at once."""
+"""Scheduled reports: a report is created in three clicks, viewed, and sent at once."""
 
 from __future__ import annotations
 
@@ -32,7 +32,10 @@ def telling(installations: Any, tmp_path: Any) -> Tollhouse:
 
 
 def test_a_report_is_scheduled_and_sent_now(telling: Tollhouse, open_console: OpenConsole) -> None:
-    """Schedule (1), a name (2), Schedule (3); its text stands in it, and one is sent without waiting for Monday."""
+    """
+    Clicks: Schedule (1), a name (2), Schedule (3). The report's text is shown, and one is sent without
+    waiting for Monday.
+    """
     console = open_console(telling)
     page, dialog = console.page, console.page.get_by_role("dialog")
     console.open("/reports")
@@ -57,7 +60,9 @@ def test_a_report_is_scheduled_and_sent_now(telling: Tollhouse, open_console: Op
 
 
 def test_reports_on_a_phone(telling: Tollhouse, open_console: OpenConsole) -> None:
-    """A viewer reads it, in the dark, and has no button; a failed answer is said, with a way to ask again."""
+    """
+    In the dark theme, a viewer reads it and has no button. A failed request is shown with a button to retry.
+    """
     telling.run(
         "scheduled-reports",
         "create",

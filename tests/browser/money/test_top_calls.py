@@ -1,4 +1,4 @@
-"""The calls that cost most: one click from each row of Costs, with who made them, and on a phone."""
+"""The most expensive calls: one click from each row of Costs, with their users, and on a phone."""
 
 from __future__ import annotations
 
@@ -12,14 +12,17 @@ ALL = ("minor", "moderate", "serious", "critical")
 
 
 def costs_of(page: Page) -> list[float]:
-    """What the cells of the calls say, in dollars, as far as it is known."""
+    """Return the known costs in the table of calls, in dollars."""
     shown = page.locator("tbody td:nth-child(3)")
     titles = [cell.get_attribute("title") for cell in shown.all()]
     return [float(title) for title in titles if title]
 
 
 def test_the_dearest_calls_are_one_click_from_a_row(console: Console) -> None:
-    """Journey b in one click: of the row's team, in the span of Costs, the dearest first, with the user."""
+    """
+    Journey b in one click: the calls of the row's team in the time range of Costs, most expensive first,
+    with the user.
+    """
     console.open("/costs?from=now-7d&by=team")
     page = console.page
     page.get_by_role("link", name="Top calls of search", exact=True).click()  # the only click
@@ -41,7 +44,7 @@ def test_the_dearest_calls_are_one_click_from_a_row(console: Console) -> None:
 
 
 def test_calls_are_sorted_by_a_click_on_a_heading(console: Console) -> None:
-    """The most first, also by tokens and by the duration; a second click turns it round."""
+    """A click on cost, tokens or duration sorts by it, the highest first."""
     console.open("/calls")
     page = console.page
     for title, said in (("Cost", "cost"), ("Tokens", "number of tokens"), ("Duration", "duration")):
@@ -55,7 +58,7 @@ def test_calls_are_sorted_by_a_click_on_a_heading(console: Console) -> None:
 
 
 def test_a_bound_is_typed_in_the_search(console: Console) -> None:
-    """`cost>0.01` shows the calls above it and nothing else; a number alone in the filter is a lower bound."""
+    """`cost>0.01` shows only calls above it. A plain number in the filter is a lower bound."""
     console.open("/")
     page = console.page
     page.get_by_label("Search").fill("cost>0.01")
@@ -72,7 +75,9 @@ def test_a_bound_is_typed_in_the_search(console: Console) -> None:
 
 
 def test_while_it_looks_and_when_it_cannot(house: Tollhouse, open_console: OpenConsole) -> None:
-    """An empty installation says so; a refusal is told with a way to try again, and the page waits visibly."""
+    """
+    An empty installation says so. While loading, the page shows it. A refusal is shown with a button to retry.
+    """
     console = open_console(house)
     console.open("/calls?sort=cost&order=desc")
     expect(console.page.get_by_role("heading", name="No records yet")).to_be_visible()

@@ -1,4 +1,7 @@
-"""Views: made of the filters of Costs, chosen in the menu, held by every page of costs and calls, deleted by name."""
+"""
+Views: created from the filters of Costs, chosen in the menu, applied to every page of costs and calls,
+deleted by name.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from tests.browser.console import Console
 
 
 def asked_inside(console: Console, part: str) -> set[str]:
-    """The views inside which an address of the API was asked since the page was opened; "" for none."""
+    """Return the views used in requests of an API address since the page was opened, with "" for none."""
     queries = [
         urlsplit(request.url).query for request in console.requests if f"/console/api/{part}?" in request.url
     ]
@@ -20,7 +23,9 @@ def asked_inside(console: Console, part: str) -> set[str]:
 
 
 def test_the_life_of_a_view(busy: Tollhouse, open_console: OpenConsole) -> None:
-    """Saved from Costs, it shows the same total; edited, renamed and deleted, by its exact name alone."""
+    """
+    A view saved from Costs shows the same total. It can be edited and renamed, and deleted only by its exact name.
+    """
     console = open_console(busy)
     page, dialog, row = console.page, console.page.get_by_role("dialog"), console.page.locator("tbody tr")
     console.open("/views")
@@ -77,7 +82,9 @@ def test_the_life_of_a_view(busy: Tollhouse, open_console: OpenConsole) -> None:
 
 
 def test_a_chosen_view_holds_on_every_page(busy: Tollhouse, open_console: OpenConsole) -> None:
-    """The address has it, menu and shortcuts take it along, and costs and calls are asked inside it."""
+    """
+    The address contains the view, menu links and shortcuts keep it, and requests for costs and calls use it.
+    """
     made = busy.json("views", "create", "--name", "Docs", "--principal", "model", "--where", "team=docs")
     id = made["view"]["id"]
     console = open_console(busy)
@@ -111,7 +118,7 @@ def test_a_chosen_view_holds_on_every_page(busy: Tollhouse, open_console: OpenCo
 
 
 def test_a_view_that_is_gone_is_said(busy: Tollhouse, open_console: OpenConsole) -> None:
-    """An address with a view that is not there shows the server's word for it, and the menu leads out of it."""
+    """An address with a deleted view shows the server's message, and the menu allows to leave the view."""
     console = open_console(busy)
     console.expects("400")
     console.open("/calls?view=Nowhere")

@@ -1,1 +1,0 @@
-"""What people may do and see, a journey each."""

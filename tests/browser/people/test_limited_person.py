@@ -1,6 +1,4 @@
-"""
-What the console is for a person who may see the calls of one team: its pages, their figures, and what leaves it.
-"""
+"""The console for a person who may see the calls of one team: pages, figures and exports."""
 
 from __future__ import annotations
 
@@ -21,7 +19,10 @@ SETS = ["view_costs", "view_records", "view_operation", "modify_views_and_budget
 
 @contextmanager
 def limited(browser: Browser, admin: Console, team: str, **changes: Any) -> Iterator[Console]:
-    """The console of an account whose only role shows the calls of a team, or as changed; both go at the end."""
+    """
+    Open the console with an account whose only role shows the calls of a team, or as changed. Delete both
+    at the end.
+    """
     headers = {"X-CSRF-Token": admin.ask("/session")["session"]["csrf_token"]}
     role = {"name": "One team", "data_access": "limited", "permission_sets": SETS, "members": [EVA],
             "filters": [{"dimension": "team", "values": [team]}], **changes}  # fmt: skip
@@ -49,7 +50,9 @@ def signed_in(console: Console) -> Console:
 
 
 def test_a_person_of_one_team(browser: Browser, month: Tollhouse, open_console: OpenConsole) -> None:
-    """The menu has the open pages; figures and the export are the team's; a closed page says why."""
+    """
+    The menu has the permitted pages, figures and export cover only the team, and a closed page gives the reason.
+    """
     admin = open_console(month)
     rows = admin.ask("/report?by=team&range=last_30d")["rows"]
     own, *foreign = [row["team"] for row in rows if row["team"]]
@@ -61,7 +64,7 @@ def test_a_person_of_one_team(browser: Browser, month: Tollhouse, open_console: 
 def test_a_person_of_billed_money_alone(
     browser: Browser, month: Tollhouse, open_console: OpenConsole
 ) -> None:
-    """Costs are in the one money that the role shows, the whole bill; what is made of calls says why it is closed."""
+    """The role sees all billed costs and no other kind. Pages made from calls say why they are closed."""
     admin = open_console(month)
     query = "/report?range=last_month&by=team&cost_type=billed_cost"
     wait_for(lambda: admin.ask(query)["billed"]["days"]["open"] == 0, 120, "the bill of last month")
@@ -97,7 +100,7 @@ def look_around(eva: Console, own: str, foreign: list[str]) -> None:
 
     eva.open("/views")
     expect(page.get_by_role("button", name="Create a view")).to_be_visible()
-    for address in ("/insights", "/recommendations"):  # what it finds is of all calls
+    for address in ("/insights", "/recommendations"):  # their findings cover all calls
         eva.open(address)
         expect(page.get_by_role("button", name="Check now")).to_have_count(0)
     eva.open("/devices")

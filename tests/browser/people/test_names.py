@@ -1,4 +1,4 @@
-"""A hash is a name in tables for who may see names, and a code for everybody else."""
+"""Tables show a hash as a name to people who may see names, and as a code to all others."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from tests.browser.console import NARROW
 
 
 def test_a_hash_gets_a_name(house: Tollhouse, open_console: OpenConsole) -> None:
-    """Add names (1), a line, Add names (2): Costs shows it at once; a viewer still sees the code."""
+    """
+    Clicks: Add names (1), a line, Add names (2). Costs shows the name at once; a viewer still sees the code.
+    """
     call = span(
         "chatcmpl-" + secrets.token_hex(12), gen_ai__request__model="gpt-4o", user__id="ada@example.com"
     )

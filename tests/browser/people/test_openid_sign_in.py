@@ -1,4 +1,4 @@
-"""Signing in with an OpenID provider, as a person does it: from another site and back."""
+"""A person signs in with an OpenID provider, by going to the provider's site and back."""
 
 from __future__ import annotations
 
@@ -47,7 +47,9 @@ def house(tmp_path: Path, provider: OpenIdProvider) -> Iterator[Tollhouse]:
 def test_a_person_goes_to_the_provider_and_comes_back(
     browser: Browser, house: Tollhouse, provider: OpenIdProvider
 ) -> None:
-    """Signed in by the button; out when the provider says so; and what went wrong is said with what to do."""
+    """
+    The button signs the person in, and the provider can sign the person out. Errors are shown with a remedy.
+    """
     assert "" == house.json("check")["oidc"]["problem"]
     settings: dict[str, Any] = {"viewport": WIDE, "reduced_motion": "reduce"}
     with browser.new_context(**settings) as context:

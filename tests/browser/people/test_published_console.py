@@ -1,4 +1,4 @@
-"""The console as a container publishes it: on an address of its own without TLS, opened over loopback."""
+"""The console as a container publishes it: on a separate address without TLS, opened over loopback."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.free_ports import free_port
 
 
 def test_a_published_console_is_signed_in_to_over_loopback(installations: Any, browser: Browser) -> None:
-    """With the link of `console link --public`; the browser keeps the cookie of the sign-in without https."""
+    """The link comes from `console link --public`. The browser stores the session cookie without https."""
     port = free_port()
     tollhouse = installations(
         server=f'operator_listen = "0.0.0.0:{port}"\noperator_plaintext = true', hold="1s"

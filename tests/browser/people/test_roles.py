@@ -1,5 +1,6 @@
 """
-Roles: what one opens is shown before it is kept, what a person may see is looked up, and none in use is deleted.
+Roles: the effect of a role is shown before it is saved, a person's access can be looked up, and a role in use
+cannot be deleted.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ ANN = "ann@example.com"
 
 
 def test_the_life_of_a_role(busy: Tollhouse, open_console: OpenConsole) -> None:
-    """Tried, created, found by its member, changed, and deleted when nobody has it any more."""
+    """A role is tried, created, listed for its member, changed, and deleted when it has no member."""
     console = open_console(busy)
     page, dialog = console.page, console.page.get_by_role("dialog")
     held: list[Route] = []
@@ -27,7 +28,7 @@ def test_the_life_of_a_role(busy: Tollhouse, open_console: OpenConsole) -> None:
     expect(page.get_by_role("rowheader")).to_have_text(["Member", "Operator", "Admin"])
     page.get_by_role("button", name="Create a role").click()
     dialog.get_by_role("textbox", name="Name").fill("Search only")
-    page.unroute_all()  # what is held goes on: the form gets its boxes also when they are loaded after it was opened
+    page.unroute_all()  # continue held requests: the form gets its checkboxes even if they load after it was opened
     dialog.get_by_role("textbox", name="Filters").fill("teem=search")
     dialog.get_by_role("checkbox", name=re.compile("^View Costs")).check()
     dialog.get_by_role("textbox", name="Members").fill(ANN)
@@ -91,14 +92,14 @@ def test_the_life_of_a_role(busy: Tollhouse, open_console: OpenConsole) -> None:
     expect(row).to_have_count(0)
     page.get_by_role("row", name="Member").get_by_role("link").click()
     expect(dialog).to_contain_text("Accounts with this account role have it")
-    expect(dialog.get_by_role("button")).to_have_count(1)  # to close it
+    expect(dialog.get_by_role("button")).to_have_count(1)  # the only button closes the dialog
     assert {"role.create", "role.change", "role.delete"} <= console.actions()
 
 
 def test_somebody_is_limited_from_a_row_of_costs(busy: Tollhouse, open_console: OpenConsole) -> None:
     """
-    Journey h in three clicks: the row, the person, Create. The role shows this row alone, also where the page
-    shows more of its dimension, and what it gives stands there before. A view leads to the same page.
+    Journey h in three clicks: the row, the person, Create. The role shows only this row, even if the page
+    shows more values of its dimension. Its effect is shown before Create. A view has a link to the same page.
     """
     console = open_console(busy)
     page = console.page

@@ -1,4 +1,6 @@
-"""A limited role whose member has an account that shows everything: the console says so and offers to mend it."""
+"""
+If a limited role's member has an account that shows everything, the console warns and offers to limit the account.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,10 @@ LEAD = "lead@example.com"
 
 
 def test_a_limited_role_offers_to_limit_the_account(busy: Tollhouse, open_console: OpenConsole) -> None:
-    """After it was created, and in its details; once the account is `none` nothing is said."""
+    """
+    The warning appears after creation and in the role's details. It disappears when the account has
+    the role `none`.
+    """
     console = open_console(busy)
     page, dialog = console.page, console.page.get_by_role("dialog")
     console.open("/settings?tab=operators")
