@@ -1,5 +1,5 @@
 CREATE OR REPLACE VIEW lake AS SELECT * FROM read_parquet('s3://acme-costs/tollhouse/ai_telemetry/v1/*/*.parquet', hive_partitioning = true, union_by_name = true);
--- Each id once: after a restore or an import alone.
+-- Each id once, which matters only after a restore or an import.
 CREATE OR REPLACE VIEW once AS
 SELECT "edition", "number", "at", "committed_at", "kind", "counted", "calls", "spend", "id", "request_id", "trace_id", "span_id", "start_time", "end_time", "provider", "operation", "request_model", "response_model", "region", "status", "error_type", "cost_source", "price_book", "source", "input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "cache_write_1h_tokens", "reasoning_tokens", "cost", "estimated_cost", "user", "team", "session", "api_key", "device", "tags", "shadow", "name", "model", "token_type", "value", "value_money", "unit", "meters", "corrects", "reason", "known_at", "date"
   FROM (
@@ -9,10 +9,10 @@ SELECT "edition", "number", "at", "committed_at", "kind", "counted", "calls", "s
            FROM lake
        ) r
  WHERE place = 1;
--- What the ledger counts: the sums are those of the reports.
+-- Rows that count: their sums equal the reports.
 CREATE OR REPLACE VIEW spend AS
 SELECT "edition", "number", "at", "committed_at", "kind", "counted", "calls", "spend", "id", "request_id", "trace_id", "span_id", "start_time", "end_time", "provider", "operation", "request_model", "response_model", "region", "status", "error_type", "cost_source", "price_book", "source", "input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "cache_write_1h_tokens", "reasoning_tokens", "cost", "estimated_cost", "user", "team", "session", "api_key", "device", "tags", "shadow", "name", "model", "token_type", "value", "value_money", "unit", "meters", "corrects", "reason", "known_at", "date", CAST("spend" AS DECIMAL(18, 6)) AS usd FROM lake WHERE "counted";
--- A row a call, with what corrections changed of its spend, and how many there are.
+-- One row per call, with its spend after corrections and the number of corrections.
 CREATE OR REPLACE VIEW calls AS
 SELECT c."edition", c."number", c."at", c."committed_at", c."kind", c."counted", c."calls", CASE WHEN k.corrections IS NULL THEN c."spend" ELSE coalesce(c."spend", 0) + coalesce(k.changed, 0) END AS "spend", c."id", c."request_id", c."trace_id", c."span_id", c."start_time", c."end_time", c."provider", c."operation", c."request_model", c."response_model", c."region", c."status", c."error_type", c."cost_source", c."price_book", c."source", c."input_tokens", c."output_tokens", c."cache_read_tokens", c."cache_write_tokens", c."cache_write_1h_tokens", c."reasoning_tokens", c."cost", c."estimated_cost", c."user", c."team", c."session", c."api_key", c."device", c."tags", c."shadow", c."name", c."model", c."token_type", c."value", c."value_money", c."unit", c."meters", c."corrects", c."reason", c."known_at", c."date",
        coalesce(k.corrections, 0) AS corrections
@@ -22,7 +22,7 @@ SELECT c."edition", c."number", c."at", c."committed_at", c."kind", c."counted",
            FROM once WHERE "kind" = 'correction' GROUP BY "corrects"
        ) k ON k.corrected = c."id"
  WHERE c."kind" = 'inference';
--- By the day of the call in UTC, corrections with the call that they change.
+-- Sums by the day of the call in UTC. A correction belongs to the day of the call that it changes.
 CREATE OR REPLACE VIEW daily AS
 SELECT CAST("at" AT TIME ZONE 'UTC' AS DATE) AS day, sum("calls") AS calls, sum("spend") AS spend,
        sum("input_tokens") AS input_tokens, sum("output_tokens") AS output_tokens
@@ -30,11 +30,11 @@ SELECT CAST("at" AT TIME ZONE 'UTC' AS DATE) AS day, sum("calls") AS calls, sum(
 CREATE OR REPLACE VIEW by_owner AS
 SELECT CAST("at" AT TIME ZONE 'UTC' AS DATE) AS day, "team", "user", "api_key", sum("calls") AS calls, sum("spend") AS spend
   FROM spend GROUP BY CAST("at" AT TIME ZONE 'UTC' AS DATE), "team", "user", "api_key";
--- What became known on a later day than that of the call.
+-- Rows that became known on a later day than the day of the call.
 CREATE OR REPLACE VIEW late AS
 SELECT "edition", "number", "at", "committed_at", "kind", "counted", "calls", "spend", "id", "request_id", "trace_id", "span_id", "start_time", "end_time", "provider", "operation", "request_model", "response_model", "region", "status", "error_type", "cost_source", "price_book", "source", "input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "cache_write_1h_tokens", "reasoning_tokens", "cost", "estimated_cost", "user", "team", "session", "api_key", "device", "tags", "shadow", "name", "model", "token_type", "value", "value_money", "unit", "meters", "corrects", "reason", "known_at", "date", usd, CAST(coalesce("known_at", "committed_at") AT TIME ZONE 'UTC' AS DATE) AS known_on
   FROM spend WHERE CAST(coalesce("known_at", "committed_at") AT TIME ZONE 'UTC' AS DATE) > CAST("at" AT TIME ZONE 'UTC' AS DATE);
--- By the hour, under names of FOCUS.
+-- Sums by hour, with column names of FOCUS.
 CREATE OR REPLACE VIEW focus AS
 SELECT date_trunc('hour', "at" AT TIME ZONE 'UTC') AS ChargePeriodStart, 'Usage' AS ChargeCategory, 'AI and Machine Learning' AS ServiceCategory,
        "provider" AS ServiceProviderName, coalesce("response_model", "request_model", "model") AS ResourceId,

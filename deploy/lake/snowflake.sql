@@ -1,4 +1,4 @@
--- The storage integration `tollhouse` gives the right to read the store.
+-- The storage integration `tollhouse` must have the right to read the store.
 CREATE STAGE IF NOT EXISTS tollhouse_lake URL = 's3://acme-costs/tollhouse/ai_telemetry/v1/' STORAGE_INTEGRATION = tollhouse;
 CREATE EXTERNAL TABLE IF NOT EXISTS lake (
   "EDITION" VARCHAR AS (value:edition::VARCHAR),
@@ -56,7 +56,7 @@ PARTITION BY ("DATE")
 LOCATION = @tollhouse_lake
 PATTERN = '.*[.]parquet'
 FILE_FORMAT = (TYPE = PARQUET);
--- Each id once: after a restore or an import alone.
+-- Each id once, which matters only after a restore or an import.
 CREATE OR REPLACE VIEW once AS
 SELECT "EDITION", "NUMBER", "AT", "COMMITTED_AT", "KIND", "COUNTED", "CALLS", "SPEND", "ID", "REQUEST_ID", "TRACE_ID", "SPAN_ID", "START_TIME", "END_TIME", "PROVIDER", "OPERATION", "REQUEST_MODEL", "RESPONSE_MODEL", "REGION", "STATUS", "ERROR_TYPE", "COST_SOURCE", "PRICE_BOOK", "SOURCE", "INPUT_TOKENS", "OUTPUT_TOKENS", "CACHE_READ_TOKENS", "CACHE_WRITE_TOKENS", "CACHE_WRITE_1H_TOKENS", "REASONING_TOKENS", "COST", "ESTIMATED_COST", "USER", "TEAM", "SESSION", "API_KEY", "DEVICE", "TAGS", "SHADOW", "NAME", "MODEL", "TOKEN_TYPE", "VALUE", "VALUE_MONEY", "UNIT", "METERS", "CORRECTS", "REASON", "KNOWN_AT", "DATE"
   FROM (
@@ -66,10 +66,10 @@ SELECT "EDITION", "NUMBER", "AT", "COMMITTED_AT", "KIND", "COUNTED", "CALLS", "S
            FROM lake
        ) r
  WHERE place = 1;
--- What the ledger counts: the sums are those of the reports.
+-- Rows that count: their sums equal the reports.
 CREATE OR REPLACE VIEW spend AS
 SELECT "EDITION", "NUMBER", "AT", "COMMITTED_AT", "KIND", "COUNTED", "CALLS", "SPEND", "ID", "REQUEST_ID", "TRACE_ID", "SPAN_ID", "START_TIME", "END_TIME", "PROVIDER", "OPERATION", "REQUEST_MODEL", "RESPONSE_MODEL", "REGION", "STATUS", "ERROR_TYPE", "COST_SOURCE", "PRICE_BOOK", "SOURCE", "INPUT_TOKENS", "OUTPUT_TOKENS", "CACHE_READ_TOKENS", "CACHE_WRITE_TOKENS", "CACHE_WRITE_1H_TOKENS", "REASONING_TOKENS", "COST", "ESTIMATED_COST", "USER", "TEAM", "SESSION", "API_KEY", "DEVICE", "TAGS", "SHADOW", "NAME", "MODEL", "TOKEN_TYPE", "VALUE", "VALUE_MONEY", "UNIT", "METERS", "CORRECTS", "REASON", "KNOWN_AT", "DATE", CAST("SPEND" AS NUMBER(18, 6)) AS usd FROM lake WHERE "COUNTED";
--- A row a call, with what corrections changed of its spend, and how many there are.
+-- One row per call, with its spend after corrections and the number of corrections.
 CREATE OR REPLACE VIEW calls AS
 SELECT c."EDITION", c."NUMBER", c."AT", c."COMMITTED_AT", c."KIND", c."COUNTED", c."CALLS", CASE WHEN k.corrections IS NULL THEN c."SPEND" ELSE coalesce(c."SPEND", 0) + coalesce(k.changed, 0) END AS "SPEND", c."ID", c."REQUEST_ID", c."TRACE_ID", c."SPAN_ID", c."START_TIME", c."END_TIME", c."PROVIDER", c."OPERATION", c."REQUEST_MODEL", c."RESPONSE_MODEL", c."REGION", c."STATUS", c."ERROR_TYPE", c."COST_SOURCE", c."PRICE_BOOK", c."SOURCE", c."INPUT_TOKENS", c."OUTPUT_TOKENS", c."CACHE_READ_TOKENS", c."CACHE_WRITE_TOKENS", c."CACHE_WRITE_1H_TOKENS", c."REASONING_TOKENS", c."COST", c."ESTIMATED_COST", c."USER", c."TEAM", c."SESSION", c."API_KEY", c."DEVICE", c."TAGS", c."SHADOW", c."NAME", c."MODEL", c."TOKEN_TYPE", c."VALUE", c."VALUE_MONEY", c."UNIT", c."METERS", c."CORRECTS", c."REASON", c."KNOWN_AT", c."DATE",
        coalesce(k.corrections, 0) AS corrections
@@ -79,7 +79,7 @@ SELECT c."EDITION", c."NUMBER", c."AT", c."COMMITTED_AT", c."KIND", c."COUNTED",
            FROM once WHERE "KIND" = 'correction' GROUP BY "CORRECTS"
        ) k ON k.corrected = c."ID"
  WHERE c."KIND" = 'inference';
--- By the day of the call in UTC, corrections with the call that they change.
+-- Sums by the day of the call in UTC. A correction belongs to the day of the call that it changes.
 CREATE OR REPLACE VIEW daily AS
 SELECT CAST("AT" AS DATE) AS day, sum("CALLS") AS calls, sum("SPEND") AS spend,
        sum("INPUT_TOKENS") AS input_tokens, sum("OUTPUT_TOKENS") AS output_tokens
@@ -87,11 +87,11 @@ SELECT CAST("AT" AS DATE) AS day, sum("CALLS") AS calls, sum("SPEND") AS spend,
 CREATE OR REPLACE VIEW by_owner AS
 SELECT CAST("AT" AS DATE) AS day, "TEAM", "USER", "API_KEY", sum("CALLS") AS calls, sum("SPEND") AS spend
   FROM spend GROUP BY CAST("AT" AS DATE), "TEAM", "USER", "API_KEY";
--- What became known on a later day than that of the call.
+-- Rows that became known on a later day than the day of the call.
 CREATE OR REPLACE VIEW late AS
 SELECT "EDITION", "NUMBER", "AT", "COMMITTED_AT", "KIND", "COUNTED", "CALLS", "SPEND", "ID", "REQUEST_ID", "TRACE_ID", "SPAN_ID", "START_TIME", "END_TIME", "PROVIDER", "OPERATION", "REQUEST_MODEL", "RESPONSE_MODEL", "REGION", "STATUS", "ERROR_TYPE", "COST_SOURCE", "PRICE_BOOK", "SOURCE", "INPUT_TOKENS", "OUTPUT_TOKENS", "CACHE_READ_TOKENS", "CACHE_WRITE_TOKENS", "CACHE_WRITE_1H_TOKENS", "REASONING_TOKENS", "COST", "ESTIMATED_COST", "USER", "TEAM", "SESSION", "API_KEY", "DEVICE", "TAGS", "SHADOW", "NAME", "MODEL", "TOKEN_TYPE", "VALUE", "VALUE_MONEY", "UNIT", "METERS", "CORRECTS", "REASON", "KNOWN_AT", "DATE", usd, CAST(coalesce("KNOWN_AT", "COMMITTED_AT") AS DATE) AS known_on
   FROM spend WHERE CAST(coalesce("KNOWN_AT", "COMMITTED_AT") AS DATE) > CAST("AT" AS DATE);
--- By the hour, under names of FOCUS.
+-- Sums by hour, with column names of FOCUS.
 CREATE OR REPLACE VIEW focus AS
 SELECT DATE_TRUNC('HOUR', "AT") AS ChargePeriodStart, 'Usage' AS ChargeCategory, 'AI and Machine Learning' AS ServiceCategory,
        "PROVIDER" AS ServiceProviderName, coalesce("RESPONSE_MODEL", "REQUEST_MODEL", "MODEL") AS ResourceId,

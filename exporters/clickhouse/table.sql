@@ -5,9 +5,9 @@ CREATE TABLE {table} (
 SETTINGS non_replicated_deduplication_window = {window};
 -- Each id once.
 CREATE VIEW {table}_once AS SELECT * FROM {table} ORDER BY number, edition LIMIT 1 BY id;
--- What the ledger counts: the sums are those of the reports.
+-- Rows that count: their sums equal the reports.
 CREATE VIEW {table}_spend AS SELECT *, toDecimal64(spend, 6) AS usd FROM {table}_once WHERE counted;
--- Each call as it is known today, with what its corrections changed.
+-- One row per call, with its spend after corrections and the number of corrections.
 CREATE VIEW {table}_calls AS SELECT c.*, c.spend + ifNull(k.spend, 0) AS spend_now, ifNull(k.n, 0) AS corrections
 FROM {table}_once AS c LEFT JOIN
   (SELECT corrects, sum(spend) AS spend, count() AS n FROM {table}_once WHERE kind = 'correction'

@@ -1,1 +1,3 @@
-"""What destinations of type s3, gcs, azure and file write: files of records, each record once."""
+"""
+Data lakes: destinations of type s3, gcs, azure and file, which write each record exactly once into files.
+"""

@@ -1,8 +1,9 @@
 """
-FOCUS files of a lake: the charges of one delivery by the hour, a file for each day of usage. Pure.
+FOCUS files of a data lake: the hourly charges of one delivery, one file per day of usage. Pure.
 
-They add up over files, as the lines of a `focus` destination do: `x_Records` has the numbers of the delivery. The
-digest and the numbers of the manifest are those of the records, so that a repeat is known as that of any other file.
+The charges add up over files, like the lines of a `focus` destination, and `x_Records` has the delivery's
+record numbers. Digest and numbers in the manifest are those of the records, so a repeated delivery is
+recognized as usual.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from spool.ledger import money
 from spool.log.values import Entry
 from spool.record import CURRENCY
 
-_MOST_MONEY: Final = 10**11 * money.UNIT  # as of other columns of money
+_MOST_MONEY: Final = 10**11 * money.UNIT  # as for other columns of money
 _COSTS: Final = ("BilledCost", "ContractedCost", "EffectiveCost", "ListCost")
 _TIMES: Final = ("BillingPeriodEnd", "BillingPeriodStart", "ChargePeriodEnd", "ChargePeriodStart")
 _COUNTS: Final = (
@@ -49,7 +50,7 @@ _MODELS: Final = frozenset({"request_model", "response_model", "model"})
 
 
 class FocusFiles(DeliveryFiles):
-    """See `exporters.lake.partitions.DeliveryFiles`."""
+    """Like DeliveryFiles, but the rows of the files are charges."""
 
     focus = focus.VERSION
 
@@ -65,14 +66,14 @@ class FocusFiles(DeliveryFiles):
     ) -> None:
         super().__init__(directory, series, route=route, format=format, leave_out=leave_out, **others)
         self._charges = ChargeSums(_without(leave_out) if leave_out else None)
-        self._has_types = format.name == "focus-parquet"  # the others have texts
+        self._has_types = format.name == "focus-parquet"  # the other formats have texts
 
     def add(self, entry: Entry) -> None:
         super().add(entry)
         self._charges.add(entry, range(len(entry.records)))
 
     def _keep(self, rows: Sequence[Row]) -> None:
-        """Count records; no file has them as rows."""
+        """Count records without writing them, because files contain charges."""
         if rows:
             self._sums.add([row.values for row in rows])
 
@@ -99,7 +100,7 @@ class FocusFiles(DeliveryFiles):
 
 
 def _typed(type: str, text: str) -> Any:
-    """The value of a column, of the text that it has in CSV; "" is null."""
+    """Parse a column's CSV text into its typed value. "" is null."""
     if not text:
         return None
     if type == MONEY:
@@ -113,7 +114,7 @@ def _typed(type: str, text: str) -> Any:
 
 
 def _summed(charges: Iterable[Charge]) -> FileSums:
-    """Sums of the charges of a file; the spend is what is charged in dollars."""
+    """Return the sums of the charges of a file. `spend` contains only charges in dollars."""
     sums = FileSums()
     for charge in charges:
         at = int(charge.start.timestamp()) * 1_000_000
@@ -128,7 +129,7 @@ def _summed(charges: Iterable[Charge]) -> FileSums:
 
 
 def _without(left_out: Collection[str]) -> Callable[[Charge], Charge]:
-    """Take out what columns of a lake would show that are left out."""
+    """Return a function that removes from charges what `leave_out` removes from columns."""
     nothing: dict[str, Any] = {
         name: None for name in ("provider", "team", "region", "cost_source") if name in left_out
     }

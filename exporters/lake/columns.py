@@ -1,8 +1,8 @@
 """
-The columns of a lake's table, version 1, and the row that a record makes. Pure.
+The columns of the AI telemetry table, version 1, and the row of a record. Pure.
 
-A column is only ever appended, and may be null for files of before; its type and its meaning never change. What
-cannot keep to that is another version under another path. Fields are those of `spool.record.as_json`.
+New columns are only appended, and are null in older files. The type and the meaning of a column never change.
+Any other change needs a new version under another path. The fields are those of `spool.record.as_json`.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from spool.record import TOKEN_UNIT, Correction, Inference, Record, UsageMetric
 VERSION: Final = 1
 TABLE: Final = "ai_telemetry"
 
-# The types of columns.
+# Types of columns.
 TEXT = "text"
-WORD = "word"  # a text of which there are few different ones
+WORD = "word"  # a text with few different values
 COUNT = "count"  # 64 bits
 TRUTH = "truth"
 TIME = "time"  # microseconds since 1970, UTC
@@ -29,7 +29,7 @@ MONEY = "money"  # in units of spool.ledger.money: 38 digits, 27 of them decimal
 TAGS = "tags"  # names and texts
 METERS = "meters"  # names and millionths
 
-# The columns that every table begins with.
+# The first columns of every table.
 FIRST: Final[Mapping[str, str]] = {
     "edition": WORD,
     "number": COUNT,
@@ -52,7 +52,7 @@ COLUMNS: Final[Mapping[str, str]] = {
     "corrects": TEXT, "reason": WORD, "known_at": TIME,
 }  # fmt: skip
 
-# What sums and the proof of a file rest on: these cannot be left out.
+# Sums and digests need these columns, so they cannot be left out.
 KEPT: Final = frozenset(
     {
         *FIRST,
@@ -62,14 +62,14 @@ KEPT: Final = frozenset(
 )
 
 _MOST_COUNT: Final = 2**63 - 1
-_MOST_MONEY: Final = 10**11 * money.UNIT  # 38 digits hold less
+_MOST_MONEY: Final = 10**11 * money.UNIT  # the upper limit that 38 digits allow
 _MICROSECOND_NS: Final = 1000
 _DAY_US: Final = 24 * 3600 * 1_000_000
 _ID: Final = list(FIRST).index("id")
 
 
 class Row(NamedTuple):
-    """The values of a table's columns in their order, and the day of its file, counted from 1970."""
+    """The values of a table's columns in order, and the day of its file as days since 1970."""
 
     day: int
     values: tuple[Any, ...]
@@ -79,7 +79,7 @@ class Row(NamedTuple):
         return str(self.values[_ID])
 
     def with_verdict(self, **verdict: Any) -> Row:
-        """The row with other values of `counted`, `calls` and `spend`."""
+        """Return the row with other values of `counted`, `calls` or `spend`."""
         values = dict(zip(COLUMNS, self.values, strict=True)) | verdict
         return Row(self.day, tuple(values.values()))
 
@@ -92,14 +92,16 @@ class RowOf(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class LakeTable:
-    """The columns of the records of a topic, and the row that a record makes; all begin with FIRST."""
+    """
+    The table of a topic: its columns, which begin with FIRST, and the function that makes a row of a record.
+    """
 
     name: str
     columns: Mapping[str, str]
     row_of: RowOf
 
     def place(self, column: str) -> int | None:
-        """None if the table has no such column."""
+        """Return the position of a column, or None if the table lacks it."""
         return list(self.columns).index(column) if column in self.columns else None
 
 
@@ -111,7 +113,7 @@ _OF_CALL: Final = (
 
 
 def row_of(record: Record, *, number: int | None, committed_at: float, edition: str | None) -> Row:
-    """The row of a record of AI telemetry; one that is imported has no place in a log."""
+    """Return the row of a record of AI telemetry. An imported record has neither number nor edition."""
     verdict = verdict_of(record)
     at = time_of(record, committed_at)
     committed = int(committed_at * 1_000_000)
@@ -151,14 +153,14 @@ def _call_values(
     call: Inference, verdict: Verdict, number: int | None, at: int, committed: int, edition: str | None
 ) -> tuple[Any, ...]:
     """
-    The values of a call in the order of COLUMNS, in one step: most records are calls, and a row by its names took
-    twice the time.
+    Return the values of a call in the order of COLUMNS, in one step. Most records are calls, and setting the
+    values by name took twice the time.
     """
     counted, calls, spend, tokens = verdict
     given, made, cache_read, cache_write, reasoning, cache_write_1h = tokens
     start = call.start_time
     end = call.end_time
-    # Which of its amounts the spend is.
+    # which of the two amounts `spend` is
     spent_from = "" if spend is None or call.status == "cached" else call.cost_source
     meters = call.meters
     return (
@@ -208,11 +210,11 @@ def _call_values(
         None,
         None,
         None,
-        None,  # of counters
+        None,  # columns of counters
         [(name, millionths(quantity)) for name, quantity in meters.items()] if meters else None,
         None,
         None,
-        None,  # of corrections
+        None,  # columns of corrections
     )
 
 
@@ -220,7 +222,7 @@ AI_TABLE: Final = LakeTable(name=TABLE, columns=COLUMNS, row_of=row_of)
 
 
 def _add_call(row: dict[str, Any], call: Inference) -> None:
-    """Add what a correction repeats of its call."""
+    """Add the fields that a correction repeats from its call."""
     for name in _OF_CALL:
         row[name] = getattr(call, name)
     row["end_time"] = _time(call.end_time)
@@ -250,7 +252,9 @@ def _add_metric(row: dict[str, Any], metric: UsageMetric) -> None:
 
 
 def _add_correction(row: dict[str, Any], record: Correction) -> None:
-    """Amounts are differences, as its tokens: what the call is now, less what it was."""
+    """
+    Add the fields of a correction. Amounts are differences, as are tokens: the new value minus the old value.
+    """
     before = dict(record.before.meters)
     differences = {
         name: millionths(record.after.meters.get(name, 0)) - millionths(before.get(name, 0))
@@ -271,7 +275,7 @@ def _difference(after: str | None, before: str | None) -> int | None:
 
 
 def _money(text: str | None) -> int | None:
-    """Units of an amount; what the column has no place for is null."""
+    """Return the units of an amount, or None if it does not fit into the column."""
     if text is None:
         return None
     units = money.units(text)

@@ -1,4 +1,4 @@
-"""A destination that is a lake, of type s3, gcs, azure or file, and what can be said of its settings beforehand."""
+"""The destination types s3, gcs, azure and file, which are data lakes, and the checks of their settings."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 LINGER_S: Final = 15 * 60.0
 USUAL_RECORDS: Final = 250_000
-MOST_RECORDS: Final = 1_000_000  # of a delivery: a file is held in memory while it is put
+MOST_RECORDS: Final = 1_000_000  # per delivery, because a file is held in memory while it is sent
 SCHEMES: Final = {"s3": "s3", "gcs": "gs", "azure": "az"}
-WITH_FILES: Final = (*SCHEMES, "file")  # the types
+WITH_FILES: Final = (*SCHEMES, "file")  # types of destinations that write files
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 
 
@@ -65,7 +65,9 @@ def build(
 def watch(
     settings: DestinationSettings, secret: SecretSource | None, clock: Clock, context: LakeContext
 ) -> Callable[[], Coroutine[Any, Any, None]] | None:
-    """Return what looks at the files of a lake again and again; None if nobody does."""
+    """
+    Return a task that checks the files of a data lake periodically, or None if the results would not be used.
+    """
 
     async def seen() -> LakeLook:
         from exporters.lake.watch import look_at_files
@@ -81,13 +83,13 @@ def watching(
     context: LakeContext,
     seen: Callable[[], Awaitable[LakeLook]],
 ) -> Callable[[], Coroutine[Any, Any, None]] | None:
-    """Return what asks `seen` again and again, and keeps what it found; None if nobody does."""
+    """Return a task that calls `seen` periodically and stores the result, or None if checks are off."""
     verdicts = context.verdicts
     if not settings.verify or verdicts is None:
         return None
 
     async def run() -> None:
-        from exporters.lake.watch import LakeWatch  # no start needs it
+        from exporters.lake.watch import LakeWatch  # imported only when the task runs
 
         look = LakeWatch(
             seen=seen, verdicts=verdicts, route=route_of(settings), every_s=settings.verify, clock=clock
@@ -100,7 +102,9 @@ def watching(
 def noted(
     exporter: LandingExporter, settings: DestinationSettings, clock: Clock, context: LakeContext
 ) -> LandingExporter:
-    """Return an exporter that writes down when a delivery landed, if somebody would read it."""
+    """
+    Return an exporter that records when a delivery landed, or the given exporter if this would not be used.
+    """
     if context.verdicts is None:
         return exporter
     from exporters.lake.exporter import NotedLandings
@@ -109,12 +113,12 @@ def noted(
 
 
 def route_of(settings: DestinationSettings) -> str:
-    """The name of the route of settings that have one topic."""
+    """Return the name of the route of settings with one topic."""
     return f"{settings.name}/{settings.topics[0]}"
 
 
 def store_of(settings: DestinationSettings, secret: SecretSource | None) -> Store:
-    """The store of a destination. ValueError if the extra is missing."""
+    """Return the store of a destination. Raises ValueError if the optional library is missing."""
     if settings.type not in SCHEMES:
         from exporters.lake.stores import Folder
 
@@ -129,7 +133,7 @@ def store_of(settings: DestinationSettings, secret: SecretSource | None) -> Stor
 async def probe(
     settings: DestinationSettings, secret: SecretSource | None, clock: Clock, installation: str | None = None
 ) -> Probe:
-    """Try to write, to read and to list, as an installation; one small object stays."""
+    """Test whether files can be written, read and listed. One small object remains in the store."""
     from exporters.errors import SendError
     from exporters.lake.exporter import tried
     from exporters.probe import REFUSED, Probe, failed
@@ -143,15 +147,15 @@ async def probe(
 
 
 def is_focus(settings: DestinationSettings) -> bool:
-    """True if the files of a lake have charges by the hour, not records."""
+    """Return True if the files contain hourly charges instead of records."""
     return settings.format.startswith("focus")
 
 
 def problems(shown: str, settings: DestinationSettings) -> Iterator[str]:
-    """Every reason why a lake cannot work, told before anything is opened."""
+    """Yield the problems of the settings that are known before a connection is opened."""
     needed = {"parquet": "pyarrow"} if settings.format.endswith("parquet") else {}
     if is_focus(settings) and settings.topics != (AI_TELEMETRY,):
-        yield f"{shown}.topics: format {settings.format!r} is of {AI_TELEMETRY} alone"
+        yield f"{shown}.topics: format {settings.format!r} accepts only {AI_TELEMETRY}"
     if settings.type in SCHEMES:
         needed["a store"] = "obstore"
         yield from _store_problems(shown, settings)
@@ -163,7 +167,7 @@ def problems(shown: str, settings: DestinationSettings) -> Iterator[str]:
     if (settings.batch_records or 0) > MOST_RECORDS:
         yield f"{shown}.batch_records: at most {MOST_RECORDS:,}, because a file is held in memory while it is sent"
     if not settings.required:
-        yield f"{shown}.required: a lake has every record: take `required = false` out"
+        yield f"{shown}.required: a data lake needs every record, so remove `required = false`"
     if settings.leave_out:
         yield from _leave_out_problems(shown, settings)
 
@@ -182,9 +186,9 @@ def _store_problems(shown: str, settings: DestinationSettings) -> Iterator[str]:
     if "@" in parts.netloc:
         yield f"{shown}.url must not contain a user or a password: remove the part before the @"
     if settings.type == "azure" and not settings.account:
-        yield f"{shown}.account is required for type 'azure': the storage account"
+        yield f"{shown}.account is required for type 'azure': the name of the storage account"
     if settings.encryption and settings.type != "s3":
-        yield f"{shown}.encryption is for type 's3'"
+        yield f"{shown}.encryption is only for type 's3'"
     known = settings.encryption in ("", "AES256") or settings.encryption.startswith("aws:kms:")
     if not known:
         yield f"{shown}.encryption: 'AES256' or 'aws:kms:KEY'"
@@ -197,7 +201,10 @@ def _endpoint_problems(shown: str, endpoint: str) -> Iterator[str]:
     if parts.scheme not in ("http", "https") or not parts.hostname:
         yield f"{shown} must begin with https://"
     elif parts.scheme == "http" and parts.hostname not in _LOOPBACK:
-        yield f"{shown}: http:// is taken on loopback alone, because it shows every record: use https://"
+        yield (
+            f"{shown}: use https://, because http:// sends all records unencrypted and is accepted only "
+            "for loopback addresses"
+        )
     elif "@" in parts.netloc:
         yield f"{shown} must not contain a user or a password: remove the part before the @"
 

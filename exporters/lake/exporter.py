@@ -1,9 +1,9 @@
 """
-Brings the deliveries of a route into a lake, each once.
+Writes the deliveries of a route into a data lake, each exactly once.
 
-A delivery is a range of numbers that is stored before anything is read, and every name is made of it. So whoever
-sends it again, after a crash or in another process, finds what is there, or writes the same rows under the same
-names. What is there and holds other rows parks the route: nothing is ever overwritten.
+A delivery is a range of record numbers, which is stored before any record is read. All file names contain
+this range. So a repeated delivery, after a crash or in another process, finds its files or writes the same
+rows under the same names. A file with other rows pauses the route, because nothing is ever overwritten.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ from spool.log.values import Books, Entry
 from spool.record import moment
 from spool.statements import Statements
 
-FOOTER_BYTES: Final = 1 << 20  # a footer has some 5 KiB for each group of rows
+FOOTER_BYTES: Final = 1 << 20  # a footer has about 5 KiB per row group
 OWNER_NAME: Final = "_tollhouse.json"
-_TRY_NAME: Final = "_check.json"  # where the installation has no data yet, and so no identity
-NOTED_EVERY_S: Final = 60.0  # at most once in this time: deliveries may land several times a second
+_TRY_NAME: Final = "_check.json"  # used if the installation has no data yet, and so no id
+NOTED_EVERY_S: Final = 60.0  # minimum interval, because deliveries may land several times a second
 
 _log = logging.getLogger(__name__)
 
@@ -53,8 +53,10 @@ _log = logging.getLogger(__name__)
 @dataclass(frozen=True, kw_only=True)
 class LakeContext:
     """
-    What the routes to a lake need beside their deliveries; files are made below `directory`. Where `verdicts` is
-    None, nobody looks at lakes. `installation` is the public id of who writes.
+    Additional inputs of the routes to a data lake.
+
+    Files are made below `directory`. If `verdicts` is None, the data lake is not checked. `installation` is
+    this installation's public id.
     """
 
     directory: Path
@@ -66,7 +68,7 @@ class LakeContext:
 
 
 class LakeExporter:
-    in_flight = 1  # manifests are a chain
+    in_flight = 1  # manifests form a chain
 
     def __init__(
         self,
@@ -88,12 +90,16 @@ class LakeExporter:
         self._table = table
         self._clock = clock
         self._leave_out = leave_out
-        self._others: list[tuple[str, int, int]] | None = None  # what a lake had when this process began
+        # deliveries that the data lake had when this process began
+        self._others: list[tuple[str, int, int]] | None = None
 
     async def land(
         self, delivery: Delivery, entries: AsyncIterator[Entry], keep_mark: KeepMark
     ) -> Settlement:
-        """Write the files of a delivery, keep its mark, then bring them into the lake, and the manifest last."""
+        """
+        Write the files of a delivery and store its mark. Then copy the files to the data lake, and
+        the manifest last.
+        """
         await asyncio.to_thread(make_directory, self._context.directory, 0o700)
         editions = await self._context.landings.editions(delivery.route, delivery.first)
         series = names.Series(self._destination, editions[0], delivery.first, delivery.last)
@@ -126,10 +132,12 @@ class LakeExporter:
         return Settlement(delivered=made.numbers.rows, damaged=len(made.numbers.damaged), landing=landing)
 
     async def close(self) -> None:
-        """Nothing stays open between two requests."""
+        """Do nothing, because no connection stays open between requests."""
 
     async def _is_ours(self, other: tuple[str, int, int], route: str) -> bool:
-        """True if a manifest is of this route: it was not settled before the process ended."""
+        """
+        Return True if a manifest belongs to this route. It landed, but the process ended before it was settled.
+        """
         with tempfile.TemporaryDirectory(dir=self._context.directory) as directory:
             there = Path(directory) / "there.json"
             await self._store.fetch(names.manifest_name(*other, table=self._table.name), there)
@@ -140,8 +148,9 @@ class LakeExporter:
 
     async def _check_others(self, delivery: Delivery, editions: Sequence[str]) -> None:
         """
-        Park where the prefix belongs to another installation, or the lake has numbers of the delivery already,
-        under other names: those of the installation that this one is a copy of, or of a route of before.
+        Raise Misconfigured if the prefix belongs to another installation or already has numbers of the delivery.
+
+        Such numbers were written under other names, by the original of this copy or by an earlier route.
         """
         if self._others is None:
             await claim(self._store, self._context.installation)
@@ -155,9 +164,9 @@ class LakeExporter:
                 continue
             if other != own or not await self._is_ours(other, delivery.route):
                 raise Misconfigured(
-                    f"the lake has the numbers {first} to {last} of edition {edition} already, from before this "
-                    "data was restored or this destination was made: stop the server and run tollhouse lake adopt, "
-                    "or give it another prefix (docs/lake.md)",
+                    f"the data lake already has the numbers {first} to {last} of edition {edition}, "
+                    "from before this data was restored or this destination was created: stop the "
+                    "server and run tollhouse lake adopt, or set another prefix (docs/lake.md)",
                     answered=False,
                 )
 
@@ -165,14 +174,16 @@ class LakeExporter:
 async def bring(
     store: Store, format: FileFormat, file: manifest.LakeFile, path: Path, digest: str, directory: Path
 ) -> manifest.LakeFile:
-    """Return the file as it is in the lake: one that was there first stays, with its own bytes."""
+    """
+    Copy a file to the data lake and return it as it is there. If the same rows exist already, that file stays.
+    """
     created = await store.create(file.key, path)
     size = await store.size(file.key)
     if size is None:
-        raise Retryable(f"{file.key} is not there after it was written", answered=False)
+        raise Retryable(f"{file.key} does not exist after it was written", answered=False)
     if created:
         if size != file.bytes:
-            raise Misconfigured(f"{file.key} has {size} bytes in place of {file.bytes}", answered=False)
+            raise Misconfigured(f"{file.key} has {size} bytes instead of {file.bytes}", answered=False)
         return file
     end = await store.end(file.key, size, FOOTER_BYTES)
     if await asyncio.to_thread(_digest_of, format, end) != digest:
@@ -185,7 +196,9 @@ async def bring(
 async def bring_manifest(
     store: Store, landings: Landings, clock: Clock, made: manifest.LakeManifest, directory: Path
 ) -> bytes:
-    """Return the manifest of a delivery as it is in the lake, behind the one before of its route."""
+    """
+    Store the manifest of a delivery, linked to the previous one of its route. Return its bytes in the data lake.
+    """
     before = await landings.before(made.route, made.first)
     body = manifest.written(
         replace(
@@ -210,7 +223,7 @@ async def bring_manifest(
 
 
 async def made_of(files: DeliveryFiles, entries: AsyncIterator[Entry]) -> manifest.LakeManifest:
-    """Take the entries in short turns; what a library does of it runs on a thread."""
+    """Make the files of entries, in short turns of the event loop and on a thread. Return their manifest."""
     async for entry in entries:
         for part in entry.parts(TURN):
             files.add(part)
@@ -221,7 +234,7 @@ async def made_of(files: DeliveryFiles, entries: AsyncIterator[Entry]) -> manife
 
 
 def _not_adopted(listed: Sequence[str]) -> list[tuple[str, int, int]]:
-    """The numbers of manifests, without those of which an adoption says what became of them."""
+    """Return the record numbers of manifests, without those that an adoption has dealt with."""
     adopted = {found[::2]: found[1] for found in map(names.adopted_in, listed) if found is not None}
     others = []
     for edition, first, last in filter(None, map(names.range_of, listed)):
@@ -232,13 +245,13 @@ def _not_adopted(listed: Sequence[str]) -> list[tuple[str, int, int]]:
 
 
 def _begin(directory: Path) -> None:
-    """Begin with an empty directory, whatever a process that was killed left in it."""
+    """Create an empty directory. Delete what a killed process left there."""
     shutil.rmtree(directory, ignore_errors=True)
     make_directory(directory, 0o700)
 
 
 def _digest_of(format: FileFormat, end: bytes) -> str | None:
-    """The digest in the footer at the end of a file; None if it has none."""
+    """Return the digest in a file's footer, or None if it has none."""
     try:
         return format.read_footer(end).get("tollhouse.digest")
     except ValueError:
@@ -252,17 +265,17 @@ def _sum(path: Path) -> str:
 
 def _foreign(name: str) -> Misconfigured:
     return Misconfigured(
-        f"{name} holds other records: another installation, or a copy of this one, writes here",
+        f"{name} contains other records: another installation, or a copy of this one, writes to this prefix",
         answered=False,
     )
 
 
 class _LakeOwner(msgspec.Struct, frozen=True, kw_only=True):
     """
-    Whose lake it is: one small object says which installation writes below a prefix.
+    The owner of a prefix: a small object that names the installation which writes below it.
 
-    The first installation makes it, and nobody changes it. A copy that is restored from a backup has the identity of
-    its original. Tollhouse up to 1.0 named no installation: the prefix is everybody's then.
+    The first installation writes the object, and it never changes. A copy restored from a backup has the same
+    id as its original. Tollhouse up to 1.0 named no installation, so any installation may use such a prefix.
     """
 
     lake: int = 1
@@ -274,21 +287,21 @@ _owner_decoder: Final = msgspec.json.Decoder(_LakeOwner)
 
 
 async def claim(store: Store, installation: str) -> None:
-    """Make the prefix that of an installation. Misconfigured if it belongs to another one."""
+    """Claim the prefix for an installation. Raises Misconfigured if it belongs to another one."""
     ours = _LakeOwner(installation=installation, release=version("tollhouse"))
     if await store.create(OWNER_NAME, _owner_bytes(ours)):
         return
     owner = await _owner_of(store)
     if owner not in (installation, None):
         raise Misconfigured(
-            f"the prefix belongs to another installation ({owner}, as {OWNER_NAME} says): give this destination "
-            "another one (docs/lake.md)",
+            f"the prefix belongs to another installation ({owner}, according to {OWNER_NAME}): set "
+            "another prefix for this destination (docs/lake.md)",
             answered=False,
         )
 
 
 async def tried(store: Store, installation: str | None) -> Probe:
-    """Write one small object, which stays, read it, write it once more and list what is there."""
+    """Write one small object and read it, write it again, and list the prefix. The object remains."""
     if installation is None:
         name, owner = _TRY_NAME, await _owner_of(store)
         await store.create(name, _owner_bytes(_LakeOwner()))
@@ -297,31 +310,31 @@ async def tried(store: Store, installation: str | None) -> Probe:
         await claim(store, installation)
     body = await _read_whole(store, name)
     if body is None:
-        raise Retryable(f"{name} is not there after it was written", answered=False)
+        raise Retryable(f"{name} does not exist after it was written", answered=False)
     refuses = await store.refuses_again(name, body)
     async for _ in store.names("_manifest/"):
         break
-    words = [f"{name} is written there, and stays"]
+    words = [f"{name} was written there and remains"]
     if not refuses:
-        words.append("the store ignores conditions: files are written without")
+        words.append("the store ignores write conditions, so files are written without them")
     if owner is not None:
-        words.append(f"the prefix belongs to the installation {owner}, and there is no data of one here yet")
+        words.append(f"the prefix belongs to the installation {owner}, and this installation has no data yet")
     return Probe(status=OK, words="; ".join(words))
 
 
 async def _owner_of(store: Store) -> str | None:
-    """None if no installation is named."""
+    """Return the installation that owns the prefix, or None if none is named."""
     body = await _read_whole(store, OWNER_NAME)
     if body is None:
         return None
     try:
         return _owner_decoder.decode(body).installation
     except msgspec.DecodeError as error:
-        raise Misconfigured(f"{OWNER_NAME} is not of Tollhouse: {error}", answered=False) from error
+        raise Misconfigured(f"{OWNER_NAME} was not written by Tollhouse: {error}", answered=False) from error
 
 
 async def _read_whole(store: Store, name: str) -> bytes | None:
-    """None if there is no such object."""
+    """Return the bytes of an object, or None if it does not exist."""
     size = await store.size(name)
     return None if size is None else await store.end(name, size, size)
 
@@ -332,8 +345,8 @@ def _owner_bytes(owner: _LakeOwner) -> bytes:
 
 class NotedLandings:
     """
-    An exporter that lands as another one does, and writes down when: for topics and tables, which keep no manifests
-    that would say it.
+    An exporter that wraps another one and records when a delivery landed. Topics and tables need it, because
+    they have no manifests with that time.
     """
 
     def __init__(self, exporter: LandingExporter, verdicts: Statements, route: str, clock: Clock) -> None:
@@ -360,6 +373,6 @@ class NotedLandings:
     async def _note(self) -> None:
         try:
             await keep_landed(self._verdicts, self._route, self._clock.now())
-        except SpoolError as error:  # it landed all the same
+        except SpoolError as error:  # the delivery has landed nevertheless
             extra = {"action": "landing_not_noted", "route": self._route}
-            _log.warning("when %s landed was not written down: %s", self._route, error, extra=extra)
+            _log.warning("cannot store when %s last landed: %s", self._route, error, extra=extra)

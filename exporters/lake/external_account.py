@@ -1,9 +1,9 @@
 """
-The identity of a pod or a machine outside of Google: the token of its own platform, exchanged at Google's service of
-tokens for one that its store takes.
+The identity of a pod or a machine outside Google. Google's token service exchanges the platform's token for
+one that the store accepts.
 
-The file is the one that Google makes for workload identity federation (`type` is `external_account`). The library of
-stores knows files of service accounts and of users alone.
+The file is the one that Google creates for workload identity federation (`type` is `external_account`). The
+store library itself reads only files of service accounts and users.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ T = TypeVar("T")
 _EXCHANGE: Final = "urn:ietf:params:oauth:grant-type:token-exchange"
 _ACCESS: Final = "urn:ietf:params:oauth:token-type:access_token"
 _STORE: Final = "https://www.googleapis.com/auth/devstorage.read_write"
-_ACCOUNTS: Final = "https://www.googleapis.com/auth/iam"  # to be a service account
+_ACCOUNTS: Final = "https://www.googleapis.com/auth/iam"  # scope for acting as a service account
 _LIFETIME_S: Final = 3600
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 
@@ -39,7 +39,7 @@ class CredentialPlace(msgspec.Struct, frozen=True):
 
 
 class AccountFile(msgspec.Struct, frozen=True):
-    """What is read of the file."""
+    """The fields that are used from the file."""
 
     type: str
     audience: str
@@ -60,14 +60,14 @@ class AccountAnswer(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class ExternalAccount:
-    """Called for a token; `error` is why there was none, because what calls it hides that."""
+    """A callable that returns a token. `error` is the last failure, because the caller hides it."""
 
     def __init__(self, file: Path, settings: ClientSettings, clock: Clock | None = None) -> None:
         self._file = file
         self._settings = settings
         self._clock = clock or SystemClock()
         self.error: SendError | None = None
-        self.token = ""  # the last one
+        self.token = ""  # the last token
 
     async def __call__(self) -> dict[str, Any]:
         try:
@@ -75,7 +75,7 @@ class ExternalAccount:
         except Retryable as error:
             self.error = error
             raise
-        except SendError as error:  # the file, or who may be whom, is to be changed
+        except SendError as error:  # the operator must fix the file or the permissions
             self.error = Misconfigured(str(error), answered=False)
             raise
         self.error = None
@@ -96,11 +96,11 @@ class ExternalAccount:
         try:
             account = msgspec.json.decode(self._read(self._file), type=AccountFile)
         except msgspec.DecodeError as error:
-            raise self._wrong(f"it is no external account: {error}") from error
+            raise self._wrong(f"it is not an external account file: {error}") from error
         if account.type != "external_account":
-            raise self._wrong(f"its type is {account.type!r}, and not 'external_account'")
+            raise self._wrong(f"its type is {account.type!r} instead of 'external_account'")
         if not account.credential_source.file:
-            raise self._wrong("its credential_source has no file")
+            raise self._wrong("its credential_source names no file")
         for url in (account.token_url, account.service_account_impersonation_url):
             if url and not _is_safe(url):
                 raise self._wrong(f"{url} does not begin with https://")
@@ -123,29 +123,31 @@ class ExternalAccount:
         return _read_answer(answer.body, TokenAnswer)
 
     def _subject(self, place: CredentialPlace) -> str:
-        """The token of the platform, which it writes again before it ends."""
+        """Return the platform's token. The platform rewrites the file before the token expires."""
         text = self._read(Path(place.file))
         if place.format.type != "json":
             return text.strip()
         try:
             found = msgspec.json.decode(text, type=dict[str, Any])[place.format.subject_token_field_name]
         except (msgspec.DecodeError, KeyError) as error:
-            raise self._wrong(f"{place.file} has no {place.format.subject_token_field_name!r}") from error
+            raise self._wrong(
+                f"{place.file} does not contain {place.format.subject_token_field_name!r}"
+            ) from error
         return str(found)
 
     def _read(self, path: Path) -> str:
         try:
             return path.read_text("utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            words = error.strerror if isinstance(error, OSError) else "it is not text"
-            raise Misconfigured(f"{path} cannot be read: {words}", answered=False) from error
+            words = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+            raise Misconfigured(f"cannot read {path}: {words}", answered=False) from error
 
     def _wrong(self, words: str) -> Misconfigured:
         return Misconfigured(f"{self._file}: {words}", answered=False)
 
 
 async def _as_service_account(client: Client, account: AccountFile, token: str) -> dict[str, Any]:
-    """The token of the service account that the identity may be."""
+    """Return a token of the service account that the identity may act as."""
     asked = {"scope": [_STORE], "lifetime": f"{_LIFETIME_S}s"}
     answer = await client.send(
         account.service_account_impersonation_url,
@@ -162,7 +164,7 @@ def _read_answer(body: bytes, type: type[T]) -> T:
     try:
         return msgspec.json.decode(body, type=type)
     except msgspec.DecodeError as error:
-        raise Retryable(f"the answer has no token: {error}", answered=True) from error
+        raise Retryable(f"the response contains no token: {error}", answered=True) from error
 
 
 def _is_safe(url: str) -> bool:

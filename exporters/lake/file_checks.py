@@ -1,4 +1,4 @@
-"""What one file of a lake holds, compared with its manifest: the end of it, or every byte. Pure, and slow."""
+"""Comparison of a data lake file with its manifest: only its end, or every byte. Pure, and slow."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _TOKENS: Final = ("input_tokens", "output_tokens")
 
 
 def format_of(name: str) -> FileFormat | None:
-    """The format of a file, by the end of its name; None if it is not known."""
+    """Return the format of a file by the ending of its name, or None if it is unknown."""
     return next((each for each in FORMATS.values() if name.endswith(f".{each.ending}")), None)
 
 
 def footer_differs(format: FileFormat, end: bytes, made: LakeManifest, file: LakeFile) -> str | None:
-    """Say how the end of a file differs from its manifest; None if it does not."""
+    """Return how the end of a file differs from its manifest, or None."""
     try:
         found = format.read_footer(end)
     except ValueError as error:
@@ -39,14 +39,14 @@ def footer_differs(format: FileFormat, end: bytes, made: LakeManifest, file: Lak
     }
     for name, value in expected.items():
         if found.get(f"tollhouse.{name}") != value:
-            return f"its footer has another {name} than its manifest"
-    # What the library itself counted, where the format has it.
+            return f"the {name} in its footer differs from its manifest"
+    # The library's own count, if the format has one.
     if int(found.get("rows", file.rows)) != file.rows:
-        return f"it has {found['rows']} rows, its manifest says {file.rows}"
+        return f"it has {found['rows']} rows, but its manifest says {file.rows}"
     least = int(found.get("least", made.first))
     most = int(found.get("most", made.last))
     if made.imported is None and (least < made.first or most > made.last):
-        return f"its numbers are {least} to {most}, its manifest says {made.first} to {made.last}"
+        return f"its numbers are {least} to {most}, but its manifest says {made.first} to {made.last}"
     return None
 
 
@@ -54,12 +54,13 @@ def data_differs(
     format: FileFormat, path: Path, made: LakeManifest, file: LakeFile, days: LakeDays | None = None
 ) -> str | None:
     """
-    Say how the rows of a file differ from its manifest, with every sum made again; None if they do not. They are
-    added to `days`, too.
+    Compare a file's bytes and all sums of its rows with its manifest. Return how they differ, or None.
+
+    The rows are also added to `days`.
     """
     with path.open("rb") as opened:
         if file_digest(opened, "sha256").hexdigest() != file.sha256:
-            return "its SHA-256 is not that of its manifest"
+            return "its SHA-256 differs from its manifest"
     try:
         rows = format.read_rows(path, _CHARGED) if format.is_focus else _counted(format, path, made)
         found = _charge_sums(rows) if format.is_focus else _sums(rows, made, days)
@@ -67,12 +68,12 @@ def data_differs(
         return str(error)
     for name, value in found.items():
         if value != getattr(file, name):
-            return f"its {name} are {value}, its manifest says {getattr(file, name)}"
+            return f"its {name} are {value}, but its manifest says {getattr(file, name)}"
     return None
 
 
 def _counted(format: FileFormat, path: Path, made: LakeManifest) -> Iterator[tuple[Any, ...]]:
-    """Yield what is summed of each row; tokens are null where the table has none."""
+    """Yield the values to sum of each row. Tokens are None if the table has none."""
     if "input_tokens" in table_of(made.route).columns:
         yield from format.read_rows(path, (*_COUNTED, *_TOKENS))
     else:
@@ -81,7 +82,9 @@ def _counted(format: FileFormat, path: Path, made: LakeManifest) -> Iterator[tup
 
 
 def _sums(rows: Iterator[tuple[Any, ...]], made: LakeManifest, days: LakeDays | None) -> Mapping[str, object]:
-    """Sums of rows as a manifest has them. ValueError for a number that is there twice, or is another's."""
+    """
+    Return the sums of rows, as in a manifest. Raises ValueError for a repeated number, or one of another delivery.
+    """
     numbers: set[int] = set()
     count = calls = spend = given_tokens = made_tokens = 0
     for number, at, counted, its_calls, its_spend, given, output in rows:
@@ -89,7 +92,7 @@ def _sums(rows: Iterator[tuple[Any, ...]], made: LakeManifest, days: LakeDays | 
         if number is not None:
             numbers.add(number)
         if made.imported is None and not made.first <= (number or 0) <= made.last:
-            raise ValueError(f"the number {number} is not one of its delivery")
+            raise ValueError(f"the number {number} does not belong to its delivery")
         if counted:
             units = _units(its_spend)
             calls += its_calls
@@ -99,7 +102,7 @@ def _sums(rows: Iterator[tuple[Any, ...]], made: LakeManifest, days: LakeDays | 
             if days is not None and number is not None:
                 days.add(at, its_calls, units, given or 0, output or 0)
     if made.imported is None and len(numbers) != count:
-        raise ValueError(f"{count - len(numbers)} numbers are there twice")
+        raise ValueError(f"{count - len(numbers)} numbers are repeated")
     return {
         "rows": count,
         "calls": calls,
@@ -110,7 +113,7 @@ def _sums(rows: Iterator[tuple[Any, ...]], made: LakeManifest, days: LakeDays | 
 
 
 def _charge_sums(rows: Iterator[tuple[Any, ...]]) -> Mapping[str, object]:
-    """The same sums, of charges. The spend is what is charged in dollars."""
+    """Return the same sums for charges. `spend` contains only charges in dollars."""
     count = calls = spend = given_tokens = made_tokens = 0
     for cost, currency, its_calls, given, output in rows:
         count += 1
@@ -128,7 +131,7 @@ def _charge_sums(rows: Iterator[tuple[Any, ...]]) -> Mapping[str, object]:
 
 
 def _units(spend: Any) -> int:
-    """Units of an amount as a reader gives it: None, decimal text, or a decimal."""
+    """Return the units of an amount, which is None, decimal text or a Decimal."""
     if spend is None:
         return 0
     return money.units(spend if isinstance(spend, str) else f"{spend:f}")

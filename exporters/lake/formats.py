@@ -1,4 +1,4 @@
-"""The formats of files, by the names that `format` has in [[destinations]]; a library is imported when it is needed."""
+"""The file formats by their names in [[destinations]]. Libraries are imported when needed."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ FOCUS_PARQUET: Final = FileFormat(
     read_footer=_parquet_footer,
     read_rows=_parquet_rows,
 )
-# Endings of names: one that ends with another is before it.
+# An ending that contains another one as its end must come first.
 FORMATS: Final[Mapping[str, FileFormat]] = {
     format.name: format for format in (FOCUS_PARQUET, FOCUS, PARQUET, NDJSON)
 }
@@ -109,7 +109,7 @@ def files_of(
     leave_out: Sequence[str],
     table: LakeTable,
 ) -> DeliveryFiles:
-    """Return what makes the files of a delivery: of its records, or of their charges."""
+    """Return the builder of a delivery's files, of records or of charges."""
     if not format.is_focus:
         return DeliveryFiles(directory, series, route=route, format=format, leave_out=leave_out, table=table)
     from exporters.lake.charges import FocusFiles

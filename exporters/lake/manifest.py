@@ -1,8 +1,8 @@
 """
-A manifest: what one delivery brought into a lake, for whoever counts it again. Pure.
+Manifests: what one delivery wrote into a data lake, so that anybody can count it again. Pure.
 
-Each one names the hash of the one before of its route, so that a removed or changed one shows, also to somebody
-who has only the store.
+Each manifest contains the hash of the previous one of its route. So a removed or changed manifest shows, even
+to somebody who has only the store.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ VERSION: Final = 1
 
 
 class Numbers(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of the numbers of a delivery; those that are damaged have no row."""
+    """What became of a delivery's record numbers. Damaged numbers have no row."""
 
     rows: int
     shadow: int
@@ -25,7 +25,7 @@ class Numbers(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CountedRows(msgspec.Struct, frozen=True, kw_only=True):
-    """Sums over rows that the ledger counts; `spend` is decimal text with all digits."""
+    """Sums of the rows that count in the totals. `spend` is decimal text with all digits."""
 
     calls: int
     spend: str
@@ -34,7 +34,7 @@ class CountedRows(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LakeFile(msgspec.Struct, frozen=True, kw_only=True):
-    """One file: the rows of a delivery that belong to a date."""
+    """One file: the rows of a delivery for one date."""
 
     key: str
     date: str
@@ -51,11 +51,11 @@ class LakeFile(msgspec.Struct, frozen=True, kw_only=True):
 
 class ImportedPart(msgspec.Struct, frozen=True, kw_only=True):
     """
-    A part of a file that was brought in beside the deliveries. `known` ids were in the lake already; `left_out` are
-    corrections, and records without a time.
+    A part of an imported file. `known` ids were already in the data lake. `left_out` counts corrections, and
+    records without a time.
     """
 
-    source: str  # the name of the file
+    source: str  # name of the file
     sha256: str
     part: int
     known: int
@@ -63,7 +63,10 @@ class ImportedPart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LakeManifest(msgspec.Struct, frozen=True, kw_only=True):
-    """Of a delivery; with `imported` of an import, which has no numbers: `first` is above `last`."""
+    """
+    The manifest of a delivery. With `imported`, it is the manifest of an import, which has no numbers:
+    `first` > `last`.
+    """
 
     manifest: int = VERSION
     route: str
@@ -81,14 +84,16 @@ class LakeManifest(msgspec.Struct, frozen=True, kw_only=True):
     before: str | None = None
     imported: ImportedPart | None = None
     focus: str | None = (
-        None  # the version of FOCUS: the rows of its files are charges, and `numbers` are of records
+        None  # FOCUS version, if the rows of the files are charges; `numbers` still counts records
     )
 
 
 class Adoption(msgspec.Struct, frozen=True, kw_only=True):
     """
-    What became of records that a lake has and a restored copy of the data never had: the numbers `first` to `last` of
-    an edition. `brought` are in the log again, `known` were there already, `left` are in the lake alone.
+    What became of records that are in the data lake but never were in this restored copy of the data.
+
+    They are the numbers `first` to `last` of an edition. `brought` records were added to the log again,
+    `known` records were there already, and `left` records are only in the data lake.
     """
 
     adoption: int = VERSION
@@ -96,7 +101,7 @@ class Adoption(msgspec.Struct, frozen=True, kw_only=True):
     edition: str
     first: int
     last: int
-    manifest: str  # the name of the delivery's own
+    manifest: str  # name of the delivery's own manifest
     adopted_at: str
     brought: int
     known: int
@@ -105,7 +110,7 @@ class Adoption(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def without_number(self) -> int:
-        """Rows and damaged numbers that no delivery of the copy counts."""
+        """Return the rows and damaged numbers that no delivery of this copy counts."""
         return self.known + self.left + self.damaged
 
 
@@ -118,24 +123,28 @@ def written(manifest: LakeManifest | Adoption) -> bytes:
 
 
 def read_adoption(body: bytes) -> Adoption:
-    """ValueError if the bytes are none of this version."""
+    """Parse an adoption. Raises ValueError if it is malformed or of another version."""
     try:
         found = _adoptions.decode(body)
     except msgspec.DecodeError as error:
-        raise ValueError(f"it is no adoption: {error}") from error
+        raise ValueError(f"it is not an adoption: {error}") from error
     if found.adoption != VERSION:
-        raise ValueError(f"the adoption has version {found.adoption}, this Tollhouse knows {VERSION}")
+        raise ValueError(
+            f"the adoption has version {found.adoption}, but this Tollhouse knows version {VERSION}"
+        )
     return found
 
 
 def read(body: bytes) -> LakeManifest:
-    """ValueError if the bytes are no manifest of this version."""
+    """Parse a manifest. Raises ValueError if it is malformed or of another version."""
     try:
         found = _decoder.decode(body)
     except msgspec.DecodeError as error:
-        raise ValueError(f"it is no manifest: {error}") from error
+        raise ValueError(f"it is not a manifest: {error}") from error
     if found.manifest != VERSION:
-        raise ValueError(f"the manifest has version {found.manifest}, this Tollhouse knows {VERSION}")
+        raise ValueError(
+            f"the manifest has version {found.manifest}, but this Tollhouse knows version {VERSION}"
+        )
     return found
 
 

@@ -1,8 +1,8 @@
 """
-Names of what a lake holds. Pure.
+Names of the objects in a data lake. Pure.
 
-A name is made of the edition and the range of numbers of a delivery, which are stored before anything is read. So
-whoever sends a delivery again writes under the same names, and no two deliveries have one name.
+A name contains the edition and the record numbers of a delivery, which are stored before any record is read.
+So a repeated delivery writes under the same names, and no two deliveries share a name.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _DATA_NUMBERS: Final = re.compile(r".*-([0-9a-f]{8})-([0-9]{12})-([0-9]{12})\.[a
 
 
 class Series(NamedTuple):
-    """The numbers of a route's delivery: `destination` is the first part of the route's name."""
+    """The numbers of a route's delivery. `destination` is the first part of the route's name."""
 
     destination: str
     edition: str
@@ -33,27 +33,27 @@ class Series(NamedTuple):
 
 
 def date_of(day: int) -> str:
-    """The date of a day that is counted from 1970."""
+    """Return the date of a day, given as days since 1970."""
     return datetime.fromtimestamp(day * _DAY_S, UTC).strftime("%Y-%m-%d")
 
 
 def stem_of(series: Series) -> str:
-    """Return the beginning of the names of the files of a delivery."""
+    """Return the beginning of a delivery's file names."""
     return f"{series.destination}-{series.edition}-{series.first:012d}-{series.last:012d}"
 
 
 def import_stem(sha256: str, part: int) -> str:
-    """Return the beginning of the names of files that are made of a part of another file."""
+    """Return the beginning of the file names for a part of an imported file."""
     return f"import-{sha256}-{part:06d}"
 
 
 def data_of(table: str) -> str:
-    """The beginning of the names of the files of a table."""
+    """Return the prefix of a table's files."""
     return f"{table}/v{VERSION}/"
 
 
 def manifests_of(table: str) -> str:
-    """The beginning of the names of the manifests of a table."""
+    """Return the prefix of a table's manifests."""
     return f"_manifest/{table}/"
 
 
@@ -66,47 +66,49 @@ def import_manifest(sha256: str, part: int, *, table: str = TABLE) -> str:
 
 
 def import_in(name: str) -> tuple[str, int] | None:
-    """The SHA-256 and the part of the source of an import, by the name of its manifest; else None."""
+    """Return the SHA-256 and the part number of an imported file from its manifest's name, or None."""
     found = _IMPORT.fullmatch(name)
     return None if found is None else (found[1], int(found[2]))
 
 
 def adoption_name(edition: str, first: int, last: int, *, table: str = TABLE) -> str:
-    """Name the note on numbers of a delivery that a restored copy never had; `first` is the first."""
+    """Return the name of an adoption. `first` is the first number that the restored copy never had."""
     return f"{manifests_of(table)}adopted/{edition}-{first:012d}-{last:012d}.json"
 
 
 def adopted_in(name: str) -> tuple[str, int, int] | None:
-    """The edition and the numbers of an adoption, by its name; None if it is none."""
+    """Return the edition and the numbers of an adoption from its name, or None."""
     found = _ADOPTED.fullmatch(name)
     return None if found is None else (found[1], int(found[2]), int(found[3]))
 
 
 def manifest_name(edition: str, first: int, last: int, *, repair: int = 0, table: str = TABLE) -> str:
-    """`repair` counts the manifests of files that were put again, beside the first one of a delivery."""
+    """
+    Return the name of a manifest. `repair` counts the further manifests of a delivery whose files were repaired.
+    """
     again = f"-r{repair}" if repair else ""
     return f"{manifests_of(table)}{edition}/{first:012d}-{last:012d}{again}.json"
 
 
 def repaired(name: str) -> str:
-    """The name of the delivery's own manifest, by that of a repair."""
+    """Return the name of the delivery's own manifest from the name of a repair."""
     return re.sub(r"-r[0-9]+\.json$", ".json", name)
 
 
 def repair_in(name: str) -> int:
-    """Which of the manifests of files that were put again it is, by its name; 0 of the delivery's own."""
+    """Return the number of a repair from its manifest's name. The delivery's own manifest has 0."""
     found = _MANIFEST.fullmatch(name)
     return int(found[4] or 0) if found else 0
 
 
 def range_of(name: str) -> tuple[str, int, int] | None:
-    """The edition and the numbers of a manifest or a file, by its name; None if it is neither."""
+    """Return the edition and the numbers in the name of a manifest or a file, or None."""
     pattern = _MANIFEST if name.startswith("_manifest/") else _DATA_NUMBERS
     found = pattern.fullmatch(name)
     return None if found is None else (found[1], int(found[2]), int(found[3]))
 
 
 def date_in(name: str) -> str | None:
-    """The date of a file, by its name; None if it has none."""
+    """Return the date in the name of a file, or None."""
     found = _DATE.match(name)
     return None if found is None else found[1]

@@ -1,8 +1,7 @@
 """
-Rows as lines of JSON, or of CSV, compressed with zstd: a frame for FRAME_ROWS rows each, and at the end one
-that readers skip.
+Rows as lines of JSON or CSV, compressed with zstd. A frame holds FRAME_ROWS rows, and readers skip the last frame.
 
-A line has the columns that are known, by their names; money is decimal text, times are RFC 3339.
+A line has the non-null columns by name. Money is decimal text, and times are RFC 3339.
 """
 
 from __future__ import annotations
@@ -29,13 +28,13 @@ else:
 
 FRAME_ROWS: Final = 4096
 _LEVEL: Final = 3
-_SKIPPED: Final = (0x184D2A50).to_bytes(4, "little")  # the magic number of a frame that readers skip
-_END: Final = b"TOLLLAKE"  # behind the metadata and its length
+_SKIPPED: Final = (0x184D2A50).to_bytes(4, "little")  # magic number of a frame that readers skip
+_END: Final = b"TOLLLAKE"  # after the metadata and its length
 _US: Final = NS // 1_000_000
 
 
 class NdjsonFile:
-    """A file that is written frame by frame; `close` adds what is known only then."""
+    """A file that is written frame by frame. `close` adds the metadata."""
 
     def __init__(self, path: Path, columns: Mapping[str, str]) -> None:
         self._columns = columns
@@ -46,7 +45,7 @@ class NdjsonFile:
             self._write(self._lines(rows[start : start + FRAME_ROWS]))
 
     def write_group(self) -> None:
-        """Every frame is written already."""
+        """Do nothing, because every frame is already written."""
 
     def _lines(self, rows: Sequence[tuple[Any, ...]]) -> bytes:
         return b"".join([line_of(row, self._columns) for row in rows])
@@ -62,7 +61,7 @@ class NdjsonFile:
 
 
 class CsvFile(NdjsonFile):
-    """The same of lines of CSV; the first names the columns. Values are texts."""
+    """A file of CSV lines. The first line names the columns, and all values are texts."""
 
     def __init__(self, path: Path, columns: Mapping[str, str]) -> None:
         super().__init__(path, columns)
@@ -73,7 +72,7 @@ class CsvFile(NdjsonFile):
 
 
 def read_metadata(end: bytes) -> dict[str, str]:
-    """The metadata at the end of a file. ValueError if there is none."""
+    """Return the metadata at the end of a file. Raises ValueError if there is none."""
     tail = len(_END) + 4
     if not end.endswith(_END) or len(end) < tail:
         raise ValueError("it has no metadata at its end")
@@ -83,28 +82,28 @@ def read_metadata(end: bytes) -> dict[str, str]:
 
 
 def read_rows(path: Path, columns: Sequence[str], *, skip: int = 0) -> Iterator[tuple[Any, ...]]:
-    """See `exporters.lake.partitions.ReadRows`; values are as they stand in JSON."""
+    """Yield rows as ReadRows does. Values are those of JSON."""
     try:
         with zstd.open(path, "rb") as file:
             for line in islice(file, skip, None):
                 row = orjson.loads(line)
                 yield tuple(row.get(name) for name in columns)
     except (zstd.ZstdError, EOFError, OSError) as error:
-        raise ValueError(f"it cannot be read: {error}") from error
+        raise ValueError(f"cannot read it: {error}") from error
 
 
 def read_csv_rows(path: Path, columns: Sequence[str], *, skip: int = 0) -> Iterator[tuple[Any, ...]]:
-    """Yield rows like `read_rows`, of lines of CSV: values are texts."""
+    """Yield rows as ReadRows does, of CSV lines. Values are texts."""
     try:
         with zstd.open(path, "rt", encoding="utf-8", newline="") as file:
             for row in islice(csv.DictReader(file), skip, None):
                 yield tuple(row[name] for name in columns)
     except (zstd.ZstdError, EOFError, OSError, csv.Error, KeyError) as error:
-        raise ValueError(f"it cannot be read: {error}") from error
+        raise ValueError(f"cannot read it: {error}") from error
 
 
 def line_of(values: tuple[Any, ...], columns: Mapping[str, str] = COLUMNS) -> bytes:
-    """Encode the values of columns that are known."""
+    """Encode the columns that are not null as one line."""
     row = {
         name: _shown(type, value)
         for (name, type), value in zip(columns.items(), values, strict=True)

@@ -1,10 +1,11 @@
 """
-A lake in a store of objects: the only module that knows obstore, which the extra `lake` brings.
+A data lake in an object store. Only this module uses obstore, from the optional extra `lake`.
 
-Every option is given here, so that a variable of the environment cannot send the files elsewhere; the
-environment speaks for credentials alone. obstore never repeats a request by itself: a put whose answer was lost
-would come back as one that somebody else has made. Requests that fail soon are repeated here, a put behind the question
-whether it is there: a delivery of many files would else begin again with each of them.
+All options are set here, so that environment variables provide only credentials and cannot send files elsewhere.
+
+obstore's own retries are off, because a repeated put whose first response was lost would look like another
+writer's file. Requests that fail quickly are repeated here; a put only after a check whether its object
+exists. Without these repeats, a single failure would restart a delivery of many files.
 """
 
 from __future__ import annotations
@@ -36,14 +37,14 @@ _NO_RETRIES: Final = {"max_retries": 0, "retry_timeout": timedelta(seconds=1)}
 _STATUS: Final = re.compile(r"status(?: code)?:? ?\"?(\d{3})", re.IGNORECASE)
 _REGION: Final = "us-east-1"
 _PAUSES: Final = (0.1, 0.5, 2.0)  # seconds before each repeat
-_SOON: Final = 5.0  # seconds: who waited longer for an answer is not asked again
+_SOON: Final = 5.0  # seconds; a request that took longer is not repeated
 _SECRET_LINES: Final = 3
 
 Build = Callable[[DestinationSettings, "SecretSource | None", str, str], Any]
 
 
 class ObjectStore:
-    """See `exporters.lake.stores.Store`. The client is made anew when the secret file changes."""
+    """An object store, as the protocol Store requires. A change of the secret file makes a new client."""
 
     def __init__(self, settings: DestinationSettings, secret: SecretSource | None) -> None:
         self._settings = settings
@@ -56,11 +57,11 @@ class ObjectStore:
         return await _repeated(lambda: self._create(name, body))
 
     async def _create(self, name: str, body: bytes) -> bool:
-        # Also where the store ignores conditions, and where the answer to a put was lost.
+        # This check also covers stores that ignore conditions, and puts whose response was lost.
         return await self._size(name) is None and await self._put(name, body)
 
     async def _put(self, name: str, body: bytes) -> bool:
-        """False if the store says that the object is there."""
+        """Put an object. Return False if the store says that it exists."""
         try:
             await self._ask_once(
                 lambda store: obstore.put_async(store, name, body, mode="create", use_multipart=False)
@@ -74,7 +75,7 @@ class ObjectStore:
     async def refuses_again(self, name: str, content: bytes) -> bool:
         try:
             return not await _repeated(lambda: self._put(name, content))
-        except Misconfigured:  # a key that may create and not overwrite, as with Google
+        except Misconfigured:  # the key may create but not overwrite, as with Google
             return True
 
     async def size(self, name: str) -> int | None:
@@ -113,17 +114,20 @@ class ObjectStore:
         except FileNotFoundError as error:
             raise self._no_bucket() from error
         for each in sorted(found):
-            if each.name > after:  # a store may not know where to begin
+            if each.name > after:  # some stores ignore the offset
                 yield each
 
     def _no_bucket(self) -> Misconfigured:
-        return Misconfigured(f"there is no bucket or container for {self._settings.url}", status=404)
+        return Misconfigured(f"the bucket or container of {self._settings.url} does not exist", status=404)
 
     async def _ask(self, question: Callable[[Any], Awaitable[T]]) -> T:
         return await _repeated(lambda: self._ask_once(question))
 
     async def _ask_once(self, question: Callable[[Any], Awaitable[T]]) -> T:
-        """Raise the errors of exporters.errors, FileNotFoundError, and that something is there already."""
+        """
+        Send one request. Raises the errors of exporters.errors, FileNotFoundError, and the library's errors
+        for existing objects.
+        """
         store = self._client()
         try:
             return await question(store)
@@ -143,7 +147,10 @@ class ObjectStore:
         return self._store
 
     def _judged(self, error: Exception) -> SendError:
-        """An answer caused by the key, the address or the store parks the route; others are asked again."""
+        """
+        Translate an error. If the key, the address or the store is at fault, the route is paused.
+        Otherwise it retries.
+        """
         told: SendError | None = getattr(self._store.credential_provider, "error", None)
         if told is not None:
             return told
@@ -155,11 +162,13 @@ class ObjectStore:
         is_final = status is not None and (300 <= status < 500 or status == 501)
         if is_final and status not in (408, 409, 425, 429):
             return Misconfigured(words)
-        # Without a status: whatever comes of it, the repeat finds what is there under the same name.
+        # Without a status the outcome is unknown, but the repeat finds what exists under the same name.
         return Retryable(words, answered=status is not None)
 
     def _words(self, error: BaseException) -> str:
-        """One line of what the library says, without our keys and what it shows of its own inside."""
+        """
+        Return the library's message in one line, without secrets and without the library's internal details.
+        """
         provider = getattr(self._store, "credential_provider", None)
         token = getattr(provider, "token", "")
         text = redact(str(error).split("Debug source:")[0], [*lines_of(self._secret), token])
@@ -167,7 +176,7 @@ class ObjectStore:
 
 
 async def _repeated(ask: Callable[[], Awaitable[T]]) -> T:
-    """Ask again where the answer may be another one in a moment."""
+    """Repeat a request that failed quickly with Retryable."""
     for pause in _PAUSES:
         began = monotonic()
         try:

@@ -1,9 +1,9 @@
 """
-Rows as a Parquet file: the only module that writes one, with pyarrow, which the extra `lake` brings.
+Rows as a Parquet file. Only this module writes Parquet, with pyarrow from the optional extra `lake`.
 
-Times are microseconds in UTC, because Spark reads no nanoseconds; money is DECIMAL(38, 27), the unit of the
-ledger; texts of few values have a dictionary. The same rows are the same bytes while the writer number and pyarrow
-stay the same.
+Times are microseconds in UTC, because Spark reads no nanoseconds. Money is DECIMAL(38, 27), the unit of the
+totals. Texts with few values have a dictionary. The same rows are the same bytes for the same writer number
+and pyarrow version.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from exporters.lake.columns import COUNT, METERS, MONEY, TAGS, TEXT, TIME, TRUTH, WORD
 
 GROUP_ROWS: Final = 32 * 1024
-_BATCH_ROWS: Final = 4096  # that are objects of Python at once, when they are read
+_BATCH_ROWS: Final = 4096  # rows read into Python objects at once
 _MONEY: Final = pa.decimal128(38, 27)
 _METER: Final = pa.decimal128(38, 6)
 _TYPES: Final[Mapping[str, Any]] = {
@@ -36,7 +36,7 @@ _WITH_STATISTICS: Final = (COUNT, TIME, MONEY, TRUTH)
 
 
 class ParquetFile:
-    """A file that is written group by group; `close` adds what is known only then."""
+    """A file that is written group by group. `close` adds the metadata."""
 
     def __init__(self, path: Path, columns: Mapping[str, str]) -> None:
         self._types = list(columns.values())
@@ -60,7 +60,7 @@ class ParquetFile:
         self._parts.append(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
 
     def write_group(self) -> None:
-        """Write the rows that were added as one group."""
+        """Write the added rows as one group."""
         table = pa.Table.from_batches(self._parts, schema=self._schema)
         self._parts = []
         self._writer.write_table(table, row_group_size=GROUP_ROWS)
@@ -72,19 +72,20 @@ class ParquetFile:
 
 def read_metadata(file: Any) -> dict[str, str]:
     """
-    The metadata of a file's footer, and its number of rows with the least and the greatest number of them; `file` is a
-    path or the file itself. ValueError if it has no footer.
+    Return the metadata of a file's footer, its number of rows, and the least and greatest record number.
+
+    `file` is a path or the bytes of the file's end. Raises ValueError if there is no footer.
     """
     try:
         found = pq.read_metadata(file)
     except pa.ArrowException as error:
-        raise ValueError(f"it is no Parquet file: {error}") from error
+        raise ValueError(f"it is not a Parquet file: {error}") from error
     own = {key.decode(): value.decode() for key, value in (found.metadata or {}).items()}
     return {**own, "rows": str(found.num_rows), **_numbers(found)}
 
 
 def _numbers(found: Any) -> dict[str, str]:
-    """The least and the greatest number, of the statistics; nothing where rows have none."""
+    """Return the least and the greatest number from the statistics, or {} if rows have no numbers."""
     if "number" not in found.schema.names:
         return {}
     place = found.schema.names.index("number")
@@ -96,7 +97,6 @@ def _numbers(found: Any) -> dict[str, str]:
 
 
 def read_rows(path: Path, columns: Sequence[str], *, skip: int = 0) -> Iterator[tuple[Any, ...]]:
-    """See `exporters.lake.partitions.ReadRows`."""
     try:
         with pq.ParquetFile(path) as file:
             for batch in file.iter_batches(_BATCH_ROWS, columns=list(columns)):
@@ -106,11 +106,11 @@ def read_rows(path: Path, columns: Sequence[str], *, skip: int = 0) -> Iterator[
                 found = [batch.column(name).to_pylist() for name in columns]
                 yield from zip(*found, strict=True)
     except (pa.ArrowException, OSError) as error:
-        raise ValueError(f"it cannot be read: {error}") from error
+        raise ValueError(f"cannot read it: {error}") from error
 
 
 def _array(type: str, values: Sequence[Any]) -> Any:
-    if values.count(None) == len(values):  # as half of the columns of most rows are
+    if values.count(None) == len(values):  # true for half of the columns in most files
         return pa.nulls(len(values), _TYPES[type])
     if type == MONEY:
         return _decimals(values, _MONEY)
@@ -122,7 +122,7 @@ def _array(type: str, values: Sequence[Any]) -> Any:
 
 
 def _decimals(values: Sequence[int | None], type: Any) -> Any:
-    """Integers as decimals of a type's scale, without a decimal object for each."""
+    """Convert integers to decimals of a type's scale, without a decimal object for each."""
     data = b"".join([(value or 0).to_bytes(16, "little", signed=True) for value in values])
     known = pa.array([value is not None for value in values], pa.bool_())
     validity = known.buffers()[1]
@@ -130,7 +130,7 @@ def _decimals(values: Sequence[int | None], type: Any) -> Any:
 
 
 def _map(values: Sequence[Sequence[tuple[str, Any]] | None], items_of: Any) -> Any:
-    """Empty ones are null."""
+    """Convert pairs to maps. An empty map is null."""
     sizes = [len(value) if value else 0 for value in values]
     ends = list(accumulate(sizes, initial=0))
     offsets = [end if size else None for end, size in zip(ends, sizes, strict=False)] + [ends[-1]]

@@ -1,8 +1,8 @@
 """
-The files of one delivery: a file for each date, written to a local directory group by group.
+The files of one delivery: one file per date, written to a local directory in row groups.
 
-Rows wait as objects of Python until there is a part of them, then as the values of columns until there is a whole
-group; each time those of the date that has most go on.
+Rows are held as Python objects until there are PART_ROWS of them, then as column values until a group is
+full. Each step takes rows of the date that has the most.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from spool.ledger import money
 from spool.log.values import Entry
 from spool.record import NS, rfc3339
 
-GROUP_ROWS: Final = 32 * 1024  # rows in memory together: twice as many are 25 MiB more
-PART_ROWS: Final = 4096  # of them as objects of Python, which take four times the room
-MOST_OPEN: Final = 64  # files that have a part of their rows
+GROUP_ROWS: Final = 32 * 1024  # rows in memory; twice as many need 25 MiB more
+PART_ROWS: Final = 4096  # of them as Python objects, which need four times the memory
+MOST_OPEN: Final = 64  # maximum number of files that are partly written
 _NAMES: Final = list(COLUMNS)
 _AT, _COUNTED, _CALLS, _SPEND, _GIVEN, _MADE, _KIND = (
     _NAMES.index(name)
@@ -33,7 +33,7 @@ _AT, _COUNTED, _CALLS, _SPEND, _GIVEN, _MADE, _KIND = (
 
 
 class OpenFile(Protocol):
-    """A file that is being written: rows are added in parts, and `write_group` writes what was added."""
+    """A file that is being written. `add` adds rows, and `write_group` writes the added rows."""
 
     def add(self, rows: Sequence[tuple[Any, ...]]) -> None: ...
 
@@ -44,26 +44,28 @@ class OpenFile(Protocol):
 
 class ReadRows(Protocol):
     def __call__(self, path: Path, columns: Sequence[str], *, skip: int = 0) -> Iterator[tuple[Any, ...]]:
-        """Yield some columns of the rows behind the first `skip`, in order. ValueError if they cannot be read."""
+        """
+        Yield some columns of the rows after the first `skip`, in order. Raises ValueError if they cannot be read.
+        """
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class FileFormat:
-    """`writer` is a number that moves with whatever changes the bytes of the same rows."""
+    """A file format. `writer` is a number that changes whenever the same rows become other bytes."""
 
     name: str
     ending: str
     writer: int
-    is_focus: bool = False  # its rows are charges by the hour, not records
+    is_focus: bool = False  # its rows are hourly charges instead of records
     open: Callable[[Path, Mapping[str, str]], OpenFile]  # with the columns of the table
-    read_footer: Callable[[bytes], dict[str, str]]  # of the end of a file; ValueError if it has none
+    read_footer: Callable[[bytes], dict[str, str]]  # from the end of a file; ValueError if it has none
     read_rows: ReadRows
 
 
 @dataclass(eq=False)
 class FileSums:
-    """The sums of rows that a manifest has of a file."""
+    """The sums of a file's rows in its manifest."""
 
     rows: int = 0
     calls: int = 0
@@ -74,7 +76,7 @@ class FileSums:
     last_at: int = 0
 
     def add(self, rows: Sequence[tuple[Any, ...]]) -> None:
-        """Add rows, at least one."""
+        """Add one or more rows."""
         times = [row[_AT] for row in rows]
         first = min(times)
         self.first_at = first if self.first_at is None else min(first, self.first_at)
@@ -104,7 +106,7 @@ class FileSums:
 
 @dataclass(eq=False)
 class _Partition:
-    """The rows of a date that wait, how many were added to its file and not written, and its sums."""
+    """The waiting rows of a date, the number of rows added to its file but not yet written, and its sums."""
 
     path: Path
     rows: list[tuple[Any, ...]] = field(default_factory=list)
@@ -114,9 +116,11 @@ class _Partition:
 
 
 class DeliveryFiles:
-    """Takes the entries of a delivery in order; `close` returns the manifest of what is in the directory."""
+    """
+    Builds the files of a delivery from its entries, in order. `close` returns the manifest of the files.
+    """
 
-    focus: str | None = None  # the version of FOCUS, if the rows of its files are charges
+    focus: str | None = None  # FOCUS version, if the rows of the files are charges
 
     def __init__(
         self,
@@ -129,7 +133,7 @@ class DeliveryFiles:
         stem: str = "",
         table: LakeTable = AI_TABLE,
     ) -> None:
-        """`stem` is what the names of the files begin with, if it is not made of the series."""
+        """`stem` is the beginning of the file names, by default that of the series."""
         self._directory = directory
         self._series = series
         self._stem = stem or stem_of(series)
@@ -140,7 +144,7 @@ class DeliveryFiles:
         self._shadow = list(table.columns).index("shadow")
         self._partitions: dict[int, _Partition] = {}
         self._digest = RowDigest(table)
-        self._sums = FileSums()  # of rows that are in no partition
+        self._sums = FileSums()  # sums of rows that are in no partition
         self._kinds: Counter[str] = Counter()
         self._shadows = 0
         self._next = series.first
@@ -149,7 +153,7 @@ class DeliveryFiles:
         self._added = 0
 
     def add(self, entry: Entry) -> None:
-        """Rows of the entry's records; a number without a record is damaged."""
+        """Add the records of an entry. A number without a record counts as damaged."""
         rows = []
         self._damaged += range(self._next, entry.first)
         for number, record in enumerate(entry.records, entry.first):
@@ -189,11 +193,13 @@ class DeliveryFiles:
 
     @property
     def has_part(self) -> bool:
-        """True if a part of the rows waits to be written."""
+        """Return True if enough rows wait for a `write_part`."""
         return self._waiting >= PART_ROWS
 
     def write_part(self) -> None:
-        """Add rows of the date that has most to its file, and write a group if there is one. May take a while."""
+        """
+        Add rows of the date that has most to its file, and write a group if one is full. Call it on a thread.
+        """
         open_ones = [each for each in self._partitions.values() if each.file is not None]
         may_be = open_ones if len(open_ones) >= MOST_OPEN else list(self._partitions.values())
         largest = max(may_be, key=lambda each: len(each.rows))
@@ -219,7 +225,9 @@ class DeliveryFiles:
         partition.added = 0
 
     def close(self) -> manifest.LakeManifest:
-        """Write what waits and end every file. `landed_at` and `before` are empty: they are known when it lands."""
+        """
+        Finish all files. In the returned manifest, `landed_at` and `before` are empty until the delivery lands.
+        """
         self._damaged += range(self._next, self._series.last + 1)
         digest = self._digest.text()
         for partition in self._partitions.values():
@@ -242,7 +250,7 @@ class DeliveryFiles:
         )
 
     def _files(self, digest: str) -> list[manifest.LakeFile]:
-        """End the file of each date."""
+        """Finish the file of each date."""
         return [self._end(day, self._partitions[day], digest) for day in sorted(self._partitions)]
 
     def _end(self, day: int, partition: _Partition, digest: str) -> manifest.LakeFile:
@@ -276,12 +284,11 @@ class DeliveryFiles:
         )
 
     def path_of(self, file: manifest.LakeFile) -> Path:
-        """The local file."""
         return self._directory / f"{file.date}.{self._format.ending}"
 
 
 def footer(series: Series, *, route: str, digest: str) -> dict[str, str]:
-    """The metadata of each file of a delivery."""
+    """Return the metadata of each file of a delivery."""
     return {
         "tollhouse.route": route,
         "tollhouse.edition": series.edition,

@@ -1,8 +1,8 @@
 """
-Puts files again that are missing in a lake, under their names, from what the log still has.
+Restores missing files of a data lake under their names, from records that the log still has.
 
-Nothing is overwritten: a file that is there with other bytes stays, and is for the operator to take away. Where the
-bytes of a file are not those of before, because a library changed, another manifest beside the first names them.
+Nothing is overwritten. A file with other bytes stays, and an operator must remove it. If a restored file has
+other bytes than before, because a library changed, an additional manifest names the new bytes.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _READ_AT_ONCE: Final = 4096
 
 @dataclass(frozen=True, kw_only=True)
 class LakeRepair:
-    """Files are made below `directory`."""
+    """A repair. Files are made below `directory`."""
 
     store: Store
     landings: Landings
@@ -56,7 +56,7 @@ class LakeRepair:
         return TABLES[self.topic]
 
     async def run(self, *, dry_run: bool) -> LakeRepairs:
-        """Look at every delivery that landed. With `dry_run` say what would be put, and write nothing."""
+        """Check every delivery that landed and restore its missing files. With `dry_run`, write nothing."""
         put = list[str]()
         lost = dict[str, str]()
         listed = {each.name async for each in self.store.names(names.data_of(self._table.name))}
@@ -73,7 +73,7 @@ class LakeRepair:
         return LakeRepairs(put=put, lost=lost)
 
     async def _has(self, file: LakeFile) -> bool:
-        """True for one that has landed since the list was made."""
+        """Return True if a file exists. It may have landed since the list was made."""
         return await self.store.size(file.key) is not None
 
     async def _repair(
@@ -86,13 +86,13 @@ class LakeRepair:
         *,
         dry_run: bool,
     ) -> None:
-        """Make the files of a delivery again, and put those that are missing."""
+        """Make the files of a delivery again, and store the missing ones."""
         await asyncio.to_thread(make_directory, self.directory, 0o700)
         directory = Path(await asyncio.to_thread(tempfile.mkdtemp, dir=self.directory, prefix="repair-"))
         try:
             again, files = await self._made_again(made, directory)
             if again.digest != made.digest:
-                words = "the log does not have its records any more"
+                words = "the log no longer has its records"
                 lost.update({file.key: f"{words}: {file.rows} records, ${file.spend}" for file in missing})
                 return
             put += [file.key for file in missing]
@@ -110,7 +110,7 @@ class LakeRepair:
     async def _made_again(self, made: LakeManifest, directory: Path) -> tuple[LakeManifest, DeliveryFiles]:
         format = format_of(made.files[0].key)
         if format is None:
-            raise ValueError(f"the format of {made.files[0].key} is not known")
+            raise ValueError(f"the format of {made.files[0].key} is unknown")
         series = names.Series(self.destination, made.edition, made.first, made.last)
         files = files_of(
             directory,
@@ -130,7 +130,7 @@ class LakeRepair:
     async def _put_manifest(
         self, made: LakeManifest, body: bytes, new: Mapping[str, LakeFile], directory: Path
     ) -> None:
-        """Name the bytes of the files that were put again, beside the manifest of the delivery."""
+        """Store an additional manifest of the delivery, which names the bytes of the restored files."""
         created, repair = False, 0
         while not created:
             repair += 1

@@ -1,4 +1,4 @@
-"""What a lake needs of a store of objects (names that are written once, sizes, ends and lists), and a folder as one."""
+"""Interface of a data lake's store, where each name is written only once, and a folder as such a store."""
 
 from __future__ import annotations
 
@@ -26,42 +26,46 @@ class StoredObject(NamedTuple):
 
 class Store(Protocol):
     """
-    Names are below the destination's prefix. Raises exporters.errors: Retryable where the answer may be
-    another one later, Misconfigured where the key, the address or the store itself is to be changed.
+    A store. Names are relative to the destination's prefix.
+
+    Raises exporters.errors: Retryable if the request may succeed later, and Misconfigured if the operator
+    must fix the key, the address or the store.
     """
 
     async def create(self, name: str, content: Path | bytes) -> bool:
-        """Write an object whole, or nothing of it; False if there is one of that name already."""
+        """Write an object as a whole or not at all. Return False if the name exists already."""
         ...
 
     async def refuses_again(self, name: str, content: bytes) -> bool:
         """
-        Write an object that is there with the bytes that it has, on the condition that it is not there: False if
-        the store takes it.
+        Write an existing object with its own bytes, on the condition that it does not exist. Return False if
+        the store accepts this, and so ignores conditions.
         """
         ...
 
     async def size(self, name: str) -> int | None:
-        """None if there is no such object."""
+        """Return the size of an object, or None if it does not exist."""
         ...
 
     async def end(self, name: str, size: int, count: int) -> bytes:
-        """The last `count` bytes of an object of `size`."""
+        """Return the last `count` bytes of an object of `size` bytes."""
         ...
 
     async def fetch(self, name: str, path: Path) -> None:
-        """Copy an object into a local file. FileNotFoundError if it is not there."""
+        """Copy an object into a local file. Raises FileNotFoundError if it does not exist."""
         ...
 
     def names(self, prefix: str, *, after: str = "") -> AsyncIterator[StoredObject]:
-        """Objects whose name begins so, of those behind `after`, in order of their names."""
+        """
+        Yield the objects whose name begins with `prefix` and sorts after `after`, in order of their names.
+        """
         ...
 
 
 class Folder:
     """
-    A lake in a folder, as `Store` says: a file is written next to its name, flushed, and linked to the name, which
-    fails if the name is taken.
+    A folder as a store. A file is written under a temporary name, flushed, and linked to its name. Linking
+    fails if the name exists.
     """
 
     def __init__(self, root: Path) -> None:

@@ -1,8 +1,9 @@
 """
-The tables of a lake by their topics, and rules of their rows: what is left out, sums by day, and their digest. Pure.
+The tables of a data lake by topic, and rules of their rows: columns to leave out, sums by day, digests. Pure.
 
-The tables of usage events, of operations of unit-cost streams and of billing drops begin like that of AI telemetry. The
-ledger counts none of their rows, so `counted` is false everywhere. Values that have names of their own are JSON text.
+The tables of usage events, unit-cost operations and billing drops begin with the same columns as that of AI
+telemetry. None of their rows count in the totals, so `counted` is always false. Values with arbitrary names
+are JSON text.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ _BILLING: Final[Mapping[str, str]] = {
     "body": TEXT,
     "upstream_id": TEXT,
 }
-TAG_PREFIX: Final = "tags."  # before the name of a tag
+TAG_PREFIX: Final = "tags."  # prefix of a tag in `leave_out`
 _TAGS_COLUMN: Final = "tags"
 
 RowValues = tuple[Any, ...]
@@ -146,19 +147,19 @@ TABLES: Final[Mapping[str, LakeTable]] = {
     record.UNIT_COST: _table("unit_cost", _UNIT_COST, _of_operation),
     record.BILLING_DATA: _table("billing_data", _BILLING, _of_drop),
 }
-# What may be left out of the tables of some topics.
+# Columns that at least one table may leave out.
 OPTIONAL: Final = tuple(
     dict.fromkeys(name for table in TABLES.values() for name in table.columns if name not in KEPT)
 )
 
 
 def table_of(route: str) -> LakeTable:
-    """The table of a route: its topic is the second part of its name."""
+    """Return the table of a route, whose topic is the second part of its name."""
     return TABLES[route.partition("/")[2]]
 
 
 class LakeDay(NamedTuple):
-    """The calls of one day (UTC), as the ledger has them. `spend` is in units of `spool.ledger.money`."""
+    """The counted calls of one day (UTC). `spend` is in units of `spool.ledger.money`."""
 
     calls: int = 0
     spend: int = 0
@@ -172,7 +173,9 @@ class LakeDay(NamedTuple):
 
 
 class LakeDays:
-    """Those of the rows of all deliveries that count; what was imported is in no ledger."""
+    """
+    Sums by day of the counted rows of all deliveries. Imported rows are not included, because no totals have them.
+    """
 
     def __init__(self) -> None:
         self._days: dict[str, LakeDay] = {}
@@ -188,8 +191,9 @@ class LakeDays:
 
 class LeftOut:
     """
-    What rows do not show, as `leave_out` of a destination names it: columns, and single tags. Names that a table has
-    no column for are of another table.
+    The columns and tags that `leave_out` of a destination removes from rows.
+
+    A name that is not a column of this table belongs to another table.
     """
 
     def __init__(self, names: Sequence[str], table: LakeTable = AI_TABLE) -> None:
@@ -199,7 +203,7 @@ class LeftOut:
         self._tags = {name.removeprefix(TAG_PREFIX) for name in names if name.startswith(TAG_PREFIX)}
 
     def cut(self, rows: Sequence[RowValues]) -> Sequence[RowValues]:
-        """The rows without what is left out."""
+        """Return the rows without the left-out values."""
         if self._places or self._tags:
             return [self._without(row) for row in rows]
         return rows
@@ -216,20 +220,22 @@ class LeftOut:
 
 
 def left_out_problems(shown: str, names: Sequence[str], columns: tuple[str, ...]) -> Iterator[str]:
-    """Yield what cannot be left out: what sums and proofs rest on, and what is no column and no tag."""
+    """Yield the problems of `leave_out`: columns that sums or digests need, and unknown names."""
     for name in names:
         if name in KEPT:
-            yield f"{shown}.leave_out: {name!r} cannot be left out: sums and proofs rest on it"
+            yield f"{shown}.leave_out: {name!r} cannot be left out, because sums and digests need it"
         elif name == TAG_PREFIX:
-            yield f"{shown}.leave_out: {name!r} names no tag: tags.NAME"
+            yield f"{shown}.leave_out: {name!r} names no tag; use tags.NAME"
         elif not name.startswith(TAG_PREFIX):
             yield from one_of(f"{shown}.leave_out", name, columns)
 
 
 class RowDigest:
     """
-    The proof that two files hold the same rows, whichever release and library wrote them: SHA-256 over number, id,
-    spend and tokens of rows, in the order of their numbers, as far as a table has them.
+    A digest that is equal for equal rows, whichever release and library wrote them.
+
+    It is SHA-256 over number, id, spend and tokens of the rows in the order of their numbers, as far as the
+    table has them.
     """
 
     def __init__(self, table: LakeTable = AI_TABLE) -> None:

@@ -1,9 +1,9 @@
 """
-Looks at a lake and says what differs from its manifests, and those from the books; it changes nothing.
+Compares a data lake with its manifests, and the manifests with the accounting. Changes nothing.
 
-Listing: each file is there with its size, nothing else is, and the ranges of numbers leave no hole. Footers: each
-file says by itself that it holds the rows of its manifest. Data: every byte is read, and every sum is made again.
-The files are asked for by one list, whatever their number.
+The level LISTING checks that each file exists with its size, that there are no other files, and that numbers
+have no gaps. FOOTERS also reads the end of each file. DATA reads every byte and computes every sum again. Any
+level lists the files only once.
 """
 
 from __future__ import annotations
@@ -26,27 +26,29 @@ from exporters.lake.tables import LakeDays
 from spool.ledger import money
 
 LISTING, FOOTERS, DATA = "listing", "footers", "data"
-# The names that a difference may have.
+# Kinds of differences.
 MISSING, SIZE, CONTENT, FOREIGN, HOLE, OVERLAP = "missing", "size", "content", "foreign", "hole", "overlap"
-EXPIRED: Final = "expired_by_rule"  # missing, as a rule of the store said
-EDITION: Final = "edition"  # of deliveries of another life of the log, or of another log
-_TOGETHER: Final = 16  # manifests, and ends of files, that are asked for at once
+EXPIRED: Final = "expired_by_rule"  # missing because of a deletion rule of the store
+EDITION: Final = "edition"  # deliveries of another edition of the log, or of another log
+_TOGETHER: Final = 16  # manifests, and ends of files, that are read at once
 
 
 class LakeDifference(NamedTuple):
     kind: str
-    name: str  # of the object
+    name: str  # name of the object
     words: str
 
 
 class Dates(NamedTuple):
-    """Dates of files, the first and the last of them; "" is no limit."""
+    """A range of file dates. "" is no limit."""
 
     first: str = ""
     last: str = ""
 
     def have(self, date: str | None) -> bool:
-        """True for each date of them, and for a file without a date if there is no limit."""
+        """
+        Return True if a date is in the range. A file without a date belongs only to the unlimited range.
+        """
         if self == ALL_DATES:
             return True
         return date is not None and self.first <= date and (not self.last or date <= self.last)
@@ -58,20 +60,22 @@ ALL_DATES: Final = Dates()
 @dataclass(frozen=True, kw_only=True)
 class VerifiedLake:
     """
-    `spend` is decimal text with all digits, `imported` how many of the rows are of no delivery. `records` are as many
-    as the rows, where these are no charges of FOCUS. Of some dates: their
-    files, and the deliveries that they are of. `left` are in no books: what an adoption found and the log did not get.
+    The result of a verification.
+
+    `spend` is decimal text with all digits. `imported` rows belong to no delivery. `records` equals `rows`
+    unless the rows are FOCUS charges. If only some dates were verified, the counts are those of their files
+    and deliveries. `left` records are in no accounting: an adoption found them, and the log did not get them.
     """
 
     deliveries: int
     files: int
-    read: int = 0  # of them, whole
+    read: int = 0  # files read as a whole
     bytes: int
     rows: int
     records: int
     imported: int = 0
     left: int = 0
-    first: int | None = None  # number of any delivery
+    first: int | None = None  # lowest number of any delivery
     damaged: int
     calls: int
     spend: str
@@ -92,8 +96,9 @@ async def read_manifests(
     store: Store, destination: str, scratch: Path, *, table: str = TABLE
 ) -> AsyncIterator[Found]:
     """
-    Manifests of a destination in the order of their names, and those that are none; those of repairs are before
-    the one of their delivery.
+    Yield the manifests of a destination in the order of their names, and unreadable ones as differences.
+
+    The manifest of a repair comes before that of its delivery.
     """
     listed = [each.name async for each in store.names(names.manifests_of(table))]
     for start in range(0, len(listed), _TOGETHER):
@@ -118,12 +123,12 @@ async def read_manifest(store: Store, name: str, there: Path) -> Found:
     except ValueError as error:
         return LakeDifference(CONTENT, name, str(error))
     if not _is_named(name, made):
-        return LakeDifference(CONTENT, name, "its name says other numbers than it does")
+        return LakeDifference(CONTENT, name, "its content has other numbers than its name")
     return ReadManifest(name, manifest.hash_of(body), made)
 
 
 def _is_named(name: str, made: LakeManifest) -> bool:
-    """True if a manifest has the name of what it says."""
+    """Return True if the name of a manifest matches its content."""
     if made.imported is not None:
         return names.import_in(name) == (made.imported.sha256, made.imported.part)
     return names.range_of(name) == (made.edition, made.first, made.last)
@@ -141,10 +146,11 @@ async def verify(
     days: LakeDays | None = None,
 ) -> VerifiedLake:
     """
-    Compare the files of a lake with its manifests; of some dates, those alone. Of DATA `is_sampled` says for
-    each file whether every byte of it is read, or its end alone. What is read of them is added to `days`. The
-    numbers and the chain are those of all manifests. A manifest of a repair comes before the one of its
-    delivery. Raises what the store raises.
+    Compare the files of a data lake with its manifests. Raises the errors of the store.
+
+    Only files of `dates` are compared, but the numbers and the chain of all manifests. For DATA, `is_sampled`
+    decides for each file whether to read every byte or only its end. The rows read are added to `days`. In
+    `manifests`, a repair must come before its delivery.
     """
     after = f"{names.data_of(table)}date={dates.first}" if dates.first else ""
     listed = store.names(names.data_of(table), after=after)
@@ -154,7 +160,7 @@ async def verify(
     sums = _Sums()
     waiting: list[_ListedFile] = []
     look = _Look(store, level, scratch, is_sampled, days)
-    repairs: dict[str, ReadManifest] = {}  # by the name of the delivery's own
+    repairs: dict[str, ReadManifest] = {}  # by the name of the delivery's own manifest
     async for found in manifests:
         if isinstance(found, LakeDifference):
             differences.append(found)
@@ -184,14 +190,17 @@ async def verify(
             waiting = []
     differences += await look.compared(waiting)
     sums.read = look.read
-    alone = [LakeDifference(CONTENT, each.name, "it repairs none that is there") for each in repairs.values()]
+    alone = [
+        LakeDifference(CONTENT, each.name, "it repairs a manifest that does not exist")
+        for each in repairs.values()
+    ]
     foreign = [LakeDifference(FOREIGN, name, "no manifest names it") for name in sorted(there)]
     verified = sums.verified([*_chain(links), *_ranges(links), *differences, *alone, *foreign])
     return replace(verified, editions=sorted({each.edition for each in links}))
 
 
 def _add_repair(repairs: dict[str, ReadManifest], found: ReadManifest) -> None:
-    """Keep the newest repair of a delivery."""
+    """Remember the newest repair of a delivery."""
     own = names.repaired(found.name)
     known = repairs.get(own)
     if known is None or names.repair_in(known.name) < names.repair_in(found.name):
@@ -199,7 +208,7 @@ def _add_repair(repairs: dict[str, ReadManifest], found: ReadManifest) -> None:
 
 
 def expired_before(found: VerifiedLake, date: str) -> VerifiedLake:
-    """Name the missing files of earlier dates apart: a rule of the store took them."""
+    """Mark the missing files of dates before `date` as expired, because a rule of the store deleted them."""
     differences = [
         each._replace(kind=EXPIRED)
         if each.kind == MISSING and (names.date_in(each.name) or date) < date
@@ -213,8 +222,10 @@ def books_differ(
     found: VerifiedLake, route: str, before: Mapping[str, int], after: Mapping[str, int]
 ) -> LakeDifference | None:
     """
-    Compare the records and damaged numbers of the manifests with the terms that the books had of the route before
-    the manifests were read, and after: what landed meanwhile may be in them or not.
+    Compare the records and damaged numbers in the manifests with a route's accounting.
+
+    `before` and `after` are the accounting from before and after the manifests were read. Deliveries that
+    landed in between may be counted or not.
     """
     landed = found.records - found.imported - found.left + found.damaged
     if landed < _settled(before):
@@ -224,7 +235,7 @@ def books_differ(
     else:
         return None
     return LakeDifference(
-        kind, route, f"its manifests have {landed} records, the books of the route {settled}"
+        kind, route, f"its manifests have {landed} records, but the accounting of the route has {settled}"
     )
 
 
@@ -238,8 +249,10 @@ def compared_with_books(
     after: Mapping[str, int],
 ) -> Sequence[LakeDifference]:
     """
-    Return the differences of a table or a topic, which have no manifests: of the settled numbers `settled` are
-    there, None if that is not known, and `absent` are not. Damaged records have a number and are nowhere.
+    Return the differences of a table or a topic, which have no manifests.
+
+    Of the settled numbers, `settled` exist there, or None if unknown, and `absent` do not. Damaged records
+    have a number but exist nowhere.
     """
     found = list(differences)
     if absent <= after.get("damaged", 0):
@@ -248,7 +261,9 @@ def compared_with_books(
     most = after.get("delivered", 0)
     if settled is not None and not least <= settled <= most:
         kind, delivered = (MISSING, least) if settled < least else (FOREIGN, most)
-        words = f"it has {settled} records of numbers that are settled, the books of the route {delivered}"
+        words = (
+            f"it has {settled} records with settled numbers, but the accounting of the route has {delivered}"
+        )
         found.append(LakeDifference(kind, route, words))
     return found
 
@@ -258,7 +273,7 @@ def _settled(terms: Mapping[str, int]) -> int:
 
 
 class _Link(NamedTuple):
-    """A manifest, as far as others are compared with it."""
+    """The fields of a manifest that are compared with other manifests."""
 
     edition: str
     first: int
@@ -316,23 +331,23 @@ class _Sums:
 
 
 def _chain(links: Sequence[_Link]) -> Iterator[LakeDifference]:
-    """Each manifest names one that is there; the first alone names none."""
+    """Yield broken links. Each manifest except the first must name an existing one."""
     hashes = {each.hash for each in links}
     first = min((each.first for each in links), default=0)
     for each in links:
         if each.before is None and each.first != first:
-            yield LakeDifference(CONTENT, each.name, "it names no manifest before it")
+            yield LakeDifference(CONTENT, each.name, "it does not name a previous manifest")
         elif each.before is not None and each.before not in hashes:
-            yield LakeDifference(CONTENT, each.name, "the manifest before it is missing or was changed")
+            yield LakeDifference(CONTENT, each.name, "the previous manifest is missing or was changed")
 
 
 def _ranges(links: Sequence[_Link]) -> Iterator[LakeDifference]:
-    """Within an edition the numbers leave no hole, and none is there twice."""
+    """Yield the gaps and overlaps of numbers within an edition."""
     for one, other in pairwise(sorted(links)):
         if one.edition != other.edition or other.first == one.last + 1:
             continue
         kind = OVERLAP if other.first <= one.last else HOLE
-        words = f"it begins at {other.first}, the one before ends at {one.last}"
+        words = f"it begins at {other.first}, but the previous delivery ends at {one.last}"
         yield LakeDifference(kind, other.name, words)
 
 
@@ -343,7 +358,7 @@ class _ListedFile(NamedTuple):
 
 
 class _Look:
-    """Looks at files, at a level; of DATA at some of them whole."""
+    """Checks files at a level. For DATA, some of them are read as a whole."""
 
     def __init__(
         self,
@@ -358,10 +373,10 @@ class _Look:
         self._scratch = scratch
         self._is_sampled = is_sampled
         self._days = days
-        self.read = 0  # files, whole
+        self.read = 0  # files read as a whole
 
     async def compared(self, files: Sequence[_ListedFile]) -> list[LakeDifference]:
-        """The first difference of each file that has one. Ends are asked for together, whole files one by one."""
+        """Return the first difference of each file. Ends are read concurrently, whole files one by one."""
         if self._level == DATA:
             found = [await self._file(*each) for each in files]
         else:
@@ -369,17 +384,19 @@ class _Look:
         return [each for each in found if each is not None]
 
     async def _file(self, made: LakeManifest, file: LakeFile, listed: int | None) -> LakeDifference | None:
-        """The first difference of a file, else None; one that is not listed may have come since."""
+        """
+        Return the first difference of a file, or None. A file that is not listed may have been written since.
+        """
         size = await self._store.size(file.key) if listed is None else listed
         if size is None:
             return LakeDifference(MISSING, file.key, f"{file.rows} records, ${file.spend}")
         if size != file.bytes:
-            return LakeDifference(SIZE, file.key, f"it has {size} bytes in place of {file.bytes}")
+            return LakeDifference(SIZE, file.key, f"it has {size} bytes instead of {file.bytes}")
         if self._level == LISTING:
             return None
         format = format_of(file.key)
         if format is None:
-            return LakeDifference(CONTENT, file.key, "its format is not known")
+            return LakeDifference(CONTENT, file.key, "its format is unknown")
         end = await self._store.end(file.key, size, FOOTER_BYTES)
         words = await asyncio.to_thread(footer_differs, format, end, made, file)
         if words is None and self._level == DATA:

@@ -1,6 +1,8 @@
 """
-Looks at a lake again and again, beside its route: at one of files, the manifests that this storage keeps, against one
-list of the store; at a topic its progress, at a table its sums, against the books. No file of records is read.
+Periodic checks of a data lake, a topic or a table, next to its route. They read no file of records.
+
+For files, the stored manifests are compared with one list of the store. For a topic its progress, and for a
+table its sums, are compared with the accounting.
 """
 
 from __future__ import annotations
@@ -45,15 +47,15 @@ from spool.statements import Statements
 
 FIRST_S: Final = 60.0  # after a start, which has enough to do
 RETRY_S: Final = 600.0
-AGAIN_S: Final = 3600.0  # while the lake differs, so that what was mended is seen soon; and the longest sleep
+AGAIN_S: Final = 3600.0  # while there are differences, so that a repair shows soon; also the longest sleep
 _PAGE: Final = 500  # manifests that are read at once
-_ANY: Final = 2**62  # above every number
+_ANY: Final = 2**62  # greater than every record number
 
 _log = logging.getLogger(__name__)
 
 
 class LakeLook(NamedTuple):
-    """What a look found; `rows` are 0 where none were counted."""
+    """The result of a check. `rows` is 0 if rows were not counted."""
 
     differences: Sequence[LakeDifference]
     files: int = 0
@@ -62,8 +64,8 @@ class LakeLook(NamedTuple):
 
 class CountedNumbers(NamedTuple):
     """
-    What a topic or a table has: of the settled numbers `settled` are there, None if that is not known, and
-    `absent` are not.
+    The content of a topic or a table. Of the settled numbers, `settled` exist there, or None if unknown;
+    `absent` do not.
     """
 
     differences: Sequence[LakeDifference]
@@ -75,7 +77,9 @@ class CountedNumbers(NamedTuple):
 @dataclass(frozen=True, kw_only=True)
 class LakeWatch:
     """
-    `every_s` is how often it looks, counted from the newest look of any gateway; `seen` looks, and raises SendError.
+    The periodic check of a route. `seen` runs one check, and raises SendError.
+
+    `every_s` is the interval, counted from the newest check by any gateway.
     """
 
     seen: Callable[[], Awaitable[LakeLook]]
@@ -85,14 +89,14 @@ class LakeWatch:
     clock: Clock
 
     async def run(self) -> None:
-        """Look when it is time, until it is cancelled."""
+        """Check when it is time, until cancelled."""
         wait_s = FIRST_S
         while True:
             await asyncio.sleep(wait_s)
             wait_s = await self.look_if_due()
 
     async def look_if_due(self) -> float:
-        """Look at the lake if it is time; return the seconds until the next question whether it is."""
+        """Check if it is time. Return the seconds until the next decision."""
         try:
             newest = await kept_verdict(self.verdicts, self.route)
             wait_s = 0.0 if newest is None else self._wait_s(newest)
@@ -104,7 +108,11 @@ class LakeWatch:
             extra = {"action": "lake_not_verified", "route": self.route}
             cause = None if isinstance(error, SendError | SpoolError | OSError) else error
             _log.warning(
-                "the lake of %s was not verified: %s", self.route, error, exc_info=cause, extra=extra
+                "%s: the destination could not be verified: %s",
+                self.route,
+                error,
+                exc_info=cause,
+                extra=extra,
             )
             return RETRY_S
         return min(wait_s, AGAIN_S)
@@ -112,14 +120,16 @@ class LakeWatch:
     def _wait_s(self, newest: LakeVerdict) -> float:
         every_s = min(self.every_s, AGAIN_S) if newest.differences else self.every_s
         passed_s = self.clock.now() - newest.at
-        return every_s - passed_s if passed_s >= 0 else 0.0  # the clock was set back
+        return every_s - passed_s if passed_s >= 0 else 0.0  # negative if the clock was set back
 
     async def look(self) -> LakeVerdict:
-        """Look, and tell the first difference."""
+        """Check, and log the first difference."""
         found = await self.seen()
         for each in found.differences:
             extra = {"action": "lake_differs", "route": self.route}
-            _log.error("the lake of %s differs: %s", self.route, " ".join(each), extra=extra)
+            _log.error(
+                "%s: the destination differs from what was sent: %s", self.route, " ".join(each), extra=extra
+            )
             break
         first = next((f"{each.name}: {each.words}" for each in found.differences), "")
         return LakeVerdict(
@@ -133,7 +143,7 @@ class LakeWatch:
 
 
 async def look_at_files(store: Store, context: LakeContext, route: str) -> LakeLook:
-    """Compare the manifests that are kept with what the store lists, and with the books."""
+    """Compare the stored manifests with the list of the store and with the accounting."""
     found = await recount(store, context, route)
     return LakeLook(found.differences, files=found.files, rows=found.rows)
 
@@ -141,7 +151,11 @@ async def look_at_files(store: Store, context: LakeContext, route: str) -> LakeL
 async def look_at_numbers(
     context: LakeContext, route: str, count: Callable[[int], Awaitable[CountedNumbers]]
 ) -> LakeLook:
-    """Compare a topic or a table, which have no manifests, with the books; `count` is told below which number."""
+    """
+    Compare a topic or a table, which have no manifests, with the accounting.
+
+    `count` gets the number below which all records are settled.
+    """
     before = await _terms(context, route)
     found = await count(await _settled_below(context, route, before))
     differences = compared_with_books(
@@ -156,14 +170,14 @@ async def look_at_numbers(
 
 
 async def _settled_below(context: LakeContext, route: str, terms: Mapping[str, int]) -> int:
-    """The number below which all are settled; 1 of a route that brought nothing in yet."""
+    """Return the number below which all records are settled, or 1 if the route has not delivered anything."""
     if context.routes is None or not terms.get("delivered", 0) + terms.get("damaged", 0):
         return 1
     return next((state.progress for state in await context.routes() if state.name == route), 1)
 
 
 async def recount(store: Store, context: LakeContext, route: str) -> VerifiedLake:
-    """Compare the deliveries that this storage has of a route with the list of a store and the books."""
+    """Compare the stored deliveries of a route with the list of a store and the accounting."""
     table = table_of(route).name
     listed = {each.name: each.size async for each in store.names(names.manifests_of(table))}
     before = await _terms(context, route)
@@ -187,7 +201,7 @@ async def _terms(context: LakeContext, route: str) -> Mapping[str, int]:
 
 
 class _Kept:
-    """The manifests that the storage keeps, compared with the list of those in the store."""
+    """The stored manifests, compared with the list of those in the store."""
 
     def __init__(self, store: Store, landings: Landings, route: str, listed: dict[str, int]) -> None:
         self._store = store
@@ -198,7 +212,8 @@ class _Kept:
 
     async def manifests(self, scratch: Path) -> AsyncIterator[Found]:
         """
-        Yield those of repairs, imports and adoptions, then each that is kept, and how the one in the store differs.
+        Yield the manifests of repairs, imports and adoptions, then each stored manifest and how the one in
+        the store differs.
         """
         kinds = (names.repair_in, names.import_in, names.adopted_in)
         for name in sorted(name for name in self._listed if any(kind(name) for kind in kinds)):
@@ -206,7 +221,7 @@ class _Kept:
             found = await read_manifest(self._store, name, scratch / "manifest")
             yield found
             if isinstance(found, Adoption) and names.range_of(found.manifest) == names.adopted_in(name):
-                # The copy never had any of its numbers, so it keeps no manifest of them.
+                # The copy never had its numbers, so it has no manifest of them.
                 yield await self._of_original(found.manifest, scratch)
         after = 0
         while page := await self._landings.landed(self._route, after=after, most=_PAGE):
@@ -219,29 +234,32 @@ class _Kept:
 
     async def _of_original(self, name: str, scratch: Path) -> Found:
         if self._listed.pop(name, None) is None:
-            return LakeDifference(MISSING, name, "the manifest is not there")
+            return LakeDifference(MISSING, name, "the manifest does not exist")
         return await read_manifest(self._store, name, scratch / "manifest")
 
     async def _compared(self, landing: Landing) -> LakeDifference | None:
-        """Say how the manifest in the store differs; one that is not listed may have come since."""
+        """
+        Return how the manifest in the store differs, or None. A manifest that is not listed may have
+        been written since.
+        """
         name = _name_of(landing)
         size = self._listed.pop(name, None)
         if size is None:
             size = await self._store.size(name)
         self._last = max(self._last, landing.last)
         if size is None:
-            return LakeDifference(MISSING, name, "the manifest is not there")
+            return LakeDifference(MISSING, name, "the manifest does not exist")
         if size != len(landing.body):
-            return LakeDifference(SIZE, name, f"it has {size} bytes in place of {len(landing.body)}")
+            return LakeDifference(SIZE, name, f"it has {size} bytes instead of {len(landing.body)}")
         return None
 
     async def open_edition(self) -> str:
-        """The edition of the numbers that are not settled."""
+        """Return the edition of the numbers that are not settled."""
         return (await self._landings.editions(self._route, self._last + 1))[0]
 
     async def not_known(self) -> list[LakeDifference]:
-        """Manifests in the store of no delivery of the route, those of unknown editions by that name."""
-        words = "no delivery of this installation has it"
+        """Return the manifests in the store that belong to no delivery of the route."""
+        words = "no delivery of this installation wrote it"
         editions = await self._landings.editions(self._route, _ANY)
         differences = []
         for name in sorted(self._listed):
@@ -252,7 +270,9 @@ class _Kept:
         return differences
 
     def may_be_landing(self, difference: LakeDifference, edition: str) -> bool:
-        """True for an object of numbers that are not settled: its delivery is landing now."""
+        """
+        Return True for an object of numbers that are not settled, because its delivery may be landing now.
+        """
         numbers = names.range_of(difference.name) if difference.kind == FOREIGN else None
         return numbers is not None and numbers[0] == edition and numbers[1] > self._last
 

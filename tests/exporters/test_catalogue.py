@@ -77,7 +77,7 @@ def test_a_file_of_several_nodes_is_on_a_file_system_of_all(name: str) -> None:
         ({"url": "gs://bucket/x"}, "takes s3://BUCKET/PREFIX"),
         ({"url": "s3://key:secret@bucket/x"}, "must not contain a user or a password"),
         ({"batch_records": MOST_RECORDS + 1}, "at most 1,000,000"),
-        ({"required": False}, "a lake has every record"),
+        ({"required": False}, "a data lake needs every record"),
         ({"leave_out": ("spend",)}, "cannot be left out"),
         ({"leave_out": ("usr",)}, "did you mean 'user'"),
         ({"leave_out": ("tags.customer", "tags.")}, "'tags.' names no tag"),

@@ -1,1 +1,1 @@
-"""Records from before in a lake: read back from it, and brought into it from files."""
+"""Older records in a data lake: reading them back, and importing them from files."""

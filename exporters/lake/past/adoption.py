@@ -1,10 +1,11 @@
 """
-After a restore: tells the copy what its lake has already, and brings back what the copy never had.
+Adoption after a restore: settle what the data lake already has, and add records to the log that the
+copy never had.
 
-Numbers up to the last one of the copy mean the same records in both, which their ids prove: they are settled as
-delivered. Records behind it go into the log again, under new numbers, and are delivered to this route by definition:
-the lake has them. Each step may be repeated after a crash: the route stays parked until the last one is done, because
-the lake has its next numbers.
+Up to the last number of the copy, a number means the same record in both, which the ids prove. These numbers
+are settled as delivered. Later records are added to the log under new numbers and count as delivered to this
+route. After a crash, every step can be repeated. The route stays paused until the last step, because the data
+lake has its next numbers.
 """
 
 from __future__ import annotations
@@ -38,18 +39,19 @@ from spool.log.partial_reports import PartialReports
 from spool.log.protocols import Log
 from spool.record import AI_TELEMETRY, NS, Record, decimal_text, moment
 
-_FOR_EVER_S: Final = 10**9  # a delivery that waits for another attempt is taken all the same
+_FOR_EVER_S: Final = 10**9  # far in the future, to include deliveries that wait for another attempt
 _AT_ONCE: Final = 1000
-_ANY: Final = 2**62  # above every number
+_ANY: Final = 2**62  # greater than every record number
 _WRONG: Final = (ValueError, TypeError, KeyError, AttributeError, ArithmeticError)
 
 
 @dataclass(frozen=True, kw_only=True)
 class LakeSettling:
     """
-    Settles the deliveries of a restored copy whose records are in its lake already: under the same numbers,
-    or under those that the original gave them. What is taken and not settled waits for a start of the routes.
-    Files are fetched into `scratch`.
+    Settles deliveries of a restored copy whose records are already in its data lake.
+
+    The data lake has them under the same numbers, or under those of the original. Deliveries that are taken
+    but not settled wait for the next start of the routes. Files are fetched into `scratch`.
     """
 
     store: Store
@@ -63,14 +65,15 @@ class LakeSettling:
     scratch: Path
 
     async def take(self, first: int, last: int) -> list[Delivery]:
-        """The deliveries of these numbers; one that has others, too, is split."""
+        """Take the deliveries of these numbers. A delivery that also has other numbers is split."""
         await self._closed(last)
         taken = list[Delivery]()
         while first <= last:
             delivery = await self._due(below=last + 1, most=MOST_RECORDS)
             if delivery is None or delivery.first != first:
                 raise NotAllowed(
-                    f"the number {first} is in the lake, and {self.route} does not wait with it here"
+                    f"the number {first} is in the data lake, but no delivery of {self.route} waits "
+                    "with it here"
                 )
             if delivery.last > last:
                 await self._split(delivery, last + 1)
@@ -82,22 +85,24 @@ class LakeSettling:
     async def _split(self, delivery: Delivery, at: int) -> None:
         if delivery.mark is not None:
             raise NotAllowed(
-                f"the delivery {delivery.first} to {delivery.last} of {self.route} has begun to land"
+                f"the delivery {delivery.first} to {delivery.last} of {self.route} has already begun to land"
             )
-        await self.deliveries.split(delivery, reason="the lake has a part of it", at=at)
+        await self.deliveries.split(delivery, reason="the data lake has a part of it", at=at)
 
     async def _due(self, *, below: int, most: int) -> Delivery | None:
         now = self.clock.now() + _FOR_EVER_S
         return await self.deliveries.due(self.route, now=now, max_records=most, below=below)
 
     async def _closed(self, last: int) -> None:
-        """Wait until a number is closed: `spool.hold` from its commit."""
+        """Wait until a number is closed, `spool.hold` after its commit."""
         async for below in self.log.changes(self.route.partition("/")[2]):
             if below > last:
                 return
 
     async def settle_brought(self, first: int, last: int) -> list[Delivery]:
-        """Settle numbers whose records are in the lake under others; return the deliveries before them."""
+        """
+        Settle numbers whose records are in the data lake under other numbers. Return the deliveries before them.
+        """
         await self._closed(last)
         held = []
         for below in (first, last + 1):
@@ -114,7 +119,7 @@ class LakeSettling:
         return held
 
     async def _settle_own(self, delivery: Delivery) -> None:
-        """Settle a delivery under a manifest without files."""
+        """Settle a delivery with a manifest that has no files."""
         edition = (await self.landings.editions(self.route, delivery.first))[0]
         made = LakeManifest(
             route=self.route,
@@ -137,7 +142,9 @@ class LakeSettling:
         await self.deliveries.settle(delivery, Settlement(delivered=delivery.count, landing=landing))
 
     async def settle_shared(self, other: ReadManifest, deliveries: Sequence[Delivery]) -> None:
-        """Settle numbers that both have; the manifest is kept with the last of them."""
+        """
+        Settle numbers that the copy and the data lake share. The manifest is stored with the last of them.
+        """
         made = other.body
         await self.store.fetch(other.name, self.scratch / "there")
         body = await asyncio.to_thread((self.scratch / "there").read_bytes)
@@ -155,8 +162,10 @@ class LakeSettling:
 @dataclass(frozen=True, kw_only=True)
 class Adopted:
     """
-    `settled` numbers of the copy are in the lake. Of the records that it never had, `brought` are in the log again,
-    `known` were there already, and `left` are in the lake alone.
+    The result of an adoption.
+
+    `settled` numbers of the copy are in the data lake. Of the records that the copy never had, `brought` were
+    added to the log, `known` were in it already, and `left` are only in the data lake.
     """
 
     settled: int = 0
@@ -175,8 +184,9 @@ class _Counts:
 @dataclass(eq=False)
 class _Brought:
     """
-    The numbers that records of the lake have in the log now, as ranges, and the ids of those that an adoption brought
-    which was cut off. `seen` are the ids that this one counts as brought.
+    Records of the data lake that are in the log again: their new numbers as ranges, and their ids.
+
+    `ids` are those that an interrupted adoption added. `seen` are those that this adoption counts as brought.
     """
 
     ranges: list[tuple[int, int]] = field(default_factory=list)
@@ -186,7 +196,7 @@ class _Brought:
 
 @dataclass(frozen=True, kw_only=True)
 class LakeAdoption:
-    """Works on a storage that no server uses. Files are fetched below `directory`."""
+    """An adoption. No server may use the storage meanwhile. Files are fetched below `directory`."""
 
     store: Store
     landings: Landings
@@ -210,9 +220,11 @@ class LakeAdoption:
 
     async def run(self, *, leave: bool, dry_run: bool) -> Adopted:
         """
-        Adopt what the lake has of the route. With `leave` records that the copy never had stay in the lake alone;
-        with `dry_run` nothing is written, and `brought` are those that would be. NotAllowed where the lake is not
-        one of this log. Raises what the store raises.
+        Adopt what the data lake has of the route.
+
+        With `leave`, records that the copy never had stay only in the data lake. With `dry_run`, nothing is
+        written, and `brought` are those that would be. Raises NotAllowed if the data lake does not belong to
+        this log, and the store's errors.
         """
         with tempfile.TemporaryDirectory(dir=self.directory) as scratch:
             return await self._run(Path(scratch), leave=leave, dry_run=dry_run)
@@ -243,18 +255,18 @@ class LakeAdoption:
     async def _check_held_back(self) -> None:
         if any(each.route == self._route for each in await self.deliveries.unknowns()):
             raise NotAllowed(
-                f"deliveries of {self._route} are held back: settle them first with tollhouse streams resolve ID, "
-                "as sent if the lake has their numbers"
+                f"deliveries of {self._route} are held back: first settle them with tollhouse streams "
+                "resolve ID, as sent if the data lake has their numbers"
             )
 
     async def _others(self, scratch: Path) -> tuple[list[ReadManifest], set[str]]:
         """
-        Manifests of earlier editions that the copy does not know, in order, and the names of those that
-        were adopted before.
+        Return the manifests of earlier editions that the copy does not know, in order, and the names
+        of adopted ones.
         """
         state = next((each for each in await self.deliveries.routes() if each.name == self._route), None)
         if state is None:
-            raise NotAllowed(f"the route {self._route} is not known here: start the server once")
+            raise NotAllowed(f"the route {self._route} does not exist here yet: start the server once")
         editions = await self.landings.editions(self._route, self.log.next_number(self._topic))
         others = list[ReadManifest]()
         adopted = set[str]()
@@ -267,12 +279,16 @@ class LakeAdoption:
                 is_delivery = found.body.imported is None and not names.repair_in(found.name)
                 if is_delivery and found.body.last >= state.progress:
                     others.append(found)
-        # An adoption is noted before the numbers that both have are settled.
+        # An adoption is stored before the shared numbers are settled, so it may have to be finished.
         waiting = [each for each in others if each.name not in adopted or each.body.first >= state.progress]
         return sorted(waiting, key=lambda each: each.body.first), adopted
 
     async def _last_shared(self, others: Sequence[ReadManifest], scratch: Path) -> int:
-        """The last number of the same record in the lake and in the log. NotAllowed if an earlier one is of another."""
+        """
+        Return the last number with the same record in the data lake and in the log.
+
+        Raises NotAllowed if an earlier number belongs to different records.
+        """
         same = others[0].body.first - 1
         other = _ANY
         below = self.log.next_number(self._topic)
@@ -289,7 +305,8 @@ class LakeAdoption:
                     other = min(other, number) if ids[number] != id else other
         if other < same:
             raise NotAllowed(
-                f"the number {other} is another record here than in the lake: this data is no copy of what wrote it"
+                f"the number {other} is a different record here than in the data lake: this data is "
+                "not a copy of what wrote it"
             )
         return same
 
@@ -300,18 +317,18 @@ class LakeAdoption:
         for file in made.files:
             format = format_of(file.key)
             if format is None:
-                raise NotAllowed(f"the format of {file.key} is not known")
+                raise NotAllowed(f"the format of {file.key} is unknown")
             try:
                 await self.store.fetch(file.key, there)
             except FileNotFoundError as error:
-                raise NotAllowed(f"{file.key} is missing in the lake") from error
+                raise NotAllowed(f"{file.key} is missing in the data lake") from error
             rows = format.read_rows(there, columns)
             while part := await asyncio.to_thread(_part, rows):
                 for values in part:
                     yield values
 
     async def _brought(self) -> _Brought:
-        """Return what an adoption that was cut off has brought."""
+        """Return what an interrupted adoption has added."""
         found = next((each for each in await self.reports.load() if each.key == self._note), None)
         brought = _Brought() if found is None else _Brought(noted(found))
         for first, last in brought.ranges:
@@ -319,7 +336,7 @@ class LakeAdoption:
         return brought
 
     async def _kept(self, first: int, last: int) -> AsyncIterator[tuple[int, Record]]:
-        """Records of the log with their numbers."""
+        """Yield records of the log with their numbers."""
         for start in range(first, last + 1, _AT_ONCE):
             end = min(last, start + _AT_ONCE - 1)
             for entry in await self.log.read(self._topic, start, end, with_open=True):
@@ -342,7 +359,7 @@ class LakeAdoption:
         leave: bool,
         dry_run: bool,
     ) -> None:
-        """Bring the records of a delivery that the copy never had into the log."""
+        """Add the records of a delivery that the copy never had to the log."""
         waiting: list[Record] = []
         async for values in self._rows(other.body, self.records.read, scratch):
             row = dict(zip(self.records.read, values, strict=True))
@@ -374,7 +391,7 @@ class LakeAdoption:
         await self.log.append(note)
         if self.log.next_number(self._topic) != first + len(records):
             raise NotAllowed(
-                "something else writes to this log: stop every gateway, and restore the backup again"
+                "another process writes to this log: stop every gateway, and restore the backup again"
             )
         brought.ranges = ranges
 
@@ -387,7 +404,10 @@ class LakeAdoption:
         brought: _Brought,
         scratch: Path,
     ) -> None:
-        """Settle what the lake has. What the copy got since the restore is cut apart, and waits as before."""
+        """
+        Settle what the data lake has. Records received since the restore become separate deliveries, which
+        wait as before.
+        """
         settling = LakeSettling(
             store=self.store,
             landings=self.landings,
@@ -441,13 +461,13 @@ def _part(rows: Iterator[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
 
 def _record(row: dict[str, Any], records: TopicRecords) -> Record | None:
     """
-    The record of a row; None of a correction, and of one that the ledger would count otherwise, because columns of it
-    were left out.
+    Return the record of a row. Return None for a correction, and for a record that would be counted
+    differently because some of its columns were left out.
     """
     try:
         record = records.checked(row)
     except _WRONG as error:
-        raise NotAllowed(f"the number {row['number']} of the lake is no record") from error
+        raise NotAllowed(f"the number {row['number']} in the data lake is not a valid record") from error
     if record is None:
         return None
     committed_at = (time_ns(row["committed_at"]) or 0) / NS
@@ -459,7 +479,7 @@ def _record(row: dict[str, Any], records: TopicRecords) -> Record | None:
 
 
 def _joined(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Ranges of numbers in order, without a seam between two that touch."""
+    """Sort ranges of numbers and join those that touch."""
     joined: list[tuple[int, int]] = []
     for first, last in ranges:
         if joined and joined[-1][1] + 1 == first:

@@ -1,8 +1,8 @@
 """
-Reads records back from a lake: those of some days that the log keeps no more.
+Reads records of past days from a data lake that the log no longer has.
 
-The manifests that the storage keeps say which files have them. One file at a time is copied into a local directory
-and read in short steps on a thread, so a question holds no more than a part of a file in memory.
+The stored manifests name the files. One file at a time is copied to a local directory and read in short steps
+on a thread, so a query holds only a part of a file in memory.
 """
 
 from __future__ import annotations
@@ -32,20 +32,18 @@ from spool.disks import make_directory
 from spool.errors import SpoolUnavailable
 from spool.ledger.sums import AHEAD_S
 
-READ_S: Final = 30.0  # of one question
+READ_S: Final = 30.0  # per query
 STEP: Final = 512  # rows between two turns of the event loop
-_PAGE: Final = 500  # manifests
+_PAGE: Final = 500  # manifests per page
 _PREFIX: Final = "read-"
-_TAG: Final = "tag:"  # before the name of a tag, in dimensions
+_TAG: Final = "tag:"  # prefix of a tag name in dimensions
 _NO_COLUMN: Final = frozenset({"sender"})
-_MODEL: Final = frozenset(
-    {"response_model", "request_model", "model"}
-)  # of which the dimension `model` is made
+_MODEL: Final = frozenset({"response_model", "request_model", "model"})  # columns of the dimension `model`
 
 
 @dataclass(frozen=True, kw_only=True)
 class LakeHistory:
-    """See `spool.deliveries.protocols.PastRecords`. Files are copied below `directory`."""
+    """A reader of past records, as the protocol PastRecords requires. Files are copied below `directory`."""
 
     store: Store
     landings: Landings
@@ -89,7 +87,7 @@ class LakeHistory:
         return None
 
     async def _files(self, dates: PastDates, below: int) -> list[LakeFile]:
-        """The files of some days, in the order of their deliveries."""
+        """Return the files of some days, in the order of their deliveries."""
         since = datetime.fromisoformat(dates.first).replace(tzinfo=UTC).timestamp() - AHEAD_S
         after, found = await self._landed_before(since, below), list[LakeFile]()
         while page := await self.landings.landed(self.route, after=after, most=_PAGE):
@@ -100,7 +98,10 @@ class LakeHistory:
         return found
 
     async def _landed_before(self, since: float, below: int) -> int:
-        """The first number of a delivery that landed before a moment, or 0: the records of later ones came since."""
+        """
+        Return the first number of a delivery that landed before `since`, or 0. Records of later
+        deliveries arrived since.
+        """
         low, high = 0, below
         while low < high:
             middle = (low + high + 1) // 2
@@ -122,10 +123,12 @@ class LakeHistory:
 
     @asynccontextmanager
     async def _fetched(self, file: LakeFile, until: float) -> AsyncIterator[tuple[FileFormat, Path]]:
-        """A local copy of a file. SpoolUnavailable for what goes wrong with it, also where it is used."""
+        """
+        Fetch a file and yield its local copy. Errors, also those of the caller, become SpoolUnavailable.
+        """
         format = format_of(file.key)
         if format is None:
-            raise SpoolUnavailable(f"the format of {file.key} is not known")
+            raise SpoolUnavailable(f"the format of {file.key} is unknown")
         directory = await asyncio.to_thread(_new_directory, self.directory)
         try:
             path = directory / "file"
@@ -133,10 +136,10 @@ class LakeHistory:
                 await self.store.fetch(file.key, path)
             yield format, path
         except TimeoutError as error:
-            words = f"the lake was read for {READ_S:g} s: ask for fewer days"
+            words = f"reading the data lake took more than {READ_S:g} s: choose fewer days"
             raise SpoolUnavailable(words) from error
         except (SendError, ValueError, OSError) as error:
-            raise SpoolUnavailable(f"the lake cannot be read: {error}") from error
+            raise SpoolUnavailable(f"cannot read the data lake: {error}") from error
         finally:
             with suppress(OSError):
                 await asyncio.to_thread(shutil.rmtree, directory)
@@ -147,7 +150,7 @@ def _landed_at(landing: Landing) -> float:
 
 
 def _new_directory(parent: Path) -> Path:
-    """Make a directory for one file, and remove those that a process left which was killed."""
+    """Create a directory for one file. Delete those of killed processes."""
     make_directory(parent, 0o700)
     for old in parent.glob(f"{_PREFIX}*"):
         with suppress(OSError):

@@ -1,8 +1,8 @@
 """
-Brings older records from files into a lake, beside its deliveries: record files, and files of another lake.
+Imports older records into a data lake, from record files and from files of another data lake.
 
-What it writes is named by the SHA-256 of the source, so a file that is brought again changes nothing. A record whose
-id the lake has under its date already is left out. Rows have no number: they are of no log of this installation.
+New files are named by the SHA-256 of the source, so a repeated import changes nothing. Records whose id the data
+lake already has for their date are left out. Rows have no number, because they are not in this installation's log.
 """
 
 from __future__ import annotations
@@ -35,15 +35,20 @@ from spool.ledger import money
 from spool.record import AI_TELEMETRY, NS, decimal_text, moment
 
 _SHOWN: Final = {topic: "AI telemetry" if topic == AI_TELEMETRY else topic for topic in RECORDS}
-PART_ROWS: Final = 65_536  # of a source: another number would be other names for the same records
+PART_ROWS: Final = (
+    65_536  # records per part of a source; another number would change the names of the same records
+)
 _ID_DIGITS: Final = 32
-_NO_DELIVERY: Final = "import"  # in place of an edition
+_NO_DELIVERY: Final = "import"  # used instead of an edition
 _WRONG: Final = (ValueError, TypeError, KeyError, AttributeError, ArithmeticError)
 
 
 @dataclass(frozen=True, kw_only=True)
 class LakeImport:
-    """`directory` is for what is made; `part_rows` of a source are in memory together. `records` are of one topic."""
+    """
+    An import. Files are made in `directory`. It holds `part_rows` records in memory. `records` are those
+    of one topic.
+    """
 
     store: Store
     clock: Clock
@@ -56,8 +61,10 @@ class LakeImport:
 
     async def run(self, source: Path) -> list[LakeManifest]:
         """
-        Bring a file part by part, and return the manifests; of parts that the lake has, those that it has.
-        ValueError if the file cannot be read to its end: the parts before stay. Raises what the store raises.
+        Import a file part by part, and return the manifests, including those of parts that were imported earlier.
+
+        Raises ValueError if the file cannot be read to its end; the parts before the error stay. Raises
+        the store's errors.
         """
         sha256 = await asyncio.to_thread(_sum, source)
         rows = rows_of(source, self.records)
@@ -107,7 +114,7 @@ class LakeImport:
             raise Misconfigured(f"{name}: {error}", answered=False) from error
 
     async def _without_known(self, rows: Sequence[Row], stem: str, scratch: Path) -> list[Row]:
-        """Rows whose id is new to the lake under their date, each once."""
+        """Return each row once whose id the data lake lacks for its date."""
         wanted: dict[str, dict[str, Row]] = defaultdict(dict)
         for row in rows:
             wanted[names.date_of(row.day)].setdefault(row.id, row)
@@ -125,10 +132,10 @@ class LakeImport:
 
 def rows_of(source: Path, records: TopicRecords) -> Iterator[Row | None]:
     """
-    Rows of a record file, or of a file of a lake; None for what has no time, and for corrections.
+    Yield the rows of a record file or a data lake file. Yield None for a correction, and for a record
+    without a time.
 
-    ValueError for what is no record of the topic. A record file has no times of commit: the end of a call
-    stands for it.
+    In a record file, the end of a call replaces the time of its commit. Raises ValueError for any other content.
     """
     format = format_of(source.name)
     found = _lines(source, records) if format is None else format.read_rows(source, records.read)
@@ -137,7 +144,9 @@ def rows_of(source: Path, records: TopicRecords) -> Iterator[Row | None]:
         try:
             yield _row(row, records, is_of_lake=format is not None)
         except _WRONG as error:
-            raise ValueError(f"{source.name}: row {place} is no record of {_SHOWN[records.topic]}") from error
+            raise ValueError(
+                f"{source.name}: row {place} is not a record of {_SHOWN[records.topic]}"
+            ) from error
 
 
 def _lines(source: Path, records: TopicRecords) -> Iterator[tuple[Any, ...]]:
@@ -149,14 +158,14 @@ def _lines(source: Path, records: TopicRecords) -> Iterator[tuple[Any, ...]]:
                     row["meters"] = {row["meter"]: row["value"]}
             except _WRONG as error:
                 raise ValueError(
-                    f"{source.name}: line {place} is no record of {_SHOWN[records.topic]}"
+                    f"{source.name}: line {place} is not a record of {_SHOWN[records.topic]}"
                 ) from error
             yield tuple(row.get(name) for name in records.read)
 
 
 def _row(row: dict[str, Any], records: TopicRecords, *, is_of_lake: bool) -> Row | None:
     if row["kind"] not in records.kinds or len(row["id"]) != _ID_DIGITS:
-        raise ValueError("another kind, or no id")
+        raise ValueError("it has another kind, or no id")
     record = records.checked(row)
     times = [time_ns(row.get(name)) for name in ("committed_at", "end_time", "start_time")]
     committed_at = next((each for each in times if each is not None), None)
@@ -165,7 +174,7 @@ def _row(row: dict[str, Any], records: TopicRecords, *, is_of_lake: bool) -> Row
     made = records.table.row_of(record, number=None, committed_at=committed_at / NS, edition=None)
     if not is_of_lake or records.topic != AI_TELEMETRY:
         return made
-    # What its ledger counted: a lake may leave out the columns that this is made of.
+    # Use what the other installation counted, because columns that this is computed from may be left out.
     spend = None if row["spend"] is None else money.units(decimal_text(Decimal(row["spend"])))
     return made.with_verdict(counted=row["counted"], calls=row["calls"], spend=spend)
 

@@ -1,4 +1,4 @@
-"""Compares a lake with the log, delivery by delivery, and with the ledger, day by day and to the last digit."""
+"""Exact comparison of a data lake with the log, delivery by delivery, and with the totals, day by day."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from spool.ledger import money
 from spool.log.protocols import ReadableLog
 from spool.log.values import Entry
 
-MOST_NUMBERS: Final = 500_000  # of one answer, which takes some ten seconds
+MOST_NUMBERS: Final = 500_000  # per run, which takes about ten seconds
 _READ_AT_ONCE: Final = 4096
-_ANY: Final = 2**62  # above every number
-# What no file can mend: prices that were made again, and calls from before the route began.
+_ANY: Final = 2**62  # greater than every record number
+# Differences that no file can repair: changed prices, and calls from before the route was created.
 REPRICED, BEFORE_START = "repriced", "before_start"
 EXPLAINED: Final = frozenset({REPRICED, BEFORE_START})
 _NONE: Final = LakeDay()
@@ -43,7 +43,7 @@ class LogRecount:
         return TABLES[self.topic]
 
     async def run(self, after: int) -> LakeRecount:
-        """Compare deliveries that begin behind a number, in order, as many as an answer has."""
+        """Compare the deliveries that begin after a number, in order, up to MOST_NUMBERS records."""
         editions = await self.landings.editions(self._route, _ANY)
         differs = dict[str, str]()
         compared = numbers = 0
@@ -59,21 +59,24 @@ class LogRecount:
             if not await self._has_numbers(made):
                 continue
             rows, digest = await self._again(made)
-            if rows < made.numbers.rows:  # the log has them no more
+            if rows < made.numbers.rows:  # the log no longer has all of its records
                 continue
             compared += 1
             if digest != made.digest:
                 name = names.manifest_name(made.edition, made.first, made.last, table=self._table.name)
-                differs[name] = "the log gives other rows for its numbers"
+                differs[name] = "the log has other rows for its numbers"
         return LakeRecount(differs=differs, editions=editions, compared=compared, after=after)
 
     async def _has_numbers(self, made: LakeManifest) -> bool:
-        """False for what an adoption settled: its numbers are of the original, or its rows in other files."""
+        """
+        Return False for a delivery settled by an adoption. Its numbers belong to the original, or its rows
+        are in other files.
+        """
         editions = await self.landings.editions(self._route, made.first)
         return bool(made.files) and editions[0] == made.edition
 
     async def _again(self, made: LakeManifest) -> tuple[int, str]:
-        """The rows that the log has of a delivery, and their digest."""
+        """Return the number of rows that the log has for a delivery, and their digest."""
         digest = RowDigest(self._table)
         rows = 0
         for start in range(made.first, made.last + 1, _READ_AT_ONCE):
@@ -104,7 +107,7 @@ class LogRecount:
 def ledger_differs(
     lake: Mapping[str, LakeDay], ledger: Mapping[str, LakeDay], *, began_later: bool
 ) -> Iterator[LakeDifference]:
-    """Yield the days that differ. `began_later`: the first calls of the ledger came before the route."""
+    """Yield the days that differ. `began_later`: the first counted calls are older than the route."""
     for day in sorted({*lake, *ledger}):
         ours = lake.get(day, _NONE)
         theirs = ledger.get(day, _NONE)
@@ -124,7 +127,7 @@ def _kind(ours: LakeDay, theirs: LakeDay, began_later: bool) -> str:
 
 
 def _words(ours: LakeDay, theirs: LakeDay) -> str:
-    return f"it has {_shown(ours)}, the ledger {_shown(theirs)}"
+    return f"it has {_shown(ours)}, but the totals have {_shown(theirs)}"
 
 
 def _shown(sum: LakeDay) -> str:

@@ -1,9 +1,9 @@
 """
-The record that a row of a lake, or a line of a record file, was made of: the inverse of `exporters.lake.columns` and
-of `exporters.lake.tables`. Pure.
+The record of a data lake row or of a line in a record file: the inverse of the modules `columns`
+and `tables`. Pure.
 
-What has no column is empty: the key that brought it, its further names, and amounts of a call in other currencies.
-Times are whole microseconds. A correction is not made again, because a row has only the difference.
+Fields without a column are empty: the sender's Tollhouse key, further dedup keys, and charges in other currencies.
+Times are whole microseconds. A correction cannot be restored, because its row has only the differences.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ Fields = Mapping[str, Any]
 
 
 def past_record(values: tuple[Any, ...]) -> PastRecord | None:
-    """The record of a row with the columns READ, as any format reads them; None of what is no call and no counter."""
+    """Return the record of a row with the columns READ. Return None if it is neither a call nor a counter."""
     row = dict(zip(READ, values, strict=True))
     record = None if row["number"] is None else record_of(row)
     if record is None:
@@ -77,7 +77,7 @@ def past_record(values: tuple[Any, ...]) -> PastRecord | None:
 
 
 def record_of(row: Mapping[str, Any]) -> Record | None:
-    """The record of the values of READ; None of what is no call and no counter."""
+    """Return the record of a row by column. Return None if it is neither a call nor a counter."""
     made = _MADE.get(row["kind"])
     return None if made is None else made(row)
 
@@ -89,7 +89,7 @@ def _call(row: Mapping[str, Any]) -> Inference:
         end_time=time_ns(row["end_time"]),
         cost=_money(row["cost"]),
         estimated_cost=_money(row["estimated_cost"]),
-        # Columns that may be left out of a lake.
+        # Columns that a data lake may leave out.
         cost_source=row["cost_source"] or "none",
         status=row["status"] or "ok",
         tags=dict(row["tags"] or ()),
@@ -122,7 +122,7 @@ _MADE: Final[Mapping[str, Callable[[Mapping[str, Any]], Record]]] = {
 
 
 def time_ns(value: datetime | str | None) -> int | None:
-    """Nanoseconds of a time, or of its text."""
+    """Return a time or its text in nanoseconds."""
     if value is None:
         return None
     at = datetime.fromisoformat(value) if isinstance(value, str) else value
@@ -139,16 +139,18 @@ def _quantity(value: Decimal | str | int) -> int | str:
 
 @dataclass(frozen=True, kw_only=True)
 class TopicRecords:
-    """`read` are the columns that a record is made of, and the verdict of its ledger."""
+    """How a topic's records are read. `read` are the columns of a record and of whether it counts."""
 
     topic: str
     table: LakeTable
     kinds: frozenset[str]
     read: tuple[str, ...]
-    record_of: Callable[[Fields], Record | None]  # None of what cannot be made again
+    record_of: Callable[[Fields], Record | None]  # None if it cannot be restored
 
     def checked(self, row: Fields) -> Record | None:
-        """The record of a row. ValueError, TypeError or the like if a value of it has another type."""
+        """
+        Return the record of a row. Raises ValueError, TypeError or a similar error if a value has a wrong type.
+        """
         record = self.record_of(row)
         if record is not None:
             msgspec.convert(msgspec.to_builtins(record), type(record))
@@ -156,7 +158,7 @@ class TopicRecords:
 
 
 def _event(row: Fields) -> Record | None:
-    if row["event_type"] is None:  # a column that may be left out of a lake
+    if row["event_type"] is None:  # a column that a data lake may leave out
         return None
     return UsageEvent(
         id=bytes.fromhex(row["id"]),
@@ -209,7 +211,7 @@ def _drop(row: Fields) -> Record | None:
 
 
 def _object(value: Any) -> dict[str, Any]:
-    """An object of a record file, or its text in a row."""
+    """Return an object, given as an object in a record file or as text in a row."""
     if isinstance(value, str):
         return msgspec.json.decode(value, type=dict[str, Any])
     return dict(value or ())

@@ -1,1 +1,1 @@
-"""Views over a lake for readers that speak SQL, made from the destination's settings."""
+"""SQL views over a data lake, made from the destination's settings."""

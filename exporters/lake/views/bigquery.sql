@@ -1,4 +1,4 @@
--- `tollhouse` is the dataset.
+-- Create the dataset `tollhouse` first.
 CREATE OR REPLACE EXTERNAL TABLE tollhouse.lake (
 {columns}
 )

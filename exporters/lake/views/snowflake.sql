@@ -1,4 +1,4 @@
--- The storage integration `tollhouse` gives the right to read the store.
+-- The storage integration `tollhouse` must have the right to read the store.
 CREATE STAGE IF NOT EXISTS tollhouse_lake URL = '{place}/' STORAGE_INTEGRATION = tollhouse;
 CREATE EXTERNAL TABLE IF NOT EXISTS lake (
 {columns},

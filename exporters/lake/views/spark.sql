@@ -1,4 +1,4 @@
--- Days are those of UTC only where the session is: also for whoever asks the views.
+-- Days are UTC only if the session time zone is UTC, also in sessions that query the views.
 SET TIME ZONE 'UTC';
 CREATE TABLE IF NOT EXISTS lake (
 {columns},
@@ -7,5 +7,5 @@ CREATE TABLE IF NOT EXISTS lake (
 USING PARQUET
 PARTITIONED BY (`date`)
 LOCATION '{place}';
--- Again for each new day.
+-- Run this again for each new day.
 MSCK REPAIR TABLE lake;

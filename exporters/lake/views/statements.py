@@ -1,6 +1,5 @@
 """
-The views over a lake: one text for every reader of SQL, from the columns of the table, an address and a function; and
-how each reader writes types, names and days. Pure.
+SQL views over a data lake. One text serves every SQL engine; a dialect defines types, names and dates. Pure.
 """
 
 from __future__ import annotations
@@ -38,9 +37,11 @@ _CHARGES: Final = {
 
 def views_for(engine: str, settings: DestinationSettings) -> str:
     """
-    Return VIEWS: `lake` (every row), `once` (each id once, which matters after a restore), `spend` (what counts),
-    `calls` (with their corrections), `daily`, `by_owner`, `late` and `focus`; of a lake of charges `focus` alone.
-    ValueError for files that the reader does not read.
+    Return the SQL of VIEWS for an engine. For a data lake of charges, return only `focus`.
+
+    The views are `lake` (every row), `once` (each id once, which matters after a restore), `spend` (counted
+    rows), `calls` (with their corrections), `daily`, `by_owner`, `late` and `focus`. Raises ValueError if the
+    engine cannot read the files.
     """
     dialect = DIALECTS[engine]
     check_readable(dialect, settings)
@@ -81,19 +82,19 @@ def _of_call(name: str, quoted: str) -> str:
 
 
 def check_readable(dialect: Dialect, settings: DestinationSettings) -> None:
-    """ValueError for files that the reader does not read."""
+    """Raise ValueError if the engine cannot read the files."""
     if settings.type not in dialect.stores:
         raise ValueError(
-            f"{dialect.name} reads no store of type {settings.type}; it reads {', '.join(dialect.stores)}"
+            f"{dialect.name} cannot read stores of type {settings.type}; it reads {', '.join(dialect.stores)}"
         )
     if settings.format != "parquet" and dialect.name != "duckdb":
         raise ValueError(
-            f"views for {dialect.name} are over Parquet; {settings.name} has the format {settings.format}"
+            f"views for {dialect.name} need Parquet, but {settings.name} has the format {settings.format}"
         )
 
 
 def values_of(dialect: Dialect, settings: DestinationSettings) -> Mapping[str, str]:
-    """Return what the statement of a reader, or of charges, has places for."""
+    """Return the values for the placeholders of an engine's or of the charges' SQL."""
     columns = (
         dialect.column.format(name=name, quoted=dialect.quoted(name), type=dialect.types[type])
         for name, type in COLUMNS.items()
@@ -103,7 +104,7 @@ def values_of(dialect: Dialect, settings: DestinationSettings) -> Mapping[str, s
 
 
 def _place(dialect: Dialect, settings: DestinationSettings) -> str:
-    """The address of the files as a reader writes it, in a text of SQL."""
+    """Return the address of the files for an engine, quoted for SQL."""
     scheme = dialect.stores[settings.type]
     path = str(settings.path) if settings.type == "file" else settings.url.partition("://")[2]
     start = f"{scheme}://" if scheme else ""
@@ -111,7 +112,7 @@ def _place(dialect: Dialect, settings: DestinationSettings) -> str:
 
 
 def _rows(dialect: Dialect, settings: DestinationSettings, place: str) -> str:
-    """The function that reads files by their names; "" where a reader has tables of files instead."""
+    """Return the SQL function that reads files by name, or "" if the engine uses external tables instead."""
     if dialect.name == "clickhouse":
         return _clickhouse_rows(dialect, settings, place)
     if dialect.name != "duckdb":
@@ -140,19 +141,20 @@ def _clickhouse_rows(dialect: Dialect, settings: DestinationSettings, place: str
 @dataclass(frozen=True, kw_only=True)
 class Dialect:
     """
-    `stores` are the types of destinations that the reader reads, with the beginning of its addresses there. The
-    functions take an expression of a time, in UTC.
+    An SQL engine. `stores` maps the destination types that it can read to the beginning of its addresses.
+
+    The functions take an expression of a time in UTC.
     """
 
     name: str
     stores: Mapping[str, str]
     types: Mapping[str, str]
-    day: str  # with {} for the time
+    day: str  # {} stands for the time
     hour: str
     usd: str = "CAST({} AS DECIMAL(18, 6))"
     quoted: Callable[[str], str] = field(default=lambda name: f'"{name}"')
-    schema: str = ""  # before the names of views
-    column: str = "  {quoted} {type}"  # how a table of files has it; {name} is its name in the files
+    schema: str = ""  # prefix of view names
+    column: str = "  {quoted} {type}"  # column of a table of files; {name} is its name in the files
 
 
 def _backticks(name: str) -> str:
@@ -160,7 +162,7 @@ def _backticks(name: str) -> str:
 
 
 def _in_capitals(name: str) -> str:
-    """Quote a name in capitals. Snowflake reads unquoted names as capitals, so queries need no quotes."""
+    """Quote a name in capitals, because Snowflake reads unquoted names as capitals."""
     return f'"{name.upper()}"'
 
 
@@ -213,7 +215,7 @@ CLICKHOUSE: Final = Dialect(
 )
 ATHENA: Final = Dialect(
     name="athena",
-    column="  `{name}` {type}",  # statements that make tables have other quotes there
+    column="  `{name}` {type}",  # statements that create tables use other quotes there
     stores={"s3": "s3"},
     types=_types(
         text="string",

@@ -1,4 +1,4 @@
--- Each id once: after a restore or an import alone.
+-- Each id once, which matters only after a restore or an import.
 CREATE OR REPLACE VIEW {s}once AS
 SELECT {columns}
   FROM (
@@ -8,10 +8,10 @@ SELECT {columns}
            FROM {s}lake
        ) r
  WHERE place = 1;
--- What the ledger counts: the sums are those of the reports.
+-- Rows that count: their sums equal the reports.
 CREATE OR REPLACE VIEW {s}spend AS
 SELECT {columns}, {usd} AS usd FROM {s}lake WHERE {c_counted};
--- A row a call, with what corrections changed of its spend, and how many there are.
+-- One row per call, with its spend after corrections and the number of corrections.
 CREATE OR REPLACE VIEW {s}calls AS
 SELECT {call_columns},
        coalesce(k.corrections, 0) AS corrections
@@ -21,7 +21,7 @@ SELECT {call_columns},
            FROM {s}once WHERE {c_kind} = 'correction' GROUP BY {c_corrects}
        ) k ON k.corrected = c.{c_id}
  WHERE c.{c_kind} = 'inference';
--- By the day of the call in UTC, corrections with the call that they change.
+-- Sums by the day of the call in UTC. A correction belongs to the day of the call that it changes.
 CREATE OR REPLACE VIEW {s}daily AS
 SELECT {day} AS day, sum({c_calls}) AS calls, sum({c_spend}) AS spend,
        sum({c_input_tokens}) AS input_tokens, sum({c_output_tokens}) AS output_tokens
@@ -29,11 +29,11 @@ SELECT {day} AS day, sum({c_calls}) AS calls, sum({c_spend}) AS spend,
 CREATE OR REPLACE VIEW {s}by_owner AS
 SELECT {day} AS day, {c_team}, {c_user}, {c_api_key}, sum({c_calls}) AS calls, sum({c_spend}) AS spend
   FROM {s}spend GROUP BY {day}, {c_team}, {c_user}, {c_api_key};
--- What became known on a later day than that of the call.
+-- Rows that became known on a later day than the day of the call.
 CREATE OR REPLACE VIEW {s}late AS
 SELECT {columns}, usd, {known_day} AS known_on
   FROM {s}spend WHERE {known_day} > {day};
--- By the hour, under names of FOCUS.
+-- Sums by hour, with column names of FOCUS.
 CREATE OR REPLACE VIEW {s}focus AS
 SELECT {hour} AS ChargePeriodStart, 'Usage' AS ChargeCategory, 'AI and Machine Learning' AS ServiceCategory,
        {c_provider} AS ServiceProviderName, coalesce({c_response_model}, {c_request_model}, {c_model}) AS ResourceId,

@@ -63,7 +63,7 @@ class TestVersitygw(StoreContract):
 
 @pytest.mark.parametrize("settings", ["proxy"], indirect=True)
 class TestS3Proxy(StoreContract):
-    added = "; the store ignores conditions: files are written without"
+    added = "; the store ignores write conditions, so files are written without them"
 
     async def test_of_many_who_create_a_name_one_does(self, store: Store) -> None:
         """More than one of eight believes so here; the object is that of one of them, whole."""

@@ -77,9 +77,9 @@ class StoreContract:
             (found,) = await check_destinations([settings], clock=SystemClock(), installation=installation)
             return Probe(status=found.status, words=found.words)
 
-        kept = f"_tollhouse.json is written there, and stays{self.added}"
-        new = f"_check.json is written there, and stays{self.added}"
-        belongs = "the prefix belongs to the installation a1, and there is no data of one here yet"
+        kept = f"_tollhouse.json was written there and remains{self.added}"
+        new = f"_check.json was written there and remains{self.added}"
+        belongs = "the prefix belongs to the installation a1, and this installation has no data yet"
         assert Probe(status=OK, words=new) == await checked(None)
         assert [Probe(status=OK, words=kept)] * 2 == [await checked("a1"), await checked("a1")]
         assert Probe(status=OK, words=f"{new}; {belongs}") == await checked(None)

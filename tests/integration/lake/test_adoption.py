@@ -275,7 +275,7 @@ def test_a_lake_of_another_log_is_refused(tmp_path: Path) -> None:
     before = sorted((tmp_path / "lake").rglob("*"))
     result = run(tmp_path)
     assert 1 == result.exit_code
-    assert "the number 11 is another record here than in the lake" in result.output
+    assert "the number 11 is a different record here than in the data lake" in result.output
     assert before == sorted((tmp_path / "lake").rglob("*"))
 
 

@@ -261,4 +261,4 @@ def test_charges_are_of_calls_alone() -> None:
     settings = DestinationSettings(
         name="lake", type="file", path=Path("lake"), format="focus", topics=("ai-telemetry", "usage-events")
     )
-    assert ["x.topics: format 'focus' is of ai-telemetry alone"] == list(problems("x", settings))
+    assert ["x.topics: format 'focus' accepts only ai-telemetry"] == list(problems("x", settings))

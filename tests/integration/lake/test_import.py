@@ -178,7 +178,7 @@ def test_what_is_no_record_is_named(tmp_path: Path, line: bytes) -> None:
     source.write_bytes(source.read_bytes() + line + b"\n")
     done = run(tmp_path, str(source))
     assert 1 == done.exit_code
-    assert " 3 is no record of AI telemetry" in done.output
+    assert " 3 is not a record of AI telemetry" in done.output
     assert {} == objects(tmp_path / "lake")
 
 

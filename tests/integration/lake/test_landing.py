@@ -93,7 +93,7 @@ async def test_what_others_wrote_is_never_overwritten(tmp_path: Path) -> None:
         (lake / name).write_bytes(b"other rows")
         async with house.forwarding(path=lake):
             state = await house.until(state=PARKED)
-    assert state.reason is not None and "holds other records" in state.reason
+    assert state.reason is not None and "contains other records" in state.reason
     assert b"other rows" == (lake / name).read_bytes()
 
 

@@ -195,7 +195,7 @@ async def test_a_prefix_that_an_earlier_release_marked_is_nobodys(
         await claim(store, installation)
     other = store_of(replace(settings, **_below(settings, "other")), secret_of(settings))
     await other.create("_tollhouse.json", b"[]")
-    with pytest.raises(Misconfigured, match="is not of Tollhouse"):
+    with pytest.raises(Misconfigured, match="was not written by Tollhouse"):
         await claim(other, "a1")
 
 
@@ -223,5 +223,5 @@ async def test_check_says_that_a_store_ignores_conditions(in_s3: DestinationSett
         settings = replace(in_s3, endpoint=str(server.make_url("")).rstrip("/"))
         for _ in range(2):
             (found,) = await check_destinations([settings], clock=SystemClock(), installation="a1")
-            assert found.words is not None and "the store ignores conditions" in found.words
+            assert found.words is not None and "the store ignores write conditions" in found.words
             assert OK == found.status

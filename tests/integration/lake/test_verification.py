@@ -349,14 +349,14 @@ def test_the_end_of_a_file_says_its_rows_and_numbers(filled: Path) -> None:
     made = manifest.read(manifests(filled)[1].read_bytes())
     (file,), end = made.files, path.read_bytes()
     assert footer_differs(PARQUET, end, made, file) is None
-    assert "it has 10 rows, its manifest says 11" == footer_differs(
+    assert "it has 10 rows, but its manifest says 11" == footer_differs(
         PARQUET, end, made, replace(file, rows=11)
     )
     other = path.with_name("other")
     pq.write_table(
         pq.read_table(files(filled)[0]).replace_schema_metadata(pq.read_schema(path).metadata), other
     )
-    words = "its numbers are 1 to 10, its manifest says 11 to 20"
+    words = "its numbers are 1 to 10, but its manifest says 11 to 20"
     assert words == footer_differs(PARQUET, other.read_bytes(), made, file)
     other.unlink()
 

@@ -145,8 +145,8 @@ def test_statements_to_copy_are_those_of_the_command(reader: str, tmp_path: Path
 @pytest.mark.parametrize(
     ("fields", "reader", "words"),
     [
-        ({"type": "file", "path": "lake"}, "athena", "athena reads no store of type file; it reads s3"),
-        ({"type": "file", "path": "lake", "format": "ndjson"}, "spark", "views for spark are over Parquet"),
+        ({"type": "file", "path": "lake"}, "athena", "athena cannot read stores of type file; it reads s3"),
+        ({"type": "file", "path": "lake", "format": "ndjson"}, "spark", "views for spark need Parquet"),
         ({"type": "clickhouse", "url": "https://house:8443/costs"}, "spark", "spark cannot read destinations of type"),
         ({"type": "kafka", "url": "broker:9093"}, "duckdb", "duckdb cannot read destinations of type kafka"),
     ],

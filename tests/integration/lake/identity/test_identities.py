@@ -267,11 +267,14 @@ async def test_an_external_account_may_be_a_service_account(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"type": "authorized_user"}, "its type is 'authorized_user', and not 'external_account'"),
+        ({"type": "authorized_user"}, "its type is 'authorized_user' instead of 'external_account'"),
         ({"token_url": "http://sts.example.com/token"}, "does not begin with https://"),
-        ({"credential_source": {"url": "http://169.254.169.254/token"}}, "its credential_source has no file"),
-        ({"credential_source": {"file": "/nowhere/token"}}, "/nowhere/token cannot be read"),
-        ({"audience": None}, "it is no external account"),
+        (
+            {"credential_source": {"url": "http://169.254.169.254/token"}},
+            "its credential_source names no file",
+        ),
+        ({"credential_source": {"file": "/nowhere/token"}}, "cannot read /nowhere/token"),
+        ({"audience": None}, "it is not an external account file"),
     ],
 )
 async def test_a_wrong_external_account_parks(fields: dict[str, Any], words: str, tmp_path: Path) -> None:

@@ -86,7 +86,7 @@ def test_a_day_that_differs_has_a_name(
     assert result.exit_code == code
     assert difference["kind"] == kind
     assert difference["name"] == DAY
-    assert "the ledger " in difference["words"]
+    assert "the totals " in difference["words"]
 
 
 def test_what_waits_is_not_compared(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -88,7 +88,7 @@ def test_another_topic_is_refused(topic: str, tmp_path: Path) -> None:
     """A file of calls is no file of events, so nothing is written."""
     source = tmp_path / "calls.ndjson"
     source.write_bytes(orjson.dumps(as_json(RECORDS["ai-telemetry"])) + b"\n")
-    with pytest.raises(AssertionError, match=f"row 1 is no record of {topic}"):
+    with pytest.raises(AssertionError, match=f"row 1 is not a record of {topic}"):
         run(tmp_path, "import", str(source), topic=topic)
     assert not (tmp_path / "lake").exists()
 
