@@ -1,4 +1,4 @@
-"""A server looks at a topic of Kafka and a table of ClickHouse as at a lake of files, and so does `doctor`."""
+"""A server, and `doctor`, check a Kafka topic and a ClickHouse table like a lake of files."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ from tests.exporters.clickhouse.server import Table, served
 from tests.exporters.spools import StoppedClock, calls
 from tests.integration.lake.lakes import ROUTE, House, opened
 
-OFTEN_S = 0.01  # between two looks
+OFTEN_S = 0.01  # between two checks
 
 
 async def seen(house: House, wanted: Mapping[str, int], words: str = "") -> LakeVerdict:
-    """Wait for a look with these differences, the first of which has these words."""
+    """Wait for a check with these differences; the first difference contains the given text."""
     verdicts = house.context().verdicts
     assert verdicts is not None
     async with asyncio.timeout(60):
-        while True:  # nobody is told of a look
+        while True:  # a check sends no event
             verdict = await kept_verdict(verdicts, ROUTE)
             if verdict is not None and verdict.differences == wanted and words in verdict.words:
                 return verdict
@@ -46,7 +46,7 @@ async def seen(house: House, wanted: Mapping[str, int], words: str = "") -> Lake
 
 
 async def test_a_table_is_counted_beside_its_route(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows that are gone are a difference until they are there again; what is delivered meanwhile is none."""
+    """Missing rows are a difference until they return. Rows delivered during the check are not."""
     monkeypatch.setattr(watch, "FIRST_S", 0.0)
     table = Table()
     async with served(table) as url, opened(tmp_path / "data") as house:
@@ -70,7 +70,7 @@ async def test_a_table_is_counted_beside_its_route(tmp_path: Path, monkeypatch: 
 
 @asynccontextmanager
 async def looking(house: House, settings: DestinationSettings) -> AsyncIterator[None]:
-    """What runs beside the route of a destination, without the route."""
+    """Run the background check of a destination without its route."""
     beside = TYPES[settings.type].beside
     assert beside is not None
     run = beside(settings, None, house.clock, house.context())
@@ -87,7 +87,7 @@ async def looking(house: House, settings: DestinationSettings) -> AsyncIterator[
 async def test_the_progress_of_a_topic_is_compared_with_the_books(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A progress that is behind or gone, and one that nobody of this installation wrote."""
+    """A progress record that is behind or missing, or from another installation, is a difference."""
     there: dict[bytes, TopicProgress] = {}
 
     @asynccontextmanager
@@ -108,7 +108,7 @@ async def test_the_progress_of_a_topic_is_compared_with_the_books(
     )
     async with opened(tmp_path / "data") as house, looking(house, settings):
         await seen(house, {})
-        async with house.forwarding(path=tmp_path / "lake", verify=0.0):  # the books of the same route
+        async with house.forwarding(path=tmp_path / "lake", verify=0.0):  # accounting for the same route
             await house.add(calls(1, 30))
             await house.until(queued=0)
         await seen(house, {"missing": 1}, "ends at 0, but the route has sent the numbers up to 30")
@@ -124,7 +124,7 @@ async def test_the_progress_of_a_topic_is_compared_with_the_books(
 
 @pytest.mark.parametrize("type", ["kafka", "clickhouse"])
 async def test_nobody_looks_where_verify_is_off(type: str, tmp_path: Path) -> None:
-    """`verify = "0s"` is never."""
+    """`verify = "0s"` disables the check."""
     settings = DestinationSettings(name="lake", type=type, url="127.0.0.1:9", verify=0.0)
     beside = TYPES[type].beside
     async with opened(tmp_path / "data") as house:
@@ -133,7 +133,7 @@ async def test_nobody_looks_where_verify_is_off(type: str, tmp_path: Path) -> No
 
 
 class Landed:
-    """An exporter that every delivery lands with."""
+    """An exporter that lands every delivery."""
 
     in_flight, max_records = 1, 10
 
@@ -146,7 +146,7 @@ class Landed:
 
 
 async def test_a_landing_is_noted_once_a_minute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A delivery lands also where that cannot be written down, and the next ones are written down again."""
+    """A delivery lands even if this note cannot be written. Later landings are noted again."""
     clock = StoppedClock()
     async with opened(tmp_path / "data", clock) as house:
         verdicts = house.context().verdicts
@@ -184,7 +184,7 @@ async def test_a_landing_is_noted_once_a_minute(tmp_path: Path, monkeypatch: pyt
     ],
 )
 async def test_a_table_is_tried_by_doctor(columns: bool, status: str, words: str, tmp_path: Path) -> None:
-    """A table that is missing is a problem of the destination, before a record waits for it."""
+    """A missing table is reported as a problem of the destination before any record waits for it."""
     table, file = Table(), tmp_path / "tollhouse.toml"
     if not columns:
         table.columns = {}
