@@ -37,7 +37,7 @@ def test_a_file_that_cannot_be_read_spoils_no_other(tmp_path: Path) -> None:
 
 
 def test_a_wrong_format_gets_the_nearest_right_one(tmp_path: Path) -> None:
-    """The error comes before any file is read."""
+    """The command fails before any file is read."""
     result = CliRunner().invoke(explain, [str(tmp_path / "none"), "--as", "bedrok"])
     assert result.exit_code == 2
     assert "did you mean 'bedrock'?" in result.stderr
@@ -200,7 +200,7 @@ def test_a_counter_before_its_calls_is_a_shadow_and_says_why() -> None:
 
 
 def test_a_source_that_does_not_count_says_so() -> None:
-    """Only the configuration makes its calls duplicates kept for reference."""
+    """The setting `count = false` is the only reason that its calls are kept for reference."""
     config = Config(sources={"litellm": SourceSettings(count=False)})
     [record] = asyncio.run(explained(example("litellm"), None, config, why=True))["records"]
     assert (
@@ -232,7 +232,7 @@ def test_an_agents_sum_says_what_it_sums_up() -> None:
 
 
 def test_tags_left_out_are_counted(tmp_path: Path) -> None:
-    """If a tag is too long, only its file reports a tag that was left out."""
+    """Only the file with the long tag reports a missing tag."""
     attributes = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "gpt-4o"}
     files = [tmp_path / "fits.json", tmp_path / "does_not.json"]
     for file, plan in zip(files, ("gold", "g" * 257), strict=True):

@@ -22,7 +22,7 @@ def test_no_cell_moves_the_cursor(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize("name", HOSTILE_NAMES)
 def test_no_name_reaches_a_terminal_as_more_than_text(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """This holds for tables, single objects, JSON and error messages."""
+    """Names are escaped in tables, single objects, JSON and error messages."""
     show_table([{"one": name}], ("one",))
     show_fields({"one": name})
     show_json({name: [name]})

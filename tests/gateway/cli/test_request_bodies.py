@@ -208,7 +208,7 @@ def test_what_was_taken_is_known_by_its_content(tmp_path: Path, monkeypatch: pyt
 def test_what_was_taken_is_remembered_by_address_and_key(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The marks are kept per address and key. A damaged file counts as empty."""
+    """The marks are stored per address and key. A damaged file counts as empty."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     one, two, three = (bytes([n]) * 16 for n in range(3))
     Acknowledged(url="http://a", key="k").add(one)

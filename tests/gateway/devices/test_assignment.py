@@ -44,7 +44,7 @@ async def test_records_beside_refused_ones_keep_their_own_device() -> None:
 
 
 async def test_rejected_calls_leave_no_session() -> None:
-    """A rejected call leaves no session, so a counter of another device is not taken for its duplicate."""
+    """A rejected call stores no session, so a counter of another device is not mistaken for its duplicate."""
     table = await DeviceTable.open(SqliteDevices(MemoryDatabase(SPOOL)))
     lifecycle = DeviceLifecycle(table, settings=DeviceSettings(), clock=MovedClock(), secret=b"s" * 32)
     for id, state in (("gone", REVOKED), ("laptop", ENROLLED)):

@@ -51,7 +51,7 @@ def test_a_refusal_is_a_status_in_both_encodings(status: int, code: int) -> None
 
 
 def test_full_success_is_empty() -> None:
-    """The answer is `{}` in JSON and zero bytes in protobuf; partial_success is not set."""
+    """The answer is `{}` in JSON and zero bytes in protobuf. In both, partial_success is not set."""
     assert b"{}" == answers.otlp_success([], member="rejectedSpans", json=True)
     assert b"" == answers.otlp_success([], member="rejectedSpans", json=False)
 
@@ -100,7 +100,7 @@ def test_the_receipt_is_one_line() -> None:
 @pytest.mark.parametrize(("rows", "is_one"), [(3, True), (1000, True), (40_000, False)])
 async def test_an_answer_of_a_slice_says_its_length(rows: int, is_one: bool) -> None:
     """
-    Only an answer larger than a slice is sent in pieces, whatever its number of members. Both ways send
+    An answer is sent in pieces only if it is larger than a slice, for any number of members. Both ways send
     the same bytes.
     """
     value = {"rows": [{"model": "m", "calls": number} for number in range(rows)]}

@@ -13,7 +13,7 @@ from spool.registry.registry import Registry
 
 
 class Unconfirmed:
-    """A shared registry whose rows are stored on only one machine."""
+    """A shared registry with rows on only one machine."""
 
     is_shared = True
 

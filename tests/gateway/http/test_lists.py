@@ -151,7 +151,7 @@ async def test_a_walk_sees_every_row_that_stays_exactly_once(
     kind: str, seed: int, count: int, limit: int, sort: str, order: str, colors: list[str]
 ) -> None:
     """
-    The walk goes forwards and backwards with any limit, sort and filters, while rows are inserted and deleted.
+    The walk works in both directions with any limit, sort and filters, while rows are inserted and deleted.
     """
     await _walk_both_ways(kind, seed, count, limit, sort, order, colors)
 
@@ -274,9 +274,7 @@ async def test_a_forged_cursor_is_refused(change: Any) -> None:
 
 
 async def test_a_cursor_of_another_order_of_texts_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    After a change of the text order, an old cursor would skip rows. The error 400 asks the client to start again.
-    """
+    """After a change of the text order, an old cursor would skip rows. The error 400 says to start again."""
     shop = Shop("at hand", [a_row(id, random.Random(1)) for id in range(5)])
     monkeypatch.setattr(lists, "_SORTED", lists._SORTED_BEFORE)
     cursor = await a_cursor(shop)
@@ -353,9 +351,7 @@ async def test_a_typed_open_filter_takes_any_value_of_its_type(kind: str) -> Non
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_values_of_now(kind: str) -> None:
-    """
-    The filter lists the values of all rows, whatever the query. Above `MOST_KNOWN` values it lists none.
-    """
+    """The filter lists the values of all rows for any query. Above `MOST_KNOWN` values it lists none."""
     shop = Shop(kind, [{"id": id, "name": "ab"[id % 2], "size": 1, "color": "red"} for id in range(5)])
 
     async def told(*query: tuple[str, str]) -> list[str]:

@@ -21,7 +21,9 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 @dataclass
 class Stand:
-    """A listener whose handler obeys the header `Wish`, with a record of the path that each request took."""
+    """
+    A listener with a handler that obeys the header `Wish`, and a record of the path that each request took.
+    """
 
     is_short: list[bool] = field(default_factory=list)
     asked: asyncio.Event = field(default_factory=asyncio.Event)

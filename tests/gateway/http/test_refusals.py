@@ -1,4 +1,4 @@
-"""Errors tell the sender whether a repeat helps."""
+"""Error responses show the sender whether a repeat helps."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_an_error_of_the_machine_may_be_repeated(code: int) -> None:
 
 
 def test_what_may_stand_is_not_told_to_be_gone() -> None:
-    """If a change may have succeeded, the message asks the client to check before it repeats the change."""
+    """If a change may have succeeded, the message says to check before repeating the change."""
     told = [refusal_of(error("x"), endpoint="keys").message for error in (NotCertain, SpoolUnavailable)]
     assert [True, False] == ["Check whether it exists" in message for message in told]
 

@@ -110,7 +110,7 @@ async def test_every_path_is_answered_as_by_aiohttp(ports: Ports, method: str) -
 @pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize("expected", ["100-continue", "miracles"])
 async def test_what_is_expected_is_answered_as_by_aiohttp(ports: Ports, expected: str) -> None:
-    """A request with an Expect header goes to the route's expect handler."""
+    """A request with an Expect header is handled by the route's expect handler."""
     request = raw.post("/v1/traces", b"four", f"Expect: {expected}")
     assert await told(ports.aiohttps, request) == await told(ports.ours, request)
 

@@ -22,7 +22,7 @@ from spool.meters import METERS
 ROOT = Path(__file__).parents[2] / "cases"
 AT = "2026-11-20T10:00:00Z"
 Body = dict[str, Any]
-Made = tuple[Any, str | None]  # a payload with its format; None means OTLP
+Made = tuple[Any, str | None]  # a payload with its format, or None for OTLP
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -264,8 +264,8 @@ def told() -> Mapping[str, set[str]]:
 
 def table() -> str:
     """
-    Return the table of docs/meters.md. Image meters with a size and a quality are left out, because
-    `output_images` stands for them.
+    Return the table of docs/meters.md, without image meters for a size and a quality.
+    `output_images` represents them.
     """
     found = told()
     lines = ["| meter | reported by |", "|---|---|"]

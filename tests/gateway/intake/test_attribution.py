@@ -28,7 +28,9 @@ def who(record: Inference) -> tuple[str | None, str | None, Mapping[str, str]]:
 
 
 def test_the_report_comes_first() -> None:
-    """Labels fill only what the report left null. Labels of the key come before those of the device."""
+    """
+    Labels fill only null fields of the report. Labels of the key have priority over those of the device.
+    """
     record = call(team="said", tags={"env": "said"})
     Attribution(Config()).apply(
         record,
@@ -63,7 +65,7 @@ def test_rules(tmp_path: Path, rule: str, expected: tuple[object, ...]) -> None:
 
 
 def test_rules_match_tags_and_keep_their_order(tmp_path: Path) -> None:
-    """The first matching rule fills a field, and labels come before any rule."""
+    """The first matching rule fills a field, and labels have priority over rules."""
     attribution = from_toml(
         tmp_path,
         """

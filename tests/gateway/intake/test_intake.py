@@ -31,7 +31,7 @@ MANY = 2 * PART + 10
 
 
 class FullFrom:
-    """A log whose disk is full from the n-th submission on."""
+    """A log with a disk that is full from the n-th submission on."""
 
     def __init__(self, log: Log, submissions: int) -> None:
         self._log = log

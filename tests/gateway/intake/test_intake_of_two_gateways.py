@@ -130,7 +130,7 @@ async def test_the_parts_of_a_call(two: tuple[Gateway, Gateway]) -> None:
 
 
 async def test_who_told_calls(two: tuple[Gateway, Gateway], clock: MovedClock) -> None:
-    """Counters sent to the other gateway are kept for reference, whether they or the calls are first."""
+    """Counters sent to the other gateway are kept for reference, even if they arrive before the calls."""
     a, b = two
     began = clock.now()
     await a.intake.take(counters(CLAUDE_CODE, 1, began), ALICE)

@@ -279,7 +279,7 @@ def test_exact_to_the_last_digit() -> None:
 
 
 def test_overrides_win() -> None:
-    """An own price applies from its day. Values that it does not set come from the card."""
+    """An own price applies from its day. Values that it does not set are read from the card."""
     overrides = (
         PriceOverride(model="gpt-4o*", input=Decimal("2"), since="2026-01-01"),
         PriceOverride(model="server-model", input=Decimal("0.1"), output=Decimal("0.2")),

@@ -1,7 +1,6 @@
 """
-Published prices of units other than text tokens. Each is worked out by hand for a million tokens (MILLION),
-an hour, a thousand units or one unit, and a call must cost exactly this. A price per hour becomes a price per
-second with 18 decimals.
+Published prices of units other than text tokens. Each expected cost is worked out by hand for a million tokens
+(MILLION), an hour, a thousand units or one unit. A price per hour becomes a price per second with 18 decimals.
 """
 
 from __future__ import annotations

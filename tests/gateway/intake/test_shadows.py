@@ -341,7 +341,7 @@ def test_calls_without_a_model_may_be_of_any(
 
 
 def test_counters_may_name_the_installation_alone() -> None:
-    """Claude Code can be told to leave session and account out of its metrics. Its events still name them."""
+    """Claude Code can omit session and account from its metrics. Its events still name them."""
     shadows, metric, another = Shadows(SetClock()), counter(user="anon-1"), counter(user="anon-2")
     reported = event(session="s1", user="uuid-1")
     reported.tags = {**reported.tags, "device": "anon-1"}

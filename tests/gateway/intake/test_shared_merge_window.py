@@ -130,7 +130,7 @@ async def test_a_trace_amends_what_another_process_recorded() -> None:
 
 
 async def test_a_trace_amends_what_is_recorded_at_this_moment() -> None:
-    """Neither process knows of the other when it reads."""
+    """Neither process has seen the other's report when it reads."""
     both = await Processes().open(hold_s=10)
     both.reports.meanwhile = lambda: take(both.b, create(), update())
     await take(both.a, trace())

@@ -36,7 +36,7 @@ def test_a_name_is_text(name: str, expected: str) -> None:
 
 @pytest.mark.parametrize("name", HOSTILE_NAMES)
 def test_no_name_leaves_its_cell(name: str) -> None:
-    """The table keeps one row, without markup, tags or hidden characters, whatever the name contains."""
+    """For any name, the table keeps one row, without markup, tags or hidden characters."""
     lines = table(["model"], [[cell(name)]]).split("\n")
     assert 3 == len(lines)
     shown = re.sub(r"\\.", "", lines[2].removeprefix("| ").removesuffix(" |"))

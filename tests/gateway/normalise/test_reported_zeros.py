@@ -39,7 +39,9 @@ def litellm(call_type: str, model: str, **fields: Any) -> dict[str, Any]:
     ],
 )  # fmt: skip
 def test_what_litellm_has_no_price_for_costs_our_own_price(event: dict[str, Any], expected: str) -> None:
-    """Two images, 90 seconds of transcription and 2,000 characters of speech each come with a cost of 0."""
+    """
+    Two images, 90 seconds of transcription and 2,000 characters of speech each have a reported cost of 0.
+    """
     override = PriceOverride(model="dall-e-3", meters={"output_images": Decimal("0.12")})
     book = PriceBook.load(PriceSettings(override=(override,)))
     record = one("litellm", event)
@@ -123,7 +125,7 @@ def test_no_gateways_zero_is_a_price_where_anything_was_used(format: str, event:
 )
 def test_zero_is_the_price_of_what_failed_was_cached_used_nothing_or_is_free(changes: dict[str, Any]) -> None:
     """
-    A chat without tokens used nothing, and an OpenRouter model whose name ends with `:free` costs nothing.
+    A chat without tokens used nothing, and an OpenRouter model with a name that ends with `:free` costs nothing.
     """
     event = litellm("aimage_generation", "dall-e-3", response=IMAGES) | changes
     assert "0" == one("litellm", event).cost
@@ -152,7 +154,7 @@ def test_spans_read_zero_as_the_format_of_their_gateway_does(product: Product) -
 
 
 def test_gateways_with_a_format_and_spans_agree() -> None:
-    """A gateway whose log reports 0 for an unknown price also does so in its spans."""
+    """If a gateway's log reports 0 for an unknown price, its spans do so as well."""
     unpriced = {product.source for product in _UNPRICED}
     read_as_spans = {product.source for product in PRODUCTS if product.take_span is None}
     zeros = {"litellm", "kong", "cloudflare", "bifrost", "agentgateway", "aisix", "helicone", "portkey"}

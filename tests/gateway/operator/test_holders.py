@@ -28,8 +28,8 @@ from spool.sqlite.in_memory import open_spool
 from tests.moved_clock import MovedClock
 
 ROWS = [row for area in OPERATOR_AREAS for row in operator_rows(area)]
-# These handlers combine several areas: changes of any resource, the explanation of a record, facts for
-# insights, MCP tools, the effect of a role, and a report as another person sees it.
+# These handlers combine several areas. Examples are the changes of any resource, the explanation of a record,
+# facts for insights, MCP tools, the effect of a role, and a report as another person sees it.
 OF_SEVERAL = {
     "changes", "inspect", "list_assistant_tools", "overview", "preview_role",
     "preview_scheduled_report", "relay_mcp", "send_scheduled_report", "set_assistant_tool", "show_record",

@@ -176,7 +176,7 @@ async def test_the_list_follows_devices_and_time(fleet: Fleet) -> None:
 
 
 async def test_a_first_page_at_the_very_moment_when_a_device_falls_silent(fleet: Fleet) -> None:
-    """At the exact deadline the device is not offline yet; a moment later it is."""
+    """At the exact deadline the device is not offline yet. A moment later it is."""
     await fleet.put("d1")
     for move_s, expected in ((MISSED * INTERVAL_S, 0), (0.001, 1)):
         fleet.clock.move(move_s)

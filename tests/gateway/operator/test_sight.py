@@ -48,7 +48,7 @@ COUNTER: dict[str, Any] = {
 )
 async def test_a_record_has_the_values_that_it_is_counted_under(record: Record) -> None:
     """
-    They are equal in every dimension, including shortened values and values that a counter does not state.
+    The values are equal in every dimension, including shortened values and values that a counter does not state.
     """
     log, clock = FakeLog(), FakeClock(BEGIN + 3600)
     log.add([record])

@@ -16,7 +16,7 @@ from gateway.service.mounts import socket_path
 
 
 async def test_a_server_that_ended_after_its_answer_is_followed(tmp_path: Path) -> None:
-    """The successor has the sockets, and no server is left to stop."""
+    """The successor has the sockets, and no server remains that must stop."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         before = HandOver(tmp_path, lambda: {"http": listening.fileno()}, grpc="")
         before.start()

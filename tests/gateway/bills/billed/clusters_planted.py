@@ -408,7 +408,7 @@ def billed(plan: Plan, cost_type: str) -> int:
 def owed(plan: Plan, cost_type: str) -> Sums:
     found: dict[Place, Fraction] = defaultdict(Fraction)
     for day in plan.days:
-        covered: set[tuple[int, str]] = set()  # "" stands for the whole cluster
+        covered: set[tuple[int, str]] = set()  # "" means the whole cluster
         for line in plan.lines:
             if line.day <= day < line.day + line.days * DAY_S:
                 amount = Fraction(line.amount_of(cost_type)) / line.days

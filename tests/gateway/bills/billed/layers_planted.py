@@ -70,8 +70,8 @@ def _grant(random: Random, rows: Rows) -> Rows:
 
 def _throughput(random: Random, rows: Rows) -> Rows:
     """
-    Charge a fee on the first day for all usage of one model, 70 % of which is used. The usage itself is not
-    billed but has a daily part of the fee.
+    Charge a fee on the first day for all usage of one model, and use 70 % of it. The usage is not billed but
+    has a daily part of the fee.
     """
     paid = _paid(rows)
     model = random.choice(sorted({row.model or "" for row in paid}))

@@ -44,7 +44,7 @@ MARCH = CalendarMonth.of("2026-03")
 TEAMS = tuple(f"team-{number:02}" for number in range(12))
 NEAR = 10**7  # units, which is 10^-20 dollars
 _BY_KEY = len(TEAMS) // len(KEYS)
-_TELL_REGIONS = (ANTHROPIC, AZURE, GOOGLE)  # providers whose bills state the region of tokens
+_TELL_REGIONS = (ANTHROPIC, AZURE, GOOGLE)  # their bills state the region of tokens
 OWNERS = ("team", "user", "tag:service")
 _IN_WORDS = {
     f"{name[:-10]}{name[-5:-3]}{name[-2:]}": name for name in MODELS[AZURE]
@@ -186,8 +186,8 @@ class _Cell:
 
 def owed(rows: Iterable[StatementRow], reports: Iterable[Inference]) -> dict[Owner, Fraction]:
     """
-    Return each owner's share of usage at the billed rates, for cells whose calls are reported as the bill
-    states them. Amounts beyond these calls belong to no owner.
+    Return each owner's share of usage at the billed rates. Only cells with calls reported as billed count,
+    and amounts beyond these calls belong to no owner.
     """
     amounts: dict[_Cell, Fraction] = defaultdict(Fraction)
     quantities: Counter[_Cell] = Counter()

@@ -163,7 +163,7 @@ async def test_a_day_is_made_again_where_something_changed() -> None:
 
 
 async def test_a_discount_of_a_day_without_usage_is_on_that_of_the_month() -> None:
-    """This holds whether or not the bill has a tax."""
+    """The discount is divided over the month's usage, with or without a tax on the bill."""
     world = await World().open()
     world.use("search", 60)
     world.use("ads", 20)

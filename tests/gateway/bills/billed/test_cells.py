@@ -55,7 +55,7 @@ def test_a_level_that_calls_do_not_know_is_given_up() -> None:
 
 
 def test_a_region_that_the_bill_tells_apart_is_paid_by_its_own_calls() -> None:
-    """A row for all other regions, whatever its name, is charged to the calls of regions without a row."""
+    """A row for all other regions, under any name, is charged to the calls of regions without a row."""
     for anywhere in ("global", None):
         rows = [row("input", 11, region="eu"), row("input", 100, unit="tokens", region="eu")]
         rows += [row("input", 20, region=anywhere), row("input", 200, unit="tokens", region=anywhere)]
@@ -158,7 +158,7 @@ def test_a_bucket_of_several_days_is_of_the_days_with_calls() -> None:
 
 
 def test_amounts_in_other_currencies_are_counted_and_never_converted() -> None:
-    """They are not part of any sum in dollars."""
+    """Amounts in other currencies are not part of any sum in dollars."""
     made = bill([row("input", 1), row("input", 9, unit="eur", currency="EUR")], [])
     assert {"EUR": 1} == made.foreign[DAY]
     assert [UNIT] == [each.amount for each in made.amounts[DAY]]

@@ -186,7 +186,7 @@ async def test_days_without_a_bill_are_closed_too() -> None:
 @pytest.mark.parametrize("days", [0, 1])
 async def test_what_restated_a_day_is_taken_back_with_its_statement(days: int) -> None:
     """
-    If the bill is withdrawn on the same day, there is no entry; later, an entry reverses the first. The
+    If the bill is withdrawn on the same day, there is no entry. Later, a second entry reverses the first. The
     closed month stays.
     """
     world = await ClosedWorld().open()
@@ -263,7 +263,7 @@ async def test_what_the_provider_bills_of_a_restated_day_takes_the_entry_back(
 
 
 async def test_a_correction_of_days_that_nothing_restated_is_no_entry() -> None:
-    """The closed month stays, whatever a later bill returns. A restatement after it counts once."""
+    """The closed month stays, even if a later bill returns an amount. A restatement after it counts once."""
     world = await ClosedWorld().open()
     world.use("search", 60)
     world.told.kept += [line("input", "10"), line("input", "3", day=1)]
@@ -283,7 +283,7 @@ async def test_a_correction_of_days_that_nothing_restated_is_no_entry() -> None:
 
 
 async def test_a_restart_leaves_what_was_billed_of_a_restated_day() -> None:
-    """This holds in any order of the months, and the next day has nothing new."""
+    """Billed restatements survive a restart in any order of the months, and the next day has nothing new."""
     world = await ClosedWorld().open()
     world.use("search", 60)
     world.told.kept += [line("input", "10")]
@@ -380,7 +380,9 @@ amounts = st.lists(part, max_size=8)
 
 @given(amounts, amounts)
 def test_a_restatement_is_exactly_what_changed(before: list[Any], after: list[Any]) -> None:
-    """This holds for each arrangement, set of dimensions and basis. An unchanged row has no restatement."""
+    """
+    The restatement is exact for each arrangement, set of dimensions and basis. An unchanged row has none.
+    """
     kept, made = ([_sum(*each) for each in side] for side in (before, after))
     found = restated(made, kept)
     assert [] == restated(made, made)

@@ -64,7 +64,7 @@ def row(at: str = "2026-10-05T03:00:00Z", cost: str = "1", **more: str) -> dict[
 
 
 class Drops:
-    """The rows that hourly files left in each month of a connection."""
+    """The rows that hourly files stored in each month of a connection."""
 
     def __init__(self) -> None:
         self.kept: dict[str, dict[str, list[HourRows]]] = {}
@@ -154,7 +154,10 @@ async def test_rows_are_in_every_dimension_of_theirs() -> None:
 
 
 async def test_rows_have_all_their_tags() -> None:
-    """This includes tags by which calls are not grouped. Empty tags are absent, and long values are cut."""
+    """
+    Rows have all tags, including tags that are no dimension of calls. Empty tags are absent, and long
+    values are cut.
+    """
     world = await Rows().open()
     tags = {
         "centre": "k-1",
@@ -206,7 +209,8 @@ async def test_a_slice_has_rows_with_an_owner_in_it() -> None:
 
 async def test_what_is_replaced_or_leaves_the_costs_is_gone() -> None:
     """
-    This covers a recomputed month, a day without rows, and a connection that is no longer used in costs.
+    Old costs disappear after a month is recomputed, a day has no more rows, or a connection is no longer
+    used in costs.
     """
     world = await Rows().open()
     world.drops.put(row(cost="3"), row(at="2026-10-06T00:00:00Z", cost="4"))

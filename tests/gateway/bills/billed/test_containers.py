@@ -49,7 +49,7 @@ def place(workload: str, node: str = "n-1", **tags: str) -> str:
     return UsagePlace(node, "shop", workload, tags).key
 
 
-# Node n-1 is worth 4 + 2 dollars; web used 1 + 1 and api 2. Node n-2 is worth 2, all used by web.
+# Node n-1 is worth 4 + 2 dollars: web used 1 + 1 and api 2. Node n-2 is worth 2, all used by web.
 USAGE = DayUsage(
     used={
         place("web", owner="search"): [CORE_HOUR, 2 * GIB_HOUR, 0],
@@ -147,7 +147,10 @@ async def test_a_row_of_a_cluster_is_divided_over_what_ran_there() -> None:
 
 
 async def test_a_node_with_a_bill_has_no_price() -> None:
-    """Other nodes of the cluster keep their prices. If the bill is withdrawn, the price is back."""
+    """
+    If a node has a bill, only the other nodes of its cluster keep their prices. If the bill is withdrawn, the
+    price is back.
+    """
     rows, _ = await world()
     rows.drops.put(row(cost="3", **{"resource/id": "arn:aws:ec2:eu-west-1:1:instance/i-1"}))
     await rows.book.look()
@@ -164,7 +167,7 @@ async def test_a_node_with_a_bill_has_no_price() -> None:
 
 
 async def test_what_a_bill_tells_of_namespaces_stays() -> None:
-    """It replaces the price, because the bill states the cost of its cluster."""
+    """A bill row of a namespace replaces the price, because the bill states the cost of its cluster."""
     rows, _ = await world()
     rows.drops.put(row(cost="5", **{"k8s/cluster": "prod", "k8s/namespace": "ads"}))
     await rows.book.look()
@@ -223,7 +226,7 @@ def test_two_clusters_of_one_name_are_told_apart_by_account() -> None:
 
 
 async def test_a_row_that_reaches_into_the_next_month_is_divided_there_too() -> None:
-    """This also holds if the usage of that day arrives later. It has no price next to the row."""
+    """The row is also divided over usage that arrives later. That usage has no price next to the row."""
     rows, usage = await world()
     usage.known = {}
     id = {"resource/id": "i/i-1", "time/usage_end": "2026-11-02T00:00:00Z"}

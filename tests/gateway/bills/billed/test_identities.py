@@ -73,7 +73,7 @@ def line_rows(lines: Iterable[Any]) -> list[StatementRow]:
 
 
 def fee_rows(micros: int, percent: int, model: str) -> list[StatementRow]:
-    """Create a purchase on the first day and its daily parts, `percent` of which cover usage."""
+    """Create a purchase on the first day and its daily parts. `percent` of each part covers usage."""
     whole = Decimal(micros).scaleb(-6)
     found = [row("throughput", whole, model=None)]
     found.append(row("throughput", -whole, model=None, unit="accrued_usd"))
@@ -128,7 +128,7 @@ def rows_of(drawn: Any) -> list[StatementRow]:
 @given(Uses, bills, st.randoms(use_true_random=False))
 def test_every_cost_type_is_the_bill(used: list[Any], drawn: Any, random: Random) -> None:
     """
-    I1 and I2: billed and discounted costs equal the bill; both amortized types equal the bill over its term.
+    I1: billed and discounted costs equal the bill. I2: both amortized types equal the bill over its term.
     On closed days, invoiced costs equal discounted amortized costs in each row. The order of rows and calls
     has no effect.
     """

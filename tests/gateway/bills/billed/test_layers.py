@@ -67,7 +67,7 @@ def test_what_no_call_caused_is_of_nobody() -> None:
 
 
 def test_searches_of_a_key_are_paid_by_its_calls() -> None:
-    """They are divided by value in both arrangements."""
+    """Searches are divided by value in both arrangements."""
     uses = [calls("a", 30, key="k"), calls("b", 10, key="k"), calls("c", 10, key="l")]
     found = divided([row("web_search", 4, key="k", model=None)], uses)
     assert (
@@ -77,8 +77,8 @@ def test_searches_of_a_key_are_paid_by_its_calls() -> None:
 
 def test_what_is_beside_the_tokens_is_of_who_used_it() -> None:
     """
-    They are divided by quantity, for lines without a key as well. A line that names no meter is divided
-    by its unit.
+    Units other than tokens are divided by quantity, for lines without a key as well. A line that names no
+    meter is divided by its unit.
     """
     uses = [
         calls("a", 30, beside={"web_search": 1}),
@@ -95,7 +95,7 @@ def test_what_is_beside_the_tokens_is_of_who_used_it() -> None:
 
 
 def test_searches_that_are_given_back_are_of_who_paid_them() -> None:
-    """They keep their charge. A refund of an unknown service is a credit."""
+    """Refunded searches keep their charge. A refund of an unknown service is a credit."""
     uses = [calls("a", 30, key="k")]
     given = row("web_search", -4, key="k", model=None)
     assert {("a", "other", "shared"): -4 * UNIT} == paid(divided([given], uses))
@@ -213,7 +213,7 @@ def test_a_refund_of_several_days_is_divided_by_what_their_calls_are_worth() -> 
 
 @given(st.integers(-(10**30), 10**30), st.lists(st.integers(0, 10**12), min_size=1, max_size=6))
 def test_all_of_it_is_somewhere_in_both_arrangements(amount: int, tokens: list[int]) -> None:
-    """It is a separate line in some cost types and divided over calls in others."""
+    """The refund is a separate line in some cost types and divided over calls in others."""
     uses = [calls(f"t{place}", count) for place, count in enumerate(tokens)]
     rows = [refund(f"{amount}e-27")]
     whole = bill(rows, uses, days=4)
@@ -225,7 +225,7 @@ def test_all_of_it_is_somewhere_in_both_arrangements(amount: int, tokens: list[i
 
 
 def test_one_whose_time_is_not_told_is_of_nobody() -> None:
-    """It is unallocated in every cost type, with a reason."""
+    """A refund without a time is unallocated in every cost type, with a reason."""
     found = divided([row("refund", -3, model=None, line_type="refund")], USES)
     assert {"refund": -3 * UNIT} == found.reasons
     assert {("-", "refund", "unallocated"): -3 * UNIT} == paid(found, 1) == paid(found, 2)
@@ -260,7 +260,7 @@ def test_credits_and_taxes_are_as_it_is_set(kind: str, rules: LayerRules, is_div
 
 
 async def test_a_refund_of_an_earlier_month_is_on_its_calls() -> None:
-    """It is dated on the day of the bill, but the calls of that day get no part of it."""
+    """The refund is dated on the day of the bill, but the calls of that day get no part of it."""
     world = await World().open()
     earlier = FIRST - 40 * 86400
     world.use("search", 60, day=-40)

@@ -1,5 +1,5 @@
 """
-Simulated months of clusters whose nodes have bills, prices, or both, in every cost type and dimension.
+Simulated months of clusters with bills, prices, or both for their nodes, in every cost type and dimension.
 `TOLLHOUSE_FAULTS=full` tries all pairs of causes.
 """
 
@@ -77,7 +77,7 @@ class ClusterMonth:
 
 @pytest.mark.parametrize("cause", CAUSES)
 async def test_one_cause(cause: str) -> None:
-    """Nothing is counted twice or left out."""
+    """Nothing is counted twice or missing."""
     await (await ClusterMonth().open([cause])).holds()
 
 
@@ -87,8 +87,8 @@ def pairs() -> list[tuple[str, str]]:
     return every if IS_LONG else [*always, *Random("pairs of clusters").sample(every, 4)]
 
 
-# Pairs that failed before. Usage without a known node was priced although all nodes had bills; nodes of one
-# name in two clusters were merged; and a node without pods was not idle.
+# Pairs that failed before. Usage without a known node was priced although all nodes had bills. Nodes of one
+# name in two clusters were merged. A node without pods was not idle.
 ALWAYS = [("nodes", "nowhere"), ("some nodes", "nowhere"), ("nodes", "same names"), ("nodes", "idle")]
 
 

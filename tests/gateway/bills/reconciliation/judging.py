@@ -82,8 +82,8 @@ def is_near(claimed: Decimal, wanted: Decimal, size: Decimal) -> bool:
 
 def judged_together(provider: str, seed: int, found: Reconciliation, plants: Sequence[Plant]) -> Verdict:
     """
-    Judge a month with several causes. Each is claimed; or a claim names some of them as inseparable, and
-    their sum is claimed; or the rest is unexplained.
+    Judge a month with several causes. Each cause is claimed, or a claim names some of them as inseparable and
+    covers their sum, or the rest is unexplained.
 
     The combined effect of causes may be in any of their claims, such as the price of unreported calls or of
     an unreported tier.

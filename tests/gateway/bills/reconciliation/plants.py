@@ -1,6 +1,6 @@
 """
-Causes planted in a simulated month, each with its expected claim: changes by the provider, in the reports of
-sources, or in the rows of the bill.
+Causes planted in a simulated month, each with its expected claim. A cause changes the calls at the provider,
+the reports of sources, or the rows of the bill.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """
 A simulated month of five providers: calls, bills by published rules, and the ledger's count of the reports.
 
-The billing rules are implemented independently of the price book: cached input, writes for five minutes and
-an hour, batches at half the price, inputs over 200,000 tokens, each provider's rounding, and late rows.
+The billing rules are implemented independently of the price book. They cover cached input, cache writes for
+five minutes and an hour, batches at half the price, and inputs over 200,000 tokens. They also cover each
+provider's rounding and late rows.
 """
 
 from __future__ import annotations
@@ -256,7 +257,7 @@ def _bedrock(calls: Sequence[Call], settled: Settled, rates: RatesOf) -> Iterato
 
 def _azure(calls: Sequence[Call], settled: Settled, rates: RatesOf) -> Iterator[StatementRow]:
     """
-    Report daily meters whose names contain only the month and day of a model. The resource is the owner.
+    Report daily meters. Their names contain only the month and day of a model, and the resource is the owner.
     """
     for group in _grouped(calls, lambda call: (call.day, call.model, call.batch, call.region)):
         of, tier = group[0], "batch" if group[0].batch else "standard"

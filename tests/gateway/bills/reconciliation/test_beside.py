@@ -22,16 +22,16 @@ CASES = [
     (AZURE, 1711878759, "share, half a day", SAID),
     # A key and a model are missing, so few calls remain and many hours are empty by chance.
     (GOOGLE, 2515304054, "key, model", RIGHT),
-    # If the bill never has a kind, its tokens went to another kind, whatever else differs.
+    # If the bill never has a kind, its tokens went to another kind, even if other things differ.
     (ANTHROPIC, 505242943, "half a day, plain cache", RIGHT),
     (ANTHROPIC, 3154249727, "plain cache, pacific", RIGHT),
     # No token is worth less than the list price of its tier, even if amounts state no tier.
     (OPENAI, 2397418483, "input price, local hours", RIGHT),
-    # The last hours are empty because a clock is behind, and this causes no claim.
+    # The last hours are empty because a clock is slow, and this causes no claim.
     (BEDROCK, 2576281049, "local hours, unsized", UNEXPLAINED),
     # Missing and surplus calls nearly cancel, but no day has the calls of the next.
     (AZURE, 3063450026, "key, double report", UNEXPLAINED),
-    # Days whose calls only one side has show no price, not even the first day of the month.
+    # A day that only one side has shows no price, not even on the first day of the month.
     (ANTHROPIC, 3410724048, "a day, discount", UNEXPLAINED),
     # The price of other days applies to the half day that the ledger has.
     (GOOGLE, 3683996122, "half a day, input price", RIGHT),
@@ -50,7 +50,7 @@ CASES = [
     # Two factors cancel, and some days cost twice the half price, which is our price.
     (BEDROCK, 2891491162, "discount, half", SAID),
     (OPENAI, 147155057, "half, dear days", SAID),
-    # If hours or calls show what a day has, duplicated rows are claimed; otherwise they stay unexplained.
+    # If hours or calls show what a day has, duplicated rows are claimed. Otherwise the rows stay unexplained.
     (ANTHROPIC, 3552580727, "twice, pacific", RIGHT),
     (AZURE, 3311591214, "twice, unsized", UNEXPLAINED),
     (OPENAI, 178717959, "twice, unsized", RIGHT),
@@ -85,7 +85,7 @@ CASES = [
     (ANTHROPIC, 2034687046, "batch, half, local hours", SAID),
     # A price below a cent is not named next to large amounts.
     (GOOGLE, 18001, "batch key, local hours", SAID),
-    # One published factor in one region is explained by the region, whatever tokens differ.
+    # One published factor in one region is explained by the region, even if tokens differ.
     (GOOGLE, 9004, "region, double report, local hours", UNEXPLAINED),
 ]
 

@@ -1,6 +1,4 @@
-"""
-Each cause alone, in a bill and a ledger that are otherwise equal: only it is claimed, for the whole difference.
-"""
+"""A bill and a ledger that differ by one cause: only this cause is claimed, for the whole difference."""
 
 from __future__ import annotations
 
@@ -277,7 +275,7 @@ def dearer_in(regions: Mapping[str, int], told: str = "", at: int = 11) -> Sides
 @pytest.mark.parametrize("at", [11, 14])
 @pytest.mark.parametrize("regions", [{"us": 10}, {"eu-west-1": 4, "us-east-1": 6}])
 def test_a_region_that_is_dearer(regions: Mapping[str, int], at: int, told: str) -> None:
-    """This holds for any share of the calls, and for published and unpublished factors."""
+    """The claim is found for any share of the calls, and for published and unpublished factors."""
     claim = the_one(dearer_in(regions, told, at), "region")
     assert claim.sure == "strong"
     assert tuple(sorted(regions)) == claim.regions
@@ -287,7 +285,7 @@ def test_a_region_that_is_dearer(regions: Mapping[str, int], at: int, told: str)
 
 
 def test_one_region_of_several_that_is_dearer() -> None:
-    """The other regions have the normal price."""
+    """Only one region is more expensive; the others have the normal price."""
     tokens, money, counted = dearer_in({"us": 10}, "ledger")
     named = [
         replace(each, region=each.region or ("global" if place % 4 else "eu"))
@@ -327,7 +325,8 @@ def test_all_calls_in_one_region() -> None:
 
 def test_a_month_in_which_calls_began_to_tell_their_region() -> None:
     """
-    Days whose calls state the region are claimed by region. Other days only match the pattern, or stay unexplained.
+    Days of calls that state the region are claimed by region. Other days only match the pattern,
+    or stay unexplained.
     """
     later = DAYS[len(DAYS) // 2]
     tokens, money, counted = equal()
@@ -415,7 +414,10 @@ def test_lines_that_are_no_tokens() -> None:
 
 
 def test_searches_that_calls_tell_as_well() -> None:
-    """They match the bill's lines. Only the rest is a difference, and it is not the ledger's price."""
+    """
+    Searches reported by calls match the bill's lines. Only the rest is a difference, and it is not
+    the ledger's price.
+    """
     tokens, money, counted = equal()
     fees = {"web_search": 3 * UNIT}
     searching = [replace(counted[0], fees=fees, cost=counted[0].cost + 3 * UNIT), *counted[1:]]
@@ -428,7 +430,7 @@ def test_searches_that_calls_tell_as_well() -> None:
 
 
 def test_calls_without_a_price() -> None:
-    """They count as 0 in the ledger but are billed."""
+    """Calls without a price count as 0 in the ledger but are billed."""
     tokens, money, counted = equal()
     unpriced = [replace(each, cost=0) if each.key == "b" else each for each in counted]
     assert (

@@ -96,7 +96,7 @@ def test_identity(
     levels: Levels,
     imputed: bool,
 ) -> None:
-    """Nothing is lost or rounded, whatever fields the two sides state."""
+    """Nothing is lost or rounded, for any fields that the two sides state."""
     found = split(tokens, [] if imputed else money, counted, prices=listed, levels=levels, imputed=imputed)
     counted_total = sum(each.cost for each in found.counted.values())
     assert sum(row.cost for row in counted) == counted_total

@@ -74,7 +74,7 @@ def apart(use: CountedUse, tokens: dict[str, int], paid: dict[str, str]) -> list
 
 def test_tokens_of_sound_and_images_meet_the_lines_of_a_bill() -> None:
     """
-    By hand: 2 million text tokens at 0.3 and 1 million of audio at 1; for another model 1 million at 5,
+    By hand: 2 million text tokens at 0.3 and 1 million of audio at 1. For another model, 1 million at 5,
     images at 8 and at 32.
     """
     use = counted(

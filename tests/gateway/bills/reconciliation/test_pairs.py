@@ -102,7 +102,7 @@ def claimed(of: Reconciliation) -> dict[str, Decimal]:
 )
 async def test_two_causes(provider: str, first: str, second: str) -> None:
     """
-    Each claim is within 2 % of its cause alone or on top of the other. For example, a price change also
+    Each claim is within 2 % of its cause by itself or on top of the other. For example, a price change also
     raises the cost of a region.
     """
     both = await found(provider, first, second)

@@ -160,7 +160,7 @@ async def test_a_restated_day_and_late_rows(books: Books) -> None:
 
 
 async def test_the_same_file_again(books: Books) -> None:
-    """It changes nothing. When the day has settled, missing rows are named."""
+    """A repeated file changes nothing. When the day has settled, missing rows are named."""
     begun = [call for call in CALLS if id(call) not in LATE]
     settled = DAY + DAY_S + books.settle_s
     await books.take(begun, read_at=settled)

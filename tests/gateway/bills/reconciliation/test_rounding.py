@@ -87,7 +87,7 @@ async def test_real_money_is_no_rounding(counts: Counts, lines: int, change: Cha
 
 @pytest.mark.parametrize("lines", [1, 3])
 async def test_amounts_of_two_digits(counts: Counts, lines: int) -> None:
-    """Such a bill rounds at most half a cent per line. The claim is rounding, and its days agree."""
+    """A bill in cents rounds at most half a cent per line. The claim is rounding, and its days agree."""
     found = reconcile(BEDROCK, exported(lines, digits="0.01"), counts)
     assert {"rounding"} == set(amounts(found))
     assert 0 == found.total.unexplained

@@ -45,7 +45,7 @@ SEED = os.environ.get("TOLLHOUSE_SEED")
 LONG = {2: 40, 3: 20}  # number of pairs and triples for each provider and seed
 SHORT = {2: 1, 3: 1}  # in short runs, each provider also has only a part of the single causes
 ONCE_WRONG = (
-    (ANTHROPIC, 18001, ("batch key", "pacific")),  # a rate that remained on one day was taken for a price
+    (ANTHROPIC, 18001, ("batch key", "pacific")),  # a rate that remained on one day was mistaken for a price
     (ANTHROPIC, 12001, ("key", "local hours", "unsized")),  # a key also had the rates of other keys
     # hours without a call were not named next to the calls that each day lacked
     (GOOGLE, 22001, ("key", "half a day")),
@@ -53,15 +53,15 @@ ONCE_WRONG = (
         AZURE,
         23001,
         ("half a day", "local hours"),
-    ),  # half a day that the ledger lacked was taken for a double bill
+    ),  # half a day that the ledger lacked was mistaken for a double bill
     (GOOGLE, 23001, ("half a day", "price")),  # the price of a day's calls was applied to the missing calls
-    # a discount on all days was taken for a price of some days
+    # a discount on all days was mistaken for a price of some days
     (AZURE, 16001, ("input price", "discount", "dear days")),
     (OPENAI, 23001, ("key", "four days", "region")),  # days without a call had a price
     (ANTHROPIC, 23002, ("batch share", "region")),  # single days had prices of their own
-    (GOOGLE, 23001, ("half a day", "pacific", "unsized")),  # a complete model was taken for a silent one
+    (GOOGLE, 23001, ("half a day", "pacific", "unsized")),  # a complete model was mistaken for a silent one
     (GOOGLE, 23001, ("key", "half a day", "twice")),  # hours without a call had all rates of their day
-    # a day with hours without calls was taken for a double bill
+    # a day with hours without calls was mistaken for a double bill
     (GOOGLE, 23002, ("half a day", "twice", "searches")),
     (
         GOOGLE,
@@ -72,7 +72,7 @@ ONCE_WRONG = (
         BEDROCK,
         23003,
         ("twice", "local hours", "unsized"),
-    ),  # calls without tokens at other times were taken for unreported calls
+    ),  # calls without tokens at other times were mistaken for unreported calls
     (GOOGLE, 31007, ("key", "input price")),  # a price hidden by missing calls was applied to those calls
     (ANTHROPIC, 23001, ("model", "batch key", "pacific")),  # a model without counted calls got another price
 )
@@ -168,7 +168,7 @@ async def test_causes_together(provider: str, number: int) -> None:
 
 @pytest.mark.parametrize(("provider", "seed", "names"), ONCE_WRONG)
 async def test_months_that_were_told_wrongly(provider: str, seed: int, names: tuple[str, ...]) -> None:
-    """These combinations failed in earlier full runs."""
+    """These combinations of causes failed in earlier full runs."""
     plants = [plants_of(seed, provider)[name] for name in names]
     verdict = judged_together(provider, seed, await planted(provider, seed, plants), plants)
     assert verdict.state not in (WRONG, INVENTED), verdict.words

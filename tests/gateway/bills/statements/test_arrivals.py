@@ -27,7 +27,7 @@ def pull(**fields: Any) -> PullState:
 
 def test_a_pull_is_known_to_the_day_that_it_asked_for() -> None:
     """
-    This also holds if the provider had no data. Before the first pull has finished, the stored rows of
+    The pull counts even if the provider had no data. Before the first pull has finished, the stored rows of
     the source decide.
     """
     assert [FIRST + 10 * DAY_S] == [each.until for each in arrivals([info()], [pull()])]

@@ -268,7 +268,8 @@ def test_what_stands_twice_is_told(path: Path) -> None:
 @pytest.mark.parametrize("files", [1, 2])
 def test_lines_with_an_id_count_once(files: int) -> None:
     """
-    This holds within a file and across parts of an export. A different line with the same id is counted separately.
+    Lines with an id count once within a file and across parts of an export. A different line with the same id
+    is counted separately.
     """
     head, *lines = CUR.read_text().splitlines()
     first, second = (
@@ -304,7 +305,7 @@ def test_a_large_page_of_the_usual_form_is_read() -> None:
 
 
 def test_json_lines_are_read_one_by_one(tmp_path: Path) -> None:
-    """An invalid line is named, even far after the lines by which the format was recognized."""
+    """An invalid line is named, even far after the lines that identified the format."""
     path = tmp_path / "lines.json"
     row = {"sku": {"id": "a"}, "usage_start_time": "2026-08-01T00:00:00Z"}
     path.write_text("\n".join([json.dumps(row)] * 1500) + "\n{broken\n")

@@ -71,7 +71,7 @@ def read(content: bytes, most: int = 10**7) -> ReadReport:
 @pytest.mark.parametrize("is_typed", [False, True], ids=["texts", "times and decimals"])
 @pytest.mark.parametrize("path", TABLES, ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_parquet_is_the_statement_of_its_csv(path: Path, is_typed: bool) -> None:
-    """Rows, source and damaged rows are equal, whatever types the columns have."""
+    """Rows, source and damaged rows are equal, for any column types."""
     rows = rows_of(path)
     by_csv, by_parquet = read(path.read_bytes()), read(packed(typed(rows) if is_typed else rows))
     assert by_csv.source is by_parquet.source
@@ -124,7 +124,7 @@ def test_without_the_extra_the_import_says_what_to_do(monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize("version", focus.VERSIONS)
 def test_what_is_exported_can_be_read_again(version: str) -> None:
-    """This holds for every version of FOCUS. The seller is in one of its columns."""
+    """Exported rows of every FOCUS version can be imported. The seller is in one of the columns."""
     charges = [
         focus.Charge(start=datetime(2026, 9, day, 4, tzinfo=UTC), cost="1.25", list_cost="1.5", provider="openai",
                      model="o3", team="search", calls=2, input_tokens=10, output_tokens=5)

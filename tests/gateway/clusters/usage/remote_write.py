@@ -20,9 +20,7 @@ def first(found: Iterable[tuple[Mapping[str, str], Samples]]) -> bytes:
 
 
 def second(found: Iterable[tuple[Mapping[str, str], Samples]], *, symbols_last: bool = False) -> bytes:
-    """
-    Encode series in version 2, whose labels are indexes into a symbol table. The table may follow the series.
-    """
+    """Encode series in version 2. Labels are indexes into a symbol table, which may follow the series."""
     symbols = [""]
     body = b""
     for labels, samples in found:

@@ -36,7 +36,7 @@ WEB = {"namespace": "shop", "pod": "web-0", "container": "app", "node": "n-1"}
 
 
 class Cluster:
-    """A cluster whose agent sends remote write bodies, with the reader of its files."""
+    """A cluster with an agent that sends remote write bodies, and the reader of its files."""
 
     def __init__(self, storage: Storage, clock: MovedClock) -> None:
         self.storage, self.clock = storage, clock

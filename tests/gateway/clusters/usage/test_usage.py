@@ -129,8 +129,8 @@ def test_what_nodes_have() -> None:
 
 def test_pods_have_workloads_nodes_and_tags() -> None:
     """
-    Tags come from the pod's information, then its labels, then its namespace. Without an owner, the pod's
-    name gives the workload.
+    Tags are from the pod's information, then its labels, then its namespace. Without an owner, the pod's name
+    gives the workload.
     """
     two = [(0, 1.0), (MINUTE, 2.0)]
     one = [(0, 1.0)]

@@ -53,7 +53,9 @@ def test_a_change_has_the_fields_of_a_new_one() -> None:
 
 
 def test_an_answer_has_the_declared_fields_and_no_others() -> None:
-    """Values come from the row unless the caller passes them. Undeclared and missing fields raise errors."""
+    """
+    Values are read from the row unless the caller passes them. Undeclared and missing fields raise errors.
+    """
     whole = {"id": "r", "name": "one", "place": "hall", "books": ("x",), "full": True}
     assert whole == answer(RackItem, Rack(), full=True)
     assert {**whole, "place": "attic", "notes": "n"} == answer(

@@ -174,7 +174,7 @@ async def test_the_next_job_is_that_of_who_used_least() -> None:
 
 
 async def test_records_without_an_identity_come_back() -> None:
-    """Such records stay in the last part, whatever their number."""
+    """Records without a dedup key stay in the last part, for any number of records."""
     count = 2 * PIECE + 5
     async with workers(on_a_thread) as (pool, _):
         await pool.complete()
@@ -257,7 +257,7 @@ async def test_what_a_worker_cannot_do_is_done_here() -> None:
 
 
 async def test_nothing_waits_for_workers_that_are_not_there() -> None:
-    """This holds before the first worker is ready and after the pool has ended."""
+    """Without a ready worker, or after the pool has ended, the caller does the job at once."""
     async with workers(on_a_thread) as (pool, _):
         with pytest.raises(NotDone):
             await decode(pool, spans(1))
@@ -300,7 +300,7 @@ def says_nothing(link: Link) -> None:
 
 
 async def test_jobs_of_a_worker_that_dies_are_done_again() -> None:
-    """The next worker repeats the running job. The callers do the jobs that waited behind it."""
+    """The next worker repeats the running job. The callers do the waiting jobs."""
     async with workers(mortal(dies_of_its_first_job)) as (pool, told):
         await pool.complete()
         first, *others = await asyncio.gather(
@@ -384,7 +384,7 @@ async def test_a_caller_that_goes_leaves_no_job_behind() -> None:
 
 
 async def test_a_process_ends_as_it_should(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A killed worker is replaced, it gets no secrets, and none is left at the end."""
+    """A killed worker is replaced, it gets no secrets, and no worker remains at the end."""
     monkeypatch.setenv("UPSTREAM_KEY", "secret-in-the-environment")
     async with workers(PROCESS) as (pool, told):
         await pool.complete()

@@ -54,7 +54,7 @@ def faults(text: str, **limits: int) -> list[Fault]:
 
 
 def rule(text: str) -> str:
-    """Return a definition with one dimension D whose only rule is `text`."""
+    """Return a definition with one dimension D and `text` as its only rule."""
     return "Dimensions:\n  D:\n    Rules:\n      - " + text.strip().replace("\n", "\n        ")
 
 

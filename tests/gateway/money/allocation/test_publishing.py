@@ -77,7 +77,7 @@ async def two(store: SqliteRegistry) -> AsyncIterator[tuple[Gateway, Gateway]]:
 
 
 async def test_what_one_publishes_is_in_force_at_the_other(two: tuple[Gateway, Gateway]) -> None:
-    """This also holds for later versions, and for a namespace until it is deleted."""
+    """The other gateway also follows later versions, and a namespace until it is deleted."""
     here, there = two
     for number, name in enumerate(("Centre", "Unit"), start=1):
         await here.publishing.publish(definition(name), namespace=DEFAULT, base=None, actor=ADA)

@@ -135,8 +135,8 @@ def test_any_course_fires_each_threshold_once(
     course: list[tuple[int, int | None, int, bool, bool]], actual: list[int], forecast: list[int]
 ) -> None:
     """
-    This holds for any sequence of spend, forecasts, restarts and silences. Each threshold is sent and
-    corrected at most once. Every crossing is stored, and a notification covers the highest new crossing.
+    For any sequence of spend, forecasts, restarts and silences, each threshold is sent and corrected at most
+    once. Every crossing is stored, and a notification covers the highest new crossing.
     """
     both = Thresholds(actual=actual, forecast=forecast)
     alerts: tuple[Alert, ...] = ()

@@ -1,4 +1,4 @@
-"""Optional parts of a budget's answer, including months whose hours the ledger has merged into days."""
+"""Optional parts of a budget's answer, including months for which the ledger has days but no hours."""
 
 from __future__ import annotations
 
@@ -55,7 +55,10 @@ async def test_months_add_up_to_quarters() -> None:
 
 
 async def test_months_of_a_zone_that_are_kept_by_days_are_unknown() -> None:
-    """Such a month begins inside a UTC day, so its value is null instead of wrong. Newer months are exact."""
+    """
+    A month in such a time zone begins inside a UTC day, so its value is null instead of wrong. Newer
+    months are exact.
+    """
     house, view = await opened()
     budget = await house.budget(view, time_zone="Europe/Berlin")
     history = (await shown(house, budget))["history"]

@@ -124,7 +124,7 @@ def test_bounds_hold_the_total(spent: list[int], actual: int, second: int) -> No
 
 
 def test_past_errors_say_how_wrong_it_was() -> None:
-    """In a month whose spend doubled half-way, the forecast was too low by a known share."""
+    """If spend doubled half-way through a month, its forecast was too low by a known share."""
     days = {date(2026, 9, 1) + DAY * ahead: 1000 if ahead < 45 else 2000 for ahead in range(61)}
     october = (datetime(2026, 10, 1, tzinfo=UTC), START)
     [error] = past_errors(History(days=days), [october], elapsed=15 / 31)

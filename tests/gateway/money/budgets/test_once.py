@@ -37,8 +37,8 @@ steps = st.lists(
 @given(steps)
 def test_any_course_of_kills_and_restarts_tells_each_threshold_once(course: list[str]) -> None:
     """
-    Kills just before or after any commit, restarts, spend and new months come in any order. For each month,
-    the sent thresholds are exactly those that were the highest new crossing of an evaluation.
+    The order of kills before or after a commit, restarts, spend and new months is random. For each month, the
+    sent thresholds are exactly those that were the highest new crossing of an evaluation.
     """
     asyncio.run(_run(course))
 

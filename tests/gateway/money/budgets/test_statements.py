@@ -89,7 +89,7 @@ async def opened(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
 @pytest.mark.parametrize("now", [SPRING, AUTUMN])
 @pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
 async def test_an_evaluation_asks_few_statements(opened: Open, now: float, zone: str) -> None:
-    """One budget with a forecast takes at most 40 statements, whatever the number of hours and days."""
+    """One budget with a forecast takes at most 40 statements, for any number of hours and days."""
     house, counted = await opened(now)
     await house.budget(await house.view(), time_zone=zone, forecast_alerts={"100": "Y"})
     await house.evaluate()

@@ -106,7 +106,7 @@ def test_dead_letters_that_grow() -> None:
 
 def test_shapes_that_nobody_understands() -> None:
     """
-    Findings name the attributes, the most frequent first. Old shapes and shapes beyond the limit are left out.
+    Findings name the attributes, the most frequent first. Old shapes and shapes beyond the limit are not listed.
     """
     shapes = [
         UnrecognisedShape(names=(f"acme.{each:02}", "acme.tokens"), count=each, last_seen=NOW)

@@ -66,7 +66,7 @@ async def house(tmp_path: Path) -> AsyncIterator[House]:
 
 
 async def test_what_was_promised_is_saved(house: House) -> None:
-    """Ten calls of $4.90 come before, sixteen of $2.80 after. The difference per call is realized."""
+    """There are ten calls of $4.90 before and sixteen of $2.80 after. The difference per call is realized."""
     house.calls(10, tier="priority", first=1)
     assert 1 == (await house.look()).new
     found = await house.only()
@@ -88,8 +88,8 @@ async def test_what_was_promised_is_saved(house: House) -> None:
 
 async def test_what_was_not_done_is_told_again(house: House) -> None:
     """
-    Priority calls continue. For some days they are taken as the change in progress; then the recommendation
-    is new again, once it reaches the minimum.
+    Priority calls continue. For some days they count as the change in progress. Then the recommendation is
+    new again, once it reaches the minimum.
     """
     house.calls(10, tier="priority", first=1)
     await house.look()

@@ -44,7 +44,7 @@ def of_team(record: Inference, team: str) -> Inference:
 async def test_calls_of_others_are_not_in_it(
     type: RecommendationType, calls: Callable[[], list[Inference]]
 ) -> None:
-    """Texts and amounts stay equal, whatever another team does with the same model."""
+    """Texts and amounts stay equal when another team uses the same model."""
     [alone] = await found(type, calls())
     others = [
         of_team(each, "ads") if type is not batch else msgspec.structs.replace(each, team="ads")

@@ -83,7 +83,7 @@ def failing(
 
 
 async def test_failed_calls_that_were_paid_and_sent_again() -> None:
-    """By hand: five times $2.80, minus $2 per million for the ten tokens by which the repeats are shorter."""
+    """By hand: five times $2.80, minus $2 per million for ten tokens, because the repeats are shorter."""
     [saving] = await found(retries, failing())
     assert "13.99998" == saving.monthly_savings
     assert "5 of the newest calls of answers to gpt-4.1 failed (mostly timeout)" in saving.description
@@ -113,12 +113,12 @@ async def test_failed_calls_that_were_paid_and_sent_again() -> None:
     ],
 )
 async def test_other_failures(calls: list[Inference]) -> None:
-    """These calls were paid in vain, but were not sent again."""
+    """These failed calls were paid in vain, but were not sent again."""
     assert [] == await found(retries, calls)
 
 
 async def test_a_repeat_that_fails_counts_too() -> None:
-    """Each failed call counts once, whatever follows it."""
+    """Each failed call counts once, whether its repeat fails or succeeds."""
     calls = [at(5000 - 10 * number, status="error") for number in range(5)] + [at(4950)]
     [saving] = await found(retries, calls)
     assert "14" == saving.monthly_savings

@@ -36,8 +36,8 @@ async def again(calls: Sequence[Inference], status: str, at: float) -> list[Savi
 
 async def test_what_was_addressed_is_told_for_what_comes_later() -> None:
     """
-    Old-style calls within three days are taken as the change in progress. Later calls reopen the
-    recommendation, and only they count.
+    Old-style calls within three days count as the change in progress. Later calls reopen the recommendation,
+    and only they count.
     """
     addressed = NOW // DAY_S * DAY_S - 9 * DAY_S
     assert [] == await again([priority(20), priority(8), priority(7)], ADDRESSED, addressed)
@@ -53,7 +53,7 @@ async def test_what_is_ignored_is_found_all_the_same() -> None:
 
 async def test_two_types_on_the_same_tokens() -> None:
     """
-    By hand: GPT-4o costs $5.95 as priority and $3.50 as standard; GPT-4.1 with priority costs $4.90. The
+    By hand: GPT-4o costs $5.95 as priority and $3.50 as standard, and GPT-4.1 with priority costs $4.90. The
     larger saving is first.
     """
     facts = await facts_of([priority(1, request_model="gpt-4o")])

@@ -68,7 +68,9 @@ def test_what_is_left_may_be_too_little_to_tell() -> None:
     shares=st.lists(st.lists(st.fractions(-1, 1), min_size=6, max_size=6), max_size=8),
 )
 def test_savings_never_exceed_spend(costs: list[int], shares: list[list[Any]]) -> None:
-    """This holds for any overlap of claims, also where a part of the change would cost more."""
+    """
+    The savings stay within the spend for any overlap of claims, also where a part of the change would cost more.
+    """
     uses = [use(cost) for cost in costs]
     found = [
         (

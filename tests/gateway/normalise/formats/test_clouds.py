@@ -127,7 +127,7 @@ def test_bedrock_arns_errors_and_embeddings() -> None:
 
 
 def test_bedrock_null_entries_are_passed_over() -> None:
-    """They are neither calls nor rejects, at any level."""
+    """Null entries are neither calls nor rejects, at any level."""
     wrapped = subscription(bedrock_record())
     wrapped["logEvents"].append(None)
     outcome = read(
@@ -191,7 +191,7 @@ def test_vertex_ids_in_exponent_form_are_shared_by_others() -> None:
     "written", ["-9876543210123456789", "98765432101234567.0", "123456789012345678901234567890"]
 )
 def test_vertex_ids_stay_as_they_are_written(written: str) -> None:
-    """This holds for any number in the column."""
+    """An id is stored as written, for any number in the column."""
     body = json.dumps(case("vertex", "bigquery-row-thoughts")).replace("98765432101234567", written).encode()
     assert written == one(None, body).request_id
 

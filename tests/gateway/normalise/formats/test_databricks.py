@@ -44,13 +44,16 @@ def row(**fields: Any) -> dict[str, Any]:
 def test_a_destination_is_a_model_only_where_databricks_serves_it(
     type: str | None, name: str | None, model: str | None, expected: tuple[str | None, str | None]
 ) -> None:
-    """Otherwise the name is that of a stored key. A title in `destination_model` is not a model name."""
+    """
+    If Databricks does not serve the model, the name is that of a stored key. A title in `destination_model`
+    is not a model name.
+    """
     record = one(None, row(destination_type=type, destination_name=name, destination_model=model))
     assert expected == (record.provider, record.request_model)
 
 
 def test_calls_of_one_request_are_told_apart() -> None:
-    """They differ by `invocation_id`. A repeated row is the same call."""
+    """Calls of one request differ by `invocation_id`. A repeated row is the same call."""
     rows = [row(invocation_id="i-1"), row(invocation_id="i-2"), row(invocation_id="i-1")]
     first, second, repeated = read(None, rows).identities
     assert first.id == repeated.id != second.id
@@ -92,7 +95,7 @@ def test_both_tables_of_model_serving_report_one_call() -> None:
 
 
 def test_tags_of_the_request_go_before_those_of_the_endpoint() -> None:
-    """Both kinds of tags may be JSON text."""
+    """Tags of the request have priority, and both kinds of tags may be JSON text."""
     tags = {"endpoint_tags": '{"team": "platform", "stage": "live"}', "request_tags": {"team": "search"}}
     record = one(None, row(**tags))
     assert record.team == "search"

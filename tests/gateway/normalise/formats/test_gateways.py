@@ -44,7 +44,7 @@ def test_kong_a_bad_block_costs_no_other() -> None:
 
 
 def test_kong_plain_requests_on_the_same_logger_are_no_calls() -> None:
-    """Such lines have no `ai`, or a block of a plugin that made no call."""
+    """Lines of plain requests have no `ai`, or a block of a plugin that made no call."""
     line = case("kong", "http-log-bedrock-unpriced")
     del line["ai"]
     guarded = line | {"ai": {"ai-prompt-guard": {"meta": {}}, "proxy": {"meta": {"request_model": "x"}}}}
@@ -54,7 +54,7 @@ def test_kong_plain_requests_on_the_same_logger_are_no_calls() -> None:
 
 
 def test_kong_errors_carry_their_status() -> None:
-    """They are not cache hits, whatever the block states."""
+    """Errors are not cache hits, even if the block says so."""
     line = case("kong", "http-log-batch-priced-and-cache-hit")[1]
     record = one("kong", line | {"response": {"status": 503}})
     assert record.status == "error"
@@ -258,7 +258,7 @@ def test_portkey_metadata_may_be_json_text_or_uneven_lists() -> None:
 
 
 def test_portkey_lines_may_hold_what_a_file_holds() -> None:
-    """The line's own values come first, then those of the answer."""
+    """The line's own values have priority over those of the answer."""
     line = case("portkey", "log-file") | case("portkey", "analytics-row")
     assert one(None, line).input_tokens == 150
     assert one(None, line).request_model == "gpt-4"
@@ -314,7 +314,7 @@ def test_portkey_log_files_count_anthropics_cache() -> None:
 
 
 def test_portkey_log_files_never_name_a_masked_key() -> None:
-    """This covers the caller's key and the provider's key."""
+    """Neither the caller's key nor the provider's key is named."""
     outcome = read("portkey", case("portkey", "log-file"))
     assert "****" not in repr(outcome.records)
 
@@ -350,7 +350,7 @@ def test_cloudflare_statuses_of_400_or_more_are_errors(success: bool | None) -> 
 
 
 def test_envoy_where_nobody_answered() -> None:
-    """Code 0 is an error whose type is the response flags, also if the code is text."""
+    """Code 0 is an error. Its type is the response flags, also if the code is text."""
     line = case("envoy_ai_gateway", "access-log-line")
     assert (
         "UF,URX"
@@ -397,7 +397,7 @@ def test_envoys_first_versions_had_keys_of_their_own() -> None:
 
 
 def test_envoy_lines_without_a_model_are_no_calls() -> None:
-    """This holds even if a filter added token counts of zero."""
+    """A line without a model is not a call, even if a filter added token counts of zero."""
     line = case("envoy_ai_gateway", "access-log-line")
     models = [name for name in line if name.startswith("gen_ai.") and "model" in name]
     assert [] == read("envoy_ai_gateway", line | dict.fromkeys(models, "-")).records
@@ -462,7 +462,7 @@ def test_helicone_without_a_time_is_known_by_its_own_id() -> None:
 
 
 def test_openmeter_events_are_known_by_source_and_id() -> None:
-    """Events come alone or in an array, with numbers as text. Other events are ignored."""
+    """Events are sent as single objects or in an array, with numbers as text. Other events are ignored."""
     event = case("openmeter", "cloudevent-single")
     event["data"]["prompt_tokens"] = "1320"
     other = event | {"id": "2", "data": {"tokens": 5, "type": "input"}}
@@ -597,7 +597,7 @@ def test_openrouter_stats_that_were_cancelled() -> None:
 
 
 def test_otlp_is_taken_under_any_name() -> None:
-    """OpenRouter, Cloudflare and others push OTLP to whatever address they are given."""
+    """OpenRouter, Cloudflare and others push OTLP to any address that the user configures."""
     span = case("cloudflare", "otel-span")
     assert 1 == len(read("portkey", span).records) == len(read("otlp/traces", span).records)
 
@@ -612,7 +612,7 @@ def test_a_name_that_is_no_format_is_refused() -> None:
 @pytest.mark.parametrize("format", [name for name in FORMAT_NAMES if "/" not in name])
 @pytest.mark.parametrize("item", [{}, {"data": None, "metadata": [], "usage": 3}, None])
 def test_items_of_an_unknown_shape_are_passed_over(format: str, item: Any) -> None:
-    """They give neither records nor rejects. Langfuse items are inside a batch."""
+    """Items of an unknown form give neither records nor rejects. Langfuse items are inside a batch."""
     outcome = read(format, {"batch": [item, item]} if format == "langfuse" else [item, item])
     assert outcome.received == 2
     assert outcome.records == []

@@ -47,7 +47,7 @@ def test_a_webhook_whose_bodies_are_cut_is_a_call_of_which_only_the_id_is_known(
 
 
 def test_the_webhooks_own_figures_go_before_those_of_the_body() -> None:
-    """They may be text or floats. Details still come from the body."""
+    """The webhook's own counts may be text or floats. Details are read from the body."""
     usage = {"input_tokens": 10, "output_tokens": 5, "output_tokens_details": {"reasoning_tokens": 3}}
     figures = {"promptTokens": "12", "completionTokens": 7.0, "cost": "0.010"}
     record = one(None, hook({"model": "gpt-5", "usage": usage}, metadata=figures))

@@ -100,7 +100,7 @@ def test_a_price_of_zero_is_no_price_but_for_hits_and_failures(event: dict[str, 
 
 
 def test_a_failed_deployment_and_its_fallback_are_two_calls(event: dict[str, Any]) -> None:
-    """They share the call id and the trace, so these are not dedup keys."""
+    """A failed attempt and its fallback share the call id and the trace, so these are not dedup keys."""
     failed = event | {
         "id": event["litellm_call_id"],
         "status": "failure",
@@ -146,7 +146,7 @@ def test_a_uuid_of_the_provider_is_a_response_id(event: dict[str, Any], more: di
 
 
 def test_a_hit_in_the_gateways_cache_is_its_own_call(event: dict[str, Any]) -> None:
-    """Its id starts with the first call's id, so rule 5 applies to the complete id."""
+    """The id of a cache hit starts with the first call's id, so rule 5 applies to the complete id."""
     hit = event | {"id": event["id"] + "_cache_hit1795158584.59", "cache_hit": True}
     assert digest(5, "litellm", hit["id"]) == identity(hit)
 
@@ -183,7 +183,7 @@ def test_operations_by_call_type(event: dict[str, Any], call_type: object, expec
 
 def test_a_usage_object_of_details_alone_is_openais(event: dict[str, Any]) -> None:
     """
-    The totals are next to the object. Both names for cache writes are read, and those of the details come first.
+    The totals are next to the object. Both names for cache writes are read, and those of the details have priority.
     """
     event["metadata"]["usage_object"] = {
         "prompt_tokens_details": {"cached_tokens": 1, "cache_creation_tokens": 2},
@@ -234,7 +234,7 @@ def test_a_tool_call_with_a_tool_for_a_model_is_none(event: dict[str, Any]) -> N
 
 
 def test_spend_metadata_fills_and_tags(event: dict[str, Any]) -> None:
-    """The metadata names the end user, but the authenticated user comes first."""
+    """The metadata names the end user, but the authenticated user has priority."""
     event["metadata"] |= {
         "user_api_key_end_user_id": None,
         "spend_logs_metadata": {"user": "end", "team": "t", "ticket": 7, "prompt": "CANARY"},
@@ -246,7 +246,7 @@ def test_spend_metadata_fills_and_tags(event: dict[str, Any]) -> None:
 
 
 def test_the_session_of_a_client_stands_deeper(event: dict[str, Any]) -> None:
-    """`session_id` comes first, then the session of the request."""
+    """`session_id` has priority over the session of the request."""
     assert "sess-0001" == one("litellm", event | {"session_id": ""}).session
     assert "other" == one("litellm", event | {"session_id": "other"}).session
 
@@ -340,7 +340,7 @@ def test_older_versions_are_recognised_too(event: dict[str, Any], row: dict[str,
 
 
 def old_payload() -> dict[str, str]:
-    """Create the payload of `generic_api_use_v1`, whose values are Python's text forms."""
+    """Create the payload of `generic_api_use_v1`. All its values are Python's text forms."""
     usage = (
         "Usage(completion_tokens=20, prompt_tokens=1310, total_tokens=1330, completion_tokens_details="
         "CompletionTokensDetailsWrapper(audio_tokens=None, reasoning_tokens=5), prompt_tokens_details="
@@ -368,7 +368,9 @@ def old_payload() -> dict[str, str]:
 
 
 def test_the_old_payload_is_read_out_of_its_text() -> None:
-    """It is recognized without a name. Numbers, key and team are parsed from Python's text form."""
+    """
+    The old payload is recognized without a format name. Numbers, key and team are parsed from Python's text form.
+    """
     record = one(None, [old_payload()])
     assert record.input_tokens == 1310
     assert record.output_tokens == 20

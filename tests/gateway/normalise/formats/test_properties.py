@@ -72,7 +72,7 @@ ANYTHING = st.recursive(
 @cache
 def payloads(format: str) -> list[Any]:
     """
-    Return the decoded cases of a format; lines become a list. Callers must copy a payload before changing it.
+    Return the decoded cases of a format, with lines as a list. Callers must copy a payload before changing it.
     """
     bodies = [one.body for one in cases(format) if b"resourceSpans" not in one.body]
     return [

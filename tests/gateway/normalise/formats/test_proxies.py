@@ -35,7 +35,7 @@ def test_bifrost_errors_and_several_calls() -> None:
     [("embedding text-embedding-3-small", "embeddings"), ("list_models x", "list_models")],
 )
 def test_bifrost_operations_have_opentelemetrys_names(name: str, expected: str) -> None:
-    """If OpenTelemetry has a name for the first word, it is used; otherwise the word stays."""
+    """If OpenTelemetry has a name for the first word, that name is used. Otherwise the word stays."""
     trace = case("bifrost", "trace-offset-times")
     call = next(span for span in trace["Spans"] if span["Kind"] == "llm.call")
     assert expected == one("bifrost", trace | {"Spans": [call | {"Name": name}]}).operation
@@ -188,7 +188,7 @@ def test_agentgateways_time_is_the_end() -> None:
 
 
 def test_agentgateway_before_august_2026_counted_without_the_cache() -> None:
-    """This is visible only if the input is smaller than its cached part."""
+    """The old count is visible only if the input is smaller than its cached part."""
     line = case("agentgateway", "json-log-line") | {
         "gen_ai.usage.input_tokens": 50,
         "gen_ai.usage.cache_read.input_tokens": 40,
@@ -201,7 +201,7 @@ def test_agentgateway_before_august_2026_counted_without_the_cache() -> None:
 
 
 def test_agentgateway_mcp_lines_are_no_calls() -> None:
-    """They have the same scope but no model."""
+    """MCP lines have the same scope but no model."""
     line = {
         "scope": "request",
         "gateway": "g",

@@ -62,7 +62,8 @@ def litellm(**fields: Any) -> dict[str, Any]:
 )  # fmt: skip
 def test_the_region_of_a_call(format: str, payload: Any, region: str | None) -> None:
     """
-    The region comes from the provider's answer, the log or the address, with its reason. Otherwise it is absent.
+    The region is read from the provider's answer, the log or the address, with its reason. Without these, the
+    region is absent.
     """
     assert region == one(format, payload).region
     [why] = read(format, payload, options=Options(explain=True)).why or []
@@ -91,9 +92,7 @@ def test_portkey_and_agentgateway_by_the_address_that_was_called() -> None:
 
 
 def test_the_region_of_azures_gateway_is_no_region_of_the_call() -> None:
-    """
-    `Region` of API Management is the location of the gateway. The deployment behind it may be elsewhere.
-    """
+    """`Region` of API Management is the location of the gateway. The deployment may be in another region."""
     rows = case("azure_apim", "llm-log-rows")
     records = read("azure_apim", [{**row, "Region": "East US"} for row in rows]).records
     assert records

@@ -1,8 +1,8 @@
 """
 Prompts never leave the decoder. Every OTLP case is read with canaries wherever content may occur.
 
-Canaries are placed under the content names of the reference and similar names, in span events, log bodies,
-status messages, links, exemplars, and metadata named like content.
+Canaries are in attributes with content names or similar names, span events, log bodies, status messages,
+links and exemplars. Metadata that is named like content has them as well.
 """
 
 from __future__ import annotations

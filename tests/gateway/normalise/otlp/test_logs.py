@@ -231,7 +231,7 @@ def test_what_looks_like_ai_is_shown_by_its_names_alone() -> None:
 
 
 def test_a_rejection_names_the_place_and_no_value() -> None:
-    """The message tells the sender which record was rejected."""
+    """The message names the rejected record for the sender."""
     outcome = read_logs(
         log(CALL, event_name=DETAILS), log(CALL | {"gen_ai.usage.output_tokens": -77}, body=DETAILS)
     )

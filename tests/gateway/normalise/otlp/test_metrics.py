@@ -91,7 +91,9 @@ def test_money_below_a_trillionth_is_nothing(value: float) -> None:
 
 
 def test_envoys_types_are_parts_and_stay_apart() -> None:
-    """They are included in input and output, so they are stored separately and never added."""
+    """
+    Cached and reasoning tokens are included in input and output, so they are stored separately and never added.
+    """
     kinds = ("input", "cached_input", "cache_creation_input", "output", "reasoning")
     how = {"scope": "envoyproxy/ai-gateway", "unit": "token"}
     records = metrics(read_points(*(typed(kind, **how) for kind in kinds)))
@@ -186,7 +188,7 @@ def test_the_old_family_beside_the_new_one_counts_once() -> None:
 
 @pytest.mark.parametrize("other", [{"scope": "another"}, {"resource": {"service.name": "another"}}])
 def test_two_instrumentations_may_use_a_family_each(other: dict[str, Any]) -> None:
-    """They measure different calls."""
+    """Two instrumentations measure different calls."""
     how = {"scope": "one", "resource": {"service.name": "edge"}}
     outcome = read_points(typed("input", **how), point(USAGE + "input_tokens", 9, MODELS, **(how | other)))
     assert [7, 9] == [record.value for record in metrics(outcome)]
@@ -203,7 +205,7 @@ def test_modalities_are_series_of_their_own() -> None:
 
 
 def test_tokens_of_a_modality_are_a_meter() -> None:
-    """They are part of the total and also of a meter. Text is the rest."""
+    """Tokens of a modality are part of the total and also of a meter. Text is the rest."""
     name = "gen_ai.client.inference.usage."
     told = [
         ("input_tokens", "audio", 7), ("input_tokens", "text", 5), ("output_tokens", "image", 3),
@@ -278,7 +280,7 @@ def test_tokens_of_no_kind_are_shown_and_not_counted() -> None:
     ],
 )  # fmt: skip
 def test_durations_and_counts_are_no_usage(name: str) -> None:
-    """This also holds for metrics that name a model."""
+    """Durations and call counts are not usage, even if they name a model."""
     assert {NOT_AI: 1} == read_points(point(name, 3.5, MODELS, unit="s")).ignored
 
 
@@ -312,7 +314,7 @@ def test_implausible_money_is_rejected(value: float) -> None:
 
 
 def test_the_resource_is_the_last_place_for_session_and_user() -> None:
-    """Values of the point come first."""
+    """Values of the point have priority over those of the resource."""
     resource = {"session.id": "resource", "user.id": "resource", "team.id": "core", "user": "root"}
     (record,) = metrics(
         read_points(point(TOKENS, 5, MODELS | {"gen_ai.token.type": "input"}, resource=resource))
@@ -349,7 +351,7 @@ def forwarded(value: Any, changes: dict[str, Any] | None = None, **how: Any) -> 
 
 
 def test_a_point_of_another_tollhouse_is_taken_as_it_is() -> None:
-    """Id, source and all other fields come from the other server. No dialect and no series apply."""
+    """Id, source and all other fields are those of the other server. No dialect and no series apply."""
     outcome = forwarded(106, resource={"service.name": "tollhouse"})
     assert [
         UsageMetric(

@@ -190,7 +190,7 @@ def test_a_stated_zero_hides_no_count_of_a_twin(total: int, more: dict[str, Any]
 
 
 def test_a_kept_call_takes_model_and_provider_of_its_twin() -> None:
-    """They are copied only if the kept span has none."""
+    """Model and provider are copied only if the kept span has none."""
     inner = {"gen_ai.operation.name": "chat", "gen_ai.usage.input_tokens": 10}
     outer = {**CHAT, "gen_ai.response.model": "m-1"}
     record = only(traces(span(1, outer), span(2, inner, parent=1)))
@@ -264,7 +264,7 @@ def test_a_failed_attempt_takes_nothing_from_the_call_that_was_mended() -> None:
 
 
 def test_identity_comes_from_the_nearest_ancestor_then_from_the_resource() -> None:
-    """This holds for each field and for the agent. Other tags are not inherited."""
+    """Each field and the agent are inherited separately. Other tags are not inherited."""
     outcome = normalised(
         traces(
             span(1, {**HTTP, "user.id": "far", "team.id": "far", "department": "d"}),
@@ -334,7 +334,9 @@ def _fan(number: int) -> dict[str, Any]:
 def test_long_chains_and_wide_families_are_settled_in_one_pass(
     tree: Callable[[int], dict[str, Any]], expected: int
 ) -> None:
-    """Neither recursion nor quadratic work: deliberate nesting costs no more than a normal payload."""
+    """
+    There is neither recursion nor quadratic work, so deliberate nesting costs no more than a normal payload.
+    """
     outcome = normalised(traces(*(tree(number) for number in range(1, DEEP + 1))))
     assert expected == len(outcome.records)
 

@@ -62,7 +62,7 @@ def test_where_the_provider_processed_a_call(
     provider: str, attributes: dict[str, Any], region: str | None
 ) -> None:
     """
-    The region comes from an attribute of the provider's own cloud, or from the called address, with a reason.
+    The region is read from an attribute of the provider's own cloud, or from the called address, with a reason.
     """
     call = {**CALL, "gen_ai.provider.name": provider, **attributes}
     explained = Options(explain=True)

@@ -37,7 +37,7 @@ def key(**changes: Any) -> bytes:
 
 
 def tagged(value: Any) -> Any:
-    """Return a form whose equality distinguishes types, because in Python 1 == 1.0 == True."""
+    """Return a form with an equality that distinguishes types, because in Python 1 == 1.0 == True."""
     if isinstance(value, dict):
         return ("m", tuple((name, tagged(value[name])) for name in sorted(value)))
     if isinstance(value, list):

@@ -556,7 +556,8 @@ def test_langfuse_cost_is_the_sum_of_its_parts_without_a_total() -> None:
 
 def test_claude_code_spans_count_under_their_own_names() -> None:
     """
-    `llm_request` spans are calls whose input excludes the cache. `result_tokens` of a tool span are not usage.
+    `llm_request` spans are calls, and their input excludes the cache. `result_tokens` of a tool span
+    are not usage.
     """
     who = {"session.id": "s", "user.id": "anon-1", "user.account_uuid": "acct-1"}
     call = {
@@ -835,7 +836,7 @@ def test_litellms_reports_without_its_id_share_a_name_with_its_log(name: str, ca
     (of_span,) = normalised(traces(span(1, attributes, status=code), scope="litellm")).identities
     (of_log,) = read("litellm", log).identities
     assert not set(of_span.also).isdisjoint(of_log.also)
-    # of an answer, whose time differs between reports
+    # the start time of an answer differs between reports
     other_id = "31aec259-5224-4903-ad2a-91ade65c0988"
     (later,) = read("litellm", log | {"startTime": NOW / 1e9 + 0.001, "litellm_call_id": other_id}).identities
     assert set(of_span.also).isdisjoint(later.also)
@@ -862,7 +863,7 @@ def test_an_answer_from_litellms_cache_is_the_call_of_its_generic_callback() -> 
 
 
 def test_litellms_newer_spans() -> None:
-    """They have new names for cost and team, and mark cache hits."""
+    """LiteLLM's newer spans have new names for cost and team, and mark cache hits."""
     attributes = litellm(
         gen_ai__operation__name="chat",
         litellm__call_id="6a8f0f6e-57a4-4dd5-9c8e-0d9d8f3c1a2b",
@@ -899,7 +900,7 @@ def test_litellm_call_types_without_an_operation() -> None:
 )
 @pytest.mark.parametrize("name", ["gen_ai.operation.name", "llm.request.type"])
 def test_litellm_calls_that_are_no_chats(name: str, call_type: str, operation: str) -> None:
-    """They are billed like chats. The names are those of the logging payload."""
+    """LiteLLM calls other than chats are billed like chats. The names are those of the logging payload."""
     attributes = litellm(gen_ai__cost__total_cost=0.04)
     del attributes["gen_ai.operation.name"]
     record = only(traces(span(1, {**attributes, name: call_type}), scope="litellm"))

@@ -56,7 +56,7 @@ def test_a_usage_object_is_read_wherever_it_stands(
 
 @pytest.mark.parametrize("stated", [120, 1508])
 def test_a_usage_object_says_whether_the_input_holds_the_cache(stated: int) -> None:
-    """The attribute alone would be ambiguous, because the cache is smaller than the input."""
+    """The attribute by itself would be ambiguous, because the cache is smaller than the input."""
     usage = {**ANTHROPIC, "cache_read_input_tokens": 90, "cache_creation_input_tokens": 0}
     attributes = {
         "gen_ai.usage.input_tokens": 120,
@@ -126,7 +126,7 @@ COUNTED = {
 def test_writes_for_an_hour_are_read_where_a_product_tells_them(
     scope: str, attributes: dict[str, Any]
 ) -> None:
-    """They are stored separately, because their price differs."""
+    """One-hour writes are stored separately, because their price differs."""
     record = only(traces(span(1, attributes), scope=scope))
     assert counted(record) == SETTLED
     assert record.cache_write_1h_tokens == 100
@@ -155,7 +155,7 @@ def test_the_ai_sdk_tells_the_tier_that_decides_the_price(
 
 
 def test_writes_for_an_hour_come_from_either_of_two_spans() -> None:
-    """The span with more fields has the counts, and the missing part comes from the other span."""
+    """The span with more fields has the counts, and the other span adds the missing part."""
     answer = {"id": MESSAGE_ID, "model": "claude-sonnet-4-5", "usage": {
         **ANTHROPIC, "cache_creation": {"ephemeral_5m_input_tokens": 288, "ephemeral_1h_input_tokens": 100},
     }}  # fmt: skip
@@ -407,7 +407,7 @@ def test_geminis_thoughts_may_stand_in_the_total_alone(model: str, expected: tup
 
 
 def test_thoughts_that_are_stated_are_counted_once() -> None:
-    """This holds whether or not the output includes them."""
+    """Stated reasoning tokens count once, whether or not the output includes them."""
     call = {
         "gen_ai.operation.name": "chat", "gen_ai.request.model": "gemini-2.5-flash",
         "gen_ai.usage.input_tokens": 1120, "gen_ai.usage.total_tokens": 1184, "gen_ai.usage.reasoning_tokens": 11,

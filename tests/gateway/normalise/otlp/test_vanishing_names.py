@@ -1,5 +1,5 @@
 """
-An item whose names mention tokens or cost is counted or reported as unrecognized, in any signal. Other
+An item with names that mention tokens or cost is counted or reported as unrecognized, in any signal. Other
 telemetry is ignored.
 """
 
@@ -44,7 +44,7 @@ def is_shown(outcome: Outcome, name: str) -> bool:
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("name", METRICS)
 def test_a_metric_of_no_family_is_shown(name: str, model: dict[str, Any]) -> None:
-    """It is listed by its name, whether or not it names a model."""
+    """The metric is listed by its name, whether or not it names a model."""
     assert is_shown(read_points(point(name, 5, model)), name)
 
 
@@ -52,7 +52,7 @@ def test_a_metric_of_no_family_is_shown(name: str, model: dict[str, Any]) -> Non
     ("name", "unit"), [("devin.acu", "ACU"), ("some.credits", "{credit}"), ("some.cost.usage", "EUR")]
 )
 def test_a_metric_in_a_unit_that_is_sold_is_shown(name: str, unit: str) -> None:
-    """Such units are billed, but no rule counts the metric."""
+    """Usage in such units is billed, but no rule counts the metric."""
     assert is_shown(read_points(point(name, 5, unit=unit)), name)
 
 
@@ -68,7 +68,7 @@ def test_a_point_that_cannot_count_is_shown_with_the_reason(name: str, why: str)
 @pytest.mark.parametrize("encoding", ["json", "protobuf"])
 @pytest.mark.parametrize("kind", ["gauge", "summary"])
 def test_a_kind_of_metric_that_cannot_count_is_shown(kind: str, encoding: str) -> None:
-    """This holds in both encodings, and the rest of the request is read."""
+    """The metric is reported in both encodings, and the rest of the request is read."""
     number = {"asInt": "5"} if kind == "gauge" else {"sum": 5.0, "count": "1"}
     metrics = [{"name": "llm.tokens", kind: {"dataPoints": [number]}}]
     payload = {"resourceMetrics": [{"scopeMetrics": [{"metrics": metrics}]}]}

@@ -1,4 +1,4 @@
-"""The event loop gets a turn after a number of bytes or a time, whichever comes first."""
+"""The event loop gets a turn after a number of bytes or a time, whichever is reached first."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def test_what_python_writes_becomes_json_of_the_same_meaning(value: object, behi
 def test_cleaning_does_not_depend_on_how_much_is_taken_at_once(
     behind: int, dirty: bytes, cleaned: bytes
 ) -> None:
-    """This holds outside and inside strings."""
+    """The result is the same outside and inside strings."""
     assert b" " * behind + cleaned == clean(b" " * behind + dirty)
     if dirty.startswith(b'"'):
         assert b'"' + b"x" * behind + cleaned[1:] == clean(b'"' + b"x" * behind + dirty[1:])

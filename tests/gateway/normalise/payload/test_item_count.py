@@ -86,7 +86,7 @@ def without_counting(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("format", FORMAT_NAMES)
 def test_the_answers_of_formats_are_the_same(format: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """This holds for any content and any truncation."""
+    """The results are equal for any content and any truncation."""
     given = [(body, most) for body in bodies(format, random.Random(format)) for most in LIMITS]
     found = [answer(format, body, most) for body, most in given]
     without_counting(monkeypatch)
@@ -117,7 +117,9 @@ def request(shape: list[Any], rng: random.Random) -> bytes:
 
 @pytest.mark.parametrize("format", FIELDS)
 def test_the_answers_of_otlp_are_the_same(format: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """This also holds if a byte is changed: invalid bodies stay invalid, and valid ones are accepted."""
+    """
+    The results are equal even if a byte is changed. Invalid bodies stay invalid, and valid ones are accepted.
+    """
     monkeypatch.setattr(wire, "MAX_PIECE", 8)  # larger bodies are counted before they are read
     rng = random.Random(format)
     given = []
@@ -168,7 +170,7 @@ def test_the_answers_of_usage_events_are_the_same(monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("format", [name for name in FORMAT_NAMES if not name.startswith("otlp/")])
 def test_no_item_of_too_many_is_read(format: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Otherwise, a few kilobytes of compressed empty items cost as much as 250,000 calls."""
+    """If items were read, a few kilobytes of compressed empty items would cost as much as 250,000 calls."""
 
     def fail(*_: Any) -> None:
         raise AssertionError("an item was read")
@@ -184,7 +186,7 @@ def test_no_item_of_too_many_is_read(format: str, monkeypatch: pytest.MonkeyPatc
 
 
 def test_no_span_of_too_many_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """This holds even if the first pieces of the request are within the limit."""
+    """No span is read, even if the first pieces of the request are within the limit."""
 
     def fail(*_: Any) -> None:
         raise AssertionError("a piece was read")
@@ -197,7 +199,7 @@ def test_no_span_of_too_many_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("window", [3, 4, 100])
 def test_a_sign_is_found_wherever_it_stands(monkeypatch: pytest.MonkeyPatch, window: int) -> None:
-    """This includes a position across two windows. The event loop gets a turn between windows."""
+    """The search finds a position across two windows. The event loop gets a turn between windows."""
     monkeypatch.setattr(body_limits, "_WINDOW", window)
 
     def found(body: bytes) -> tuple[bool, int]:

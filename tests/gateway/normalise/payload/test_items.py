@@ -123,7 +123,7 @@ def test_what_is_broken_is_seen_by_the_place_of_the_error(monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("many", [1, 1000])
 def test_the_elements_of_an_array_in_an_object_are_cut_where_they_stand(many: int) -> None:
-    """The last member of that name counts, whatever surrounds it. No large element is copied."""
+    """The last member of that name counts, for any surrounding members. No large element is copied."""
     batch = [{"a": "x" * 2000, "b": "]},{"}] * many
     document = (
         json.dumps({"batch": [0], "z": ["]"], "batch ": batch, "end": {}})
@@ -142,7 +142,7 @@ def test_the_elements_of_an_array_in_an_object_are_cut_where_they_stand(many: in
 
 
 def test_a_line_that_is_a_broken_array_stays_in_its_place() -> None:
-    """Other lines are unaffected, and so are the elements before the error."""
+    """The invalid array does not affect other lines, or its own elements before the error."""
     assert ["1", "[2", '{"c": 3}'] == texts(b'[1]\n[2\n{"c": 3}')
     assert ['{"a": 1}', '[{"a": 1}, {"b":', '{"c": 3}'] == texts(b'[{"a": 1}]\n[{"a": 1}, {"b":\n{"c": 3}')[
         1:
@@ -151,7 +151,8 @@ def test_a_line_that_is_a_broken_array_stays_in_its_place() -> None:
 
 def test_documents_without_anything_between_them_are_taken_apart() -> None:
     """
-    This holds for a body and for one of its lines. Text that is not a sequence of documents stays one piece.
+    Adjacent documents are split in a body and in one of its lines. Text that is not a sequence of documents
+    stays one piece.
     """
     assert ['{"a": "}{"}', '{"b": 2}'] == texts(b'{"a": "}{"}{"b": 2}')
     assert ['{"a": 1}', '{"b": 2}', '{"c": 3}'] == texts(b'{"a": 1}{"b": 2}\n{"c": 3}')
@@ -248,7 +249,7 @@ def test_a_large_array_is_taken_apart_as_it_is_read() -> None:
 
 
 def test_arrays_of_large_lines_are_lines() -> None:
-    """One line is not taken for the whole body."""
+    """A line with an array is not mistaken for the whole body."""
     line = json.dumps([{"a": "x" * 2_000_000}, 1]).encode()
     assert [line[1:-4], b"1", line[1:-4], b"1", b"2"] == [
         bytes(item) for item in payload.items(line + b"\n" + line + b"\n[2]\n")
@@ -275,7 +276,7 @@ def test_what_breaks_off_is_found_in_one_pass(body: bytes) -> None:
 
 @pytest.mark.timeout(120)
 def test_an_item_that_lost_a_quote_costs_no_neighbour() -> None:
-    """This holds for any number of commas and quotes after the lost one."""
+    """The other items are unaffected, for any number of commas and quotes after the lost one."""
     items = list(payload.items(b'[{"a":1},{"b":"x},' + b'2\\",' * 200_000 + b"{}]"))
     assert bytes(items[0]) == b'{"a":1}'
     assert bytes(items[1]) == b'{"b":"x}'
@@ -290,7 +291,7 @@ def test_a_body_that_was_cut_is_cleaned_in_one_pass() -> None:
 
 
 class Reworded:
-    """A JSON decoder whose errors have other texts."""
+    """A JSON decoder that uses other error texts."""
 
     def __init__(self, decoder: msgspec.json.Decoder[Any]) -> None:
         self._decoder = decoder

@@ -14,7 +14,7 @@ from tests.gateway.normalise.formats.engine.test_recognise import SIGNS
 from tests.rounds import IS_LONG
 
 NOISE: list[Any] = ["x" * LARGE, [[]] * (LARGE // 4), {"inner": "x" * LARGE}]
-# Each sign with one kind of noise in turn; in long runs with every kind.
+# Each sign with one kind of noise in turn, or in long runs with every kind.
 BESIDE_NOISE = [
     (name, item, noise)
     for place, (name, item) in enumerate(SIGNS)

@@ -89,5 +89,5 @@ def test_a_key_is_never_named_by_itself(value: str) -> None:
     ],
 )
 def test_an_alias_or_a_hash_names_a_key(value: str) -> None:
-    """These values do not look like credentials."""
+    """Aliases and hashes do not look like credentials."""
     assert value == metadata.key_name(value)

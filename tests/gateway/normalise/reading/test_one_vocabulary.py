@@ -159,7 +159,7 @@ def test_what_stands_for_nothing_states_no_provider(entrance: str, name: str | N
 
 @pytest.mark.parametrize("row", providers.PROVIDERS, ids=by_name)
 def test_every_spelling_has_one_price_and_one_name_on_bills(row: providers.Provider) -> None:
-    """This also holds for records that keep the original notation."""
+    """Records that keep the original notation have the same price and name."""
     spellings = written(row)
     assert {row.card} == {providers.card_name(name) for name in spellings}
     assert {name: row.display or name for name in spellings} == {name: on_bill(name) for name in spellings}
@@ -172,7 +172,7 @@ def on_bill(provider: str) -> str:
 
 
 def test_no_spelling_stands_for_two_providers() -> None:
-    """Otherwise, one provider would hide another."""
+    """If two providers shared a notation, one would hide the other."""
     spellings = [spelling for row in providers.PROVIDERS for spelling in {row.name, *row.spellings}]
     assert len(spellings) == len(set(spellings))
     assert all(providers.find(spelling) is not None for spelling in spellings)
@@ -241,12 +241,12 @@ def test_rate_cards_know_the_same_maker(model: str) -> None:
 def test_a_call_costs_the_same_wherever_it_came_in(
     entrance: str, provider: str | None, model: str, cost: str
 ) -> None:
-    """This covers the path from the written name to the estimate."""
+    """The test covers the path from the written name to the estimate."""
     assert cost == BOOK.estimate(ENTRANCES[entrance](provider, model, None))
 
 
 def test_open_models_of_a_closed_maker_have_no_price_of_their_own() -> None:
-    """Their names start like OpenAI's, and the operator of the model sets the price."""
+    """The names of open models start like OpenAI's, and the operator of the model sets the price."""
     assert {"openai"} == {entrance(None, "gpt-oss-120b", None).provider for entrance in ENTRANCES.values()}
     assert names.maker("gpt-oss-120b") is None
 

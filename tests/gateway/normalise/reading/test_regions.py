@@ -80,7 +80,10 @@ def test_addresses_of_providers(address: Any, found: str | None) -> None:
 
 
 def test_which_of_several_counts() -> None:
-    """A global profile has the global price. Then come the stated region, the address, and the ARN."""
+    """
+    A global profile has the global price. After it, the stated region, the address and the ARN have priority
+    in this order.
+    """
     arn = "arn:aws:bedrock:eu-west-1:123456789012:inference-profile/"
     host = "bedrock-runtime.us-west-2.amazonaws.com"
     assert "global" == region_of("us-east-1", address=host, model="global.anthropic.claude-sonnet-4-5-v1:0")

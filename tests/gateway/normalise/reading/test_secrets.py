@@ -23,7 +23,7 @@ ALIKE = [chr(code) for code in range(0x80, 0x110000) if re.fullmatch("[a-z0-9]",
 
 @pytest.mark.parametrize("secret", SECRETS)
 def test_credentials_are_known_however_they_begin(secret: str) -> None:
-    """This includes upper case and letters that the expression treats as equal."""
+    """Credentials are found in upper case, and with letters that the expression treats as equal."""
     assert is_secret(secret) and is_secret(secret.swapcase())
     for place in (0, 1):
         for letter in ALIKE:

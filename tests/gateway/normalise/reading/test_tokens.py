@@ -108,7 +108,7 @@ def test_settled_counts_hold_their_parts(
     ids=["anthropic", "anthropic, by kind alone", "anthropic in openai's names", "litellm", "converse"],
 )  # fmt: skip
 def test_writes_for_an_hour_are_told_apart(usage: dict[str, Any]) -> None:
-    """They are part of the cache writes and cost more."""
+    """One-hour writes are part of the cache writes and cost more."""
     tokens = of_usage(msgspec.convert(usage, Usage) if "inputTokens" not in usage else _decoded(usage))
     assert tokens.cache_write == 9
     assert tokens.cache_write_1h == 4
@@ -182,7 +182,7 @@ def test_gemini_thoughts_stand_beside_the_candidates() -> None:
 
 
 def test_an_input_smaller_than_its_own_cache_was_counted_without_it() -> None:
-    """In that case, reads and writes are added. Otherwise the input stays."""
+    """If the input is below its cached part, reads and writes are added. Otherwise the input stays."""
     assert 160 == settle(Tokens(10, 1, 100, 50)).input
     assert 150 == settle(Tokens(150, 1, 100, 50)).input
 
@@ -226,7 +226,10 @@ def test_geminis_thoughts_may_be_in_the_total_alone() -> None:
     ids=["as told", "moved by a gateway"],
 )
 def test_citations_and_thoughts_of_perplexity_stand_beside_the_completion(stated: dict[str, Any]) -> None:
-    """This holds even if they are fewer than the completion's tokens. The total excludes them."""
+    """
+    Citation and reasoning tokens are added even if they are fewer than the completion's tokens. The
+    total excludes them.
+    """
     told = of_usage(
         Usage(prompt_tokens=10, completion_tokens=100, total_tokens=110, citation_tokens=20, **stated)
     )

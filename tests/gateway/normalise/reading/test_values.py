@@ -91,7 +91,7 @@ def test_money_that_cannot_be_is_refused(value: Any) -> None:
 
 @pytest.mark.parametrize("value", ["", "-", "none", "None", "undefined", "null"])
 def test_words_for_nothing_are_absent(value: str) -> None:
-    """This holds for text, counts and amounts."""
+    """Words such as "null" count as missing, for text, counts and amounts."""
     assert values.text(value) is None
     assert values.count(value, "tokens") is None
     assert values.money(value, "cost") is None

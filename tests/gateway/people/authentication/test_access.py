@@ -112,7 +112,7 @@ async def test_a_bearer_follows_its_key(registry: Registry, clock: MovedClock) -
 
 @pytest.mark.parametrize("prefix", ["Bearer ", "bearer ", "BEARER  "])
 async def test_a_bearer_prefix(registry: Registry, clock: MovedClock, prefix: str) -> None:
-    """The error 401 asks for the key without a prefix. `server.accept_bearer` accepts the prefix."""
+    """The error 401 says to send the key without a prefix. `server.accept_bearer` accepts the prefix."""
     secret = await a_key(registry)
     refusal = refused(Access(registry, clock=clock), prefix + secret)
     assert refusal.status == 401

@@ -1,4 +1,4 @@
-"""Digests by which gateways on one storage compare the settings that must be equal."""
+"""Digests with which gateways on one storage compare the settings that must be equal."""
 
 from __future__ import annotations
 

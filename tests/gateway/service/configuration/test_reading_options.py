@@ -1,4 +1,4 @@
-"""Sources whose counters are counted because a setting says so."""
+"""Sources with counters that count because a setting says so."""
 
 from __future__ import annotations
 

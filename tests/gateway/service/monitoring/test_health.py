@@ -196,7 +196,7 @@ async def test_a_dead_writer_is_not_live(trouble: Exception | None, monkeypatch:
 
 
 async def test_probes_ask_the_disk_once_a_second() -> None:
-    """Health needs no key, so many probes must cost nothing."""
+    """Health needs no key, so even many probes must cost nothing."""
     sources = HealthSources()
     health = sources.health()
     await asyncio.gather(*(health.ready() for _ in range(50)))

@@ -136,7 +136,7 @@ def test_made_up_sources_leave_those_of_tollhouse_their_series() -> None:
 
 
 def test_routes_and_space_are_read_when_asked() -> None:
-    """Queues and space come from the snapshot. A route has one series per state."""
+    """Queues and space are read from the snapshot. A route has one series per state."""
     read = samples(Metrics().render(Snapshot(stats=STATS, routes=[ROUTE], devices={"silent": 3})))
     route = ("route", "upstream/ai-telemetry")
     assert (40, 1, 2) == tuple(
@@ -177,7 +177,7 @@ def test_requests_are_counted_by_door_and_status() -> None:
 
 
 async def test_a_crowd_of_scrapers_costs_one_rendering() -> None:
-    """Within one second all scrapers get the same text; later a new one is rendered."""
+    """Within one second all scrapers get the same text. Later a new text is rendered."""
     now, reads = 100.0, 0
 
     async def read() -> Snapshot:

@@ -1,6 +1,5 @@
 """
-Responses in the form that each sender expects: Tollhouse's own, Langfuse, Firehose and OpenMeter;
-and Helicone's signature.
+Responses that each sender expects (Tollhouse's own, Langfuse, Firehose, OpenMeter), and Helicone's signature.
 """
 
 from __future__ import annotations

@@ -127,7 +127,7 @@ def test_a_sign_may_come_late(one_by_one: bool) -> None:
 
 
 def test_a_large_member_before_the_sign_is_no_hindrance() -> None:
-    """This holds even if the large member is not JSON."""
+    """The format is recognized even if the large member is not JSON."""
     large = {"x": "}],[{" * 500_000}
     for first in (json.dumps(large), json.dumps(large)[:-1] + ", 'y': NaN}"):
         assert "kong" == recognise(f'[{first}, {{"started_at": 1, "latencies": {{}}}}]'.encode())
@@ -143,7 +143,9 @@ def test_the_first_that_shows_itself_decides() -> None:
 
 @pytest.mark.parametrize("name", [None, "kong"])
 def test_items_of_another_format_are_not_said_to_be_no_calls(name: str | None) -> None:
-    """They are ignored as unrecognized. The operator sees their member names but never a value."""
+    """
+    Items of another format are ignored as unrecognized. The operator sees their member names but never a value.
+    """
     call, plain = case("kong", "http-log-bedrock-unpriced"), {"started_at": 1, "latencies": {}}
     outcome = read(
         name, lines([call, {"ai_org": "CANARY", "ai_model": "m"}, plain, {"x": 1}, {"resourceSpans": []}])

@@ -177,7 +177,9 @@ def test_an_error_and_a_hit_in_the_gateways_cache() -> None:
 
 
 def test_an_id_that_litellm_wrote_holds_the_providers() -> None:
-    """Such an id identifies the call in LiteLLM's other reports. Other ids are Langfuse's own."""
+    """
+    An id written by LiteLLM identifies the call in LiteLLM's other reports. Other ids are Langfuse's own.
+    """
     written = "time-14-13-16-469836_"
     for response_id in ("chatcmpl-3803a9e9-aa68-4493", "31aec259-5224-4903-ad2a-91ade65c0987"):
         assert digest(2, response_id) == one(None, batch(whole(own_id=written + response_id))).id
@@ -196,7 +198,7 @@ def test_what_is_no_generation_is_no_call() -> None:
 
 
 def test_the_older_observation_events_are_generations_too() -> None:
-    """They count if their type is a generation or an embedding. An agent only runs calls."""
+    """Older events count if their type is a generation or an embedding. An agent only runs calls."""
     for type, calls in (
         ("GENERATION", 1),
         ("EMBEDDING", 1),
@@ -212,7 +214,7 @@ def test_the_older_observation_events_are_generations_too() -> None:
 
 
 def test_a_bad_event_is_rejected_alone() -> None:
-    """Other events are accepted, including those of the same generation."""
+    """A bad event is rejected, and the other events are accepted, including those of the same generation."""
     outcome = read(None, batch(whole(), update(usageDetails={"input": -1}), whole(own_id="g-2"), "text"))
     assert 2 == len(outcome.records)
     assert [(1, IMPLAUSIBLE), (3, "malformed")] == [

@@ -37,7 +37,9 @@ def records(yielded: Merge | Released) -> list[Inference]:
 
 
 def test_a_create_waits_for_its_update() -> None:
-    """They make one record with the model of one and the tokens of the other. Nothing stays pending."""
+    """
+    Create and update make one record with the model of one and the tokens of the other. Nothing stays pending.
+    """
     merger = merger_of()
     first, second = merged(merger, create()), merged(merger, update())
     (record,) = records(second)
@@ -97,8 +99,7 @@ def test_a_whole_report_completes_the_partial_one() -> None:
 
 def test_a_report_on_a_recorded_call_is_not_partial() -> None:
     """
-    The end comes first, the usage in a later request. Both and every repeat report the same call, with the
-    same dedup key.
+    The end arrives first, and the usage in a later request. Both reports and every repeat have the same dedup key.
     """
     merger = merger_of()
     merged(merger, create())
@@ -140,7 +141,9 @@ def test_a_generation_that_names_no_model_yet_waits() -> None:
 
 
 def test_a_trace_of_another_batch_says_who_called() -> None:
-    """This holds for complete and partial reports. A later trace event adds its fields."""
+    """
+    A trace of another batch sets the user for complete and partial reports. A later trace event adds its fields.
+    """
     merger = merger_of()
     merged(merger, trace(userId=None), create())
     merged(merger, trace(sessionId=None, tags=["beta"]))
@@ -153,8 +156,8 @@ def test_a_trace_of_another_batch_says_who_called() -> None:
 
 def test_a_trace_that_comes_after_its_calls_says_who_made_those_that_are_open() -> None:
     """
-    Each open call gets an added report with the same dedup key and values. It is accounted as split from the
-    trace event. Closed calls get none.
+    Each open call gets an added report with the same dedup key and values, which is accounted as split from
+    the trace event. Closed calls get none.
     """
     merger = merger_of(hold_s=10)
     merged(merger, create("old"), update("old"), now=0.0)
@@ -220,7 +223,9 @@ def test_when_the_window_ends_the_generation_is_released_as_it_is() -> None:
 
 
 def test_what_a_request_has_in_hand_is_not_released() -> None:
-    """That request is about to complete the record."""
+    """
+    A report that a running request needs is not released, because the request is about to complete the record.
+    """
     merger = merger_of()
     merged(merger, create(), now=0.0)
     busy = keys_of(begun(update()).reports, ALICE)
@@ -382,7 +387,9 @@ def test_a_trace_of_many_calls_on_record_names_them_in_turns() -> None:
 
 @pytest.mark.parametrize("restarted", [False, True])
 def test_a_large_batch_is_joined_and_released_in_turns(restarted: bool) -> None:
-    """Neither blocks the loop for long, and the trace stays until its last generation is released."""
+    """
+    Joining and releasing yield to the event loop, and the trace stays until its last generation is released.
+    """
     merger = merger_of()
     merge = begun(trace(), *(create(f"g-{number}") for number in range(2 * TURN)))
     assert 2 == sum(1 for _ in merger.apply(merge))

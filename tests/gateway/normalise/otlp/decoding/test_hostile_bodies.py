@@ -75,7 +75,7 @@ def test_a_bomb_is_refused_before_it_unfolds(name: str) -> None:
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 2 * len(body) + 8 * MIB
-    assert longest < 1.0  # seconds of CPU time, measured under tracing; it took several before
+    assert longest < 1.0  # seconds of CPU time under tracing, several before the limits existed
 
 
 MANY_IN_JSON = {
@@ -112,7 +112,7 @@ def test_points_of_one_metric_are_bounded_in_json() -> None:
 
 @pytest.mark.parametrize("opened", ["[", '{"a":', '[{"a":'])
 def test_deep_nesting_in_a_large_body_is_refused(opened: str) -> None:
-    """This holds in members that are read and in members that are skipped."""
+    """Deep nesting is refused in members that are read and in members that are skipped."""
     for start in ('{"resourceSpans":', '{"other":', '{"resourceSpans":[{"scopeSpans":[{"spans":[{"name":'):
         with pytest.raises(BadPayload):
             read("traces", (start + opened * MIB).encode(), json=True)
@@ -174,7 +174,7 @@ def test_small_items_are_held_for_what_they_cost(signal: Signal, encoding: str) 
 @every_signal
 @pytest.mark.parametrize("number", [0, 1 << 29])
 def test_field_numbers_that_cannot_be_are_refused(signal: Signal, number: int) -> None:
-    """They are refused at once, in split bodies and in bodies that are parsed whole."""
+    """Invalid field numbers are refused at once, in split bodies and in bodies that are parsed whole."""
     for size in (1, MIB):
         with pytest.raises(BadPayload):
             read(signal, field(number, b"") * size)

@@ -65,7 +65,7 @@ def cut_elements(text: bytes) -> list[Any]:
     values=st.lists(anything, max_size=40), window=st.integers(32, 400), indent=st.sampled_from([None, 0, 2])
 )
 def test_elements_are_those_of_the_array(values: list[Any], window: int, indent: int | None) -> None:
-    """This holds for any values, any formatting, and any window boundary."""
+    """The elements are equal for any values, any formatting, and any window boundary."""
     before, json_cut.WINDOW = json_cut.WINDOW, window  # a fixture would be set only once for all examples
     try:
         assert values == cut_elements(json.dumps(values, indent=indent, ensure_ascii=False).encode())
@@ -163,7 +163,7 @@ def test_points_of_a_large_metric_are_those_of_small_ones() -> None:
 
 
 def test_a_large_list_that_nobody_reads_makes_no_values() -> None:
-    """This also holds under a name that is normally read as text."""
+    """The list is skipped even under a name that is normally read as text."""
     made = span(1, CALL)
     made["attributes"] = [
         *made["attributes"],

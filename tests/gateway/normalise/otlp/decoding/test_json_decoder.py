@@ -319,7 +319,7 @@ def test_the_names_of_the_proto_files_are_understood() -> None:
     "body", [b'{"resourceSpans":[{"x":"\xff"}]}', b'{"a":"\xc3"}', b'{"a":"\xed\xa0\x80"}']
 )
 def test_what_is_not_utf_8_is_refused(body: bytes) -> None:
-    """This also holds in members that are skipped."""
+    """Invalid UTF-8 is also refused in members that are skipped."""
     with pytest.raises(BadPayload, match="UTF-8"):
         read("traces", body)
 
@@ -349,7 +349,7 @@ def test_half_an_emoji_costs_no_record(half: bytes) -> None:
 
 
 def test_bare_nan_is_refused() -> None:
-    """Other JSON parsers could not read it."""
+    """Other JSON parsers could not read a bare NaN."""
     with pytest.raises(BadPayload):
         read(
             "traces",

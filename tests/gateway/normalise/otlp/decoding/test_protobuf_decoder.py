@@ -102,7 +102,7 @@ def test_damaged_requests_never_crash(data: st.DataObject) -> None:
 
 @pytest.mark.parametrize("place", ["name", "key", "value", "content", "resource", "event", "status", "scope"])
 def test_text_that_is_not_utf_8_is_refused(place: str) -> None:
-    """This holds for every string of a request, read or skipped."""
+    """Every string of a request must be UTF-8, also strings that are skipped."""
     request = ExportTraceServiceRequest()
     group = request.resource_spans.add()
     group.resource.attributes.add(key="service.name").value.string_value = "resource@@"
@@ -209,7 +209,7 @@ def test_integers_of_every_length(name: str, value: int) -> None:
 @pytest.mark.parametrize("value", [0.0, -0.0, 7.35e-05, 1.5, float("inf"), 5e-324, True, False])
 @pytest.mark.parametrize("name", ["llm.cost.total", "gen_ai.request.top_p"])
 def test_doubles_and_flags(name: str, value: float | bool) -> None:
-    """They are exact to the last bit, from protobuf and from the cache."""
+    """Doubles are exact to the last bit, from protobuf and from the cache."""
     any_value = AnyValue(bool_value=value) if isinstance(value, bool) else AnyValue(double_value=value)
     pair = KeyValue(key=name, value=any_value)
     assert [f"{{{name!r}: {value!r}}}"] * 3 == [repr(attributes_of(pair)) for _ in range(3)]
@@ -240,7 +240,7 @@ def test_values_of_every_kind() -> None:
 
 
 def test_a_pair_in_another_order_is_the_same_pair() -> None:
-    """Fields may come in any order. The last of repeated fields counts, and unknown fields are skipped."""
+    """Fields may have any order. The last of repeated fields counts, and unknown fields are skipped."""
     key, value = (
         KeyValue(key="user.id").SerializeToString(),
         KeyValue(value=AnyValue(string_value="u")).SerializeToString(),

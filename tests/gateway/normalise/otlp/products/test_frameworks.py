@@ -59,7 +59,9 @@ def test_openllmetrys_unknown_request_type_says_nothing() -> None:
     ],
 )
 def test_an_agent_that_names_no_operation_is_no_call(kind: dict[str, str]) -> None:
-    """This holds if the agent failed, and if it repeats the sums of its calls. The calls below it count."""
+    """
+    An agent span is not a call, whether it failed or repeats the sums of its calls. The calls below it count.
+    """
     call = {"llm.request.type": "chat", "gen_ai.request.model": "m", **USAGE}
     agent = {**kind, "gen_ai.request.model": "m", **USAGE}
     payload = traces(span(1, call), span(2, agent, parent=1, status=FAILED), span(3, call, parent=2))
@@ -94,7 +96,7 @@ def test_spring_ais_tools_part_calls() -> None:
 
 
 def test_a_span_of_logfire_that_has_only_begun_is_no_call() -> None:
-    """It arrives in a separate request, before the call has ended."""
+    """A pending span arrives in a separate request, before the call has ended."""
     pending = {
         "logfire.span_type": "pending_span",
         "gen_ai.operation.name": "chat",
@@ -238,7 +240,7 @@ def test_a_request_of_logfire_5_with_an_answer_is_a_call(answer: dict[str, Any])
 
 
 def test_a_stream_of_logfires_that_never_began_is_a_failed_call() -> None:
-    """Such a stream has no log."""
+    """A stream that never began has no log."""
     payload = traces(span(1, logfire("span", stream=True), status=FAILED), scope="logfire")
     assert ["error"] == [record.status for record in records(payload)]
 

@@ -1,4 +1,4 @@
-"""Genkit's actions: models and embedders are calls; flows and tools are not."""
+"""Genkit's actions: models and embedders are calls, but flows and tools are not."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_models_action_is_a_call(kept_in: str, encoding: str) -> None:
 
 
 def test_the_id_of_an_answer_joins_genkit_and_the_providers_sdk() -> None:
-    """The other span may be in any trace."""
+    """The SDK's span may be in another trace."""
     answer = "chatcmpl-AbCdEfGhIjKlMnOpQrStUv"
     output = {"usage": {"inputTokens": 12, "outputTokens": 3}, "raw": {"id": answer}}
     ours = only(traces(span(1, action(output, genkit_name="openai/gpt-4o"))))
@@ -66,7 +66,7 @@ def test_the_id_of_an_answer_joins_genkit_and_the_providers_sdk() -> None:
 
 
 def test_flows_tools_and_prompts_are_no_calls() -> None:
-    """They may repeat the answer of the model action inside them."""
+    """Flows, tools and prompts may repeat the answer of the model action inside them."""
     output = {"usage": USAGE}
     kinds = ["flow", "tool", "prompt", "util"]
     around = [

@@ -85,7 +85,7 @@ def test_a_sub_agent_is_the_agent(event: str, service: str, said: dict[str, str]
 
 @pytest.mark.parametrize("counted", [False, True])
 def test_coders_gateway_counts_what_others_tell(counted: bool) -> None:
-    """It counts under its new and its former name, and counts parts of the prompt again."""
+    """Coder's gateway counts under its new and its former name, and counts parts of the prompt again."""
     said = {"client": "claude", "initiator_id": "u-1", "model": "claude-sonnet-5", "provider": "anthropic"}
     points = [
         point(f"coder_{name}_tokens_total", 5, {**said, "type": type})

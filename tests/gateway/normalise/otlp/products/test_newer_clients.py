@@ -162,7 +162,7 @@ def test_an_event_below_a_failed_call_is_no_answer(inner: dict[str, Any]) -> Non
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
 def test_spans_that_tell_nothing_are_no_calls(encoding: str) -> None:
-    """The spans are stream tokens, alone in their request or below their call."""
+    """The spans are tokens of a stream, in a request of their own or below their call."""
     tokens = [span(number, EVENT, parent=1) for number in (2, 3, 4)]
     assert [] == records(traces(*tokens), encoding=encoding)
     assert 800 == only(traces(span(1, {**CALL, **USAGE}), *tokens), encoding=encoding).input_tokens

@@ -75,7 +75,7 @@ def test_an_exception_beside_an_answer_is_none(answer: dict[str, Any]) -> None:
 
 
 def test_the_model_of_mlflows_failures_stands_among_the_arguments() -> None:
-    """The arguments are JSON text. For successful calls, their own attribute comes first."""
+    """The arguments are JSON text. For successful calls, their own attribute has priority."""
     failed = {"mlflow.spanType": '"CHAT_MODEL"', "model": '"gpt-4o-mini"'}
     record = only(traces(span(1, failed, status={"code": 2})))
     assert record.request_model == "gpt-4o-mini"

@@ -56,5 +56,5 @@ def test_what_was_served_is_shown_and_not_counted(
 @pytest.mark.parametrize("why_not", ["", "a gauge"])
 @pytest.mark.parametrize("name", REPEATS)
 def test_further_figures_repeat_them(name: str, why_not: str) -> None:
-    """They are distributions, parts with other names, and cache capacity."""
+    """These metrics are distributions, parts with other names, and cache capacity."""
     assert {MERGED: 1} == dict(read_points(point(name, 5, {"model_name": "m"}, cannot_count=why_not)).ignored)

@@ -44,7 +44,10 @@ def test_a_forwarded_span_is_taken_as_it_is(encoding: str) -> None:
 
 
 def test_a_forwarded_span_is_nobodys_twin() -> None:
-    """It matches no call above or below it, because the sending Tollhouse has already merged its reports."""
+    """
+    A forwarded span matches no call above or below it, because the sending Tollhouse has already
+    merged its reports.
+    """
     call = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m", "gen_ai.usage.input_tokens": 10}
     assert 2 == len(normalised(traces(span(1, call), span(2, FORWARDED, parent=1))).records)
     assert 2 == len(normalised(traces(span(1, FORWARDED), span(2, call, parent=1))).records)
