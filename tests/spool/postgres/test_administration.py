@@ -1,4 +1,4 @@
-"""What `tollhouse storage` does: what the nodes of one installation share is made once and changed for all."""
+"""The command `tollhouse storage`: data that all nodes share is created once and changed for all."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ SETTINGS = SpoolSettings()
 
 @pytest.fixture
 def storage(unmade_schema: Schema, tmp_path: Path) -> StorageSettings:
-    """The settings of a node whose secret and schema are not made yet."""
+    """Settings of a node without a secret and a schema."""
     return replace(unmade_schema.settings(tmp_path), secret_file=tmp_path / "secret")
 
 
 async def test_what_is_there_stays_as_it_is(storage: StorageSettings) -> None:
-    """Secret, schema and facts are made once; a second node's `init` finds them."""
+    """Secret, schema and facts are created once. The `init` of a second node finds them."""
     with pytest.raises(NotAllowed, match="tollhouse storage init"):
         await bring_up_to_date(storage)
     first = await make(storage, SETTINGS)
@@ -46,14 +46,14 @@ async def test_what_is_there_stays_as_it_is(storage: StorageSettings) -> None:
 
 
 async def test_a_migration_is_done_once_the_standby_has_it(storage: StorageSettings) -> None:
-    """Without one a takeover could take the tables back to the version before, of which nobody was told."""
+    """Otherwise a takeover could undo it, and nobody would know."""
     await make(storage, SETTINGS)
     with pytest.raises(Unconfirmed, match="standby"):
         await bring_up_to_date(replace(storage, durability=REPLICATED))
 
 
 async def test_another_secret_is_not_of_this_installation(storage: StorageSettings, tmp_path: Path) -> None:
-    """A node that was given another secret would know no key and no receipt: it does not start."""
+    """A node with another secret would recognize no key and no receipt, so it does not start."""
     await make(storage, SETTINGS)
     other = replace(storage, secret_file=tmp_path / "other")
     with pytest.raises(SpoolError, match=re.escape("copy the file from another node")):
@@ -64,7 +64,7 @@ async def test_the_installation_says_what_its_nodes_share(
     storage: StorageSettings, caplog: pytest.LogCaptureFixture
 ) -> None:
     """
-    A node whose configuration differs takes the installation's settings and says so; `set` changes them for all.
+    A node with other settings uses the installation's settings and warns. `set` changes them for all nodes.
     """
     await make(storage, replace(SETTINGS, hold=5.0))
     database = open_database(storage)
@@ -81,7 +81,7 @@ async def test_the_installation_says_what_its_nodes_share(
 
 
 async def test_the_status_says_why_nothing_is_kept(storage: StorageSettings) -> None:
-    """No schema, or no standby where one is promised."""
+    """The problem is a missing schema, or a missing standby if one is required."""
     assert "storage init" in str((await status(storage))["problem"])
     await make(storage, SETTINGS)
     found = await status(storage)
@@ -91,7 +91,7 @@ async def test_the_status_says_why_nothing_is_kept(storage: StorageSettings) -> 
 
 
 def test_what_cannot_be_used_is_a_problem(tmp_path: Path) -> None:
-    """Each in the user's own key names, and none with the address, which may hold a password."""
+    """Each problem names the user's setting. None contains the address, which may hold a password."""
     dsn_file = tmp_path / "dsn"
     good = StorageSettings(engine="postgres", dsn_file=dsn_file, secret_file=tmp_path / "secret")
 
@@ -120,7 +120,9 @@ def test_what_cannot_be_used_is_a_problem(tmp_path: Path) -> None:
 async def test_a_standby_that_the_role_may_not_see_is_not_said_to_be_gone(
     storage: StorageSettings, unmade_schema: Schema, cluster: Server, tmp_path: Path
 ) -> None:
-    """It is unknown, with what makes it known; with the right, its absence is the problem."""
+    """
+    The standby is unknown, and the message names the missing right. With the right, its absence is the problem.
+    """
     await make(storage, SETTINGS)
     role = f"limited_{unmade_schema.name}"
     for statement in (

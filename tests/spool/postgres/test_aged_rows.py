@@ -1,4 +1,4 @@
-"""Old rows go in steps, however many they are: none of the statements that delete takes long."""
+"""Old rows are deleted in steps, so that no statement takes long, however many rows there are."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.spool.postgres.logs import LogOpener, clock, open_log
 
 __all__ = ["clock", "open_log"]
 
-ROWS, MOST = 20_000, 400  # MOST: more than a block holds
+ROWS, MOST = 20_000, 400  # MOST: more rows than fit into a block
 FILL_HEARD = """
     INSERT INTO {schema}.heard (shard, reporter, at)
     SELECT 0, decode(md5(n::text), 'hex'), n FROM generate_series(1, %s) AS n ORDER BY md5(n::text)"""
@@ -44,7 +44,7 @@ def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def filled(database: Database, table: str, fill: str) -> None:
-    """The table has rows that were heard at 1, 2, ... and refuses statements that delete too many."""
+    """Fill the table with rows from the times 1, 2, ... and refuse statements that delete too many."""
     await migrate(database)
 
     def work(connection: Connection) -> None:
@@ -63,7 +63,7 @@ async def left(database: Database, table: str, column: str) -> tuple[int, float]
 
 
 async def test_reporters_are_forgotten_in_steps(database: Database) -> None:
-    """However many there are: those that were last heard before a time, and no other."""
+    """All rows before a time are deleted, and no others."""
     await filled(database, "heard", FILL_HEARD)
     heard = PostgresHeard(database)
     assert ROWS - 101 == await heard.forget(ROWS - 100.0)
@@ -72,7 +72,7 @@ async def test_reporters_are_forgotten_in_steps(database: Database) -> None:
 
 
 async def test_a_reporter_that_is_heard_meanwhile_is_not_waited_for(database: Database) -> None:
-    """Its row is locked by a commit; the others go."""
+    """Its row is locked by a commit. All other old rows are deleted."""
     await filled(database, "heard", FILL_HEARD)
     begun, over = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -94,7 +94,7 @@ async def test_a_reporter_that_is_heard_meanwhile_is_not_waited_for(database: Da
 async def test_what_is_forgotten_stays_so_when_the_rest_fails(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The next time begins with fewer rows."""
+    """The next run starts with fewer rows."""
     await filled(database, "heard", FILL_HEARD)
     transaction, steps = database.transaction, 0
 
@@ -113,14 +113,14 @@ async def test_what_is_forgotten_stays_so_when_the_rest_fails(
 
 
 async def test_old_series_are_removed_in_steps(database: Database) -> None:
-    """A series goes a month after its last point."""
+    """A series is deleted a month after its last point."""
     await filled(database, "series", FILL_SERIES)
     await remove_old_series(database, now=SERIES_AGE_S + ROWS - 100.0, most=ROWS)
     assert (101, ROWS - 100.0) == await left(database, "series", "seen_at")
 
 
 async def test_the_oldest_series_beyond_the_bound_are_removed_in_steps(database: Database) -> None:
-    """The newest stay, so many of them; with fewer nothing goes."""
+    """The newest series up to the limit stay. Below the limit none is deleted."""
     await filled(database, "series", FILL_SERIES)
     assert (100, ROWS - 100) == await remove_old_series(database, now=0.0, most=100)
     assert (100, 0) == await remove_old_series(database, now=0.0, most=100)
@@ -128,13 +128,15 @@ async def test_the_oldest_series_beyond_the_bound_are_removed_in_steps(database:
 
 
 async def test_reporters_count_within_max_bytes(open_log: LogOpener) -> None:
-    """Once the server knows of them; when they are forgotten there is room again."""
+    """They count once the server has updated its statistics. When they are deleted, there is space again."""
     log = await open_log(max_bytes=1 << 24)
     await add(log, call(1))
     before = (await log.stats()).bytes
     text = log._database.sql(FILL_HEARD)
     await log._database.run(lambda connection: connection.execute(text, (ROWS,)))
-    while (await log.stats()).bytes < before + ROWS * HEARD_ROW_BYTES:  # it counts them a moment later
+    while (
+        await log.stats()
+    ).bytes < before + ROWS * HEARD_ROW_BYTES:  # the server counts them a moment later
         pass
     await PostgresHeard(log._database).forget(2.0 * ROWS)
     while (await log.stats()).bytes > before:

@@ -1,4 +1,4 @@
-"""A node knows what it acknowledged, and says so when the database has it no more."""
+"""A node remembers what it acknowledged, and reports when the database no longer has it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LOST = LostCommits(first=2, last=3, commits=2, records=3, since=NOON + 1, until=
 
 
 async def go_back(log: PostgresLog) -> None:
-    """To the state after the first commit, as a standby that had received no more."""
+    """Reset the database to the first commit, as on a standby that had received no more."""
 
     def lose(connection: Connection) -> None:
         for statement in (
@@ -40,7 +40,9 @@ async def test_what_was_acknowledged_and_is_gone_is_told(
     caplog: pytest.LogCaptureFixture,
     restarts: bool,
 ) -> None:
-    """By a node that goes on and by one that starts, with what it held; numbers that are given again hide nothing."""
+    """
+    A running node and a starting one report it, with the lost counts, even if the numbers have been used again.
+    """
     log = await open_log(hold=0, confirmed=ConfirmedCommits(tmp_path, "one"))
     for calls in ((call(1),), (call(2),), (call(3), call(4))):
         await add(log, *calls)
@@ -64,7 +66,9 @@ async def test_what_was_acknowledged_and_is_gone_is_told(
 
 
 async def test_a_loss_that_was_just_found_is_reported_once(open_log: LogOpener, tmp_path: Path) -> None:  # noqa: F811
-    """`tollhouse doctor` reads both files, after the loss was written down and before the commits that are left."""
+    """
+    `tollhouse doctor` reads both files after the loss was recorded and before the remaining commits are.
+    """
     node = ConfirmedCommits(tmp_path, "one")
     log = await open_log(hold=0, confirmed=node)
     await add(log, call(1))
@@ -77,7 +81,7 @@ async def test_a_loss_that_was_just_found_is_reported_once(open_log: LogOpener, 
 
 
 async def test_what_was_removed_in_its_time_is_not_lost(open_log: LogOpener, tmp_path: Path) -> None:  # noqa: F811
-    """Retention takes commits away, another installation has others, and a file may be gone or damaged."""
+    """Deletion by retention, commits of another installation, and a missing or damaged file are no loss."""
     log = await open_log(hold=0, confirmed=ConfirmedCommits(tmp_path, "one"))
     await add(log, call(1))
     await log.close()
@@ -97,14 +101,14 @@ async def test_what_is_removed_while_it_is_looked_for_is_not_lost(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Between two questions retention carries a commit forward and removes its row."""
+    """Retention carries a commit forward and deletes its row between two queries."""
     log = await open_log(hold=0, confirmed=ConfirmedCommits(tmp_path, "one"))
     await add(log, call(1))
     await log.close()
     database, read = log._database, log._database.read
 
     class Removing:
-        """A connection on which that happens behind the first question."""
+        """A connection on which retention runs after the first query."""
 
         def __init__(self, connection: Connection) -> None:
             self._connection = connection
@@ -128,7 +132,7 @@ async def test_a_commit_that_was_looked_up_is_remembered(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Its sender was told that it is kept, so it counts as lost where it is gone."""
+    """Its sender got an acknowledgement, so its disappearance counts as a loss."""
     log = await open_log(hold=0, confirmed=ConfirmedCommits(tmp_path, "one"))
     LostAnswers(log, monkeypatch).next = [CommitUnknown("lost")]
     await add(log, call(1), call(2))
@@ -141,7 +145,7 @@ async def test_a_commit_that_was_looked_up_is_remembered(
 
 
 async def test_a_copy_that_knows_no_tokens_has_lost_nothing(open_log: LogOpener, tmp_path: Path) -> None:  # noqa: F811
-    """It came by way of files, which keep none; another commit under the number would have a token."""
+    """A copy via files keeps no tokens. Another commit under the number would have a token."""
     log = await open_log(hold=0, confirmed=ConfirmedCommits(tmp_path, "one"))
     await add(log, call(1))
     await log.close()

@@ -1,4 +1,4 @@
-"""The connections to PostgreSQL: what a transaction leaves behind, and what its errors become."""
+"""Connections to PostgreSQL: the effects of transactions, and the errors that callers see."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def kept(database: Database) -> list[int]:
 
 
 async def test_an_error_leaves_everything_as_it_was(database: Database, table: str) -> None:
-    """A transaction whose work fails keeps none of it, and its connection serves the next one."""
+    """A failed transaction leaves nothing, and its connection serves the next one."""
 
     def work(connection: Connection) -> None:
         inserted(database, 1, connection)
@@ -59,7 +59,7 @@ async def test_an_error_leaves_everything_as_it_was(database: Database, table: s
 
 
 async def test_an_error_that_nobody_waits_for_is_no_defect() -> None:
-    """Whoever asked was cancelled meanwhile: asyncio has nothing to complain of."""
+    """The caller was cancelled meanwhile, so asyncio must not report an unretrieved error."""
     complaints: list[object] = []
     asyncio.get_running_loop().set_exception_handler(
         lambda loop, context: complaints.append(context["message"])
@@ -75,15 +75,15 @@ async def test_an_error_that_nobody_waits_for_is_no_defect() -> None:
     connection.close()
     await database.close()
     await asyncio.sleep(0)
-    del asking  # its traceback holds what was asked for
+    del asking  # its traceback refers to the query
     gc.collect()
     assert [] == complaints
 
 
 async def test_a_connection_whose_statements_are_in_doubt_is_left(database: Database, table: str) -> None:
     """
-    Behind an error the server passes over the rest of a pipeline, also over what prepares statements: psycopg
-    may believe them prepared, and every later use of such a connection would fail.
+    After an error the server skips the rest of a pipeline, including the preparation of statements. psycopg
+    may believe them prepared, so every later use of the connection would fail.
     """
 
     def pipeline(connection: Connection) -> None:
@@ -102,11 +102,13 @@ async def test_a_connection_whose_statements_are_in_doubt_is_left(database: Data
     pids.add(await database.append.read(lambda connection: connection.info.backend_pid))
     assert (2 if BEHIND_POOLER else 3) == len(
         pids
-    )  # behind a pooler nothing is prepared: no doubt about the pipeline
+    )  # behind a pooler nothing is prepared, so a pipeline leaves no doubt
 
 
 async def test_an_error_that_the_work_hides_commits_nothing(database: Database, table: str) -> None:
-    """PostgreSQL answers COMMIT of a failed transaction with a ROLLBACK and no error: that is not a success here."""
+    """
+    PostgreSQL answers the COMMIT of a failed transaction with ROLLBACK and no error. Here it is an error.
+    """
 
     def work(connection: Connection) -> None:
         inserted(database, 1, connection)
@@ -119,7 +121,7 @@ async def test_an_error_that_the_work_hides_commits_nothing(database: Database, 
 
 
 async def test_a_snapshot_is_of_one_moment(database: Database, table: str, cluster: Server) -> None:
-    """What others commit meanwhile is not seen by a snapshot, and is seen by the next statement of a read."""
+    """A snapshot does not see commits of others. The next statement of a read does."""
     text = database.sql("SELECT count(*) FROM {schema}.kept")
 
     def counts(connection: Connection, n: int) -> list[object]:
@@ -137,7 +139,7 @@ END_ALL = """
 
 
 async def test_a_connection_that_ended_is_made_again(database: Database, table: str, cluster: Server) -> None:
-    """Work does not meet a session that had ended; one that ends before the commit is not a reason to fail."""
+    """Work is not given an ended session. If a session ends before the commit, the work is repeated."""
     await asyncio.gather(
         *(database.read(lambda connection: connection.execute("SELECT 1")) for _ in range(4))
     )
@@ -164,8 +166,7 @@ async def test_a_process_that_stopped_between_two_statements_begins_again(
     cluster: Server, pooler: str, table: str, unmade_schema: Schema, pooled: bool
 ) -> None:
     """
-    The server ends its session, so that it holds nobody up; that was before the commit and is not a
-    reason to fail.
+    The server ends its session, so that it blocks nobody. That was before the commit, so the work is repeated.
     """
     database = (unmade_schema.behind(pooler) if pooled else unmade_schema).database()
     tries: list[int] = []
@@ -190,7 +191,8 @@ async def test_a_process_that_stopped_before_its_commit_holds_nobody_up(
     database: Database, table: str, cluster: Server
 ) -> None:
     """
-    The server ends its session in two round trips, too; nothing is kept then, and it is made again or looked up.
+    The server ends its session also if a commit takes two round trips. Nothing is stored, and the work is
+    repeated or looked up.
     """
     tries: list[int] = []
 
@@ -208,7 +210,7 @@ async def test_a_process_that_stopped_before_its_commit_holds_nobody_up(
 
     try:
         await database.append.joined(work)
-    except CommitUnknown:  # what the server said of it was lost with the connection
+    except CommitUnknown:  # the server's answer was lost with the connection
         assert [] == await kept(database)
     else:
         assert await kept(database) == [2]
@@ -217,7 +219,7 @@ async def test_a_process_that_stopped_before_its_commit_holds_nobody_up(
 
 @contextmanager
 def standing_still(pid: int) -> Iterator[None]:
-    """A process of the server that stands still while the machine under it answers for it."""
+    """Stop a server process, while the system still acknowledges its network packets."""
     os.kill(pid, signal.SIGSTOP)
     try:
         yield
@@ -229,8 +231,8 @@ async def test_a_server_that_stands_still_is_given_up(
     table: str, unmade_schema: Schema, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
-    What was asked before the commit goes on elsewhere; of a commit it is not known whether it stands. A
-    migration waits as long as it takes.
+    Work before its commit continues on another connection. For a commit, the result is unknown. A migration
+    waits without a limit.
     """
     for module, name in ((lane, "CANCEL_S"), (lane, "LOOK_S"), (postgres_database, "STATEMENT_S")):
         monkeypatch.setattr(module, name, 0.5)
@@ -276,7 +278,7 @@ async def test_a_server_that_stands_still_is_given_up(
 async def test_a_server_that_answers_is_waited_for_again(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One connection was silent, and for a while the others wait less: but not once one of them has had an answer."""
+    """After a silent connection, others wait less for a while, but only until one of them gets an answer."""
     monkeypatch.setattr(lane, "LOOK_S", 0.1)
     monkeypatch.setattr(database.pool, "_target", replace(database._target, commit_timeout_s=0.1))
     monkeypatch.setattr(database.pool, "_silent_s", 0.2)
@@ -286,7 +288,7 @@ async def test_a_server_that_answers_is_waited_for_again(
 
 
 async def test_an_old_primary_is_passed_over(cluster: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Once the one that was promoted in its place was seen, its connections are given up, also those that idle."""
+    """Once the newly promoted primary was seen, connections to the old one are closed, even idle ones."""
     dsn = f"host=127.0.0.1,localhost port={cluster.port} user=tollhouse dbname=postgres sslmode=disable"
     database, alone = Database(dsn), Database(cluster.dsn)
 
@@ -307,7 +309,7 @@ async def test_an_old_primary_is_passed_over(cluster: Server, monkeypatch: pytes
         assert not one._reachability.is_old(2)
     assert ("localhost", 2) == await asked(database)
     begins = Database(dsn)
-    assert ("localhost", 2) == await asked(begins)  # as one that begins only now
+    assert ("localhost", 2) == await asked(begins)  # like a process that starts now
     await begins.close()
     with pytest.raises(SpoolUnavailable, match="an old primary responded"):
         await asked(alone)
@@ -316,9 +318,7 @@ async def test_an_old_primary_is_passed_over(cluster: Server, monkeypatch: pytes
 
 
 async def test_errors_are_those_of_the_spool(database: Database, table: str, unmade_schema: Schema) -> None:
-    """
-    A lock that is not had, a statement that is ended and a value that cannot be kept: whose move is next is said.
-    """
+    """The errors for an unavailable lock, a cancelled statement and an invalid value state who has to act."""
 
     def lock(connection: Connection) -> None:
         connection.execute("SET LOCAL lock_timeout = '10ms'")
@@ -337,7 +337,7 @@ async def test_errors_are_those_of_the_spool(database: Database, table: str, unm
 
 
 async def test_no_server_is_unavailable() -> None:
-    """Where nobody listens every verb says so; while the pause lasts nobody is asked again."""
+    """Without a server every method raises this. During the pause no new attempt is made."""
     database = Database(f"host=127.0.0.1 port={free_port()} user=tollhouse dbname=postgres")
     for verb in (database.run, database.transaction, database.read, database.snapshot):
         with pytest.raises(SpoolUnavailable, match="cannot be reached"):
@@ -346,7 +346,7 @@ async def test_no_server_is_unavailable() -> None:
 
 
 async def test_time_is_the_databases_unless_a_test_moves_it(unmade_schema: Schema) -> None:
-    """An SQL text asks for the time with {now}: a moved clock's where there is one."""
+    """{now} in an SQL text is the time of the database, or of a clock that a test moves."""
     moved = unmade_schema.database(clock=MovedClock(7.0))
     real = unmade_schema.database()
     assert await told_time(moved) == 7.0
@@ -364,7 +364,7 @@ async def told_time(database: Database) -> float:
 
 
 async def test_a_disk_that_is_full_passes(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A sender hears when to repeat; a task that only one gateway runs waits, and ends no gateway."""
+    """A sender learns when to repeat. A task that runs on only one gateway waits, and ends no gateway."""
     monkeypatch.setattr(leases, "AGAIN_S", 0.0)
     full = "DO $$ BEGIN RAISE EXCEPTION USING ERRCODE = '53100', MESSAGE = 'could not extend file'; END $$"
     statements = [full, "SELECT 1"]
@@ -384,7 +384,9 @@ async def test_a_disk_that_is_full_passes(database: Database, monkeypatch: pytes
 async def test_a_commit_waits_whatever_the_role_says(
     unmade_schema: Schema, cluster: Server, pooled: bool
 ) -> None:
-    """A role may be set to commit without the standby and the disk; what was acknowledged would be lost with them."""
+    """
+    A role may be configured to commit without standby and disk. Acknowledged records would be lost with them.
+    """
     role = f"careless_{unmade_schema.name}"
     for statement in (
         f"CREATE ROLE {role} LOGIN", f"ALTER ROLE {role} SET synchronous_commit = off",
@@ -408,7 +410,7 @@ async def test_a_commit_waits_whatever_the_role_says(
 
 
 async def test_work_goes_on_where_many_senders_are_connected(database: Database, table: str) -> None:
-    """The number of a connection's descriptor is then beyond what `select` takes."""
+    """The descriptor of a connection is then above the limit of `select`."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < 2048:
         pytest.skip("this process may not open so many files")

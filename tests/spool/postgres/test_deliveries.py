@@ -1,4 +1,6 @@
-"""Several gateways send from one database: who has a delivery in hand, and what becomes of it when he is gone."""
+"""
+Several gateways send from one database: which one holds a delivery, and what happens to it after a failure.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ OTHER = RouteSpec(name="other/ai-telemetry", topic=SPEC.topic)
 
 
 class Node(Spooled):
-    """A gateway with a log, deliveries and a session of its own."""
+    """A gateway with its own log, deliveries and session."""
 
     database: Database
     leases: PostgresLeases
@@ -45,7 +47,7 @@ class Node(Spooled):
         await self.deliveries.settle(delivery, Settlement(delivered=delivery.count))
 
     async def hold(self) -> asyncio.Task[None]:
-        """Run something under the lease of the route; from now on nobody looks but the test."""
+        """Run a task under the route's lease. From now on only the test renews sessions."""
         task = asyncio.create_task(self.leases.run(ROUTE, forever))
         await asyncio.sleep(0)
         assert self.leases._keeper is not None
@@ -56,14 +58,14 @@ class Node(Spooled):
         return task
 
     async def let_go(self, task: asyncio.Task[None]) -> None:
-        """Give the lease back, and live on."""
+        """Give back the lease, and keep the session."""
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         await self.leases.look()
         assert ROUTE not in self.leases.held
 
     async def take_in_vain(self, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]) -> None:
-        """Take a delivery, and do not learn of it."""
+        """Take a delivery, but lose the answer."""
         pool = self.database.pool
         joined = pool.joined
 
@@ -94,7 +96,7 @@ def clock() -> MovedClock:
 
 @pytest.fixture
 async def node(fresh_schema: Schema, clock: MovedClock) -> AsyncIterator[Opener]:
-    """Opens gateways on one database; records are closed at once."""
+    """Return a function that opens gateways on one database. Records close at once."""
     async with AsyncExitStack() as stack:
 
         async def opener(name: str) -> Node:
@@ -125,7 +127,8 @@ async def test_what_a_dead_gateway_had_in_hand_is_sent_by_another_one(
     node: Opener, clock: MovedClock
 ) -> None:
     """
-    Not before its session is over, under the same key, and it may have been taken; a late answer changes nothing.
+    It is due after the dead gateway's session has ended, under the same key, marked as possibly accepted. A
+    late answer changes nothing.
     """
     first, second = await node("a"), await node("b")
     await first.deliveries.declare([SPEC])
@@ -156,8 +159,8 @@ async def test_what_a_session_had_in_hand_is_free_in_the_next_one(
     node: Opener, clock: MovedClock, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
 ) -> None:
     """
-    Its workers were cut off. The next session takes it, and nobody learns of that: no standby confirmed it, or who
-    asked was cut off, too. It is taken again, by the same session.
+    Its workers were cancelled. The next session takes the delivery, but loses the answer, because no standby
+    confirmed it or the caller was cancelled. The same session then takes it again.
     """
     gateway = await node("a")
     await gateway.deliveries.declare([SPEC])
@@ -178,8 +181,8 @@ async def test_what_was_taken_goes_along_with_the_lease(
     node: Opener, monkeypatch: pytest.MonkeyPatch, error: type[BaseException] | None
 ) -> None:
     """
-    The gateway that took it lives on, and runs the route no more: it was cut off while it sent, or did not learn that
-    it took anything. Who has the lease now sends it, and nobody else.
+    The gateway that took it lives on but no longer runs the route: it was cancelled while sending, or did not
+    learn that it took anything. Only the new holder of the lease sends it.
     """
     first, second, third = await node("a"), await node("b"), await node("c")
     for each in (first, second, third):
@@ -205,7 +208,7 @@ async def test_what_was_taken_goes_along_with_the_lease(
 
 
 async def test_what_was_cut_off_is_free_when_the_lease_comes_back(node: Opener) -> None:
-    """It is the same session that had it in hand."""
+    """The session that held the delivery is the same."""
     gateway = await node("a")
     await gateway.deliveries.declare([SPEC])
     await gateway.add(calls(1, 10))
@@ -224,7 +227,7 @@ async def test_what_was_cut_off_is_free_when_the_lease_comes_back(node: Opener) 
 
 
 async def test_a_late_answer_counts_where_nobody_took_over(node: Opener, clock: MovedClock) -> None:
-    """The gateway was slow, and what it sent arrived."""
+    """The gateway was slow, but its request arrived."""
     slow, other = await node("a"), await node("b")
     await slow.deliveries.declare([SPEC])
     await slow.add(calls(1, 10))
@@ -236,7 +239,7 @@ async def test_a_late_answer_counts_where_nobody_took_over(node: Opener, clock: 
 
 
 async def test_a_start_leaves_what_others_send(node: Opener) -> None:
-    """Nothing in another gateway's hand becomes ambiguous, and what waits there goes on waiting."""
+    """No delivery of another gateway becomes ambiguous, and its waiting deliveries still wait."""
     first, second = await node("a"), await node("b")
     await first.deliveries.declare([SPEC])
     await first.add(calls(1, 20))
@@ -252,7 +255,7 @@ async def test_a_start_leaves_what_others_send(node: Opener) -> None:
 
 
 async def test_two_that_send_at_once_take_nothing_twice(node: Opener) -> None:
-    """A lease that two believed in would cost no record and send none twice."""
+    """If two gateways believe that they hold the lease, no record is lost or sent twice."""
     nodes = [await node("a"), await node("b")]
     for each in nodes:
         await each.deliveries.declare([SPEC])
@@ -277,7 +280,7 @@ async def test_two_that_send_at_once_take_nothing_twice(node: Opener) -> None:
 
 
 class Verbs:
-    """A worker that does whatever may be done with a route, in an order of its own."""
+    """A worker that calls all methods of a route in random order."""
 
     def __init__(self, node: Node, clock: MovedClock, seed: int) -> None:
         self.node, self.clock, self.random = node, clock, Random(seed)
@@ -314,7 +317,7 @@ class Verbs:
         elif outcome == 3:
             await table.unknown(delivery, reason="cut off")
         elif outcome == 4:
-            self.clock.move(1)  # it is left in hand: somebody takes it over when the session is over
+            self.clock.move(1)  # it stays in flight; another session takes it over when this session ends
         else:
             await self.node.deliver(delivery)
 
@@ -325,7 +328,7 @@ class Verbs:
             decision = self.random.choice([table.dead_retry, table.dead_discard])
             await decision([each.id for each in self.random.sample(letters, min(2, len(letters)))])
         if unknowns:
-            with suppress(NotThere):  # another one was faster
+            with suppress(NotThere):  # another worker was faster
                 await table.resolve(self.random.choice(unknowns).id, sent=self.random.random() < 0.5)
 
     async def again(self) -> None:
@@ -340,7 +343,7 @@ async def test_whatever_is_done_at_once_the_books_balance(
     node: Opener, clock: MovedClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     """
-    Every verb on two gateways, several at a time, sessions that end among them: no number is lost, no lock stays.
+    Several workers on two gateways call every method while sessions end. No number is lost, and no lock remains.
     """
     nodes = [await node("a"), await node("b")]
     for each in nodes:
@@ -365,7 +368,7 @@ async def test_whatever_is_done_at_once_the_books_balance(
 
 
 async def test_a_rolling_change_of_routes_orphans_nothing(node: Opener, clock: MovedClock) -> None:
-    """A route that some live gateway names stays, and one that nobody names is orphaned after a while."""
+    """A route stays while a live gateway names it, and becomes orphaned some time after no gateway does."""
     first, second = await node("a"), await node("b")
     await first.deliveries.declare([SPEC])
     await second.deliveries.declare([SPEC, OTHER])
@@ -388,7 +391,7 @@ async def test_a_rolling_change_of_routes_orphans_nothing(node: Opener, clock: M
 
 
 async def test_what_an_operator_asks_of_one_gateway_the_others_see(node: Opener) -> None:
-    """Whichever node he reaches: dead letters, unknown arrivals, states and replays are of the database."""
+    """Dead letters, unknown outcomes, states and replays are in the database, so any gateway may be used."""
     first, second = await node("a"), await node("b")
     await first.deliveries.declare([SPEC])
     await first.add(calls(1, 3))
@@ -411,7 +414,7 @@ async def test_what_an_operator_asks_of_one_gateway_the_others_see(node: Opener)
 async def test_a_configuration_that_was_not_taken_over_names_nothing(
     node: Opener, clock: MovedClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The one before it stays in force, and its routes are not orphaned."""
+    """The earlier configuration stays in force, and its routes are not orphaned."""
     first = await node("a")
     await first.deliveries.declare([SPEC])
 
@@ -432,7 +435,7 @@ async def test_a_configuration_that_was_not_taken_over_names_nothing(
 async def test_locks_are_taken_in_one_order(
     node: Opener, fresh_schema: Schema, cluster: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Whoever changes several at once waits for the last of them before he has their route, as one change does."""
+    """A change of several routes waits for the last of them before it locks any, like a change of one."""
     one = await node("a")
     await one.deliveries.declare([SPEC])
     await one.add(calls(1, 2))

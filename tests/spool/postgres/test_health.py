@@ -1,4 +1,4 @@
-"""What the database says of itself: standbys, who waits, old transactions, and the gateways on it."""
+"""The state of the database: standbys, waiting sessions, old transactions, and gateways."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.spool.postgres_cluster import STANDBY, Schema, Server, environment, p
 
 
 async def reaches(database: Database, state: Callable[[DatabaseHealth], bool]) -> DatabaseHealth:
-    """The figures once they are so; the test's own time limit ends the wait."""
+    """Return the figures once they match; only the test's time limit ends the wait."""
     while not state(found := await health(database, REPLICATED)):
         pass
     return found
@@ -32,7 +32,7 @@ async def reaches(database: Database, state: Callable[[DatabaseHealth], bool]) -
 
 @contextmanager
 def receiver(cluster: Server, place: Path) -> Iterator[None]:
-    """What takes the write-ahead log and confirms it, as a standby does."""
+    """Run a receiver that stores and confirms the write-ahead log, as a standby does."""
     folder = programs()
     assert folder is not None
     dsn = f"{cluster.dsn.replace('dbname=postgres ', '')} application_name={STANDBY}"
@@ -48,7 +48,7 @@ def receiver(cluster: Server, place: Path) -> Iterator[None]:
 
 
 async def commit_until(ended: asyncio.Event, database: Database) -> None:
-    """A server takes changed settings over at a moment of its own: one of the commits waits."""
+    """Commit until a commit waits, because the server applies changed settings some time later."""
     insert = database.sql("INSERT INTO {schema}.held VALUES (1)")
     while not ended.is_set():
         await database.transaction(lambda one: one.execute(insert), takes_long=True)
@@ -57,7 +57,7 @@ async def commit_until(ended: asyncio.Event, database: Database) -> None:
 async def test_a_standby_is_seen_and_so_is_its_absence(
     database: Database, cluster: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A commit that waits for it is counted, with how long it waits."""
+    """A commit that waits for the standby is counted, with its waiting time."""
     monkeypatch.setattr(database.pool, "_target", replace(database._target, commit_timeout_s=300.0))
     await migrate(database)
     await database.run(lambda one: one.execute(database.sql("CREATE TABLE {schema}.held (n int)")))
@@ -86,7 +86,7 @@ async def test_a_standby_is_seen_and_so_is_its_absence(
 
 
 async def test_who_waits_and_what_is_old_is_seen(database: Database, unmade_schema: Schema) -> None:
-    """A commit that waits for another gateway, and a transaction that somebody left open."""
+    """The figures show a commit that waits for another gateway, and a transaction that was left open."""
     await migrate(database)
     await database.run(lambda one: one.execute(database.sql("CREATE TABLE {schema}.held (n int)")))
     lock = database.sql("LOCK TABLE {schema}.held")
@@ -110,7 +110,7 @@ async def test_who_waits_and_what_is_old_is_seen(database: Database, unmade_sche
 
 
 async def test_a_role_without_the_right_sees_its_own_alone(database: Database, unmade_schema: Schema) -> None:
-    """Standbys and transactions of others are then unknown, and not absent."""
+    """Standbys and transactions of others are then unknown, not absent."""
     await migrate(database)
     role = f"reader_{unmade_schema.name}"
     with psycopg.connect(unmade_schema.dsn, autocommit=True) as owner:
@@ -135,7 +135,7 @@ async def test_a_role_without_the_right_sees_its_own_alone(database: Database, u
 
 
 async def test_gateways_and_their_leases_are_counted(database: Database) -> None:
-    """One that would hold a lease is live; a lease that nobody holds yet is free."""
+    """A gateway that wants a lease is live. A lease that no gateway holds yet is free."""
     await migrate(database)
     clock = SystemClock()
     leases = PostgresLeases(database, clock, name="a", version="1")
@@ -144,7 +144,7 @@ async def test_gateways_and_their_leases_are_counted(database: Database) -> None
     assert found.nodes == 1
     assert found.leases_free == 0
     want = database.sql("UPDATE {schema}.nodes SET wants = '{retention,ledger}'")
-    while True:  # until it was not told in between what the gateway itself wants
+    while True:  # repeat, because the gateway may overwrite the change with its own list
         await database.run(lambda one: one.execute(want))
         found = await health(database, REPLICATED)
         if found.leases_free:
@@ -152,7 +152,7 @@ async def test_gateways_and_their_leases_are_counted(database: Database) -> None
     assert found.leases_held == 1
     assert found.leases_free == 1
     running.cancel()
-    await asyncio.wait([running])  # else its last beat may come behind the end
+    await asyncio.wait([running])  # otherwise its last heartbeat might follow the close
     await leases.close()
     assert 0 == (await health(database, REPLICATED)).nodes
 

@@ -1,4 +1,4 @@
-"""Several gateways on one database: sessions, and who of them runs what."""
+"""Several gateways on one database: their sessions, and which of them runs which task."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TASKS = ("insights", "ledger", "publisher", "retention")
 
 
 class Node:
-    """A gateway whose looks a test makes."""
+    """A gateway whose session checks a test makes."""
 
     def __init__(self, schema: Schema, clock: MovedClock, name: str) -> None:
         self.database = schema.database(clock=clock)
@@ -42,7 +42,7 @@ class Node:
         return run
 
     async def begin(self, *names: str) -> None:
-        """Run tasks; from now on nobody looks but the test."""
+        """Start tasks. From now on only the test renews the session."""
         self.tasks += [asyncio.create_task(self.leases.run(name, self.work(name))) for name in names]
         await asyncio.sleep(0)
         assert self.leases._keeper is not None
@@ -59,7 +59,7 @@ class Node:
         async with asyncio.timeout(60):
             while self.running != set(names):
                 self.changed.clear()
-                self.leases._asked.set()  # it looks at once
+                self.leases._asked.set()  # checks at once
                 await self.changed.wait()
 
     async def close(self) -> None:
@@ -80,7 +80,7 @@ Opener = Callable[[str], Node]
 
 @pytest.fixture
 async def node(fresh_schema: Schema, clock: MovedClock) -> AsyncIterator[Opener]:
-    """Makes gateways on one database."""
+    """Return a function that creates gateways on one database."""
     nodes: list[Node] = []
 
     def make(name: str) -> Node:
@@ -95,7 +95,7 @@ async def node(fresh_schema: Schema, clock: MovedClock) -> AsyncIterator[Opener]
 
 
 async def test_a_gateway_alone_runs_everything(node: Opener) -> None:
-    """As soon as it has begun, and it shows."""
+    """The tasks run right after its start, and the list of nodes shows them."""
     alone = node("a")
     await alone.begin(*TASKS)
     assert set(TASKS) == alone.running
@@ -108,7 +108,7 @@ async def test_a_gateway_alone_runs_everything(node: Opener) -> None:
 
 
 async def test_each_task_runs_on_one_gateway(node: Opener, clock: MovedClock) -> None:
-    """A gateway that comes later gets its share, one task after another, and keeps it."""
+    """A later gateway gets its share one task at a time, and keeps it."""
     first, second = node("a"), node("b")
     await first.begin(*TASKS)
     await second.begin(*TASKS)
@@ -127,7 +127,7 @@ async def test_each_task_runs_on_one_gateway(node: Opener, clock: MovedClock) ->
 
 
 async def test_a_task_goes_only_to_a_gateway_that_has_it(node: Opener, clock: MovedClock) -> None:
-    """The routes of another configuration are nobody else's."""
+    """Routes of another configuration are not given to gateways without them."""
     first, second = node("a"), node("b")
     await first.begin(*TASKS)
     await second.begin("other")
@@ -140,7 +140,7 @@ async def test_a_task_goes_only_to_a_gateway_that_has_it(node: Opener, clock: Mo
 
 
 async def test_what_a_dead_gateway_ran_is_taken_over(node: Opener, clock: MovedClock) -> None:
-    """When its session is over, and not before."""
+    """This happens when its session ends, and not before."""
     first, second = node("a"), node("b")
     await first.begin(*TASKS)
     await second.begin(*TASKS)
@@ -155,7 +155,7 @@ async def test_what_a_dead_gateway_ran_is_taken_over(node: Opener, clock: MovedC
 
 
 async def test_a_gateway_that_was_frozen_begins_a_new_session(node: Opener, clock: MovedClock) -> None:
-    """It ends what it ran, though nobody took it: the old session never comes back."""
+    """It ends its tasks, even if no other gateway took them, because an old session never continues."""
     frozen = node("a")
     await frozen.begin(*TASKS)
     before = frozen.leases.session
@@ -169,7 +169,7 @@ async def test_a_gateway_that_was_frozen_begins_a_new_session(node: Opener, cloc
 
 
 async def test_what_an_operator_asks_elsewhere_wakes_the_holder(node: Opener) -> None:
-    """He reaches any gateway; the one that runs the route looks within a second, once."""
+    """An operator may use any gateway. The one that runs the route checks within a second, once."""
     first, second = node("a"), node("b")
     woken: list[str] = []
     run = first.leases.run("up/a", first.work("up/a"), wake=lambda: woken.append("up/a"))
@@ -183,7 +183,7 @@ async def test_what_an_operator_asks_elsewhere_wakes_the_holder(node: Opener) ->
 
 
 async def test_a_stop_hands_over_at_once(node: Opener) -> None:
-    """Nobody waits for a gateway that said that it goes."""
+    """No gateway waits for a session that was closed."""
     first, second = node("a"), node("b")
     await first.begin(*TASKS)
     await second.begin(*TASKS)
@@ -197,7 +197,7 @@ async def test_a_stop_hands_over_at_once(node: Opener) -> None:
 async def test_without_the_database_nothing_runs_for_long(
     node: Opener, clock: MovedClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The gateway cannot know who has its tasks by now."""
+    """The gateway cannot know which gateway has its tasks by now."""
     cut_off = node("a")
     cut_off.tasks.append(asyncio.create_task(cut_off.leases.run("ledger", cut_off.work("ledger"))))
     await cut_off.until_running("ledger")
@@ -221,7 +221,7 @@ async def test_without_the_database_nothing_runs_for_long(
 async def test_a_database_that_does_not_answer_ends_the_session_in_time(
     node: Opener, clock: MovedClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Others take over then: what ran here does not go on until the answer comes, and begins anew after it."""
+    """Others may take over then, so its task ends before the answer arrives, and starts again afterwards."""
     alone, is_asked, answers = node("a"), asyncio.Event(), asyncio.Event()
     alone.tasks.append(asyncio.create_task(alone.leases.run("ledger", alone.work("ledger"))))
     await alone.until_running("ledger")
@@ -243,7 +243,7 @@ async def test_a_database_that_does_not_answer_ends_the_session_in_time(
 
 
 async def test_what_a_gateway_runs_no_more_another_one_may(node: Opener) -> None:
-    """A lease of a route that left one configuration is free for those that have it still."""
+    """A route that left one configuration is free for gateways that still have it."""
     first, second = node("a"), node("b")
     await first.begin("ledger", "up/a")
     await second.begin("up/a", "other")
@@ -256,7 +256,7 @@ async def test_what_a_gateway_runs_no_more_another_one_may(node: Opener) -> None
 
 
 async def test_what_is_let_go_ends_with_the_session(node: Opener, clock: MovedClock) -> None:
-    """It may take its time to end in good order, but no longer than nobody else may begin it."""
+    """The task may end in good order, but must end before another gateway may start it."""
     first, second = node("a"), node("b")
     run = first.leases.run("up/a", first.work("up/a"), finish=lambda: None)
     first.tasks.append(asyncio.create_task(run))
@@ -276,7 +276,9 @@ async def test_what_is_let_go_ends_with_the_session(node: Opener, clock: MovedCl
 
 
 async def test_settings_that_differ_are_told(node: Opener, clock: MovedClock) -> None:
-    """Nothing while all have the same; each change with its time, and nothing of a gateway that has gone."""
+    """
+    Nothing is shown while all settings are equal. Each change has its time, and ended gateways are left out.
+    """
     one, other, silent = (node(name) for name in ("one", "other", "silent"))
     for each in (one, other):
         each.leases.tell({"hold": "x1", "prices": "y1"})
@@ -285,7 +287,7 @@ async def test_settings_that_differ_are_told(node: Opener, clock: MovedClock) ->
         await each.begin("ledger")
     assert () == tuple(await one.leases.settings())
     clock.move(2)
-    other.leases.tell({"hold": "x1", "prices": "y1"})  # as it was
+    other.leases.tell({"hold": "x1", "prices": "y1"})  # as before
     one.leases.tell({"hold": "x2", "prices": "y1"})
     for each in (one, other, silent):
         await each.look()

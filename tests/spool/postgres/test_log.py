@@ -1,4 +1,4 @@
-"""Several nodes append to one log: each number once, each call once, whoever is asked."""
+"""Several nodes append to one log: each number and each call exists once, on whichever node."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ __all__ = ["clock", "open_log"]
 
 
 async def test_nodes_share_numbers_and_ids(open_log: LogOpener, clock: MovedClock) -> None:
-    """A call that two nodes are told is one record, with what both were told, and both read it."""
+    """A call that two nodes receive is one record with both reports, and both nodes read it."""
     one, other = await open_log(), await open_log()
     await add(one, call(1), call(2))
     await add(other, call(3), call(1, user="ada"))
@@ -66,7 +66,7 @@ async def test_nodes_share_numbers_and_ids(open_log: LogOpener, clock: MovedCloc
 async def test_a_reader_at_rest_hears_of_what_another_node_committed(
     open_log: LogOpener, clock: MovedClock
 ) -> None:
-    """Also where this node learns of it in the middle of an append of its own: then it was not at rest any more."""
+    """This holds even if this node reads the commit during its own append, when it is no longer idle."""
     one, other = await open_log(hold=10), await open_log(hold=10)
     news = other.changes(AI_TELEMETRY)
     assert 1 == await anext(news)
@@ -87,10 +87,10 @@ async def test_a_reader_at_rest_hears_of_what_another_node_committed(
 async def test_verbs_dealt_to_two_nodes_do_what_one_log_does(
     open_log: LogOpener, clock: MovedClock, seed: int
 ) -> None:
-    """Whatever node has a turn, both answer as one log in memory that was given the same."""
+    """Each call goes to a random node. Both nodes return the same as one log in memory."""
     chance = random.Random(seed)
-    # No id becomes part of a run but by retention: which of them still know their number is not part of the
-    # contract.
+    # Only retention moves ids into runs here, because the contract does not state which ids still
+    # know their number.
     settings = {"hold": 10, "retention": 3600}
     nodes = [await open_log(**settings), await open_log(**settings)]
     in_memory = await open_in_memory(settings=SpoolSettings(**settings), clock=clock)
@@ -112,11 +112,11 @@ async def test_verbs_dealt_to_two_nodes_do_what_one_log_does(
         else:
             if action < 0.96:
                 assert await memory.retain() == await node.retain()
-            for node in list(nodes):  # the processes end, and others take their places
+            for node in list(nodes):  # the processes end, and others replace them
                 await node.close()
                 nodes.remove(node)
                 nodes.append(await open_log(**settings))
-        for node in nodes:  # as each does ten times a second
+        for node in nodes:  # each node does this ten times a second
             await node.follow()
         if turn % 4 == 0:
             await _answer_alike(nodes, memory)
@@ -127,7 +127,7 @@ async def test_verbs_dealt_to_two_nodes_do_what_one_log_does(
 
 
 async def _answer_alike(nodes: Sequence[PostgresLog], memory: Log) -> None:
-    """Once each node knows what it did not commit itself to outlive the loss of the machine."""
+    """Assert equal results, after each node has confirmed commits of other nodes."""
     for node in nodes:
         await node.close_what_is_due()
     logs: Sequence[Log] = [*nodes, memory]
@@ -157,7 +157,9 @@ def _report(chance: random.Random, now: float) -> Submission:
 
 
 async def test_nodes_append_at_once(open_log: LogOpener) -> None:
-    """Numbers have no gap and no call is kept twice, though every call is told to all three at the same time."""
+    """
+    Numbers have no gap and no call is stored twice, although all three nodes receive every call at the same time.
+    """
     nodes = [await open_log(hold=0) for _ in range(3)]
     await asyncio.gather(
         *[add(node, call(number), call(number + 1)) for number in range(30) for node in nodes]
@@ -169,11 +171,11 @@ async def test_nodes_append_at_once(open_log: LogOpener) -> None:
     await assert_books_balance(nodes[2])
 
 
-# -- commits of which the answer is lost ---------------------------------------------------------------------
+# -- commits with a lost answer ------------------------------------------------------------------------------
 
 
 class LostAnswers:
-    """Loses the answer to some commits of a node: they stand, or never happened."""
+    """Lose the answer to some commits of a node, which were either made or not."""
 
     def __init__(self, log: PostgresLog, monkeypatch: pytest.MonkeyPatch) -> None:
         lane = log._database.append
@@ -213,7 +215,7 @@ async def test_a_lost_answer_is_looked_up(
     open_log: LogOpener, monkeypatch: pytest.MonkeyPatch, error: Exception, stands: bool
 ) -> None:
     """
-    Whether the commit stands or not, what has no id to be known by is kept once, and its sender has its receipt.
+    Whether or not the commit was made, a record without identity is stored once, and its sender gets a receipt.
     """
     log, other = await open_log(hold=0), await open_log(hold=0)
     lost = LostAnswers(log, monkeypatch)
@@ -234,14 +236,14 @@ async def test_a_lost_answer_is_looked_up(
 async def test_an_answer_that_never_comes_is_no_receipt(
     open_log: LogOpener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The sender repeats, and what was kept nevertheless is known."""
+    """The sender repeats its request, and if the commit was made, the repeat is recognized."""
     log = await open_log(hold=0)
     monkeypatch.setattr(log._commits, "_wait_s", 0.0)
     lost = LostAnswers(log, monkeypatch)
     lost.next = [CommitUnknown("lost")]
     with pytest.raises(SpoolUnavailable):
         await add(log, call(1))
-    while True:  # it is refused while the log finds out whether commits work again
+    while True:  # refused while the log checks whether commits work again
         try:
             await add(log, call(1))
         except SpoolUnavailable:
@@ -252,7 +254,9 @@ async def test_an_answer_that_never_comes_is_no_receipt(
 
 
 async def test_a_node_that_is_ahead_of_the_database_reads_everything_again(open_log: LogOpener) -> None:
-    """An older state of the database was restored: numbers go on from there, and what was lost can come again."""
+    """
+    An older state of the database was restored. Numbers continue from there, and lost records can be sent again.
+    """
     log = await open_log(hold=0)
     await add(log, call(1))
     await add(log, call(2))
@@ -275,9 +279,9 @@ async def test_a_node_that_is_ahead_of_the_database_reads_everything_again(open_
 
 
 async def test_damaged_terms_stop_no_books(open_log: LogOpener, caplog: pytest.LogCaptureFixture) -> None:
-    """What their commit counted is missing, and that is said; what comes after it is counted."""
+    """The log reports that the counts of this commit are missing, and counts later commits."""
     log = await open_log(hold=0)
-    await log._follower.close()  # it would count at any moment
+    await log._follower.close()  # otherwise it would count at any moment
     await add(log, call(1))
     await log._database.run(
         lambda one: one.execute(log._database.sql("UPDATE {schema}.commits SET terms = 'x' WHERE id = 1"))
@@ -287,7 +291,7 @@ async def test_damaged_terms_stop_no_books(open_log: LogOpener, caplog: pytest.L
     assert 2 == (await topic_terms(log))["accepted"]
     assert "the terms of a commit are damaged" in caplog.text
     assert "commit 1: its row is damaged" in (await log.verify()).imbalances
-    await assert_books_balance(log)  # what it kept is counted
+    await assert_books_balance(log)  # the records themselves are counted
     assert 3 == (await topic_terms(log))["accepted"]
     await log._database.run(
         lambda one: one.execute(log._database.sql("UPDATE {schema}.commits SET terms = 'x' WHERE id = 2"))
@@ -302,10 +306,11 @@ async def test_a_damaged_row_that_nobody_counted_again_goes_with_its_age(
     open_log: LogOpener, clock: MovedClock, is_counted: bool
 ) -> None:
     """
-    Retention sets it aside before it is carried forward, whether it is in the counters or not: the books balance.
+    Retention sets the row aside before it carries the counts forward, whether or not they include it, so
+    the accounting balances.
     """
     log = await open_log(hold=0, retention=100, late_window=0)
-    await log._follower.close()  # it would count at any moment
+    await log._follower.close()  # otherwise it would count at any moment
     await add(log, call(1), call(2), ignored={"not_ai": 1})
     if is_counted:
         await book_all(log._database)
@@ -321,7 +326,7 @@ async def test_a_damaged_row_that_nobody_counted_again_goes_with_its_age(
 
 
 async def test_without_a_standby_nothing_is_kept(open_log: LogOpener) -> None:
-    """`replicated` is a promise: where COMMIT would wait for nobody, there is no commit."""
+    """With `replicated`, a commit fails if the server would wait for no standby."""
     log = await open_log(durability=REPLICATED)
     with pytest.raises(SpoolUnavailable, match="the standby is gone"):
         await add(log, call(1))
@@ -329,7 +334,7 @@ async def test_without_a_standby_nothing_is_kept(open_log: LogOpener) -> None:
 
 
 async def test_a_platform_that_replicates_itself_needs_no_standby(open_log: LogOpener) -> None:
-    """Its storage is several machines already, and the server waits for nobody."""
+    """The platform's storage is already replicated, and the server waits for no standby."""
     log = await open_log(durability=PLATFORM)
     receipt = await add(log, call(1))
     assert "replicated" == receipt.durability
@@ -338,7 +343,9 @@ async def test_a_platform_that_replicates_itself_needs_no_standby(open_log: LogO
 async def test_a_node_that_is_far_behind_follows_in_parts(
     open_log: LogOpener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And without the head, which others wait for: whether it follows, or appends before it has."""
+    """
+    It does so without the lock on the head, for which others wait, whether it only follows or wants to append.
+    """
     monkeypatch.setattr("spool.postgres.log.store.FOLLOWED_AT_ONCE", 3)
     parts: list[int] = []
 
@@ -367,7 +374,7 @@ async def test_a_node_that_is_far_behind_follows_in_parts(
 async def test_nothing_is_committed_behind_much_that_is_not_confirmed(
     open_log: LogOpener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The standby is waited for first. While it does not confirm, nothing more is kept."""
+    """An append first waits for the standby. While the standby does not confirm, nothing more is stored."""
     monkeypatch.setattr("spool.postgres.log.commits.UNCONFIRMED_BYTES", 0)
     one, other = await open_log(hold=0), await open_log(hold=0)
     waits = []
@@ -395,7 +402,7 @@ async def test_nothing_is_committed_behind_much_that_is_not_confirmed(
 
 
 async def test_a_start_knows_what_is_open(open_log: LogOpener, clock: MovedClock) -> None:
-    """For the rest of its time a record can be amended, by a node that was not there when it came."""
+    """A node that starts later can still add reports to open records for the rest of their time."""
     one = await open_log()
     await add(one, call(1))
     clock.move(6)
@@ -409,7 +416,10 @@ async def test_a_start_knows_what_is_open(open_log: LogOpener, clock: MovedClock
 
 
 async def test_reports_at_several_nodes_are_bridged(open_log: LogOpener, clock: MovedClock) -> None:
-    """Two nodes keep a record each of one call, a third is told what fits both; every node is led to the first."""
+    """
+    Two nodes each store a record of one call, and a third gets a report with both names. All nodes then use
+    the first record.
+    """
     nodes = [await open_log() for _ in range(3)]
     names = (b"trace-and-moment", b"call-and-moment-")
     for number, node in enumerate(nodes[:2]):
@@ -418,7 +428,7 @@ async def test_reports_at_several_nodes_are_bridged(open_log: LogOpener, clock: 
     record, known_as = call(2, user="ada")
     await add(nodes[2], (record, known_as._replace(also=names)))
     for number, team in enumerate(["search", "other"]):
-        await add(nodes[number], call(1, team=team))  # known by the id of the shadow
+        await add(nodes[number], call(1, team=team))  # recognized by the id of the shadow
     clock.move(11)
     for node in nodes:
         await node.follow()
@@ -434,7 +444,9 @@ async def test_reports_at_several_nodes_are_bridged(open_log: LogOpener, clock: 
 async def test_a_name_told_after_the_hold_is_known_to_every_node(
     open_log: LogOpener, clock: MovedClock, is_folded: bool
 ) -> None:
-    """One node kept the call, another one was told a further name of it: a third one that starts knows the name."""
+    """
+    One node stored the call and another one a further name of it. A third node that starts later knows the name.
+    """
     one, other = await open_log(), await open_log()
     record, known_as = call(1)
     await add(one, (record, known_as))
@@ -457,7 +469,9 @@ async def test_a_name_told_after_the_hold_is_known_to_every_node(
 async def test_a_start_under_which_a_period_goes_knows_its_calls(
     open_log: LogOpener, clock: MovedClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Their ids became part of runs, and their commit rows went, after it had read the runs."""
+    """
+    After the start read the runs, the calls' ids became part of runs and their commit rows were deleted.
+    """
     settings = {"hold": 0, "retention": 60}
     log = await open_log(**settings)
     await add(log, call(1), call(2))
@@ -487,7 +501,8 @@ async def test_the_head_of_a_node_that_stopped_is_freed(
     open_log: LogOpener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
-    Its session is ended by whoever waits for the head, however it stopped; who waits for a standby is left alone.
+    A node that waits for the head ends the stopped node's session. A session that waits for a standby
+    is not ended.
     """
     monkeypatch.setattr("spool.postgres.log.commits.STOPPED_S", 0.5)
     log, stopped = await open_log(hold=0, commit_wait=60), await open_log(hold=0)
@@ -512,7 +527,7 @@ async def test_the_head_of_a_node_that_stopped_is_freed(
 async def test_ids_that_were_damaged_stop_nobody(
     open_log: LogOpener, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A commit row whose ids changed is followed without them, whichever byte it was."""
+    """A commit row with damaged ids is followed without them, whichever byte changed."""
     log = await open_log(hold=0)
     await add(log, call(1))
     read, write = (
@@ -535,7 +550,7 @@ async def test_ids_that_were_damaged_stop_nobody(
 async def test_a_reader_at_rest_hears_of_what_a_refused_append_followed(
     open_log: LogOpener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An append that fails has read what other nodes committed before it."""
+    """A failed append has already read the earlier commits of other nodes."""
     one, other = await open_log(hold=0), await open_log(hold=0)
     other._follower._task.cancel()
     news = other.changes(AI_TELEMETRY)
@@ -561,7 +576,8 @@ async def test_a_node_at_rest_finds_out_that_commits_work_again(
     open_log: LogOpener, clock: MovedClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
-    Another node did what failed here. A node that is not ready is sent nothing, so it must not wait for a sender.
+    The other node made the commits that failed here. A node that is not ready gets no requests, so it must
+    not depend on them.
     """
     monkeypatch.setattr("spool.postgres.log.upkeep.TICK_S", 0.0)
     log, other = await open_log(hold=10), await open_log(hold=10)
@@ -592,7 +608,7 @@ ROOM = "DROP TRIGGER disk ON {schema}.commits; DROP FUNCTION {schema}.full()"
 
 
 async def test_a_full_disk_is_told_at_once_and_passes(open_log: LogOpener) -> None:
-    """Nothing of the commit was kept, so there is nothing to look up: the sender hears when to come again."""
+    """Nothing of the commit was stored, so there is nothing to look up. The sender learns when to retry."""
     log = await open_log(hold=0)
     await add(log, call(1))
     full, room = log._database.sql(FULL), log._database.sql(ROOM)
@@ -607,7 +623,7 @@ async def test_a_full_disk_is_told_at_once_and_passes(open_log: LogOpener) -> No
 
 
 async def test_retention_outlives_a_full_disk(open_log: LogOpener, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is what makes room: the next run finds the same work."""
+    """Retention frees space, so it must continue. The next run finds the same work."""
     log = await open_log(hold=0)
 
     async def full(now: float, limits: object) -> int:
@@ -621,7 +637,7 @@ async def test_retention_outlives_a_full_disk(open_log: LogOpener, monkeypatch: 
 async def test_a_count_under_which_records_go_says_nothing_wrong(
     open_log: LogOpener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another node removes during every attempt: that is not damage, and whoever asked repeats it."""
+    """Another node deletes during every attempt. This is no damage, and the caller repeats the recount."""
     log = await open_log(hold=0)
     await add(log, call(1))
     numbers = itertools.count(1)

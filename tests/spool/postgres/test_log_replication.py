@@ -1,4 +1,4 @@
-"""What a receipt stands for: the standby has it, and goes on with it when the primary is lost."""
+"""A receipt means that the standby has the records, and still has them after the loss of the primary."""
 
 from __future__ import annotations
 
@@ -24,9 +24,8 @@ PATIENT = {"commit_timeout_s": 300.0, "commit_wait": 300.0}
 
 async def test_a_receipt_outlives_the_primary(pair: Pair) -> None:
     """
-    Without the standby nobody is told that anything was kept; what a sender repeats then is known. After
-    the loss of the primary every node goes on with the standby, but keeps nothing for as long as that has
-    none of its own.
+    Without the standby no sender gets a receipt, and repeated records are recognized. After the loss of the
+    primary every node continues on the standby, but stores nothing while that server has no standby itself.
     """
     async with AsyncExitStack() as stack:
         patient = await open_node(stack, pair, durability=REPLICATED, **PATIENT)
@@ -35,15 +34,15 @@ async def test_a_receipt_outlives_the_primary(pair: Pair) -> None:
         assert "replicated" == receipt.durability
         pair.standby.stop()
         await _let_go(pair, patient)
-        while not (await one.stats()).writable:  # it may have seen that no standby was named
+        while not (await one.stats()).writable:  # it may have seen the moment without a named standby
             await one.follow()
         pair.standby.stop()
         with pytest.raises(SpoolUnavailable):
             await add(one, call(2))
-        while (await one.stats()).writable:  # the sender may hear before the server has answered
+        while (await one.stats()).writable:  # the sender may get its error before the server has stopped
             pass
         pair.standby.start()
-        assert [0, 1] == await terms_of(other, 2)  # whoever is told again
+        assert [0, 1] == await terms_of(other, 2)  # the repeat is recognized
 
         pair.primary.stop()
         with pytest.raises(SpoolUnavailable):
@@ -57,7 +56,9 @@ async def test_a_receipt_outlives_the_primary(pair: Pair) -> None:
         assert [call(number)[0] for number in (1, 0, 2, 3)] == await everything(alone)
         await assert_books_balance(alone)
         await one.follow()
-        assert 4 == one.closed_below(AI_TELEMETRY)  # for it, the newest is on one machine alone
+        assert 4 == one.closed_below(
+            AI_TELEMETRY
+        )  # for this node, the newest record may be on one machine only
         found = await one.read(AI_TELEMETRY, 1, 4, with_open=True)
         assert [call(number)[0] for number in (1, 0, 2, 3)] == [
             each for entry in found for each in entry.records
@@ -65,7 +66,7 @@ async def test_a_receipt_outlives_the_primary(pair: Pair) -> None:
 
 
 async def _let_go(pair: Pair, patient: PostgresLog) -> None:
-    """A commit waits for the standby when the server is told to wait for none: that is not a confirmation."""
+    """Stop waiting for standbys during a commit's wait: this is no confirmation."""
     waiting = asyncio.create_task(add(patient, call(0)))
     while not await asyncio.to_thread(pair.primary.execute, WAITING):
         pass
@@ -82,15 +83,15 @@ async def _let_go(pair: Pair, patient: PostgresLog) -> None:
 
 async def test_a_commit_that_waits_for_the_standby_holds_up_nobody(pair: Pair) -> None:
     """
-    Others commit behind it and are planned upon it; all are answered once the standby has confirmed. When the
-    primary is killed under such commits, and under those that keep the head until then, nothing that was
-    answered is lost.
+    Other nodes commit after it and build on it. All are answered once the standby has confirmed. If the
+    primary is killed during such commits, also with commits that hold the head until then, no acknowledged
+    record is lost.
     """
     async with AsyncExitStack() as stack:
         plain, one, other = [await open_node(stack, pair, durability=REPLICATED, **PATIENT) for _ in range(3)]
         plain._commits._writer._in_two_steps = False
         for number, node in enumerate((plain, one, other)):
-            node._follower._task.cancel()  # so that each finds under the head what others have committed
+            node._follower._task.cancel()  # so that each finds commits of others when it has the head
             await add(node, call(number))
         pair.standby.stop()
         waiting = [asyncio.create_task(add(one, call(3)))]
@@ -102,7 +103,7 @@ async def test_a_commit_that_waits_for_the_standby_holds_up_nobody(pair: Pair) -
         receipts = await asyncio.gather(*waiting)
         assert [1, 1] == [(await plain.receipt(receipts[1].id))[term] for term in ("new", "duplicates")]
 
-        # None is told that a commit took too long, but all end soon once the primary is lost.
+        # No limit ends these commits, but all end soon once the primary is lost.
         nodes = [
             await open_node(stack, pair, durability=REPLICATED, commit_timeout_s=300.0) for _ in range(3)
         ]
@@ -132,7 +133,7 @@ async def until_known(log: PostgresLog, count: int) -> None:
 
 
 async def send(log: PostgresLog, begin: int, answered: list[int]) -> None:
-    """One call after the other, none of which another one sends."""
+    """Send one call after another, with numbers that no other sender uses."""
     for number in range(begin * 1_000_000, (begin + 1) * 1_000_000):
         try:
             await add(log, call(number))
@@ -167,7 +168,7 @@ async def open_node(
 
 
 async def terms_of(log: PostgresLog, number: int) -> list[object]:
-    """How many new records and how many repeats a call makes, once it is taken."""
+    """Repeat a call until it is accepted; return its numbers of new and repeated records."""
     while True:
         try:
             receipt = await add(log, call(number))

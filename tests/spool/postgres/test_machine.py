@@ -1,4 +1,4 @@
-"""Two gateways on one database: whichever of them has a turn, both do what one log in memory does."""
+"""Two gateways on one database, used at random, return the same as one log in memory."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ SECRET = b"s" * 32
 
 
 class Nodes(Engines):
-    """The machine of the contract, on one of two nodes at each turn."""
+    """The state machine of the contract, on one of two nodes at each step."""
 
-    schemas: Schemas  # of the test's session
+    schemas: Schemas  # of the test session
 
     def __init__(self) -> None:
         super(Engines, self).__init__()
@@ -50,14 +50,16 @@ class Nodes(Engines):
 
     @property
     def disk(self) -> PostgresSpool:  # type: ignore[override]
-        """Whose turn it is; it knows what the other one did, as each asks ten times a second."""
+        """
+        Return the node for this step, after it has followed the other one, as each does ten times a second.
+        """
         node = self.chance.choice(self.nodes)
         self.run(node.log.follow())
         return node
 
     @rule()
     def the_process_is_killed(self) -> None:
-        """One node ends, and another one takes its place."""
+        """Close one node, and open another in its place."""
         place = self.chance.randrange(2)
         self.run(self._close(self.nodes[place]))
         self.nodes[place] = self.run(self._open(f"later {place}"))
@@ -71,7 +73,7 @@ class Nodes(Engines):
 
 
 def test_two_gateways_do_what_one_does(schemas: Schemas) -> None:
-    """Reports, deliveries, decisions, replays and retention, dealt to either."""
+    """The steps are reports, deliveries, decisions, replays and retention on either gateway."""
     Nodes.schemas = schemas
     run_state_machine_as_test(
         Nodes,

@@ -1,4 +1,7 @@
-"""The versions of a schema: made once whoever begins, and refused where a node is too old for it."""
+"""
+Versions of a schema: each migration runs once, whoever starts it, and nodes that are too old for it
+refuse to work.
+"""
 
 from __future__ import annotations
 
@@ -38,14 +41,14 @@ def clock() -> MovedClock:
 
 @pytest.fixture
 async def database(unmade_schema: Schema, clock: MovedClock) -> AsyncIterator[Database]:
-    """An open database at the time of the test, whose schema is not made yet."""
+    """An open database without a schema, at the time of the test."""
     opened = Database(unmade_schema.dsn, schema=unmade_schema.name, clock=clock)
     yield opened
     await opened.close()
 
 
 async def test_several_processes_begin_at_once(unmade_schema: Schema) -> None:
-    """Whoever comes first makes the schema; the others find it made."""
+    """The first process creates the schema, and the others find it."""
     databases = [unmade_schema.database() for _ in range(4)]
     assert await found_version(databases[0]) == 0
     await asyncio.gather(*(migrate(database) for database in databases))
@@ -55,7 +58,7 @@ async def test_several_processes_begin_at_once(unmade_schema: Schema) -> None:
 
 
 class Heard(logging.Handler):
-    """`once` is set when a line of an action was logged."""
+    """A log handler that sets `once` when a line with this action is logged."""
 
     def __init__(self, action: str) -> None:
         super().__init__()
@@ -80,7 +83,8 @@ async def test_whoever_comes_second_waits_as_long_as_it_takes(
     unmade_schema: Schema, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, statements: tuple[str, ...]
 ) -> None:
     """
-    Wherever the first one stands: a command says that it waits, a server is told so that it can answer meanwhile.
+    The second process waits at any point of the first. A command logs the wait, and a server is notified so
+    that it can answer health checks meanwhile.
     """
     monkeypatch.setattr(migrations, "LOCK_WAIT_MS", 20)
     heard = Heard("migration_waits")
@@ -118,7 +122,10 @@ async def test_whoever_comes_second_waits_as_long_as_it_takes(
 async def test_a_node_works_beside_the_next_version_alone(
     database: Database, version: int, oldest_node: int, refused: bool
 ) -> None:
-    """A schema one version ahead is worked with, unless it is not for older nodes; the error names both numbers."""
+    """
+    A node works with a schema one version ahead, unless that schema excludes older nodes. The error
+    names both numbers.
+    """
     await migrate(database)
 
     def say(connection: Connection) -> None:
@@ -135,7 +142,7 @@ async def test_a_node_works_beside_the_next_version_alone(
 
 
 class Next(Migration):
-    """The migration of a release to come, without a file."""
+    """A migration of a future release, without a file."""
 
     def statements(self) -> str:
         return "CREATE TABLE {schema}.more (n int); ALTER TABLE {schema}.commits ADD COLUMN more bytea"
@@ -145,7 +152,10 @@ ADDS, NARROWS = Next(), Next(narrows=True)
 
 
 async def test_the_next_version_is_added_once(database: Database) -> None:
-    """What is there stays, whoever of several processes begins; another process of this release works with it."""
+    """
+    Existing data stays, whichever of several processes starts the migration. A process of this release works
+    with the result.
+    """
     await migrate(database)
     await asyncio.gather(*(migrate(database, [*VERSIONS, ADDS]) for _ in range(3)))
     await migrate(database)
@@ -158,7 +168,10 @@ async def test_the_next_version_is_added_once(database: Database) -> None:
 async def test_no_node_is_left_behind(
     database: Database, clock: MovedClock, versions: list[Migration]
 ) -> None:
-    """While one runs that could not go on, nothing is changed and it is named; without it the way is free."""
+    """
+    While a node runs that could not continue, nothing changes and the error names it. Without such nodes
+    the migration runs.
+    """
     await migrate(database)
     older = PostgresLeases(database, clock, name="cellar", version="1.2.3")
     await older.join([])
@@ -173,7 +186,9 @@ async def test_no_node_is_left_behind(
 
 
 async def test_a_node_that_was_left_behind_stops(database: Database, clock: MovedClock) -> None:
-    """Its session was over while the schema was brought further: what waits for a lease ends with the reason."""
+    """
+    Its session had ended when the schema was migrated. A task that waits for a lease ends with the reason.
+    """
     await migrate(database)
     node = PostgresLeases(database, clock, name="cellar", version="1.2.3")
     await node.join([])
@@ -185,7 +200,7 @@ async def test_a_node_that_was_left_behind_stops(database: Database, clock: Move
 
 
 async def test_a_node_waits_for_the_migration_under_way(database: Database, clock: MovedClock) -> None:
-    """It was opened before and begins its session after: then it is the schema of after that counts."""
+    """The node opened before the migration and joins after it, so the new schema decides."""
     await migrate(database)
     node = PostgresLeases(database, clock, name="late", version="1.2.3")
     joining: list[Future[None]] = []
@@ -216,7 +231,7 @@ async def forever() -> None:
 async def test_a_schema_that_is_used_again_is_as_it_was_made(
     new_schema: Callable[[], Schema], schemas: Schemas
 ) -> None:
-    """What the tests of this engine stand on: no row, partition or number of one test is met by the next."""
+    """Tests of this engine rely on this: no row, partition or number of a test remains for the next."""
     schema = new_schema()
     database = schema.database()
     await migrate(database)
@@ -228,7 +243,7 @@ async def test_a_schema_that_is_used_again_is_as_it_was_made(
         "INSERT INTO {schema}.facts VALUES ('left', 'over')",
     ):
         await database.run(lambda connection, text=text: connection.execute(database.sql(text)))  # type: ignore[misc]
-    left = psycopg.connect(schema.dsn, application_name="somebody")  # by a process that was killed
+    left = psycopg.connect(schema.dsn, application_name="somebody")  # left by a killed process
     left.execute(f"DELETE FROM {schema.name}.heads".encode())
     schemas.give_back(schema)
     left.close()
@@ -238,7 +253,7 @@ async def test_a_schema_that_is_used_again_is_as_it_was_made(
 
 
 async def contents(database: Database) -> list[tuple[str, list[tuple[object, ...]]]]:
-    """Each table's name with its rows, without the times at which they were made."""
+    """Return each table's name and rows, without creation times."""
 
     def read(connection: Connection) -> list[tuple[str, list[tuple[object, ...]]]]:
         tables = [name for name, kind in connection.execute(KINDS, (database.name,)) if kind != "S"]

@@ -1,4 +1,4 @@
-"""What moves with a commit, beside the same in memory: totals of streams, and rows of billing drops."""
+"""Rows that change with a commit equal those in memory: totals of streams and billing drops."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def operation(n: int, dice: random.Random) -> UnitCostOperation:
 
 
 async def apply(tables: SqliteTransactions, operations: list[UnitCostOperation]) -> None:
-    """Change the totals in memory."""
+    """Apply the operations to the totals in memory."""
 
     def work(connection: SqlConnection) -> None:
         rows = SqlStreamRows(connection)
@@ -56,7 +56,7 @@ async def apply(tables: SqliteTransactions, operations: list[UnitCostOperation])
 
 
 async def test_totals_are_those_of_memory(fresh_schema: Schema) -> None:
-    """After every commit: values, sizes, and a page of a part of them."""
+    """After every commit, values, sizes and a filtered page are compared."""
     dice, tables = random.Random(22), SqliteTransactions(MemoryDatabase(SPOOL), "tables")
     memory = SqlStreams(tables)
     async with migrated(fresh_schema) as database:
@@ -86,7 +86,7 @@ async def test_totals_are_those_of_memory(fresh_schema: Schema) -> None:
 
 
 async def test_a_text_that_postgresql_cannot_keep(fresh_schema: Schema) -> None:
-    """It is kept with replacements: it costs neither its neighbours' commit nor a list."""
+    """It is stored with replacement characters, so that neither its commit nor a list fails."""
     async with migrated(fresh_schema) as database:
         kept = await PostgresStreams.open(database, MovedClock())
         strange = {"element_name": "\0", "dimensions": {"a\0": ["\0"]}, "operation": streams.SUM}
@@ -103,7 +103,7 @@ async def test_a_text_that_postgresql_cannot_keep(fresh_schema: Schema) -> None:
 
 
 async def test_settled_totals_go_after_their_time(fresh_schema: Schema) -> None:
-    """What comes later for the same record is no longer whole."""
+    """Later values of a deleted total are marked as not whole."""
     dice = random.Random(1)
     async with migrated(fresh_schema) as database:
         kept = await PostgresStreams.open(database, MovedClock(0.0))
@@ -127,14 +127,14 @@ async def test_settled_totals_go_after_their_time(fresh_schema: Schema) -> None:
             if totals is not None:
                 changed = totals._replace(updated=[at - 1 for at in totals.updated])
                 await database.pool.joined(partial(remove, database=database, totals=changed))
-                assert 1 == len(await kept.totals("calls"))  # it is not as it was read
+                assert 1 == len(await kept.totals("calls"))  # the row has changed since it was read
                 await database.pool.joined(partial(remove, database=database, totals=totals))
         assert await kept.totals("calls") == []
         assert (await kept.sizes())[0].bytes == 0
 
 
 async def test_drops_are_those_of_memory(fresh_schema: Schema) -> None:
-    """After every commit: the months, their sizes and the list."""
+    """After every commit, the months, their sizes and the list are compared."""
     dice, tables = random.Random(7), SqliteTransactions(MemoryDatabase(SPOOL), "tables")
     memory = SqlBillingDrops(tables)
     async with migrated(fresh_schema) as database:

@@ -1,4 +1,7 @@
-"""Behind pgbouncer a connection is ours for one transaction: nothing is left on it, and nothing is expected of it."""
+"""
+Behind pgbouncer a connection is reserved for one transaction only, so nothing may be left on it or
+expected of it.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,9 @@ from tests.spool.postgres_cluster import Schema, Server
 
 
 async def test_verbs_work_behind_a_pooler(pooler: str, unmade_schema: Schema) -> None:
-    """Migrations, pipelines and transactions share two connections; the limits hold within each transaction."""
+    """
+    Migrations, pipelines and transactions share two connections. The limits hold within each transaction.
+    """
     database = Database(pooler, schema=unmade_schema.name, pooled=True)
     await migrate(database)
     assert await found_version(database) == VERSION
@@ -35,7 +40,7 @@ async def test_verbs_work_behind_a_pooler(pooler: str, unmade_schema: Schema) ->
     limits = await asyncio.gather(*(database.transaction(partial(add, place=place)) for place in places))
     assert limits == [[(LIMITS["lock_timeout"],)]] * 4
     count = database.sql("SELECT count(*) FROM {schema}.facts WHERE value = ''")
-    for _ in range(8):  # more often than a statement is prepared where that is possible
+    for _ in range(8):  # more often than psycopg needs to prepare a statement
         assert await database.read(lambda connection: connection.execute(count).fetchall()) == [(12,)]
     with pytest.raises(SpoolUnavailable, match="statement timeout"):
         await database.transaction(
@@ -47,7 +52,7 @@ async def test_verbs_work_behind_a_pooler(pooler: str, unmade_schema: Schema) ->
 async def test_a_statement_of_its_own_takes_one_round_trip(
     pooler: str, unmade_schema: Schema, tmp_path: Path
 ) -> None:
-    """What it needs is sent with it; an error leaves a connection that serves the next one."""
+    """Its settings are sent along with it. After an error the connection serves the next statement."""
     pooled = unmade_schema.behind(pooler).database()
     trace = tmp_path / "trace"
 
@@ -61,7 +66,7 @@ async def test_a_statement_of_its_own_takes_one_round_trip(
     assert [("a", LIMITS["lock_timeout"])] == await pooled.run(work)
     senders = [
         line.split("\t")[1] for line in trace.read_text().splitlines()
-    ]  # F: of Tollhouse, B: of the server
+    ]  # F: sent by Tollhouse, B: sent by the server
     assert ["F", "B"] == [sender for sender, _ in itertools.groupby(senders)]
     with pytest.raises(Invalid):
         await pooled.run(lambda connection: connection.execute("SELECT %s::int", ("a",)))
@@ -102,7 +107,8 @@ async def test_whatever_is_written_waits_for_the_standby(
     cluster: Server, pooler: str, unmade_schema: Schema, pooled: bool
 ) -> None:
     """
-    The server is set to wait for no standby, and to end nothing; that each verb has its own settings is guarded.
+    The server's own settings wait for no standby and end nothing. A guard checks that each method sends
+    its own settings.
     """
     dsn = pooler if pooled else cluster.dsn
     database = Database(dsn, schema=unmade_schema.name, pooled=pooled, commit_timeout_s=0.2)
@@ -114,12 +120,13 @@ async def test_whatever_is_written_waits_for_the_standby(
     cluster.change(synchronous_standby_names="nobody")
     try:
         with pytest.raises(Unconfirmed):
-            while True:  # the server takes it over at a moment of its own
+            while True:  # the server applies the setting some time later
                 await database.run(partial(_alone, add))
         for form in FORMS:
             with pytest.raises(Unconfirmed):
                 await form(database, add)
-        cluster.execute(f"INSERT INTO {name}.kept VALUES (2)")  # this is what the server does by itself
+        # without the method's settings the server commits at once
+        cluster.execute(f"INSERT INTO {name}.kept VALUES (2)")
     finally:
         cluster.change(synchronous_standby_names="")
         await database.close()
@@ -129,7 +136,7 @@ async def test_whatever_is_written_waits_for_the_standby(
 async def test_whatever_waits_ends(
     cluster: Server, pooler: str, unmade_schema: Schema, pooled: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A row that somebody else has, and a statement without an end, cost no connection for longer than the limits."""
+    """A locked row and an endless statement occupy a connection no longer than the limits."""
     name = unmade_schema.name
     cluster.execute(
         f"CREATE SCHEMA {name}; CREATE TABLE {name}.kept (n int); INSERT INTO {name}.kept VALUES (0)"
@@ -149,7 +156,7 @@ async def test_whatever_waits_ends(
 
 
 async def test_a_verb_without_its_settings_is_found(cluster: Server, fresh_schema: Schema) -> None:
-    """The guard of the tests' server is what holds every verb of the suite to it, direct and behind the pooler."""
+    """The guard on the test server checks every method of the suite, direct and behind the pooler."""
     database = fresh_schema.database()
     await migrate(database)
     await database.close()
@@ -163,7 +170,7 @@ async def test_a_verb_without_its_settings_is_found(cluster: Server, fresh_schem
 
 
 async def test_a_pooler_that_nobody_spoke_of_is_named(pooler: str) -> None:
-    """It refuses what is set for a whole connection; the error says which setting is missing."""
+    """A pooler refuses settings for a whole connection. The error names the missing setting."""
     database = Database(pooler)
     with pytest.raises(SpoolUnavailable, match=r'storage\.pooler = "transaction"'):
         await database.read(lambda connection: connection.execute("SELECT 1"))

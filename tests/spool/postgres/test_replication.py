@@ -1,4 +1,4 @@
-"""A commit is one when the standby has confirmed it, and stays one when the primary is lost."""
+"""A commit is successful when the standby has confirmed it, and survives the loss of the primary."""
 
 from __future__ import annotations
 
@@ -42,17 +42,17 @@ async def was_kept(database: Database, n: int) -> bool:
     try:
         await database.transaction(lambda connection: insert(connection, n))
     except SpoolUnavailable:
-        await asyncio.sleep(0.05)  # there is a pause between two attempts to connect
+        await asyncio.sleep(0.05)  # pause between two attempts to connect
         return False
     return True
 
 
 async def test_what_the_standby_did_not_confirm_is_no_success(pair: Pair) -> None:
     """
-    COMMIT succeeds with a warning when its wait for the standby is ended, and that is an error here.
+    COMMIT succeeds with a warning if its wait for the standby is cancelled. Here that is an error.
 
-    It holds for a transaction, for a statement of its own and for a session that somebody ends. Then the
-    primary is lost: every verb fails at once, and goes on with the standby once that is promoted.
+    This holds for a transaction, for a single statement and for a session that is ended. Then the primary is
+    lost: every method fails at once, and continues on the standby after its promotion.
     """
     pair.primary.execute("CREATE TABLE kept (n int PRIMARY KEY)")
     database, patient = (
@@ -67,7 +67,7 @@ async def test_what_the_standby_did_not_confirm_is_no_success(pair: Pair) -> Non
         await database.run(lambda connection: insert(connection, 3))
     with pytest.raises(Unconfirmed):
         await database.append.joined(lambda transaction: insert_joined(transaction, 30))
-    assert await kept(database) == [1, 2, 3, 30]  # they stand, and would be gone with the primary
+    assert await kept(database) == [1, 2, 3, 30]  # these rows exist, but would be lost with the primary
 
     for joined in (False, True):
         if joined:
@@ -112,6 +112,6 @@ async def test_what_the_standby_did_not_confirm_is_no_success(pair: Pair) -> Non
         30,
         40,
         50,
-    ]  # the standby had taken up what it missed before it confirmed 5
+    ]  # the standby had caught up before it confirmed 5
     for one in (database, patient):
         await one.close()

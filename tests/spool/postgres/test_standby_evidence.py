@@ -1,4 +1,6 @@
-"""That a standby has a commit is shown by evidence about that commit, whatever the names of standbys say by turns."""
+"""
+Evidence that a standby has a commit must be about that commit, however often the list of standbys changes.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ from tests.spool.postgres_cluster import STANDBY, Pair, Server, confirming, fold
 INSERT = b"INSERT INTO kept VALUES (%(n)s)"
 FLAPS = 15  # for each of the pauses
 PAUSES_S = (0.0, 0.001, 0.005, 0.02)
-SET_S = 0.02  # between two
+SET_S = 0.02  # between two changes
 
 
 def state(
@@ -50,7 +52,9 @@ def state(
     ],
 )
 def test_as_many_have_it_as_are_waited_for(names: str, confirmed: list[int], is_confirmed: bool) -> None:
-    """By how far each has flushed; when the configuration was read says nothing then."""
+    """
+    Flushed positions of enough standbys are the evidence, regardless of when the configuration was read.
+    """
     before = state(confirmed=[], loaded_at=0.0, settled=False)
     assert is_confirmed == state(names, confirmed=confirmed).confirms(before)
     assert is_confirmed == state(names, confirmed=confirmed).confirms(before, position=10)
@@ -69,15 +73,18 @@ def test_as_many_have_it_as_are_waited_for(names: str, confirmed: list[int], is_
 def test_who_may_not_see_standbys_goes_by_the_configuration(
     before: StandbyState, behind: StandbyState, is_confirmed: bool
 ) -> None:
-    """It names some, was read some time before, and not again since."""
+    """
+    Without that right, the configuration decides: it names standbys, was read some time before, and
+    not again since.
+    """
     assert is_confirmed == behind.confirms(before)
 
 
 @contextmanager
 def flapping(pair: Pair) -> Iterator[Callable[[], bool]]:
     """
-    The names of standbys are emptied and set again for some milliseconds, until it is told that this is
-    enough. At last they are empty, so that nothing waits.
+    Empty and restore the names of standbys for some milliseconds until the test stops it. At the end they are
+    empty, so that nothing waits.
     """
     over = threading.Event()
 
@@ -109,7 +116,10 @@ def name_standbys(connection: psycopg.Connection[tuple[object, ...]], names: str
     part([("seeing", False), ("seeing", True), ("blind", False), ("blind", True)], every=3),
 )
 async def test_names_that_come_and_go_confirm_nothing(pair: Pair, role: str, pooled: bool) -> None:
-    """The standby gets nothing: no way to commit says that it has, for a role that may see standbys or not."""
+    """
+    The standby receives nothing. No kind of commit may claim a confirmation, whether or not the role
+    may see standbys.
+    """
     pair.primary.execute("CREATE TABLE kept (n int)")
     pair.primary.execute("CREATE ROLE seeing LOGIN; CREATE ROLE blind LOGIN; GRANT pg_monitor TO seeing")
     pair.primary.execute("GRANT ALL ON kept TO seeing, blind")
@@ -123,7 +133,7 @@ async def test_names_that_come_and_go_confirm_nothing(pair: Pair, role: str, poo
         database = Database(dsn, pooled=pooled, commit_timeout_s=60.0, needs_standby=True)
         try:
             for commit in WAYS.values():
-                await commit(database)  # while the standby takes it
+                await commit(database)  # while the standby receives it
             pair.standby.freeze()
             try:
                 with flapping(pair) as is_over:
@@ -139,7 +149,7 @@ async def test_names_that_come_and_go_confirm_nothing(pair: Pair, role: str, poo
 
 
 def test_a_changed_setting_is_known_before_the_next_commit(pair: Pair) -> None:
-    """The server is not quick: the process that says whether commits wait reads its settings late."""
+    """On a busy server, the process that decides whether commits wait reads its settings late."""
     pair.primary.execute("CREATE TABLE kept (n int)")
     pair.primary.change(synchronous_standby_names="")
     pair.standby.freeze()
@@ -160,7 +170,7 @@ def test_a_changed_setting_is_known_before_the_next_commit(pair: Pair) -> None:
 
 
 async def commit_until(database: Database, way: str, is_over: Callable[[], bool]) -> int:
-    """How many were said to be confirmed."""
+    """Return the number of commits that were reported as confirmed."""
     confirmed = 0
     while not is_over():
         with suppress(SpoolUnavailable):
@@ -204,7 +214,7 @@ WAYS = {
 async def test_the_question_takes_no_round_trip_of_its_own(
     database: Database, cluster: Server, waiting: asyncio.Task[object], tmp_path: Path
 ) -> None:
-    """It goes with the commit that it is about, in one step or two, and with what stands alone."""
+    """The query is sent with the commit that it is about, in one step or two, and with a single statement."""
     database.needs_standby = True
     with confirming(cluster):
         await waiting
@@ -213,7 +223,7 @@ async def test_the_question_takes_no_round_trip_of_its_own(
             (database.control, lambda one: one.alone(INSERT, {"n": 1}, needs_standby=True), 1),
             (database.append, partial(insert, in_two_steps=True), 2),
         ):
-            await lane.joined(work)  # connects
+            await lane.joined(work)  # opens the connection
             with round_trips(lane, tmp_path) as taken:
                 await lane.joined(work)
             assert expected == taken.count

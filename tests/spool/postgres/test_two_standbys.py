@@ -1,4 +1,4 @@
-"""Two synchronous standbys (`ANY 2 (a, b)`, `2 (a, b)`): a 2xx means that each of them has it."""
+"""Two synchronous standbys (`ANY 2 (a, b)`, `2 (a, b)`): a 2xx means that both have the records."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WAITED_FOR = "SELECT count(*) FROM pg_stat_replication WHERE sync_state IN ('syn
 
 
 class TwoStandbys(Pair):
-    """As a pair; every commit waits for both."""
+    """A pair with a second standby. Every commit waits for both."""
 
     def start(self) -> None:
         super().start()
@@ -53,8 +53,8 @@ def standbys() -> Iterator[TwoStandbys]:
 
 async def test_each_of_two_standbys_could_take_over(standbys: TwoStandbys) -> None:
     """
-    While one of them is away nothing is acknowledged. The primary is killed under load: each of them has what
-    was acknowledged, once.
+    While one standby is away, nothing is acknowledged. After the primary is killed under load, each standby
+    has every acknowledged record once.
     """
     both = (standbys.standby, standbys.second)
     async with AsyncExitStack() as stack:
@@ -91,7 +91,7 @@ async def test_each_of_two_standbys_could_take_over(standbys: TwoStandbys) -> No
 
 
 async def wait_for_both(standbys: TwoStandbys, names: str) -> None:
-    """Commits do, from now on, and both are there."""
+    """Make commits wait for both standbys, and wait until both are connected."""
     await asyncio.to_thread(standbys.primary.change, synchronous_standby_names=names)
     while [(2,)] != await asyncio.to_thread(standbys.primary.execute, WAITED_FOR):
         pass

@@ -1,4 +1,6 @@
-"""Commits that a node has followed and that the database lost: a takeover by a standby that had not received them."""
+"""
+Commits that a node has followed and the database lost, because the promoted standby had not received them.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ from tests.spool.postgres.logs import open_log as open_log
 
 
 async def lose_newest(log: PostgresLog) -> None:
-    """The newest commit and its entry, as if nobody had ever made them."""
+    """Delete the newest commit and its entry without a trace."""
 
     def lose(connection: Connection) -> None:
         for statement in (
@@ -40,7 +42,7 @@ async def lose_newest(log: PostgresLog) -> None:
 
 async def followed(open_log: LogOpener, clock: MovedClock, *, hold: int) -> PostgresLog:
     """
-    A node that knows of another's commit, which is old enough, and not that it outlives the loss of the machine.
+    Return a node that knows another node's commit, old enough to close, without proof that a standby has it.
     """
     makes, reads = await open_log(hold=hold), await open_log(hold=hold)
     for node in (makes, reads):
@@ -59,7 +61,9 @@ async def followed(open_log: LogOpener, clock: MovedClock, *, hold: int) -> Post
 async def test_what_comes_under_a_number_that_vanished_is_counted(
     open_log: LogOpener, clock: MovedClock, hold: int
 ) -> None:
-    """It was not closed for anybody: it might have vanished, and did. The node finds out under the reader."""
+    """
+    The lost record was never closed, because it could still vanish. The node notices the loss while a reader waits.
+    """
     log = await followed(open_log, clock, hold=hold)
     ledger = await Ledger(PostgresLedger(log._database), clock=clock).load()
     assert 2 == await ledger.catch_up(log)
@@ -78,7 +82,7 @@ async def test_what_comes_under_a_number_that_vanished_is_counted(
 async def test_proof_closes_what_another_node_committed(
     open_log: LogOpener, clock: MovedClock, hold: int
 ) -> None:
-    """An empty commit is one, for which nobody has to wait for further records."""
+    """The proof is an empty commit, so it does not depend on further records."""
     log = await followed(open_log, clock, hold=hold)
     assert 2 == log.closed_below(AI_TELEMETRY)
     with pytest.raises(NotClosed):
@@ -89,7 +93,7 @@ async def test_proof_closes_what_another_node_committed(
 
 
 async def test_a_reader_hears_of_numbers_that_come_again(open_log: LogOpener, clock: MovedClock) -> None:
-    """Where a database lost what it had confirmed: less is closed than before, then others come under its numbers."""
+    """The database lost confirmed commits: the closed number falls, and new records use the same numbers."""
     log = await open_log(hold=10)
     await add(log, call(1))
     await add(log, call(2))

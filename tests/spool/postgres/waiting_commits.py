@@ -1,4 +1,4 @@
-"""Commits on the shared server that wait for a standby which is not there."""
+"""Commits on the shared server that wait for a standby that does not exist."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.spool.postgres_cluster import SUCCESSOR, Server
 
 @pytest.fixture
 async def waiting(cluster: Server) -> AsyncIterator[asyncio.Task[object]]:
-    """A commit that waits for the standby SUCCESSOR, as all do that the shared server is asked to confirm."""
+    """Yield a commit that waits for the standby SUCCESSOR, as all commits to be confirmed then do."""
     cluster.change(synchronous_standby_names=SUCCESSOR)
     try:
         yield await commit_that_waits(cluster)
@@ -23,7 +23,7 @@ async def waiting(cluster: Server) -> AsyncIterator[asyncio.Task[object]]:
 
 
 async def commit_that_waits(server: Server) -> asyncio.Task[object]:
-    while True:  # the server takes its settings over some time after it was told to
+    while True:  # the server applies its settings some time later
         task: asyncio.Task[object] = asyncio.create_task(asyncio.to_thread(server.execute, BARRIER.decode()))
         while not task.done():
             if await asyncio.to_thread(server.execute, WAITING):

@@ -1,5 +1,6 @@
 """
-Two processes on one table of clusters: what keys bring is kept while they are good, and as long as there is room.
+Two processes on one table of clusters: a key's reports are stored only while the key is valid and the
+limits allow it.
 """
 
 from __future__ import annotations
@@ -25,7 +26,10 @@ def named(name: str) -> ReportedCluster:
 
 
 async def test_no_more_than_may_be_on_all_together(fresh_schema: Schema) -> None:
-    """Those that both hear of at once are counted where they are kept; one that is there is heard all the same."""
+    """
+    New clusters that both processes receive at once are counted in the database. An existing cluster
+    can always report.
+    """
     async with migrated(fresh_schema) as database:
         tables = [await ClusterTable.open(PostgresClusters(database), clock=MovedClock()) for _ in range(2)]
         for table in tables:
@@ -41,7 +45,7 @@ async def test_no_more_than_may_be_on_all_together(fresh_schema: Schema) -> None
 
 
 async def test_a_key_that_has_ended(fresh_schema: Schema) -> None:
-    """Neither what it reports is kept, nor what its holder sets."""
+    """Neither its reports nor its changes are stored."""
     async with migrated(fresh_schema) as database:
         table = await ClusterTable.open(PostgresClusters(database), clock=MovedClock())
         with pytest.raises(KeyEnded):

@@ -1,4 +1,4 @@
-"""Two processes on the files of container metrics: of two changes of one row at once, one is made."""
+"""Two processes on the files of container metrics: of two simultaneous changes of one row, one is made."""
 
 from __future__ import annotations
 
@@ -51,7 +51,9 @@ async def put(files: ContainerFiles, id: str, data: bytes) -> bool:
 
 
 async def test_one_file_announced_to_both(nodes: tuple[ContainerFiles, ContainerFiles]) -> None:
-    """The second one finds the row of the first, or is told to repeat; the books count one."""
+    """
+    The second announcement finds the row of the first, or must be repeated. The accounting counts one file.
+    """
     here, there = nodes
     outcomes = await asyncio.gather(announce(here, "a"), announce(there, "a"), return_exceptions=True)
     assert all(isinstance(one, ContainerFile | ContainerFileMoved) for one in outcomes)
@@ -60,7 +62,7 @@ async def test_one_file_announced_to_both(nodes: tuple[ContainerFiles, Container
 
 
 async def test_one_file_uploaded_to_both(nodes: tuple[ContainerFiles, ContainerFiles]) -> None:
-    """It is kept once, and its bytes are those of one of them."""
+    """It is stored once, with the bytes of one of the two uploads."""
     here, there = nodes
     id = (await announce(here, "a")).id
     outcomes = await asyncio.gather(*(put(node, id, b"metrics") for node in nodes), return_exceptions=True)
@@ -74,7 +76,10 @@ async def test_one_file_uploaded_to_both(nodes: tuple[ContainerFiles, ContainerF
 async def test_an_upload_that_came_second_takes_nothing_away(
     nodes: tuple[ContainerFiles, ContainerFiles], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It put its bytes in place of those of the first, which was answered as kept; it is told to repeat."""
+    """
+    The second upload replaced the bytes of the first, which was already acknowledged, so the second
+    must be repeated.
+    """
     here, there = nodes
     id = (await announce(here, "a")).id
     first, second = await here.begin(id), await there.begin(id)
@@ -95,7 +100,7 @@ async def test_an_upload_that_came_second_takes_nothing_away(
 
 
 async def test_a_row_that_is_not_what_was_read(nodes: tuple[ContainerFiles, ContainerFiles]) -> None:
-    """Nothing is written, not even the books."""
+    """Nothing is written, not even the accounting."""
     here, there = nodes
     file = await announce(here, "a")
     await here.rows.write([(file, replace(file, problem="one"))], [], [])
@@ -108,14 +113,14 @@ async def test_a_row_that_is_not_what_was_read(nodes: tuple[ContainerFiles, Cont
 
 
 async def test_no_more_files_than_may_be_on_all_together(fresh_schema: Schema) -> None:
-    """Those that are announced to both at once are counted where they are kept."""
+    """Files that are announced to both processes at once are counted in the database."""
     settings = ContainerSettings(max_files=8)
     async with migrated(fresh_schema) as database:
         rows, contents = PostgresContainerRows(database), PostgresContents(database)
         nodes = [await ContainerFiles.open(rows, contents, settings, MovedClock()) for _ in range(2)]
 
         async def announced(place: int, n: int) -> None:
-            by = ContainerSender(key=f"{place}-{n // 2}")  # no key has more that wait than it leaves free
+            by = ContainerSender(key=f"{place}-{n // 2}")  # few enough that each key stays within its share
             file = AnnouncedFile(reference=f"{place}-{n}")
             await nodes[place].announce(CLUSTER, [file], by, expires_at=nodes[place]._clock.now() + 60)
 

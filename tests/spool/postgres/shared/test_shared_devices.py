@@ -1,4 +1,4 @@
-"""Two processes on one table of devices: nobody's change is lost, and each one's memory follows the other's."""
+"""Two processes on one table of devices: no change is lost, and each one's memory follows the other."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def labelled(name: str) -> DeviceChange:
 
 
 class Node:
-    """A process that has the devices open."""
+    """A process that has opened the devices."""
 
     def __init__(self, rows: PostgresDevices, table: DeviceTable, registry: PostgresRegistry) -> None:
         self.rows = rows
@@ -66,7 +66,7 @@ async def nodes(fresh_schema: Schema) -> AsyncIterator[tuple[Node, Node]]:
 
 
 async def test_both_change_one_device(nodes: tuple[Node, Node]) -> None:
-    """Who is second makes the change again, on what the first one wrote; versions go on counting."""
+    """The second change is made again on the first one's row, and versions continue."""
     here, there = nodes
     await here.table.keep(device())
     await there.follow()
@@ -82,7 +82,7 @@ async def test_both_change_one_device(nodes: tuple[Node, Node]) -> None:
 
 
 async def test_two_first_contacts_are_one_device(nodes: tuple[Node, Node]) -> None:
-    """The second one finds the row of the first, whom it did not know."""
+    """The second process finds the first one's row, which its memory did not have."""
     here, there = nodes
     await here.table.update("laptop-1", lambda known: known or device(hostname="mill"))
     kept = await there.table.update("laptop-1", lambda known: known or device(hostname="other"))
@@ -90,7 +90,7 @@ async def test_two_first_contacts_are_one_device(nodes: tuple[Node, Node]) -> No
 
 
 async def test_a_change_that_is_no_longer_possible(nodes: tuple[Node, Node]) -> None:
-    """It is refused by the newest row, and others that wait with it are made."""
+    """The newest row decides that it is refused. Other changes in the same batch are made."""
     here, there = nodes
     await here.table.keep(device())
     await there.follow()
@@ -115,7 +115,7 @@ async def test_a_change_that_is_no_longer_possible(nodes: tuple[Node, Node]) -> 
 async def test_a_change_whose_commit_was_not_answered(
     nodes: tuple[Node, Node], monkeypatch: pytest.MonkeyPatch, stands: bool
 ) -> None:
-    """It is looked up: made once, whether it stands or has to be made again, and audited once."""
+    """It is looked up, made once whether or not it was committed, and audited once."""
     here, there = nodes
     await asyncio.gather(*(here.table.keep(device(id)) for id in ("revoked", "deleted")))
     await there.follow()
@@ -123,7 +123,7 @@ async def test_a_change_whose_commit_was_not_answered(
     transaction, lost = database.transaction, list[object]()
 
     async def losing(work: Any, **options: Any) -> Any:
-        """The first one is not answered; while it is looked up the database is away at first."""
+        """Lose the answer to the first commit. At the first lookup the database is unavailable."""
         if len(lost) == 1:
             lost.append(work)
             raise SpoolUnavailable("the database is away")
@@ -162,7 +162,7 @@ async def test_a_change_whose_commit_was_not_answered(
 
 
 async def test_a_revocation_and_a_deletion_are_told_of(nodes: tuple[Node, Node]) -> None:
-    """With the next look of the other one; a device that it only touched does not come back."""
+    """The other process sees both at its next check. A device that it only touched does not return."""
     here, there = nodes
     await asyncio.gather(*(here.table.keep(device(id)) for id in ("revoked", "deleted")))
     await there.follow()
@@ -177,7 +177,7 @@ async def test_a_revocation_and_a_deletion_are_told_of(nodes: tuple[Node, Node])
 
 
 async def test_what_others_wrote_is_read_while_a_change_is_audited(nodes: tuple[Node, Node]) -> None:
-    """A change and a deletion that are on their way stay on top of it: what was answered as made is made."""
+    """A change and a deletion in progress are applied on top of it, so confirmed changes are not undone."""
     here, there = nodes
     await asyncio.gather(*(here.table.keep(device(id)) for id in ("revoked", "deleted")))
     await there.follow()
@@ -206,7 +206,7 @@ async def test_what_others_wrote_is_read_while_a_change_is_audited(nodes: tuple[
 
 
 async def test_a_name_stays_while_its_device_is_refused(nodes: tuple[Node, Node]) -> None:
-    """What could not be enrolled is listed, also when it is tried again under a key that has ended."""
+    """It is listed, even after another attempt under a key that has ended."""
     here, there = nodes
     here.table.note_unenrolled("mill", key="k", now=5.0)
     await here.table.flush()
@@ -221,7 +221,7 @@ async def test_a_name_stays_while_its_device_is_refused(nodes: tuple[Node, Node]
 
 
 async def test_when_it_was_heard_is_taken_in_later(nodes: tuple[Node, Node]) -> None:
-    """What changes with every heartbeat is no news at once: it is read every few seconds."""
+    """Times that change with every heartbeat are read every few seconds, not at once."""
     here, there = nodes
     await here.table.keep(device())
     await there.follow()
@@ -237,7 +237,7 @@ async def test_when_it_was_heard_is_taken_in_later(nodes: tuple[Node, Node]) -> 
 
 
 async def test_an_id_that_is_enrolled_again(nodes: tuple[Node, Node]) -> None:
-    """The row of a device that was deleted and came back is another one, whatever its version."""
+    """The row of a device that was deleted and enrolled again is a new one, whatever its version."""
     here, there = nodes
     await here.table.keep(device(hostname="old"))
     await there.follow()
@@ -248,7 +248,9 @@ async def test_an_id_that_is_enrolled_again(nodes: tuple[Node, Node]) -> None:
 
 
 async def test_no_more_than_may_be_on_all_together(nodes: tuple[Node, Node]) -> None:
-    """Those that both enrol at once are counted where they are kept; whoever is too many hears so."""
+    """
+    Devices that both processes enrol at once are counted in the database. Devices beyond the limit are refused.
+    """
     each = 5
     outcomes = await asyncio.gather(
         *(
@@ -270,7 +272,7 @@ async def test_no_more_than_may_be_on_all_together(nodes: tuple[Node, Node]) -> 
 
 
 async def test_one_that_both_enrol_counts_once(nodes: tuple[Node, Node]) -> None:
-    """The last place is given to a device that is there already at the other one."""
+    """At the limit, a device that only the other process knows is still changed."""
     here, there = nodes
     await asyncio.gather(*(here.table.keep(device(id)) for id in ("a", "b")))
     kept = await there.table.update("b", lambda known: replace(known or device("b"), user="ada"), most=2)
@@ -280,7 +282,10 @@ async def test_one_that_both_enrol_counts_once(nodes: tuple[Node, Node]) -> None
 
 
 async def test_what_a_key_that_has_ended_would_change(nodes: tuple[Node, Node]) -> None:
-    """It is left out of a batch, whether somebody waits for it or not; what others change with it is kept."""
+    """
+    Its change is left out of the batch, with or without a waiting caller. Changes by others in the
+    batch are stored.
+    """
     here, there = nodes
     registry = await Registry.open(here.registry, secret=b"s" * 32, clock=MovedClock())
     _, secret = await registry.keys.create(name="one", scopes=[INGEST], actor=ACTOR)

@@ -1,4 +1,6 @@
-"""Two processes on one registry: changes take turns, and each one's memory follows what the other committed."""
+"""
+Two processes on one registry: changes are serialized, and each one's memory follows the other's commits.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,7 @@ def clock() -> MovedClock:
 
 @pytest.fixture
 async def nodes(fresh_schema: Schema, clock: MovedClock) -> AsyncIterator[tuple[Registry, Registry]]:
-    """The same registry as two processes have it open."""
+    """One registry, opened by two processes."""
     async with AsyncExitStack() as stack:
         opened = []
         for _ in range(2):
@@ -52,7 +54,7 @@ async def nodes(fresh_schema: Schema, clock: MovedClock) -> AsyncIterator[tuple[
 
 
 async def test_a_key_of_one_opens_on_the_other_until_it_is_deleted(nodes: tuple[Registry, Registry]) -> None:
-    """The other one also knows why it does not open any more."""
+    """The other process also knows why the key is no longer valid."""
     here, there = nodes
     _, secret = await here.keys.create(name="search", scopes=[INGEST], actor=ACTOR)
     assert there.keys.find(secret) is None
@@ -66,7 +68,7 @@ async def test_a_key_of_one_opens_on_the_other_until_it_is_deleted(nodes: tuple[
 
 
 async def test_a_secret_that_was_rotated_away_ends_on_the_other(nodes: tuple[Registry, Registry]) -> None:
-    """Only the new one opens."""
+    """Only the new secret is valid."""
     here, there = nodes
     _, old = await here.keys.create(name="search", scopes=[INGEST], actor=ACTOR)
     await there.follow()
@@ -111,7 +113,7 @@ async def test_tables_in_memory_follow(
     make: Callable[[Registry], Awaitable[None]],
     shown: Callable[[Registry], object],
 ) -> None:
-    """What one makes, the other shows after its next look."""
+    """After its next check, each process shows what the other one created."""
     here, there = nodes
     before = shown(there)
     await make(here)
@@ -121,7 +123,7 @@ async def test_tables_in_memory_follow(
 
 
 async def test_a_deleted_view_takes_its_budget_along_on_the_other(nodes: tuple[Registry, Registry]) -> None:
-    """A table follows what is gone, too."""
+    """Memory also follows deletions."""
     here, there = nodes
     view = await here.views.create(
         ViewDraft(name="all", principal_dimension="team"), known=("team",), most=10, actor=ACTOR
@@ -138,7 +140,7 @@ async def test_a_deleted_view_takes_its_budget_along_on_the_other(nodes: tuple[R
 
 
 async def test_changes_of_both_take_turns(nodes: tuple[Registry, Registry]) -> None:
-    """Of two keys of one name one is made, and the numbers of the audit list have no gap."""
+    """Of several keys with one name one is created, and the audit list's numbers have no gap."""
     made = [node.keys.create(name="one", scopes=[INGEST], actor=ACTOR) for node in nodes * 4]
     outcomes = await asyncio.gather(*made, return_exceptions=True)
     assert 7 == sum(isinstance(outcome, AlreadyThere) for outcome in outcomes)
@@ -148,8 +150,8 @@ async def test_changes_of_both_take_turns(nodes: tuple[Registry, Registry]) -> N
 
 async def test_edits_of_one_row_at_two_nodes_are_all_there(nodes: tuple[Registry, Registry]) -> None:
     """
-    Of different fields at the same moment: both are kept. Of one list, by what each had read: one is kept,
-    and who was late is told, reads again and adds to it.
+    Simultaneous changes of different fields are both stored. If two processes change one list from the same
+    version, the second is refused, reads again and adds to it.
     """
     here, there = nodes
     await make_view(here)
@@ -177,11 +179,11 @@ async def test_edits_of_one_row_at_two_nodes_are_all_there(nodes: tuple[Registry
             assert kept.name == f"budget {turn}"
 
     async def add(node: Registry, member: str) -> None:
-        """As a person does in a form."""
+        """Add a member as a person does in a form: read, change, and repeat if refused."""
         while True:
             await node.follow()
             read = node.roles.get(role.id)
-            await asyncio.sleep(0)  # the other reads, too
+            await asyncio.sleep(0)  # so that the other one reads as well
             try:
                 await node.roles.change(
                     role.id, {"members": (*read.members, member)}, version=read.version, known=(),
@@ -201,7 +203,7 @@ async def test_edits_of_one_row_at_two_nodes_are_all_there(nodes: tuple[Registry
 async def test_who_missed_too_much_reads_everything(
     nodes: tuple[Registry, Registry], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The list of changes is bounded; what is older is found in the tables."""
+    """The list of changes is limited. Older changes are read from the tables."""
     here, there = nodes
     monkeypatch.setattr(store, "KEPT_CHANGES", 10)
     await make_view(here)
@@ -216,7 +218,9 @@ async def test_who_missed_too_much_reads_everything(
 async def test_a_number_that_is_given_again_is_another_change(
     nodes: tuple[Registry, Registry], fresh_schema: Schema
 ) -> None:
-    """A takeover undid the newest change, and the next one got its number: what was undone is in memory no more."""
+    """
+    A takeover undid the newest change, and the next change got its number. Memory no longer has the undone change.
+    """
     here, there = nodes
     await here.keys.create(name="one", scopes=[INGEST], actor=ACTOR)
     await here.keys.create(name="undone", scopes=[INGEST], actor=ACTOR)
@@ -235,7 +239,7 @@ async def test_a_number_that_is_given_again_is_another_change(
 
 
 async def test_an_own_change_is_not_read_again(nodes: tuple[Registry, Registry]) -> None:
-    """Memory is in step with it; the version moves for those of others alone."""
+    """Memory already has it. Only changes of others move the version."""
     here, there = nodes
     await here.keys.create(name="one", scopes=[INGEST], actor=ACTOR)
     assert () == tuple((await here.follow()).changed or ())
@@ -247,7 +251,7 @@ async def test_an_own_change_is_not_read_again(nodes: tuple[Registry, Registry])
 async def test_memory_that_was_not_looked_after_is_not_fresh(
     nodes: tuple[Registry, Registry], clock: MovedClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A second after the last look that worked, until the next one."""
+    """Memory is fresh for a second after the last successful check."""
     here, there = nodes
     _, secret = await here.keys.create(name="one", scopes=[INGEST], actor=ACTOR)
     clock.move(LOOKED_S)

@@ -1,4 +1,6 @@
-"""What somebody asked for is answered as done where a standby has it; without one it is refused, as records are."""
+"""
+A change is answered as done only when a standby has it. Without a standby it is refused, as records are.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ from tests.spool.postgres_cluster import Schema, Server
 
 @pytest.fixture
 async def strict(fresh_schema: Schema) -> AsyncIterator[Database]:
-    """One that needs a standby, on a server that waits for none unless a test says otherwise."""
+    """A database that requires a standby. The server waits for none unless a test says otherwise."""
     pooled = fresh_schema.pooler != NO_POOLER
     database = Database(
         fresh_schema.dsn, schema=fresh_schema.name, pooled=pooled, commit_timeout_s=300.0, needs_standby=True
@@ -47,7 +49,8 @@ async def opened(database: Database) -> Registry:
 
 async def test_without_a_standby_nothing_is_changed(strict: Database) -> None:
     """
-    No key, device, cluster or setting, and nothing of it is audited; when a device was seen is noted nonetheless.
+    No key, device, cluster or setting changes, and nothing is audited. Only the time when a device was
+    seen is stored.
     """
     registry, table = await opened(strict), await DeviceTable.open(PostgresDevices(strict))
     audited: list[AuditedChange] = []
@@ -64,7 +67,7 @@ async def test_without_a_standby_nothing_is_changed(strict: Database) -> None:
     cluster = Cluster(id="c", account="a", region="r", name="n", first_seen=1.0, last_seen=1.0)
     for change in (
         registry.keys.create(name="two", scopes=[INGEST], actor=ACTOR),
-        registry.keys.rotate("one", overlap_s=0, actor=ACTOR),  # nobody would be told the new secret
+        registry.keys.rotate("one", overlap_s=0, actor=ACTOR),  # otherwise the new secret would be lost
         table.update("laptop-2", lambda known: known or device("laptop-2"), enrolment),
         table.update("laptop-1", labelled("a")),
         PostgresClusters(strict).write(cluster),
@@ -82,7 +85,10 @@ async def test_without_a_standby_nothing_is_changed(strict: Database) -> None:
 
 
 async def test_without_a_standby_a_key_is_ended_and_not_answered_as_ended(strict: Database) -> None:
-    """Whoever revokes a stolen key need not mend the database before; that it rests on one machine is said."""
+    """
+    An operator can revoke a stolen key before repairing the database. The answer states that it is on
+    one machine only.
+    """
     registry, table = await opened(strict), await DeviceTable.open(PostgresDevices(strict))
     strict.needs_standby = False
     await asyncio.gather(*(table.keep(device(id, has_key=True)) for id in ("revoked", "deleted")))
@@ -116,7 +122,7 @@ async def test_without_a_standby_a_key_is_ended_and_not_answered_as_ended(strict
 
 
 async def again(database: Database) -> DeviceTable:
-    """As another gateway finds them."""
+    """Open the devices as another gateway finds them."""
     return await DeviceTable.open(PostgresDevices(database))
 
 
@@ -126,14 +132,16 @@ async def test_a_standby_that_goes_meanwhile_confirms_nothing(
     waiting: asyncio.Task[object],
 ) -> None:
     """
-    A change waits for it, and the server is told to wait for none: it stands, is not a success, and memory follows.
+    The server stops waiting for standbys during the change. The change is stored but not reported as a
+    success, and memory follows.
     """
     registry, table = await opened(strict), await DeviceTable.open(PostgresDevices(strict))
     changes: Sequence[asyncio.Task[object]] = [
         asyncio.create_task(registry.keys.create(name="one", scopes=[INGEST], actor=ACTOR)),
         asyncio.create_task(table.keep(device())),
     ]
-    while len(await asyncio.to_thread(cluster.execute, WAITING)) < 2:  # one holds the turn of the other
+    # one of them holds the lock for which the other waits
+    while len(await asyncio.to_thread(cluster.execute, WAITING)) < 2:
         pass
     await asyncio.to_thread(cluster.change, synchronous_standby_names="")
     outcomes = await asyncio.gather(*changes, return_exceptions=True)
