@@ -1,7 +1,7 @@
 """
-A PostgreSQL of the tests' own: made by initdb in a temporary folder, on loopback, run by a user without privileges.
+A PostgreSQL server for tests: created by initdb in a temporary folder, on loopback, run by an unprivileged user.
 
-Debian's package brings the programs (`make test` installs it where it can); elsewhere these tests are skipped.
+The programs come from Debian's package, which `make test` installs if it can. Without them these tests are skipped.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ SETTINGS = {
 }
 STANDBY = "standby"
 PATIENCE = ("-w", "-t", "600")
-# For tests of what is kept, not of what survives: nothing waits for the disk.
+# For tests of stored content, not of crashes: nothing waits for the disk.
 NOT_DURABLE = {"fsync": "off", "full_page_writes": "off"}
-# What an operator may have set, and no promise may rest upon: a commit waits for nobody, a statement has no
-# limits.
+# Settings that an operator may have made, and on which Tollhouse must not rely: commits wait for no standby,
+# and statements have no limits.
 NO_LIMIT = "11min"
 CARELESS = {
     "synchronous_commit": "local",
@@ -55,7 +55,7 @@ CARELESS = {
     "statement_timeout": NO_LIMIT,
     "idle_in_transaction_session_timeout": NO_LIMIT,
 }
-# Refuses what Tollhouse writes without settings of its own, so that these cannot be forgotten for one verb.
+# A trigger that refuses writes of Tollhouse without its own settings, so that no method can forget them.
 GUARD = f"""
     CREATE FUNCTION public.guard() RETURNS trigger LANGUAGE plpgsql AS $$
     BEGIN
@@ -81,30 +81,30 @@ GUARD = f"""
     CREATE EVENT TRIGGER guard ON ddl_command_end WHEN TAG IN ('CREATE TABLE') EXECUTE FUNCTION public.guard_tables()"""
 UNPACKED = (
     Path(__file__).parents[2] / ".venv/postgresql"
-)  # where `make test` puts the packages without being root
-# With TOLLHOUSE_POOLER=transaction (`make soak`) every test that takes a schema meets pgbouncer before it.
+)  # where `make test` unpacks the packages without root
+# With TOLLHOUSE_POOLER=transaction (`make soak`), every test with a schema runs behind pgbouncer.
 BEHIND_POOLER = os.environ.get("TOLLHOUSE_POOLER") == TRANSACTION
 _NUMBERS = itertools.count()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Schema:
-    """A schema that no other test uses; it is made by whoever opens the storage, and dropped after the test."""
+    """A schema for one test. The test's storage creates it, and it is dropped or emptied after the test."""
 
     dsn: str
     name: str
     pooler: str = NO_POOLER
 
     def behind(self, pooler: str) -> Schema:
-        """The same one through pgbouncer."""
+        """Return the same schema, reached through pgbouncer."""
         return replace(self, dsn=pooler, pooler=TRANSACTION)
 
     def database(self, *, clock: Clock | None = None) -> Database:
-        """Its connections; whoever opens it closes it."""
+        """Return the schema's connections. The caller closes them."""
         return Database(self.dsn, schema=self.name, clock=clock, pooled=self.pooler != NO_POOLER)
 
     def settings(self, directory: Path) -> StorageSettings:
-        """Those of a node of an installation that has the schema; its files are in `directory`."""
+        """Return the storage settings of a node on this schema, with its files in `directory`."""
         dsn_file, secret_file = directory / "postgres.dsn", directory / "postgres.secret"
         dsn_file.write_text(f"{self.dsn}\n")
         secret_file.write_bytes(b"s" * 32)
@@ -120,9 +120,9 @@ class Schema:
 
 def storage_table(folder: Path, *, dsn: str, schema: str, durability: str = LOCAL, more: str = "") -> str:
     """
-    For every gateway of one installation: its address and its secret are in `folder`.
+    Return the `[storage]` table for every gateway of one installation, whose address and secret are in `folder`.
 
-    `more` are further lines of the table.
+    `more` has further lines of the table.
     """
     dsn_file, secret_file = folder / "dsn", folder / "installation.secret"
     dsn_file.touch(mode=0o600)
@@ -142,7 +142,7 @@ durability = "{durability}"
 
 
 class Server:
-    """One PostgreSQL server in a folder of its own."""
+    """One PostgreSQL server in its own folder."""
 
     def __init__(self, folder: Path, settings: dict[str, str]) -> None:
         self.folder = folder
@@ -163,11 +163,11 @@ class Server:
         return (self.folder / "postmaster.pid").exists()
 
     def initialise(self) -> None:
-        """As initdb does."""
+        """Copy a data directory that initdb created."""
         as_user("cp", "-R", f"{_made()}/.", str(self.folder))
 
     def start(self) -> None:
-        """Start and wait until it answers."""
+        """Start the server and wait until it accepts connections."""
         self._write()
         run("pg_ctl", "-D", str(self.folder), *PATIENCE, "-l", str(self.folder / "server.log"), "start")
 
@@ -175,9 +175,9 @@ class Server:
         run("pg_ctl", "-D", str(self.folder), *PATIENCE, "-m", how, "stop")
 
     def freeze(self) -> None:
-        """All its processes stand still; the machine under them goes on, and takes connections for them."""
+        """Stop all processes of the server. The system still accepts connections for them."""
         postmaster = self._postmaster()
-        os.kill(postmaster, signal.SIGSTOP)  # first: it makes no further ones
+        os.kill(postmaster, signal.SIGSTOP)  # first, so that it starts no further processes
         for child in _children(postmaster):
             os.kill(child, signal.SIGSTOP)
 
@@ -193,8 +193,9 @@ class Server:
         """
         Change settings of the running server, and wait until all its processes have them.
 
-        A process that has them was told by the postmaster, which tells all at once. The one that says whether
-        commits wait for standbys reads before each checkpoint; the first of two may have begun earlier.
+        The postmaster notifies all processes at once, so one process with the new settings shows that. The
+        process that decides whether commits wait for standbys reads settings before each checkpoint. The
+        first of two checkpoints may have started earlier.
         """
         self._settings.update(settings)
         with psycopg.connect(self.dsn, autocommit=True) as connection:
@@ -207,7 +208,7 @@ class Server:
                 connection.execute("CHECKPOINT")
 
     def execute(self, statement: str) -> list[tuple[object, ...]]:
-        """One statement in a connection of its own; its rows, if any."""
+        """Run a statement in a new connection; return its rows."""
         with psycopg.connect(self.dsn, autocommit=True) as connection:
             cursor = connection.execute(statement.encode())
             return cursor.fetchall() if cursor.description else []
@@ -222,20 +223,20 @@ HAS_ALL = "SELECT bool_and(replay_lsn >= pg_current_wal_lsn()) FROM pg_stat_repl
 
 
 class Pair:
-    """A primary and the synchronous standby that every commit waits for; both flush to the disk."""
+    """A primary and its synchronous standby, for which every commit waits. Both flush to disk."""
 
     def __init__(self, place: Path, **settings: str) -> None:
         self.primary = Server(place / "primary", {"synchronous_standby_names": STANDBY, **settings})
         self.standby = self.standby_named(STANDBY)
 
     def standby_named(self, name: str) -> Server:
-        """One of the primary, beside it; `copy_to` fills it."""
+        """Return a further standby of the primary; `copy_to` fills it."""
         conninfo = f"host=127.0.0.1 port={self.primary.port} user=tollhouse application_name={name}"
         return Server(self.primary.folder.parent / name, {"primary_conninfo": conninfo})
 
     @property
     def dsn(self) -> str:
-        """Of both: whichever takes writes."""
+        """Return an address of both servers that selects the one that accepts writes."""
         ports = f"{self.primary.port},{self.standby.port}"
         return f"host=127.0.0.1,127.0.0.1 port={ports} user=tollhouse dbname=postgres sslmode=disable"
 
@@ -251,18 +252,18 @@ class Pair:
             "-U", "tollhouse", "-c", "fast", "-R", "--no-sync")  # fmt: skip
 
     def stop(self) -> None:
-        """Whichever of them runs."""
+        """Stop the servers that run."""
         for server in (self.standby, self.primary):
             if server.is_running:
                 server.stop()
 
     def catch_up(self) -> None:
-        """Until the standby has everything."""
+        """Wait until the standby has everything."""
         while self.primary.execute(HAS_ALL) != [(True,)]:
             time.sleep(0.02)
 
     def promote(self) -> None:
-        """Make the standby a primary that waits for nobody."""
+        """Promote the standby to a primary that waits for no standby."""
         run("pg_ctl", "-D", str(self.standby.folder), *PATIENCE, "promote")
 
 
@@ -271,7 +272,7 @@ SUCCESSOR = "successor"
 
 @contextmanager
 def confirming(server: Server) -> Iterator[subprocess.Popen[bytes]]:
-    """A receiver of the write-ahead log, which a server may wait for as for a standby named SUCCESSOR."""
+    """Run a receiver of the write-ahead log, which can confirm commits as a standby named SUCCESSOR."""
     folder = programs()
     assert folder is not None
     dsn = f"host=127.0.0.1 port={server.port} user=tollhouse application_name={SUCCESSOR}"
@@ -300,7 +301,7 @@ def _children(parent: int) -> list[int]:
 
 
 def programs() -> Path | None:
-    """The folder of PostgreSQL's server programs, the newest there is; None where there are none."""
+    """Return the folder of the newest PostgreSQL server programs, or None."""
     named = os.environ.get("TOLLHOUSE_POSTGRES")
     if named:
         return Path(named)
@@ -313,7 +314,7 @@ def programs() -> Path | None:
 
 
 def user() -> str | None:
-    """Who runs the server, as it refuses to be run by root; None: whoever runs the tests."""
+    """Return the user for the server, because it refuses to run as root. None means the current user."""
     if os.getuid() != 0:
         return None
     known = {entry.pw_name for entry in pwd.getpwall()}
@@ -321,7 +322,7 @@ def user() -> str | None:
 
 
 def run(program: str, *arguments: str) -> None:
-    """Run one of PostgreSQL's programs; its output is the error's text."""
+    """Run a PostgreSQL program; on failure, raise an error with its output."""
     folder = programs()
     assert folder is not None
     command = [str(folder / program), *arguments]
@@ -340,14 +341,17 @@ def run(program: str, *arguments: str) -> None:
 
 
 def environment() -> dict[str, str]:
-    """Where the programs find libraries that were unpacked beside them."""
+    """Return the environment in which the programs find libraries that were unpacked with them."""
     libraries = ":".join(str(path) for path in UNPACKED.glob("usr/lib/*-linux-gnu"))
     return {**os.environ, "LD_LIBRARY_PATH": libraries} if libraries else dict(os.environ)
 
 
 @cache
 def _made() -> Path:
-    """A data directory of initdb, which each server has a copy of: to make one takes a second of the processor."""
+    """
+    Return a data directory of initdb that each server copies, because creating one takes a second
+    of processor time.
+    """
     place = ExitStack()
     atexit.register(place.close)
     made = place.enter_context(folder()) / "made"
@@ -357,13 +361,13 @@ def _made() -> Path:
 
 
 def as_user(*command: str) -> None:
-    """Run a command as the server's user, who may be the only one that can read its files."""
+    """Run a command as the server's user, which may be the only one that can read the server's files."""
     subprocess.run(command, user=user(), cwd="/", check=True)
 
 
 @contextmanager
 def folder() -> Iterator[Path]:
-    """A temporary folder that the server's user owns, in a place that it can reach."""
+    """Yield a temporary folder that the server's user owns and can reach."""
     if programs() is None:
         pytest.skip("PostgreSQL's server programs are not installed (Debian: apt-get install postgresql)")
     path = Path(tempfile.mkdtemp(prefix="tollhouse-postgres-"))
@@ -378,7 +382,7 @@ def folder() -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Server]:
-    """One server for all tests of a process, without the flushes that only a crash of the machine needs."""
+    """One server for all tests of a process, without the flushes that only a system crash requires."""
     with folder() as path:
         server = Server(path, NOT_DURABLE | CARELESS)
         server.initialise()
@@ -392,7 +396,10 @@ def cluster() -> Iterator[Server]:
 
 @pytest.fixture(scope="session")
 def pooler(cluster: Server) -> Iterator[str]:
-    """The address of a pgbouncer before the shared server: all share two sessions, for a transaction each."""
+    """
+    The address of a pgbouncer in front of the shared server. All clients share two sessions, one transaction
+    at a time.
+    """
     program = pooler_program()
     if program is None:
         pytest.skip("pgbouncer is not installed (Debian: apt-get install pgbouncer)")
@@ -426,7 +433,7 @@ def pooler(cluster: Server) -> Iterator[str]:
 
 
 def pooler_program() -> str | None:
-    """The path of pgbouncer; None where there is none."""
+    """Return the path of pgbouncer, or None."""
     for path in (Path("/usr/sbin/pgbouncer"), UNPACKED / "usr/sbin/pgbouncer"):
         if path.exists():
             return str(path)
@@ -455,7 +462,9 @@ def pair() -> Iterator[Pair]:
 
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For whoever imports it: a machine that stands still for seconds ends no wait for a lock or for the server."""
+    """
+    Wait longer for locks and the server, in modules that import this, because a test machine may pause for seconds.
+    """
     monkeypatch.setattr(lane, "CANCEL_S", 90.0)
     monkeypatch.setitem(CONNECTING, "connect_timeout", 90)
     for name in ("lock_timeout", "idle_in_transaction_session_timeout"):
@@ -464,16 +473,16 @@ def patience(monkeypatch: pytest.MonkeyPatch) -> None:
 
 class Schemas:
     """
-    Schemas for tests that open a storage: to make sixty tables takes longer than most of these tests.
+    Schemas for tests that open a storage, because creating sixty tables takes longer than most tests.
 
-    A schema that was used is emptied for the next test: it is again as the migrations made it.
+    A used schema is reset to its state after the migrations, for the next test.
     """
 
     def __init__(self, server: Server, pooler: str | None) -> None:
         self._dsn = server.dsn
         self._pooler = pooler
         self._connection = psycopg.connect(server.dsn, autocommit=True)
-        # As a replica does, without a look at each table's triggers.
+        # Skip all triggers without checking each table, as a replica does.
         self._connection.execute("SET session_replication_role = replica")
         self._connection.execute("SET client_min_messages = warning; SET lock_timeout = '10s'")
         self._free: list[Schema] = []
@@ -483,11 +492,11 @@ class Schemas:
         return schema.behind(self._pooler) if self._pooler else schema
 
     def give_back(self, schema: Schema) -> None:
-        """Once nobody has it open any more."""
+        """Take a schema back. Nothing may have it open."""
         found = self._connection.execute(KINDS, (schema.name,)).fetchall()
         made, first = first_state(schema.name)
         tables = {name for name, kind in found if kind in "rp"}
-        if not tables >= made:  # nobody opened a storage in it
+        if not tables >= made:  # no storage was opened in it
             self._connection.execute(f"DROP SCHEMA IF EXISTS {schema.name} CASCADE".encode())
             return
         statements = [f"DROP TABLE IF EXISTS {schema.name}.{name}" for name in sorted(tables - made)]
@@ -500,7 +509,7 @@ class Schemas:
         self._free.append(schema)
 
     def _empty(self, name: str, statements: bytes) -> bool:
-        """False if somebody wrote meanwhile: what a killed process had sent is still carried out."""
+        """Empty the tables. Return False if a killed process's last statements wrote meanwhile."""
         self._connection.execute(END_HOLDERS, (name,))
         try:
             self._connection.execute(statements)
@@ -525,7 +534,7 @@ END_HOLDERS = """
 
 @cache
 def first_state(schema: str) -> tuple[set[str], list[str]]:
-    """The tables that the migrations make, and the statements that put rows into them."""
+    """Return the tables that the migrations create, and the statements that insert their first rows."""
     text = "\n".join(migration.statements() for migration in VERSIONS).replace("{schema}", schema)
     statements = [re.sub(r"(?m)^\s*--.*$", "", one).strip() for one in text.split(";")]
     tables = set(re.findall(rf"CREATE TABLE {schema}\.(\w+)", text)) | {"facts"}
@@ -534,7 +543,7 @@ def first_state(schema: str) -> tuple[set[str], list[str]]:
 
 @pytest.fixture(scope="session")
 def schemas(cluster: Server, request: pytest.FixtureRequest) -> Iterator[Schemas]:
-    """The schemas of the shared server that tests use in turn."""
+    """The schemas of the shared server, which tests reuse."""
     opened = Schemas(cluster, request.getfixturevalue("pooler") if BEHIND_POOLER else None)
     yield opened
     opened.close()
@@ -542,7 +551,9 @@ def schemas(cluster: Server, request: pytest.FixtureRequest) -> Iterator[Schemas
 
 @pytest.fixture
 def new_schema(schemas: Schemas) -> Iterator[Callable[[], Schema]]:
-    """Gives schemas without any records; whoever opens a storage in one migrates it as always, and closes it."""
+    """
+    A function that returns schemas without records. A storage that is opened in one migrates it as usual.
+    """
     taken: list[Schema] = []
 
     def take() -> Schema:
@@ -556,19 +567,18 @@ def new_schema(schemas: Schemas) -> Iterator[Callable[[], Schema]]:
 
 @pytest.fixture
 def new_pooled_schema(new_schema: Callable[[], Schema], pooler: str) -> Callable[[], Schema]:
-    """Gives such schemas, to be opened through pgbouncer."""
+    """A function that returns such schemas, reached through pgbouncer."""
     return lambda: new_schema().behind(pooler)
 
 
 @pytest.fixture
 def fresh_schema(new_schema: Callable[[], Schema]) -> Schema:
-    """One such schema."""
     return new_schema()
 
 
 @pytest.fixture
 def unmade_schemas(cluster: Server) -> Iterator[Callable[[], Schema]]:
-    """Gives schemas of the test's own that are not made yet, and are dropped after the test."""
+    """A function that returns schemas that do not exist yet and are dropped after the test."""
     taken: list[Schema] = []
 
     def take() -> Schema:
@@ -584,5 +594,4 @@ def unmade_schemas(cluster: Server) -> Iterator[Callable[[], Schema]]:
 
 @pytest.fixture
 def unmade_schema(unmade_schemas: Callable[[], Schema]) -> Schema:
-    """One such schema."""
     return unmade_schemas()

@@ -1,4 +1,4 @@
-"""A saving as a look finds it."""
+"""A saving, as a recommendation run finds it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a later report of one call fills in, and where two reports disagree."""
+"""Fields that a later report of a call fills, and reports that disagree."""
 
 from __future__ import annotations
 
@@ -18,29 +18,28 @@ def priced(cost: str, **tokens: int) -> Inference:
 
 
 def test_null_fields_are_filled_and_stated_ones_stay() -> None:
-    """The first report of a fact wins."""
     first = report(request_model="gpt-4o", user="anna")
     assert {"team": "search"} == missing(first, report(request_model="other", user="bert", team="search"))
 
 
 def test_tags_are_filled_name_by_name() -> None:
-    """A name that the first report did not give is null like any other field; what it said stays."""
+    """A name that the first report lacks is filled like an empty field. Its own values stay."""
     first = report(tags={"env": "prod", "service": "shop"})
     later = report(tags={"service": "litellm", "feature": "triage"})
     assert {"tags": {"env": "prod", "service": "shop", "feature": "triage"}} == missing(first, later)
     assert {} == missing(first, report(tags={"env": "test"}))
-    assert {"env": "prod", "service": "shop"} == first.tags  # may be shared with others of its payload
+    assert {"env": "prod", "service": "shop"} == first.tags  # other records of its payload may share it
 
 
 def test_a_region_is_filled_and_never_changed() -> None:
-    """The provider's log names it where the SDK's span did not."""
+    """The provider's log states a region that the SDK's span lacks."""
     assert {"region": "us-east-1"} == missing(report(), report(region="us-east-1"))
     assert {} == missing(report(region="us-east-1"), report(region="global"))
 
 
 @pytest.mark.parametrize(("kept", "filled"), [(0, 32), (30, 2), (32, 0), (33, 0)])
 def test_tags_stay_within_their_bound(kept: int, filled: int) -> None:
-    """However many reports name however many: the first ones stay."""
+    """The first tags stay, however many tags and reports follow."""
     first = report(tags={f"first-{number}": "1" for number in range(kept)})
     later = report(tags={f"later-{number}": "2" for number in range(32)})
     found = amended(first, missing(first, later)).tags
@@ -50,7 +49,7 @@ def test_tags_stay_within_their_bound(kept: int, filled: int) -> None:
 @pytest.mark.parametrize(
     ("first", "later", "filled"),
     [
-        # Counted without the cache by the one and with it by the other: 1,000 cached of 100 would be no call.
+        # One counts without the cache and the other with it. 1,000 cached tokens of 100 would be impossible.
         ({"input_tokens": 100}, {"input_tokens": 1100, "cache_read_tokens": 1000}, set()),
         (
             {"input_tokens": 100},
@@ -90,7 +89,7 @@ def test_tags_stay_within_their_bound(kept: int, filled: int) -> None:
 def test_parts_are_of_the_total_beside_them(
     first: dict[str, int], later: dict[str, int], filled: set[str]
 ) -> None:
-    """Where two reports count differently, the details of the one are none of the other's."""
+    """If two reports count differently, details of one do not apply to the other."""
     assert filled == missing(report(**first), report(**later)).keys()
 
 
@@ -107,7 +106,7 @@ def test_the_estimate_of_other_counts_is_not_taken() -> None:
 
 @pytest.mark.parametrize(("status", "error_type"), [("cached", None), ("error", "429")])
 def test_only_a_failure_has_a_type_of_error(status: str, error_type: str | None) -> None:
-    """Whether the call failed is what the first report says, unless it says no more than `ok`."""
+    """The first report decides whether the call failed, unless it only states `ok`."""
     first = report(status=status)
     assert error_type == amended(first, missing(first, report(status="error", error_type="429"))).error_type
 
@@ -115,7 +114,8 @@ def test_only_a_failure_has_a_type_of_error(status: str, error_type: str | None)
 @pytest.mark.parametrize("status", ["error", "cached"])
 def test_ok_gives_way_to_another_outcome(status: str) -> None:
     """
-    A report says `ok` of every call of which it knows no more; whichever came first, the one that knows is right.
+    A report states `ok` for every call without further knowledge. In either order, the more
+    specific outcome counts.
     """
     known, unknowing = report(status=status), report(status="ok")
     assert status == amended(unknowing, missing(unknowing, known)).status
@@ -127,7 +127,8 @@ def test_ok_gives_way_to_another_outcome(status: str) -> None:
 )
 def test_a_part_of_0_gives_way_to_one_that_fits(side: tuple[str, str]) -> None:
     """
-    An SDK that cannot tell writes 0: in either order the count stands, with its estimate and without a conflict.
+    An SDK without this detail writes 0. In either order the other count stays, with its estimate and
+    without a conflict.
     """
     total, part = side
     hidden, known = priced("1", **{total: 300, part: 0}), priced("2", **{total: 300, part: 288})
@@ -147,7 +148,7 @@ def test_a_part_of_0_gives_way_to_one_that_fits(side: tuple[str, str]) -> None:
     ],
 )
 def test_a_part_of_0_stays_where_the_count_does_not_fit(first: dict[str, int], later: dict[str, int]) -> None:
-    """The two count differently: that is a conflict, and nothing is mixed."""
+    """The two reports count differently, which is a conflict, and no values are mixed."""
     one, other = report(**first), report(**later)
     assert {} == missing(one, other)
     assert disagree(one, other)
@@ -166,14 +167,14 @@ def test_a_part_of_0_stays_where_the_count_does_not_fit(first: dict[str, int], l
 def test_no_call_ends_before_it_starts(
     first: dict[str, int], later: dict[str, int], expected: tuple[int | None, int | None]
 ) -> None:
-    """Two clocks that are apart make no negative duration."""
+    """Two clocks that differ must not give a negative duration."""
     record = report(**first)
     found = amended(record, missing(record, report(**later)))
     assert expected == (found.start_time, found.end_time)
 
 
 def test_a_reported_cost_brings_its_source() -> None:
-    """A record that was estimated counts as reported once somebody says what it cost."""
+    """An estimated record becomes a reported one when a report states its cost."""
     found = missing(priced("1", input_tokens=5), report(cost="0.5", input_tokens=5))
     assert {"cost": "0.5", "cost_source": "reported"} == found
 
@@ -188,7 +189,7 @@ def test_a_reported_cost_brings_its_source() -> None:
     ],
 )
 def test_the_estimate_of_the_fuller_count_stands(first: Inference, later: Inference, estimate: str) -> None:
-    """A later report that knows all tokens of the first and more was priced better."""
+    """A later report with all tokens of the first and more has a better estimate."""
     assert estimate == amended(first, missing(first, later)).estimated_cost
 
 
@@ -206,12 +207,15 @@ def test_the_estimate_of_the_fuller_count_stands(first: Inference, later: Infere
 def test_disagreement_is_about_tokens_and_cost(
     first: dict[str, object], later: dict[str, object], expected: bool
 ) -> None:
-    """Sources round money and name people differently; numbers that differ are a conflict."""
+    """Sources round money and name people differently. Only different numbers are a conflict."""
     assert expected == disagree(report(**first), report(**later))
 
 
 def test_meters_are_filled_by_name_where_they_fit() -> None:
-    """A later report adds what the first did not tell, a part of 0 gives way, and what does not fit is left out."""
+    """
+    A later report adds meters that the first lacks. A part of 0 is replaced, and parts that do not fit
+    are left out.
+    """
     first = report(input_tokens=1200, meters={"input_audio_tokens": 1000, "input_image_tokens": 0})
     later = report(input_tokens=1200, meters={"input_image_tokens": 100, "web_searches": 2})
     filled = {"input_audio_tokens": 1000, "input_image_tokens": 100, "web_searches": 2}
@@ -223,7 +227,7 @@ def test_meters_are_filled_by_name_where_they_fit() -> None:
 
 
 def test_two_quantities_of_one_meter_are_a_conflict() -> None:
-    """As of tokens; the first holds. The same quantity in two spellings is one."""
+    """As with tokens, the first quantity stays. Two spellings of one quantity are equal."""
     first, later = report(meters={"web_searches": 2}), report(meters={"web_searches": 3})
     assert missing(first, later) == {}
     assert disagree(first, later) is True
@@ -234,7 +238,7 @@ def test_two_quantities_of_one_meter_are_a_conflict() -> None:
 
 
 def test_a_report_with_more_meters_has_the_better_estimate() -> None:
-    """Audio that the first report did not tell was charged as text."""
+    """The first estimate priced unreported audio as text."""
     first = priced("0.001", input_tokens=1000, output_tokens=1)
     later = msgspec.structs.replace(
         priced("0.032", input_tokens=1000, output_tokens=1), meters={"input_audio_tokens": 900}

@@ -1,4 +1,4 @@
-"""The terms of a commit: rows that an earlier release wrote stay readable; and ids of receipts."""
+"""The terms of a commit, which can be read from rows of earlier releases, and ids of receipts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BEFORE_LEFT_OUT = ["ai-telemetry", 5, 0, 3, 1, 0, 0, 0, 0, 0, {"not_ai": 1}, {},
 
 
 def test_a_row_without_the_newest_term_is_read() -> None:
-    """Terms are only ever added at the end, so a row without them has none of them."""
+    """Terms are only added at the end, so an older row has none of the newer ones."""
     (terms,) = unpack_terms(msgspec.msgpack.encode([BEFORE_LEFT_OUT]))
     assert terms.received == 5
     assert terms.accepted == 3
@@ -27,13 +27,16 @@ def test_a_row_without_the_newest_term_is_read() -> None:
 
 
 def test_tags_left_out_are_a_term_of_the_row() -> None:
-    """What was left out is added up over submissions like every other term."""
+    """The number of left-out tags is added over submissions like every other term."""
     rows = [Terms(topic="ai-telemetry", left_out=2), Terms(topic="ai-telemetry", left_out=5)]
     assert 7 == totals(unpack_terms(pack_terms(rows)))["ai-telemetry", "left_out"]
 
 
 def test_no_term_is_new_to_the_release_before() -> None:
-    """One that it does not know is a damaged row to it: meters that are too large are counted for metrics alone."""
+    """
+    The earlier release would treat a row with an unknown term as damaged, so large meters are counted
+    only in metrics.
+    """
     assert not is_term(METER_TOO_LARGE)
     assert METER_TOO_LARGE not in Terms.__struct_fields__
 
@@ -42,16 +45,19 @@ NESTED = b"\x91" * 10_000 + b"\xc0"
 
 
 def test_lists_within_lists_are_a_damaged_row() -> None:
-    """Also behind the last term, where a later release has more: what is skipped there is gone through, too."""
+    """
+    This holds even after the last term, where a later release has more values, because skipped values are
+    parsed as well.
+    """
     row = pack_terms([Terms(topic="ai-telemetry")])
-    assert row[:3] == b"\x91\xdc\x00"  # one list, of more than 15 items
+    assert row[:3] == b"\x91\xdc\x00"  # one list of more than 15 items
     row = row[:3] + bytes([row[3] + 1]) + row[4:] + NESTED
     for packed in (NESTED, row):
         assert check_terms(packed, zlib.crc32(packed)) is None
 
 
 def test_lists_within_lists_are_damaged_ids_and_names() -> None:
-    """Which are read again before a commit is known."""
+    """Both are read again before a commit is known."""
     ids, names = pack_new_ids(NewIds((5,), (1,), (7,))), pack_names(1.0, [(5, 1, 7)])
     for unpack, packed in ((unpack_ids, ids), (unpack_names, names)):
         assert packed[0] & 0xF0 == 0x90
@@ -61,7 +67,7 @@ def test_lists_within_lists_are_damaged_ids_and_names() -> None:
 
 @pytest.mark.parametrize("place", [(0, 0), (1, 0), (1, 1), (2**64 - 1, 2**32 - 1)])
 def test_the_id_of_a_receipt_is_base_32_and_opens(place: tuple[int, int]) -> None:
-    """It is always the same one, and another installation cannot open it."""
+    """The same place always has the same id, and another installation cannot open it."""
     sealer = Sealer(b"one")
     sealed = sealer.seal(*place)
     assert sealed == base64.b32encode(base64.b32decode(sealed.upper())).decode().lower()

@@ -1,4 +1,4 @@
-"""Entries as bytes: cut, sealed, checked."""
+"""Entries as bytes: split, sealed and checked."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ def records(count: int, size: int = 10) -> list[Record]:
     ("count", "size"), [(1, 10), (4096, 10), (4097, 10), (10_000, 1), (2000, 2000), (3, 2_000_000)]
 )
 def test_slices_are_bounded_and_whole(count: int, size: int) -> None:
-    """At most 4,096 records and a mebibyte packed, unless a single record is larger; nothing lost, order kept."""
+    """
+    A slice has at most 4,096 records and one packed mebibyte, unless a single record is larger. All records
+    keep their order.
+    """
     given = records(count, size)
     slices = list(codec.cut(given))
     assert given == [record for part, _ in slices for record in part]
@@ -33,7 +36,6 @@ def test_slices_are_bounded_and_whole(count: int, size: int) -> None:
 
 
 def test_a_sealed_slice_comes_back() -> None:
-    """The same records, one by one."""
     given = records(100)
     ((_, packed),) = codec.cut(given)
     raws = codec.raws(codec.check_entry(codec.seal(packed, "here"), "here"))
@@ -41,7 +43,7 @@ def test_a_sealed_slice_comes_back() -> None:
 
 
 def test_every_flipped_bit_is_found() -> None:
-    """Also in the checksum, the version and the place: damage is never decoded."""
+    """This includes the checksum, the version and the place. Damaged bytes are never decoded."""
     ((_, packed),) = codec.cut(records(3))
     body = codec.seal(packed, "here")
     for at in range(len(body.data)):
@@ -61,7 +63,7 @@ def test_every_flipped_bit_is_found() -> None:
 
 
 def test_what_passes_the_checksum_and_is_no_entry_is_unreadable() -> None:
-    """Form errors are damage too, and never another exception."""
+    """Malformed content counts as damage and raises no other error."""
     nested = b"\x91" * 10_000
     for nonsense in (b"\x01", b"\x91\x92\x01\xc4", b"\x91\x93\x01\xc4\x00\xa1\xff", nested, nested + b"\xc0"):
         body = codec.seal(nonsense, "here")

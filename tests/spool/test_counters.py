@@ -1,4 +1,4 @@
-"""Cumulative counters: what a point adds to the one before."""
+"""Cumulative counters: the increase that each point adds."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ START = 1_790_000_000_000_000_000
 
 
 def counted(*values: str, unit: str = "USD") -> tuple[list[Decimal | str], SeriesState]:
-    """What each point of one series adds, and where it stands then."""
+    """Return the increase of each point of one series, and its final state."""
     state: SeriesState | None = None
     added: list[Decimal | str] = []
     for number, value in enumerate(values, start=1):
@@ -35,7 +35,7 @@ def point(value: Decimal, *, unit: str = "USD", time: int = START + 1) -> Counte
     [("1.1", "1.0999999999999999"), ("81234.56", "81234.55999999998"), ("0.3", "0.29999999999999993")],
 )
 def test_a_last_digit_is_no_restart(whole: str, less: str) -> None:
-    """A collector that adds up doubles in another order each time counts no cent again, however long it does so."""
+    """A collector that adds doubles in varying order never counts an amount twice."""
     added, state = counted(whole, less, whole, less, whole)
     assert [Decimal(whole)] + 4 * [UNCHANGED] == added
     assert Decimal(whole) == state.value
@@ -45,20 +45,20 @@ def test_a_last_digit_is_no_restart(whole: str, less: str) -> None:
     ("before", "after", "unit"), [("1.1", "1.09", "USD"), ("1e15", "999999999999999", TOKENS)]
 )
 def test_a_real_fall_is_a_restart(before: str, after: str, unit: str) -> None:
-    """A token less, or a cent: the sender began anew."""
+    """A decrease by a token or a cent means that the sender restarted."""
     added, _ = counted(before, after, unit=unit)
     assert [Decimal(before), Decimal(after)] == added
 
 
 def test_what_is_too_small_to_count_is_counted_once_it_has_grown() -> None:
-    """Nothing of a slow counter is lost, and nothing of it counts twice."""
+    """A slow counter loses nothing, and nothing counts twice."""
     tenth = SMALLEST / 10
     added, _ = counted(*(str(number * tenth) for number in range(1, 21)))
     assert 2 * SMALLEST == sum((value for value in added if isinstance(value, Decimal)), Decimal())
 
 
 def test_a_point_without_a_time_has_no_end() -> None:
-    """The epoch is not presented as the time of a record."""
+    """The epoch must not appear as the time of a record."""
     counter = point(Decimal(1), time=0)
     _, delta = advance(None, counter)
     assert not isinstance(delta, str)

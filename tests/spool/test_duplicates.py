@@ -1,4 +1,4 @@
-"""Runs of known ids and the index over them."""
+"""Runs of known ids, and the index over them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def run_of(count: int, seed: int = 0) -> array[int]:
 
 @pytest.mark.parametrize("count", [0, 1, 7, 1000])
 def test_marks_never_hide_an_id(count: int) -> None:
-    """Every id of a run passes its marks, and most strangers do not."""
+    """Every id of a run passes its marks, and most other ids do not."""
     ids = run_of(count)
     run = marked(1, 0, 0.0, ids)
     assert all(run.marks[(id & run.mask) >> 3] >> (id & run.mask & 7) & 1 for id in ids)
@@ -34,14 +34,13 @@ def test_marks_never_hide_an_id(count: int) -> None:
 
 
 def test_a_merge_is_sorted_and_whole() -> None:
-    """Both runs are in the merged one, in order."""
     one, other = run_of(1000), run_of(300, seed=1)
     assert sorted([*one, *other]) == list(merge(one, other))
     assert list(one) == list(merge(one, array("Q")))
 
 
 def test_repeats_are_counted_over_all_runs() -> None:
-    """An id in two runs came again beyond what a lookup covers."""
+    """An id in two runs was repeated outside the range of a lookup."""
     one, other = run_of(1000), run_of(300, seed=1)
     again = array("Q", sorted([*other, *one[:7], one[0]]))
     assert 0 == count_repeats([one, other])
@@ -49,7 +48,7 @@ def test_repeats_are_counted_over_all_runs() -> None:
 
 
 def test_a_packed_run_comes_back_or_is_refused() -> None:
-    """The same ids, or None when a byte changed."""
+    """If a byte has changed, the result is None."""
     ids = run_of(100)
     data, checksum = packed(ids)
     assert ids == unpacked(data, checksum)
@@ -57,7 +56,7 @@ def test_a_packed_run_comes_back_or_is_refused() -> None:
 
 
 def test_places_hold_topic_and_number() -> None:
-    """One int for both, for every topic."""
+    """One integer holds both for every topic."""
     for topic in TOPICS:
         assert (topic, 1 << 50) == place_of(place(topic, 1 << 50))
 
@@ -83,8 +82,8 @@ def test_places_hold_topic_and_number() -> None:
 )
 def test_hours_of_a_record(start_s: int | None, end_s: int | None, hour: int, near: list[int]) -> None:
     """
-    A quarter of an hour on both sides, and the day after the start, in which a report without it may have come;
-    the day before the end, or the arrival, when the start is not known or not believed, and the day after it.
+    A lookup covers a quarter of an hour on both sides, and the day after the start for a report without a
+    start. If the start is unknown or not believed, it covers the day before and after the end or arrival.
     """
     times = [None if time_s is None else time_s * NS for time_s in (start_s, end_s)]
     record = Inference(id=b"", source="langfuse", start_time=times[0], end_time=times[1])
@@ -94,7 +93,7 @@ def test_hours_of_a_record(start_s: int | None, end_s: int | None, hour: int, ne
 
 
 def test_the_index_never_forgets_within_its_bounds() -> None:
-    """Whatever was added is found, whichever way folds and merges fell, and strangers are not."""
+    """Every added id is found, whatever the folds and merges, and other ids are not."""
     index = DuplicateIndex(b"k" * 32, window_s=7 * 86_400, max_ids=100_000)
     noise = random.Random(5)
     known = [(noise.randbytes(16), NOON - noise.randrange(6 * HOUR)) for _ in range(60_000)]
@@ -118,7 +117,7 @@ def test_the_index_never_forgets_within_its_bounds() -> None:
 
 
 def test_a_fold_that_is_thrown_away_changes_nothing() -> None:
-    """A plan whose transaction failed leaves no trace."""
+    """A plan whose transaction failed has no effect."""
     index = DuplicateIndex(b"k" * 32, window_s=1000, max_ids=100)
     ids = [bytes([number]) * 16 for number in range(60)]
     index.add({index.id_of(id): place(AI_TELEMETRY, 1) for id in ids}, [NOON // HOUR] * 60, NOON)
@@ -128,7 +127,7 @@ def test_a_fold_that_is_thrown_away_changes_nothing() -> None:
 
 
 def test_a_fold_is_planned_while_ids_are_added() -> None:
-    """What comes meanwhile is in no run, and is found."""
+    """Ids that arrive meanwhile are in no run, but are found."""
     index = DuplicateIndex(b"k" * 32, window_s=1000, max_ids=100)
     ids = [bytes([number]) * 16 for number in range(40)]
 
@@ -153,7 +152,7 @@ def test_a_fold_is_planned_while_ids_are_added() -> None:
 
 
 def test_two_installations_know_ids_by_different_numbers() -> None:
-    """Who can choose ids cannot choose collisions: the secret is part of the number."""
+    """The secret is part of the number, so a sender that chooses ids cannot cause collisions."""
     one, other = (DuplicateIndex(key * 32, window_s=1, max_ids=10) for key in (b"a", b"b"))
     ids = [random.Random(number).randbytes(16) for number in range(1000)]
     assert 1000 == len({one.id_of(id) for id in ids})
@@ -162,7 +161,7 @@ def test_two_installations_know_ids_by_different_numbers() -> None:
 
 
 def test_a_loaded_run_is_searched_without_marks() -> None:
-    """A run from disk has no marks and misses nothing."""
+    """A run from disk has no marks, but all its ids are found."""
     index = DuplicateIndex(b"k" * 32, window_s=1000, max_ids=100)
     id = b"x" * 16
     index.load([IdRun(7, NOON // HOUR, NOON, array("Q", [index.id_of(id)]))], 0.0)
@@ -172,7 +171,7 @@ def test_a_loaded_run_is_searched_without_marks() -> None:
 
 
 def test_a_fold_gives_each_hour_its_run() -> None:
-    """Whatever the order of the ids."""
+    """This holds for any order of the ids."""
     index = DuplicateIndex(b"secret", window_s=HOUR, max_ids=100)
     ids = {id: place(AI_TELEMETRY, id + 1) for id in (4, 1, 2, 3, 0)}
     index.add(ids, [NOON // HOUR + id % 2 for id in ids], NOON)
@@ -180,7 +179,7 @@ def test_a_fold_gives_each_hour_its_run() -> None:
 
 
 def test_what_is_kept_for_ids_goes_when_all_of_a_commit_are_in_runs() -> None:
-    """Each kind by itself: commits of another one say nothing of it."""
+    """Each kind of record is separate: commits of another kind do not matter."""
     unfolded = UnfoldedCommits()
     unfolded.note(2, {AI_TELEMETRY: 1})
     unfolded.note(3, {AI_TELEMETRY: 3, UNIT_COST: 1})

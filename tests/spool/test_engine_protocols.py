@@ -1,4 +1,4 @@
-"""The page that says what a storage engine owes names every method, and no other."""
+"""The page of requirements for storage engines names every method and no other."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ OWED = (
     DropRows, BillingDrops, ContainerRows, ContainerContents, ContentDraft, Leases, RegistryStore, RegistryRows,
     LedgerStore, LedgerRows, SqlConnection, SqlTransactions,
 )  # fmt: skip
-# What an engine that speaks SQL has of them.
+# The shared class of SQL engines for each protocol.
 GIVEN: dict[type, type] = {
     ClusterRows: SqlClusters, StreamRows: SqlStreamRows, StreamReader: SqlStreams, BillingHours: SqlBillingHours,
     DropRows: SqlDropRows, BillingDrops: SqlBillingDrops, ContainerRows: SqlContainerRows,
@@ -44,7 +44,7 @@ GIVEN: dict[type, type] = {
 
 
 def methods(protocol: type) -> list[str]:
-    """Its own and those of the protocols it extends, in the order in which they stand."""
+    """Return the methods of a protocol and of those that it extends, in order of definition."""
     found: dict[str, None] = {}
     for each in reversed(protocol.__mro__):
         if getattr(each, "_is_protocol", False):
@@ -55,7 +55,7 @@ def methods(protocol: type) -> list[str]:
 
 
 def given(protocol: type) -> str:
-    """The shared class of a protocol, and the methods that it lacks."""
+    """Return the shared class for a protocol, and the methods that the class lacks."""
     shared = GIVEN.get(protocol)
     if shared is None:
         return ""
@@ -65,7 +65,7 @@ def given(protocol: type) -> str:
 
 @pytest.mark.parametrize("protocol", OWED)
 def test_the_page_names_what_an_engine_owes(protocol: type) -> None:
-    """A method that is added to a protocol is added to its row; so is what engines that speak SQL have of it."""
+    """A method added to a protocol must be added to its row, also if the shared SQL class has it."""
     names = ", ".join(f"`{name}`" for name in methods(protocol))
     path = protocol.__module__.replace(".", "/")
     assert (
@@ -76,6 +76,6 @@ def test_the_page_names_what_an_engine_owes(protocol: type) -> None:
 
 @pytest.mark.parametrize("parts", [Engine, Storage])
 def test_the_page_names_the_parts(parts: type) -> None:
-    """Of an engine and of the storage that it opens."""
+    """The parts are those of an engine and of the storage that it opens."""
     names = ", ".join(f"`{each.name}`" for each in fields(parts))
     assert f"`{parts.__name__}` consists of {names}." in PAGE.read_text().splitlines()

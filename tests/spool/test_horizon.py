@@ -1,4 +1,4 @@
-"""The horizon between open and closed records."""
+"""The watermark between open and closed records."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.moved_clock import MovedClock
 
 
 def test_the_horizon_stands_still_while_a_commit_is_made() -> None:
-    """What a commit may still amend is not shown before that commit ended."""
+    """Records that a running commit may still change are not shown before the commit ends."""
     clock = MovedClock()
     horizon = Horizon(hold_s=10, clock=clock)
     horizon.freeze()
@@ -23,7 +23,7 @@ def test_the_horizon_stands_still_while_a_commit_is_made() -> None:
 
 
 def test_a_failed_commit_opens_nothing() -> None:
-    """Without numbers nothing becomes open, and nothing closes."""
+    """A commit without numbers opens and closes nothing."""
     horizon = Horizon(hold_s=0, clock=MovedClock())
     horizon.begin({AI_TELEMETRY: 3})
     horizon.freeze()
@@ -32,7 +32,7 @@ def test_a_failed_commit_opens_nothing() -> None:
 
 
 class EveryLookASecond:
-    """A clock that has moved on whenever somebody looks."""
+    """A clock that advances at each read."""
 
     def __init__(self) -> None:
         self.passed = 0.0
@@ -47,7 +47,7 @@ class EveryLookASecond:
 
 def test_a_commit_closes_in_all_topics_at_once() -> None:
     """
-    The hold runs out while somebody looks: the records of one commit are open in every topic, or closed in every.
+    The hold ends during the reads. Records of one commit are either open in every topic or closed in every topic.
     """
     horizon = Horizon(hold_s=4, clock=EveryLookASecond())
     horizon.begin({AI_TELEMETRY: 1, USAGE_EVENTS: 1})
@@ -62,7 +62,7 @@ def test_a_commit_closes_in_all_topics_at_once() -> None:
 
 
 async def test_a_busy_log_wakes_its_readers_in_steps() -> None:
-    """Hundreds of commits while some are open wake a reader now and then, and it misses none of them."""
+    """Hundreds of commits wake a reader only from time to time, and the reader misses none."""
     clock = MovedClock()
     horizon = Horizon(hold_s=10, clock=clock)
     seen: list[int] = []

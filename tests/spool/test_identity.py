@@ -1,4 +1,4 @@
-"""The identity of a call is the same in every installation, whatever reports it."""
+"""The identity of a call is equal in every installation and for every reporter."""
 
 from __future__ import annotations
 
@@ -31,12 +31,13 @@ def call(source: str = "otel", **fields: object) -> Inference:
         ("req_" + "x" * 16, True),
         ("gen-1732632000-abcdefghij", True),
         ("gen-1732632000-abcd", False),
-        ("msg_bdrk_0123456789", False),  # letters up to the first - or _: `bdrk_` is of the id
+        # the prefix has the letters up to the first - or _, so `bdrk_` belongs to the id
+        ("msg_bdrk_0123456789", False),
         ("msg_bdrk_01234567890", True),
         ("31aec259-5224-4903-ad2a-91ade65c0987", True),
         ("abcdefab-5224-4903-ad2a-91ade65c0987", True),  # eight letters that look like a prefix
         ("abcdefab-0123456789abcde", False),
-        ("gpt4-0123456789a", True),  # no prefix: a digit is none of its letters
+        ("gpt4-0123456789a", True),  # no prefix, because it contains a digit
         ("-0123456789abcde", True),
         ("idé-0123456789ab", True),
         ("", False),
@@ -50,26 +51,26 @@ def test_sixteen_characters_after_the_prefix_are_enough(response_id: str, long: 
 
 @given(st.text(st.sampled_from("aZ0-_é"), max_size=40))
 def test_length_is_that_of_what_follows_the_prefix(response_id: str) -> None:
-    """Whatever the id looks like, by the rule as it is written."""
+    """The implementation agrees with the written rule for any id."""
     prefix = re.match(r"[A-Za-z]+[-_]", response_id)
     assert is_long(response_id) == (len(response_id) - (prefix.end() if prefix else 0) >= LONG_ENOUGH)
 
 
 def test_a_long_response_id_alone_is_the_identity() -> None:
-    """Rule 2: whatever the source, time and tokens."""
+    """Rule 2: source, time and tokens do not matter."""
     other = call("litellm", start_time=None, input_tokens=None)
     assert of_call(call(), response_id=LONG) == of_call(other, response_id=LONG)
 
 
 def test_a_cached_answer_does_not_take_the_first_calls_id() -> None:
-    """Rules 2 and 3 are skipped for status cached: the answer carries the first call's id."""
+    """Rules 2 and 3 are skipped for status cached, because the answer contains the first call's id."""
     cached = of_call(call(status="cached"), response_id=LONG, own_id="hit-1")
     assert cached != of_call(call(), response_id=LONG)
     assert cached == of_call(call(status="cached"), own_id="hit-1")
 
 
 def test_a_short_id_needs_outcome_tokens_and_step() -> None:
-    """Rule 3: chatcmpl-0 of another moment, outcome or size is another call."""
+    """Rule 3: chatcmpl-0 at another time, with another outcome or another size, is another call."""
     first = of_call(call(), response_id="chatcmpl-0")
     assert first == of_call(call("litellm"), shared_id="chatcmpl-0")
     for other in ({"start_time": START + 60_000_000_000}, {"status": "error"}, {"input_tokens": 6}):
@@ -81,7 +82,7 @@ def test_a_short_id_needs_outcome_tokens_and_step() -> None:
 
 
 def test_a_neighbour_step_is_looked_up() -> None:
-    """Two clocks four seconds apart name the same call."""
+    """Two clocks that differ by four seconds find the same call."""
     early = of_call(call(start_time=START - START % STEP_NS), response_id="chatcmpl-0")
     late = of_call(call(start_time=START - START % STEP_NS + STEP_NS), response_id="chatcmpl-0")
     assert early.id in late.lookups
@@ -93,7 +94,7 @@ def test_a_neighbour_step_is_looked_up() -> None:
     apart=st.integers(-3 * STEP_NS, 3 * STEP_NS),
 )
 def test_clocks_a_step_apart_name_one_call(start: int, apart: int) -> None:
-    """Whatever the epoch and wherever the border of a step is; two steps apart are two calls."""
+    """This holds for any epoch and any border of a step. Two steps apart are two calls."""
     one, other = (of_call(call(start_time=at), response_id="chatcmpl-0") for at in (start, start + apart))
     found = one.id in (other.id, *other.lookups)
     assert found == (other.id in (one.id, *one.lookups))
@@ -104,7 +105,7 @@ def test_clocks_a_step_apart_name_one_call(start: int, apart: int) -> None:
 
 
 def test_a_short_id_without_a_start_is_known_by_itself() -> None:
-    """No step, and none beside it: it is not the call of any moment."""
+    """It has no step and no neighbor, so it matches no call with a start."""
     lost = of_call(call(start_time=None), response_id="chatcmpl-0")
     assert lost.lookups == ()
     assert lost.certain is True
@@ -113,7 +114,7 @@ def test_a_short_id_without_a_start_is_known_by_itself() -> None:
 
 
 def test_nobody_but_a_shadow_finds_a_shadow() -> None:
-    """It finds the call that it reports, at neighbour steps too."""
+    """A shadow finds the call that it reports, also at neighbor steps."""
     counts, shadow = of_call(call(), response_id="x"), of_shadow(of_call(call(), response_id="x"))
     assert {counts.id, *counts.lookups} < {*shadow.lookups}
     assert shadow.id not in (counts.id, *counts.lookups)
@@ -122,7 +123,7 @@ def test_nobody_but_a_shadow_finds_a_shadow() -> None:
 
 
 def test_the_rules_in_their_order() -> None:
-    """Span before own id before session, and chance where none applies."""
+    """A span precedes an own id, which precedes a session. If no rule applies, the id is random."""
     spanned = call(trace_id="t", span_id="s", session="c")
     assert of_call(spanned, span=True, own_id="o") == of_call(spanned, span=True)
     assert of_call(spanned, own_id="o") == of_call(call("otel"), own_id="o")
@@ -134,14 +135,17 @@ def test_the_rules_in_their_order() -> None:
 
 
 def test_points_and_events_do_not_collide() -> None:
-    """Rule 7 is one number space of its own per kind of parts."""
+    """Rule 7 uses separate ids for each kind of parts."""
     assert of_point(b"\0" * 16, 1, 2) != of_point(b"\0" * 16, 2, 1)
     assert of_event("a", "b") != of_event("ab", "")
     assert 16 == len(of_event("a", "b"))
 
 
 def test_a_moment_tells_calls_of_a_group_apart() -> None:
-    """By model, outcome, counts and the microsecond of the start; the prefix of a model's name does not matter."""
+    """
+    Calls are distinguished by model, outcome, counts and the microsecond of the start. A prefix of the
+    model's name does not matter.
+    """
     name = of_moment(call(request_model="gpt-4o"), ["trace-1"])
     assert name == of_moment(
         call("litellm", request_model="openai/gpt-4o", start_time=START + 400), ["trace-1"]

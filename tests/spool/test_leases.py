@@ -1,4 +1,4 @@
-"""Tasks under leases: they begin when one is gained, and end when it goes, in good order or at once."""
+"""Tasks under leases: they start when a lease is gained, and end in good order or at once when it is lost."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from spool.leases import HeldTasks, SoleNode
 
 
 class Endless:
-    """Work that counts how often it began and was cut off, and ends when it is asked to."""
+    """Work that counts its starts and cancellations, and ends when requested."""
 
     def __init__(self) -> None:
         self.began = self.cut = 0
@@ -37,7 +37,7 @@ async def settled() -> None:
 
 
 async def test_work_runs_while_its_lease_is_held() -> None:
-    """Not before, not after, and again when it is gained again."""
+    """It does not run before or after, and starts again when the lease is gained again."""
     held, work = HeldTasks(), Endless()
     task = asyncio.create_task(held.run("ledger", work.run))
     await settled()
@@ -60,7 +60,7 @@ async def test_work_runs_while_its_lease_is_held() -> None:
 
 
 async def test_a_lease_is_let_go_when_its_work_has_ended() -> None:
-    """It is asked to end and is not cut off; what cannot be asked is. All that runs under the name ends."""
+    """Work that can be asked to end is not cancelled; other work is. All work under the name ends."""
     held, polite, other = HeldTasks(), Endless(), Endless()
     tasks = [
         asyncio.create_task(held.run("route", polite.run, finish=polite.asked.set)),
@@ -73,7 +73,7 @@ async def test_a_lease_is_let_go_when_its_work_has_ended() -> None:
     assert (0, 1, False, False) == (polite.cut, other.cut, *(task.done() for task in tasks))
     held.gain("route")
     await asyncio.gather(polite.running.wait(), other.running.wait())
-    polite.asked.set()  # it ends unasked
+    polite.asked.set()  # it ends by itself
     await tasks[0]
     tasks[1].cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
@@ -81,7 +81,7 @@ async def test_a_lease_is_let_go_when_its_work_has_ended() -> None:
 
 @pytest.mark.parametrize("error", [ValueError("a defect"), SpoolDamaged("a page")])
 async def test_a_defect_of_the_work_is_told(error: Exception) -> None:
-    """Whoever supervises the task learns of it."""
+    """The supervisor of the task gets the error."""
     held = HeldTasks()
     held.gain("ledger")
 
@@ -95,7 +95,7 @@ async def test_a_defect_of_the_work_is_told(error: Exception) -> None:
 
 
 async def test_work_begins_again_when_the_storage_was_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A database that cannot be reached or is full for a while is not a defect, in a group of tasks neither."""
+    """A database that is unavailable or full for a while is not a defect, even in a group of tasks."""
     monkeypatch.setattr(leases, "AGAIN_S", 0.0)
     errors: list[Exception] = [
         SpoolUnavailable("gone"),

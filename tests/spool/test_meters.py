@@ -1,4 +1,4 @@
-"""The closed table of meters: what fits a record, and quantities with fractions."""
+"""The fixed table of meters: which quantities fit a record, and quantities with fractions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def call(**counts: int) -> Inference:
         ({"input_audio_tokens": 1000, "cache_audio_read_tokens": 640, "output_audio_tokens": 300}, set()),
         ({"input_audio_tokens": 1201}, {"input_audio_tokens"}),
         ({"output_audio_tokens": 301, "web_searches": 1}, {"output_audio_tokens"}),
-        (  # together more than the input: which of the two is wrong is not known
+        (  # together more than the input, and which of the two is wrong is unknown
             {"input_audio_tokens": 800, "input_image_tokens": 500, "web_searches": 1},
             {"input_audio_tokens", "input_image_tokens"},
         ),
@@ -40,7 +40,7 @@ def call(**counts: int) -> Inference:
     ],
 )
 def test_a_part_is_at_most_its_whole(told: dict[str, int | str], left_out: set[str]) -> None:
-    """What does not fit is left out and counted, and the whole stays."""
+    """Parts that do not fit are left out and counted, and the whole stays."""
     record = call(**COUNTS)
     record.meters = dict(told)
     assert len(left_out) == keep_fitting(record)
@@ -48,12 +48,12 @@ def test_a_part_is_at_most_its_whole(told: dict[str, int | str], left_out: set[s
 
 
 def test_an_unknown_whole_is_not_exceeded() -> None:
-    """A report may tell the parts alone."""
+    """A report may state only the parts."""
     assert {"input_audio_tokens": 5} == fitting(call(), {"input_audio_tokens": 5})
 
 
 def test_zeros_alone_and_unknown_names_are_not_kept() -> None:
-    """Providers write a 0 of audio for every text; a 0 beside another part says what is text."""
+    """Providers write 0 audio tokens for every text. A 0 next to another part states how much is text."""
     assert {} == fitting(call(**COUNTS), {"input_audio_tokens": 0, "invented_tokens": 5})
     both = {"input_audio_tokens": 0, "output_audio_tokens": 7}
     assert both == fitting(call(**COUNTS), both)
@@ -63,13 +63,13 @@ def test_zeros_alone_and_unknown_names_are_not_kept() -> None:
 
 @pytest.mark.parametrize(("quantity", "units"), [(3, 3_000_000), ("12.5", 12_500_000), ("0.000001", 1)])
 def test_quantities_are_exact(quantity: int | str, units: int) -> None:
-    """Millionths of a unit, and back."""
+    """Quantities convert to millionths of a unit and back."""
     assert millionths(quantity) == units
     assert quantity_of(units) == quantity
 
 
 def test_a_record_without_meters_is_as_it_was() -> None:
-    """One byte more when it is packed, nothing in the JSON; with meters it comes back whole."""
+    """Packed it has one more byte, and in JSON nothing more. With meters it is read back completely."""
     plain = call(**COUNTS)
     assert "meters" not in as_json(plain)
     assert pack([plain]).endswith(b"\x80")
@@ -80,7 +80,9 @@ def test_a_record_without_meters_is_as_it_was() -> None:
 
 
 def test_meters_of_a_tenth_of_the_calls_cost_a_fiftieth_of_the_spool() -> None:
-    """Stored bytes of a thousand calls, of which every tenth tells three meters, beside the same without."""
+    """
+    Compare the stored bytes of a thousand calls, every tenth with three meters, with the same calls without meters.
+    """
     chance = random.Random(36)
     calls = [spoken(chance) for _ in range(1000)]
     telling = [replace(each, meters={}) if place % 10 else each for place, each in enumerate(calls)]
@@ -89,7 +91,7 @@ def test_meters_of_a_tenth_of_the_calls_cost_a_fiftieth_of_the_spool() -> None:
 
 
 def spoken(chance: random.Random) -> Inference:
-    """A call with ids, a session and sound in it."""
+    """Return a call with ids, a session and audio."""
     counts: dict[str, Any] = {name: chance.randint(1, 9000) for name in COUNTS}
     told = ("input_audio_tokens", "cache_audio_read_tokens", "output_audio_tokens")
     return Inference(

@@ -1,4 +1,4 @@
-"""The compiled module as far as Python sees it: whether it is used, and what becomes of its faults."""
+"""The compiled module as seen from Python: whether it is used, and how its faults are handled."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class _PanicError(BaseException):
 
 
 class _Walker:
-    """Finds records, as the module does: those of another tag are odd."""
+    """Find records as the module does; records with another tag are odd."""
 
     def __init__(self, **table: Any) -> None:
         self._tag = table["tag"]
@@ -74,7 +74,7 @@ def module(interface: int = INTERFACE) -> ModuleType:
 
 
 class PackedLog(FakeLog):
-    """A log whose entries stay packed for who asks for it."""
+    """A log whose entries stay packed for readers that request it."""
 
     packed_reads = 0
 
@@ -96,7 +96,7 @@ def packed_entry(native: Native, entry: Entry) -> Entry:
 
 
 def test_a_module_that_is_not_wanted_is_not_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`server.native = false` imports nothing, also where the module is there."""
+    """`server.native = false` imports nothing, even if the module is installed."""
     monkeypatch.setitem(sys.modules, MODULE, module())
     assert use(True).is_on is True
     assert use(True).words == "on, 9.9"
@@ -106,7 +106,7 @@ def test_a_module_that_is_not_wanted_is_not_loaded(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_module_that_is_missing_or_of_another_release_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The reason is one that an operator can act on."""
+    """An operator can act on the stated reason."""
     monkeypatch.setitem(sys.modules, MODULE, None)
     assert not use(True).is_on
     assert MODULE in use(True).words
@@ -115,7 +115,10 @@ def test_a_module_that_is_missing_or_of_another_release_is_told(monkeypatch: pyt
 
 
 async def test_sums_are_counted_once_whatever_fails(caplog: pytest.LogCaptureFixture) -> None:
-    """A count in which the module fails begins anew; after the third time it is counted without, and stays so."""
+    """
+    If the module fails, the count starts again. After three failures it continues without the module,
+    and stays so.
+    """
     native = Native(module())
     log, plain = PackedLog(), await Ledger(new_ledger(), clock=FakeClock()).load()
     ledger = await Ledger(new_ledger(), clock=FakeClock(), packed=native).load()
@@ -130,7 +133,7 @@ async def test_sums_are_counted_once_whatever_fails(caplog: pytest.LogCaptureFix
 
 
 async def test_a_delivery_leaves_as_python_writes_it_where_the_module_fails() -> None:
-    """The first time, and when the module is off."""
+    """This holds for the first failure, and when the module is off."""
     native, client = Native(module()), KeptClient()
     settings = DestinationSettings(name="d", type="otlp", url="http://127.0.0.1:1")
     exporter = TelemetryExporter(client, OtlpEndpoint(settings, None))
@@ -146,7 +149,7 @@ async def test_a_delivery_leaves_as_python_writes_it_where_the_module_fails() ->
 
 
 def test_runs_of_ids_are_merged_where_the_module_fails() -> None:
-    """As they are without it."""
+    """The result equals that without the module."""
     native = Native(module())
     one, other = array("Q", [1, 5, 9]), array("Q", [2, 5])
     assert merge(one, other) == merge(one, other, native)

@@ -1,4 +1,4 @@
-"""Who is meant by a name, and what records carry of it."""
+"""Names of people in records and queries: addresses, hashes, or nothing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def people(policy: str) -> People:
 
 @pytest.mark.parametrize("written", [ANN, "Ann@Example.COM", " ann@example.com\n"])
 def test_an_address_is_one_person_however_it_is_written(written: str) -> None:
-    """Records carry it in lower case, its hash, or nothing, as the setting says."""
+    """Records contain the address in lower case, its hash, or nothing, as configured."""
     hashed = people(HASH).carried(ANN)
     assert hashed is not None and is_hash(hashed)
     assert [hashed, ANN, None] == [people(policy).carried(written) for policy in (HASH, KEEP, DROP)]
@@ -30,7 +30,7 @@ def test_an_address_is_one_person_however_it_is_written(written: str) -> None:
 @pytest.mark.parametrize("name", NO_ADDRESSES)
 @pytest.mark.parametrize("policy", [HASH, KEEP, DROP])
 def test_other_names_stay_as_they_are(name: str, policy: str) -> None:
-    """An address is the whole of a text, or it is none."""
+    """Only a text that is an address as a whole counts as one."""
     known = people(policy)
     assert known.carried(name) == name
     assert known.forms(name) == (name,)
@@ -39,13 +39,13 @@ def test_other_names_stay_as_they_are(name: str, policy: str) -> None:
 
 
 def test_another_installation_has_other_hashes() -> None:
-    """Unless it has the same secret."""
+    """Installations with the same secret have the same hashes."""
     assert people(HASH).hashed(ANN) != People.of_installation(b"t" * 32).hashed(ANN)
     assert people(HASH).hashed(ANN) == people(KEEP).hashed(ANN)
 
 
 def test_an_address_is_refused_where_records_carry_none() -> None:
-    """In a question. What is stored still finds records of before."""
+    """This applies to queries. Stored filters still find records from before the setting."""
     with pytest.raises(Invalid, match="contain no e-mail address"):
         people(DROP).asked({"user": ("bob", ANN)})
     assert people(HASH).forms(ANN) == people(DROP).matched({"user": (ANN,)})["user"]

@@ -1,4 +1,4 @@
-"""The record's two forms: packed for the disk, JSON for everybody else."""
+"""The two forms of a record: packed on disk, and JSON everywhere else."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from spool.record import Inference, UsageMetric, as_json, border, moment, pack, 
     ],
 )
 def test_times_have_no_needless_digits(time_ns: int | None, text: str | None) -> None:
-    """UTC with Z, up to nine digits, no trailing zeros."""
+    """Times are UTC with Z, up to nine digits and no trailing zeros."""
     assert text == rfc3339(time_ns)
 
 
@@ -45,12 +45,11 @@ def test_times_have_no_needless_digits(time_ns: int | None, text: str | None) ->
     )
 )
 def test_packing_keeps_everything(record: Inference | UsageMetric) -> None:
-    """What is unpacked is what was packed, for both kinds in one entry."""
     assert [record, record] == unpack(pack([record, record]))
 
 
 def test_an_entry_of_an_older_version_stays_readable() -> None:
-    """A shorter array reads with defaults for what came later."""
+    """Fields that a shorter array lacks get their defaults."""
     assert list(Inference.__struct_fields__)[-7:] == [
         "also",
         "cache_write_1h_tokens",
@@ -59,13 +58,13 @@ def test_an_entry_of_an_older_version_stays_readable() -> None:
         "sender_key",
         "meters",
         "charges",
-    ]  # in the order they came
+    ]  # in the order in which they were added
     older = msgspec.msgpack.encode([[1, b"x" * 16, "otel", "request"]])
     assert [Inference(id=b"x" * 16, source="otel", request_id="request")] == unpack(older)
 
 
 def test_json_has_every_field() -> None:
-    """Unknown is null and never missing; ids are hex; the currency is always USD."""
+    """Unknown values are null and never missing, ids are hex, and the currency is always USD."""
     row = as_json(Inference(id=b"\1" * 16, source="otel"))
     assert row["kind"] == "inference"
     assert row["id"] == "01" * 16
@@ -76,7 +75,7 @@ def test_json_has_every_field() -> None:
 
 @pytest.mark.parametrize(("name", "told"), [("cache_write_1h_tokens", 0), ("region", "us-east-1")])
 def test_what_few_sources_tell_is_shown_where_it_is_told(name: str, told: int | str) -> None:
-    """Every other record has the fields that it always had."""
+    """All other records have only the usual fields."""
     record = Inference(id=b"\1" * 16, source="otel")
     assert name not in as_json(record)
     setattr(record, name, told)
@@ -96,7 +95,7 @@ def test_what_few_sources_tell_is_shown_where_it_is_told(name: str, told: int | 
     ],
 )
 def test_a_moment_has_three_digits(at: float | None, text: str | None) -> None:
-    """So texts sort as the times do."""
+    """The texts sort in the order of the times."""
     assert text == moment(at)
 
 
@@ -105,7 +104,7 @@ def test_a_border_is_a_whole_second() -> None:
 
 
 def test_a_release_without_meters_reads_a_record_that_has_some() -> None:
-    """Side by side with this one, on one storage: it leaves what it does not know as it is."""
+    """Both releases may run on one storage. The older one leaves unknown fields unchanged."""
     fields = [
         (field.name, field.type, field.default if field.default_factory is msgspec.NODEFAULT else {})
         if not field.required

@@ -1,4 +1,4 @@
-"""What may go, and when a sender should come back."""
+"""Deletable entries, and the retry time for senders."""
 
 from __future__ import annotations
 
@@ -24,12 +24,15 @@ ENTRIES = [Candidate(1, 10, 100.0, 1000), Candidate(11, 10, 200.0, 1000), Candid
     ],
 )
 def test_only_a_prefix_that_nobody_needs_goes(limit: int, before: float, excess: int, gone: int) -> None:
-    """By age, or as many as are in the way; never a number from `limit` on."""
+    """Entries are deleted by age or by the excess, but never from the number `limit` on."""
     assert ENTRIES[:gone] == removable(ENTRIES, limit=limit, before=before, excess=excess)
 
 
 def test_retry_after_follows_the_drain() -> None:
-    """Fast readers mean soon, slow ones late, a standstill as late as it gets, and nothing is known at first."""
+    """
+    Fast readers give a short time, slow readers a long one, and a standstill the longest. At first
+    the default applies.
+    """
     rate = DrainRate()
     assert UNKNOWN_RETRY_S == rate.retry_after_s(0.02)
     rate.note(0, Progress(0, 100_000))

@@ -1,4 +1,4 @@
-"""Files of a schema are carried out by a version of it, or nobody would make what they say."""
+"""A version of the schema runs every schema file, because otherwise its statements would have no effect."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The clock without its steps: what is believed when, and what may be removed by it."""
+"""The steady clock: when it believes the wall clock, and when it permits deletions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NS = 10**9
 
 
 class WallClock:
-    """Two clocks that a test moves apart: the wall clock, and the timer of the machine."""
+    """A wall clock and a machine timer that a test moves separately."""
 
     def __init__(self, wall: float = NOON) -> None:
         self.wall = wall
@@ -35,7 +35,7 @@ class WallClock:
 
 
 def test_small_adjustments_are_followed() -> None:
-    """However many: a clock that drifts is set every few minutes."""
+    """A clock that drifts is adjusted every few minutes, so any number of small adjustments is followed."""
     machine = WallClock()
     clock = machine.steady()
     for _ in range(100):
@@ -48,7 +48,7 @@ def test_small_adjustments_are_followed() -> None:
 
 @pytest.mark.parametrize("step", [8 * DAY, 400 * DAY, 301.0, -301.0, -DAY, -NOON])
 def test_a_step_is_not_followed(step: float, caplog: pytest.LogCaptureFixture) -> None:
-    """Time goes on as before, and it is said once; back where it was, the wall clock is believed again."""
+    """Time continues as before, with one warning. If the wall clock returns, it is believed again."""
     machine = WallClock()
     clock = machine.steady()
     machine.wall += step
@@ -66,7 +66,7 @@ def test_a_step_is_not_followed(step: float, caplog: pytest.LogCaptureFixture) -
 
 
 def test_a_step_that_stands_for_an_hour_is_believed() -> None:
-    """Summed by the timer, not by the wall clock; another step begins another hour."""
+    """The timer measures the hour, not the wall clock. Another step starts another hour."""
     machine = WallClock()
     clock = machine.steady()
     machine.wall += DAY
@@ -82,7 +82,10 @@ def test_a_step_that_stands_for_an_hour_is_believed() -> None:
 
 
 def test_a_clock_that_goes_back_while_a_call_is_heard_is_back(caplog: pytest.LogCaptureFixture) -> None:
-    """Each question goes by one reading of the wall clock: the calls do not confirm what was no longer read."""
+    """
+    Each call of the clock uses one reading of the wall clock, so calls cannot confirm a time that has
+    already been reset.
+    """
     machine = WallClock()
     clock = machine.steady()
     machine.wall += 8 * DAY
@@ -98,7 +101,10 @@ def test_a_clock_that_goes_back_while_a_call_is_heard_is_back(caplog: pytest.Log
 
 
 def test_calls_that_agree_with_a_step_confirm_it() -> None:
-    """Five of nine: from then on time is right, and what the step made look old is kept for the hour."""
+    """
+    Five of nine calls confirm it, so time is right at once. Records that the step made look old stay
+    for the hour.
+    """
     machine = WallClock()
     clock = machine.steady()
     machine.wall += 8 * DAY
@@ -116,7 +122,7 @@ def test_calls_that_agree_with_a_step_confirm_it() -> None:
     "told", [NOON, NOON - 30 * DAY], ids=["as before the step", "of a file from last month"]
 )
 def test_calls_that_do_not_agree_leave_it_in_doubt(told: float) -> None:
-    """The gateway's clock is wrong, theirs is not; or they say nothing about today."""
+    """The gateway's clock is wrong and the callers' clocks are right, or the calls are not from today."""
     machine = WallClock()
     clock = machine.steady()
     machine.wall += 8 * DAY
@@ -126,7 +132,7 @@ def test_calls_that_do_not_agree_leave_it_in_doubt(told: float) -> None:
 
 
 def test_an_operator_may_agree() -> None:
-    """At once, for time and for what is removed."""
+    """An operator's confirmation applies at once, to time and to deletions."""
     machine = WallClock()
     clock = machine.steady()
     machine.wall -= DAY
@@ -136,7 +142,9 @@ def test_an_operator_may_agree() -> None:
 
 
 def test_a_clock_that_was_never_set_takes_the_time_of_calls() -> None:
-    """1970 at boot: the first call that arrives says better what day it is; the setting is believed at once."""
+    """
+    The clock starts in 1970. The first call has a better date, and a setting of the clock is believed at once.
+    """
     machine = WallClock(wall=60.0)
     clock = machine.steady()
     assert EARLIEST == clock.now()
@@ -151,7 +159,7 @@ def test_a_clock_that_was_never_set_takes_the_time_of_calls() -> None:
 
 
 def test_a_start_behind_the_last_record_goes_on_after_it() -> None:
-    """The clock of a machine without a battery: time is not before what is on disk."""
+    """A machine without a clock battery: time is never earlier than the last record on disk."""
     machine = WallClock(wall=EARLIEST + DAY)
     clock = machine.steady()
     clock.begin(NOON)
@@ -161,7 +169,7 @@ def test_a_start_behind_the_last_record_goes_on_after_it() -> None:
 
 
 def test_a_start_after_a_long_stop_removes_nothing_for_an_hour() -> None:
-    """A clock that is ahead cannot be told from a long stop: time is believed, what is old stays a little longer."""
+    """A clock that is ahead looks like a long stop. Time is believed, but old records stay an hour longer."""
     machine = WallClock()
     clock = machine.steady()
     clock.begin(NOON - 9 * DAY)
@@ -175,7 +183,7 @@ def test_a_start_after_a_long_stop_removes_nothing_for_an_hour() -> None:
 
 
 def test_the_clock_of_the_machine() -> None:
-    """The timer goes forward, and any other clock may remove by its own time."""
+    """The timer never goes back. With any other clock, deletions use that clock's time."""
     assert time_since_boot() <= time_since_boot()
     clock = SteadyClock()
     assert abs(clock.now() - SystemClock().now()) < 1

@@ -1,4 +1,4 @@
-"""Totals of unit-cost streams are bounded, and no key gets more than it leaves free."""
+"""Totals of unit-cost streams are limited, and no key may use more than it leaves free."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.exporters.spools import record_id
 
 
 def test_a_key_has_room_up_to_what_it_leaves_free() -> None:
-    """Half for one key alone, a third each for two: a third key always finds some."""
+    """One key may use half of the space, and two a third each, so a third key always has space."""
     one = [StreamSize("a", "first", 499)]
     assert has_room(one, "first", 1000) is True
     assert has_room([StreamSize("a", "first", 500)], "first", 1000) is False
@@ -31,7 +31,7 @@ def test_a_key_has_room_up_to_what_it_leaves_free() -> None:
 
 
 def test_a_key_may_create_as_many_streams_as_it_leaves() -> None:
-    """The bound counts streams of every key, and one key cannot take all."""
+    """The limit counts streams of every key, and one key cannot use all of it."""
     own = [StreamSize(f"s{n}", "first", 0) for n in range(5)]
     assert may_create(own, "first", 1, 10) is False
     assert may_create(own[1:], "first", 1, 10) is True
@@ -41,7 +41,7 @@ def test_a_key_may_create_as_many_streams_as_it_leaves() -> None:
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 1000)), max_size=12), st.integers(100, 3000))
 def test_after_freeing_every_key_has_room(held: list[tuple[str, int]], max_bytes: int) -> None:
-    """What is asked to be freed is enough for every key, and no stream is asked for more than it has."""
+    """After freeing, every key has space, and no stream has to free more than it holds."""
     sizes = [StreamSize(f"s{n}", key, size) for n, (key, size) in enumerate(held)]
     for _ in range(100):
         wanted = to_free(sizes, max_bytes)
@@ -67,7 +67,9 @@ def operations(part: int) -> Submission:
 
 
 async def test_totals_are_no_part_of_max_bytes(tmp_path: Path) -> None:
-    """The size that is kept is about what the totals take up on disk, so they leave the log its space."""
+    """
+    The stored size is about the size of the totals on disk, so the totals do not reduce the log's space.
+    """
     spool = await open_spool(
         tmp_path, settings=SpoolSettings(hold=0, max_bytes=16 * MIB), clock=SystemClock()
     )
@@ -87,7 +89,7 @@ async def test_totals_are_no_part_of_max_bytes(tmp_path: Path) -> None:
 
 
 def test_totals_of_a_commit_are_read_at_once() -> None:
-    """One statement for what many operations of a stream are about, and none for what is in hand."""
+    """Many operations of a stream need one statement, and totals in memory need none."""
     connection = sqlite3.connect(":memory:", isolation_level=None)
     connection.executescript(script("streams.sql"))
     asked: list[str] = []

@@ -1,6 +1,4 @@
-"""
-Transitions of a delivery as functions of values: whatever happens, every number is in exactly one place after it.
-"""
+"""Transitions of a delivery as pure functions. After each, every number is in exactly one place."""
 
 from __future__ import annotations
 
@@ -38,7 +36,7 @@ def route(**counts: int) -> StoredRoute:
 
 
 def moved(change: RouteChange, before: list[StoredDelivery]) -> int:
-    """By how much the numbers in open deliveries, in terms and above `next` together grow."""
+    """Return by how much the numbers in open deliveries, in terms and above `next` grow in total."""
     after = {one.id: one for one in before if one.id not in change.removed}
     if change.changed is not None:
         after[change.changed.id] = change.changed
@@ -47,13 +45,13 @@ def moved(change: RouteChange, before: list[StoredDelivery]) -> int:
 
 
 def queued(found: list[StoredDelivery]) -> int:
-    """An unknown delivery is in a term; replays stand apart."""
+    """Count the numbers in open deliveries. Unknown ones are in a term, and replays are separate."""
     return sum(one.count for one in found if one.state == OPEN and not one.replay)
 
 
 @given(deliveries, st.data())
 def test_no_transition_loses_a_number(delivery: StoredDelivery, data: st.DataObject) -> None:
-    """Deliveries, terms and what is not cut yet add up to the same before and after."""
+    """Open deliveries, terms and numbers without a delivery have the same total before and after."""
     refused = data.draw(st.integers(0, delivery.count))
     settlement = Settlement(delivered=delivery.count - refused, refused=refused)
     unknown = replace(delivery, state=UNKNOWN)
@@ -76,7 +74,7 @@ def test_no_transition_loses_a_number(delivery: StoredDelivery, data: st.DataObj
 
 @given(st.lists(deliveries, max_size=1), st.integers(1, 120), st.integers(60, 100))
 def test_skipping_loses_no_number(below: list[StoredDelivery], number: int, next: int) -> None:
-    """What is below the number is skipped, what is above it stays, in another delivery."""
+    """Numbers below the border are skipped. Higher numbers stay, in another delivery."""
     found = [one for one in below if one.first < number]
     change = transitions.skip(route(next=next), found, number)
     assert 0 == moved(change, found)
@@ -87,7 +85,7 @@ def test_skipping_loses_no_number(below: list[StoredDelivery], number: int, next
 def test_a_cut_takes_closed_numbers_only(
     next: int, max_records: int, closed_below: int, waiting: int
 ) -> None:
-    """At most max_records of them, none while too many deliveries wait."""
+    """A delivery has at most max_records numbers, and none is created while too many wait."""
     change = transitions.cut(
         route(next=next), waiting=waiting, closed_below=closed_below, max_records=max_records
     )
@@ -102,7 +100,9 @@ def test_a_cut_takes_closed_numbers_only(
 
 
 def test_a_letter_goes_and_comes_back_with_its_numbers() -> None:
-    """A record that is set aside is counted as dead, retried it is queued again, discarded it is counted so."""
+    """
+    A record that is set aside counts as dead, is queued again by a retry, and counts as discarded after a discard.
+    """
     delivery = StoredDelivery(id=1, route=ROUTE, first=7, last=7, passed=0)
     aside = transitions.set_aside(
         delivery, call(7), topic=AI_TELEMETRY, committed_at=1.0, error="400", status="400", at=2.0
@@ -119,7 +119,10 @@ def test_a_letter_goes_and_comes_back_with_its_numbers() -> None:
 
 
 def test_only_settled_numbers_are_replayed() -> None:
-    """What is uncut, still open or before the route's start is left alone; neighbours become one delivery."""
+    """
+    Numbers that are open, without a delivery or before the route's start are left out. Adjacent ranges
+    become one delivery.
+    """
     change = transitions.replay(
         route(next=21, before_start=4), committed=[(1, 6), (7, 12), (15, 30)], unsettled=[(10, 10)]
     )
@@ -128,13 +131,13 @@ def test_only_settled_numbers_are_replayed() -> None:
 
 
 def test_ranges_are_cut_and_pierced() -> None:
-    """Both ends belong to a range."""
+    """Ranges include both ends."""
     assert [(3, 5), (8, 8)] == list(clipped([(1, 2), (2, 5), (8, 12)], (3, 8)))
     assert [(1, 2), (4, 4), (9, 9)] == list(without([(1, 4), (8, 9)], [(3, 3), (5, 8)]))
 
 
 def test_a_route_in_the_configuration_is_not_dropped() -> None:
-    """An unknown one is named."""
+    """An unknown route is named in the error."""
     with pytest.raises(NotAllowed):
         routes.check_drop(route())
     with pytest.raises(NotThere, match=ROUTE):

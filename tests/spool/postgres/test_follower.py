@@ -1,4 +1,4 @@
-"""What each process looks at again and again: everything that it keeps in memory of what others write."""
+"""The follower of each process, which regularly reads into memory what other processes write."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ async def nodes(fresh_schema: Schema) -> AsyncIterator[tuple[Node, Node]]:
 
 
 async def test_what_one_changes_the_other_knows_after_a_look(nodes: tuple[Node, Node]) -> None:
-    """Keys, devices and clusters: also what is gone."""
+    """This covers keys, devices and clusters, including deletions."""
     here, there = nodes[0].shared, nodes[1].shared
     await here.devices.keep(DEVICE)
     await here.clusters.report(MILL)
@@ -92,7 +92,7 @@ async def test_what_one_changes_the_other_knows_after_a_look(nodes: tuple[Node, 
 
 
 async def test_a_device_that_went_with_too_much_to_tell(nodes: tuple[Node, Node]) -> None:
-    """Where changes are told no more, all is read: also which devices are gone."""
+    """If changes are no longer listed, everything is read, including which devices were deleted."""
     here, there = nodes[0], nodes[1].shared
     await here.shared.devices.keep(DEVICE)
     await nodes[1].looks(1)
@@ -105,7 +105,7 @@ async def test_a_device_that_went_with_too_much_to_tell(nodes: tuple[Node, Node]
 
 
 async def test_a_report_and_a_change_of_one_cluster(nodes: tuple[Node, Node]) -> None:
-    """Neither undoes the other, though neither gateway had heard of the other's."""
+    """Neither undoes the other, although neither gateway knew of the other's."""
     here, there = nodes[0].shared, nodes[1].shared
     await here.clusters.report(MILL)
     await nodes[1].looks(1)
@@ -119,7 +119,7 @@ async def test_a_report_and_a_change_of_one_cluster(nodes: tuple[Node, Node]) ->
 
 
 async def test_the_definitions_of_streams(nodes: tuple[Node, Node]) -> None:
-    """One that is dropped is forgotten; one whose operations are being committed is not."""
+    """A dropped stream is forgotten, but not while its operations are being committed."""
     here, there = nodes
     one = Stream(name="calls", type=ALLOCATION)
 
@@ -140,7 +140,7 @@ async def test_the_definitions_of_streams(nodes: tuple[Node, Node]) -> None:
 
 
 async def test_the_rest_is_known_within_seconds(nodes: tuple[Node, Node]) -> None:
-    """When keys were used, when devices were heard, and what is in use of the limits of container metrics."""
+    """The rest is the use of keys, the times of devices, and the usage of container metrics' limits."""
     here, there = nodes[0].shared, nodes[1].shared
     key, _ = await here.registry.keys.create(name="one", scopes=[INGEST], actor=ACTOR)
     await here.devices.keep(DEVICE)
@@ -164,7 +164,7 @@ async def test_the_rest_is_known_within_seconds(nodes: tuple[Node, Node]) -> Non
 async def test_a_look_that_fails_is_made_up_for(
     nodes: tuple[Node, Node], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was told and could not be read is read with the next look."""
+    """Changes that were announced but not read are read at the next check."""
     here, there = nodes[0].shared, nodes[1].shared
     await here.devices.keep(DEVICE)
     await nodes[1].looks(1)
@@ -183,7 +183,7 @@ async def test_a_look_that_fails_is_made_up_for(
 
 
 async def test_it_looks_until_it_is_closed(nodes: tuple[Node, Node]) -> None:
-    """Nobody calls it."""
+    """The follower runs by itself."""
     here, there = nodes
     there.follower.start()
     _, secret = await here.shared.registry.keys.create(name="one", scopes=[INGEST], actor=ACTOR)
@@ -199,7 +199,7 @@ async def test_it_looks_until_it_is_closed(nodes: tuple[Node, Node]) -> None:
 async def test_a_row_that_cannot_be_read_ends_nothing(
     nodes: tuple[Node, Node], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is told later is read all the same, and so are the keys meanwhile."""
+    """Later changes are still read, and so are keys meanwhile."""
     here, there = nodes
     tried = asyncio.Event()
 
@@ -220,7 +220,7 @@ async def test_a_row_that_cannot_be_read_ends_nothing(
 
 
 async def test_keys_are_known_while_every_connection_for_questions_is_busy(nodes: tuple[Node, Node]) -> None:
-    """A look at what was changed waits for none of them."""
+    """The follower needs none of the connections for queries."""
     here, there = nodes
     await there.looks(1)
     released = threading.Event()
@@ -242,18 +242,20 @@ async def test_keys_are_known_while_every_connection_for_questions_is_busy(nodes
 
 
 async def test_a_device_that_went_before_the_first_look(nodes: tuple[Node, Node]) -> None:
-    """A start reads for long between its devices and the place from which changes are told."""
+    """
+    At a start, much time passes between reading the devices and the first position in the list of changes.
+    """
     here, there = nodes[0].shared, nodes[1].shared
     await here.devices.keep(DEVICE)
     await there.devices.follow(None)
     await here.devices.delete(["laptop-1"], [])
-    await there.registry.follow()  # the place
+    await there.registry.follow()  # sets the position
     await nodes[1].looks(1)
     assert [] == there.devices.all()
 
 
 async def test_clusters_that_were_changed_before_the_first_look(fresh_schema: Schema) -> None:
-    """Between reading them and the place from which changes are told nobody tells of them."""
+    """Changes between reading the clusters and the first position are not in the list."""
     clock = MovedClock()
     async with AsyncExitStack() as stack:
         databases = [fresh_schema.database() for _ in range(2)]
@@ -263,6 +265,6 @@ async def test_clusters_that_were_changed_before_the_first_look(fresh_schema: Sc
         stack.push_async_callback(here.shared.devices.close)
         stack.push_async_callback(there.shared.devices.close)
         await here.shared.clusters.report(MILL)
-        await there.shared.registry.follow()  # the place
+        await there.shared.registry.follow()  # sets the position
         await there.looks(1)
         assert ["mill"] == [cluster.name for cluster in there.shared.clusters.all()]

@@ -1,5 +1,3 @@
-"""Changes of a registry, one after the other."""
-
 from __future__ import annotations
 
 import asyncio
@@ -18,7 +16,7 @@ T = TypeVar("T")
 
 
 class FailingStore:
-    """Fails once it is told to."""
+    """A store that fails once a test sets `fails`."""
 
     is_shared = False
 
@@ -34,7 +32,7 @@ class FailingStore:
 
 
 async def test_an_error_that_nobody_waits_for_is_no_defect() -> None:
-    """Whoever asked for the change was cancelled meanwhile: asyncio has nothing to complain of."""
+    """The caller was cancelled meanwhile, so asyncio must not report an unretrieved error."""
     complaints: list[object] = []
     asyncio.get_running_loop().set_exception_handler(
         lambda loop, context: complaints.append(context["message"])
@@ -46,7 +44,7 @@ async def test_an_error_that_nobody_waits_for_is_no_defect() -> None:
     asking.cancel()
     with pytest.raises(asyncio.CancelledError):
         await asking
-    del asking  # its traceback holds the change
+    del asking  # its traceback refers to the change
     store.fails.set()
     while changes._running:  # noqa: ASYNC110 - it tells nobody
         await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""What is stated of a row is checked and kept: a field that its check does not know is not lost."""
+"""Checks of drafts keep fields that they do not know."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ AMOUNTS = {"planned": {}, "default_amount": "5", "alerts": {}, "forecast_alerts"
 def test_a_field_more_of_a_draft_is_kept(
     draft: Any, check: Callable[[Any], Any], fields: dict[str, Any]
 ) -> None:
-    """Whoever adds one states it in the draft; its check is a line of its own."""
+    """A developer adds a field to the draft, and its check is a separate line."""
 
     @dataclass(frozen=True, slots=True, kw_only=True)
     class Longer(draft):  # type: ignore[misc]

@@ -1,4 +1,4 @@
-"""Documents of before: a field that a kind gains has a default, or what an installation keeps cannot be read."""
+"""Documents of earlier releases can be read, because each field added to a kind has a default."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from spool.registry.documents import DocumentKind
 
 _MADE = {"created": 1.0, "last_updated": 1.0}
 
-# The least that a document of each kind has had from the first release on. A line is added for a new kind; an old
-# line never changes.
+# The minimal document of each kind since the first release. Add a line for a new kind; never change an old line.
 KEPT: Mapping[str, Mapping[str, Any]] = {
     "allocation-job": {
         "id": "j", "number": 1, "namespace": "", "base": 0, "state": "done", "submitted": 1.0, "submitted_by": "ada",
@@ -43,7 +42,7 @@ KEPT: Mapping[str, Mapping[str, Any]] = {
 
 
 def kinds() -> Iterator[DocumentKind[Any]]:
-    """Every kind of documents that a module of the registry, or a resource, declares."""
+    """Yield every kind of document that a module of the registry or a resource declares."""
     own = [
         module.name
         for module in walk_packages(spool.registry.__path__, "spool.registry.")
@@ -60,7 +59,7 @@ def kinds() -> Iterator[DocumentKind[Any]]:
     "kind", list({each.name: each for each in kinds()}.values()), ids=lambda kind: kind.name
 )
 def test_what_was_kept_before_is_read(kind: DocumentKind[Any]) -> None:
-    """A field without a default that a later release adds fails here: give it one."""
+    """This fails for a field without a default that a later release adds: give it one."""
     assert kind.name in KEPT, "a new kind: add the least that a document of it has"
     kept = KEPT[kind.name]
     restored = kind.restore(kept)

@@ -1,4 +1,4 @@
-"""Who waits for a check of a password."""
+"""Turns of waiting password checks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from spool.registry.tables.operators import NamedTurns
 
 
 async def test_names_take_turns() -> None:
-    """One who asks fifty times has one turn before another name has its first; who gives up gives his turn on."""
+    """
+    With fifty requests, a name still has only one turn before another name's first. If a waiting request is
+    cancelled, its turn passes on.
+    """
     turns, order, go = NamedTurns(1), [], asyncio.Event()
 
     async def work(name: str) -> None:
@@ -17,7 +20,7 @@ async def test_names_take_turns() -> None:
             await go.wait()
 
     tasks = [asyncio.create_task(work(name)) for name in (*["stranger"] * 50, "owner", "owner")]
-    await asyncio.sleep(0)  # all of them ask, in this order
+    await asyncio.sleep(0)  # all of them wait, in this order
     tasks[1].cancel()
     go.set()
     await asyncio.gather(*tasks, return_exceptions=True)
@@ -26,7 +29,7 @@ async def test_names_take_turns() -> None:
 
 
 async def test_a_turn_that_nobody_takes_is_not_lost() -> None:
-    """Cancelled after it was given and before it ran."""
+    """The waiting task is cancelled after it got the turn and before it ran."""
     turns = NamedTurns(1)
 
     async def work() -> None:

@@ -1,4 +1,4 @@
-"""Whatever is changed in whatever order, one who may do everything remains."""
+"""After any changes in any order, one person remains who may do everything."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ members = st.sampled_from(((), PEOPLE[:1], PEOPLE))
 
 
 def role(registry: Registry) -> str:
-    """The id of the role that the steps change."""
+    """Return the id of the role that the steps change."""
     return registry.roles.find_any("One").id
 
 
@@ -79,7 +79,7 @@ STEPS: st.SearchStrategy[Step] = st.one_of(
 
 
 async def organizers(registry: Registry) -> set[str]:
-    """Those who may sign in and do everything, recounted from what each may do."""
+    """Return the people who may sign in and do everything, recounted from their rights."""
     return {
         each.email
         for each in await registry.operators.all()
@@ -91,7 +91,7 @@ async def organizers(registry: Registry) -> set[str]:
 @given(st.lists(STEPS, min_size=4, max_size=14))
 @settings(max_examples=examples(60), deadline=None)
 def test_an_organizer_remains(steps: list[Step]) -> None:
-    """Once there is one, no change that goes through leaves none; a refused one changes nothing."""
+    """Once one exists, no accepted change leaves none, and a refused one changes nothing."""
 
     async def run() -> None:
         registry = await Registry.open(new_registry(), secret=b"i" * 32, clock=MovedClock())

@@ -1,4 +1,4 @@
-"""Roles: what several of them give together, and which views lie within what they show."""
+"""Roles: the rights that several of them give together, and the views that lie within their data."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def team(*values: str, mode: str = IS) -> RoleFilter:
 def passes(
     call: dict[str, str], include: dict[str, tuple[str, ...]], exclude: dict[str, tuple[str, ...]]
 ) -> bool:
-    """The filter of a view, spelled out. Without values it says nothing."""
+    """Return whether the call passes a view's filter. An entry without values has no effect."""
     return all(call[name] in values for name, values in include.items() if values) and not any(
         call[name] in values for name, values in exclude.items()
     )
@@ -95,7 +95,7 @@ def passes(
 def test_a_view_that_is_contained_shows_no_call_outside(
     part: LedgerSlice, include: dict[str, tuple[str, ...]], exclude: dict[str, tuple[str, ...]]
 ) -> None:
-    """`contains` never claims what does not hold, over every call that there can be."""
+    """`contains` is never wrongly true, over every possible call."""
     shown = [call for call in EVERY_CALL if passes(call, include, exclude)]
     if part.contains(include, exclude):
         assert [] == [call for call in shown if not part.holds(call.__getitem__)]
@@ -118,12 +118,12 @@ def test_a_view_that_is_contained_shows_no_call_outside(
     ],
 )
 def test_contained_views(parts: object, include: object, exclude: object, expected: bool) -> None:
-    """The common cases are told apart, not only refused."""
+    """`contains` recognizes the common cases instead of refusing all."""
     assert expected is LedgerSlice(parts=parts).contains(include, exclude)  # type: ignore[arg-type]
 
 
 def test_a_filter_of_many_values_is_looked_at_as_a_whole() -> None:
-    """The product of the values is bounded: beyond it, one role alone must show them all."""
+    """The number of combinations is limited. Beyond the limit, a single role must show all values."""
     names = tuple(f"t{i}" for i in range(40))
     models = tuple(f"m{i}" for i in range(40))
     one = LedgerSlice(parts=((team(*names), RoleFilter(dimension="model", values=models)),))
@@ -142,7 +142,9 @@ def test_a_filter_of_many_values_is_looked_at_as_a_whole() -> None:
     st.sampled_from(("", VIEWER)),
 )
 def test_roles_unite(roles: list[Role], person: str, is_finance: bool, base: str) -> None:
-    """A person sees a call if one of the roles shows it, and may do what one of the roles allows."""
+    """
+    A person sees a call if one of the roles shows it, and may do everything that one of the roles permits.
+    """
     groups = ("finance",) if is_finance else ()
     rights = Roles(roles).of(person, groups, base)
     given = [each for each in roles if person in each.members or set(groups) & set(each.groups)]
@@ -164,19 +166,19 @@ def test_roles_unite(roles: list[Role], person: str, is_finance: bool, base: str
 
 @given(FILTERS, st.text(max_size=3))
 def test_the_two_modes_are_opposites(one: RoleFilter, value: str) -> None:
-    """Every value passes either the filter or the one of the other mode."""
+    """Every value passes exactly one of the two filters."""
     other = RoleFilter(dimension=one.dimension, values=one.values, mode=EXCEPT if one.mode == IS else IS)
     assert one.holds(value) != other.holds(value)
 
 
 def test_who_has_no_role_has_no_rights() -> None:
-    """No built-in role is given by itself; neither is a role of nobody."""
+    """No built-in role is given automatically, and a role without members gives nothing."""
     assert Rights() == Roles([role(members=())]).of(ADA)
     assert not Rights().slice.holds(lambda _: "")
 
 
 def test_limited_without_filters_shows_nothing() -> None:
-    """A role that lost its filters does not open everything."""
+    """If a role loses its filters, it must not show everything."""
     assert not Roles([role(data_access=LIMITED)]).of(ADA).slice.parts
 
 
@@ -187,7 +189,7 @@ def test_limited_without_filters_shows_nothing() -> None:
 def test_the_role_of_an_account_is_a_built_in_role(
     base: str, name: str, permission_sets: frozenset[str]
 ) -> None:
-    """It shows all data, as before there were roles."""
+    """It shows all data, as accounts did before roles existed."""
     rights = Roles(()).of(ADA, base=base)
     assert rights.roles == (name,)
     assert rights.permission_sets == permission_sets
@@ -196,21 +198,21 @@ def test_the_role_of_an_account_is_a_built_in_role(
 
 
 def test_a_built_in_role_has_all_that_it_includes() -> None:
-    """What Member and Operator list is all that they give."""
+    """The lists of Member and Operator include everything that they give."""
     assert with_included(OF_MEMBER) == OF_MEMBER
     assert with_included(OF_OPERATOR) == OF_OPERATOR
     assert {VIEW_RECORDS, VIEW_COSTS} < OF_MEMBER < OF_OPERATOR < ALL
 
 
 def test_a_permission_set_comes_with_what_it_includes() -> None:
-    """Who may change keys may read them; a set that is gone gives nothing."""
+    """Permission to change keys includes permission to read them. A deleted set gives nothing."""
     given = Roles([role(permission_sets=(API_KEY_MANAGEMENT, "long_gone"))]).of(ADA)
     assert {API_KEY_MANAGEMENT, VIEW_OPERATION} == given.permission_sets
     assert {each for one in PERMISSION_SETS.values() for each in one.includes} <= set(PERMISSION_SETS)
 
 
 def test_a_dimension_that_is_gone_shows_nothing() -> None:
-    """EXCEPT of a dimension without values would show everything: the part goes instead."""
+    """EXCEPT for a missing dimension would show everything, so that part is removed instead."""
     both = LedgerSlice(
         parts=((team("search"),), (RoleFilter(dimension="tag:x", values=("a",), mode=EXCEPT),))
     )
@@ -220,7 +222,10 @@ def test_a_dimension_that_is_gone_shows_nothing() -> None:
 
 
 def test_only_full_data_with_all_sets_is_everything() -> None:
-    """What counts as an Organizer; several roles may give it together. Administration takes all data."""
+    """
+    Full data with all sets is the right of an Admin, and several roles may give it together. Administration
+    requires all data.
+    """
 
     def of(*roles: Role) -> tuple[bool, bool]:
         rights = Roles(roles).of(ADA)
@@ -246,7 +251,9 @@ def test_only_full_data_with_all_sets_is_everything() -> None:
     ],
 )
 def test_who_counts_as_an_organizer(account: dict[str, Any], expected: bool) -> None:
-    """An account that may sign in and has everything, by its own role or as a member. Groups do not count."""
+    """
+    The account must be able to sign in and have everything, by its own role or as a member. Groups do not count.
+    """
     fields = {"email": ADA, "created_by": "x", "created_at": 0.0, "last_modified": 0.0, "password": b""}
     operator = Operator(**{**fields, **account})
     everything = role(data_access=FULL, permission_sets=tuple(ALL), members=(BOB,), groups=("root",))
@@ -263,7 +270,7 @@ def test_who_counts_as_an_organizer(account: dict[str, Any], expected: bool) -> 
     ],
 )
 def test_who_is_named_by_a_role_has_no_default_role(person: dict[str, Any], expected: str) -> None:
-    """A role of the account's own comes with a group that gives one."""
+    """If a group grants a role of the account itself, the account also has that role."""
     fields = {"email": BOB, "role": VIEWER, "decides_role": True, "issuer": "https://idp", "subject": "1"}
     roles = Roles([role(groups=("finance",))])
     assert expected == roles.base_of(Person(**{**fields, **person}))
@@ -294,7 +301,7 @@ DRAFT = RoleDraft(name="Search", data_access=LIMITED, filters=(team("search"),))
     ],
 )
 def test_a_draft_breaks_a_rule(changes: dict[str, Any], message: str) -> None:
-    """The message names the field and the rule; one less than the limit passes."""
+    """The message names the field and the rule. A draft at the limit is accepted."""
     limits = RoleLimits(filters=2, values=3, members=2)
     with pytest.raises(Invalid, match=re.escape(message)):
         check_role_draft(replace(DRAFT, **changes), limits)
@@ -303,7 +310,7 @@ def test_a_draft_breaks_a_rule(changes: dict[str, Any], message: str) -> None:
 
 
 def test_a_draft_is_kept_in_one_form() -> None:
-    """Blanks, letters' case and repeats of e-mail addresses and sets do not make two of one."""
+    """Blanks, letter case and repeated e-mail addresses or sets do not make a different draft."""
     given = replace(
         DRAFT,
         name=" Search ",
@@ -321,7 +328,10 @@ def test_a_draft_is_kept_in_one_form() -> None:
 
 
 def test_cost_types_unite_by_what_each_role_shows() -> None:
-    """A money has the parts of the roles that show it; calls those of the roles that show all counted money."""
+    """
+    A sum of money has the parts of the roles that show it. Calls have the parts of the roles that show
+    all counted money.
+    """
     part = role("Search", data_access=LIMITED, filters=(team("search"),))
     rights = Roles([part, in_full("Bill", "billed_cost"), in_full("Real", "real_cost")]).of(ADA)
     assert (part.filters,) == rights.slice.parts == rights.slice_of(("discounted_cost",)).parts
@@ -332,7 +342,7 @@ def test_cost_types_unite_by_what_each_role_shows() -> None:
 
 
 def test_a_role_shows_the_cost_types_that_it_names() -> None:
-    """One sum has every name that it has, and who is shown all types is shown everything."""
+    """A sum is visible under every name that it has. A person who sees all types sees everything."""
     alone = Roles([in_full("Bill", "billed_cost")]).of(ADA)
     assert alone.cost_types == ("billed_cost",)
     assert alone.hides_calls is True

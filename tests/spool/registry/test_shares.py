@@ -1,4 +1,4 @@
-"""How keys share what is one for all of them."""
+"""How keys share common limits."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from spool.shares import Holdings, KeyShare, Shared, fullest_first, may_add, nea
 
 @pytest.mark.parametrize("most", [1, 2, 3, 10, 51])
 def test_no_key_gets_more_than_it_leaves_free(most: int) -> None:
-    """One key fills what it can, half of all; then the first of another key is taken, down to the last place."""
+    """
+    One key can fill half of all places. Then the first row of another key is accepted, down to the last place.
+    """
     own = 0
     while may_add(own, own, 1, most):
         own += 1
@@ -24,13 +26,15 @@ def test_no_key_gets_more_than_it_leaves_free(most: int) -> None:
 
 
 def test_the_operator_hears_who_fills_a_limit() -> None:
-    """From 80 % of what a key may have; the share of others makes it smaller."""
+    """The warning starts at 80 % of a key's share, which other keys' rows make smaller."""
     assert [] == list(nearly_full("x", {"a": 39, "b": 1}, 100))
     assert [KeyShare("x", "a", 40, 50)] == list(nearly_full("x", {"a": 40, "b": 1, "": 0}, 100))
 
 
 def test_who_has_the_most_gives_way() -> None:
-    """The oldest of the key with the most goes; what another key put stays, also when that key puts more."""
+    """
+    The oldest row of the key with the most rows is dropped. Another key's rows stay, even if that key adds more.
+    """
     shared: Shared[str, int] = Shared(4)
     gone = [shared.put(name, 1, "b") for name in ("b1",)] + [shared.put(f"a{n}", n, "a") for n in range(6)]
     assert [None] * 4 + [0, 1, 2] == gone
@@ -45,7 +49,9 @@ def test_who_has_the_most_gives_way() -> None:
 
 
 def test_the_key_that_gives_way_first_is_named() -> None:
-    """From 80 % of all on, however that is divided: what others hold is missing to it."""
+    """
+    The warning starts at 80 % of the whole limit, however it is divided. Other keys' rows reduce a key's share.
+    """
     assert [] == list(nearly_gives_way("x", {}, 100))
     assert [] == list(nearly_gives_way("x", {"a": 40, "b": 39}, 100))
     assert [KeyShare("x", "a", 41, 61, gives_way=True)] == list(
@@ -55,7 +61,7 @@ def test_the_key_that_gives_way_first_is_named() -> None:
 
 
 def calls_made(work: Callable[[], object]) -> int:
-    """Count the functions that are called: unlike time it is the same on a busy machine."""
+    """Count function calls, because unlike time they do not depend on the machine's load."""
     calls = 0
 
     def count(frame: object, event: str, function: object) -> None:
@@ -72,7 +78,7 @@ def calls_made(work: Callable[[], object]) -> int:
 
 @pytest.mark.parametrize("keys", [1, 1000])
 def test_room_is_made_without_a_look_at_every_key(keys: int) -> None:
-    """A full table costs as much with a thousand keys as with one."""
+    """With a full table, a thousand keys cost as much as one."""
     shared: Shared[int, int] = Shared(2000)
     for number in range(2000):
         shared.put(number, number, f"key-{number % keys}")
@@ -87,7 +93,7 @@ def test_room_is_made_without_a_look_at_every_key(keys: int) -> None:
 
 @pytest.mark.parametrize("keys", [1, 1000])
 def test_what_makes_room_is_found_without_a_look_at_every_key(keys: int) -> None:
-    """The queues of keys that have less than others are not even asked for."""
+    """The queues of keys with fewer rows than others are not even fetched."""
     queues = {f"key-{key}": [f"{key} {number}" for number in range(key % 7 + 2)] for key in range(keys)}
     held = Holdings({key: len(queue) for key, queue in queues.items()})
     held.fullest()
@@ -107,7 +113,7 @@ def test_what_makes_room_is_found_without_a_look_at_every_key(keys: int) -> None
 def test_room_is_made_by_who_has_the_most(
     waiting: Sequence[tuple[str, int]], changes: Sequence[tuple[str, int]], gone: frozenset[int]
 ) -> None:
-    """However the amounts changed before: each that goes is the oldest of whoever has the most by then."""
+    """Whatever the amounts were before, each dropped row is the oldest of the owner with the most rows."""
     held = Holdings[str]()
     for owner, amount in changes:
         held.add(owner, max(amount, -held.get(owner, 0)))

@@ -1,4 +1,4 @@
-"""What the tables that both SQL engines keep alike may write in a statement, and what they get back."""
+"""The common SQL of both engines: permitted statements and returned values."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ TABLE = "CREATE TABLE {schema}.things (name text PRIMARY KEY, is_kept boolean, w
 
 @pytest.fixture(params=[SQLITE, POSTGRES])
 async def transactions(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[SqlTransactions]:
-    """With a table of things."""
+    """Transactions on a table of things."""
     if request.param == POSTGRES:
         async with migrated(schemas_of(request.param, request)()) as postgres:
             made: SqlTransactions = PostgresTransactions(postgres)
@@ -48,7 +48,7 @@ async def transactions(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncI
 
 
 async def test_a_row_comes_back_as_it_was(transactions: SqlTransactions) -> None:
-    """Truths, nothing, and fields that are kept as JSON; a second one with its key replaces it."""
+    """Booleans, null and JSON fields are read back. A second row with the same key replaces the first."""
 
     def write(connection: SqlConnection) -> None:
         connection.run(insert("things", THINGS.names), **THINGS.values(MILL))
@@ -82,7 +82,7 @@ async def test_a_row_comes_back_as_it_was(transactions: SqlTransactions) -> None
     ],
 )
 async def test_a_condition_means_the_same(transactions: SqlTransactions, condition: str, holds: bool) -> None:
-    """A list may be empty; signs of percent and colons in texts are plain."""
+    """A list may be empty. Percent signs and colons in texts are ordinary characters."""
     await transactions.transaction(
         lambda connection: connection.run(insert("things", THINGS.names), **THINGS.values(MILL))
     )
@@ -94,7 +94,7 @@ async def test_a_condition_means_the_same(transactions: SqlTransactions, conditi
 
 
 async def test_an_error_leaves_everything_as_it_was(transactions: SqlTransactions) -> None:
-    """Of several statements none stays, and one that was run says how many rows it was about."""
+    """None of several statements is kept. Each statement returns its number of rows."""
 
     def fail(connection: SqlConnection) -> None:
         assert 1 == connection.run(insert("things", THINGS.names), **THINGS.values(MILL))
@@ -107,7 +107,7 @@ async def test_an_error_leaves_everything_as_it_was(transactions: SqlTransaction
 
 
 async def test_errors_are_those_of_the_spool(transactions: SqlTransactions) -> None:
-    """Of a database that lacks what is asked for."""
+    """The errors come from missing tables."""
     with pytest.raises(SpoolUnavailable):
         await transactions.read(lambda connection: connection.all(select("barns", ("name",))))
     with pytest.raises(SpoolUnavailable):

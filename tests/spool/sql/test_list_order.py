@@ -1,4 +1,6 @@
-"""Pages of long lists are found by an index: a page of a million rows takes what one of a thousand does."""
+"""
+An index finds each page of a long list, so a page of a million rows costs the same as one of a thousand.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ from spool.sqlite.migrations import migrate, statements
 
 
 class Planned:
-    """Asks SQLite how it would find a page, and gives none."""
+    """A connection that asks SQLite for the query plan and returns no rows."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
@@ -34,7 +36,7 @@ class Planned:
 @pytest.mark.parametrize("order", [ASCENDING, DESCENDING])
 @pytest.mark.parametrize("position", [None, Position(value=5.0, identity="a")])
 def test_a_page_of_container_files_is_found_by_its_order(order: str, position: Position | None) -> None:
-    """Nothing is sorted, and no row is read but those of the page."""
+    """SQLite sorts nothing and reads only the page's rows."""
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
         migrate(connection, statements(SPOOL))
         planned: Any = Planned(connection)

@@ -1,4 +1,4 @@
-"""What is told beside a page of a table."""
+"""Values that are returned with a page of a table."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from tests.moved_clock import MovedClock
 
 
 def test_values_of_fields_are_told_again_for_a_moment() -> None:
-    """Each field by its own time; then it is read anew."""
+    """Each field is cached for TOLD_S and then read again."""
     clock = MovedClock()
     told = ToldValues(clock.now)
     assert {} == told.fresh()

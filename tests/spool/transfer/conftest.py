@@ -1,5 +1,3 @@
-"""What the tests of copies share."""
-
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -21,5 +19,5 @@ def places(tmp_path: Path, unmade_schemas: Callable[[], Schema]) -> Places:
 
 @pytest.fixture
 async def receipt(places: Places) -> str:
-    """Of the third of the calls that are in `files`."""
+    """The receipt of the third call in `files`, which this fixture fills."""
     return await places.fill()

@@ -1,4 +1,6 @@
-"""A process that copies a storage, and is killed at a moment: `python -m ... MOMENT TIME SOURCE TARGET`."""
+"""
+A process that copies a storage and is killed at a certain moment: `python -m ... MOMENT TIME SOURCE TARGET`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Storages to copy between, one of them with something of everything, and what each of them says of itself."""
+"""Storages to copy between, one of them with data of every kind, and the visible content of each."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def _options(directory: Path, clock: Clock) -> StorageOptions:
 
 
 def options_described(described: str, clock: Clock) -> StorageOptions:
-    """How `Places.described` has it opened."""
+    """Return the options that `Places.described` wrote."""
     told = json.loads(described)
     files = {
         name: Path(told["storage"][name]) for name in ("dsn_file", "secret_file") if name in told["storage"]
@@ -91,14 +91,14 @@ def options_described(described: str, clock: Clock) -> StorageOptions:
 
 class Places:
     """
-    By name: `files`, which `fill` fills, `postgres`, and a second one of each kind.
+    Storages by name: `files` (filled by `fill`), `postgres`, and a second one of each kind.
 
-    Records are open for HOLD_S by a clock that is moved.
+    Records are open for HOLD_S by a clock that a test moves.
     """
 
     def __init__(self, folder: Path, schemas: Mapping[str, Schema]) -> None:
         self.clock = MovedClock()
-        self.idempotency_key = ""  # of a delivery that waits
+        self.idempotency_key = ""  # key of a waiting delivery
         self.options = {name: _options(folder / name, self.clock) for name in ("files", "other files")}
         self._schemas = schemas
         for name, schema in schemas.items():
@@ -110,17 +110,17 @@ class Places:
             self.options[name] = replace(_options(folder / name, self.clock), storage=storage)
 
     def described(self, name: str) -> str:
-        """For `options_described`, in another process."""
+        """Describe the options of a storage for `options_described` in another process."""
         options = self.options[name]
         storage = {key: value for key, value in asdict(options.storage).items() if value is not None}
         return json.dumps({"directory": options.directory, "storage": storage}, default=str)
 
     def secret(self, name: str) -> bytes:
-        """Of files."""
+        """Return the installation secret of a storage in files."""
         return installation_secret(self.options[name].directory)
 
     def forget(self, name: str) -> None:
-        """Drop the schema that it is, for another copy."""
+        """Drop the schema of a storage, for another copy."""
         schema = self._schemas[name]
         with psycopg.connect(schema.dsn, autocommit=True) as connection:
             connection.execute(f"DROP SCHEMA {schema.name} CASCADE".encode())
@@ -130,7 +130,7 @@ class Places:
         return await open_storage(options, engine=options.storage.engine)
 
     async def said(self, name: str) -> dict[str, Any]:
-        """See `shown`."""
+        """Open a storage; return its visible content (see `shown`)."""
         storage = await self.open(name)
         try:
             return await shown(storage)
@@ -144,7 +144,7 @@ class Places:
         )
 
     async def fill(self) -> str:
-        """Something of everything, some records open; the receipt of the third call."""
+        """Store data of every kind, with some records open; return the receipt of the third call."""
         storage = await self.open("files")
         try:
             return await self._fill(storage)
@@ -232,7 +232,7 @@ async def _append(storage: Storage, *records: Record) -> None:
 
 
 async def shown(storage: Storage) -> dict[str, Any]:
-    """What it says of itself, by whatever reads."""
+    """Return the content of a storage as every reading method returns it."""
     log, deliveries, registry = storage.log, storage.deliveries, storage.registry
     assert registry is not None
     files = await storage.container_files.page(
@@ -288,7 +288,7 @@ async def shown(storage: Storage) -> dict[str, Any]:
 
 
 def books_of(books: Books) -> object:
-    """A term that is 0 and one that is not there are the same."""
+    """Return the accounting in a form where a missing term equals 0."""
     terms = [{(key, term): n for key, of_key in all.items() for term, n in of_key.items() if n}
              for all in (books.topics, books.routes)]  # fmt: skip
     return terms, books.imbalances

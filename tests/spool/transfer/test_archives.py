@@ -1,4 +1,4 @@
-"""A storage in one file: what is made of it says the same, and a file that is not whole makes nothing."""
+"""A storage in one archive file: a restored copy is equal, and an incomplete file restores nothing."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def imported(places: Places, archive: Path, name: str) -> None:
 
 
 async def test_there_and_back_in_a_file(places: Places, receipt: str, tmp_path: Path) -> None:
-    """From files into a database, and from there into files again."""
+    """The way goes from files to a database, and back to files."""
     before = await places.said("files")
     first = await exported(places, "files", tmp_path / "first.archive")
     assert 0o600 == first.stat().st_mode & 0o777
@@ -42,7 +42,9 @@ async def test_there_and_back_in_a_file(places: Places, receipt: str, tmp_path: 
 
 
 async def test_a_damaged_file_makes_nothing(places: Places, receipt: str, tmp_path: Path) -> None:
-    """Nor one that ends early, or is something else: nothing is begun before all of it was read."""
+    """
+    The same applies to a truncated or unrelated file, because the whole file is checked before anything is created.
+    """
     archive = await exported(places, "files", tmp_path / "archive")
     whole = archive.read_bytes()
     with zipfile.ZipFile(archive) as opened:
@@ -60,7 +62,7 @@ async def test_a_damaged_file_makes_nothing(places: Places, receipt: str, tmp_pa
 
 
 async def test_large_rows_are_in_frames_of_their_own() -> None:
-    """An entry has the records of many requests: hundreds of them at once do not fit into memory."""
+    """An entry has the records of many requests, so hundreds of entries at once would not fit into memory."""
     body = bytes(BYTES_AT_ONCE // 2)
     rows = [(number, body if number < 5 else b"") for number in range(1000)]
     columns, *parts = counted_frames(

@@ -1,5 +1,6 @@
 """
-A copy into PostgreSQL counts where the standby has it; who waits for that is told, and nothing else is a success.
+A copy into PostgreSQL is complete when the standby has it. The command reports the wait, and nothing else
+is a success.
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ async def test_a_copy_counts_where_the_standby_has_it(
     places: Places, cluster: Server, waiting: asyncio.Task[object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
-    Without a standby nothing is copied. One that goes in the middle is waited for, and that is told; when
-    the server is told to wait for none instead, the copy does not count. The same command makes it where
-    there is one.
+    Without a standby nothing is copied. If the standby disappears during the copy, the command waits and
+    reports it. If the server then waits for no standby, the copy does not count. The same command completes
+    it once there is a standby.
     """
     monkeypatch.setattr("spool.postgres.transfer.unfinished.TELL_S", 0.05)
     monkeypatch.setattr("spool.postgres.transfer.unfinished.PAUSE_S", 0.0)
@@ -53,7 +54,7 @@ async def test_a_copy_counts_where_the_standby_has_it(
                 receiver.wait()
             elif what.startswith("waiting for the standby to confirm") and what not in told:
                 told.append(what)
-                if f"start one of {SUCCESSOR}" in what:  # the server saw it go
+                if f"start one of {SUCCESSOR}" in what:  # the server noticed that it disconnected
                     cluster.change(synchronous_standby_names="")
 
         with pytest.raises(SpoolUnavailable, match=r"the copy is complete.*the standby is gone"):

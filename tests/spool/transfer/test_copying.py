@@ -1,4 +1,4 @@
-"""A storage that is copied into another one: the same numbers, receipts, keys, deliveries and sums, or nothing."""
+"""A copied storage has the same numbers, receipts, keys, deliveries and sums, or nothing at all."""
 
 from __future__ import annotations
 
@@ -44,7 +44,9 @@ from tests.spool.transfer.places import ACTOR, CALLER, HEARD, HOLD_S, OTHER, ROU
     ids=" to ".join,
 )
 async def test_a_copy_says_the_same(places: Places, receipt: str, way: Sequence[str]) -> None:
-    """By every verb that reads, on each stage; what is open there stays open for its time, and closes then."""
+    """
+    Every reading method returns the same at each stage. Open records stay open for their time and close then.
+    """
     before = await places.said("files")
     assert [] == [name for name, said in before.items() if not said]
     assert before["records"] != before["closed"]
@@ -62,7 +64,7 @@ async def test_a_copy_says_the_same(places: Places, receipt: str, way: Sequence[
 
 
 async def test_who_told_calls_is_copied(places: Places, receipt: str) -> None:
-    """So that a counter that follows its call into the copy is recognised as its repeat."""
+    """A counter that arrives in the copy is recognized as a repeat of calls from before it."""
     for source, target in pairwise(["files", "postgres", "other files"]):
         await places.copy(source, target)
         storage = await places.open(target)
@@ -75,7 +77,7 @@ async def test_who_told_calls_is_copied(places: Places, receipt: str) -> None:
 async def test_a_series_that_was_forgotten_for_want_of_room_does_not_count_whole_in_a_copy(
     places: Places,
 ) -> None:
-    """Until when series were forgotten is copied with those that are known."""
+    """The time until which series were forgotten is copied with the known series."""
     files = places.options["files"]
     places.options["files"] = replace(files, settings=replace(files.settings, max_series=1))
     began = places.clock.now()
@@ -96,7 +98,9 @@ async def test_a_series_that_was_forgotten_for_want_of_room_does_not_count_whole
 
 
 async def _works(storage: Storage, places: Places, receipt: str) -> None:
-    """What was known is known, an open record is amended, numbers and deliveries go on where they were."""
+    """
+    Assert that known ids are known, an open record accepts reports, and numbers and deliveries continue.
+    """
     log, deliveries, clock = storage.log, storage.deliveries, places.clock
     assert 3 == (await log.receipt(receipt))["first_number"]
     start = clock.now()
@@ -118,7 +122,7 @@ async def _works(storage: Storage, places: Places, receipt: str) -> None:
     assert 1 == await deliveries.dead_retry([letter.id])
     assert storage.registry is not None
     made, _ = await storage.registry.keys.create(name="new", use_cases=["Send AI Telemetry"], actor=ACTOR)
-    assert 3 == made.id  # the number of a deleted key never comes again
+    assert 3 == made.id  # a deleted key's number is not used again
     await storage.ledger.catch_up(log)
     [entry] = await log.read(AI_TELEMETRY, 7, 7)
     [record] = entry.records
@@ -128,7 +132,10 @@ async def _works(storage: Storage, places: Places, receipt: str) -> None:
 
 
 async def test_names_that_were_told_after_the_hold_are_copied(places: Places) -> None:
-    """Of files as a kill leaves them, and of a database: who knows a call by such a name alone adds none there."""
+    """
+    This holds for files after a kill, and for a database: a report with only such a name adds no record
+    in the copy.
+    """
     names = (b"told to files...", b"told to database")
     storage = await places.open("files")
     await add(storage.log, call(0))
@@ -155,7 +162,9 @@ def named(number: int, name: bytes) -> tuple[Record, Identity]:
 
 
 async def test_what_a_database_did_itself_is_copied(places: Places, receipt: str) -> None:
-    """Records, ids and numbers of its own commits; what its retention has removed is not there again."""
+    """
+    Records, ids and numbers of its own commits are copied. Records that its retention deleted do not return.
+    """
     await places.copy("files", "postgres")
     storage = await places.open("postgres")
     try:
@@ -192,7 +201,10 @@ async def test_what_a_database_did_itself_is_copied(places: Places, receipt: str
 async def test_settings_of_all_nodes_are_copied(
     places: Places, receipt: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As `tollhouse storage set` changed them, whatever a configuration says; files have those of a configuration."""
+    """
+    The copy has the settings from `tollhouse storage set`, whatever the configuration says. Files have
+    the configuration's settings.
+    """
     await places.copy("files", "postgres")
     storage = places.options["postgres"].storage
     await ADMINISTRATION.change(storage, {"retention": 9 * 86400})
@@ -214,7 +226,8 @@ async def test_an_answer_that_is_lost_at_the_end_discards_nothing(
     places: Places, receipt: str, monkeypatch: pytest.MonkeyPatch, is_heard: bool
 ) -> None:
     """
-    The copy may count already, and a gateway may have begun to use it: it is asked again, and stays in any case.
+    The copy may be complete and already in use by a gateway, so the state is queried again, and the copy
+    stays in any case.
     """
     monkeypatch.setattr("spool.postgres.transfer.unfinished.PAUSE_S", 0.0)
     transaction = Lane.transaction
@@ -238,7 +251,7 @@ async def test_an_answer_that_is_lost_at_the_end_discards_nothing(
 
 
 async def test_nothing_is_copied_into_what_is_used(places: Places, receipt: str) -> None:
-    """Whatever it is that is kept there: a name that telemetry told, the size of streams, when keys were used."""
+    """Any data prevents a copy: a name from telemetry, the size of streams, the times when keys were used."""
     options = places.options["postgres"]
     database = open_database(options.storage)
     assert options.storage.secret_file is not None
@@ -263,7 +276,9 @@ async def test_nothing_is_copied_into_what_is_used(places: Places, receipt: str)
 
 
 async def test_numbers_whose_records_are_gone_never_come_again(places: Places, receipt: str) -> None:
-    """Of topics that nobody has used since retention took the last record: from files, and from a database."""
+    """
+    This includes topics without records since retention deleted the last one, from files and from a database.
+    """
     storage = await places.open("files")
     try:
         places.clock.move(8 * 86400)
@@ -280,7 +295,7 @@ async def test_numbers_whose_records_are_gone_never_come_again(places: Places, r
 
 
 async def test_a_directory_without_a_storage_is_no_source(places: Places) -> None:
-    """Nothing is made in it: who gave a wrong name would have an empty copy."""
+    """Nothing is created in it, so a wrong directory name does not give an empty copy."""
     with pytest.raises(NotAllowed, match="contains no storage to copy"):
         await places.copy("files", "other files")
     assert not places.options["files"].directory.exists()
@@ -301,7 +316,7 @@ async def test_nothing_is_copied_under_another_secret(places: Places, receipt: s
 async def test_a_copy_that_is_not_equal_is_taken_away_again(
     places: Places, receipt: str, target: str
 ) -> None:
-    """Nothing of it counts, and the next attempt begins with nothing."""
+    """Nothing of the copy remains, and the next attempt starts empty."""
 
     async def unreadable(options: StorageOptions) -> Storage:
         raise SpoolDamaged("it cannot be read")
@@ -314,7 +329,7 @@ async def test_a_copy_that_is_not_equal_is_taken_away_again(
 
 
 async def test_nothing_is_copied_while_a_gateway_runs(places: Places, receipt: str) -> None:
-    """From a schema or into one: it is named, and nothing is changed."""
+    """The error names the gateway on the source or target schema, and nothing changes."""
     await places.copy("files", "postgres")
     options = places.options["postgres"]
     database = open_database(options.storage, places.clock)
@@ -342,7 +357,7 @@ MOMENTS = ("entries", "recounting the copy")
 async def test_killed_in_the_middle(
     places: Places, receipt: str, tmp_path: Path, source: str, target: str, moment: str
 ) -> None:
-    """Nobody can use what is there of the copy, the source is as it was, and the copy can be begun again."""
+    """The partial copy cannot be used, the source is unchanged, and the copy can be started again."""
     if source == "postgres":
         await places.copy("files", "postgres")
     before = await places.said(source)

@@ -1,4 +1,4 @@
-"""Whatever was reported and sent: a log that was copied to PostgreSQL and back is the one that it was."""
+"""After any history, a log that was copied to PostgreSQL and back is equal to the original."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.spool.postgres_cluster import Schema
 
 
 async def there_and_back(files: StorageOptions, schema: Schema, place: Path) -> Path:
-    """Copy a directory to a database and from there to another directory, which is returned."""
+    """Copy a directory to a database and from there to another directory; return that directory."""
     (place / "node").mkdir(parents=True)
     storage = schema.settings(place)
     assert storage.secret_file is not None
@@ -37,14 +37,14 @@ async def there_and_back(files: StorageOptions, schema: Schema, place: Path) -> 
 
 
 class CopiedEngines(Engines):
-    """The engines of the contract, of which the one on disk goes through a database now and then."""
+    """The contract's engines, where the one on disk is sometimes copied through a database."""
 
     copies = 0
     unmade_schemas: Callable[[], Schema]
 
     @rule()
     def it_is_copied_there_and_back(self) -> None:
-        """Nothing may be different afterwards: what was open is open for the rest of its time."""
+        """A copy changes nothing: an open record stays open for the rest of its time."""
         self.run(self.disk.close())
         place = self.root / f"copy-{next(self.lives)}"
         files = StorageOptions(directory=self.directory, settings=SETTINGS, clock=self.clock)
@@ -56,7 +56,7 @@ class CopiedEngines(Engines):
 def test_a_copy_changes_nothing(
     unmade_schemas: Callable[[], Schema], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Both engines answer alike after it, by every verb, and go on alike."""
+    """Afterwards both engines return the same from every method, and continue equally."""
     monkeypatch.setattr(CopiedEngines, "unmade_schemas", staticmethod(unmade_schemas), raising=False)
     run_state_machine_as_test(
         CopiedEngines,
@@ -75,7 +75,7 @@ def test_a_copy_changes_nothing(
 async def test_a_copy_knows_the_calls_of_the_last_hour(
     unmade_schemas: Callable[[], Schema], tmp_path: Path
 ) -> None:
-    """A report that comes after it corrects a call whose id was in a run before it."""
+    """A report after the copy corrects a call whose id was in a run before the copy."""
     clock = MovedClock(NOON)
     files = StorageOptions(directory=tmp_path / "data", settings=SpoolSettings(), clock=clock)
     before = await spool.sqlite.open_spool(files.directory, settings=files.settings, clock=clock)
@@ -83,7 +83,7 @@ async def test_a_copy_knows_the_calls_of_the_last_hour(
     clock.move(86_300)
     await add(before.log, call(2, output_tokens=None))
     clock.move(200)
-    await add(before.log, call(3))  # a day after the first: both are in runs
+    await add(before.log, call(3))  # a day after the first, so that both are in runs
     await before.close()
 
     directory = await there_and_back(files, unmade_schemas(), tmp_path / "copies")

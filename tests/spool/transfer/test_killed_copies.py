@@ -1,4 +1,7 @@
-"""A copy whose process ends behind any of its statements: what is there says so, and the next copy begins anew."""
+"""
+A copy whose process is killed after any of its statements: the target shows that it is incomplete, and the
+next copy starts again.
+"""
 
 from __future__ import annotations
 
@@ -13,16 +16,18 @@ from spool.postgres.administration import ADMINISTRATION
 from spool.postgres.connections.joined import WatchedConnection
 from tests.spool.transfer.places import Places
 
-FILLING = "idle_in_transaction_session_timeout = '10min'"  # in the transaction that takes everything over
+FILLING = "idle_in_transaction_session_timeout = '10min'"  # set in the transaction that copies everything
 
 
 class Killed(BaseException):
-    """The process has ended: nothing is cleaned up, and the server sees that its connection is gone."""
+    """
+    Raised where the process is killed: nothing is cleaned up, and the server sees the closed connection.
+    """
 
 
 @contextmanager
 def killed_behind(number: int) -> Iterator[list[str]]:
-    """The process ends behind that many statements that may change something; those that there were."""
+    """Kill the process after that many statements that may change something; yield those statements."""
     told: list[str] = []
     execute = WatchedConnection.execute
 
@@ -45,13 +50,13 @@ def killed_behind(number: int) -> Iterator[list[str]]:
 
 
 async def test_killed_behind_each_statement_of_its_beginning(places: Places, receipt: str) -> None:
-    """It is not a schema yet, or a copy that is not finished: never one that a gateway would begin to use."""
+    """The target has no schema or an unfinished copy, and never a schema that a gateway would use."""
     before = await places.said("files")
     storage = places.options["postgres"].storage
     outcomes = []
     for number in range(1, 200):
         with killed_behind(number) as told, pytest.raises(Killed):
-            await places.copy("files", "postgres")  # also over what the attempt before has left
+            await places.copy("files", "postgres")  # also over the rest of the attempt before
         problem = str((await ADMINISTRATION.status(storage))["problem"])
         is_made = "does not exist yet" not in problem
         outcomes.append(is_made)

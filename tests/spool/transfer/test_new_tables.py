@@ -1,4 +1,6 @@
-"""A table that a later version adds is copied on every way, and no line of a copy names it."""
+"""
+A table that a later version adds is copied in every direction, without any line for it in the copying code.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ from spool.sqlite.transfer import FILES
 from tests.spool.transfer.places import Places
 from tests.spool.transfer.test_archives import exported, imported
 
-MADE_UP = {"": "made_up", "registry": "registered", "ledger": "summed"}  # by the file that it is in
+MADE_UP = {"": "made_up", "registry": "registered", "ledger": "summed"}  # by file
 _OF_FILE = """
     CREATE TABLE {table} (id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL, body BLOB, is_on INTEGER) STRICT"""
 _OF_SCHEMA = """
@@ -54,7 +56,7 @@ def kept(directory: Path, file: str) -> list[tuple[Any, ...]]:
 
 @pytest.fixture
 def later_release(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both engines make a table more in each part of what they keep."""
+    """Make both engines create one more table in each of their parts."""
     for file, table in MADE_UP.items():
         monkeypatch.setitem(into_files.PREPARE, file, _later(into_files.PREPARE[file], table))
 
@@ -73,7 +75,7 @@ def later_release(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def _filled(places: Places) -> Path:
-    """A directory of the later release."""
+    """Return a directory of the later release."""
     await (await places.open("files")).close()
     directory = places.options["files"].directory
     for file, table in MADE_UP.items():
@@ -88,7 +90,9 @@ async def _filled(places: Places) -> Path:
 
 
 async def test_a_new_table_is_copied(places: Places, later_release: None, tmp_path: Path) -> None:
-    """Into a schema, into another, into an archive, and into files: its rows, their types, and newest numbers."""
+    """
+    The way goes into a schema, another schema, an archive and files. Rows, types and newest numbers are copied.
+    """
     directory = await _filled(places)
     assert [[*ROWS, (9,)]] * 3 == [kept(directory, file) for file in FILES]
     await places.copy("files", "postgres")
@@ -101,7 +105,7 @@ async def test_a_new_table_is_copied(places: Places, later_release: None, tmp_pa
 
 @pytest.mark.parametrize("target", ["other files", "postgres"])
 async def test_rows_of_a_table_that_is_not_known_are_not_left_behind(places: Places, target: str) -> None:
-    """The copy is refused and says which they are; an empty table is none to lose."""
+    """The copy is refused and names the tables. An empty table is ignored."""
     directory = await _filled(places)
     with pytest.raises(NotAllowed, match="made_up, a table that this Tollhouse does not know"):
         await places.copy("files", target)

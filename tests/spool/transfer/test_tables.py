@@ -1,4 +1,4 @@
-"""Whatever is added to an engine is copied too: a table or a column that a copy forgets is found here."""
+"""Every table and column of an engine is copied; these tests find one that a copy forgets."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ from tests.spool.transfer.places import Places
 
 
 async def test_every_table_of_a_schema_is_copied(new_schema: Callable[[], Schema], tmp_path: Path) -> None:
-    """But for those of the nodes that run, and what is made anew by every copy; partitions go with the whole."""
+    """
+    Exceptions are tables of running nodes and tables that every copy creates again. Partitions are copied
+    with their table.
+    """
     schema = new_schema()
     database = open_database(schema.settings(tmp_path))
     await migrate(database)
@@ -34,7 +37,7 @@ async def test_every_table_of_a_schema_is_copied(new_schema: Callable[[], Schema
 
 @pytest.mark.parametrize("file", PREPARE)
 async def test_a_schema_gives_every_table_of_a_file(file: str, places: Places) -> None:
-    """With every column that a row must have."""
+    """Every column that a row must have is included."""
     options = places.options["postgres"]
     assert options.storage.secret_file is not None
     options.storage.secret_file.write_bytes(b"s" * 32)
@@ -76,7 +79,7 @@ async def test_a_schema_of_a_later_release_is_no_source(places: Places) -> None:
 
 
 class Rows:
-    """A cursor with rows of a table, which notes how many bytes it gave at once."""
+    """A cursor over rows that notes how many bytes it returned at once."""
 
     def __init__(self, sizes: Sequence[int]) -> None:
         self._sizes = list(sizes)
@@ -95,7 +98,7 @@ class Rows:
 
 
 def test_large_rows_are_fetched_a_few_at_a_time() -> None:
-    """Once one was seen; of small ones so many that a table is read in few round trips."""
+    """After a large row, few rows are fetched at a time. Small rows need few round trips."""
     small = Rows([100] * 10_000)
     assert 10_000 == len(list(in_steps(small)))
     assert len(small.given) < 60

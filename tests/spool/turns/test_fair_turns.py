@@ -1,4 +1,4 @@
-"""Parties take turns by the time that their work took."""
+"""Parties take turns by the time that their work has used."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from spool.turns.fair_turns import (
 
 
 def parties(turns: FairTurns, **used_s: float) -> list[Party]:
-    """Parties that used so much so far."""
+    """Return parties that have used this time so far."""
     found = []
     for name, seconds in used_s.items():
         found.append(turns.party(name))
@@ -32,7 +32,7 @@ def parties(turns: FairTurns, **used_s: float) -> list[Party]:
 
 
 async def work(turns: FairTurns, name: str, steps: int, order: list[str]) -> None:
-    """A request of so many steps."""
+    """Run a request with this number of steps."""
     with turns.request(name) as one:
         await one.begin()
         for _ in range(steps):
@@ -41,7 +41,7 @@ async def work(turns: FairTurns, name: str, steps: int, order: list[str]) -> Non
 
 
 async def passes_until(condition: Callable[[], bool]) -> None:
-    """Let the event loop make passes until the condition holds."""
+    """Let the event loop run until the condition holds."""
     for _ in range(100):
         if condition():
             return
@@ -50,7 +50,7 @@ async def passes_until(condition: Callable[[], bool]) -> None:
 
 
 async def test_a_party_that_is_alone_works_as_it_comes() -> None:
-    """Nothing waits, and nothing is scheduled."""
+    """Nothing waits and nothing is scheduled."""
     turns, order = FairTurns(), list[str]()
     turns.party("busy").spend(100.0)
     await asyncio.wait_for(work(turns, "busy", 3, order), 60)
@@ -60,7 +60,7 @@ async def test_a_party_that_is_alone_works_as_it_comes() -> None:
 
 @pytest.mark.parametrize(("commits", "are_shared"), [(True, True), (False, False)])
 async def test_who_had_something_to_commit_is_there_between_requests(commits: bool, are_shared: bool) -> None:
-    """Beside a party that reads: its steps are short, so that the next request of a sender finds a turn soon."""
+    """A party that reads takes short steps meanwhile, so that the sender's next request soon gets a turn."""
     now = 0.0
     turns = FairTurns(lambda: now)
     sender = turns.party("sender")
@@ -75,7 +75,7 @@ async def test_who_had_something_to_commit_is_there_between_requests(commits: bo
 
 
 async def test_many_parties_that_used_little_wait_for_nobody() -> None:
-    """Requests under 200 keys begin at once, in the order in which they came, though some keys used more."""
+    """Requests under 200 keys start at once in their order of arrival, although some keys used more."""
     turns, begun = FairTurns(), list[str]()
     names = [f"key {number}" for number in range(200)]
     parties(turns, **{name: 0.0005 * number for number, name in enumerate(names)})
@@ -93,7 +93,7 @@ async def test_many_parties_that_used_little_wait_for_nobody() -> None:
 
 
 async def test_who_used_less_is_done_first() -> None:
-    """A short request of one party is not behind the long ones of another that came before."""
+    """A short request of one party is done before the earlier long requests of another."""
     turns, order = FairTurns(), list[str]()
     parties(turns, busy=10.0, small=0.0)
     busy = [asyncio.create_task(work(turns, "busy", 40, order)) for _ in range(8)]
@@ -107,7 +107,7 @@ async def test_who_used_less_is_done_first() -> None:
 
 
 async def test_a_request_that_stands_still_holds_nobody_up_for_long() -> None:
-    """What others waited for it is charged to its party."""
+    """The time for which others waited is charged to its party."""
     turns, order = FairTurns(), list[str]()
     _, slow = parties(turns, busy=HEAVY_S, slow=0.0)
     is_over = asyncio.Event()
@@ -128,7 +128,7 @@ async def test_a_request_that_stands_still_holds_nobody_up_for_long() -> None:
 
 @pytest.mark.parametrize(("used_s", "first"), [(0.1, "request"), (5.0, "background")])
 async def test_what_is_done_for_nobody_waits_for_who_used_little(used_s: float, first: str) -> None:
-    """Not for a party that uses much: what that sends is to be counted beside it."""
+    """It does not wait for a party that uses much, because that party's data should be counted meanwhile."""
     turns, order = FairTurns(lambda: 1000.0), list[str]()
     parties(turns, one=used_s, other=100.0)
     steps = 5
@@ -152,7 +152,7 @@ async def test_what_is_done_for_nobody_waits_for_who_used_little(used_s: float, 
 
 
 async def test_the_thread_is_given_to_who_used_least() -> None:
-    """Not to who came first; and who has it is told that somebody waits."""
+    """The order of arrival does not matter, and the holder of the thread learns that another party waits."""
     turns = FairTurns()
     first, second, third = parties(turns, first=3.0, second=2.0, third=1.0)
     order: list[str] = []
@@ -176,7 +176,7 @@ async def test_the_thread_is_given_to_who_used_least() -> None:
 
 
 async def test_who_gives_up_waiting_leaves_the_turn_to_others() -> None:
-    """Cancelled while it waited for the thread, or for its turn."""
+    """The waiting party is cancelled while it waits for the thread or for its turn."""
     turns = FairTurns()
     first, second = parties(turns, first=3.0, second=2.0)
     async with turns.thread(first):
@@ -192,7 +192,7 @@ async def test_who_gives_up_waiting_leaves_the_turn_to_others() -> None:
 
 
 async def test_each_step_is_charged_to_whose_request_it_is() -> None:
-    """What came before the key was known, too; the result and the error are the job's."""
+    """Time before the key was known is charged as well. The result and the error are those of the job."""
     turns = FairTurns()
 
     async def job(one: WorkInHand) -> str:
@@ -222,7 +222,9 @@ async def run(one: WorkInHand, job: Coroutine[Any, Any, None]) -> None:
 
 
 async def test_a_turn_is_given_back_for_a_request_that_came_with_it() -> None:
-    """A request that begins in the pass of the event loop in which another's turn was given is done first."""
+    """
+    A request that starts in the same pass of the event loop in which another one got a turn is done first.
+    """
     turns, order = FairTurns(), list[str]()
     parties(turns, busy=10.0, small=0.0)
     loop = asyncio.get_running_loop()
@@ -237,7 +239,7 @@ async def test_a_turn_is_given_back_for_a_request_that_came_with_it() -> None:
 
 
 async def test_who_used_much_is_heavy_beside_others_alone() -> None:
-    """By its name: what a connection knows of a party may be older than what is known of it now."""
+    """The lookup is by name, because a connection's own copy of the party may be outdated."""
     turns = FairTurns()
     busy, _ = parties(turns, busy=10.0, small=0.0)
     assert turns.heavy("busy") is None
@@ -246,7 +248,9 @@ async def test_who_used_much_is_heavy_beside_others_alone() -> None:
 
 
 async def test_jobs_of_who_used_much_are_spread_over_passes() -> None:
-    """As many in one pass as its steps allow; a request of one that used less is between them."""
+    """
+    Each pass runs as many jobs as their steps allow, and a request of a party that used less runs in between.
+    """
     turns, order = FairTurns(), list[str]()
     busy, _ = parties(turns, busy=10.0, small=0.0)
     busy.step_s = STEP_S / 2

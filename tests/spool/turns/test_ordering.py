@@ -1,4 +1,4 @@
-"""Long lists are ordered and summed in steps, as if at once."""
+"""Long lists are sorted and summed in steps, with the same result as at once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from spool.turns.threads import STEP, ordered, sums
 
 @pytest.mark.parametrize("length", [0, 1, STEP, STEP + 1, 3 * STEP + 7])
 def test_the_order_is_that_of_all_at_once(length: int) -> None:
-    """Equal ones stay in their order, across steps too; values themselves are never compared."""
+    """Equal values keep their order, also across steps. The values themselves are never compared."""
     chance = random.Random(length)
     values = [(chance.randrange(50), object()) for _ in range(length)]
     assert sorted(values, key=lambda each: -each[0]) == ordered(iter(values), key=lambda each: -each[0])
@@ -24,7 +24,9 @@ def test_columns_are_summed(length: int) -> None:
 
 
 def test_no_step_orders_more_than_a_part(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between two steps other code runs: the key of a later value is asked for when earlier ones are in order."""
+    """
+    Other code runs between two steps, so the key of a later value is read after earlier values are sorted.
+    """
     monkeypatch.setattr(threads, "STEP", 4)
     said: list[str] = []
 

@@ -1,6 +1,6 @@
 """
-What a party does again and again rests in between, where one that used far less may commit at any moment: each
-enrolment, and each counting of what came, is a flush beside that commit.
+Repeated work of a busy party rests in between, if a party that used far less may commit. Each enrolment and
+each count flushes to disk and would delay that commit.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from spool.turns.fair_turns import FairTurns
 from tests.spool.contract.test_devices import Counted, device
 from tests.spool.ledger_log import FakeClock, FakeLog, call
 
-OTHERS = 1000  # passes of the event loop, in which what does not rest is done
+OTHERS = 1000  # passes of the event loop, enough for work that does not rest
 
 
 async def others(is_over: Callable[[], bool]) -> None:
-    """Let everybody else have so many turns."""
+    """Give other tasks up to OTHERS turns."""
     for _ in range(OTHERS):
         if is_over():
             return
@@ -36,7 +36,9 @@ Twice = Callable[[], Awaitable[tuple[Callable[[], Awaitable[object]], Callable[[
 
 
 async def enrolments() -> tuple[Callable[[], Awaitable[object]], Callable[[], int]]:
-    """Two batches: the second one begins to wait while the first one is written."""
+    """
+    Return work with two batches, the second of which starts to wait while the first is written, and its count.
+    """
     rows = Counted(SqliteDevices(MemoryDatabase(SPOOL)))
     table = await DeviceTable.open(rows)
 
@@ -51,7 +53,7 @@ async def enrolments() -> tuple[Callable[[], Awaitable[object]], Callable[[], in
 
 
 async def countings() -> tuple[Callable[[], Awaitable[object]], Callable[[], int]]:
-    """Two questions, before each of which a call came."""
+    """Return work with two queries, each after a new call, and its count."""
     log, ledger = FakeLog(), await Ledger(new_ledger(), clock=FakeClock()).load()
 
     async def work() -> None:
@@ -65,7 +67,7 @@ async def countings() -> tuple[Callable[[], Awaitable[object]], Callable[[], int
 @pytest.mark.parametrize("begin", [enrolments, countings])
 @pytest.mark.parametrize("used_s", [0.05, 10.0])
 async def test_who_used_far_more_rests(begin: Twice, used_s: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who used little, or is as far as any other, goes on at once."""
+    """A party that used little, or as much as others, continues at once."""
     for module in (table_module, ledger_module):
         monkeypatch.setattr(module, "REST", 1e9)
         monkeypatch.setattr(module, "MOST_REST_S", 3600.0)
@@ -89,7 +91,7 @@ async def test_who_used_far_more_rests(begin: Twice, used_s: float, monkeypatch:
 
 
 async def test_how_many_devices_a_key_enrolled_is_known() -> None:
-    """Whatever becomes of them."""
+    """The number does not change with the later state of the devices."""
     table = await DeviceTable.open(SqliteDevices(MemoryDatabase(SPOOL)))
     for name, key in (("a", "fleet"), ("b", "fleet"), ("c", "other")):
         await table.keep(device(name, enrolled_by=key))

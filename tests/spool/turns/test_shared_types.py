@@ -1,4 +1,4 @@
-"""Threads that use a type for the first time at once must not end the process."""
+"""Threads that use a type for the first time at once must not crash the process."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from spool.registry.documents import DocumentKind
 from tests.spool.registry.test_kept_documents import kinds
 
-# Types as documents have them, each used by four threads at once.
+# Types like those of documents, each used by four threads at once.
 SCRIPT = """
 import dataclasses, sys, threading, msgspec
 from spool.turns.threads import prepare
@@ -38,7 +38,7 @@ for number in range(200):
 
 
 def test_a_prepared_type_is_used_by_several_threads_at_once() -> None:
-    """Without `prepare` this process ends with a segmentation fault nearly always."""
+    """Without `prepare` this process nearly always ends with a segmentation fault."""
     done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, check=False)
     assert done.returncode == 0
     assert done.stderr == b""
@@ -48,5 +48,5 @@ def test_a_prepared_type_is_used_by_several_threads_at_once() -> None:
     "kind", list({each.name: each for each in kinds()}.values()), ids=lambda kind: kind.name
 )
 def test_every_kind_of_documents_is_prepared(kind: DocumentKind[Any]) -> None:
-    """Documents are read on the connection's thread while others are on the event loop."""
+    """The connection's thread reads documents while the event loop reads others."""
     assert hasattr(kind.row, "__msgspec_cache__")

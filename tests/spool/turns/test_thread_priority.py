@@ -1,4 +1,4 @@
-"""Threads that compute answers are behind those that answer senders."""
+"""Threads that compute results have a lower priority than threads that answer senders."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def own_priority(_: sqlite3.Connection | None = None) -> int:
 
 
 def test_a_thread_is_lowered_by_itself() -> None:
-    """The others keep theirs."""
+    """Other threads keep their priority."""
     before = own_priority()
     with ThreadPoolExecutor(1, initializer=lower_priority) as executor:
         assert min(19, before + STEPS_LOWER) == executor.submit(own_priority).result()
@@ -35,7 +35,7 @@ def test_a_thread_is_lowered_by_itself() -> None:
 
 
 async def test_questions_are_behind_commits(tmp_path: Path) -> None:
-    """The connection that only reads has a thread of lower priority than the one that commits."""
+    """The thread of the read-only connection has a lower priority than the thread that commits."""
     database = await Database.open(tmp_path / "one.sqlite", lambda connection: None)
     try:
         assert own_priority() == await database.transaction(own_priority)
@@ -48,7 +48,7 @@ SCHED_GETATTR = {"x86_64": 315, "aarch64": 275}
 
 
 def own_slice(_: sqlite3.Connection | None = None) -> int:
-    """Nanoseconds of the processor that the kernel gives the thread at a time."""
+    """Return the nanoseconds of processor time that the kernel gives the thread at once."""
     attributes = ctypes.create_string_buffer(48)
     assert ctypes.CDLL(None).syscall(SCHED_GETATTR[platform.machine()], 0, attributes, 48, 0) == 0
     return int(struct.unpack("IIQiIQQQ", attributes.raw)[5])
@@ -62,11 +62,13 @@ def own_slice(_: sqlite3.Connection | None = None) -> int:
     reason="slices can be chosen from Linux 6.12 on",
 )
 async def test_commits_have_short_slices_and_questions_usual_ones(tmp_path: Path) -> None:
-    """What is started behind `shorten_slices` inherits them, all but what leaves the processor to others."""
+    """
+    Threads that are started after `shorten_slices` inherit short slices, except threads with a lower priority.
+    """
     own, priority = own_slice(), own_priority()
     with ThreadPoolExecutor(
         1, initializer=shorten_slices
-    ) as executor:  # its own thread, so ours stays as it is
+    ) as executor:  # in a separate thread, so that the test's own thread stays as it is
         threads = executor.submit(lambda: ThreadPoolExecutor(1)).result()
         lowered = ThreadPoolExecutor(1, initializer=lower_priority)
         inherited = executor.submit(lambda: threads.submit(own_slice).result()).result()
@@ -80,7 +82,7 @@ async def test_commits_have_short_slices_and_questions_usual_ones(tmp_path: Path
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the policy is Linux's")
 def test_a_policy_that_was_chosen_for_the_service_stays() -> None:
-    """systemd's CPUSchedulingPolicy=batch holds behind a start."""
+    """systemd's CPUSchedulingPolicy=batch still applies after a start."""
 
     def chosen() -> int:
         os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
