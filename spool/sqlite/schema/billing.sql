@@ -1,6 +1,6 @@
 -- Accepted hourly files, their rows by hour (compressed JSON), and the size of each month of a connection.
 CREATE TABLE billing_drops (
-    number     INTEGER PRIMARY KEY, -- in the log: the order in which the drops came
+    number     INTEGER PRIMARY KEY, -- number in the log: the order in which the files arrived
     id         TEXT    NOT NULL,
     connection TEXT    NOT NULL,
     month      TEXT    NOT NULL,

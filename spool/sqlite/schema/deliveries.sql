@@ -11,7 +11,7 @@ CREATE TABLE routes (
     state            TEXT    NOT NULL DEFAULT 'running',
     reason           TEXT,
     next             INTEGER NOT NULL,
-    acceptances      INTEGER NOT NULL DEFAULT 0, -- deliveries taken so far: the order of answers, whatever the clock does
+    acceptances      INTEGER NOT NULL DEFAULT 0, -- accepted deliveries so far; orders responses independently of the clock
     before_start     INTEGER NOT NULL,
     delivered        INTEGER NOT NULL DEFAULT 0,
     refused_upstream INTEGER NOT NULL DEFAULT 0,
@@ -36,7 +36,7 @@ CREATE TABLE deliveries (
     route           TEXT    NOT NULL,
     first           INTEGER NOT NULL,
     last            INTEGER NOT NULL,
-    state           TEXT    NOT NULL DEFAULT 'open', -- or 'unknown': nobody knows whether it arrived
+    state           TEXT    NOT NULL DEFAULT 'open', -- or 'unknown': it may or may not have arrived
     not_before      REAL    NOT NULL DEFAULT 0,
     attempts        INTEGER NOT NULL DEFAULT 0,
     idempotency_key TEXT    NOT NULL,
@@ -48,11 +48,11 @@ CREATE TABLE deliveries (
     last_error      TEXT,
     mark            TEXT,
     replay          INTEGER NOT NULL DEFAULT 0,
-    kept_at         REAL,                            -- a retried dead letter: when its record was committed,
-    kept            BLOB,                            -- and the record, because its entry may be gone
-    ambiguous       INTEGER NOT NULL DEFAULT 0,      -- it may have been taken
-    sending         INTEGER NOT NULL DEFAULT 0,      -- in hand of a worker
-    answer          TEXT,                            -- the last one under the present key,
+    kept_at         REAL,                            -- for a retried rejected record: its commit time,
+    kept            BLOB,                            -- and the record itself, because its entry may be deleted
+    ambiguous       INTEGER NOT NULL DEFAULT 0,      -- the destination may have accepted it
+    sending         INTEGER NOT NULL DEFAULT 0,      -- a worker is sending it
+    answer          TEXT,                            -- last response under the current key,
     same_answers    INTEGER NOT NULL DEFAULT 0,      -- and how often it came in a row
     fence           INTEGER NOT NULL DEFAULT 0
 ) STRICT;

@@ -83,7 +83,7 @@ CREATE TABLE audit (
 -- about, so that people see the insights about their own calls.
 CREATE TABLE insights (
     id           TEXT PRIMARY KEY,
-    finding      TEXT UNIQUE, -- what makes a detector's finding the same one again; null when a person wrote it
+    finding      TEXT UNIQUE, -- identifies a detector's finding over time; NULL if a person wrote it
     title        TEXT NOT NULL,
     description  TEXT NOT NULL,
     category     TEXT NOT NULL,
@@ -95,8 +95,8 @@ CREATE TABLE insights (
     created      REAL NOT NULL,
     last_updated REAL NOT NULL,
     found_at     REAL, -- when it was last found
-    present      INTEGER NOT NULL, -- whether the last look found it
-    touched      INTEGER NOT NULL, -- whether a person ever changed it: then it stays for good
+    present      INTEGER NOT NULL, -- whether the last run found it
+    touched      INTEGER NOT NULL, -- whether a person ever changed it; then it is never deleted automatically
     concerns     TEXT NOT NULL
 ) STRICT, WITHOUT ROWID;
 
@@ -119,7 +119,7 @@ CREATE TABLE connections (
     expected_ingest_rate REAL,
     is_enabled           INTEGER NOT NULL,
     s3_bucket            TEXT,
-    upstream_id          TEXT NOT NULL, -- the id that it has upstream; empty: the same one
+    upstream_id          TEXT NOT NULL, -- its id upstream; empty means the same id
     created              REAL NOT NULL,
     last_updated         REAL NOT NULL
 ) STRICT, WITHOUT ROWID;
