@@ -110,8 +110,8 @@ class App:
         started are stopped.
 
         On a full disk, or while a database is unreachable, the start waits and answers 503. `abandon` ends
-        the wait with StartAbandoned. Raises SpoolError if the data directory cannot be opened, OSError for an
-        address or a file, and ConfigError for an error in a file that the configuration names.
+        the wait with StartAbandoned. Raises SpoolError if the data directory cannot be opened, and OSError
+        for an address or a file. Raises ConfigError for an error in a file that the configuration names.
         """
         sys.setswitchinterval(SWITCH_S)
         shorten_slices()

@@ -1,8 +1,7 @@
 """
 The areas of addresses: the paths of each area, and the modules that have their handlers and rows.
 
-The modules of an area are imported when one of its paths is first requested, so that a start does not load
-modules that nobody uses.
+An area's modules are imported at the first request for one of its paths, so a start loads no unused modules.
 """
 
 from __future__ import annotations

@@ -217,6 +217,7 @@ function plain(value, name = "") {
   if (Array.isArray(value)) return value.length ? value.map((each) => html`<div>${plain(each, name)}</div>`) : plain(null);
   if (typeof value === "object") return Object.keys(value).length ? html`<${Fields} of=${value} />` : plain(null);
   if (typeof value === "boolean") return value ? "yes" : "no";
+  if (name === "state") return stateName(value);
   if (typeof value !== "number" || NAMES.test(name)) return String(value);
   return SECONDS.test(name) ? duration(value * 1000) : exactCount(Number.isInteger(value) ? value : value.toFixed(2));
 }

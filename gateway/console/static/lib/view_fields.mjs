@@ -6,6 +6,9 @@ import {day} from "./range.mjs";
 const RANGES = {mtd: "mtd", last_month: "last-month", last_7d: "now-7d", last_30d: "now-30d", last_90d: "now-90d",
   yesterday: "yesterday", last_week: "last-week", this_quarter: "this-quarter", last_quarter: "last-quarter"};
 const YEAR = "ytd";
+const RANGE_NAMES = {mtd: "this month", last_7d: "last 7 days", last_30d: "last 30 days", last_90d: "last 90 days", ytd: "this year"};
+/** Return the label of a view's time range. */
+export const rangeName = (range) => RANGE_NAMES[range] ?? range.replaceAll("_", " ");
 const PERIODS = ["total", "hourly", "daily", "weekly", "monthly", "quarterly", "yearly"];
 const GROWTH = {Automatic: "twice the usual cost", Percent: "a percentage", off: "off"};
 
@@ -48,8 +51,8 @@ export const viewFields = (row, dimensions) => [
   {name: "filter", label: "Filter", type: "area", rows: 4, value: asLines(row.filter ?? {}),
     note: "one per line: team=search, team!=search, or team= for calls without a team. Leave empty for all calls."},
   {name: "principal_dimension", label: "Main dimension", type: "select", value: row.principal_dimension, options: dimensions},
-  {name: "group_by", label: "Group by", value: (row.group_by ?? []).join(", "), note: `dimensions of its report, separated by commas${dimensions.some(titled) ? `: ${dimensions.filter(titled).map((each) => each.join(" is ")).join(", ")}` : ""}`},
-  {name: "range", label: "Time range", type: "select", value: row.range ?? "mtd", options: [...Object.keys(RANGES), YEAR]},
+  {name: "group_by", label: "Group by", value: (row.group_by ?? []).join(", "), note: `dimensions of its report, separated by commas${dimensions.some(titled) ? `: ${dimensions.filter(titled).map(([name, title]) => `${name} (${title})`).join(", ")}` : ""}`},
+  {name: "range", label: "Time range", type: "select", value: row.range ?? "mtd", options: [...Object.keys(RANGES), YEAR].map((each) => [each, rangeName(each)])},
   {name: "granularity", label: "Periods", type: "select", value: row.granularity ?? "total", options: PERIODS},
   {name: "cost_type", label: "Money", type: "select", value: row.cost_type ?? COUNTED, options: moneyOptions(row.cost_type), note: "kind of cost in its reports; each budget has its own setting"},
   {name: "growth", label: "Alert on unusual days", type: "select", options: Object.values(GROWTH),

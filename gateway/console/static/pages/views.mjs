@@ -7,7 +7,7 @@ import {ListPage} from "../lib/list_page.mjs";
 import {COUNTED, KINDS} from "../lib/measures.mjs";
 import {Fields, Problem, State, isOpen} from "../lib/parts.mjs";
 import {useQuery} from "../lib/query.mjs";
-import {asLines, spanOf, typedView, viewFields} from "../lib/view_fields.mjs";
+import {asLines, rangeName, spanOf, typedView, viewFields} from "../lib/view_fields.mjs";
 
 const PATH = "/views";
 const needs = "modify_views_and_budgets";
@@ -28,7 +28,7 @@ function Details({row, titles, session}) {
     <a href=${to("/", {view: row.id})}>Show overview</a>
     ${mayNarrow && html`<a href=${to("/roles", {tab: "limit", only: asLines(row.filter).split("\n")})}>Restrict access to this view's calls</a>`}</p>
     ${row.broken && html`<p class="wrong">${row.broken}</p>`}
-    <${Fields} of=${{filter: filtersOf(row, titles), main_dimension: titleOf(titles, row.principal_dimension), group_by: row.group_by.map((each) => titleOf(titles, each)), time_range: row.range,
+    <${Fields} of=${{filter: filtersOf(row, titles), main_dimension: titleOf(titles, row.principal_dimension), group_by: row.group_by.map((each) => titleOf(titles, each)), time_range: rangeName(row.range),
       periods: row.granularity, kind_of_cost: row.cost_type, alert_on_unusual_days: anomalies(row.anomalies), channels: row.connections.notify,
       slack: row.connections.slack.map((each) => each.name), email: row.connections.email.addresses, id: row.id}} />`;
 }
@@ -41,7 +41,7 @@ const list = (known) => ({
     {title: "Name", value: (row) => row.name, sort: "name"},
     {title: "Filter", value: (row) => filtersOf(row, known.titles).join(", ") || "everything"},
     {title: "Main dimension", wide: true, value: (row) => titleOf(known.titles, row.principal_dimension)},
-    {title: "Time range", wide: true, value: (row) => row.range.replaceAll("_", " ")},
+    {title: "Time range", wide: true, value: (row) => rangeName(row.range)},
     {title: "State", value: (row) => html`<${State} word=${row.broken ? "broken" : "usable"} kind=${row.broken ? "bad" : "good"} />`},
   ],
   create: {title: "Create a view", needs, fields: () => viewFields({}, choices(known)),
