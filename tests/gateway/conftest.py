@@ -1,4 +1,4 @@
-"""What all tests of the package share."""
+"""Fixtures for all tests of the gateway."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def nobody(complaint: str) -> None:
 
 
 def test_lines_are_cut_by_their_number() -> None:
-    """A body has 512 lines."""
+    """A body has at most 512 lines."""
     lines = [json.dumps({"n": n}).encode() for n in range(1100)]
     found = cut(b"\n".join(lines) + b"\n\n")
     assert [512, 512, 76] == [len(body.items) for body in found]

@@ -12,7 +12,7 @@ from spool.registry.operators import ADMIN, OPERATOR, VIEWER
 from spool.registry.permission_sets import PERMISSION_SETS
 from spool.registry.roles import Roles
 
-# Every call from the time of three fixed roles, and some later ones. A new call needs no line.
+# Every call that existed when there were only three roles, and some later calls. A new call needs no line here.
 CALLS = {
     VIEWER: """
     GET /session

@@ -66,9 +66,7 @@ def test_a_region_that_the_bill_tells_apart_is_paid_by_its_own_calls() -> None:
 
 
 def test_regions_that_calls_tell_otherwise_are_one_pool() -> None:
-    """
-    If all calls are in one region, they pay for the other regions only beyond the tokens that their region billed.
-    """
+    """All calls state one region. Their tokens beyond that region's bill pay for the other regions."""
     rows = [row("input", 11, region="eu"), row("input", 100, unit="tokens", region="eu")]
     rows += [row("input", 20, region="global"), row("input", 200, unit="tokens", region="global")]
     found = divided(rows, [calls("a", 250, region="eu")])
@@ -130,7 +128,10 @@ def test_nobody_pays_for_a_tier_that_others_used() -> None:
     ids=["a day without calls", "another model"],
 )
 def test_nobody_pays_for_calls_that_nobody_counted(uses: list[Use], reason: str) -> None:
-    """The model and the day are never widened. The amount stays unallocated with the names of the bill."""
+    """
+    Usage is never charged to calls of another model or day. The amount stays unallocated, with the names
+    on the bill.
+    """
     found = divided([row("input", 3, region="us", key="k")], uses)
     assert {reason: 3 * UNIT} == found.reasons
     [each] = found.sums

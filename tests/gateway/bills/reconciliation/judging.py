@@ -22,8 +22,8 @@ RIGHT, SAID, UNEXPLAINED, WRONG, INVENTED = (
     "wrong",
     "invented",
 )
-NEAR = Decimal("0.02")  # share of the planted amount
-HALF_A_CENT = Decimal("0.005")  # applies if it is larger, which is for amounts below a quarter of a dollar
+NEAR = Decimal("0.02")  # tolerance as a share of the planted amount
+HALF_A_CENT = Decimal("0.005")  # minimum tolerance, for amounts below a quarter of a dollar
 PENNY = Decimal("0.01")
 
 

@@ -29,7 +29,7 @@ CASES = [
     (OPENAI, 2397418483, "input price, local hours", RIGHT),
     # The last hours are empty because a clock is slow, and this causes no claim.
     (BEDROCK, 2576281049, "local hours, unsized", UNEXPLAINED),
-    # Missing and surplus calls nearly cancel, but no day has the calls of the next.
+    # Missing and surplus calls nearly cancel, but no calls moved to the next day.
     (AZURE, 3063450026, "key, double report", UNEXPLAINED),
     # A day that only one side has shows no price, not even on the first day of the month.
     (ANTHROPIC, 3410724048, "a day, discount", UNEXPLAINED),
@@ -67,7 +67,7 @@ CASES = [
     (ANTHROPIC, 13002, "price, unsized", SAID),
     # Hours of a silent day appear on another day of the bill.
     (AZURE, 8001, "three days, pacific", SAID),
-    # A kind that only the bill has, in three causes: it is claimed if the ledger has none of it.
+    # Three causes: a token kind that only the bill has is claimed if the ledger has none of it.
     (BEDROCK, 9001, "batch since, plain cache, local hours", SAID),
     # Rates used by a token claim, and kinds of only one side, show no price of their days.
     (GOOGLE, 9002, "four days, half, local hours", SAID),

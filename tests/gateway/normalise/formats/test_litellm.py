@@ -437,7 +437,10 @@ def test_a_response_id_of_the_responses_api_is_kept_whole(event: dict[str, Any])
 
 
 def test_an_event_without_an_id_is_told_by_its_call_id(event: dict[str, Any]) -> None:
-    """Several attempts share the call id."""
+    """
+    Without its own id, the event is identified by the call id together with tokens and time, because several
+    attempts share the call id.
+    """
     (found,) = read("litellm", event | {"id": None, "session_id": ""}).identities
     assert found.certain
     assert litellm.NAME == "litellm"

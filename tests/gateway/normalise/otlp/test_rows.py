@@ -95,7 +95,7 @@ def logged(line: dict[str, Any]) -> LogRecord:
 
 
 def test_envoys_access_log_is_the_call_of_its_line() -> None:
-    """The id is equal. Lines of other traffic are not calls."""
+    """The record has the same id as the line's own format. Lines of other traffic are not calls."""
     line = formats.case("envoy_ai_gateway", "access-log-line")
     plain = {name: value for name, value in line.items() if not name.startswith("gen_ai.")}
     tool = {name: value if name in plain else None for name, value in line.items()}

@@ -52,7 +52,7 @@ def test_a_metric_of_no_family_is_shown(name: str, model: dict[str, Any]) -> Non
     ("name", "unit"), [("devin.acu", "ACU"), ("some.credits", "{credit}"), ("some.cost.usage", "EUR")]
 )
 def test_a_metric_in_a_unit_that_is_sold_is_shown(name: str, unit: str) -> None:
-    """Usage in such units is billed, but no rule counts the metric."""
+    """Units such as credits are billed, but no rule counts the metric."""
     assert is_shown(read_points(point(name, 5, unit=unit)), name)
 
 

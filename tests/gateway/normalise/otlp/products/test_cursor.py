@@ -72,7 +72,7 @@ def test_a_request_is_a_call_wherever_its_name_stands(how: dict[str, str]) -> No
 def test_what_is_not_billed_costs_nothing(
     body: str, more: dict[str, Any], cost: str | None, status: str
 ) -> None:
-    """A later correction applies to the whole request."""
+    """A later correction makes the whole request free."""
     record = only({**REQUEST, **more}, body=body)
     assert record.cost == cost
     assert record.status == status

@@ -238,7 +238,7 @@ def test_qwens_total_shows_thoughts_outside() -> None:
 
 
 def test_a_qwen_error_is_an_error_record() -> None:
-    """The model's name gives the provider, if it can."""
+    """If the model's name identifies a provider, the error record has that provider."""
     attributes = {
         "event.name": "qwen-code.api_error", "model": "gpt-4.1", "status_code": 401, "session.id": "s",
     }  # fmt: skip

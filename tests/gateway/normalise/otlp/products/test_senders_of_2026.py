@@ -42,7 +42,7 @@ def test_credits_of_copilot_are_the_cost(
 
 
 def test_an_application_with_copilots_sdk_is_copilots() -> None:
-    """An application chooses its own scope."""
+    """An application chooses its own scope, so Copilot's attributes identify the SDK."""
     record = only(traces(span(1, {**CHAT, **USAGE, "github.copilot.nano_aiu": 10**9}), scope="my-app"))
     assert record.source == "copilot_cli"
     assert record.provider == "github"
