@@ -1,9 +1,8 @@
 """
-What a provider's doors answer: OpenAI's chat completions, responses and embeddings, Anthropic's
+Responses of the fake provider: OpenAI's chat completions, responses and embeddings, Anthropic's
 messages, Gemini's content.
 
-Every answer is made whole and as a stream from the same figures, beside the call that the journal will
-say it was.
+Each response exists whole and as a stream of the same figures, together with its journal entry.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ Event = tuple[str | None, dict[str, Any]]  # name and data of one server-sent ev
 
 
 class Figures(NamedTuple):
-    """Token counts as the records have them: the cache inside the input, the reasoning inside the output."""
+    """Token counts as records store them: input includes cached tokens, output includes reasoning."""
 
     input: int
     output: int
@@ -39,11 +38,11 @@ class Figures(NamedTuple):
 
 
 class ProviderAnswer(NamedTuple):
-    """`call` is what the journal says of it."""
+    """A response in both forms. `call` is its journal entry."""
 
     call: Call
     body: dict[str, Any]
-    events: list[Event]  # the same answer as a stream
+    events: list[Event]  # the same response as a stream
     ends_with_done: bool = False
 
 
@@ -59,7 +58,7 @@ def _call(asked: dict[str, Any], request_id: str | None, **more: Any) -> Call:
 
 
 def _wants_tool(asked: dict[str, Any], turns: list[Any]) -> str | None:
-    """The tool to call: the first one offered, as long as no result of it came back."""
+    """Return the tool to call: the first one offered, until its result is sent back."""
     if (
         not asked.get("tools")
         or "tool_result" in json.dumps(turns)
@@ -220,7 +219,10 @@ def _embeddings(asked: dict[str, Any], figures: Figures) -> ProviderAnswer:
 
 
 def _messages(asked: dict[str, Any], figures: Figures) -> ProviderAnswer:
-    """Anthropic's input leaves the cache out, and a stream says the output twice: 1 at first, all at last."""
+    """
+    Anthropic's input excludes cached tokens. A stream reports the output twice: 1 at the start, the total
+    at the end.
+    """
     call = _call(
         asked,
         f"msg_{secrets.token_hex(12)}",
@@ -264,7 +266,7 @@ def _messages(asked: dict[str, Any], figures: Figures) -> ProviderAnswer:
 
 
 def _generate_content(asked: dict[str, Any], figures: Figures) -> ProviderAnswer:
-    """Gemini's output leaves the thoughts out, and each piece of a stream says the usage so far."""
+    """Gemini's output excludes thoughts, and each chunk of a stream reports the usage so far."""
     call = _call(
         asked,
         secrets.token_urlsafe(17),

@@ -1,4 +1,7 @@
-"""How each coding assistant is started: without a terminal, at the fake provider, its telemetry as its page says."""
+"""
+Commands that run each coding assistant without a terminal against the fake provider, with telemetry set as
+its docs page says.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,10 @@ from tests.documents import connect_page
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """`home` is the assistant's own; `provider` has no version, and fails where a run is to fail."""
+    """
+    Where an assistant runs. `home` belongs to this assistant. `provider` is a URL without version, whose path
+    makes calls fail if the run should fail.
+    """
 
     home: Path
     provider: str
@@ -26,7 +32,7 @@ class Place:
         file.write_text(text)
 
     def environment(self, page: str) -> dict[str, str]:
-        """The variables that a page of docs/connect sets."""
+        """Return the variables that a page of docs/connect sets."""
         return connect_page(page).environment(url=self.tollhouse, key=self.key)
 
 
@@ -40,7 +46,7 @@ PROMPT = "What is the toll?"
 
 
 def claude_code(place: Place, *, traces: bool = False) -> Started:
-    """Log records and counters, as its documentation switches them on; `traces` adds its beta of spans."""
+    """Send log records and counters, as its documentation enables them. `traces` adds its beta of spans."""
     installed = environments.node("claude_code")
     (program,) = installed.glob("node_modules/@anthropic-ai/claude-code-*/claude")
     environment = place.environment("claude-code") | {
@@ -55,7 +61,7 @@ def claude_code(place: Place, *, traces: bool = False) -> Started:
 
 
 def codex(place: Place) -> Started:
-    """Log records, spans and counters."""
+    """Send log records, spans and counters."""
     installed = environments.node("codex")
     telemetry = connect_page("codex").block("toml", url=place.tollhouse, key=place.key)
     place.write(".codex/config.toml", CODEX.format(provider=place.provider) + telemetry)
@@ -77,7 +83,7 @@ stream_max_retries = 0
 
 
 def gemini_cli(place: Place) -> Started:
-    """Log records, each call twice, spans and counters; it tries a failed call again for a minute."""
+    """Send log records (each call twice), spans and counters. It retries a failed call for a minute."""
     installed = environments.node("gemini_cli")
     place.write(".gemini/settings.json", _gemini_settings(place, "gemini-cli", "gemini-api-key"))
     environment = place.environment("gemini-cli") | {
@@ -90,7 +96,7 @@ def gemini_cli(place: Place) -> Started:
 
 
 def qwen_code(place: Place) -> Started:
-    """Log records and counters."""
+    """Send log records and counters."""
     installed = environments.node("qwen_code")
     place.write(".qwen/settings.json", _gemini_settings(place, "qwen-code", "openai"))
     environment = place.environment("qwen-code") | {
@@ -103,20 +109,20 @@ def qwen_code(place: Place) -> Started:
 
 
 def _gemini_settings(place: Place, page: str, authentication: str) -> str:
-    """Qwen Code began as a copy of Gemini CLI."""
+    """Qwen Code is a fork of Gemini CLI, so both read the same settings."""
     return json.dumps(
         json.loads(connect_page(page).block("json", url=place.tollhouse, key=place.key))
         | {
             "security": {"auth": {"selectedType": authentication}},
             "privacy": {"usageStatisticsEnabled": False},
             "general": {"disableAutoUpdate": True, "maxAttempts": 2},
-            "model": {"generationConfig": {"maxRetries": 0}},  # of the library below; Qwen Code's
+            "model": {"generationConfig": {"maxRetries": 0}},  # of Qwen Code's library
         }
     )
 
 
 def copilot_cli(place: Place) -> Started:
-    """Spans and counters, with a provider of one's own in place of GitHub's."""
+    """Send spans and counters, with a provider instead of GitHub's."""
     installed = environments.node("copilot_cli")
     environment = place.environment("copilot") | {
         "COPILOT_OFFLINE": "true",
@@ -131,7 +137,7 @@ def copilot_cli(place: Place) -> Started:
 
 
 def opencode(place: Place) -> Started:
-    """Spans of the AI SDK, with a provider of one's own; one of its calls gives the session a name."""
+    """Send spans of the AI SDK. One additional call names the session."""
     installed = environments.node("opencode")
     settings = json.loads(connect_page("opencode").block("json", url=place.tollhouse, key=place.key))
     place.write(".config/opencode/opencode.json", json.dumps(settings | opencode_models(place.provider)))
@@ -140,7 +146,7 @@ def opencode(place: Place) -> Started:
 
 
 def opencode_models(provider: str) -> dict[str, object]:
-    """Its settings for a provider of one's own."""
+    """Return its settings for a custom provider."""
     models = {"gpt-4o": {"name": "gpt-4o", "tool_call": True}}
     fake = {
         "npm": "@ai-sdk/openai-compatible",

@@ -1,8 +1,8 @@
 """
-What a client sent and what its provider served, kept as a file: `captures/FAMILY/RUN.jsonl.gz`.
+Files with the requests of a client and the calls that its provider served: `captures/FAMILY/RUN.jsonl.gz`.
 
-The first line says which calls the client told of, in the words of the provider's journal; each further line
-is one request, in order. Keys and addresses are not in it, and what names the machine is written over.
+The first line lists the calls that the client reported, as in the provider's journal. Each further line is
+one request, in order. Keys and addresses are not stored, and names of the machine are overwritten.
 """
 
 from __future__ import annotations
@@ -22,12 +22,15 @@ from typing import Any
 from tests.clients.journal import Call
 
 PLACE = Path(__file__).parent / "captures"
-MOST_BYTES = 200 * 1024  # of one file
+MOST_BYTES = 200 * 1024  # per file
 
 
 @dataclass(frozen=True, slots=True)
 class SentRequest:
-    """`at` counts seconds from the first request of its run; `headers` say how the body is to be read."""
+    """
+    A recorded request. `at` is seconds since the first request of its run. `headers` are those needed to
+    read the body.
+    """
 
     at: float
     path: str
@@ -35,7 +38,7 @@ class SentRequest:
     body: bytes  # inflated
 
     def without_traces_of(self, words: Iterable[str]) -> SentRequest:
-        """Each of the words written over by as many letters: lengths inside the body stay true."""
+        """Overwrite each word by the same number of letters, so that length fields in the body stay valid."""
         body = self.body
         for word in words:
             body = body.replace(word.encode(), b"x" * len(word.encode()))
@@ -45,9 +48,9 @@ class SentRequest:
 @dataclass(frozen=True, slots=True)
 class Capture:
     """
-    `told` are the provider's calls, less what this client leaves out of them.
+    The requests of one run. `told` holds the provider's calls without the fields that this client does not report.
 
-    `cost` is what they cost in dollars at the prices that the client knows; None if it reports no costs.
+    `cost` is their cost in dollars at the client's prices, or None if the client reports no costs.
     """
 
     family: str
@@ -60,7 +63,7 @@ class Capture:
         cost = None if self.cost is None else str(self.cost)
         lines: list[dict[str, Any]] = [{"told": [_known(call) for call in self.told], "cost": cost}]
         for one in self.requests:
-            # Every byte is a character of Latin-1: text stays readable, and protobuf compresses well.
+            # Latin-1 maps every byte to a character. So text stays readable, and protobuf compresses well.
             row = {
                 "at": round(one.at, 3),
                 "path": one.path,
@@ -89,12 +92,12 @@ def read(path: Path) -> Capture:
 
 
 def kept(place: Path = PLACE) -> list[Capture]:
-    """Every capture, by family and run."""
+    """Read every capture, sorted by family and run."""
     return [read(path) for path in sorted(place.glob("*/*.jsonl.gz"))]
 
 
 def names_of_this_machine(*directories: Path) -> list[str]:
-    """What a client may say of where it ran: longer ones first, so that no half of one is left."""
+    """Return the names that may reveal this machine, longer names first, so that no part of one remains."""
     words = {str(directory) for directory in directories} | {socket.gethostname(), getpass.getuser()}
     words |= {os.uname().release, sys.base_prefix, str(Path(__file__).parents[2])}
     return sorted((word for word in words if len(word) > 5), key=len, reverse=True)

@@ -1,7 +1,7 @@
 """
 One running Tollhouse with a record file, one provider with a journal, and the clients between them.
 
-With `TOLLHOUSE_CAPTURE=1` what each client sent is kept for `tests/acceptance/test_captures.py`.
+With `TOLLHOUSE_CAPTURE=1` the requests of each client are saved for `tests/acceptance/test_captures.py`.
 """
 
 from __future__ import annotations
@@ -29,8 +29,9 @@ from tests.documents import connect_page
 
 PROGRAMS = Path(__file__).parent / "programs"
 PROGRAM_S = 300.0
-CONTENT = ("What is the toll?", "one penny", "rain in")  # what the programs ask, are told and hand back
-# With which OpenTelemetry's instrumentations write an event of each call beside its span.
+# texts of the programs' prompts, of the responses and of the tool results
+CONTENT = ("What is the toll?", "one penny", "rain in")
+# makes OpenTelemetry's instrumentations write an event per call next to its span
 WITH_EVENTS = {
     "OTEL_SEMCONV_STABILITY_OPT_IN": "gen_ai_latest_experimental",
     "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT": "SPAN_AND_EVENT",
@@ -39,7 +40,7 @@ WITH_EVENTS = {
 
 @dataclass
 class Stand:
-    """Where a test's own calls and records begin."""
+    """The shared servers, with the positions at which this test's calls and records begin."""
 
     tollhouse: Tollhouse
     relay: Relay
@@ -54,32 +55,32 @@ class Stand:
         return self.relay.url
 
     def calls(self) -> list[Call]:
-        """What the provider served in this test."""
+        """Return the calls that the provider served in this test."""
         return self.provider.journal.calls()[self.calls_before :]
 
     def records(self) -> list[dict[str, Any]]:
-        """The calls that the archive gained in this test, once everything accepted has reached it."""
+        """
+        Return the calls that this test added to the archive, after everything accepted has arrived there.
+        """
         self.tollhouse.wait_until_drained()
         gained = self.tollhouse.records()[self.records_before :]
         records = [
             one for one in gained if one["kind"] == "inference"
-        ]  # counters wait, and come during later tests
+        ]  # counters wait, and arrive during later tests
         assert [] == [words for words in CONTENT if words in json.dumps(records)]
         return records
 
     def keep(
         self, family: str, run: str, told: Sequence[Call], *directories: Path, cost: Decimal | None = None
     ) -> None:
-        """Captures what was sent in this test, if captures are asked for; it has been judged."""
+        """Save the requests of this test if captures are enabled. Call it after the assertions."""
         sent = self.relay.sent()[self.sent_before :]
         keep(family, run, told, sent, self.tollhouse.directory, *directories, cost=cost)
 
     def run(self, client: str, program: str, *words: str, **env: Any) -> str:
-        """A program in a client's environment until it has ended, and with it all its exports."""
+        """Run a program in a client's environment until it has exported everything and ended."""
         command = [str(environments.python(client)), str(PROGRAMS / program), *words]
-        return self.command(
-            command, PYTHONPATH=str(PROGRAMS), **env
-        )  # what several programs share stands there
+        return self.command(command, PYTHONPATH=str(PROGRAMS), **env)  # modules that several programs share
 
     def command(self, command: list[str], directory: Path | None = None, **env: str) -> str:
         done = subprocess.run(
@@ -96,7 +97,7 @@ class Stand:
     def program(
         self, command: list[str], home: Path, environment: Mapping[str, str], *, fails: bool = False
     ) -> None:
-        """A program with a home and an environment of its own until it has ended."""
+        """Run a program with its own home and environment until it ends."""
         own = {"PATH": os.environ["PATH"], "HOME": str(home), **environment}
         done = subprocess.run(
             command,
@@ -110,7 +111,7 @@ class Stand:
         assert fails or done.returncode == 0, f"{command}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
 
     def environment(self) -> dict[str, str]:
-        """The clients' own variables, and nothing else of this process but where programs are found."""
+        """Return the clients' variables, and nothing else of this process except PATH."""
         return {
             "PATH": os.environ["PATH"],
             "HOME": str(self.tollhouse.directory),
@@ -132,7 +133,7 @@ def keep(
     *directories: Path,
     cost: Decimal | None = None,
 ) -> None:
-    """Writes a capture with `TOLLHOUSE_CAPTURE=1`, unless nothing was sent."""
+    """Write a capture if TOLLHOUSE_CAPTURE=1 and something was sent."""
     if sent and os.environ.get("TOLLHOUSE_CAPTURE") == "1":
         words = names_of_this_machine(*directories, *directories[0].parents[:2], Path(tempfile.gettempdir()))
         begin = sent[0].at
@@ -149,7 +150,7 @@ def provider() -> Iterator[Provider]:
 
 @pytest.fixture(scope="session")
 def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Tollhouse, str]]:
-    """The installed command, serving for the whole session, and a key that can send AI telemetry and nothing else."""
+    """Run the installed command for the whole session, with a key that can only send AI telemetry."""
     tollhouse = Tollhouse(
         tmp_path_factory.mktemp("installation"), ARCHIVE.format(server="", hold="0s", more="")
     )

@@ -1,13 +1,14 @@
 """
-Environments of the clients, each made once under `.venv-clients-NAME` and reused.
+Environments of the clients, created once under `.venv-clients-NAME` and reused.
 
-One is made again when its lock changes. Where the package index cannot be reached the test is skipped and
-says so; an index that answers and a lock that cannot be installed is a failure.
+An environment is created again when its lock changes. If the package index is unreachable, the test is
+skipped with a message. If the index responds but a lock cannot be installed, the test fails.
 
-A lock is made from the `.in` file beside it by `uv pip compile --universal --generate-hashes --no-header
---no-emit-index-url --python-version 3.11 NAME.in -o NAME.lock`, Node's, in `node/NAME`, by `npm install
---package-lock-only`. Maven's, in `maven/NAME`, is `sha256sum *.jar` in the folder that holds them (Keycloak's: of its
-archive); Go's, in `go/NAME`, is what `go list -mod=mod -deps PACKAGE` leaves in go.mod and go.sum.
+Python locks come from the `.in` file next to them: `uv pip compile --universal --generate-hashes
+--no-header --no-emit-index-url --python-version 3.11 NAME.in -o NAME.lock`. Node locks, in `node/NAME`,
+come from `npm install --package-lock-only`. Maven locks, in `maven/NAME`, are `sha256sum *.jar` in the
+folder of the jars (for Keycloak, of its archive). Go locks, in `go/NAME`, are the go.mod and go.sum after
+`go list -mod=mod -deps PACKAGE`.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 HERE = Path(__file__).parent
 _STAMP = "lock.sha256"
-# What pip and npm say when nobody answered, as against an answer that does not fit.
+# messages of pip and npm for an unreachable index, as opposed to an unsuitable response
 _NO_INDEX = (
     "connection broken by",
     "No matching distribution",
@@ -39,7 +40,9 @@ _NO_INDEX = (
 
 
 def python(name: str, *, of: Path = Path(sys.executable)) -> Path:
-    """The interpreter of a client's environment, which is made with another one when it is not there."""
+    """
+    Return the interpreter of a client's environment. Create the environment with interpreter `of` if necessary.
+    """
     place = ROOT / f".venv-clients-{name}"
     lock = HERE / "requirements" / f"{name}.lock"
     interpreter = place / "bin" / "python"
@@ -53,7 +56,7 @@ def python(name: str, *, of: Path = Path(sys.executable)) -> Path:
 
 
 def node(name: str) -> Path:
-    """The directory of a Node client with its packages installed."""
+    """Return the directory of a Node client with its packages installed."""
     npm = shutil.which("npm")
     if npm is None or shutil.which("node") is None:
         pytest.skip("node and npm are not installed")
@@ -63,8 +66,8 @@ def node(name: str) -> Path:
     if not _is_current(place, lock):
         shutil.rmtree(place, ignore_errors=True)
         shutil.copytree(source, place, ignore=shutil.ignore_patterns("node_modules"))
-        # Not `npm ci`: it refuses a lock that lacks a package of another platform, and not every registry has
-        # all.
+        # `npm ci` would refuse a lock without the packages of other platforms, and not every registry has
+        # all of them.
         _make([npm, "install", "--no-save", "--no-audit", "--no-fund", "--ignore-scripts"], place)
         _stamp(place, lock)
     for program in source.glob("*.mjs"):
@@ -73,7 +76,10 @@ def node(name: str) -> Path:
 
 
 def java(name: str) -> list[str]:
-    """The command that runs a Java program, less its class: ours compiled, with the jars that its lock names."""
+    """
+    Return the command that runs a Java program, without its class. It compiles our sources, with the jars
+    of the lock.
+    """
     maven = shutil.which("mvn")
     if maven is None or shutil.which("javac") is None:
         pytest.skip("mvn and javac are not installed")
@@ -97,7 +103,7 @@ def java(name: str) -> list[str]:
 
 
 def keycloak() -> Path:
-    """The folder of Keycloak, unpacked from what its lock names."""
+    """Return the folder of Keycloak, unpacked from the archive that its lock names."""
     maven = shutil.which("mvn")
     if maven is None or shutil.which("java") is None:
         pytest.skip("mvn and java are not installed")
@@ -114,7 +120,7 @@ def keycloak() -> Path:
         assert digest == hashlib.sha256(archive.read_bytes()).hexdigest()
         shutil.unpack_archive(archive, place)
         archive.unlink()
-        for program in place.glob("*/bin/*.sh"):  # an archive that is unpacked so has no rights of its files
+        for program in place.glob("*/bin/*.sh"):  # this way of unpacking loses file permissions
             program.chmod(0o755)
         _stamp(place, lock)
     [program] = place.glob("*/bin/kc.sh")
@@ -122,13 +128,13 @@ def keycloak() -> Path:
 
 
 def of_java(**more: str) -> dict[str, str]:
-    """The environment of a Java program: what finds it, and these."""
+    """Return the environment of a Java program with these variables."""
     kept = {name: os.environ[name] for name in ("PATH", "JAVA_HOME", "HOME") if name in os.environ}
     return {**kept, **more}
 
 
 def go(name: str, package: str) -> Path:
-    """The program of a package, built with the versions that its lock names."""
+    """Build a package with the versions of its lock; return the program."""
     found = shutil.which("go")
     if found is None:
         pytest.skip("go is not installed")

@@ -1,4 +1,4 @@
-"""What a provider served, call by call, in the words of a record: the truth that the archive is held against."""
+"""The provider's journal of served calls, in the fields of a record. Tests compare the archive with it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """One answered request, or one record of it; None is what nobody said."""
+    """One answered request, or its record. None is a field that was not reported."""
 
     operation: str
     status: str
@@ -31,7 +31,7 @@ Change = Callable[[Call], Call]
 
 
 class Journal:
-    """Filled by the provider's threads, in order."""
+    """Calls in order, appended by the provider's threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -47,18 +47,18 @@ class Journal:
 
 
 def without(*names: str) -> Change:
-    """A client that leaves these fields unsaid."""
+    """Return a change that removes these fields, for a client that does not report them."""
     nothing: dict[str, Any] = dict.fromkeys(names)
     return lambda call: replace(call, **nothing)
 
 
 def of_record(record: Mapping[str, Any]) -> Call:
-    """A line of the archive, as far as the journal can know it."""
+    """Reduce a line of the archive to the fields of the journal."""
     return Call(**{name: record[name] for name in FIELDS})
 
 
 def assert_same(expected: Iterable[Call], records: Iterable[Mapping[str, Any]]) -> None:
-    """One record for each call and nothing else; the differences are shown, not the whole of both sides."""
+    """Check that each call has exactly one record, and show only the differences."""
     want, have = Counter(expected), Counter(of_record(record) for record in records)
     missing, unexpected = list((want - have).elements()), list((have - want).elements())
     assert missing == [], f"missing: {missing}\nunexpected: {unexpected}"
@@ -66,7 +66,7 @@ def assert_same(expected: Iterable[Call], records: Iterable[Mapping[str, Any]]) 
 
 
 def without_names(records: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Records of a client that has ids and model names of its own."""
+    """Remove ids and response models, for a client that reports its own."""
     return [
         {name: one[name] for name in FIELDS} | {"request_id": None, "response_model": None} for one in records
     ]

@@ -1,4 +1,4 @@
-"""A small HTTP server on loopback, on a thread of its own, and how its handlers read a body."""
+"""A small HTTP server on loopback with its own thread, and a body reader for its handlers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Loopback:
 
 
 def body_of(request: BaseHTTPRequestHandler) -> bytes:
-    """With its length in front, or in chunks."""
+    """Read a body with a length or in chunks."""
     if request.headers.get("Transfer-Encoding", "").lower() != "chunked":
         return request.rfile.read(int(request.headers.get("Content-Length", "0")))
     pieces = []

@@ -1,10 +1,10 @@
 """
-A model provider on loopback that speaks OpenAI's, Anthropic's and Gemini's protocols and keeps a journal of
-every call it served.
+A fake model provider on loopback for OpenAI's, Anthropic's and Gemini's protocols, with a journal of every
+call it served.
 
-Every call has figures of its own, so that no two can be mistaken for each other. A request is answered by
-what it asks: tools that were not used yet are called, `stream` is a stream, and a base address with
-`/fail-STATUS` or `/flaky-STATUS` before the version fails always, or every other time.
+Every call has different figures, so that no two calls are confused. The provider calls offered tools once,
+and streams if `stream` is set. With `/fail-STATUS` or `/flaky-STATUS` before the version, the base address
+fails always or every other time.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ _PATH = re.compile(r"(?:/(fail|flaky)-(\d{3}))?/v1/(chat/completions|responses|e
 _GEMINI = re.compile(
     r"(?:/(fail|flaky)-(\d{3}))?/v1beta/models/([^:/]+):(generateContent|streamGenerateContent)"
 )
-# Doors whose failures are told as OpenAI does not.
+# providers by endpoint, if not OpenAI
 _PROVIDERS = {"messages": "anthropic", "generateContent": "gcp.gen_ai"}
 _OPERATIONS = {"embeddings": "embeddings", "generateContent": "generate_content"}
 
 
 class Provider(Loopback):
-    """`url` has no version, clients put `/v1` behind it."""
+    """A running provider. `url` has no version; clients append `/v1`."""
 
     def __init__(self) -> None:
         self.journal = Journal()
         self._lock = threading.Lock()
         self._count = 0
         self._failed: set[tuple[str, str]] = set()
-        self.tool = ""  # how the name of the one ends that is called; else the first is
-        self.turns: list[Any] = []  # of each request, what was said so far; while there is such a name
+        self.tool = ""  # suffix of the tool to call; empty for the first offered tool
+        self.turns: list[Any] = []  # conversation of each request while `tool` is set
         super().__init__(_handler(self))
 
     def figures(self) -> Figures:
-        """The next call's."""
+        """Return the figures of the next call."""
         with self._lock:
             self._count += 1
             n = self._count
@@ -84,7 +84,7 @@ def _handler(provider: Provider) -> type[BaseHTTPRequestHandler]:
             answer = ANSWERS[door](asked, provider.figures())
             provider.journal.note(
                 answer.call
-            )  # first: whoever read the answer may look into the journal at once
+            )  # first, because a client that has the response may read the journal at once
             if asked.get("stream"):
                 self._stream(answer)
             else:
@@ -114,19 +114,19 @@ def _handler(provider: Provider) -> type[BaseHTTPRequestHandler]:
             self.close_connection = True
 
         def _name_request(self) -> None:
-            """Under OpenAI's name and under Anthropic's."""
+            """Send the request id under OpenAI's and Anthropic's header names."""
             request_id = f"req_{secrets.token_hex(12)}"
             self.send_header("x-request-id", request_id)
             self.send_header("request-id", request_id)
 
         def log_message(self, *_: object) -> None:
-            """Quiet: the journal says it all."""
+            """Log nothing, because the journal shows the calls."""
 
     return Handler
 
 
 def _offered(tools: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Each tool by itself; Codex offers those of a server in a namespace."""
+    """Yield each tool. Codex offers the tools of an MCP server in a namespace."""
     for tool in tools:
         if tool.get("type") == "namespace":
             yield from ({**each, "namespace": tool["name"]} for each in tool["tools"])

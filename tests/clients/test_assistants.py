@@ -1,7 +1,7 @@
 """
-Coding assistants at work: a prompt, the tool that the model asks for, its answer; or a provider that fails.
+Coding assistants at work: a prompt, the tool that the model calls, its answer; or a provider that fails.
 
-Each tells its calls as log records or spans, and most of them the same tokens as counters beside these.
+Each reports its calls as log records or spans, and most report the same tokens again as counters.
 """
 
 from __future__ import annotations
@@ -20,33 +20,33 @@ from tests.clients.journal import Call, assert_same, of_record, without, without
 
 pytestmark = pytest.mark.clients
 
-# What stands before the provider's version: it answers, fails always, or fails every other time.
+# path before the provider's version: it answers, always fails, or fails every other time
 RUNS = {"prompt": "", "failure": "/fail-500", "retry": "/flaky-500"}
 
 
 def told(assistant: str, run: str, calls: list[Call]) -> list[Call]:
     kept = [replace(call, request_id=None, response_model=None) for call in calls]
-    if assistant == "claude_code":  # its log records name what answered, its spans what was asked for
+    if assistant == "claude_code":  # its log records have the response model, its spans the requested model
         answered = [call.response_model or call.request_model for call in calls]
         kept = [replace(call, request_model=model) for call, model in zip(kept, answered, strict=True)]
     if assistant.startswith("claude_code") and run != "prompt":
         kept = _with_one_failure(kept, run)
     if assistant == "codex" and run == "failure":
-        return []  # it ends without a word
+        return []  # it ends without reporting
     if assistant == "qwen_code":
-        kept = [without("cache_write_tokens")(call) for call in kept]  # its figures are Gemini's
+        kept = [without("cache_write_tokens")(call) for call in kept]  # it uses Gemini's usage fields
     if assistant == "copilot_cli":
-        kept = [replace(call, provider="github") for call in kept]  # whoever it is set to
+        kept = [replace(call, provider="github") for call in kept]  # for any configured provider
     return kept
 
 
 def _with_one_failure(calls: list[Call], run: str) -> list[Call]:
-    """Attempts that failed are told once, when no other one follows."""
+    """Failed attempts are reported once, if no attempt follows."""
     return calls[-1:] if run == "failure" else [call for call in calls if call.status == "ok"]
 
 
 def claude_code_cost(call: Call) -> Decimal:
-    """At the prices that Claude Code knows of Sonnet, in dollars for a million tokens."""
+    """Compute the cost at Claude Code's prices for Sonnet, in dollars per million tokens."""
     read, written = call.cache_read_tokens or 0, call.cache_write_tokens or 0
     fresh = (call.input_tokens or 0) - read - written
     millionths = (
@@ -58,7 +58,7 @@ def claude_code_cost(call: Call) -> Decimal:
 @pytest.mark.parametrize("assistant", ASSISTANTS)
 @pytest.mark.parametrize("run", RUNS)
 def test_the_records_are_the_journal(stand: Stand, tmp_path: Path, assistant: str, run: str) -> None:
-    """One record for each call, with its tokens by kind."""
+    """Each call has one record with its tokens by kind."""
     place = Place(home=tmp_path, provider=stand.provider.url + RUNS[run], tollhouse=stand.url, key=stand.key)
     started = ASSISTANTS[assistant](place)
     stand.program(started.command, tmp_path, started.environment, fails=run == "failure")
@@ -72,7 +72,8 @@ def test_the_records_are_the_journal(stand: Stand, tmp_path: Path, assistant: st
 
 def test_opencode_tells_what_it_exported_in_time(stand: Stand, tmp_path: Path) -> None:
     """
-    Each record is one of the calls, with its tokens but those written to a cache; it ends without a last export.
+    OpenCode ends without a final export, so the records are a subset of the calls. They have all tokens
+    except cache writes.
     """
     started = opencode(Place(home=tmp_path, provider=stand.provider.url, tollhouse=stand.url, key=stand.key))
     stand.program(started.command, tmp_path, started.environment)

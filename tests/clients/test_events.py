@@ -1,5 +1,3 @@
-"""CloudEvents as the official SDK and OpenMeter's client send them."""
-
 from __future__ import annotations
 
 import pytest
@@ -18,7 +16,9 @@ def accepted(stand: Stand) -> dict[str, int]:
 
 @pytest.mark.parametrize("mode", ["structured", "binary"])
 def test_the_official_sdk(stand: Stand, mode: str) -> None:
-    """An event in either mode is taken, and the same event again is a duplicate that the sender is not told of."""
+    """
+    In either mode an event is accepted. The same event again is a duplicate, and its sender gets no error.
+    """
     key = stand.tollhouse.key(f"events {mode}", "--scope", CREATE_EVENT)
     before = accepted(stand)
     said = stand.run("events", "with_events.py", mode, TOLLHOUSE_URL=stand.url, EVENTS_KEY=key)
@@ -28,7 +28,7 @@ def test_the_official_sdk(stand: Stand, mode: str) -> None:
 
 
 def test_the_openmeter_client(stand: Stand) -> None:
-    """A call that it reports is an inference record of its customer."""
+    """A reported call becomes an inference record of its customer."""
     stand.run("events", "with_events.py", "openmeter", TOLLHOUSE_URL=stand.url, TELEMETRY_KEY=stand.key)
     (record,) = stand.records()
     shown = {

@@ -1,7 +1,7 @@
 """
-What is exported as FOCUS rows, by the published rules: those of 1.2, which focus-validator has in it (it wants Python
-3.12, and would download those of later versions), and for each version the columns and the model of 1.4, which
-focus-data-toolkit has in it. Of 1.5, which is in work, no package has any.
+Exported FOCUS rows follow the published rules. focus-validator contains the rules of 1.2 (it needs Python
+3.12, and would download later rules). focus-data-toolkit contains the columns of each version and the model
+of 1.4. No package has a model of the draft 1.5.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ pytestmark = pytest.mark.clients
 
 VERSION = "1.2.0.1"
 CRITERIA = "SUB_ACCOUNT_SUPPORTED,REGION_SUPPORTED,TAGGING_SUPPORTED"
-# Of bills one of two rules holds: no row has an invoice, or each has one. What is counted has not the column, which is
-# recommended.
+# Of these two rules only one can hold for bills: no row has an invoice, or each has one. Counted rows lack
+# this recommended column.
 INVOICE = re.compile("InvoiceId-|CostAndUsage-D-033-O")
 PROGRAM = Path(__file__).parent / "programs" / "focus" / "check_focus.py"
 
 
 def billed(version: str = focus.VERSION) -> bytes:
-    """Of invoices alone: what restates a closed month is of none yet."""
+    """Export invoice rows without restatements of closed months, which have no invoice yet."""
     lines = test_billed_rows.exported(version).splitlines(keepends=True)
     return b"".join(line for line in lines if b"restated" not in line)
 
 
 def counted(version: str = focus.VERSION) -> bytes:
-    """Of records, as a destination writes them."""
+    """Export records like a destination."""
     entry = Entry(topic="ai-telemetry", first=1, committed_at=test_focus.AT + 60, records=test_focus.RECORDS)
     charges = asyncio.run(focus.of_entries([entry]))
     return focus.header(version) + focus.lines(charges, version=version)
@@ -48,7 +48,7 @@ EXPORTS = {"billed": billed, "counted": counted}
 
 @pytest.mark.parametrize("name", EXPORTS)
 def test_rows_follow_the_published_rules(name: str, tmp_path: Path) -> None:
-    """Every rule that can be applied holds."""
+    """Every applicable rule holds."""
     found = next(filter(None, map(interpreter, ("3.12", "3.13"))), None)
     if found is None:
         pytest.skip("no Python 3.12 or 3.13 is installed")
@@ -72,7 +72,10 @@ COLUMNS = PROGRAM.with_name("check_columns.py")
 @pytest.mark.parametrize("version", focus.VERSIONS)
 @pytest.mark.parametrize("name", EXPORTS)
 def test_columns_and_values_of_each_version(name: str, version: str, tmp_path: Path) -> None:
-    """Mandatory columns are there, others are none of another version; values and pairs of values are by the model."""
+    """
+    All mandatory columns exist, and no column belongs only to another version. Values and combinations
+    match the model.
+    """
     python = environments.python("focus-columns")
     path = tmp_path / "rows.csv"
     path.write_bytes(EXPORTS[name](version))

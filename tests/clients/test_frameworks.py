@@ -1,8 +1,8 @@
 """
-Frameworks and agents, under their own tracing or another's, against a provider with a journal.
+Frameworks and agents, with their own or other tracing, against a provider with a journal.
 
-A record differs from the journal only where the client itself leaves out or changes a figure before it sends
-it; each such place has its sentence here, and when a client is mended the test says so by failing.
+A record differs from the journal only where the client omits or changes a figure before sending. A function
+or comment here describes each difference, and its test fails when the client repairs it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.clients.journal import Call, assert_same, without
 
 pytestmark = pytest.mark.clients
 
-Told = Callable[[str, list[Call]], list[Call]]  # what a client tells of the calls of one program
+Told = Callable[[str, list[Call]], list[Call]]  # expected report of a client for the calls of one program
 
 
 PARTS = ("cache_read_tokens", "cache_write_tokens", "reasoning_tokens")
@@ -31,29 +31,32 @@ def unchanged(_: str, calls: list[Call]) -> list[Call]:
 
 
 def ag2(name: str, calls: list[Call]) -> list[Call]:
-    """No tokens written to a cache, and of a failure no provider; of Claude the library's span below tells all."""
+    """
+    Its spans omit cache writes, and the provider of failures. For Claude, the underlying library's
+    span reports everything.
+    """
     forgotten = without("provider") if name == "failures" else without("cache_write_tokens")
     return [call if call.provider == "anthropic" else forgotten(call) for call in calls]
 
 
 def ag2_openinference(name: str, calls: list[Call]) -> list[Call]:
-    """Of Claude's failure the library's own tries are inside one span."""
+    """The Anthropic library's retries after a failure are within one span."""
     return calls[:2] if name == "failures" else calls
 
 
 def langchain(name: str, calls: list[Call]) -> list[Call]:
     if name == "embeddings":
-        return []  # they are not watched
+        return []  # it does not trace them
     if name in (
         "streams",
         "failures",
-    ):  # the Anthropic library tells them, too, in traces of its own, and no id is shared
+    ):  # the Anthropic library also reports them, in separate traces without a common id
         return calls + [call for call in calls if call.provider == "anthropic"]
     return calls
 
 
 def openai_agents(_: str, calls: list[Call]) -> list[Call]:
-    """Of chat completions it knows the two totals alone."""
+    """For chat completions it reports only the two totals."""
     return [totals(call) if call.request_model == "gpt-4o" else call for call in calls]
 
 
@@ -62,7 +65,7 @@ def strands(_: str, calls: list[Call]) -> list[Call]:
 
 
 def llama_index(name: str, calls: list[Call]) -> list[Call]:
-    """No tokens written to a cache, of responses the two totals alone, and of their streams none."""
+    """It omits cache writes. For responses it reports only the two totals, and for their streams none."""
     told = [
         totals(call) if call.request_model == "gpt-5" else without("cache_write_tokens")(call)
         for call in calls
@@ -74,7 +77,8 @@ def llama_index(name: str, calls: list[Call]) -> list[Call]:
 
 def google_adk(_: str, calls: list[Call]) -> list[Call]:
     """
-    One name for what a model does, Google's own of its platform, and LiteLLM's reasoning beside its output again.
+    It has one operation name, and its own name for Gemini's platform. It adds LiteLLM's reasoning to the
+    output a second time.
     """
     return [_of_gemini(call) if call.provider == "gcp.gen_ai" else _of_litellm(call) for call in calls]
 
@@ -89,7 +93,9 @@ def _of_litellm(call: Call) -> Call:
 
 
 def google_adk_openinference(name: str, calls: list[Call]) -> list[Call]:
-    """Of the answers of a turn all but the last are told by events alone; of LiteLLM's reasoning the total tells."""
+    """
+    In a turn, only events report the answers before the last one. The output total includes LiteLLM's reasoning.
+    """
     return [
         _of_gemini(call) if call.provider == "gcp.gen_ai" else without("cache_write_tokens")(call)
         for call in calls
@@ -97,13 +103,13 @@ def google_adk_openinference(name: str, calls: list[Call]) -> list[Call]:
 
 
 def beeai(name: str, calls: list[Call]) -> list[Call]:
-    """No reasoning; of embeddings it says that they made 0 tokens."""
+    """It omits reasoning, and reports 0 output tokens for embeddings."""
     told = [without("reasoning_tokens")(call) for call in calls]
     return [replace(call, output_tokens=0) for call in told] if name == "embeddings" else told
 
 
 def genai_langchain(name: str, calls: list[Call]) -> list[Call]:
-    return [] if name == "embeddings" else calls  # they are not watched
+    return [] if name == "embeddings" else calls  # it does not trace embeddings
 
 
 def agno(_: str, calls: list[Call]) -> list[Call]:
@@ -111,12 +117,15 @@ def agno(_: str, calls: list[Call]) -> list[Call]:
 
 
 def smolagents(name: str, calls: list[Call]) -> list[Call]:
-    """The two totals, and no provider of what failed."""
+    """It reports the two totals, and no provider for failures."""
     return [replace(totals(call), provider=None if name == "failures" else call.provider) for call in calls]
 
 
 def autogen(name: str, calls: list[Call]) -> list[Call]:
-    """By itself the two totals alone; the library's spans below tell the rest. Without usage it says 0."""
+    """
+    Alone it reports only the two totals; the underlying library's spans report the rest. Without usage
+    it reports 0.
+    """
     told = calls if name == "nested" else [totals(call) for call in calls]
     return [_with_zeros(call) if call.status == "ok" else call for call in told]
 
@@ -126,28 +135,33 @@ def _with_zeros(call: Call) -> Call:
 
 
 def haystack(name: str, calls: list[Call]) -> list[Call]:
-    """Of a failure neither model nor provider."""
+    """It reports neither model nor provider of a failure."""
     if name == "failures":
         return [replace(call, provider=None) for call in calls]
     return [_of_haystack(call) for call in calls]
 
 
 def _of_haystack(call: Call) -> Call:
-    """OpenAI's two totals, of responses and embeddings no tokens; Anthropic's library tells its calls itself."""
+    """
+    It reports two totals for OpenAI's chat, and no tokens for responses and embeddings. Anthropic's library
+    reports its own calls.
+    """
     if call.provider == "anthropic":
         return call
     return totals(call) if call.request_model == "gpt-4o" else no_tokens(call)
 
 
 def dspy(name: str, calls: list[Call]) -> list[Call]:
-    """No tokens by itself; LiteLLM's below leaves out OpenAI's cache writes, and says 0 of Anthropic's reasoning."""
+    """
+    Alone it reports no tokens. LiteLLM's spans omit OpenAI's cache writes, and report 0 for Anthropic's reasoning.
+    """
     if name != "nested":
         return [no_tokens(call) for call in calls]
     return [_of_litellm_below(call) if call.status == "ok" else call for call in calls]
 
 
 def mlflow(name: str, calls: list[Call]) -> list[Call]:
-    """No tokens of Anthropic's raw streams, and nothing of those that its library manages."""
+    """It reports no tokens for Anthropic's raw streams, and does not report managed streams at all."""
     if name != "streams":
         return calls
     *openai, raw, _managed = calls
@@ -187,20 +201,20 @@ CLIENTS: dict[str, tuple[Told, tuple[str, ...]]] = {
 }
 NO_NAMES: dict[str, Any] = dict.fromkeys(
     ("request_model", "response_model", "request_id")
-)  # each has its own
+)  # each framework reports its own names
 RUNS = [(client, name) for client, (_, names) in CLIENTS.items() for name in names]
 
 
 @pytest.mark.parametrize(("client", "name"), RUNS)
 def test_the_records_are_the_journal(stand: Stand, client: str, name: str) -> None:
-    """One record for each call, with its tokens and status, as far as the client tells them."""
+    """Each call has one record with its tokens and status, as far as the client reports them."""
     stand.run(
         client, f"frameworks/with_{client}.py", name, **(WITH_EVENTS if client.startswith("genai") else {})
     )
     calls = stand.calls()
     assert calls
     told, _ = CLIENTS[client]
-    # Its events and its spans have two names for what a model does.
+    # its events and spans have different operation names
     unnamed = NO_NAMES | ({"operation": ""} if client == "google_adk_openinference" else {})
     expected = [replace(call, **unnamed) for call in told(name, calls)]
     assert_same(expected, ({**one, **unnamed} for one in stand.records()))
@@ -208,7 +222,10 @@ def test_the_records_are_the_journal(stand: Stand, client: str, name: str) -> No
 
 
 def test_logfires_report_of_a_stream_comes_in_a_request_of_its_own(stand: Stand) -> None:
-    """As batches of a busy process end anywhere: the Anthropic library's span below is still the same call."""
+    """
+    Batches of a busy process may be split anywhere. The Anthropic library's span in another request is still
+    the same call.
+    """
     names = ("raw_stream", "managed_stream")
     stand.run("logfire", "frameworks/with_logfire.py", *names, OTEL_BSP_MAX_EXPORT_BATCH_SIZE="1")
     expected = [replace(call, **NO_NAMES) for call in stand.calls()]

@@ -1,8 +1,8 @@
 """
 Instrumentations of the OpenAI and Anthropic libraries, and Pydantic AI, against a provider with a journal.
 
-A record differs from the journal only where the client itself leaves out or changes a figure before it sends
-it; each such place has its sentence here, and when a client is mended the test says so by failing.
+A record differs from the journal only where the client omits or changes a figure before sending. A comment
+here describes each difference, and its test fails when the client repairs it.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ pytestmark = pytest.mark.clients
 
 OPENAI = ("chat", "stream", "silent_stream", "responses", "tools", "failures", "retry", "embeddings")
 ANTHROPIC = ("messages", "raw_stream", "managed_stream", "message_tools", "message_failures")
-Told = Callable[[str, list[Call]], list[Call]]  # what a client tells of the calls of one program
+Told = Callable[[str, list[Call]], list[Call]]  # expected report of a client for the calls of one program
 
 
 def openai_v2(name: str, calls: list[Call]) -> list[Call]:
     if name == "responses":
-        return []  # it watches chat completions and embeddings only
-    # It writes no attribute for cached and reasoning tokens.
+        return []  # it traces only chat completions and embeddings
+    # It has no attributes for cached and reasoning tokens.
     silent = without("cache_read_tokens", "cache_write_tokens", "reasoning_tokens")
     return [silent(call) for call in _without_retries(name, calls)]
 
@@ -33,25 +33,28 @@ def openai_v2(name: str, calls: list[Call]) -> list[Call]:
 def openllmetry(name: str, calls: list[Call]) -> list[Call]:
     told = _without_retries(name, calls)
     if name == "message_failures":
-        return told * 2  # it and the Anthropic library report a failure each, as roots that share no id
+        return (
+            told * 2
+        )  # it and the Anthropic library each report a failure, in separate traces without a common id
     if name in ANTHROPIC:
-        return told  # the library's own span says the same under the same response id, and comes first
+        return told  # the library's own span has the same response id and arrives first
     told = [without("cache_write_tokens")(call) for call in told]  # it has no attribute for OpenAI's
     if "stream" in name:
         told = [
             without("reasoning_tokens")(call) for call in told
-        ]  # it reads them from unstreamed answers only
+        ]  # it reads them only from responses without streaming
     if name == "embeddings":
-        told = [replace(call, cache_read_tokens=0) for call in told]  # the provider said nothing, it says 0
+        # it reports 0 where the provider reported nothing
+        told = [replace(call, cache_read_tokens=0) for call in told]
     return told
 
 
 def openinference(name: str, calls: list[Call]) -> list[Call]:
     told = _without_retries(name, calls)
     if name in ANTHROPIC:
-        # the library's own spans say the same under the same response id, nested or in another trace
+        # the library's own spans have the same response id, nested or in another trace
         return told
-    # One model name, the provider's answer where there is one; the response id stands in the answer.
+    # It reports one model name, the provider's if there is one. The response id is inside the response text.
     return [replace(_in_its_words(call), response_model=None) for call in told]
 
 
@@ -75,7 +78,7 @@ RUNS = [(client, name) for client, (_, names) in CLIENTS.items() for name in nam
 
 @pytest.mark.parametrize(("client", "name"), RUNS)
 def test_the_records_are_the_journal(stand: Stand, client: str, name: str) -> None:
-    """One record for each call, with its ids, models, tokens and status, as far as the client tells them."""
+    """Each call has one record with its ids, models, tokens and status, as far as the client reports them."""
     stand.run(client, f"with_{client}.py", name, **(WITH_EVENTS if client == "genai" else {}))
     calls = stand.calls()
     told, _ = CLIENTS[client]
@@ -88,7 +91,7 @@ def test_the_records_are_the_journal(stand: Stand, client: str, name: str) -> No
 
 
 def _without_retries(name: str, calls: list[Call]) -> list[Call]:
-    """A library's own second try is inside one span: of the failed first one nothing is sent."""
+    """The library's retry is within one span, so the failed first attempt is not reported."""
     if name != "retry":
         return calls
     failed, answered = calls

@@ -1,7 +1,7 @@
 """
-Langfuse's SDKs with nothing changed but address and keys: version 2 sends ingestion batches, later ones OTLP.
+Langfuse's SDKs with only address and key changed: version 2 sends ingestion batches, later versions OTLP.
 
-The public key is anything, the secret key a key of Tollhouse.
+The public key is arbitrary, and the secret key is a Tollhouse key.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.documents import connect_page
 pytestmark = pytest.mark.clients
 
 NAMES = ("chat", "stream", "silent_stream", "responses", "tools", "failures", "retry")
-# Version 2 does not wrap embeddings: nothing is sent of them.
+# version 2 does not wrap embeddings, so it sends nothing for them
 RUNS = [*(("langfuse_v2", name) for name in NAMES), *(("langfuse", name) for name in (*NAMES, "embeddings"))]
 
 
@@ -33,14 +33,14 @@ def run(stand: Stand, client: str, name: str) -> list[dict[str, Any]]:
 
 
 def told(client: str, name: str, calls: list[Call]) -> list[Call]:
-    """One model name, the answer's where there is one, and no response id."""
-    if name == "retry":  # the library's own second try is inside one generation
+    """It reports one model name, the response's if there is one, and no response id."""
+    if name == "retry":  # the library's retry is within one generation
         calls = [call for call in calls if call.status == "ok"]
     kept = [replace(call, request_model=call.response_model or call.request_model) for call in calls]
     kept = [without("response_model", "request_id")(call) for call in kept]
     if client == "langfuse_v2":
         kept = [without("operation")(call) for call in kept]
-        if name == "responses":  # of the second, a stream of the Responses API, it reads no figures
+        if name == "responses":  # the second call streams the Responses API, whose usage it does not read
             tokens = [field for field in Call.__dataclass_fields__ if field.endswith("_tokens")]
             kept[1] = without(*tokens)(kept[1])
     return kept
@@ -48,7 +48,7 @@ def told(client: str, name: str, calls: list[Call]) -> list[Call]:
 
 @pytest.mark.parametrize(("client", "name"), RUNS)
 def test_the_openai_wrapper_tells_the_journal(stand: Stand, client: str, name: str) -> None:
-    """One record for each call; Langfuse's own id stands where the response id would."""
+    """Each call has one record, with Langfuse's own id instead of the response id."""
     records = run(stand, client, name)
     calls = stand.calls()
     assert calls
@@ -60,7 +60,9 @@ def test_the_openai_wrapper_tells_the_journal(stand: Stand, client: str, name: s
 
 @pytest.mark.parametrize("client", ["langfuse_v2", "langfuse"])
 def test_generations_by_hand(stand: Stand, client: str) -> None:
-    """Figures and names as written; a generation whose end comes in a later request is one record; spans are none."""
+    """
+    Figures and names are as written. A generation that ends in a later request is one record, and spans are none.
+    """
     records = run(stand, client, "by_hand")
     fields = (
         "request_model",

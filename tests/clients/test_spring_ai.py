@@ -1,4 +1,4 @@
-"""Spring AI, whose spans and counters come through Micrometer: the same calls in both."""
+"""Spring AI reports spans and counters of the same calls through Micrometer."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ NAMES = ("chat", "stream", "tools", "failures", "embeddings")
 
 
 def told(name: str, calls: list[Call]) -> list[Call]:
-    """It counts no cache and no reasoning, and for Anthropic the input without the cache."""
+    """It reports no cached and reasoning tokens, and for Anthropic the input without cached tokens."""
     kept = [_counted(call) for call in calls]
-    # the call that brings a tool's result is told with the tokens of the call before it added
+    # the call with a tool's result is reported with the tokens of the previous call added
     if name == "tools":
         kept = [_summed(call, kept[place - 1]) if place % 2 else call for place, call in enumerate(kept)]
     return kept
@@ -41,7 +41,7 @@ def _summed(call: Call, before: Call) -> Call:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_records_are_the_journal(stand: Stand, tmp_path: Path, name: str) -> None:
-    """One record for each call, as far as Spring AI tells it."""
+    """Each call has one record, as far as Spring AI reports it."""
     provider = stand.provider.url + ("/fail-400" if name == "failures" else "")
     settings = {
         "spring.main.web-application-type": "none",

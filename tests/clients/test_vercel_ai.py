@@ -1,4 +1,4 @@
-"""The Vercel AI SDK in Node, OTLP over HTTP in JSON: the inner spans are the calls, each once."""
+"""The Vercel AI SDK in Node, OTLP over HTTP in JSON: the inner spans are the calls, and each counts once."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def told(version: str, name: str, call: Call) -> Call:
     if call.operation == "embeddings":
         return without("response_model")(call)  # its embedding spans have one model name
     if version == "5" and call.provider == "openai":
-        # Version 5 has no name for OpenAI's cache writes, and generateText none for its cached and reasoning
-        # tokens.
+        # Version 5 has no attribute for OpenAI's cache writes, and its generateText none for cached
+        # and reasoning tokens.
         missing = ("cache_write_tokens",) if name == "stream" else ("cache_read_tokens", "reasoning_tokens")
         return without("cache_write_tokens", *missing)(call)
     return call
@@ -27,7 +27,10 @@ def told(version: str, name: str, call: Call) -> Call:
 @pytest.mark.parametrize("version", ["5", "6"])
 @pytest.mark.parametrize("name", NAMES)
 def test_the_records_are_the_journal(stand: Stand, version: str, name: str) -> None:
-    """Streams, tool loops, failures and embeddings of three kinds of model, as far as the SDK tells them."""
+    """
+    Streams, tool loops, failures and embeddings of three kinds of model have records, as far as the
+    SDK reports them.
+    """
     stand.command(["node", "vercel_ai.mjs", version, name], environments.node("vercel_ai"))
     calls, records = stand.calls(), stand.records()
     assert calls

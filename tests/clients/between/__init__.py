@@ -1,1 +1,1 @@
-"""What stands between a client and Tollhouse: a network, a way that adds a key, a proxy."""
+"""Programs between a client and Tollhouse: a relay, a server that adds a key, a proxy."""

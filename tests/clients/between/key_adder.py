@@ -1,4 +1,6 @@
-"""A way to Tollhouse for clients that cannot send a key: it adds one, and changes nothing else."""
+"""
+A server in front of Tollhouse for clients that cannot send a key. It adds the key and changes nothing else.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ _OF_A_CONNECTION = ("connection", "content-length", "transfer-encoding", "accept
 
 
 class KeyAdder(Loopback):
-    """`Host` and `Origin` come through, so that whoever judges them sees what was sent."""
+    """Forwards `Host` and `Origin` unchanged, because Tollhouse checks them."""
 
     def __init__(self, target: str, key: str) -> None:
         super().__init__(_handler(target, key))
@@ -40,6 +42,6 @@ def _handler(target: str, key: str) -> type[BaseHTTPRequestHandler]:
         do_GET = do_DELETE = do_POST
 
         def log_message(self, *_: object) -> None:
-            """Quiet: what is answered says it all."""
+            """Log nothing, because the responses show the result."""
 
     return Handler

@@ -1,5 +1,5 @@
 """
-The real LiteLLM proxy in front of the provider, with prices of its own, reporting every call to Tollhouse twice.
+The real LiteLLM proxy in front of the provider, with custom prices. It reports every call to Tollhouse twice.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests.documents import connect_page, parsed_yaml
 PAGE = connect_page("litellm")
 MASTER = "sk-master"
 START_S = 300.0  # its first start compiles a thousand files
-# Dollars a token; LiteLLM works the costs out from these, and so does `cost`.
+# Dollars per token, from which LiteLLM and `cost` compute costs.
 PRICES = {
     "input_cost_per_token": "0.000002",
     "cache_read_input_token_cost": "0.0000005",
@@ -31,7 +31,7 @@ PRICES = {
     "output_cost_per_token": "0.000008",
 }
 _DEPLOYMENTS = (
-    # alias, LiteLLM's name of the model, path before /v1
+    # alias, LiteLLM's model name, path before /v1
     ("fast", "openai/gpt-4o", ""),
     ("thinker", "openai/gpt-5", ""),
     ("broken", "openai/gpt-4o-mini", "/fail-500"),
@@ -45,7 +45,6 @@ _DEPLOYMENTS = (
 
 
 def cost(call: Call) -> Decimal:
-    """What the call costs at `PRICES`."""
     price = {name: Decimal(amount) for name, amount in PRICES.items()}
     read, written = call.cache_read_tokens or 0, call.cache_write_tokens or 0
     return (
@@ -58,10 +57,10 @@ def cost(call: Call) -> Decimal:
 
 class Proxy:
     """
-    One proxy process; its OTel callback sends to `tollhouse`, its generic callback to `generic`, both under `key`.
+    One proxy process. Its OTel callback sends to `tollhouse`, its generic callback to `generic`, both under `key`.
 
-    The generic callback sends when it holds `batch` events or after `flush_s`, and forgets what is logged
-    while a batch is on its way.
+    The generic callback sends after `batch` events or `flush_s`. It loses events that are logged while it
+    sends a batch.
     """
 
     def __init__(
@@ -78,7 +77,7 @@ class Proxy:
         directory.mkdir(parents=True, exist_ok=True)
         self._directory = directory
         self._log = directory / "litellm.log"
-        self._config = directory / "litellm.json"  # JSON is YAML
+        self._config = directory / "litellm.json"  # JSON is valid YAML
         self._config.write_text(json.dumps(_config(provider)))
         self._tollhouse, self._generic, self._key = tollhouse, generic, key
         self._batch, self._flush_s = batch, flush_s
@@ -102,7 +101,7 @@ class Proxy:
         wait_for(self._is_up, START_S, "the proxy to answer")
 
     def stop(self) -> None:
-        """As an operator stops it: the callbacks may send what they still hold."""
+        """Stop like an operator, so that the callbacks can send their remaining events."""
         process, self._process = self._process, None
         if process is None:
             return

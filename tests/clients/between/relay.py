@@ -1,4 +1,4 @@
-"""A network between a sender and Tollhouse that keeps what was sent, and on which answers may take their time."""
+"""A relay between a sender and Tollhouse that records requests and can delay responses."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ import urllib3
 from tests.clients.capture import SentRequest
 from tests.clients.loopback import Loopback, body_of
 
-# How a body is to be read. The key, and what concerns one connection, is not kept.
+# headers that are needed to read a body; the key and connection headers are not recorded
 KEPT_HEADERS = ("content-type", "x-langfuse-ingestion-version")
 _OF_A_CONNECTION = ("host", "connection", "content-length", "transfer-encoding", "accept-encoding")
 _INFLATE: dict[str, Callable[[bytes], bytes]] = {"gzip": gzip.decompress, "deflate": zlib.decompress}
 
 
 class Relay(Loopback):
-    """Passes each request on to `target` at once, and its answer back after `delay_s`."""
+    """Forwards each request to `target` at once, and its response after `delay_s`."""
 
     def __init__(self, target: str, *, delay_s: float = 0.0) -> None:
         self.target = target
@@ -34,7 +34,7 @@ class Relay(Loopback):
             self._sent.append(request)
 
     def sent(self) -> list[SentRequest]:
-        """Everything that was posted, in order of arrival."""
+        """Return every POST in order of arrival."""
         with self._lock:
             return list(self._sent)
 
@@ -70,6 +70,6 @@ def _handler(relay: Relay, delay_s: float) -> type[BaseHTTPRequestHandler]:
             self.wfile.write(answer.data)
 
         def log_message(self, *_: object) -> None:
-            """Quiet: the archive says it all."""
+            """Log nothing, because the archive shows the result."""
 
     return Handler

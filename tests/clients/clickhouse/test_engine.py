@@ -1,4 +1,4 @@
-"""Rows in a table of ClickHouse's own engine: each once, and counted by it as the books have them."""
+"""Rows in ClickHouse's own engine: each is stored once, and its count equals the accounting."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from tests.rounds import IS_LONG
 pytestmark = pytest.mark.clients
 MONTH_NS = 31 * 86400 * NS
 RECORDS = 60
-KILLED, KILLS = 400, 4  # records, and how often the engine is killed while they are added
+KILLED, KILLS = 400, 4  # number of records, and of kills while they are added
 KILL_ROUNDS = 20 if IS_LONG else 2
 
 
 class Engine:
-    """A process of its own; started again, it has the directory and the port of before."""
+    """An engine process. A restart reuses the directory and the port."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -96,7 +96,7 @@ def engine(started: Engine) -> Engine:
 
 
 async def fill(directory: Path, engine: Engine) -> None:
-    """Six deliveries, each with calls of several months, which ClickHouse keeps apart."""
+    """Send six deliveries with calls of several months, which ClickHouse stores in separate partitions."""
     async with opened(directory / "data") as house:
         now = int(house.clock.now() * NS)
         for n in range(1, RECORDS + 1):
@@ -129,7 +129,9 @@ def verify(directory: Path, engine: Engine, *, records: int = RECORDS) -> list[s
 
 
 def test_the_engine_counts_what_the_books_have(engine: Engine, tmp_path: Path) -> None:
-    """Rows that are deleted, doubled or of somebody else show; equal rows, which it merges, do not."""
+    """
+    Deleted, duplicated and foreign rows count as differences. Equal rows do not, because the engine merges them.
+    """
     asyncio.run(check(engine))
     asyncio.run(fill(tmp_path, engine))
     assert [] == verify(tmp_path, engine)
@@ -145,7 +147,7 @@ def test_the_engine_counts_what_the_books_have(engine: Engine, tmp_path: Path) -
 
 
 async def fill_and_kill(directory: Path, engine: Engine, rng: Random) -> None:
-    """Kill the engine at some moments of forty deliveries."""
+    """Kill the engine several times during forty deliveries."""
     async with opened(directory / "data") as house:
         await house.add(calls(1, KILLED, cost="0.1", cost_source="reported"))
         async with house.forwarding(type="clickhouse", url=engine.url):
@@ -163,7 +165,10 @@ async def fill_and_kill(directory: Path, engine: Engine, rng: Random) -> None:
 
 @pytest.mark.parametrize("seed", range(KILL_ROUNDS))
 def test_an_engine_that_is_killed_has_each_row_once(engine: Engine, tmp_path: Path, seed: int) -> None:
-    """What it has is asked for before anything is sent again, also where it has forgotten every token."""
+    """
+    After a restart, the gateway looks up what the engine has before it sends anything again, so forgotten
+    insert tokens do no harm.
+    """
     asyncio.run(fill_and_kill(tmp_path, engine, Random(seed)))
     assert [] == verify(tmp_path, engine, records=KILLED)
     assert str(KILLED) == engine.ask("SELECT count() FROM ai_telemetry FORMAT TSV")

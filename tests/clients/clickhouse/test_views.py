@@ -1,4 +1,6 @@
-"""The statements of `tollhouse lake sql --for clickhouse`, over the files of a lake, in ClickHouse's own engine."""
+"""
+The statements of `tollhouse lake sql --for clickhouse` over the files of a lake, in ClickHouse's own engine.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ ANSWERS = {
 
 @pytest.fixture(scope="module")
 def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
-    """It has the views over the files of a lake."""
+    """Start an engine with the views over the files of a lake."""
     directory = tmp_path_factory.mktemp("views")
 
     async def land() -> None:
@@ -53,12 +55,12 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
 
 @pytest.mark.parametrize("question", ANSWERS)
 def test_the_views_are_the_truth(question: str, engine: Engine) -> None:
-    """The same of one lake as DuckDB says of it."""
+    """The same lake gives the same results as in DuckDB."""
     assert ANSWERS[question] == engine.ask(question)
 
 
 def test_every_view_is_asked(engine: Engine) -> None:
-    """Whoever adds a view adds its question."""
+    """A new view needs a query in ANSWERS."""
     asked = {question.partition(" FROM ")[2].split()[0] for question in ANSWERS}
     assert set(VIEWS) - {"lake"} == asked
     assert "23" == engine.ask("SELECT count() FROM lake")

@@ -1,4 +1,4 @@
-"""A real broker of Kafka on loopback, and what a careful consumer finds there."""
+"""A real Kafka broker on loopback, and the messages that a consumer of committed messages sees."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ auto.create.topics.enable=false
 
 @dataclass
 class Broker:
-    """`java` is the command that runs one of its classes."""
+    """A Kafka broker process. `java` is the command that runs its classes."""
 
     java: Sequence[str]
     directory: Path
     port: int
     process: subprocess.Popen[bytes] | None = None
-    more: str = ""  # properties, which go before those of the same names
-    users: Sequence[str] = ()  # as StorageTool takes them
+    more: str = ""  # properties, which take precedence over the defaults of the same names
+    users: Sequence[str] = ()  # in the syntax of StorageTool
     controller: int = field(default_factory=free_port)
 
     @property
@@ -73,7 +73,7 @@ class Broker:
             self.process = None
 
     async def until_ready(self, *topics: NewTopic) -> None:
-        """Wait until it answers, and make topics."""
+        """Wait until the broker responds, and create topics."""
         async with asyncio.timeout(START_S):
             while True:
                 admin = AIOKafkaAdminClient(bootstrap_servers=self.address)
@@ -92,7 +92,7 @@ class Broker:
     async def send(
         self, topic: str, partition: int, key: bytes, value: bytes, headers: Sequence[tuple[str, bytes]]
     ) -> None:
-        """Send a message as anybody may who has the right."""
+        """Send a message like any client with the right to write."""
         producer = AIOKafkaProducer(bootstrap_servers=self.address)
         await producer.start()
         try:
@@ -101,7 +101,7 @@ class Broker:
             await producer.stop()
 
     async def forget(self, topic: str, partition: int, *, before: int) -> None:
-        """Take the first messages of a partition away, as its retention does."""
+        """Delete the first messages of a partition, like its retention."""
         admin = AIOKafkaAdminClient(bootstrap_servers=self.address)
         await admin.start()
         try:
@@ -111,7 +111,7 @@ class Broker:
             await admin.close()
 
     async def committed(self, topic: str = TOPIC, partitions: int = PARTITIONS) -> list[Any]:
-        """Every message of a topic that a consumer of committed messages sees."""
+        """Return every message of a topic that a consumer of committed messages sees."""
         reader = AIOKafkaConsumer(
             bootstrap_servers=self.address, isolation_level="read_committed", enable_auto_commit=False
         )
@@ -131,7 +131,7 @@ class Broker:
             await reader.stop()
 
     async def ends(self) -> int:
-        """How many places of the topic are taken: by messages, and by marks of transactions."""
+        """Return the number of used offsets of the topic, including transaction markers."""
         reader = AIOKafkaConsumer(bootstrap_servers=self.address)
         await reader.start()
         try:

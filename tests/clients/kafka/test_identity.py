@@ -1,4 +1,6 @@
-"""Who a gateway is to a real broker: certificates and passwords that are good, wrong or missing, and that change."""
+"""
+Authentication of a gateway at a real broker: valid, wrong, missing and renewed certificates and passwords.
+"""
 
 from __future__ import annotations
 
@@ -31,11 +33,10 @@ from tests.integration.lake.lakes import opened
 
 pytestmark = [
     pytest.mark.clients,
-    # The library may leave a connection that was refused unclosed.
+    # the library may leave a refused connection unclosed
     pytest.mark.filterwarnings("ignore:(?s).*unclosed:pytest.PytestUnraisableExceptionWarning"),
 ]
-# `mutual` asks for a client certificate, `signed` for a user and a password, `aws` for a token
-# that `SignedTokens` takes.
+# `mutual` requires a client certificate, `signed` a user and a password, `aws` a token that `SignedTokens` accepts.
 PROPERTIES = """
 listeners=PLAINTEXT://127.0.0.1:{plain},CONTROLLER://127.0.0.1:{controller},MUTUAL://127.0.0.1:{mutual},SIGNED://127.0.0.1:{signed},AWS://127.0.0.1:{aws}
 advertised.listeners=PLAINTEXT://127.0.0.1:{plain},MUTUAL://127.0.0.1:{mutual},SIGNED://127.0.0.1:{signed},AWS://127.0.0.1:{aws}
@@ -115,7 +116,10 @@ async def checked(settings: dict[str, Any]) -> Probe:
 async def test_a_client_certificate_signs_in_and_one_that_is_exchanged_wakes_the_route(
     secured: Secured, tmp_path: Path
 ) -> None:
-    """One of another authority parks; nothing is lost, and the right one is taken without a restart."""
+    """
+    A certificate of another authority pauses the route and loses nothing. The right one takes effect
+    without a restart.
+    """
     await secured.broker.until_ready(*brokers.topics())
     cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
     shutil.copy(secured.others.path("client.pem"), cert)
@@ -143,7 +147,7 @@ async def test_a_client_certificate_signs_in_and_one_that_is_exchanged_wakes_the
 async def test_check_says_which_certificate_is_missing(
     secured: Secured, changes: dict[str, Any], words: str
 ) -> None:
-    """Ours, and that of an authority which the broker's was signed by."""
+    """Either the client certificate, or the certificate of the authority that signed the broker's."""
     await secured.broker.until_ready()
     said = await checked(secured.settings(**changes))
     assert said.status == REFUSED, said
@@ -154,7 +158,7 @@ async def test_check_says_which_certificate_is_missing(
 async def test_a_password_signs_in_under_tls_and_a_wrong_one_is_refused(
     secured: Secured, sasl: str, tmp_path: Path
 ) -> None:
-    """What the broker says is told, and not that it could not be reached."""
+    """The error is the broker's message, not that the broker is unreachable."""
     await secured.broker.until_ready(*brokers.topics())
     secret = tmp_path / "secret"
     settings = secured.settings(
@@ -174,7 +178,7 @@ async def test_a_password_signs_in_under_tls_and_a_wrong_one_is_refused(
 
 
 async def test_a_token_signs_in_and_a_renewed_file_wakes_the_route(secured: Secured, tmp_path: Path) -> None:
-    """One that has ended parks the route; whoever made the file renews it."""
+    """An expired token pauses the route until its file is renewed."""
     await secured.broker.until_ready(*brokers.topics())
     file = tmp_path / "token"
     settings = secured.settings(
@@ -199,7 +203,10 @@ async def test_a_token_signs_in_and_a_renewed_file_wakes_the_route(secured: Secu
 
 
 async def test_keys_of_aws_sign_in_and_renewed_ones_wake_the_route(secured: Secured, tmp_path: Path) -> None:
-    """A broker that makes the signature again takes it, also with a session token; another key's parks the route."""
+    """
+    A broker that recomputes the signature accepts it, also with a session token. The signature of another key
+    pauses the route.
+    """
     keys = tmp_path / "keys"
     settings = secured.settings(
         url=f"127.0.0.1:{secured.aws}",
@@ -227,7 +234,7 @@ async def test_keys_of_aws_sign_in_and_renewed_ones_wake_the_route(secured: Secu
 
 
 def token(*, ends_in_s: int) -> str:
-    """A token that nobody signed, which this broker takes."""
+    """Make an unsigned token, which this broker accepts."""
     now = int(time.time())
     claims = {"sub": "writer", "iat": now - 7200, "exp": now + ends_in_s}
     parts = (base64.urlsafe_b64encode(orjson.dumps(part)).rstrip(b"=") for part in ({"alg": "none"}, claims))

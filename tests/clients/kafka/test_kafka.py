@@ -1,4 +1,4 @@
-"""Records in a topic of a real broker: each once for whoever reads committed messages."""
+"""Records in a topic of a real broker: a consumer of committed messages sees each once."""
 
 from __future__ import annotations
 
@@ -48,19 +48,19 @@ def broker(java: list[str], tmp_path: Path) -> Iterator[Broker]:
 
 
 async def found(broker: Broker) -> Counter[int]:
-    """How often each number is there."""
+    """Count the messages per record number."""
     return Counter(int(dict(message.headers)["tollhouse-number"]) for message in await broker.committed())
 
 
 async def until_some_are_there(house: House) -> None:
-    while True:  # the spool tells nobody of routes
+    while True:  # the spool does not announce new routes
         if (await house.terms()).get("delivered"):
             return
         await asyncio.sleep(0.01)
 
 
 async def test_kills_at_any_place_lose_nothing_and_repeat_nothing(broker: Broker, tmp_path: Path) -> None:
-    """A gateway that is killed at each place of a delivery ends with every record once."""
+    """Each kill is at another step of a delivery."""
     await broker.until_ready(*brokers.topics())
     for place in victim.PLACES:
         words = ("-m", "tests.clients.kafka.victim", str(tmp_path / "data"), broker.address, place)
@@ -76,7 +76,9 @@ async def test_kills_at_any_place_lose_nothing_and_repeat_nothing(broker: Broker
 
 
 async def test_without_transactions_nothing_is_missing(broker: Broker, tmp_path: Path) -> None:
-    """What was in hand at a kill is there twice, under the same number; no message of a transaction is there."""
+    """
+    Records in flight at a kill are sent again under the same number. No transaction marker is in the topic.
+    """
     await broker.until_ready(*brokers.topics())
     settings = DestinationSettings(
         name="lake", type="kafka", url=broker.address, tls=False, transactions=False
@@ -98,7 +100,7 @@ async def test_without_transactions_nothing_is_missing(broker: Broker, tmp_path:
 async def test_a_broker_that_is_killed_and_comes_back_has_each_record_once(
     broker: Broker, tmp_path: Path
 ) -> None:
-    """What was in hand is asked for and sent again; nothing else of the gateway waits."""
+    """The gateway looks up and resends what was in flight. Meanwhile it accepts further calls."""
     await broker.until_ready(*brokers.topics())
     async with opened(tmp_path / "data") as house:
         await house.add(calls(1, 200))
@@ -114,7 +116,7 @@ async def test_a_broker_that_is_killed_and_comes_back_has_each_record_once(
 
 
 async def test_topics_that_are_missing_park_the_route_and_are_named(broker: Broker, tmp_path: Path) -> None:
-    """`check` says the same; once they are there, it says that transactions are allowed."""
+    """`check` reports the same. When the topics exist, it reports that transactions are allowed."""
     await broker.until_ready()
     settings = DestinationSettings(name="lake", type="kafka", url=broker.address, tls=False)
     probe = TYPES["kafka"].probe
@@ -143,7 +145,7 @@ async def test_topics_that_are_missing_park_the_route_and_are_named(broker: Brok
 async def test_check_names_a_policy_that_would_forget(
     broker: Broker, of_data: str, of_progress: str, words: str
 ) -> None:
-    """After a week without progress a route would send again what is there."""
+    """If the progress topic expired after a week without progress, a route would resend existing records."""
     policies = {TOPIC: of_data, PROGRESS: of_progress}
     topics = [NewTopic(name, 1, 1, topic_configs={"cleanup.policy": each}) for name, each in policies.items()]
     await broker.until_ready(*topics)
@@ -166,7 +168,9 @@ async def verified(broker: Broker, directory: Path, *more: str) -> list[str]:
 
 
 async def test_verify_reads_the_progress_and_every_message(broker: Broker, tmp_path: Path) -> None:
-    """What others sent, numbers that are there twice and a lost delivery have a name; what retention took has none."""
+    """
+    Foreign messages, duplicate numbers and a lost delivery are reported. Messages deleted by retention are not.
+    """
     await broker.until_ready(*brokers.topics())
     async with opened(tmp_path / "data") as house:
         await house.add(calls(1, 35))
@@ -189,7 +193,7 @@ async def test_verify_reads_the_progress_and_every_message(broker: Broker, tmp_p
 async def test_a_server_looks_at_the_progress_by_itself(
     broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """While its route runs: a progress that somebody set back is a difference until it is right again."""
+    """A progress that was set back counts as a difference while the route runs, until it is right again."""
     monkeypatch.setattr(watch, "FIRST_S", 0.0)
     await broker.until_ready(*brokers.topics())
     async with opened(tmp_path / "data") as house:
@@ -205,7 +209,7 @@ async def test_a_server_looks_at_the_progress_by_itself(
 
 
 async def test_what_retention_took_is_no_difference(broker: Broker, tmp_path: Path) -> None:
-    """Numbers are judged from where every partition still has its messages."""
+    """Numbers are checked from the first that every partition still has."""
     await broker.until_ready(*brokers.topics())
     async with opened(tmp_path / "data") as house:
         await house.add(calls(1, 200))

@@ -1,4 +1,6 @@
-"""A gateway that is killed at random steps of its deliveries, again and again, beside a broker that is killed too."""
+"""
+A gateway is killed repeatedly at random steps of its deliveries, next to a broker that is killed as well.
+"""
 
 from __future__ import annotations
 
@@ -24,18 +26,20 @@ from tests.rounds import IS_LONG
 
 pytestmark = pytest.mark.clients
 SEEDS = range(20 if IS_LONG else 2)
-MOST_STEPS = 24  # of one life; all deliveries take 80
+MOST_STEPS = 24  # per life; all deliveries together take 80 steps
 
 
 async def lives(broker: Broker, data: Path, rng: Random, cwd: Path) -> tuple[int, int]:
-    """Start the gateway until one ends by itself; return how many were killed, and how often the broker was."""
+    """
+    Start the gateway until one ends by itself; return how many were killed, and how often the broker was.
+    """
     killed = broker_killed = 0
     while True:
         steps = str(rng.randint(1, MOST_STEPS))
         words = ("-m", "tests.clients.kafka.victim", str(data), broker.address, steps)
         process = start_process([sys.executable, *words], cwd=cwd, is_read=True)
         ending = asyncio.create_task(asyncio.to_thread(ended, process))
-        if killed == 1:  # while this one is at work, or after it
+        if killed == 1:  # during the life of this gateway or after it
             broker.kill()
             broker.start()
             await broker.until_ready()
@@ -50,7 +54,10 @@ async def lives(broker: Broker, data: Path, rng: Random, cwd: Path) -> tuple[int
 
 @pytest.mark.parametrize("seed", SEEDS)
 async def test_kills_at_random_steps_lose_no_message_and_repeat_none(seed: int, tmp_path: Path) -> None:
-    """The topic equals the books: each number once for a careful reader, and `lake verify` finds nothing."""
+    """
+    The topic equals the accounting: a consumer of committed messages sees each number once, and `lake
+    verify` finds nothing.
+    """
     directory = tmp_path / "broker"
     directory.mkdir()
     with brokers.running(Broker(environments.java("kafka"), directory, free_port())) as broker:

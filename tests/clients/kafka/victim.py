@@ -1,6 +1,6 @@
 """
-A process that fills a topic and kills itself: `victim DATA ADDRESS PLACE [plain]`; plain is without transactions. A
-place is one of PLACES, or how many steps of deliveries are begun or done before.
+A process that fills a topic and kills itself: `victim DATA ADDRESS PLACE [plain]`; plain disables
+transactions. PLACE is one of PLACES, or the number of delivery steps before the kill.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.integration.lake.victim import die
 
 RECORDS = 95
 WAITS = 5
-# Of the second delivery: before its mark is kept, its transaction begins, is committed, and is settled.
+# in the second delivery: before its mark is stored, its transaction begins, is committed, and is settled
 PLACES = ("mark", "begin", "commit", "settle", "end")
 
 
@@ -56,7 +56,7 @@ async def main(data: Path, address: str, wanted: str, *, transactions: bool = Tr
         producer.begin_transaction = armed("begin", producer.begin_transaction)
         producer.commit_transaction = armed("commit", producer.commit_transaction)
         async with house.forwarding(type="kafka", url=address, tls=False, transactions=transactions):
-            for _ in range(WAITS):  # a broker may be on its way back
+            for _ in range(WAITS):  # a broker may be restarting
                 with suppress(TimeoutError):
                     await house.until(name=ROUTE, queued=0)
                     break

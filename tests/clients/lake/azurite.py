@@ -1,4 +1,4 @@
-"""Azure's own emulator of its blobs, as a process on loopback."""
+"""Azure's own blob emulator as a process on loopback."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from pathlib import Path
 from tests.free_ports import free_port
 
 ACCOUNT, CONTAINER = "devstoreaccount1", "acme"
-# The key of every emulator, which Microsoft publishes.
+# the public key that every emulator has
 KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 _START_S = 120
 
 
 @contextmanager
 def azurite(place: Path, directory: Path) -> Iterator[str]:
-    """The address of an account with one empty container; `place` has the package."""
+    """Yield the address of an account with one empty container. `place` has the package."""
     port = free_port()
     address = f"http://127.0.0.1:{port}/{ACCOUNT}"
     program = str(place / "node_modules/.bin/azurite-blob")
@@ -35,7 +35,7 @@ def azurite(place: Path, directory: Path) -> Iterator[str]:
         _make_container(address)
         yield address
     finally:
-        process.kill()  # asked to end, it waits minutes for connections that clients keep
+        process.kill()  # on a polite stop it waits minutes for open client connections
         process.wait()
 
 
@@ -57,7 +57,7 @@ def _make_container(address: str) -> None:
 
 
 def _signed() -> dict[str, str]:
-    """The headers of the request that makes the container, signed with the key of the account."""
+    """Sign the request that creates the container with the account's key."""
     own = {"x-ms-date": formatdate(usegmt=True), "x-ms-version": "2021-08-06"}
     lines = ["PUT", *[""] * 4, "application/octet-stream", *[""] * 6]
     lines += [f"{name}:{value}" for name, value in own.items()]

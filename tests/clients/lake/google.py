@@ -1,8 +1,8 @@
 """
-Google's store of objects as fake-gcs-server has it, a process on loopback, behind a shim.
+Google's object store, by fake-gcs-server as a process on loopback behind a shim.
 
-The library of stores puts an object by the XML address, with a condition; the server has conditions at its JSON
-address alone. The shim turns one into the other, and passes all else on.
+The store library puts an object at the XML address with a condition. The server supports conditions only at
+its JSON address, so the shim translates these requests and forwards all others.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _KEPT = ("Content-Length", "ETag", "Last-Modified", "Content-Type", "Content-Ran
 
 
 class Shim:
-    """`passed` counts the conditional puts."""
+    """The translation. `passed` counts conditional puts."""
 
     def __init__(self, address: str) -> None:
         self._address = address
@@ -63,7 +63,7 @@ class Shim:
 
 @contextmanager
 def google(program: Path, directory: Path) -> Iterator[tuple[str, Shim]]:
-    """The address of a store with one empty bucket, and the shim before it."""
+    """Yield the address of a store with one empty bucket, and the shim in front of it."""
     port = free_port()
     address = f"http://127.0.0.1:{port}"
     words = ("-scheme", "http", "-host", "127.0.0.1", "-port", str(port), "-backend", "memory")
@@ -84,7 +84,7 @@ def google(program: Path, directory: Path) -> Iterator[tuple[str, Shim]]:
 
 @contextmanager
 def _before(shim: Shim) -> Iterator[tuple[str, Shim]]:
-    """The address of the shim, on a thread of its own."""
+    """Run the shim on its own thread; yield its address."""
     begun = Queue[tuple[asyncio.AbstractEventLoop, asyncio.Event, int]]()
 
     async def serve() -> None:

@@ -33,7 +33,9 @@ jclouds.credential=none
 
 
 def settings_in(address: str, directory: Path) -> DestinationSettings:
-    """The settings of a lake below a prefix with the name of a directory, which gets the secret."""
+    """
+    Return settings of a lake under a prefix with the directory's name, and write the secret into the directory.
+    """
     secret = directory / "secret"
     secret.write_text(f"{KEY_ID}\n{KEY}\n")
     url = f"s3://{BUCKET}/{directory.name}"
@@ -42,7 +44,7 @@ def settings_in(address: str, directory: Path) -> DestinationSettings:
 
 @contextmanager
 def versitygw(program: Path, directory: Path) -> Iterator[str]:
-    """The address of a gateway to `directory/objects`, where a bucket is a folder."""
+    """Yield the address of a gateway to `directory/objects`, in which each folder is a bucket."""
     port = free_port()
     words = (str(program), "--port", f"127.0.0.1:{port}", "posix", str(directory / "objects"))
     environment = {**os.environ, "ROOT_ACCESS_KEY": KEY_ID, "ROOT_SECRET_KEY": KEY}
@@ -52,7 +54,7 @@ def versitygw(program: Path, directory: Path) -> Iterator[str]:
 
 @contextmanager
 def s3proxy(java: Sequence[str], directory: Path) -> Iterator[str]:
-    """The address of a proxy to `directory/objects` that ignores conditions."""
+    """Yield the address of a proxy to `directory/objects` that ignores conditions."""
     port = free_port()
     properties = directory / "s3proxy.properties"
     properties.write_text(_PROXY.format(port=port, key_id=KEY_ID, key=KEY, directory=directory))
@@ -79,7 +81,7 @@ def _running(words: Sequence[str], directory: Path, port: int, environment: dict
 
 
 def _wait(process: subprocess.Popen[bytes], directory: Path, address: str) -> None:
-    """Until it knows its bucket."""
+    """Wait until the server knows its bucket."""
     settings = settings_in(address, directory)
     until = time.monotonic() + _START_S
     while True:

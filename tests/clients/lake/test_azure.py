@@ -1,4 +1,4 @@
-"""A lake in Azure's own emulator: what holds of every store, and every record once."""
+"""A lake in Azure's own emulator: the store contract, and every record once."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def account(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture
 def settings(account: str, tmp_path: Path) -> DestinationSettings:
-    """A prefix of its own for each test."""
+    """Each test gets its own prefix."""
     secret = tmp_path / "secret"
     secret.write_text(KEY)
     return DestinationSettings(
@@ -59,7 +59,7 @@ class TestAzure(StoreContract):
 async def test_a_container_or_a_key_that_is_wrong_parks(
     settings: DestinationSettings, tmp_path: Path
 ) -> None:
-    """Both are for the operator to change, and nothing is asked in a circle."""
+    """The operator must change either, so the route does not retry in a loop."""
     other = tmp_path / "other"
     other.write_text(f"A{KEY[1:]}")
     for wrong in (replace(settings, url="az://nobody-has-this/lake"), replace(settings, secret_file=other)):
@@ -70,7 +70,9 @@ async def test_a_container_or_a_key_that_is_wrong_parks(
 async def test_a_lake_in_azure_has_every_record_once(
     settings: DestinationSettings, store: Store, tmp_path: Path
 ) -> None:
-    """What is sent is read there with every sum made again; a key that is missing parks, and its return ends that."""
+    """
+    The lake is read back with every sum recomputed. A missing key pauses the route, and its return resumes it.
+    """
     assert settings.secret_file is not None
     settings.secret_file.unlink()
     fields: dict[str, Any] = {

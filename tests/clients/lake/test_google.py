@@ -1,4 +1,4 @@
-"""A lake in Google's store as fake-gcs-server has it: what holds of every store, and every record once."""
+"""A lake in Google's store by fake-gcs-server: the store contract, and every record once."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Shim
 
 @pytest.fixture
 def settings(server: tuple[str, Shim], tmp_path: Path) -> DestinationSettings:
-    """A prefix of its own for each test; the server asks nobody who they are."""
+    """Each test gets its own prefix. The server does not authenticate."""
     secret = tmp_path / "account.json"
     account = {"gcs_base_url": server[0], "disable_oauth": True, "client_email": "", "private_key": ""}
     secret.write_text(json.dumps({**account, "private_key_id": ""}))
@@ -60,7 +60,7 @@ class TestGoogle(StoreContract):
 
 
 async def test_a_bucket_that_is_missing_parks(settings: DestinationSettings) -> None:
-    """It is for the operator to change, and nothing is asked in a circle."""
+    """The operator must create the bucket, so the route does not retry in a loop."""
     wrong = replace(settings, url="gs://nobody-has-this/lake")
     with pytest.raises(Misconfigured):
         await store_of(wrong, secret_of(wrong)).create("one", b"1")
@@ -75,7 +75,7 @@ async def verified(store: Store, scratch: Path) -> tuple[int, Decimal, list[obje
 async def test_a_lake_in_google_has_every_record_once(
     settings: DestinationSettings, store: Store, server: tuple[str, Shim], tmp_path: Path
 ) -> None:
-    """What is sent is read there with every sum made again; each put has its condition."""
+    """The lake is read back with every sum recomputed, and each put has its condition."""
     before = server[1].passed
     fields: dict[str, Any] = {
         name: getattr(settings, name) for name in ("type", "path", "url", "endpoint", "secret_file")
@@ -90,7 +90,7 @@ async def test_a_lake_in_google_has_every_record_once(
 async def test_a_kill_at_any_place_loses_nothing_in_google(
     settings: DestinationSettings, store: Store, tmp_path: Path
 ) -> None:
-    """Also while an object is on its way: every row is there once."""
+    """A kill may also fall within an upload. Every row is stored once."""
     given = {name: getattr(settings, name) for name in ("type", "url", "endpoint", "secret_file")}
     victim.kill_at_each_place(tmp_path / "data", **given)
     assert (victim.RECORDS, Decimal("9.5"), []) == await verified(store, tmp_path / "scratch")

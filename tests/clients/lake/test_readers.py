@@ -1,4 +1,4 @@
-"""Other readers of Parquet see the same rows of a lake: polars, in an environment of its own."""
+"""Another Parquet reader, polars, reads the same rows of a lake."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ AT_S = 1_790_000_000
 
 
 async def test_polars_reads_a_lake(tmp_path: Path) -> None:
-    """Sums with every digit, ids, times in UTC and tags, over several days and files."""
+    """Sums are exact, and ids, UTC times and tags match, over several days and files."""
     paid: dict[str, Any] = {
         "cost": "0.000000000000000000000000001",
         "cost_source": "reported",

@@ -1,4 +1,4 @@
-"""Lakes in two more servers that speak S3 and read signatures: one holds conditions, the other ignores them."""
+"""Lakes in two S3 servers that verify signatures. One enforces conditions, the other ignores them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.integration.lake.store_contract import StoreContract
 
 pytestmark = pytest.mark.clients
 PACKAGE = "github.com/versity/versitygw/cmd/versitygw"
-OBJECTS: dict[str, Path] = {}  # by the address of a server
+OBJECTS: dict[str, Path] = {}  # folder of the objects by server address
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture(params=["gateway", "proxy"])
 def settings(request: pytest.FixtureRequest, tmp_path: Path) -> DestinationSettings:
-    """A prefix of its own for each test."""
+    """Each test gets its own prefix."""
     return settings_in(request.getfixturevalue(request.param), tmp_path)
 
 
@@ -66,7 +66,7 @@ class TestS3Proxy(StoreContract):
     added = "; the store ignores write conditions, so files are written without them"
 
     async def test_of_many_who_create_a_name_one_does(self, store: Store) -> None:
-        """More than one of eight believes so here; the object is that of one of them, whole."""
+        """This server lets several of eight writers succeed, but the object is whole and from one of them."""
         bodies = [bytes([65 + n]) * 100_000 for n in range(8)]
         made = await asyncio.gather(*(store.create("race", body) for body in bodies))
         assert any(made)
@@ -75,7 +75,7 @@ class TestS3Proxy(StoreContract):
         ]
 
     async def test_a_condition_holds(self, store: Store) -> None:
-        """It does not, and `check` finds it out."""
+        """This server ignores conditions, which `check` detects."""
         await store.create("one", b"1")
         assert not await store.refuses_again("one", b"1")
 
@@ -86,7 +86,7 @@ async def verified(store: Store, scratch: Path) -> VerifiedLake:
 
 
 async def test_a_bucket_or_a_key_that_is_wrong_parks(settings: DestinationSettings, tmp_path: Path) -> None:
-    """Both are for the operator to change; the signature is made with the secret of the file."""
+    """The operator must change either. The signature uses the secret in the file."""
     other = tmp_path / "other"
     other.write_text("tollhouse\nanother-secret\n")
     for wrong in (replace(settings, url="s3://nobody-has-this/lake"), replace(settings, secret_file=other)):
@@ -98,7 +98,9 @@ async def test_a_bucket_or_a_key_that_is_wrong_parks(settings: DestinationSettin
 def test_a_kill_at_any_place_leaves_every_row_once(
     settings: DestinationSettings, store: Store, tmp_path: Path, format: str, request: pytest.FixtureRequest
 ) -> None:
-    """Also without conditions; then what is taken away, changed and put beside is told."""
+    """
+    Each row is stored once, even without conditions. Verification then reports removed, changed and foreign files.
+    """
     given = {name: getattr(settings, name) for name in ("type", "url", "endpoint", "secret_file")}
     victim.kill_at_each_place(tmp_path / "data", format=format, **given)
     found = asyncio.run(verified(store, tmp_path / "scratch"))
@@ -110,14 +112,16 @@ def test_a_kill_at_any_place_leaves_every_row_once(
     if format == "parquet":
         sums = query(lake, "SELECT count(*), count(DISTINCT number), sum(spend) FROM lake")
         assert [(victim.RECORDS, victim.RECORDS, Decimal("9.5"))] == sums
-    if request.node.callspec.params["settings"] == "gateway":  # the proxy reads no file that it did not write
+    if (
+        request.node.callspec.params["settings"] == "gateway"
+    ):  # the proxy does not read files that it did not write
         _change(sorted((lake / names.DATA).rglob("*.parquet")))
         broken = asyncio.run(verified(store, tmp_path / "scratch"))
         assert {"missing", "foreign", "content"} == {each.kind for each in broken.differences}
 
 
 def _change(files: Sequence[Path]) -> None:
-    """Take one away, put one beside and damage one."""
+    """Remove one file, add one and damage one."""
     files[0].unlink()
     shutil.copy(files[1], files[1].with_name(f"{files[1].name}.parquet"))
     files[2].write_bytes(files[2].read_bytes()[:-1] + b"X")

@@ -1,1 +1,1 @@
-"""A provider of OpenID Connect that others wrote, in an environment of its own."""
+"""A third-party OpenID Connect provider in its own environment."""

@@ -1,5 +1,5 @@
 """
-A Tollhouse whose people sign in with a provider that others wrote (`oidc-provider` for Node), and a browser for
+A Tollhouse whose people sign in with a third-party provider (`oidc-provider` for Node), and a browser for
 assistants that open one.
 """
 
@@ -45,7 +45,7 @@ class Place:
     running: list[asyncio.subprocess.Process] = field(default_factory=list)
 
     async def start(self, *words: str, **environment: str) -> asyncio.subprocess.Process:
-        """A client, which ends with the test."""
+        """Start a client, which is killed at the end of the test."""
         pipe = asyncio.subprocess.PIPE
         env = {"PATH": os.environ["PATH"], **environment}
         process = await asyncio.create_subprocess_exec(*words, env=env, stdin=pipe, stdout=pipe, stderr=pipe)
@@ -53,7 +53,9 @@ class Place:
         return process
 
     def home(self, person: str, client: str) -> dict[str, str]:
-        """What a client of a person finds: a home of its own, and a browser that signs the person in."""
+        """
+        Return the environment of a person's client: its own home, and a browser that signs the person in.
+        """
         place = self.directory / f"{client}-{person}"
         for name in ("xdg-open", "firefox"):
             browser = place / "bin" / name
@@ -65,11 +67,11 @@ class Place:
         return {"HOME": str(place), "PATH": path, "BROWSER": str(browser), "PERSON": person}
 
     def grants(self) -> list[str]:
-        """What clients got tokens for, in order."""
+        """Return the grants for which clients received tokens, in order."""
         return (self.directory / "grants").read_text().split()
 
     async def robot(self, resource: str) -> str:
-        """A token of a program for a resource."""
+        """Fetch a program's token for a resource."""
         form = {"grant_type": "client_credentials", "resource": resource, "scope": "tollhouse.read"}
         headers = {"Authorization": aiohttp.encode_basic_auth("robot", "robot-secret")}
         async with (
@@ -83,7 +85,7 @@ class Place:
 
 @asynccontextmanager
 async def serving_people(serve: Serve, issuer: str, own: int, directory: Path) -> AsyncIterator[Place]:
-    """A Tollhouse at a port of its own whose people sign in with a provider, and calls of two teams."""
+    """Run a Tollhouse at its own port whose people sign in with a provider, with calls of two teams."""
     resource = f"http://127.0.0.1:{own}/mcp"
     config = Config(
         oidc=OidcSettings(issuer=issuer, client_id="tollhouse", console="http://127.0.0.1:4319/console/",
@@ -138,7 +140,7 @@ async def place(serve: Serve, tmp_path: Path) -> AsyncIterator[Place]:
 
 
 async def limit(place: Place, person: str) -> str:
-    """A person who sees one team and works on insights; the id of the role."""
+    """Create a person who sees one team and works on insights; return the id of the role."""
     registry = place.serving.app.services.operators.installation.require_registry()
     draft = RoleDraft(
         name="Chat", data_access=LIMITED, filters=(RoleFilter(dimension="team", values=("chat",), mode=IS),),

@@ -1,4 +1,6 @@
-"""Keycloak, with a realm of two people, an assistant and a program, whose tokens are for a Tollhouse."""
+"""
+Keycloak with a realm of two people, an assistant and a program, whose tokens are issued for a Tollhouse.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +19,14 @@ from tests.free_ports import free_port
 
 REALM = "tollhouse"
 ADMIN = "admin"
-PASSWORD = "any"  # of everybody
+PASSWORD = "any"  # of every person
 REDIRECT = "http://127.0.0.1:33418/callback"
 SCOPES = ("tollhouse.read", "tollhouse.write")
 START = ("start-dev", "--db=dev-mem", "--http-host=127.0.0.1", "--cache=local", "--log-level=warn")
 
 
 class Keycloak:
-    """A running one. `resource` is what its tokens are for."""
+    """A running Keycloak. `resource` is the audience of its tokens."""
 
     def __init__(self, url: str, session: aiohttp.ClientSession) -> None:
         self.url = url
@@ -55,7 +57,7 @@ class Keycloak:
             await self._put(headers, f"/{REALM}/clients", client)
 
     async def robot(self, scope: str) -> str:
-        """A token of a program, with a scope and what hangs on it."""
+        """Fetch a program's token with a scope and the audience that the scope adds."""
         form = {"grant_type": "client_credentials", "client_id": "robot", "client_secret": "robot-secret"}
         return await self._token(REALM, {**form, "scope": scope})
 
@@ -74,7 +76,7 @@ class Keycloak:
 
 @asynccontextmanager
 async def running(resource: str, directory: Path) -> AsyncIterator[Keycloak]:
-    """Keycloak in the memory of one process, with its realm."""
+    """Run Keycloak with its realm in the memory of one process."""
     home, port = environments.keycloak(), free_port()
     log = directory / "keycloak.log"
     with log.open("wb") as to:
@@ -107,7 +109,7 @@ def _person(name: str) -> Mapping[str, Any]:
 
 
 def _scope(name: str, resource: str) -> Mapping[str, Any]:
-    """A scope whose tokens are for the resource."""
+    """Define a scope whose tokens are for the resource."""
     config = {"included.custom.audience": resource, "access.token.claim": "true", "id.token.claim": "false"}
     audience = {
         "name": "resource", "protocol": "openid-connect", "protocolMapper": "oidc-audience-mapper", "config": config,

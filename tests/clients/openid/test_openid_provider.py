@@ -1,4 +1,4 @@
-"""Signing in with a provider that others wrote: its discovery, tokens, refusals and keys."""
+"""Sign-in with a third-party provider: discovery, tokens, refusals and keys."""
 
 from __future__ import annotations
 
@@ -86,7 +86,9 @@ def settings_of(provider: RunningProvider, directory: Path, client: str) -> Oidc
 
 
 async def brought_from(address: str) -> dict[str, str]:
-    """What a browser brings back from `address` after its person has signed in there."""
+    """
+    Return the parameters with which a browser returns from `address` after its person has signed in there.
+    """
     url = URL(address, encoded=True)
     async with (
         aiohttp.ClientSession() as session,
@@ -105,7 +107,7 @@ async def signed_in(house: OperatorServer, **changes: str) -> Session:
 
 
 async def test_a_person_signs_in(house: OperatorServer) -> None:
-    """With the claims and groups of the provider's own ID token; its code works once."""
+    """Claims and groups come from the provider's ID token. The code works once."""
     assert house.services.people.oidc
     address, browser = await house.services.people.oidc.begin(place="here")
     answer = await brought_from(address)
@@ -120,7 +122,9 @@ async def test_a_person_signs_in(house: OperatorServer) -> None:
 
 @pytest.mark.parametrize("seconds", [7200, -7200])
 async def test_clocks_that_differ_too_much(house: OperatorServer, seconds: int) -> None:
-    """A token is over for who is two hours ahead, and from the future for who is behind."""
+    """
+    A token has expired for a clock two hours ahead, and is from the future for a clock two hours behind.
+    """
     house.clock.move(seconds)
     with pytest.raises(SignInProblem) as refused:
         await signed_in(house)
@@ -128,7 +132,7 @@ async def test_clocks_that_differ_too_much(house: OperatorServer, seconds: int) 
 
 
 async def test_its_keys_change(house: OperatorServer, provider: RunningProvider) -> None:
-    """The new key is found without a restart of Tollhouse."""
+    """Tollhouse finds the new key without a restart."""
     await signed_in(house)
     provider.stop()
     await provider.start()
@@ -139,7 +143,7 @@ async def test_its_keys_change(house: OperatorServer, provider: RunningProvider)
 async def test_a_token_for_another_client(
     house: OperatorServer, provider: RunningProvider, tmp_path: Path
 ) -> None:
-    """It is signed by the right key, and nevertheless proves nothing to us."""
+    """The token has a valid signature, but another audience, so it is refused."""
     other = IdentityProvider(settings_of(provider, tmp_path, "another"), BACK, house.clock)
     code = (await brought_from(await other.sign_in_address(state="s", nonce="n", verifier="v" * 43)))["code"]
     claims = (await other.redeem(code, verifier="v" * 43, nonce="n")).claims
@@ -151,7 +155,9 @@ async def test_a_token_for_another_client(
 
 
 async def test_who_may_not_go_on(house: OperatorServer, provider: RunningProvider) -> None:
-    """A session goes on as long as the provider refreshes, and ends when it took the tokens back."""
+    """
+    A session continues while the provider refreshes its tokens, and ends when the provider revokes them.
+    """
     assert house.services.people.oidc
     session = await signed_in(house)
     assert session.refreshes

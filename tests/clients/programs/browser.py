@@ -1,6 +1,6 @@
 """
-A browser for assistants that open one: a person who types a name at the provider, agrees to what is asked, and is
-sent back to the assistant. With the standard library alone.
+A browser for assistants that open one. Its person types a name at the provider and consents, and the browser
+returns to the assistant. It needs only the standard library.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ ACTION = re.compile(r'action="([^"]+)"')
 
 
 def sign_in(address: str, person: str) -> str:
-    """Return what the page says at which the way ends."""
+    """Follow all redirects and forms; return the text of the last page."""
     jar = urllib.request.HTTPCookieProcessor(CookieJar())
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), jar)
     place, text = _read(opener.open(address, timeout=60))

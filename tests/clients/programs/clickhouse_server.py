@@ -1,4 +1,7 @@
-"""ClickHouse's own engine behind the HTTP of its server: `clickhouse_server DIRECTORY [PORT]`; it prints its port."""
+"""
+ClickHouse's own engine behind its server's HTTP protocol: `clickhouse_server DIRECTORY [PORT]`; it
+prints its port.
+"""
 
 import gzip
 import re
@@ -9,8 +12,8 @@ from urllib.parse import parse_qsl, urlsplit
 
 from chdb.session import Session
 
-OWN = ("query", "database", "wait_end_of_query")  # what is no setting
-# A setting of replicated tables alone, which this engine cannot have.
+OWN = ("query", "database", "wait_end_of_query")  # parameters that are not settings
+# settings of replicated tables, which this engine does not support
 LEFT_OUT = ("insert_quorum", "insert_quorum_parallel", "select_sequential_consistency")
 
 

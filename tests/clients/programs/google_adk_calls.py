@@ -1,4 +1,4 @@
-"""Calls with Google's Agent Development Kit, by name; what is measured is whoever watches it."""
+"""Calls with Google's Agent Development Kit, by name, for the instrumentations under test."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def streams() -> None:
 
 
 async def tools() -> None:
-    """Two calls: one that asks for the weather, one that answers."""
+    """Make two calls: a tool call for the weather, and the answer."""
     await asked(models()[0], weather)
 
 

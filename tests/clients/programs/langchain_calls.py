@@ -1,4 +1,4 @@
-"""Calls with LangChain, by name; what is measured is whoever watches it."""
+"""Calls with LangChain, by name, for the instrumentations under test."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def streams() -> None:
 
 
 def tools() -> None:
-    """A question, the tool's result, the answer: two calls."""
+    """Make two calls: the prompt, and the tool's result."""
     for model in models():
         able = model.bind_tools([weather])
         turns: list[Any] = [HumanMessage(QUESTION)]

@@ -1,4 +1,4 @@
-"""Calls with OpenAI's Agents SDK, by name; what is measured is whoever watches it."""
+"""Calls with OpenAI's Agents SDK, by name, for the instrumentations under test."""
 
 from __future__ import annotations
 

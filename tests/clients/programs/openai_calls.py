@@ -1,4 +1,4 @@
-"""Calls with the OpenAI library, by name; what is measured is whoever watches it."""
+"""Calls with the OpenAI library, by name, for the instrumentations under test."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def stream(openai: Any) -> None:
 
 
 def silent_stream(openai: Any) -> None:
-    """Without `include_usage` the provider names no figures."""
+    """Without `include_usage` the provider reports no usage."""
     for _ in openai.OpenAI(max_retries=0).chat.completions.create(
         model="gpt-4o", messages=QUESTION, stream=True
     ):
@@ -48,7 +48,7 @@ def responses(openai: Any) -> None:
 
 
 def tools(openai: Any) -> None:
-    """A question, the tool's result, the answer: two calls."""
+    """Make two calls: the prompt, and the tool's result."""
     client = openai.OpenAI(max_retries=0)
     offered = [{"type": "function", "function": {"name": "weather", "parameters": WEATHER}}]
     turns: list[Any] = list(QUESTION)
@@ -75,7 +75,7 @@ def failures(openai: Any) -> None:
 
 
 def retry(openai: Any) -> None:
-    """The library itself tries again: 500, then an answer."""
+    """The library itself retries: first a 500, then an answer."""
     failing(openai, 500, "flaky", max_retries=2).chat.completions.create(model="gpt-4o", messages=QUESTION)
 
 

@@ -1,4 +1,4 @@
-"""Sums of the files of a lake as polars reads them: `polars_reader GLOB`, printed as a line of JSON."""
+"""Print sums over the files of a lake as polars reads them, as a line of JSON: `polars_reader GLOB`."""
 
 import json
 import sys

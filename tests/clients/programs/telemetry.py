@@ -1,4 +1,6 @@
-"""The OpenTelemetry SDK as its documentation sets it up: OTLP over HTTP, address and key from the environment."""
+"""
+The OpenTelemetry SDK set up as in its documentation: OTLP over HTTP, address and key from the environment.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
 @contextmanager
 def exported() -> Iterator[TracerProvider]:
-    """What is traced inside has been exported when it ends."""
+    """Export all spans of the block before it ends."""
     provider = TracerProvider()
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
     trace.set_tracer_provider(provider)
@@ -31,7 +33,7 @@ def exported() -> Iterator[TracerProvider]:
 
 @contextmanager
 def all_exported(*, events: bool = True) -> Iterator[TracerProvider]:
-    """Traces, counters and, unless told otherwise, events."""
+    """Export traces, counters and, by default, events of the block before it ends."""
     meters = MeterProvider([PeriodicExportingMetricReader(OTLPMetricExporter())])
     metrics.set_meter_provider(meters)
     loggers = LoggerProvider()

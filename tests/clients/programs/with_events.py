@@ -14,7 +14,7 @@ ATTRIBUTES = {"type": "tokens.used", "source": "https://example.com/app", "subje
 
 
 def sdk(mode: str) -> None:
-    """One event twice: the second is the first again."""
+    """Send the same event twice."""
     event = CloudEvent(ATTRIBUTES, {"tokens": 12, "model": "gpt-4o"})
     headers, body = to_structured(event) if mode == "structured" else to_binary(event)
     for _ in range(2):
@@ -27,7 +27,7 @@ def sdk(mode: str) -> None:
 
 
 def openmeter_client() -> None:
-    """A call as OpenMeter's users report it."""
+    """Send a call in the form of OpenMeter's LiteLLM integration."""
     headers = {"Accept": "application/json", "Authorization": "Bearer " + os.environ["TELEMETRY_KEY"]}
     client = openmeter.Client(endpoint=os.environ["TOLLHOUSE_URL"], headers=headers)
     data = {"model": "gpt-4o", "prompt_tokens": 100, "completion_tokens": 20, "cost": "0.5"}

@@ -1,4 +1,4 @@
-"""OpenTelemetry's instrumentations of the OpenAI and the Anthropic library, with their counters and their events."""
+"""OpenTelemetry's instrumentations of the OpenAI and Anthropic libraries, with counters and events."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Langfuse SDK of today (OTLP under a Langfuse address): its OpenAI wrapper, and generations written by hand."""
+"""The current Langfuse SDK (OTLP to a Langfuse address): its OpenAI wrapper, and manual generations."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from langfuse import get_client, propagate_attributes
 
 
 def by_hand() -> None:
-    """A generation that is known from the start, and one whose figures come when an earlier request has left."""
+    """
+    Write one generation that is complete from the start, and one whose usage follows after an earlier
+    request was sent.
+    """
     client = get_client()
     assert client.auth_check()
     with propagate_attributes(user_id="ada", session_id="basket-7", metadata={"tier": "gold"}):

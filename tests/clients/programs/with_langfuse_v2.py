@@ -1,4 +1,4 @@
-"""The Langfuse SDK 2 (ingestion batches): its OpenAI wrapper, and generations written by hand."""
+"""The Langfuse SDK 2 (ingestion batches): its OpenAI wrapper, and manual generations."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from langfuse import Langfuse
 
 
 def by_hand() -> None:
-    """A generation that is known from the start, and one whose figures come when an earlier request has left."""
+    """
+    Write one generation that is complete from the start, and one whose usage follows after an earlier
+    request was sent.
+    """
     client = Langfuse()
     assert client.auth_check()
     trace = client.trace(name="shop", user_id="ada", session_id="basket-7", tags=["tier:gold"])

@@ -1,4 +1,6 @@
-"""The official SDK of the Model Context Protocol: lists the tools, asks one, and asks it wrongly."""
+"""
+The official SDK of the Model Context Protocol: list the tools, call one, and call it with wrong arguments.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 
 def server(transport: str) -> Any:
-    """Over HTTP at MCP_URL with MCP_KEY, or the command MCP_COMMAND (JSON)."""
+    """Return an HTTP server at MCP_URL with MCP_KEY, or the command MCP_COMMAND (JSON)."""
     if transport == "stdio":
         command, *words = json.loads(os.environ["MCP_COMMAND"])
         return StdioServerParameters(command=command, args=words)

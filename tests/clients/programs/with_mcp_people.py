@@ -1,7 +1,8 @@
 """
-The official SDK of the Model Context Protocol, signed in by a person: what teams cost, and again after each line on
-standard input; after the line `over` its token is over by its own clock. With a client id it writes, too; an id that is
-the address of a document needs no registration; without one it registers itself first.
+The official SDK of the Model Context Protocol, signed in by a person. It requests the costs per team at the
+start and after each line on standard input. The line `over` first makes its token expired by its own clock.
+With a client id it writes as well. A client id that is the address of a document needs no registration.
+Without a client id the SDK registers itself.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ from mcp.client.auth.oauth2 import AuthorizationCodeResult
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata
 
-# A provider on loopback may say that its cookies are for https alone: browsers keep them all the same.
+# A provider on loopback may mark its cookies as https-only. Browsers nevertheless send them on loopback.
 LOOPBACK = DefaultCookiePolicy(secure_protocols=("http", "https"))
 REDIRECT = "http://127.0.0.1:33418/callback"
 
 
 class Kept:
-    """What a client stores: its registration and tokens."""
+    """Storage of a client: its registration and tokens."""
 
     def __init__(self) -> None:
         self.tokens: Any = None
@@ -48,7 +49,7 @@ class Kept:
 
 
 class Browser:
-    """A person who types a name, and agrees to what is asked."""
+    """A person who types a name and consents."""
 
     def __init__(self, person: str) -> None:
         self.person = person

@@ -1,4 +1,4 @@
-"""The official SDK of the Model Context Protocol, over the command MCP_COMMAND (JSON): what teams cost."""
+"""The official SDK of the Model Context Protocol, over the command MCP_COMMAND (JSON): the costs per team."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""OpenInference's instrumentations of the OpenAI and the Anthropic library."""
+"""OpenInference's instrumentations of the OpenAI and Anthropic libraries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""OpenLLMetry's instrumentations of the OpenAI and the Anthropic library."""
+"""OpenLLMetry's instrumentations of the OpenAI and Anthropic libraries."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ async def streams() -> None:
 
 
 async def tools() -> None:
-    """Each run is two calls: one that asks for the weather, one that answers."""
+    """Make two calls per run: a tool call for the weather, and the answer."""
     for model in models():
         agent = Agent(model, name="toll")
 

@@ -1,6 +1,6 @@
 """
-Prints what the published rules of FOCUS say of a CSV file: `check_focus.py FILE VERSION CRITERIA`. Runs where
-focus-validator is installed.
+Print the result of the published FOCUS rules for a CSV file: `check_focus.py FILE VERSION CRITERIA`. Runs in
+an environment with focus-validator.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ types = dict.fromkeys(names, pyarrow.string())
 types |= {name: pyarrow.float64() for name in NUMBERS if name in names}
 types |= {name: pyarrow.timestamp("us", "UTC") for name in TIMES if name in names}
 options = csv.ConvertOptions(column_types=types, strings_can_be_null=True)
-typed = Path(tempfile.mkdtemp()) / "rows.parquet"  # of CSV a whole number would not be a decimal one
+typed = Path(tempfile.mkdtemp()) / "rows.parquet"  # from CSV, a whole number would not be read as decimal
 parquet.write_table(csv.read_csv(path, convert_options=options), typed)
-os.chdir(Path(focus_validator.__file__).parents[1])  # it reads a list of its own by a relative path
+os.chdir(Path(focus_validator.__file__).parents[1])  # the package reads a list by a relative path
 asked = ["--data-file", typed, "--validate-version", version, "--applicability-criteria", criteria]
 program = Path(sys.executable).with_name("focus-validator")
 sys.exit(

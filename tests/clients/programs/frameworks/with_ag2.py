@@ -1,4 +1,4 @@
-"""AG2, which traces by itself."""
+"""AG2 with its own tracing."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def streams() -> None:
 
 
 async def tools() -> None:
-    """Each is two calls: one that asks for the weather, one that answers."""
+    """Make two calls per run: a tool call for the weather, and the answer."""
     for model in models():
         await agent(model, weather).ask(QUESTION)
 

@@ -1,4 +1,6 @@
-"""AG2 before its version 1 under OpenInference: the calls are told by the instrumentations of the libraries below."""
+"""
+AG2 before version 1 under OpenInference, where the instrumentations of the underlying libraries report the calls.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,7 @@ def streams() -> None:
 
 
 def tools() -> None:
-    """Each is two calls: one that asks for the weather, one that answers."""
+    """Make two calls per run: a tool call for the weather, and the answer."""
     for configuration in configurations():
         ask(configuration, weather)
 

@@ -1,5 +1,3 @@
-"""Agno under OpenInference."""
-
 from __future__ import annotations
 
 import os
@@ -41,7 +39,7 @@ def streams() -> None:
 
 
 def tools() -> None:
-    """Each run is two calls: one that asks for the weather, one that answers."""
+    """Make two calls per run: a tool call for the weather, and the answer."""
     for model in models():
         Agent(model=model, tools=[weather], telemetry=False).run(QUESTION)
 

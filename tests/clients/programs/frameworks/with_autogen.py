@@ -33,14 +33,14 @@ async def answers(_: TracerProvider) -> None:
 
 
 async def streams(_: TracerProvider) -> None:
-    """One with its figures, one as it is by default."""
+    """Stream one call with usage, and one with the default, which has none."""
     for asked in ({"include_usage": True}, {}):
         async for _ in model().create_stream([UserMessage(content=QUESTION, source="user")], **asked):
             pass
 
 
 async def tools(_: TracerProvider) -> None:
-    """Each run is two calls: one that asks for the weather, one that answers."""
+    """Make two calls per run: a tool call for the weather, and the answer."""
     await AssistantAgent("toll", model(), tools=[weather], reflect_on_tool_use=True).run(task=QUESTION)
 
 
@@ -54,7 +54,7 @@ async def failures(_: TracerProvider) -> None:
 
 
 async def nested(provider: TracerProvider) -> None:
-    """With the instrumentation of the OpenAI library below its own."""
+    """Run with the instrumentation of the underlying OpenAI library as well."""
     OpenAIInstrumentor().instrument(tracer_provider=provider)
     await answers(provider)
     await streams(provider)

@@ -48,7 +48,7 @@ async def streams() -> None:
 
 
 async def tools() -> None:
-    """Each is two calls: one that asks for the weather, one that answers."""
+    """Make two calls per run: a tool call for the weather, and the answer."""
     for model in models():
         turns: list[Any] = [UserMessage(QUESTION)]
         asked = await model.run(turns, tools=[weather])

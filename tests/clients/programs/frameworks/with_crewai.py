@@ -1,4 +1,4 @@
-"""CrewAI under OpenInference: its own instrumentation for crews, that of the provider's library for calls."""
+"""CrewAI under OpenInference: its own instrumentation for crews, and the provider library's for calls."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import os
 import sys
 from typing import Any
 
-os.environ |= {"CREWAI_DISABLE_TELEMETRY": "true", "CREWAI_TRACING_ENABLED": "false"}  # its own, to its maker
+# disables its own telemetry to its vendor
+os.environ |= {"CREWAI_DISABLE_TELEMETRY": "true", "CREWAI_TRACING_ENABLED": "false"}
 
 from crewai import LLM, Agent, Crew, Task
 from crewai.tools import tool
@@ -42,7 +43,7 @@ def streams() -> None:
 
 
 def tools() -> None:
-    """One run is two calls: one that asks for the weather, one that answers."""
+    """Make two calls in one run: a tool call for the weather, and the answer."""
     run(weather)
 
 

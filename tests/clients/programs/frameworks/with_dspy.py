@@ -1,4 +1,4 @@
-"""DSPy under OpenInference, alone and above the instrumentation of LiteLLM, by which it calls."""
+"""DSPy under OpenInference, without and with the instrumentation of LiteLLM, through which it calls."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ QUESTION = "What is the toll?"
 
 
 def models(path: str = "") -> list[Any]:
-    """Every question is asked anew: its cache would answer the second of two."""
+    """Disable the cache, which would answer the second of two equal prompts."""
     provider = os.environ["PROVIDER_URL"] + path
     own: dict[str, Any] = {"cache": False, "num_retries": 0}
     return [
@@ -31,7 +31,7 @@ def answers(_: TracerProvider) -> None:
 
 
 def predictions(_: TracerProvider) -> None:
-    """The provider's answer has no fields, so each adapter asks in turn: two calls of one question."""
+    """The provider's response has no fields, so both adapters try in turn: two calls per prediction."""
     with dspy.context(lm=models()[0]):
         try:
             dspy.Predict("question -> answer")(question=QUESTION)
@@ -50,7 +50,7 @@ def failures(_: TracerProvider) -> None:
 
 
 def nested(provider: TracerProvider) -> None:
-    """With LiteLLM's instrumentation below its own."""
+    """Run with LiteLLM's instrumentation below its own."""
     LiteLLMInstrumentor().instrument(tracer_provider=provider)
     answers(provider)
     predictions(provider)

@@ -1,4 +1,4 @@
-"""LangChain under OpenTelemetry's instrumentation, with its counters and its events."""
+"""LangChain under OpenTelemetry's instrumentation, with counters and events."""
 
 from __future__ import annotations
 

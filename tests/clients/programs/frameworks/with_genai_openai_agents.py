@@ -1,4 +1,4 @@
-"""OpenAI's Agents SDK under OpenTelemetry's instrumentation, with its counters and its events."""
+"""OpenAI's Agents SDK under OpenTelemetry's instrumentation, with counters and events."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from opentelemetry.instrumentation.genai.openai_agents import OpenAIAgentsInstru
 from telemetry import all_exported
 
 with all_exported():
-    set_trace_processors([])  # its own sends to where OpenAI keeps traces
+    set_trace_processors([])  # the default processor sends traces to OpenAI
     set_tracing_disabled(False)
     OpenAIInstrumentor().instrument()
     OpenAIAgentsInstrumentor().instrument()

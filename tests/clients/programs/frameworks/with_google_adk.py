@@ -1,4 +1,4 @@
-"""Google's Agent Development Kit, which traces by itself."""
+"""Google's Agent Development Kit with its own tracing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Google's Agent Development Kit under OpenInference, beside the counters that it keeps by itself."""
+"""Google's Agent Development Kit under OpenInference, next to its own counters."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from openinference.instrumentation.google_adk import GoogleADKInstrumentor
 from telemetry import all_exported
 
 os.environ["GOOGLE_API_KEY"] = "fake"
-# Its events of what LiteLLM answered count the reasoning twice, where the spans do not: which came first
-# would decide.
+# Its events of LiteLLM responses count reasoning twice, but its spans do not. The order of arrival would
+# decide the result.
 with all_exported(events=sys.argv[1:] == ["tools"]) as provider:
     GoogleADKInstrumentor().instrument(tracer_provider=provider)
     asyncio.run(google_adk_calls.run(sys.argv[1:]))

@@ -1,5 +1,3 @@
-"""Haystack under OpenInference."""
-
 from __future__ import annotations
 
 import os
@@ -54,7 +52,7 @@ def weather(city: str) -> str:
 
 
 def tools() -> None:
-    """Each run is two calls: one that asks for the weather, one that answers."""
+    """Make two calls per run: a tool call for the weather, and the answer."""
     for generator in generators():
         run(Agent(chat_generator=generator, tools=[weather]), messages=[ChatMessage.from_user(QUESTION)])
 

@@ -1,5 +1,3 @@
-"""LangChain under OpenInference."""
-
 from __future__ import annotations
 
 import sys

@@ -1,4 +1,4 @@
-"""LangChain under LangSmith's own exporter of OpenTelemetry, and nothing to LangSmith."""
+"""LangChain under LangSmith's own OpenTelemetry exporter, without sending to LangSmith."""
 
 from __future__ import annotations
 

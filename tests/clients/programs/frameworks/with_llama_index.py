@@ -1,5 +1,3 @@
-"""LlamaIndex under OpenInference."""
-
 from __future__ import annotations
 
 import asyncio
@@ -36,7 +34,7 @@ def streams() -> None:
 
 
 def tools() -> None:
-    """Each run is two calls: one that asks for the weather, one that answers."""
+    """Make two calls per run: a tool call for the weather, and the answer."""
 
     def weather(city: str) -> str:
         """The weather."""

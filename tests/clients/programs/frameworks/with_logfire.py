@@ -1,5 +1,5 @@
 """
-Logfire's instrumentations of the OpenAI and the Anthropic library, exported to where its standard variables say.
+Logfire's instrumentations of the OpenAI and Anthropic libraries, exported to the address in the standard variables.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""MLflow's tracing of the OpenAI and the Anthropic library: its words, or OpenTelemetry's by its own variable."""
+"""
+MLflow's tracing of the OpenAI and Anthropic libraries, with its own attributes or, by a variable, OpenTelemetry's.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,3 @@
-"""Hugging Face's smolagents under OpenInference."""
-
 from __future__ import annotations
 
 import os

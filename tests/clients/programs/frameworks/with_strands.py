@@ -1,4 +1,4 @@
-"""Strands Agents, which trace and count by themselves."""
+"""Strands Agents with its own tracing and counters."""
 
 from __future__ import annotations
 
