@@ -348,7 +348,10 @@ def test_from_the_command_line(tmp_path: Path) -> None:
 
 
 def test_what_is_planted_and_not_found_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The exit code is 1 and the word is named. Another finding of the same detector does not count."""
+    """
+    If a planted problem is not found, the exit code is 1 and its word is named. Another finding of the same
+    detector does not count.
+    """
     assert ["spike", "idle-key"] == missed(
         ["spike", "no-owner", "idle-key"],
         {"spend_spike": ["Team Support spent"], "no_owner": ["$4 from a has no team or user"]},

@@ -192,7 +192,9 @@ async def test_a_pipe_is_read_once(send: Send, serving: Serving, tmp_path: Path)
 
 
 async def test_a_file_that_grew_sends_what_is_new(send: Send, serving: Serving, tmp_path: Path) -> None:
-    """This also holds for records without a dedup key, whose repeat would count twice."""
+    """
+    A file that grew sends only its new records, even those without a dedup key, whose repeat would count twice.
+    """
     file = tmp_path / "grows.ndjson"
     row = {
         "litellm_call_id": "",
@@ -360,7 +362,7 @@ async def test_an_address_at_which_nobody_listens_is_given_up_soon() -> None:
 async def test_the_courier_gives_up_in_the_end(
     moody: tuple[str, list[web.Response | None], list[bytes]],
 ) -> None:
-    """It gives up after eight attempts; the next run sends the rest."""
+    """The courier gives up after eight attempts; the next run sends the rest."""
     url, answers, seen = moody
     answers += [web.Response(status=500) for _ in range(upload.ATTEMPTS)]
 

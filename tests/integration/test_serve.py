@@ -94,7 +94,7 @@ def port_of(line: str) -> int:
 
 async def test_it_prints_where_it_listens_and_a_first_key(run: Run) -> None:
     """
-    It prints a line for HTTP, one for gRPC, then the key once. SIGTERM ends it with 0; the logs are
+    The command prints a line for HTTP, one for gRPC, then the key once. SIGTERM ends it with 0; the logs are
     JSON on stderr.
     """
     process = await run("--listen", "127.0.0.1:0", "--grpc-listen", "127.0.0.1:0")

@@ -174,8 +174,8 @@ async def test_a_deleted_key_is_dead_on_the_other_at_once(
     new_schema: Callable[[], Schema], serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
-    This holds even if the other gateway's cache still knows the key. Operations that only read need a recent
-    look at the changes.
+    A deleted key is refused at once, even if the other gateway's cache still knows it. Operations that only
+    read need a recent look at the changes.
     """
 
     async def no_look(self: Follower) -> None:

@@ -364,7 +364,7 @@ async def test_a_restart(tmp_path: Path) -> None:
 
 
 async def test_a_body_that_is_not_utf_8(manager: Manager) -> None:
-    """Every address that reads JSON answers 400, for keys and for operators."""
+    """If a body is not UTF-8, every address that reads JSON answers 400, to keys and to operators."""
     viewing = await manager.serving.make_key("views", scopes=["views:create_view"])
     for path, key in ((f"{NAMESPACES}/ml", manager.key), ("/v2/views", viewing)):
         sent = await manager.serving.send(path, b'{"name":"\xff"}', key=key)

@@ -97,7 +97,7 @@ NOT_TOLD: Sequence[tuple[tuple[tuple[str, str], ...], str]] = [
 
 
 async def test_what_a_bill_does_not_tell_is_refused(serve: Serve) -> None:
-    """The refusal names what to query instead."""
+    """A query for data that bills lack is refused; the error names what to query instead."""
     read = await billed_reader(serve)
     for query, words in NOT_TOLD:
         error = await read.costs(*SEPTEMBER, ("cost_type", "billed_cost"), *query, status=400)

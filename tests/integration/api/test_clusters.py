@@ -133,7 +133,7 @@ WRONG_UPDATES: Sequence[object] = [
 
 
 async def test_a_wrong_update_changes_nothing(serve: Serve) -> None:
-    """The answer is 400, also for a field that only the cluster itself reports."""
+    """An update of a field that only the cluster itself reports is a 400 as well."""
     asking = await desk(serve)
     one = f"{ALL}/{KEPT[0].id}"
     before = await asking.ask("GET", one)
@@ -164,7 +164,7 @@ async def test_a_device_of_kind_cluster_reports_for_one(serve: Serve) -> None:
 
 
 async def test_a_full_list_refuses_no_heartbeat(serve: Serve) -> None:
-    """The device is enrolled. Its cluster is listed only when there is room."""
+    """A device is enrolled even if the list of clusters is full. Its cluster is listed when there is room."""
     asking = await desk(serve)
     table = asking.serving.app.services.storage.clusters
     table.max = len(table)

@@ -46,7 +46,9 @@ def commands(command: click.Command, *words: str) -> Iterator[str]:
 
 
 def odd_times(found: Any, name: str = "") -> Iterator[tuple[str, str]]:
-    """Yield the times that are neither a timestamp nor, under the name of a border, a border."""
+    """
+    Yield times in a wrong form. Names in BORDERS need the form of a border, all others that of a timestamp.
+    """
     if isinstance(found, dict):
         for key, value in found.items():
             yield from odd_times(value, key)
@@ -78,7 +80,7 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_every_json_is_as_lists_are(directory: Path) -> None:
-    """A new command is in none of the sets above, so this test runs it as well."""
+    """A new command is checked automatically, because no set above names it."""
     wrong: list[str] = []
     bare = set()
     asked = [name for name in commands(main) if name not in OTHERS]

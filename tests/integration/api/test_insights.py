@@ -185,7 +185,7 @@ WRONG_QUESTIONS: Sequence[tuple[list[tuple[str, str]], str]] = [
 
 
 async def test_wrong_questions(serve: Serve) -> None:
-    """The 400 names the valid choices."""
+    """A wrong query gets a 400 that names the valid choices."""
     reading = await desk(serve)
     for query, words in WRONG_QUESTIONS:
         error = (await reading.page(*query, status=400))["error"]

@@ -182,6 +182,6 @@ WRONG_FILTERS: Sequence[dict[str, list[str]]] = [{"floor": ["9"]}, {"team": []}]
 
 
 async def test_a_wrong_filter_is_refused(desk: Desk) -> None:
-    """The refusal names the known dimensions."""
+    """A wrong filter gets an error that names the known dimensions."""
     for filters in WRONG_FILTERS:
         await desk.ask("POST", "/v2/optimize/check", {"filter": filters}, status=400)

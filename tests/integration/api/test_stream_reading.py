@@ -74,7 +74,7 @@ NO_PARTS: Sequence[str] = [
 
 
 async def test_what_is_no_part_is_refused(serving: Serving) -> None:
-    """The 400 says how to write the filter."""
+    """A wrong filter gets a 400 that says how to write it."""
     key = await filled(serving)
     for query in NO_PARTS:
         answer = await serving.send(f"{RECORDS}?{query}", b"", None, method="GET", key=key)

@@ -69,6 +69,6 @@ async def test_every_published_cost_type_is_answered(serve: Serve) -> None:
 
 
 async def test_an_unknown_measure_is_named(serve: Serve) -> None:
-    """The error lists the known measures."""
+    """An unknown measure gets an error that lists the known measures."""
     error = (await (await reader(serve)).costs(*SEPTEMBER, ("measures", "joy"), status=400))["error"]
     assert "measures must be one of calls, errors" in error["message"]

@@ -91,7 +91,7 @@ async def test_check_knows_what_is_sent(upstream: FakeUpstream) -> None:
 )
 async def test_check_says_what_an_answer_means_later(upstream: FakeUpstream, status: int, found: str) -> None:
     """
-    This holds for the upstream and OTLP destinations. A refused key would park the route; a busy server would not.
+    The upstream and OTLP destinations behave alike: a refused key would park the route, a busy server would not.
     """
     upstream.judge = lambda request: Reply(status, b"no", "text/plain")
     key = UpstreamKey(name="telemetry", secret_env="HOME", scopes=(INGEST,))

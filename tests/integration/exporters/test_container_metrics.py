@@ -146,7 +146,7 @@ async def test_a_key_for_a_part_parks_the_rest(serve: Serve, tmp_path: Path) -> 
 
 
 async def test_an_address_that_ended_is_asked_for_again(serve: Serve, tmp_path: Path) -> None:
-    """A busy store is tried again."""
+    """An expired upload address is requested again, and a busy store is tried again."""
     server, key = await made(serve)
     expired = web.Response(status=403, text="<Error><Message>Request has expired</Message></Error>")
     busy = web.Response(status=503)
@@ -171,7 +171,7 @@ async def test_a_refused_file_holds_no_other(serve: Serve, tmp_path: Path) -> No
 
 
 async def test_damaged_bytes_never_leave(serve: Serve, tmp_path: Path) -> None:
-    """The agent is asked to send the file again, and then it arrives complete."""
+    """If stored bytes are damaged, the agent is asked to send the file again. Then it arrives complete."""
     server, key = await made(serve)
     await agent.ship(server, {"one": b"metrics"}, key)
     [file] = await kept(server).due(FILE, limit=1)

@@ -311,7 +311,10 @@ async def test_what_cannot_be_used_is_the_operators_to_mend(tmp_path: Path) -> N
 async def test_a_receiver_that_takes_and_fails_hears_the_same_key_again(
     spool: Spooled, upstream: FakeUpstream, status: int, keys: int
 ) -> None:
-    """So the request counts once. A 503 means that nothing was done, so the next request has a new key."""
+    """
+    If a receiver accepts a request and then answers 500 or 502, the repeat has the same key, so the request
+    counts once. A 503 means that nothing was done, so the next request has a new key.
+    """
     upstream.answers.append(Reply(status))
     await spool.add([call(1)])
     async with forwarding(

@@ -99,7 +99,7 @@ async def test_enrolment_then_heartbeats_under_its_own_key(laptop: Laptop) -> No
 
 
 async def test_a_pending_device_asks_again(laptop: Laptop) -> None:
-    """It asks until an operator approves it, and then gets its key."""
+    """A pending device asks until an operator approves it, and then gets its key."""
     laptop.gateway.state = "pending"
     assert await laptop.link.report_once() > 5
     assert laptop.link.state == "pending"
@@ -110,7 +110,9 @@ async def test_a_pending_device_asks_again(laptop: Laptop) -> None:
 
 
 async def test_a_key_that_was_given_before(laptop: Laptop) -> None:
-    """The message says what to do. The device does not ask again every minute."""
+    """
+    If the key was already given out, the message says what to do. The device does not ask again every minute.
+    """
     laptop.gateway.key = None
     assert await laptop.link.report_once() > REFUSED_S * 0.9
     assert "devices reset" in str(laptop.link.reason)
@@ -125,7 +127,7 @@ async def test_a_dead_key_is_replaced(laptop: Laptop) -> None:
 
 
 async def test_a_revoked_device_is_quiet(laptop: Laptop) -> None:
-    """It asks once in ten minutes and keeps its key."""
+    """A revoked device asks once in ten minutes and keeps its key."""
     laptop.key_file.write_text("thd_laptop_1_old")
     laptop.gateway.dead.add("thd_laptop_1_old")
     laptop.gateway.state = "revoked"
@@ -137,7 +139,7 @@ async def test_a_revoked_device_is_quiet(laptop: Laptop) -> None:
 
 @pytest.mark.parametrize("reply", [Reply(503), Reply(429), Reply(drop=True)])
 async def test_a_gateway_that_cannot_be_reached(laptop: Laptop, reply: Reply) -> None:
-    """The first retry is soon, later ones less often. A successful answer clears the error."""
+    """The first retry comes soon, later ones less often. A successful answer clears the error."""
     laptop.upstream.answers.extend([reply] * 3)
     rests = [await laptop.link.report_once() for _ in range(3)]
     assert all(0.5 <= rest_s <= 1.0 for rest_s in rests)

@@ -93,7 +93,10 @@ async def site(tmp_path: Path) -> AsyncIterator[DeviceSite]:
 
 
 async def test_the_enrolment_comes_first(site: DeviceSite) -> None:
-    """Next comes the newest heartbeat with the device's report. Then nothing is sent until a change."""
+    """
+    After the enrolment, the newest heartbeat is sent with the device's report. Then nothing is sent
+    until a change.
+    """
     await site.table.keep(
         beaten(device("d1", hostname="mill", labels={"team": "search"}, fingerprint="f"), 7)
     )
@@ -208,7 +211,7 @@ async def test_a_refused_key_or_address_parks_the_sync(site: DeviceSite, status:
 
 
 async def test_no_key_covers_it(site: DeviceSite) -> None:
-    """The reason names the missing scope, and nothing is sent."""
+    """Without a key for the scope, nothing is sent, and the reason names the scope."""
     site.keys = ()
     await site.table.keep(device("d1"))
     async with site.syncing() as sync:
@@ -218,7 +221,7 @@ async def test_no_key_covers_it(site: DeviceSite) -> None:
 
 
 async def test_pending_and_revoked_devices_stay_in_the_server(site: DeviceSite) -> None:
-    """They are sent when an operator approves them."""
+    """Pending and revoked devices are sent only after an operator approves them."""
     await site.table.keep(device("pending", state=PENDING))
     await site.table.keep(beaten(device("revoked", state=REVOKED)))
     await site.table.keep(device("d1"))

@@ -300,7 +300,7 @@ async def test_who_looks_while_a_route_parks_sends_nothing(
 
 
 async def test_no_key_for_the_scope_parks_and_names_it(site: Site) -> None:
-    """Nothing is sent, and the reason names the missing scope."""
+    """Without a key for the scope, nothing is sent, and the reason names the scope."""
     await site.server.add(calls(1, 10))
     billing = UpstreamKey(name="billing", secret_env="BILLING", use_cases=("Send Billing Data",))
     async with site.forwarding(keys=(billing,)):
@@ -325,7 +325,8 @@ async def test_too_large_is_halved_until_it_fits(site: Site) -> None:
 
 async def test_an_answer_that_asks_for_patience_is_repeated_under_a_new_key(site: Site) -> None:
     """
-    The same bytes are sent under a new key, because the service would replay its error under the old one.
+    After a 503, the same bytes are sent under a new key, because the service would replay its error under
+    the old one.
     """
     await site.server.add(calls(1, 10))
     site.upstream.answers.append(Reply(503))
@@ -338,8 +339,8 @@ async def test_an_answer_that_asks_for_patience_is_repeated_under_a_new_key(site
 
 async def test_a_gateway_error_is_repeated_under_its_key(site: Site) -> None:
     """
-    It is unknown whether the service received the request, so the key stays, until the repeated answer shows
-    that the service remembers it.
+    After a 502 it is unknown whether the service received the request, so the key stays. If repeats show that
+    the service remembers this answer, the next request has a new key.
     """
     await site.server.add(calls(1, 10))
     site.upstream.answers += [Reply(502)] * 3
@@ -387,7 +388,7 @@ async def test_an_answer_that_never_comes_is_no_answer(site: Site) -> None:
 
 
 async def test_retry_after_holds_the_whole_route(site: Site) -> None:
-    """Until that time nothing is sent, not even another delivery."""
+    """Until the upstream's retry time, nothing is sent, not even another delivery."""
     await site.server.add(calls(1, 10))
     site.upstream.answers.append(Reply(429, headers={"Retry-After": "1"}))
     loop = asyncio.get_running_loop()

@@ -184,7 +184,7 @@ async def test_a_channel_that_denies_in_a_2xx_has_no_notice(
     content_type: str,
     error: builtins.type[SendError] | None,
 ) -> None:
-    """A notification with such an answer once counted as sent, although nobody got it."""
+    """If a 2xx denied a notification, it once counted as sent, although nobody got it."""
     (tmp_path / "key").write_text("a" * 32)
     channel = build_channel(CHANNELS[type](upstream.url, tmp_path / "key"), CLOCK)
     upstream.answers.append(Reply(200, body, content_type))

@@ -162,7 +162,7 @@ async def test_an_event_in_headers_has_a_body_of_them(serving: Serving) -> None:
 
 
 async def test_addresses_that_take_the_header_are_documented() -> None:
-    """Exactly these addresses accept the header, and the document of each lists the refusal."""
+    """Exactly the addresses listed here accept the header, and the document of each lists the refusal."""
     taking = {row.name for row in ADDRESSES if row.takes_idempotency_key}
     records = {"sum_records_of_streams", "sum_records_of_stream", "manage_records"}
     assert {"create_billing_drop", "create_events", *records} == taking

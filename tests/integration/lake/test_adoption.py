@@ -138,7 +138,10 @@ def test_ids_decide(tmp_path: Path) -> None:
 
 
 def test_what_the_copy_never_had_may_stay_in_the_lake_alone(tmp_path: Path) -> None:
-    """The copy reports this once and continues; later checks find no difference."""
+    """
+    With `--leave`, the copy reports once which records only the lake has, and continues. Later checks
+    find no difference.
+    """
     asyncio.run(restored(tmp_path, calls(21, 35, **PAID), []))
     assert [5, 0, 0, 20] == adopted(tmp_path, "--leave")
     found, terms = asyncio.run(landed(tmp_path))
@@ -251,7 +254,7 @@ def test_an_adoption_that_is_cut_off_anywhere_ends_as_if_it_was_not(tmp_path: Pa
 
 
 def test_a_lake_of_another_log_is_refused(tmp_path: Path) -> None:
-    """Its numbers mean other records, so nothing is settled or written."""
+    """The numbers of another log mean other records, so nothing is settled or written."""
     asyncio.run(restored(tmp_path, calls(21, 35, **PAID), []))
 
     async def other() -> None:

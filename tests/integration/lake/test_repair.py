@@ -101,7 +101,10 @@ async def lake(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
 
 
 async def test_missing_files_are_put_again(lake: Lake) -> None:
-    """The names and bytes are the same, so no new manifest is needed. A dry run writes nothing."""
+    """
+    A missing file is written again with the same name and bytes, so no new manifest is needed. A dry
+    run writes nothing.
+    """
     first, _, third = before = await lake.files()
     assert ([], []) == await lake.repaired()
     for name in (first, third):

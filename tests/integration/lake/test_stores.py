@@ -64,7 +64,7 @@ class TestStores(StoreContract):
 
 
 async def test_a_store_that_is_away_is_asked_again(in_s3: DestinationSettings) -> None:
-    """Without an answer, the same name is tried again later."""
+    """If a store does not answer, the same name is tried again later."""
     away = replace(in_s3, endpoint="http://127.0.0.1:9")
     with pytest.raises(Retryable):
         await store_of(away, secret_of(away)).create("one", b"1")
@@ -204,7 +204,10 @@ def _below(settings: DestinationSettings, name: str) -> dict[str, Any]:
 
 
 async def test_check_says_that_a_store_ignores_conditions(in_s3: DestinationSettings) -> None:
-    """A store without conditions overwrites an object. It is used without conditions."""
+    """
+    A store that ignores conditions overwrites objects. The check reports this, and the store is
+    used without conditions.
+    """
 
     async def forward(request: web.Request) -> web.Response:
         headers = {name: value for name, value in request.headers.items() if name.lower() != "if-none-match"}

@@ -176,7 +176,9 @@ PLANTED: dict[str, Record] = {
 async def test_what_is_left_out_is_in_no_table(
     tmp_path: Path, format: str, left_out: tuple[str, ...]
 ) -> None:
-    """The value is in no row, footer, statistic or manifest. Without `leave_out`, each table has it."""
+    """
+    A left-out value is in no row, footer, statistic or manifest. Without `leave_out`, each table has it.
+    """
     async with opened(tmp_path / "data") as house:
         await landed(house, PLANTED, path=tmp_path / "lake", format=format, leave_out=left_out)
     found = dict(texts(tmp_path / "lake"))

@@ -154,14 +154,14 @@ def test_statements_to_copy_are_those_of_the_command(reader: str, tmp_path: Path
 def test_what_a_reader_does_not_read_is_said(
     fields: dict[str, str], reader: str, words: str, tmp_path: Path
 ) -> None:
-    """No statement is printed that could not work."""
+    """If a reader cannot read the lake, the command says so and prints no statement."""
     config = configured(tmp_path, **fields)
     result = CliRunner().invoke(command, ["sql", "--for", reader, "--config", str(config)])
     assert 2 == result.exit_code and words in result.output
 
 
 def test_the_table_of_clickhouse_is_printed(tmp_path: Path) -> None:
-    """The statement is the one with which `tollhouse check` compares a table."""
+    """The printed statement for ClickHouse is the one with which `tollhouse check` compares a table."""
     config = configured(tmp_path, type="clickhouse", url="https://house:8443/costs", table="calls_of_ai")
     for words in ((), ("--for", "clickhouse")):
         result = CliRunner().invoke(command, ["sql", *words, "--config", str(config)])

@@ -90,7 +90,7 @@ async def test_every_message_is_limited_by_key(open_assistant: OpenAssistant) ->
 
 
 async def test_a_list_of_tools_is_made_once(assistant: Assistant, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The list is the same for everybody until a dimension is added."""
+    """The tool list is built once, and is the same for everybody until a dimension is added."""
     first = (await assistant.ask("tools/list")).body
     monkeypatch.setattr(Tool, "shown", None)
     assert first == (await assistant.ask("tools/list")).body
@@ -108,7 +108,7 @@ async def test_calls_of_tools_are_counted(assistant: Assistant) -> None:
 
 
 async def test_a_large_message_is_refused(assistant: Assistant) -> None:
-    """The 413 comes before decoding."""
+    """A message that is too large gets a 413 before it is decoded."""
     body = json.dumps({**CALL, "params": {"name": "x" * 300_000}}).encode()
     assert 413 == (await assistant.post(body)).status
 

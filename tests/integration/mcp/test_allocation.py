@@ -105,7 +105,7 @@ async def test_a_large_definition_is_told_page_by_page(assistant: Assistant) -> 
 
 
 async def test_many_versions_are_cut(assistant: Assistant) -> None:
-    """The answer states the total number of versions."""
+    """If the list of versions is cut, the answer states their total number."""
     for n in range(MOST_VERSIONS + 1):
         await publish(assistant, MODEL.replace("Family", f"Family{n}"))
     found = await assistant.content(TOOL, namespace="default")

@@ -46,7 +46,7 @@ async def test_the_answer_says_what_changed(assistant: Assistant) -> None:
 
 
 async def test_wrong_arguments_are_told(assistant: Assistant) -> None:
-    """The error says how to correct the argument."""
+    """A wrong argument gets an error that says how to correct it."""
     assert "twice" in await assistant.mistake("compare_costs", group_by=["team", "team"])
     assert "there is no dimension" in await assistant.mistake("compare_costs", group_by=["teams"])
     wrong = {"start": "2026-02-02", "end": "2026-02-01"}

@@ -101,7 +101,7 @@ async def test_a_token_is_verified_once_while_the_keys_hold(door: Door, verified
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 async def test_only_access_tokens_open_the_tools(door: Door, kind: dict[str, Any]) -> None:
-    """A refresh token is only for the provider."""
+    """A refresh token cannot open the tools, because it is only for the provider."""
     answer = await door.ask(door.provider.access_token_of(kind))
     assert answer.status == 401
     assert 'error="invalid_token"' in answer.headers["WWW-Authenticate"]

@@ -83,7 +83,7 @@ async def test_what_is_not_there_is_told_in_the_words_of_the_revision(assistant:
 
 
 async def test_a_view_that_cannot_be_asked_says_why(assistant: Assistant) -> None:
-    """The tag of the view was removed from the configuration."""
+    """If the tag of a view was removed from the configuration, reading the view says so."""
     (view,) = await make_views(assistant, ["Broken"], principal_dimension="tag:x")
     told = await error(assistant, "resources/read", uri=f"{VIEW_URI}{view}")
     assert told["code"] == -32602

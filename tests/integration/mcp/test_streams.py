@@ -84,7 +84,7 @@ async def test_long_records_stay_within_the_bound(assistant: Assistant) -> None:
 
 
 async def test_many_streams_stay_within_the_bound(assistant: Assistant) -> None:
-    """The answer counts the remaining streams. A part of a name finds them."""
+    """If the list of streams is cut, the answer counts the rest. A part of a name finds them."""
     key = await writer(assistant.serving)
     for n in range(120):
         stream = f"stream-{n:03}-" + "x" * 180

@@ -36,7 +36,7 @@ async def listed(server: OperatorServer, **query: str) -> list[str]:
 
 
 async def test_a_cluster_without_three_reports_is_silent(server: OperatorServer) -> None:
-    """The cluster is silent until its next report."""
+    """After three missed reports, a cluster is silent until its next report."""
     server.clock.move(SILENT_AFTER_S)
     assert await listed(server, silent="false") == ["mill"]
     assert await listed(server, silent="true") == []
@@ -106,7 +106,7 @@ async def test_changes_and_their_audit_rows(server: OperatorServer) -> None:
 
 
 async def test_the_limit_follows_the_configuration(server: OperatorServer) -> None:
-    """The limit changes as after a reload."""
+    """A reload changes the limit of clusters."""
     clusters = server.services.senders.require_clusters()
     clusters.configure(ClusterSettings(max=7, report_interval=1))
     server.clock.move(4)

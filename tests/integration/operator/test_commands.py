@@ -394,7 +394,10 @@ def test_spool_commands_answer_for_an_empty_spool(run: Run) -> None:
 
 
 def test_types_of_usage_events_without_a_mapping_are_named(run: Run, tmp_path: Path) -> None:
-    """The status names them, and they have a list. Without usage events, the status does not mention them."""
+    """
+    The status names types without a mapping, and `events types` lists them. Without usage events, the status
+    does not mention them.
+    """
     assert "usage events" not in run("spool", "status").stdout
 
     async def work() -> None:
@@ -455,7 +458,7 @@ def verified_as(monkeypatch: pytest.MonkeyPatch, **found: Any) -> None:
 
 
 def test_books_that_do_not_balance_are_exit_1(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`spool verify` prints the accounting even then."""
+    """If the accounting does not balance, `spool verify` still prints it."""
     verified_as(monkeypatch, imbalances=["ai-telemetry: 2 is not 1"])
     result = run("spool", "verify", "--json", code=1)
     assert not answer(result)["balanced"]
@@ -504,7 +507,9 @@ def test_what_a_killed_process_left_stops_nothing(run: Run, tmp_path: Path) -> N
 def test_a_held_lock_without_a_socket_is_exit_1(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The message says that the server is starting or stopping."""
+    """
+    If the lock is held and there is no socket, the message says that the server is starting or stopping.
+    """
     monkeypatch.setattr(operator_client, "TURN_S", 0.3)
     lock = lock_directory(tmp_path / "store")
     try:
@@ -543,7 +548,9 @@ def test_two_commands_at_once_take_turns(run: Run, tmp_path: Path) -> None:
 
 
 def test_a_damaged_registry_is_said_and_leaves_the_spool(run: Run, tmp_path: Path) -> None:
-    """The exit code is 1 and the message says what to do. Commands for the queue still work."""
+    """
+    With a damaged registry, the exit code is 1 and the message says what to do. Commands for the queue still work.
+    """
     run(*CREATE)
     for file in (tmp_path / "store").glob("registry.sqlite*"):
         file.unlink()
@@ -556,7 +563,7 @@ def test_a_damaged_registry_is_said_and_leaves_the_spool(run: Run, tmp_path: Pat
 
 
 def test_a_data_directory_that_cannot_be_is_exit_2(tmp_path: Path) -> None:
-    """A file exists where the directory should be."""
+    """The exit code is 2 if a file exists in place of the data directory."""
     config = _configured(tmp_path)
     (tmp_path / "store").rmdir()
     (tmp_path / "store").write_text("")
@@ -566,7 +573,7 @@ def test_a_data_directory_that_cannot_be_is_exit_2(tmp_path: Path) -> None:
 
 
 def test_a_wrong_configuration_is_exit_2(tmp_path: Path) -> None:
-    """All problems are listed with the user's key names."""
+    """A wrong configuration ends with exit code 2. All problems are listed with the user's key names."""
     result = CliRunner().invoke(
         main, ["keys", "list", "--config", _configured(tmp_path, "spool.hold = 'long'")]
     )

@@ -197,14 +197,14 @@ def test_corrections_are_not_edited() -> None:
 
 
 def test_totals_of_streams_are_not_edited() -> None:
-    """A unit-cost record is already in its stream's totals."""
+    """A unit-cost record cannot be edited, because it is already in its stream's totals."""
     operation = UnitCostOperation(id=b"u" * 16, stream="s", stream_type="metric", operation="sum", value="1")
     with pytest.raises(NotAllowed, match="send a correction"):
         edited(operation, {"value": "2"}, PEOPLE)
 
 
 def test_an_address_is_hashed_as_in_records_that_come_in() -> None:
-    """This includes fields that name somebody, and tags."""
+    """Addresses are hashed in fields that name somebody and in tags."""
     given = {"user": "Ann@example.com", "tags": {"boss": "eve@example.com", "repo": "a"}}
     found, _ = edited(INFERENCE, {**as_json(INFERENCE), **given}, PEOPLE)
     assert isinstance(found, Inference)

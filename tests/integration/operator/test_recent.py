@@ -150,7 +150,7 @@ NO_DATES: Sequence[str] = [
 
 
 async def test_what_is_no_date_is_refused(server: OperatorServer) -> None:
-    """The error shows the format of a date."""
+    """A date in a wrong form gets an error that shows the right form."""
     for wrong in NO_DATES:
         for path in ("/records", "/tail"):
             refused = await server.ask("GET", path, date=wrong)
@@ -192,7 +192,7 @@ async def test_records_of_a_day_are_found_behind_newer_ones(
 
 
 async def test_a_billing_drop_is_shown_without_its_body(server: OperatorServer) -> None:
-    """The body may be as large as a request."""
+    """The list leaves out the body, which may be as large as a request."""
     drop = BillingDrop(id=b"d" * 16, connection_id="c-1", body=b'{"rows": []}')
     await server.services.spool.log.append(
         Submission(topic=BILLING_DATA, received=1, records=[drop], identities=[Identity(drop.id)])

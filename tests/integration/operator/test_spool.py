@@ -248,7 +248,7 @@ async def test_a_receipt_tells_the_operator_what_became_of_it(server: OperatorSe
 
 
 async def test_unrecognised_shapes_are_listed(server: OperatorServer) -> None:
-    """Entries have the names, a count and the last time, newest first."""
+    """Entries of unrecognized data have the names, a count and the last time, newest first."""
     shape = ("gen_ai.strange", "llm.odd")
     await server.services.spool.log.append(submission([], ignored={"unrecognised": 1}, unrecognised=[shape]))
     [row] = (await server.ask("GET", "/ignored")).payload["ignored"]
@@ -344,7 +344,7 @@ async def test_a_record_on_file_is_found_without_reading_the_log(
 
 
 async def test_records_that_count_twice_are_in_the_answer(tmp_path: Path) -> None:
-    """They are listed by topic, with a sentence next to other imbalances."""
+    """Records that count twice are listed by topic, with a sentence next to other imbalances."""
     async with operator_server(tmp_path) as server:
         log = server.services.spool.log
         await add(log, call(1), call(2))

@@ -90,7 +90,7 @@ async def test_a_line_for_people_has_the_figures(serve: Serve) -> None:
 
 
 async def test_tail_says_that_the_server_stopped(serve: Serve) -> None:
-    """The command says what to do, and does not wait forever."""
+    """If the server stops, the command says what to do and does not wait forever."""
     serving = await serve()
     await add(serving.app.services.storage.log, call(1))
     async with command(serving, "tail") as process:
@@ -109,7 +109,7 @@ async def test_tail_without_a_server_says_so(tmp_path: Path) -> None:
 
 
 async def test_a_wrong_filter_is_wrong_use(serve: Serve) -> None:
-    """The exit code is 2, with the valid values."""
+    """A wrong filter ends with exit code 2 and the valid values."""
     serving = await serve()
     async with command(serving, "tail", "--state", "asleep") as process:
         _, errors = await process.communicate()

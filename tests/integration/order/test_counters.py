@@ -165,7 +165,7 @@ def test_counters_and_calls_in_any_order(name: str) -> None:
 
 @pytest.mark.parametrize("name", REPORTERS)
 def test_counters_without_calls_in_any_order(name: str) -> None:
-    """Then the counters count, and an agent's summary next to them does not."""
+    """Without calls, the counters count, and an agent's summary next to them does not."""
     _, repeats = REPORTERS[name]
     choice = random.Random(f"{SEED} {name} alone")
     counters = [case for case in repeats if case.format == "otlp/metrics"]

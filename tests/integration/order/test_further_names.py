@@ -180,7 +180,7 @@ def test_events_of_answers_that_share_a_span_are_calls_of_their_own(marks: dict[
 
 
 def test_an_event_without_the_id_of_an_answer_is_the_call_of_its_span() -> None:
-    """The conventions define the event this way."""
+    """An event without the id of an answer belongs to the call of its span, as the conventions say."""
     assert_one_call(
         [as_traces(span(1, TURN), scope=ADK), event(1, TURN, scope=ADK)], operation="generate_content"
     )

@@ -159,7 +159,7 @@ def test_client_and_log_and_spans_tell_a_failure_once(attempts: int) -> None:
 
 
 def test_a_third_report_after_the_hold_joins_nothing() -> None:
-    """Both records are already closed and delivered."""
+    """Both records are already closed and delivered, so a third report cannot join them."""
     requests = [
         request(client(1, attempts=1, traces_http=True, wraps=False)),
         log(1, 1),
@@ -173,7 +173,7 @@ def test_a_third_report_after_the_hold_joins_nothing() -> None:
     "order", list(permutations(["client", "gateway", "gateway again", "client again"], 4))
 )
 def test_one_failed_call_has_what_both_sides_know(order: tuple[str, ...]) -> None:
-    """The order and repeats do not matter."""
+    """The record has the same values whichever side reports first, and however often."""
     sides = {
         "client": client(1, attempts=1, traces_http=True, wraps=False),
         "gateway": gateway(1, 1, traces_http=True, wraps=False),

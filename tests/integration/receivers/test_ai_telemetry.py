@@ -94,7 +94,7 @@ async def test_every_item_malformed_is_400(one_server: Serving) -> None:
 
 @ON_ONE_SERVER
 async def test_an_unknown_format_is_404_and_names_the_known(one_server: Serving) -> None:
-    """The message suggests the likely format."""
+    """For an unknown format, the message suggests the likely one."""
     answer = await one_server.send("/v1/ai-telemetry/litelm", LITELLM)
     error = json.loads(answer.body)["error"]
     assert answer.status == 404

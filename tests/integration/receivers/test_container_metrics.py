@@ -98,7 +98,9 @@ async def test_a_file_that_comes_again_changes_nothing(serve: Serve) -> None:
 
 
 async def test_the_configured_address_is_given_out(serve: Serve) -> None:
-    """Behind a proxy, agents cannot reach the host of the request."""
+    """
+    The configured address is given out, because behind a proxy agents cannot reach the host of the request.
+    """
     server, key = await made(serve, upload_url="https://tollhouse.example.com/")
     url = urls(await agent.announce(server, ["one"], key))["one"]
     assert url.startswith(f"https://tollhouse.example.com{BASE}/files/")
@@ -128,7 +130,10 @@ async def test_an_address_ends_with_its_time(serve: Serve) -> None:
 
 @pytest.mark.parametrize("end", ["delete", "disable"])
 async def test_an_address_ends_with_its_key(serve: Serve, end: str) -> None:
-    """This also holds for a file that is already known. A rotated key is still the same key."""
+    """
+    An upload address ends with its key, even for a file that is already known. A rotated key is still
+    the same key.
+    """
     server, key = await made(serve)
     given = urls(await agent.announce(server, ["known", "new"], key))
     registry = server.app.services.storage.registry
@@ -145,7 +150,7 @@ async def test_an_address_ends_with_its_key(serve: Serve, end: str) -> None:
 
 
 async def test_a_file_must_be_what_was_announced(serve: Serve) -> None:
-    """The size and the checksum must match."""
+    """The size and the checksum must match the announcement."""
     server, key = await made(serve)
     right = hashlib.sha256(b"metrics").hexdigest()
     told: list[dict[str, object]] = [
@@ -221,7 +226,7 @@ REQUIRED: Sequence[str] = ["cluster_name", "cloud_account_id", "region"]
 
 
 async def test_a_missing_parameter_is_named(serve: Serve) -> None:
-    """Invalid parameters are named as well."""
+    """A missing or invalid parameter is named in the error."""
     server, key = await made(serve)
     for missing in REQUIRED:
         words = agent.query().replace(f"{missing}=", "region2=")
@@ -239,7 +244,7 @@ async def test_a_missing_parameter_is_named(serve: Serve) -> None:
 
 
 async def test_what_is_gone_is_abandoned(serve: Serve) -> None:
-    """Repeats get the same answer, also for unknown names. Uploaded files stay."""
+    """Abandoning a file again gets the same answer, as does an unknown name. Uploaded files stay."""
     server, key = await made(serve)
     assert [200] == await agent.ship(server, {"sent": b"metrics"}, key)
     url = urls(await agent.announce(server, ["gone"], key))["gone"]
@@ -346,7 +351,7 @@ async def test_remote_write_is_kept_as_it_comes(serve: Serve) -> None:
 
 
 async def test_an_upload_that_breaks_off_leaves_nothing(serve: Serve) -> None:
-    """Neither bytes nor reserved space remain."""
+    """An interrupted upload leaves neither bytes nor reserved space."""
     server, key = await made(serve)
     url = urls(await agent.announce(server, ["one"], key))["one"]
     path = url.partition(server.url)[2]

@@ -88,7 +88,7 @@ async def test_a_first_heartbeat_enrols_when_its_key_may(serving: Serving) -> No
 
 
 async def test_a_first_heartbeat_under_a_key_that_may_not_enrol(serving: Serving) -> None:
-    """The 403 names the scope, and nothing is enrolled."""
+    """A key that may not enrol gets a 403 that names the scope, and nothing is enrolled."""
     key = await serving.make_key("beat", scopes=(HEARTBEAT,))
     answer = await ask(serving, "heartbeat", {"device_id": "laptop-1"}, key)
     assert (403, "missing_scope") == error(answer)
@@ -357,7 +357,7 @@ async def test_a_device_key_opens_what_is_its_own(serving: Serving, id: str) -> 
 
 async def test_a_revoked_device(serving: Serving) -> None:
     """
-    Its key is refused at once, even on an open connection. Earlier records stay. An approval
+    A revoked device's key is refused at once, even on an open connection. Earlier records stay. An approval
     restores the device, but not its old key.
     """
     fleet = await serving.make_key("fleet", scopes=ALL)
@@ -379,8 +379,8 @@ async def test_a_revoked_device(serving: Serving) -> None:
 
 async def test_a_revoked_device_among_others(serving: Serving) -> None:
     """
-    Its items are rejected for good and named in the partial success. Other devices' items are stored, and
-    the accounting balances.
+    Items of a revoked device are rejected for good and named in the partial success. Other devices' items are
+    stored, and the accounting balances.
     """
     fleet = await serving.make_key("fleet", scopes=ALL)
     await ask(serving, "enroll", {"device_id": "bad"}, fleet)
@@ -425,7 +425,7 @@ async def test_telemetry_enrols_on_first_contact_at_any_endpoint(serve: Serve) -
 
 
 async def test_host_ids_name_devices_by_setting(serve: Serve) -> None:
-    """The setting is `devices.host_id`."""
+    """With `devices.host_id`, a host id names a device."""
     server = await serve(config=config(host_id=True))
     key = await server.make_key("fleet", scopes=ALL)
     await server.send("/v1/traces", traces("host-1", name="host.id"), key=key)
@@ -567,7 +567,7 @@ NOTHING_USEFUL: Sequence[bytes] = [
 
 
 async def test_a_body_that_says_nothing_useful(serving: Serving) -> None:
-    """The answer is 400, and nobody is enrolled."""
+    """A body without any useful data gets a 400, and nobody is enrolled."""
     key = await serving.make_key("fleet", scopes=ALL)
     for body in NOTHING_USEFUL:
         answer = await serving.send(PLANE + "heartbeat", body, key=key)

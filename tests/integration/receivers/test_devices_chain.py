@@ -125,7 +125,10 @@ async def test_what_was_taken_before_a_revocation_is_not_refused(chain: Chain) -
 
 
 async def test_a_revocation_by_an_operator_there_is_stronger(chain: Chain) -> None:
-    """An approval at the near gateway cannot end it, and the near gateway says so."""
+    """
+    An approval at the near gateway cannot end a revocation by an operator at the far one, and the near
+    gateway says so.
+    """
     await chain.far.app.services.topics.devices.revoke("laptop", ACTOR)
     await chain.do("revoke")
     await chain.is_told()
@@ -136,7 +139,7 @@ async def test_a_revocation_by_an_operator_there_is_stronger(chain: Chain) -> No
 
 
 async def test_an_operator_takes_a_revocation_over(chain: Chain) -> None:
-    """After that, the revocation belongs to the operator."""
+    """If an operator revokes the device as well, the revocation belongs to the operator."""
     await chain.do("revoke")
     await until(lambda: device(chain.far).state == REVOKED)
     await chain.far.app.services.topics.devices.revoke("laptop", ACTOR)
@@ -173,7 +176,7 @@ async def test_an_upstream_that_does_not_follow_is_named(serve: Serve, tmp_path:
 
 
 async def test_an_unknown_device_is_not_enrolled_by_its_revocation(chain: Chain) -> None:
-    """The answer says that the device is revoked; nothing is stored."""
+    """The answer to the revocation of an unknown device says that it is revoked, but nothing is stored."""
     answer = await enrol(chain.far, chain.gateway, device_id="other", state=REVOKED)
     assert REVOKED == answer["device"]["state"]
     assert None is chain.far.app.services.topics.devices.table.find("other")

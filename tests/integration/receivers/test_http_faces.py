@@ -144,7 +144,7 @@ async def test_on_a_public_address_the_operators_side_is_elsewhere(serve: Serve)
 
 
 async def test_metrics_have_a_listener_of_their_own(serve: Serve) -> None:
-    """This listener serves metrics and health but no operator API, which stays on loopback."""
+    """The metrics listener serves metrics and health but no operator API, which stays on loopback."""
     serving = await serve(listen="0.0.0.0:0", operator_listen="127.0.0.1:0", metrics_listen="0.0.0.0:0")
     metrics = serving.app.metrics_url
     paths = {"/metrics": 200, "/livez": 200, "/readyz": 200, "/console/": 404, "/console/api/keys": 404,

@@ -309,7 +309,9 @@ class Order:
 
 
 async def test_a_request_of_many_reports_is_not_overtaken(tmp_path: Path) -> None:
-    """Later requests wait for it, even if it is itself waiting because of only one of its reports."""
+    """
+    Later requests wait for a request with many reports, even if it is itself waiting because of only one of them.
+    """
     server = await RunningGateway.open(tmp_path, MovedClock())
     order = Order(server)
     bodies = [batch(create("a")), batch(update("a"), create("b"), trace()), batch(update("b"), trace("t-2"))]

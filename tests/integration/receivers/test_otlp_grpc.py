@@ -209,7 +209,7 @@ async def test_a_message_is_inflated_within_the_bytes_in_hand(
 
 
 async def test_compressed_bytes_that_are_damaged_are_invalid(calling: Calling) -> None:
-    """The body is cut off, or has garbage at its end."""
+    """Compressed bytes that are cut off, or have garbage at their end, are invalid."""
     packed = gzip.compress(traces(PROTOBUF))
     for body in (packed[:-5], packed[:4], packed + b"x", b"\x78\x9c" + b"x" * 20):
         assert grpc.StatusCode.INVALID_ARGUMENT == (await calling.export(body)).code

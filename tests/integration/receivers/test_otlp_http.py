@@ -89,7 +89,7 @@ NOWHERE: Sequence[str] = [
 
 @ON_ONE_SERVER
 async def test_other_addresses_are_404_and_never_a_redirect(one_server: Serving) -> None:
-    """A redirect would lose the body of a POST."""
+    """Other addresses answer 404 and never redirect, because a redirect would lose the body of a POST."""
     for path in NOWHERE:
         answer = await one_server.send(path, b"{}")
         assert 404 == answer.status, path
@@ -132,7 +132,7 @@ OTHER_TYPES: Sequence[str | None] = [None, "text/plain", "application/protobuf",
 
 @ON_ONE_SERVER
 async def test_other_media_types_are_415(one_server: Serving) -> None:
-    """The message lists the two types."""
+    """The message of the 415 lists the two accepted types."""
     for content_type in OTHER_TYPES:
         answer = await one_server.send("/v1/traces", b"{}", content_type)
         code, message = status_of(answer)

@@ -66,7 +66,7 @@ async def test_lists_may_come_in_parts(serving: Serving) -> None:
 
 
 async def test_the_operators_listeners_refuse_them(serve: Serve) -> None:
-    """This includes listeners with addresses of their own."""
+    """The operators' listeners refuse repeated headers as well, even on addresses of their own."""
     serving = await serve(operator_listen="127.0.0.1:0", metrics_listen="127.0.0.1:0")
     for url in (serving.app.url, serving.app.operator_url, serving.app.metrics_url):
         sent = request("/readyz", ("X-CSRF-Token", "x-csrf-token"), ("a", "b"))

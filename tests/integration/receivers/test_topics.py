@@ -228,7 +228,8 @@ async def test_five_hundred_agents_sum_into_one_stream(serving: Serving) -> None
 
 async def test_requests_that_create_one_stream_otherwise_do_not_both_pass(serving: Serving) -> None:
     """
-    Only one of them is processed at a time. The first defines the stream, and conflicting requests are refused.
+    Requests that create the same stream are processed one at a time. The first defines the stream, and
+    conflicting requests are refused.
     """
     key = await writer(serving)
     requests = [

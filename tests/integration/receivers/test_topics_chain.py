@@ -95,7 +95,10 @@ async def test_topics_pass_through_two_gateways(serve: Serve, tmp_path: Path) ->
 
 
 async def test_by_default_no_key_brings_records_of_another_tollhouse(serve: Serve) -> None:
-    """Otherwise a sender could choose the key, user and team of such a record freely."""
+    """
+    By default, records of another Tollhouse are rejected. Otherwise a sender could choose the key, user and
+    team of such a record freely.
+    """
     serving = await serve()
     forged = json_span(attributes=[{"key": "tollhouse.id", "value": {"stringValue": "ab" * 16}}])
     answer = await serving.send("/v1/traces", json_traces(forged, json_span()))
@@ -105,7 +108,10 @@ async def test_by_default_no_key_brings_records_of_another_tollhouse(serve: Serv
 
 
 async def test_only_keys_that_may_chain_bring_records_of_another_tollhouse(serve: Serve) -> None:
-    """Otherwise anybody with an application's key could claim calls under a chosen id, at no cost."""
+    """
+    Only keys in server.chain_keys may send records of another Tollhouse. Otherwise anybody with an
+    application's key could claim calls under a chosen id, at no cost.
+    """
     serving = await serve(chain_keys=("site-*",))
     forged = json_span(attributes=[{"key": "tollhouse.id", "value": {"stringValue": "ab" * 16}}])
     event, operation = {**EVENT, "tollhouseid": "cd" * 16}, usage(tollhouse_id="ef" * 16, value=4)

@@ -105,7 +105,10 @@ def numbers(entries: Sequence[Entry]) -> list[int | None]:
 async def test_records_are_decoded_once_for_all_readers(
     start: Starter, clock: MovedClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """This holds for whole entries and parts, in any order. A read of a part decodes only that part."""
+    """
+    Records are decoded once, whether entries are read whole or in parts, in any order. A read of a part
+    decodes only that part.
+    """
     spool = await start(hold=0)
     await Spooled(log=spool.log, deliveries=spool.deliveries, clock=clock).add(calls(1, 100))
     decoded = count_decoded(monkeypatch)

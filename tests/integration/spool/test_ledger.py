@@ -34,7 +34,9 @@ async def opened(tmp_path: Path) -> AsyncIterator[Opener]:
 
 
 async def test_sums_and_reach_move_together(opened: Opener, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A failed transaction changes neither. Repeated, it counts the same records once."""
+    """
+    A failed transaction changes neither the sums nor the position. Repeated, it counts the same records once.
+    """
     log, ledger = FakeLog(), await opened()
     log.add([call()])
     await ledger.catch_up(log)

@@ -28,7 +28,7 @@ asyncio.run(main())
 
 
 def test_a_process_ends_with_a_connection_open(tmp_path: Path) -> None:
-    """Without a remedy, the interpreter would wait forever for the connection's thread after a failure."""
+    """An unclosed connection's thread must not keep the interpreter waiting after a failure."""
     done = subprocess.run([sys.executable, "-c", LEFT_OPEN, str(tmp_path / "some.sqlite")], timeout=60)
     assert 3 == done.returncode
 

@@ -264,7 +264,9 @@ async def test_acknowledged_commits_that_the_log_lost_are_counted(
 
 
 async def test_an_emptied_file_is_made_again_from_its_log(start: Starter, tmp_path: Path) -> None:
-    """The WAL still has everything that was not moved into the file."""
+    """
+    An emptied file is rebuilt from its WAL, which still has everything that was not moved into the file.
+    """
     first = await start()
     for number in range(10):
         await add(first.log, call(number))
@@ -305,7 +307,10 @@ async def test_a_marker_without_its_file_stops_no_start(start: Starter, left: st
 async def test_a_salvage_that_was_killed_after_its_commit_is_not_done_again(
     start: Starter, tmp_path: Path
 ) -> None:
-    """The marker still exists. The rows must not be copied again over newer records."""
+    """
+    If a salvage was killed after its commit, its marker still exists. The rows must not be copied again
+    over newer records.
+    """
     first = await start()
     await add(first.log, call(1))
     await first.close()

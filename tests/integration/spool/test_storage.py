@@ -133,7 +133,10 @@ async def test_a_row_of_a_key_that_nobody_wrote_is_damage(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("at", [18, 19, 47, 59])
 async def test_a_damaged_header_is_damage_in_every_file(tmp_path: Path, at: int) -> None:
-    """Otherwise SQLite would treat the file as read-only or as text in another encoding."""
+    """
+    A damaged header counts as damage. Otherwise SQLite would treat the file as read-only or as text
+    in another encoding.
+    """
     await (await open_storage(options(tmp_path))).close()
     for name in ("spool.sqlite", "registry.sqlite", "ledger.sqlite"):
         file = tmp_path / name

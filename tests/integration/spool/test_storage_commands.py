@@ -111,7 +111,7 @@ def test_a_storage_is_copied_there_and_back(file: Path, tmp_path: Path) -> None:
 
 
 def test_a_storage_goes_through_a_file(file: Path, tmp_path: Path) -> None:
-    """The command prints the same line per topic. An unsuitable file is refused with an explanation."""
+    """The command prints a line per topic. An unsuitable file is refused with an explanation."""
     (tmp_path / "files.toml").write_text('data_dir = "first"\n')
     asyncio.run(make_files(tmp_path / "first"))
     archive = str(tmp_path / "all.archive")

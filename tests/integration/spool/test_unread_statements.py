@@ -42,7 +42,7 @@ def refused_half_way(connection: sqlite3.Connection) -> None:
 
 @pytest.mark.parametrize("way", ["read", "snapshot"])
 async def test_an_error_half_way_leaves_no_old_state(database: Database, way: str) -> None:
-    """This holds even if somebody keeps the error and thereby its open statement."""
+    """An error in the middle of a query keeps no old state, even if somebody keeps the error."""
     with pytest.raises(Refused) as kept:
         await getattr(database, way)(refused_half_way)
     await database.transaction(lambda connection: connection.execute("DELETE FROM numbers").rowcount)

@@ -87,7 +87,7 @@ async def test_a_report_is_in_the_money_of_its_cost_type(server: OperatorServer)
 
 
 async def test_billed_money_beside_the_time_before_the_largest_and_as_csv(server: OperatorServer) -> None:
-    """All these options work as for counted costs; cost is the only column."""
+    """Comparison, `top` and CSV work as for counted costs. Cost is the only column."""
     asked = (*SPAN, ("cost_type", "billed_cost"), ("by", "team"), ("top", "1"), ("compare", "previous"))
     found = await report(server, *asked)
     assert [(None, "1", "0"), ("search", "4", "0"), ("(other)", "3", "0")] == [
@@ -108,7 +108,7 @@ NOT_TOLD: Sequence[tuple[tuple[str, str], str]] = [
 
 
 async def test_what_a_bill_does_not_tell_is_refused(server: OperatorServer) -> None:
-    """The refusal names what to query instead."""
+    """A query for data that bills lack is refused; the error names what to query instead."""
     for asked, words in NOT_TOLD:
         kind = () if asked[0] == "cost_type" else (("cost_type", "billed_cost"),)
         refused = await report(server, *SPAN, *kind, asked, status=400)

@@ -458,7 +458,7 @@ async def test_a_page_of_cursor_that_does_not_tell_whether_it_is_the_last(page: 
 
 @ONE
 async def test_no_part_of_a_key_is_told(house: House) -> None:
-    """This holds even if the quoted text is cut in the middle of the key."""
+    """No part of a key is reported, even if the quoted text is cut in the middle of the key."""
     for length in range(480, 501, 4):
         house.provider.faults = {
             len(house.provider.asked) + 1: web.Response(status=400, text="x" * length + KEY)
@@ -468,7 +468,7 @@ async def test_no_part_of_a_key_is_told(house: House) -> None:
 
 @ONE
 async def test_the_name_of_a_page_is_bounded(house: House) -> None:
-    """The page name becomes a part of an address."""
+    """The name of a page is limited in length, because it becomes a part of an address."""
     page = {"data": [], "has_more": True, "next_page": "n" * 4097}
     house.provider.faults = {1: web.json_response(page)}
     assert "more than 4096 characters" in (await house.pull()).reason

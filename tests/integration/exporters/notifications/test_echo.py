@@ -62,7 +62,7 @@ def echo(request: Received) -> Reply:
 @pytest.mark.parametrize("type", sorted(set(TYPES) - {"email"}))
 @pytest.mark.parametrize("status", [400, 403, 503])
 async def test_no_channel_repeats_a_secret(type: str, status: int, tmp_path: Path) -> None:
-    """Secrets are the hook's address and its parts, a key, a header and a signature."""
+    """No stored answer contains the hook's address or a part of it, a key, a header or a signature."""
     async with FakeUpstream() as receiver:
         receiver.judge = lambda request: Reply(status, echo(request).body, "text/plain")
         channel = build(settings(type, **settings_of(type, receiver.url, tmp_path)), CLOCK)

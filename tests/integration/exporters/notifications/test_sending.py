@@ -133,7 +133,7 @@ async def test_a_receiver_that_is_down_for_an_hour_gets_every_notice_once(
 async def test_no_answer_and_a_kill_repeat_the_same_id(
     telling: Telling, receiver: FakeUpstream, hook: NotifySettings
 ) -> None:
-    """The receiver accepted it without an answer, or the process was killed while sending."""
+    """After a lost answer, and after a kill while sending, the repeat has the same id."""
     await telling.start(hook)
     receiver.answers.append(Reply(drop=True))
     await telling.tell("a")
@@ -182,7 +182,8 @@ async def test_a_wrong_address_or_secret_parks_the_channel(
     telling: Telling, receiver: FakeUpstream, hook: NotifySettings, status: int
 ) -> None:
     """
-    Nothing is given up, however long it takes. The channel tries every minute, and at once when the secret changes.
+    If the address or the secret is wrong, no notification is given up, however long it takes. The channel
+    tries every minute, and at once when the secret changes.
     """
     await telling.start(hook)
     receiver.judge = lambda request: Reply(status, b"no", "text/plain")
@@ -256,7 +257,7 @@ async def test_a_chat_gets_one_message_for_notices_that_come_together(
 
 
 async def test_a_group_that_is_refused_is_sent_one_by_one(telling: Telling, receiver: FakeUpstream) -> None:
-    """Otherwise one bad notification would fail the others."""
+    """Messages of a refused group are sent singly, so that one bad notification does not fail the others."""
     await telling.start(settings("slack", url=receiver.url))
     receiver.judge = lambda request: Reply(400, b"invalid_payload") if b"title of b" in request.body else None
     await telling.tell("a", "b", "c")
@@ -294,7 +295,7 @@ async def test_pagerduty_gets_an_event_for_each_notice(
     telling: Telling, receiver: FakeUpstream, tmp_path: Path
 ) -> None:
     """
-    After too many requests it tries again. A key with another format parks the channel and is never sent.
+    After too many requests, the channel tries again. A key with another format parks the channel and is never sent.
     """
     (tmp_path / "key").write_text("not-a-key")
     url = f"{receiver.url}/v2/enqueue"

@@ -289,7 +289,8 @@ def test_each_number_is_in_one_file_of_its_edition(
     has_conditions: bool, steps: list[tuple[str, int]], seed: int
 ) -> None:
     """
-    Also, each id appears once in the files that manifests name, whether or not the store supports conditions.
+    Each number is in one file of its edition, and each id appears once in the files that manifests name. The
+    store may or may not support conditions.
     """
 
     async def run(directory: Path) -> None:

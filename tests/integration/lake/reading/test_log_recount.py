@@ -74,7 +74,7 @@ class ChangedLog:
 def test_a_sound_lake_is_what_the_log_gives(
     tmp_path: Path, format: str, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """This holds for every format and for any number of read steps."""
+    """A sound lake has the log's digests, in every format and with any number of read steps."""
     monkeypatch.setattr(log_recount, "MOST_NUMBERS", most)
     fill(tmp_path, format)
     found = verified(tmp_path, "--data")
@@ -117,7 +117,7 @@ async def test_a_delivery_of_other_rows_than_the_log_has_is_named(tmp_path: Path
 
 
 def test_an_edition_that_the_log_never_had_is_named(tmp_path: Path) -> None:
-    """The command and the server's own check both report it."""
+    """The command and the server's own check both report an edition that the log never had."""
     fill(tmp_path)
     lake = tmp_path / "lake"
     kept = sorted(lake.glob("_manifest/*/*/*.json"))[0]

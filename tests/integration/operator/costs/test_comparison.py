@@ -170,7 +170,7 @@ WRONG_QUESTIONS: Sequence[tuple[dict[str, str], str]] = [
 
 
 async def test_a_wrong_question_is_refused(server: OperatorServer) -> None:
-    """The error lists the accepted values."""
+    """A wrong query gets an error that lists the accepted values."""
     for query, words in WRONG_QUESTIONS:
         status, _, message = (await server.ask("GET", f"/comparison?{urlencode(query)}")).error
         assert status == 400, message

@@ -223,7 +223,7 @@ WRONG_WORDS: Sequence[tuple[str, str, str]] = [
 
 
 async def test_a_wrong_word_is_named(server: OperatorServer) -> None:
-    """The error lists the accepted values."""
+    """A wrong word gets an error that lists the accepted values."""
     for name, value, words in WRONG_WORDS:
         payload = await report(server, (name, value), status=400)
         assert words in payload["error"]["message"], (name, value, words)

@@ -95,7 +95,7 @@ async def test_the_span_is_that_of_costs(server: OperatorServer) -> None:
 
 
 async def test_filters_of_costs_hold_for_calls(server: OperatorServer) -> None:
-    """This includes exclusions, and tags that are dimensions."""
+    """Cost filters also work for calls, including exclusions and tags."""
     server.services.money.ledger.tags = ("service",)
     await seven_calls(server)
     await add(server.services.spool.log, call(8, tags={"service": "checkout"}, team="ads"))

@@ -152,7 +152,9 @@ async def test_who_made_and_changed_a_key_is_shown(server: OperatorServer) -> No
 
 
 async def test_last_accessed_is_not_in_use_until_the_first_use(server: OperatorServer) -> None:
-    """The value is a timestamp, or the literal text Not In Use. Every admission carries the key's labels."""
+    """
+    Last Accessed is a timestamp, or the literal text Not In Use. Every admission carries the key's labels.
+    """
     created = await server.create(scopes=[INGEST], labels={"team": "search", "cost.center": "42"})
     assert "Not In Use" == created["key"]["last_accessed"]
     server.clock.move(5)

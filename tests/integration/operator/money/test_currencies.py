@@ -62,8 +62,8 @@ async def test_costs_are_asked_in_a_currency(server: OperatorServer) -> None:
 
 async def test_a_budget_names_what_its_sum_lacks(server: OperatorServer) -> None:
     """
-    The current period, each owner and the notification name the amounts. The list is empty if the rate is
-    known, or if the budget counts calls.
+    The current period, each owner and the notification list amounts without a rate. The list is empty if the
+    rate is known, or if the budget counts calls.
     """
     server.registry.notices.channels = ("ops",)
     view = (

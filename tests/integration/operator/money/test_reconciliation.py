@@ -163,7 +163,7 @@ async def test_without_a_statement(server: OperatorServer) -> None:
 
 
 async def test_a_wrong_question(server: OperatorServer) -> None:
-    """The error says what to write instead."""
+    """A wrong query gets an error that says what to write instead."""
     month = "month must be written as a year and a month, such as 2026-10"
     wrong = {
         "month=March": month,

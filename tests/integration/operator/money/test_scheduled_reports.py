@@ -208,7 +208,7 @@ async def test_a_limited_person_makes_his_own_and_sees_no_other(reporting: Repor
 
 
 async def test_what_cannot_be_sent_is_refused(reporting: Reporting) -> None:
-    """The message names the field and says what to do."""
+    """A report that cannot be sent is refused. The message names the field and says what to do."""
 
     async def refused(**fields: Any) -> str:
         status, _, message = await reporting.create(**fields)

@@ -43,7 +43,7 @@ async def test_a_report_is_imported_once(server: OperatorServer) -> None:
 
 
 async def test_a_restated_day_is_told(server: OperatorServer, tmp_path: Path) -> None:
-    """The answer states the amounts before and after, to the last digit."""
+    """For a restated day, the answer states the amounts before and after, to the last digit."""
     await server.ask("POST", "/statements", {"files": [str(PAGE)]})
     restated = tmp_path / "again.json"
     restated.write_text(PAGE.read_text().replace('"value":5,', '"value":4.5,'))
@@ -79,7 +79,7 @@ REFUSED: Sequence[tuple[object, str]] = [
 
 
 async def test_what_cannot_be_imported_is_refused(server: OperatorServer) -> None:
-    """The error says what to do, and nothing is stored."""
+    """An invalid import gets an error that says what to do, and nothing is stored."""
     for body, words in REFUSED:
         status, type, message = (await server.ask("POST", "/statements", body)).error
         assert status == 400, (body, words)
@@ -89,7 +89,7 @@ async def test_what_cannot_be_imported_is_refused(server: OperatorServer) -> Non
 
 
 async def test_a_large_report_is_refused(server: OperatorServer) -> None:
-    """The limits are bytes and cells; the error names the setting."""
+    """An import over the limit of bytes or cells is refused with the name of the setting."""
     size = PAGE.stat().st_size
     for settings, words in (
         (ReconciliationSettings(max_file_bytes=size), ""),

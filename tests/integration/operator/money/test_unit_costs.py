@@ -87,7 +87,7 @@ async def test_the_cost_of_a_user(server: OperatorServer) -> None:
 
 
 async def test_a_unit_is_named_and_known(server: OperatorServer) -> None:
-    """The error says what to write."""
+    """A missing or unknown unit gets an error that says what to write."""
     for query in ("show=units", "unit=banana&show=units", "unit=stream:none&show=units"):
         answer = await server.ask("GET", f"/report?{query}")
         assert 400 == answer.status, query

@@ -85,7 +85,7 @@ async def test_who_may_not_see_people_sees_no_name(server: OperatorServer) -> No
 
 
 async def test_what_is_no_person_is_refused(server: OperatorServer) -> None:
-    """One name more than `privacy.max_names` is refused as well."""
+    """An invalid name is refused, and so is one name more than `privacy.max_names`."""
     wrong = await server.ask("POST", "/people-names", {"names": [{"user": "ada", "name": "Ada"}]})
     assert wrong.status == 400
     assert wrong.error[2] == "'ada' is not the hash of an e-mail address, such as email:0123456789abcdef"

@@ -219,7 +219,9 @@ async def test_who_may_not_sign_in_hears_why(
 
 @pytest.mark.parametrize(("subject", "name"), [("ada.1", "ada.1@127.0.0.1"), ("A|d a", None)])
 async def test_people_can_be_named_by_their_id(house: House, subject: str, name: str | None) -> None:
-    """This is for providers without e-mail addresses. Different ids never become one name."""
+    """
+    For providers without e-mail addresses, people can be named by id. Different ids never become one name.
+    """
     await house.reconfigure(named_by="sub")
     house.provider.claims = {"sub": subject, "email": None}
     assert 200 == await house.status(await house.sign_in())
@@ -445,8 +447,8 @@ async def test_a_code_works_once(house: House) -> None:
 
 async def test_a_sign_in_ends_in_the_browser_that_began_it(house: House) -> None:
     """
-    Otherwise an attacker could sign somebody in under the attacker's name. Expired and unknown sign-ins are
-    refused as well.
+    Only the browser that began a sign-in may finish it. Otherwise an attacker could sign somebody in under
+    the attacker's name. Expired and unknown sign-ins are refused as well.
     """
     location, cookie = await house.begin()
     assert "state" == outcome(await house.finish(house.provider.code_for(location), "tollhouse-oidc=other"))
@@ -516,13 +518,13 @@ async def test_a_slow_provider_is_given_up(house: House) -> None:
     ],
 )
 async def test_a_wrong_discovery_document_is_refused(house: House, document: dict[str, Any]) -> None:
-    """The document names another issuer, or has unsafe addresses."""
+    """A discovery document with another issuer or with unsafe addresses is refused."""
     house.provider.document = document
     assert "down" == await house.sign_in()
 
 
 async def test_attempts_are_limited(house: House) -> None:
-    """Successful sign-ins do not count."""
+    """Successful sign-ins do not count towards the limit."""
     for _ in range(SIGN_IN_BURST + 2):
         assert 200 == await house.status(await house.sign_in())
     # use up most of the limit, which is high because many people may share this address
@@ -736,7 +738,8 @@ async def test_a_group_of_a_role_signs_in_without_a_role_of_its_own(house: House
 
 async def test_a_role_takes_the_default_role_from_who_is_signed_in(house: House) -> None:
     """
-    The change applies to the next request, even in a session from before the role. A role that a group gives stays.
+    A new role replaces the default role with the next request, even in a session from before the role. A role
+    that a group gives stays.
     """
     await house.reconfigure(roles={"boss": "admin"}, default_role="viewer")
     root, before = house.server, await house.sign_in()

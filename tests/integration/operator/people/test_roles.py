@@ -191,7 +191,7 @@ NO_PREVIEW: Sequence[tuple[Any, int, str]] = [
 
 
 async def test_what_cannot_be_previewed(server: OperatorServer) -> None:
-    """The message names the field and the rule."""
+    """If a preview is impossible, the message names the field and the rule."""
     for given, status, said in NO_PREVIEW:
         answer = await server.ask("POST", "/roles/preview", given)
         assert answer.status == status, answer.payload
@@ -317,7 +317,7 @@ SEARCH = ("--name", "Search", "--where", "team=search", "--where", "team=", "--w
 
 
 def test_roles_have_a_command(run: Run) -> None:
-    """Filters are written as for views."""
+    """The command covers the whole life of a role. Filters are written as for views."""
     made = json.loads(
         run("roles", "create", *SEARCH, "--member", BOB, "--permission-set", "view_costs", "--json")
     )["role"]
@@ -377,7 +377,7 @@ WRONG_USE: Sequence[tuple[tuple[str, ...], str]] = [
 
 
 def test_wrong_use_of_the_command(run: Run) -> None:
-    """The exit code is 2, and the message states the rule."""
+    """A usage error ends with exit code 2 and a message that states the rule."""
     for words, said in WRONG_USE:
         assert said in run("roles", *words, code=2), (words, said)
 

@@ -222,7 +222,10 @@ async def test_guesses_from_everywhere_are_limited_by_account(server: OperatorSe
 
 
 async def test_who_came_with_a_link_makes_none(server: OperatorServer) -> None:
-    """Otherwise links could create links forever, even after the first account was removed."""
+    """
+    A session from a link cannot create links. Otherwise links could create links forever, even after the
+    first account was removed.
+    """
     secret = link_of(await server.ask("POST", "/console-links", {}))
     headers = headers_of(await server.over_http("POST", "/sessions", {"link": secret}))
     answer = await server.over_http("POST", "/console-links", {}, headers=headers)

@@ -97,7 +97,7 @@ async def test_a_bill_without_seats_leaves_the_fees(server: OperatorServer, tmp_
 
 
 async def test_a_fee_without_a_rate_is_named_and_in_no_sum(server: OperatorServer) -> None:
-    """This holds until the rate is known. Such a seat is not listed as idle."""
+    """A fee without a rate is in no sum until the rate is known. Such a seat is not listed as idle."""
     seats = [{"user": "ann", "since": "2026-07-01"}]
     await made(server, "/plans", name="Euro", view="claude", fee="31", currency="EUR", seats=seats)
     await add(server.services.spool.log, a_call(1, "2026-08-09T09:00", None, "otel"))

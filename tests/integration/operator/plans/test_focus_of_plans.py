@@ -115,7 +115,7 @@ def test_plans_are_of_whole_months(tmp_path: Path) -> None:
 
 
 def test_parts_of_a_fee_are_the_fee() -> None:
-    """This holds for any calls in any order, even if an hour has negative usage."""
+    """The parts of a fee add up to the fee for any calls in any order, even if an hour has negative usage."""
     chance = random.Random(36)
     for _ in range(100):
         values = [chance.choice((1, 7, 10**27, -3, 0)) * chance.randrange(1, 99) for _ in range(20)]

@@ -560,7 +560,10 @@ def day_of(record: Inference) -> str:
 
 @on_every_engine
 async def test_a_report_leaves_out_what_plans_cover(server: OperatorServer) -> None:
-    """This holds by day and team, for the largest groups, in another time zone and in the previous month."""
+    """
+    Reports leave out covered calls by day and team, for the largest groups, in another time zone and in
+    the previous month.
+    """
     await keep_plans(server)
     calls = august(random.Random(3))
     await add(server.services.spool.log, *calls)
