@@ -35,7 +35,7 @@ def test_shadows_and_damage_are_told_from_what_leaves() -> None:
 
 
 def test_a_destination_that_keeps_gets_shadows_too() -> None:
-    """There, duplicates kept for reference count as delivered."""
+    """At a destination that stores shadows, they count as delivered."""
     sorted_out = batch.with_shadows(delivery(1, 2), [entry(1, [call(1), call(2, shadow=True)])])
     assert Settlement(delivered=2) == sorted_out.settlement()
 

@@ -53,8 +53,8 @@ def test_a_type_without_its_setting_is_a_problem_and_with_it_none(name: str) -> 
 @pytest.mark.parametrize("name", [type.name for type in catalogue.TYPES.values() if type.needs == "path"])
 def test_a_file_of_several_nodes_is_on_a_file_system_of_all(name: str) -> None:
     """
-    Otherwise each node would write its own file. A shared file takes one topic, because two nodes may send
-    two topics. A data lake has its own files for each topic.
+    Without a shared file system each node would write its own file. A shared file takes one topic, because
+    two nodes may send two topics. A data lake has its own files for each topic.
     """
     topics = catalogue.TYPES[name].topics
     alone = DestinationSettings(name="one", type=name, path=Path("records"), topics=topics[:1])

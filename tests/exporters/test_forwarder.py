@@ -157,7 +157,7 @@ async def test_what_is_being_sent_ends_as_it_began(tmp_path: Path) -> None:
 
 
 async def test_equal_settings_leave_a_route_alone(tmp_path: Path) -> None:
-    """Its connection stays open."""
+    """A route with equal settings keeps its connection open."""
     first, second = Gate(), Capture()
     async with forwarding(tmp_path, first) as (spool, routes):
         await first.sending.wait()
@@ -191,7 +191,7 @@ async def test_a_route_that_went_finishes_and_begins_nothing(tmp_path: Path) -> 
 
 
 async def test_the_end_of_a_route_is_a_fault(tmp_path: Path) -> None:
-    """Exception: a retired route may end."""
+    """A route that ends without being retired is reported as a fault."""
     async with forwarding(tmp_path, Capture()) as (_, routes):
         waiting = asyncio.create_task(routes.wait())
         await routes.configure([], None)

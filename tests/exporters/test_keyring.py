@@ -83,7 +83,7 @@ def test_the_secret_is_in_no_repr() -> None:
 
 
 def test_every_stream_asks_for_a_scope_of_the_catalogue() -> None:
-    """Otherwise a stream could be parked for a scope that no key can have."""
+    """A stream whose scope no key can have would be parked forever."""
     assert set() == {stream.scope for stream in STREAMS.values()} - scopes.SCOPES
 
 

@@ -165,7 +165,9 @@ async def test_a_cancelled_send_settles_nothing(spool: Spooled) -> None:
 
 
 async def test_a_delivery_that_was_taken_over_is_not_sent(spool: Spooled) -> None:
-    """Its mark is refused before the first byte is written, and the process that took it over continues."""
+    """
+    If another process has taken over the delivery, storing the mark fails before the first byte is written.
+    """
 
     class Marking(Capture):
         async def prepare(self, delivery: Delivery) -> str | None:

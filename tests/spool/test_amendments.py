@@ -94,7 +94,7 @@ def test_parts_are_of_the_total_beside_them(
 
 
 def test_the_estimate_of_other_counts_is_not_taken() -> None:
-    """It would be the price of tokens that the record does not show."""
+    """The estimate of other counts would price tokens that the record does not show."""
     first = priced("1", input_tokens=100)
     assert (
         "1"

@@ -46,8 +46,8 @@ NESTED = b"\x91" * 10_000 + b"\xc0"
 
 def test_lists_within_lists_are_a_damaged_row() -> None:
     """
-    This holds even after the last term, where a later release has more values, because skipped values are
-    parsed as well.
+    Nested lists are damage even after the last term, where a later release has more values, because skipped
+    values are parsed as well.
     """
     row = pack_terms([Terms(topic="ai-telemetry")])
     assert row[:3] == b"\x91\xdc\x00"  # one list of more than 15 items
@@ -57,7 +57,7 @@ def test_lists_within_lists_are_a_damaged_row() -> None:
 
 
 def test_lists_within_lists_are_damaged_ids_and_names() -> None:
-    """Both are read again before a commit is known."""
+    """Ids and names are read again before a commit is known."""
     ids, names = pack_new_ids(NewIds((5,), (1,), (7,))), pack_names(1.0, [(5, 1, 7)])
     for unpack, packed in ((unpack_ids, ids), (unpack_names, names)):
         assert packed[0] & 0xF0 == 0x90

@@ -43,7 +43,9 @@ def test_a_sealed_slice_comes_back() -> None:
 
 
 def test_every_flipped_bit_is_found() -> None:
-    """This includes the checksum, the version and the place. Damaged bytes are never decoded."""
+    """
+    A changed bit is found even in the checksum, the version or the place. Damaged bytes are never decoded.
+    """
     ((_, packed),) = codec.cut(records(3))
     body = codec.seal(packed, "here")
     for at in range(len(body.data)):

@@ -171,7 +171,6 @@ def test_a_loaded_run_is_searched_without_marks() -> None:
 
 
 def test_a_fold_gives_each_hour_its_run() -> None:
-    """This holds for any order of the ids."""
     index = DuplicateIndex(b"secret", window_s=HOUR, max_ids=100)
     ids = {id: place(AI_TELEMETRY, id + 1) for id in (4, 1, 2, 3, 0)}
     index.add(ids, [NOON // HOUR + id % 2 for id in ids], NOON)

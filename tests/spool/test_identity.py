@@ -94,7 +94,7 @@ def test_a_neighbour_step_is_looked_up() -> None:
     apart=st.integers(-3 * STEP_NS, 3 * STEP_NS),
 )
 def test_clocks_a_step_apart_name_one_call(start: int, apart: int) -> None:
-    """This holds for any epoch and any border of a step. Two steps apart are two calls."""
+    """Clocks one step apart agree for any epoch and any border of a step. Two steps apart are two calls."""
     one, other = (of_call(call(start_time=at), response_id="chatcmpl-0") for at in (start, start + apart))
     found = one.id in (other.id, *other.lookups)
     assert found == (other.id in (one.id, *one.lookups))
@@ -105,7 +105,7 @@ def test_clocks_a_step_apart_name_one_call(start: int, apart: int) -> None:
 
 
 def test_a_short_id_without_a_start_is_known_by_itself() -> None:
-    """It has no step and no neighbor, so it matches no call with a start."""
+    """A short id without a start has no step and no neighbor, so it matches no call with a start."""
     lost = of_call(call(start_time=None), response_id="chatcmpl-0")
     assert lost.lookups == ()
     assert lost.certain is True

@@ -37,7 +37,7 @@ async def settled() -> None:
 
 
 async def test_work_runs_while_its_lease_is_held() -> None:
-    """It does not run before or after, and starts again when the lease is gained again."""
+    """Work does not run before or after its lease, and starts again when the lease is gained again."""
     held, work = HeldTasks(), Endless()
     task = asyncio.create_task(held.run("ledger", work.run))
     await settled()

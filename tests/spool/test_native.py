@@ -133,7 +133,7 @@ async def test_sums_are_counted_once_whatever_fails(caplog: pytest.LogCaptureFix
 
 
 async def test_a_delivery_leaves_as_python_writes_it_where_the_module_fails() -> None:
-    """This holds for the first failure, and when the module is off."""
+    """Python encodes the delivery after the module's first failure, and when the module is off."""
     native, client = Native(module()), KeptClient()
     settings = DestinationSettings(name="d", type="otlp", url="http://127.0.0.1:1")
     exporter = TelemetryExporter(client, OtlpEndpoint(settings, None))

@@ -45,7 +45,7 @@ def test_another_installation_has_other_hashes() -> None:
 
 
 def test_an_address_is_refused_where_records_carry_none() -> None:
-    """This applies to queries. Stored filters still find records from before the setting."""
+    """Queries with an address are refused. Stored filters still find records from before the setting."""
     with pytest.raises(Invalid, match="contain no e-mail address"):
         people(DROP).asked({"user": ("bob", ANN)})
     assert people(HASH).forms(ANN) == people(DROP).matched({"user": (ANN,)})["user"]

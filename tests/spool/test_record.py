@@ -104,7 +104,7 @@ def test_a_border_is_a_whole_second() -> None:
 
 
 def test_a_release_without_meters_reads_a_record_that_has_some() -> None:
-    """Both releases may run on one storage. The older one leaves unknown fields unchanged."""
+    """Both releases may run on one storage. The older release leaves unknown fields unchanged."""
     fields = [
         (field.name, field.type, field.default if field.default_factory is msgspec.NODEFAULT else {})
         if not field.required

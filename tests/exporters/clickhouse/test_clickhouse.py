@@ -161,7 +161,7 @@ async def test_check_names_what_mends_a_table(change: dict[str, Any], status: st
 
 
 async def test_no_message_holds_the_password(tmp_path: Path) -> None:
-    """This includes messages about an address where no server listens."""
+    """No error message contains the password, even for an address where no server listens."""
     secret = tmp_path / "secret"
     secret.write_text("writer\nhunter2\n")
     source = SecretSource("one", file=secret, most_lines=2)

@@ -32,7 +32,7 @@ class Fault:
 
 
 async def test_a_stream_of_container_metrics() -> None:
-    """The other streams continue."""
+    """A fault in one stream does not stop the other streams."""
     fault, asked = Fault(), []
 
     class Files:

@@ -79,9 +79,7 @@ def test_notices_leave_together_after_the_wait() -> None:
 
 
 def test_a_message_that_was_tried_comes_first_and_stays_as_it_was() -> None:
-    """
-    This holds while the message waits for its retry: the order is kept, and a repeat is the same message.
-    """
+    """A message that was tried keeps its place and content while it waits for its retry."""
     begun = [waiting(2, message=2, not_before=NOW + 50), waiting(3, message=2, not_before=NOW + 50)]
     queue = [waiting(1), *begun, waiting(4)]
     assert (begun, NOW + 50) == next_message(queue, schedule_of(settings(), groups=True), now=NOW)

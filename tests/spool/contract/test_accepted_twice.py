@@ -42,7 +42,8 @@ def forgotten(submission: Submission) -> Submission:
 
 async def test_an_id_that_was_accepted_twice_is_found(open_spool: Opener, clock: MovedClock) -> None:
     """
-    This holds for each topic, for open and closed records, and for ids in runs. The accounting still balances.
+    A recount finds such ids in each topic, among open and closed records, and in runs. The
+    accounting still balances.
     """
     log = (await open_spool(hold=10)).log
     calls = submission([call(number) for number in range(5)])

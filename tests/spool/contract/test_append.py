@@ -325,7 +325,9 @@ async def test_without_an_identity_nothing_is_a_duplicate(log: Log, observed: Ob
 
 
 async def test_tags_left_out_are_counted_beside_the_equations(log: Log, observed: Observed) -> None:
-    """Their number is a term of the commit, of the accounting and for observers, but of no equation."""
+    """
+    The number of left-out tags is part of the commit, the accounting and the observer's terms, but of no equation.
+    """
     await add(log, call(1), left_out=3)
     await add(log, call(2))
     await add(log, call(3), left_out=4)

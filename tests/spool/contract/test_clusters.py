@@ -99,7 +99,7 @@ async def test_what_a_report_leaves_out_stays(rows: ClusterRows, clock: MovedClo
 
 
 async def test_account_region_and_name_tell_clusters_apart(rows: ClusterRows, clock: MovedClock) -> None:
-    """This holds even if the concatenated texts are equal."""
+    """Account, region and name are compared separately, even if their concatenations are equal."""
     table = await opened(rows, clock)
     names = (("a", "b", "c"), ("ab", "", "c"), ("", "ab", "c"), ("a", "b", 'c", "d'), ("", "", "c"))
     for account, region, name in names:

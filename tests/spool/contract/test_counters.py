@@ -76,7 +76,7 @@ async def test_points_become_deltas(
 
 @pytest.mark.rule
 async def test_a_delta_is_known_by_series_start_and_time(log: Log) -> None:
-    """Its id is a hash that every installation computes equally."""
+    """The id of a delta is a hash that every installation computes equally."""
     await add(log, points=[point(5, at=NOON + 60, series=b"q" * 16)])
     (record,) = await everything(log)
     assert record is not None

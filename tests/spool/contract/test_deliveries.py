@@ -51,7 +51,8 @@ async def test_deliveries_are_cut_oldest_first(spooled: Spooled) -> None:
 
 async def test_numbers_above_a_border_are_left_for_later(spooled: Spooled) -> None:
     """
-    They become due when the border moves, without any other change. Existing deliveries ignore the border.
+    Numbers above the border become due when the border moves, without any other change. Existing deliveries
+    ignore the border.
     """
     await begun(spooled, 25)
     now = spooled.clock.now()
@@ -88,7 +89,8 @@ async def test_routes_declared_later_leave_deliveries_as_they_are(spooled: Spool
 
 async def test_what_waits_in_a_restored_copy_keeps_its_keys(spooled: Spooled) -> None:
     """
-    It may have been sent since the backup was made, so its retry under the same key is no second request.
+    A waiting delivery may have been sent since the backup was made. With its old key, the retry is recognized
+    as a repeat.
     """
     await begun(spooled, 20)
     before = await taken(spooled, max_records=10)
@@ -237,7 +239,7 @@ async def test_a_gateway_error_is_no_answer(spooled: Spooled) -> None:
 
 @pytest.mark.rule
 async def test_no_answer_in_between_changes_nothing(spooled: Spooled) -> None:
-    """It does not reset the count of equal answers."""
+    """A request without an answer does not reset the count of equal answers."""
     await begun(spooled, 10)
     said = (None, "503", None, "503", None, "503")
     keys = [(await answered(spooled, answer, ambiguous=answer is None)).idempotency_key for answer in said]
@@ -521,7 +523,10 @@ async def test_start_now_leaves_out_what_is_there(spooled: Spooled) -> None:
 
 
 async def test_a_route_that_left_the_configuration_is_orphaned(spooled: Spooled) -> None:
-    """Its queue is stored and shown until an operator drops it. If the route returns, it continues there."""
+    """
+    An orphaned route's queue is stored and shown until an operator drops it. If the route
+    returns, it continues there.
+    """
     await begun(spooled, 10)
     await deliver(spooled, await taken(spooled, max_records=4))
     with pytest.raises(NotAllowed):
@@ -559,7 +564,7 @@ async def test_a_mark_comes_back_with_its_delivery(spooled: Spooled) -> None:
 
 
 async def test_an_unknown_outcome_is_not_sent_again(spooled: Spooled) -> None:
-    """It leaves the queue, has its own count, and never becomes due."""
+    """A delivery with an unknown outcome leaves the queue, counts as unknown, and never becomes due."""
     await begun(spooled, 3)
     await spooled.deliveries.unknown(await taken(spooled), reason="no answer")
     await spooled.deliveries.declare([SPEC])
@@ -632,7 +637,7 @@ async def test_what_is_not_settled_is_shown(spooled: Spooled) -> None:
 
 
 async def test_a_retried_letter_may_become_unknown(spooled: Spooled) -> None:
-    """It keeps its record. Resolving it moves its number from unknown to delivered."""
+    """The dead letter keeps its record. Resolving it moves its number from unknown to delivered."""
     await begun(spooled, 1)
     await spooled.deliveries.set_aside(await taken(spooled), error="400", status="400")
     await spooled.deliveries.dead_retry([letter.id for letter in await spooled.deliveries.dead()])

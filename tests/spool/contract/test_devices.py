@@ -266,7 +266,10 @@ def test_a_version_for_everything_upstream_should_hear() -> None:
 
 
 async def test_a_deleted_device_is_gone_for_good(rows: Counted) -> None:
-    """This holds even if it was touched just before. A device that enrols again at the same moment exists."""
+    """
+    A deleted device stays deleted, even if it was touched just before. A device that enrols again at the
+    same moment exists.
+    """
     table = await DeviceTable.open(rows)
     await asyncio.gather(*(table.keep(device(id)) for id in ("gone", "touched", "back", "stays")))
     table.touch("touched", lambda known: replace(known, last_seen=5.0))

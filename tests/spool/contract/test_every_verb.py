@@ -73,7 +73,7 @@ def test_every_verb_is_exercised(name: str) -> None:
 
 @pytest.mark.parametrize("name", PROTOCOLS)
 def test_every_engine_has_every_verb(name: str) -> None:
-    """Otherwise a missing method would only be found by its first call."""
+    """A method that an engine lacks would otherwise be found only by its first call."""
     protocol, engines = PROTOCOLS[name]
     for engine in engines:
         assert set() == {verb for verb in verbs(protocol) if not hasattr(engine, verb)}, engine

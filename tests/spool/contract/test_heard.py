@@ -65,7 +65,8 @@ async def test_who_told_calls_is_kept_with_them(
 
 async def test_a_start_reads_what_was_kept(tmp_path: Path) -> None:
     """
-    This holds for every kind of end, and for the whole time of queries. A damaged row loses only its own senders.
+    A start reads all senders within the time limit of queries, however the process ended. A damaged row loses
+    only its own senders.
     """
     clock = MovedClock(NOON)
     spool = await open_files(tmp_path, clock)

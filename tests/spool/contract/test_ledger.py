@@ -962,7 +962,9 @@ async def test_a_rebuild_counts_meters_again(ledgers: Ledgers) -> None:
 
 
 async def test_regions_stay_apart_when_priced_again(ledgers: Ledgers) -> None:
-    """This holds for unknown regions, and if an unpriced sum of a region is merged into a priced one."""
+    """
+    New prices keep regions separate, including unknown regions, and unpriced sums that are merged into priced ones.
+    """
     log, ledger = FakeLog(), await ledgers.open()
     for region in (None, "us-east-1", "eu-west-1", "eu-west-1"):
         log.add(

@@ -14,7 +14,10 @@ from tests.spool.test_native import module
 
 
 async def test_packed_records_are_those_that_others_read(open_spool: Opener, clock: MovedClock) -> None:
-    """This holds for any range, with a later report that fills a record and a counter between calls."""
+    """
+    Both kinds of readers get the same records for any range, with a later report that fills a record and a
+    counter between calls.
+    """
     opened: Any = await open_spool(hold=60)
     spooled = Spooled(log=opened.log, deliveries=opened.deliveries, clock=clock)
     counter = UsageMetric(id=record_id(99), source="claude_code", name="tokens", value=5)

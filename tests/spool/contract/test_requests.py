@@ -63,7 +63,10 @@ async def test_a_key_stands_for_one_body(log: Log) -> None:
 
 
 async def test_of_two_bodies_at_once_one_is_kept(log: Log) -> None:
-    """This holds within one commit, and other requests of the commit are stored."""
+    """
+    Two bodies under one key in one commit: one is stored, the other refused. Other requests of the
+    commit are stored.
+    """
     sent = [send(log, "1"), send(log, "2"), send(log, "1"), send(log, "3", key="k2")]
     first, other, again, neighbour = await asyncio.gather(*sent, return_exceptions=True)
     assert isinstance(other, KeyReused)
@@ -72,7 +75,7 @@ async def test_of_two_bodies_at_once_one_is_kept(log: Log) -> None:
 
 
 async def test_a_key_is_known_as_long_as_ids_are(open_spool: Opener, clock: MovedClock) -> None:
-    """This holds when the key is in a run. After the window the key is free again."""
+    """A key is known even when it is in a run. After the window the key is free again."""
     log = (await open_spool(duplicate_window=3 * 86_400)).log
     await send(log, "1")
     for day in range(3):
@@ -88,7 +91,10 @@ async def test_a_key_is_known_as_long_as_ids_are(open_spool: Opener, clock: Move
 
 
 async def test_a_repeat_that_is_not_known_any_more_is_not_kept(log: Log) -> None:
-    """It was not checked like a first request, so its caller must check and send it again."""
+    """
+    A repeat is not checked like a first request. If its key is forgotten, the caller must check and
+    send it again.
+    """
     with pytest.raises(Stale):
         await send(log, "1", is_repeat=True)
     await send(log, "1")

@@ -50,7 +50,10 @@ async def fill(spool: Spool, begin: int = 0) -> int:
 
 
 async def test_without_a_route_entries_live_for_retention(open_spool: Opener, clock: MovedClock) -> None:
-    """Then they are deleted and count as expired. The accounting carries their commits forward."""
+    """
+    After `retention`, entries without a route are deleted and count as expired. The accounting carries
+    their commits forward.
+    """
     spool = await open_spool(retention=100, late_window=0)
     await add(spool.log, call(1), call(2), ignored={"not_ai": 1})
     clock.move(60)
@@ -188,7 +191,7 @@ async def test_known_ids_outlive_their_entries(open_spool: Opener, clock: MovedC
 
 
 async def test_records_without_an_identity_go_too(open_spool: Opener, clock: MovedClock) -> None:
-    """Their retention is the same, although no id of theirs is known."""
+    """Records without identity are deleted after the same time, although none of their ids is known."""
     spool = await open_spool(retention=100, late_window=0)
     record, _ = call(1)
     for _ in range(3):

@@ -211,8 +211,8 @@ async def test_what_a_stop_knew_the_start_knows(
     sizes: tuple[int, int],
 ) -> None:
     """
-    This holds after one stop, after a second stop, and after retention deleted the entries. An entry is
-    deleted only when its ids are stored elsewhere.
+    All ids are known after one stop, after a second stop, and after retention deleted the entries. An entry
+    is deleted only when its ids are stored elsewhere.
     """
     reports = dict(zip(topics, sizes, strict=True))
     await send(installation.log, reports)
@@ -266,8 +266,8 @@ async def test_nothing_of_any_kind_counts_again_after_a_stop(
     installation: Installation, clock: MovedClock, ends: tuple[str, str], is_reversed: bool
 ) -> None:
     """
-    This covers calls, counters, further names, late corrections, events, unit cost and billing drops,
-    in both orders.
+    After a stop, no call, counter, further name, late correction, event, unit cost or billing drop counts
+    again, in either order.
     """
     kinds = [kind for kind in EVERY_KIND if kind not in STATED_AGAIN]
     for kind in reversed(kinds) if is_reversed else kinds:

@@ -177,7 +177,7 @@ STEPS: dict[str, Callable[[Deal, int], Awaitable[None]]] = {
 def test_answers_are_the_same_with_rollups(
     request: pytest.FixtureRequest, engine: str, tmp_path: Path, steps: list[tuple[str, int]]
 ) -> None:
-    """This holds after days are replaced and deleted, after entries and restarts."""
+    """Rollups change no result after days are replaced or deleted, after new entries, or after restarts."""
 
     async def check() -> None:
         ledgers = Ledgers.of(engine, request, tmp_path)

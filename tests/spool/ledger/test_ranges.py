@@ -42,6 +42,6 @@ def test_a_name_is_a_span(name: str, zone: str, since: str, until: str) -> None:
 @pytest.mark.parametrize("name", RANGES)
 @pytest.mark.parametrize("day", [datetime(2024, 2, 29, tzinfo=UTC), datetime(2026, 1, 1, tzinfo=UTC)])
 def test_a_span_begins_before_it_ends(name: str, day: datetime) -> None:
-    """This holds on the first day of a year and on 29 February."""
+    """A span starts before it ends, even on the first day of a year and on 29 February."""
     begin, end = span(name, day.timestamp())
     assert begin < end

@@ -183,7 +183,7 @@ STEPS: dict[str, Callable[[Deal, int], Awaitable[None]]] = {
 def test_answers_are_the_same_with_rollups(
     request: pytest.FixtureRequest, engine: str, tmp_path: Path, steps: list[tuple[str, int]]
 ) -> None:
-    """This holds after late calls, corrections, new prices, rebuilds and restarts."""
+    """Rollups change no result after late calls, corrections, new prices, rebuilds or restarts."""
 
     async def check() -> None:
         ledgers = Ledgers.of(engine, request, tmp_path)
@@ -257,7 +257,7 @@ async def test_a_filter_that_every_call_passes_is_none(ledgers: Ledgers) -> None
 
 @pytest.mark.parametrize("ledgers", [MEMORY], indirect=True)
 async def test_rollups_are_made_in_the_background(ledgers: Ledgers, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are made without new calls, as after an upgrade."""
+    """A task makes rollups without new calls, as after an upgrade."""
     made = asyncio.Semaphore(0)
     make_next = Ledger.make_rollup
 

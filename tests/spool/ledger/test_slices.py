@@ -151,8 +151,7 @@ async def _check_slice(full: Spent, slice: LedgerSlice, by: str, only: RoleFilte
 
 async def test_what_a_role_says_of_a_dimension_that_is_gone_shows_nothing(ledgers: Ledgers) -> None:
     """
-    Otherwise an exception for values of a deleted dimension would show everything. The person's other
-    roles still apply.
+    An exception for values of a deleted dimension must not show everything. The person's other roles still apply.
     """
     gone = part(("own:gone", EXCEPT, ("front",)))
     async with spent(ledgers, records()) as full:

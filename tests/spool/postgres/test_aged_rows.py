@@ -72,7 +72,7 @@ async def test_reporters_are_forgotten_in_steps(database: Database) -> None:
 
 
 async def test_a_reporter_that_is_heard_meanwhile_is_not_waited_for(database: Database) -> None:
-    """Its row is locked by a commit. All other old rows are deleted."""
+    """A commit locks one old row. All other old rows are deleted without waiting for it."""
     await filled(database, "heard", FILL_HEARD)
     begun, over = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -128,7 +128,7 @@ async def test_the_oldest_series_beyond_the_bound_are_removed_in_steps(database:
 
 
 async def test_reporters_count_within_max_bytes(open_log: LogOpener) -> None:
-    """They count once the server has updated its statistics. When they are deleted, there is space again."""
+    """Senders' rows count once the server has updated its statistics. Deleting them frees space."""
     log = await open_log(max_bytes=1 << 24)
     await add(log, call(1))
     before = (await log.stats()).bytes

@@ -132,7 +132,9 @@ async def test_a_commit_that_was_looked_up_is_remembered(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Its sender got an acknowledgement, so its disappearance counts as a loss."""
+    """
+    The sender of a looked-up commit got an acknowledgement, so the commit's disappearance counts as a loss.
+    """
     log = await open_log(hold=0, confirmed=ConfirmedCommits(tmp_path, "one"))
     LostAnswers(log, monkeypatch).next = [CommitUnknown("lost")]
     await add(log, call(1), call(2))

@@ -127,8 +127,8 @@ async def test_what_a_dead_gateway_had_in_hand_is_sent_by_another_one(
     node: Opener, clock: MovedClock
 ) -> None:
     """
-    It is due after the dead gateway's session has ended, under the same key, marked as possibly accepted. A
-    late answer changes nothing.
+    The delivery is due after the dead gateway's session has ended, under the same key, marked as possibly
+    accepted. A late answer changes nothing.
     """
     first, second = await node("a"), await node("b")
     await first.deliveries.declare([SPEC])
@@ -159,8 +159,8 @@ async def test_what_a_session_had_in_hand_is_free_in_the_next_one(
     node: Opener, clock: MovedClock, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
 ) -> None:
     """
-    Its workers were cancelled. The next session takes the delivery, but loses the answer, because no standby
-    confirmed it or the caller was cancelled. The same session then takes it again.
+    A session ends and its workers are cancelled. The next session takes the delivery but loses the answer,
+    because no standby confirmed it or the caller was cancelled. The same session then takes it again.
     """
     gateway = await node("a")
     await gateway.deliveries.declare([SPEC])

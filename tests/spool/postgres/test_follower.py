@@ -77,7 +77,7 @@ async def nodes(fresh_schema: Schema) -> AsyncIterator[tuple[Node, Node]]:
 
 
 async def test_what_one_changes_the_other_knows_after_a_look(nodes: tuple[Node, Node]) -> None:
-    """This covers keys, devices and clusters, including deletions."""
+    """The other process learns of changed and deleted keys, devices and clusters at its next check."""
     here, there = nodes[0].shared, nodes[1].shared
     await here.devices.keep(DEVICE)
     await here.clusters.report(MILL)

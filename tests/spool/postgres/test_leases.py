@@ -140,7 +140,7 @@ async def test_a_task_goes_only_to_a_gateway_that_has_it(node: Opener, clock: Mo
 
 
 async def test_what_a_dead_gateway_ran_is_taken_over(node: Opener, clock: MovedClock) -> None:
-    """This happens when its session ends, and not before."""
+    """Another gateway takes over the tasks of a dead gateway when its session ends, and not before."""
     first, second = node("a"), node("b")
     await first.begin(*TASKS)
     await second.begin(*TASKS)
@@ -155,7 +155,9 @@ async def test_what_a_dead_gateway_ran_is_taken_over(node: Opener, clock: MovedC
 
 
 async def test_a_gateway_that_was_frozen_begins_a_new_session(node: Opener, clock: MovedClock) -> None:
-    """It ends its tasks, even if no other gateway took them, because an old session never continues."""
+    """
+    A frozen gateway ends its tasks, even if no other gateway took them, because an old session never continues.
+    """
     frozen = node("a")
     await frozen.begin(*TASKS)
     before = frozen.leases.session
@@ -221,7 +223,10 @@ async def test_without_the_database_nothing_runs_for_long(
 async def test_a_database_that_does_not_answer_ends_the_session_in_time(
     node: Opener, clock: MovedClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Others may take over then, so its task ends before the answer arrives, and starts again afterwards."""
+    """
+    Other gateways may take over after the session ends. The task ends before the database answers, and
+    starts again afterwards.
+    """
     alone, is_asked, answers = node("a"), asyncio.Event(), asyncio.Event()
     alone.tasks.append(asyncio.create_task(alone.leases.run("ledger", alone.work("ledger"))))
     await alone.until_running("ledger")

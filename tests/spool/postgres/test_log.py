@@ -66,7 +66,7 @@ async def test_nodes_share_numbers_and_ids(open_log: LogOpener, clock: MovedCloc
 async def test_a_reader_at_rest_hears_of_what_another_node_committed(
     open_log: LogOpener, clock: MovedClock
 ) -> None:
-    """This holds even if this node reads the commit during its own append, when it is no longer idle."""
+    """A waiting reader wakes even if this node learns of the other node's commit during its own append."""
     one, other = await open_log(hold=10), await open_log(hold=10)
     news = other.changes(AI_TELEMETRY)
     assert 1 == await anext(news)
@@ -344,7 +344,8 @@ async def test_a_node_that_is_far_behind_follows_in_parts(
     open_log: LogOpener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
-    It does so without the lock on the head, for which others wait, whether it only follows or wants to append.
+    A node far behind follows in parts without the lock on the head, for which others wait, even if it
+    wants to append.
     """
     monkeypatch.setattr("spool.postgres.log.store.FOLLOWED_AT_ONCE", 3)
     parts: list[int] = []
@@ -576,8 +577,8 @@ async def test_a_node_at_rest_finds_out_that_commits_work_again(
     open_log: LogOpener, clock: MovedClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
-    The other node made the commits that failed here. A node that is not ready gets no requests, so it must
-    not depend on them.
+    The other node made the commits that failed here. A node that is not ready gets no requests, so it
+    checks by itself.
     """
     monkeypatch.setattr("spool.postgres.log.upkeep.TICK_S", 0.0)
     log, other = await open_log(hold=10), await open_log(hold=10)

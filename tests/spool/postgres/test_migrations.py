@@ -187,7 +187,8 @@ async def test_no_node_is_left_behind(
 
 async def test_a_node_that_was_left_behind_stops(database: Database, clock: MovedClock) -> None:
     """
-    Its session had ended when the schema was migrated. A task that waits for a lease ends with the reason.
+    The session of a node had ended when the schema was migrated. The node's task that waits for a lease ends
+    with the reason.
     """
     await migrate(database)
     node = PostgresLeases(database, clock, name="cellar", version="1.2.3")

@@ -86,7 +86,9 @@ async def test_totals_are_those_of_memory(fresh_schema: Schema) -> None:
 
 
 async def test_a_text_that_postgresql_cannot_keep(fresh_schema: Schema) -> None:
-    """It is stored with replacement characters, so that neither its commit nor a list fails."""
+    """
+    A text that PostgreSQL cannot store gets replacement characters, so that neither its commit nor a list fails.
+    """
     async with migrated(fresh_schema) as database:
         kept = await PostgresStreams.open(database, MovedClock())
         strange = {"element_name": "\0", "dimensions": {"a\0": ["\0"]}, "operation": streams.SUM}

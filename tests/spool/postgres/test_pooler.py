@@ -52,7 +52,9 @@ async def test_verbs_work_behind_a_pooler(pooler: str, unmade_schema: Schema) ->
 async def test_a_statement_of_its_own_takes_one_round_trip(
     pooler: str, unmade_schema: Schema, tmp_path: Path
 ) -> None:
-    """Its settings are sent along with it. After an error the connection serves the next statement."""
+    """
+    A single statement is sent together with its settings. After an error the connection serves the next statement.
+    """
     pooled = unmade_schema.behind(pooler).database()
     trace = tmp_path / "trace"
 

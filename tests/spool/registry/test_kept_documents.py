@@ -59,7 +59,7 @@ def kinds() -> Iterator[DocumentKind[Any]]:
     "kind", list({each.name: each for each in kinds()}.values()), ids=lambda kind: kind.name
 )
 def test_what_was_kept_before_is_read(kind: DocumentKind[Any]) -> None:
-    """This fails for a field without a default that a later release adds: give it one."""
+    """If a later release adds a field without a default, this test fails. Give the field a default."""
     assert kind.name in KEPT, "a new kind: add the least that a document of it has"
     kept = KEPT[kind.name]
     restored = kind.restore(kept)

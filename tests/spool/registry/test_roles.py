@@ -189,7 +189,7 @@ def test_limited_without_filters_shows_nothing() -> None:
 def test_the_role_of_an_account_is_a_built_in_role(
     base: str, name: str, permission_sets: frozenset[str]
 ) -> None:
-    """It shows all data, as accounts did before roles existed."""
+    """The built-in role of an account shows all data, as accounts did before roles existed."""
     rights = Roles(()).of(ADA, base=base)
     assert rights.roles == (name,)
     assert rights.permission_sets == permission_sets

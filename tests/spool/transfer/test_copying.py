@@ -133,8 +133,8 @@ async def _works(storage: Storage, places: Places, receipt: str) -> None:
 
 async def test_names_that_were_told_after_the_hold_are_copied(places: Places) -> None:
     """
-    This holds for files after a kill, and for a database: a report with only such a name adds no record
-    in the copy.
+    Such names are copied from files after a kill, and from a database. A report with only such a name adds no
+    record in the copy.
     """
     names = (b"told to files...", b"told to database")
     storage = await places.open("files")
@@ -276,9 +276,7 @@ async def test_nothing_is_copied_into_what_is_used(places: Places, receipt: str)
 
 
 async def test_numbers_whose_records_are_gone_never_come_again(places: Places, receipt: str) -> None:
-    """
-    This includes topics without records since retention deleted the last one, from files and from a database.
-    """
+    """Numbers are not used again even in topics without records, from files and from a database."""
     storage = await places.open("files")
     try:
         places.clock.move(8 * 86400)

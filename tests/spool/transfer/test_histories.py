@@ -56,7 +56,7 @@ class CopiedEngines(Engines):
 def test_a_copy_changes_nothing(
     unmade_schemas: Callable[[], Schema], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Afterwards both engines return the same from every method, and continue equally."""
+    """After the copy both engines return the same from every method, and continue equally."""
     monkeypatch.setattr(CopiedEngines, "unmade_schemas", staticmethod(unmade_schemas), raising=False)
     run_state_machine_as_test(
         CopiedEngines,

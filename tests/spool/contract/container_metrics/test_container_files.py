@@ -378,7 +378,9 @@ async def test_a_key_whose_files_wait_leaves_room_for_those_of_another(open_file
 
 
 async def test_the_fullest_key_makes_room(open_files: Opener, clock: MovedClock) -> None:
-    """Its oldest delivered file is deleted, even if another key has an older one."""
+    """
+    The oldest delivered file of the key with the most bytes is deleted, even if another key has an older file.
+    """
     files = (await open_files(max_bytes=4096)).container_files
     older = await put(files, "older", b"x" * 1024, by=STRANGER)
     clock.move(1)
@@ -459,7 +461,6 @@ async def test_a_wrong_number_in_the_books_is_found(files: ContainerFiles) -> No
 
 
 async def test_rows_are_found_by_everything_that_is_asked_of_them(files: ContainerFiles) -> None:
-    """Both engines return the same rows for every query."""
     stored = files.rows
     id = await put(files, "one.parquet", b"metrics")
     file = await stored.find(id)

@@ -214,7 +214,8 @@ async def restarted(
 
 async def test_a_restart_knows_the_calls_of_the_last_hour(restarted: Start, clock: MovedClock) -> None:
     """
-    This holds after a fold and a stop or a kill. On PostgreSQL another gateway receives the late report.
+    After a fold and a stop or a kill, late reports still correct their calls. On PostgreSQL another gateway
+    receives the report.
     """
     await close_and_fold(await restarted(), clock)
     log = (await restarted()).log
@@ -230,7 +231,7 @@ async def test_a_restart_knows_the_calls_of_the_last_hour(restarted: Start, cloc
 async def test_gateways_that_fold_in_turns_know_the_calls_of_each_other(
     request: pytest.FixtureRequest, clock: MovedClock, observed: Observed
 ) -> None:
-    """Both gateways correct a call of the last hour, whichever of them stored or read the runs."""
+    """Both gateways correct a call of the last hour, whichever gateway stored or read the runs."""
     schema = schemas_of(POSTGRES, request)()
     settings = SpoolSettings(hold=HOLD_S, retention=120)
     async with AsyncExitStack() as stack:

@@ -53,7 +53,7 @@ async def test_a_name_of_a_call_in_a_run_is_remembered(log: Log, clock: MovedClo
 
 
 async def test_a_report_of_the_same_side_is_a_call_of_its_own(log: Log, clock: MovedClock) -> None:
-    """This holds even if the other side's call, which one attempt joined, is in a run."""
+    """A second report of one side is a new call, even if the other side's call is in a run."""
     client = call(1)[0], call(1)[1]._replace(links=((b"made", b"answered"),))
     attempts = [(call(n)[0], call(n)[1]._replace(links=((b"answered", b"made"),))) for n in (2, 3)]
     await add(log, client)

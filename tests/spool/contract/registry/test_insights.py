@@ -67,7 +67,9 @@ async def test_a_look_counts_what_it_changed(insights: Insights) -> None:
 
 
 async def test_a_detector_that_failed_takes_nothing_away(insights: Insights) -> None:
-    """Its earlier findings stay present, so an addressed insight does not seem to return."""
+    """
+    If a detector fails, its earlier findings stay present, so an addressed insight does not seem to return.
+    """
     await insights.look(found("spike:a"), found("key:b"))
     insight = (await insights.all())["spike:a"]
     await insights.table.change(insight.id, status="addressed", actor=ADA)
@@ -92,7 +94,7 @@ async def test_last_updated_moves_with_what_is_said(insights: Insights) -> None:
 
 
 async def test_what_is_ignored_stays_so(insights: Insights) -> None:
-    """It stays ignored if it disappears and returns, even with newer evidence."""
+    """An ignored insight stays ignored if it disappears and returns, even with newer evidence."""
     await insights.look(found("spike:a"))
     await insights.table.change((await insights.all())["spike:a"].id, status="ignored", actor=ADA)
     await insights.look()
@@ -152,7 +154,9 @@ async def test_what_is_over_and_nobodys_goes(insights: Insights) -> None:
 
 @pytest.mark.every_engine
 async def test_deleted_and_still_true(insights: Insights) -> None:
-    """It returns as a new insight without the comments. Ignoring it is the way to silence it."""
+    """
+    A deleted insight that is still true returns as new, without its comments. Ignoring an insight silences it.
+    """
     await insights.look(found("spike:a"))
     before = (await insights.all())["spike:a"]
     comment = await insights.table.comment(before.id, "noise", actor=ADA)

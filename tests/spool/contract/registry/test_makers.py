@@ -112,7 +112,8 @@ async def test_one_key_leaves_room_for_another(
     limit: str,
 ) -> None:
     """
-    This holds after a restart. Deleted rows free space, and a person may use all that is left of the limit.
+    A key cannot use the whole limit, even after a restart. Deleted rows free space, and a person may use all
+    that is left.
     """
     registry = await open_registry()
     make, _ = await table(registry)
@@ -162,7 +163,7 @@ async def test_a_key_that_logs_insights_leaves_room_for_findings(registry: Regis
 
 
 async def test_a_key_that_comments_leaves_room_for_another(registry: Registry) -> None:
-    """This holds for insights, and for recommendations with several comments at once."""
+    """The limit applies to comments on insights, and on recommendations with several comments at once."""
     insight = await registry.insights.create(Draft(title="t"), actor=ADA)
     await registry.recommendations.merge([SAVING], looked_for=[SAVING.type])
     [saving] = await registry.recommendations.all()

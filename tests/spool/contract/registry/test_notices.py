@@ -194,7 +194,9 @@ async def test_by_hand(registry: Registry) -> None:
 async def test_what_is_over_is_forgotten_in_time(
     open_registry: RegistryOpener, clock: MovedClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They are deleted after KEPT_S, and the oldest beyond MAX_OVER. Waiting ones stay."""
+    """
+    Finished notifications are deleted after KEPT_S, and the oldest beyond MAX_OVER. Waiting notifications stay.
+    """
     table = (await open_registry()).notices
     await table.add([replace(NOTICE, id=id) for id in "abcde"], ["mail"])
     for each in (await table.waiting())[:4]:

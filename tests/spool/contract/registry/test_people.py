@@ -39,7 +39,6 @@ async def came(
 
 
 async def test_what_is_known_of_a_person_is_kept(registry: Registry) -> None:
-    """This includes opening the registry again."""
     session = await came(registry)
     [kept] = await registry.operators.sessions()
     assert session == kept

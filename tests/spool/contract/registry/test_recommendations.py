@@ -69,7 +69,8 @@ async def test_a_type_that_did_not_run_closes_nothing(registry: Registry) -> Non
 
 async def test_addressed_and_back_again(registry: Registry, clock: MovedClock) -> None:
     """
-    It keeps the promised savings and gets the real savings. If it is found again, it is new, without both.
+    An addressed recommendation keeps its promised savings and gets the real savings. If it is found again, it
+    is new, without both.
     """
     await look(registry, SAVING)
     id = (await only(registry)).id
@@ -94,7 +95,7 @@ async def test_addressed_and_back_again(registry: Registry, clock: MovedClock) -
 
 
 async def test_what_is_ignored_stays_ignored(registry: Registry) -> None:
-    """Its figures are still updated."""
+    """The figures of an ignored recommendation are still updated."""
     await look(registry, SAVING)
     await registry.recommendations.update([(await only(registry)).id], status="ignored", actor=ADA)
     assert 0 == (await look(registry, replace(SAVING, spent="3"))).reopened
@@ -144,7 +145,7 @@ async def test_the_table_is_bounded(open_registry: RegistryOpener, monkeypatch: 
 
 
 async def test_closed_ones_go_unless_somebody_touched_them(registry: Registry, clock: MovedClock) -> None:
-    """They are deleted ninety days after they were last found."""
+    """Closed recommendations are deleted ninety days after they were last found."""
     await look(registry, SAVING, OTHER)
     kept = next(each.id for each in await registry.recommendations.all() if each.saving.key == OTHER.key)
     await registry.recommendations.comment(kept, ["ask the vendor"], actor=ADA)
@@ -203,7 +204,9 @@ async def test_comments_that_are_refused(registry: Registry) -> None:
 
 
 async def test_a_type_that_is_switched_off_closes_its_recommendations(registry: Registry) -> None:
-    """They close at once. The thresholds stay, and there is an audit row."""
+    """
+    Recommendations of a disabled type close at once. The type's thresholds stay, and there is an audit row.
+    """
     table = registry.recommendations
     await look(registry, SAVING)
     await table.change_type(TYPE, {"least_savings": "2.50"}, actor=ADA)

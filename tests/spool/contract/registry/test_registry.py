@@ -180,7 +180,10 @@ async def test_the_life_of_an_operator(open_registry: RegistryOpener) -> None:
 
 
 async def test_what_an_account_signed_in_ends_with_it(open_registry: RegistryOpener) -> None:
-    """Its sessions, sessions of its links and its unused links end. Others continue, even after a restart."""
+    """
+    Removing an account ends its sessions, the sessions of its links, and its unused links. Other sessions
+    continue, even after a restart.
+    """
     registry = await open_registry()
     operators = registry.operators
     await operators.add(ADA, role=ADMIN, password=PASSWORD, actor=ACTOR)

@@ -137,7 +137,7 @@ async def test_a_message_names_some_of_many_members(registry: Registry) -> None:
 
 @pytest.mark.parametrize("id", BUILTIN)
 async def test_built_in_roles_stay(registry: Registry, id: str) -> None:
-    """They are neither changed nor deleted, and their names cannot be used again."""
+    """Built-in roles cannot be changed or deleted, and their names cannot be used again."""
     with pytest.raises(NotAllowed, match="built in"):
         await change(registry, id, members=(BOB,))
     with pytest.raises(NotAllowed, match="built in"):
@@ -161,7 +161,9 @@ async def test_a_dimension_must_be_known(registry: Registry) -> None:
 
 @pytest.mark.parametrize("how", ["role", "disabled", "removed"])
 async def test_the_last_organizer_stays(registry: Registry, how: str) -> None:
-    """This holds for every actor. If there is a second Admin by any means, the first may be removed."""
+    """
+    No actor can remove the last Admin. If there is a second Admin by any means, the first may be removed.
+    """
     await account(registry)
     await account(registry, BOB, VIEWER)
 
@@ -206,7 +208,10 @@ async def test_without_an_organizer_nothing_is_held(registry: Registry) -> None:
     [{"members": ()}, {"permission_sets": (VIEW_COSTS,)}, {"data_access": LIMITED, "filters": (SEARCH,)}],
 )
 async def test_nobody_takes_his_own_administration_away(registry: Registry, changes: dict[str, Any]) -> None:
-    """This covers membership and groups. Other operators, keys and the command line may do it."""
+    """
+    People cannot remove their own administration, by membership or by group. Other operators, keys and the
+    command line may do it.
+    """
     await account(registry, "root@example.com")
     sets = (ORGANIZATION_ADMINISTRATION,)
     made = await create(

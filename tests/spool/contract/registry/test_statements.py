@@ -164,7 +164,7 @@ async def test_a_month_is_found_by_its_days(registry: Registry) -> None:
 
 @pytest.mark.every_engine
 async def test_a_deleted_month_is_gone(registry: Registry) -> None:
-    """Its rows are deleted as well. A dry run stores nothing."""
+    """Deleting a month also deletes its rows. A dry run stores nothing."""
     assert 1 == (await registry.statements.put(statement(row()), actor=ADA, dry_run=True)).rows
     assert [] == await registry.statements.statements()
     await registry.statements.put(statement(row()), actor=ADA)

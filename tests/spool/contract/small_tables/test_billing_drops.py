@@ -173,7 +173,7 @@ async def test_months_and_connections_go(storage: Storage) -> None:
 
 @pytest.mark.parametrize("body", [b"{}", b'{"data": [{}]}', b'{"data": [{"time/usage_start": "soon"}]}'])
 async def test_a_drop_that_cannot_be_read_is_in_the_log_alone(storage: Storage, body: bytes) -> None:
-    """It was accepted under other rules, so it is delivered, but no month shows it."""
+    """A stored drop that today's rules cannot read is delivered, but no month shows it."""
     await take(
         storage, BillingDrop(id=record_id(1), connection_id="c", month=MONTH, operation=SUM, body=body)
     )

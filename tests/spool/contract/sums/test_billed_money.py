@@ -203,7 +203,7 @@ async def test_a_question_divides_no_day_with_billed_money(ledgers: Ledgers) -> 
 
 
 async def test_rows_of_connections_have_dimensions_of_their_own(ledgers: Ledgers) -> None:
-    """These dimensions are stored among the tags of a row. Calls have none of them."""
+    """Dimensions of connection rows are stored among their tags. Calls have none of these dimensions."""
     ledger = await ledgers.open()
     tags = '{"row:connection": "c-1", "row:origin": "billing", "row:service": "Atlas", "service": "y"}'
     rows = [BilledSum(of_team("", kind=BILLED, tags=tags), "usage", "unallocated", EVERY, 5)]

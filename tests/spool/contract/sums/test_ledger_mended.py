@@ -112,7 +112,9 @@ async def test_a_call_that_is_not_counted_is_counted(
 
 
 async def test_numbers_that_were_passed_over_are_counted(ledgers: Ledgers) -> None:
-    """Afterwards nothing is missing and the report is complete. Records that arrive meanwhile count once."""
+    """
+    After the recount nothing is missing and the report is complete. Records that arrive meanwhile count once.
+    """
     log, ledger = three_hours(), await ledgers.open()
     gone = FakeLog.of(log, upto=4)
     gone.entries[1] = replace(gone.entries[1], first=7, records=gone.entries[1].records[2:])

@@ -97,7 +97,10 @@ async def test_a_closed_month_is_added_up_once(ledgers: Ledgers, counted: Counte
 
 
 async def test_every_change_is_in_the_next_answer(ledgers: Ledgers) -> None:
-    """This covers late calls, new prices, finished days, deleted hours, a recount and another dimension."""
+    """
+    Late calls, new prices, finished days, deleted hours, a recount and another dimension all change
+    the next result.
+    """
     log, ledger = await filled(ledgers)
     by_day = replace(OF_AUGUST, granularity="daily")
 

@@ -40,7 +40,9 @@ async def nodes(fresh_schema: Schema) -> AsyncIterator[tuple[PostgresSpool, Post
 
 
 async def test_an_append_takes_two(nodes: tuple[PostgresSpool, PostgresSpool], tmp_path: Path) -> None:
-    """This holds with and without earlier commits of others, and for any further change in the append."""
+    """
+    An append takes two round trips, with or without earlier commits of others, and for any further change in it.
+    """
     one, other = nodes
     append = one.database.append
     with round_trips(append, tmp_path) as alone:

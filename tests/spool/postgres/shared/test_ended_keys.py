@@ -96,7 +96,7 @@ async def test_what_comes_under_it_is_refused_alone(
 async def test_a_secret_that_still_overlaps_is_good(
     node: PostgresSpool, registries: tuple[Registry, Registry], clock: MovedClock
 ) -> None:
-    """This ends when the overlap is over."""
+    """The old secret is valid until the overlap ends."""
     here, there = registries
     _, secret = await here.keys.create(name="one", scopes=[INGEST], actor=ACTOR)
     await here.keys.rotate("one", overlap_s=60, actor=ACTOR)
@@ -178,8 +178,8 @@ async def test_who_ends_one_holds_up_nobody_here(
 
 async def test_many_who_end_keys_wait_on_one_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    Otherwise each would occupy a connection for readers. No caller relies on a wait that started before
-    its key ended.
+    Without the shared wait, each caller would occupy a connection for readers. No caller relies on a wait
+    that started before its key ended.
     """
     begun, goes_on = 0, asyncio.Semaphore(0)
 
@@ -206,9 +206,7 @@ async def test_many_who_end_keys_wait_on_one_connection(monkeypatch: pytest.Monk
 async def test_a_key_that_was_only_edited_is_good(
     node: PostgresSpool, registries: tuple[Registry, Registry], cluster: Server
 ) -> None:
-    """
-    This includes a transaction that waits for the commit of the edit, and whose statement started before it.
-    """
+    """An edit does not end a key, even for a transaction whose statement started before the edit's commit."""
     here, there = registries
     _, secret = await here.keys.create(name="one", scopes=[INGEST], actor=ACTOR)
     good, database = expected(there, secret), node.database

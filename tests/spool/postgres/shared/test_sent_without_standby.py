@@ -179,7 +179,10 @@ class SentMessages(Channel):
 
 
 async def test_a_notice_leaves_where_a_standby_has_it(strict: Database) -> None:
-    """Otherwise, after the loss of the machine, its event would be found again and sent under another id."""
+    """
+    After the loss of the machine, the event of an unconfirmed notice would be found again and sent
+    under another id.
+    """
     clock = MovedClock()
     registry = await Registry.open(PostgresRegistry(strict), secret=b"s" * 32, clock=clock)
     await registry.notices.add([NOTICE], ["mail"])

@@ -62,7 +62,7 @@ async def test_one_file_announced_to_both(nodes: tuple[ContainerFiles, Container
 
 
 async def test_one_file_uploaded_to_both(nodes: tuple[ContainerFiles, ContainerFiles]) -> None:
-    """It is stored once, with the bytes of one of the two uploads."""
+    """A file that is uploaded to both processes is stored once, with the bytes of one of the uploads."""
     here, there = nodes
     id = (await announce(here, "a")).id
     outcomes = await asyncio.gather(*(put(node, id, b"metrics") for node in nodes), return_exceptions=True)

@@ -115,7 +115,9 @@ async def test_a_change_that_is_no_longer_possible(nodes: tuple[Node, Node]) -> 
 async def test_a_change_whose_commit_was_not_answered(
     nodes: tuple[Node, Node], monkeypatch: pytest.MonkeyPatch, stands: bool
 ) -> None:
-    """It is looked up, made once whether or not it was committed, and audited once."""
+    """
+    A change without an answer is looked up. It is made once and audited once, whether or not it was committed.
+    """
     here, there = nodes
     await asyncio.gather(*(here.table.keep(device(id)) for id in ("revoked", "deleted")))
     await there.follow()
@@ -162,7 +164,10 @@ async def test_a_change_whose_commit_was_not_answered(
 
 
 async def test_a_revocation_and_a_deletion_are_told_of(nodes: tuple[Node, Node]) -> None:
-    """The other process sees both at its next check. A device that it only touched does not return."""
+    """
+    The other process sees a revocation and a deletion at its next check. A device that it only touched
+    does not return.
+    """
     here, there = nodes
     await asyncio.gather(*(here.table.keep(device(id)) for id in ("revoked", "deleted")))
     await there.follow()
@@ -206,7 +211,7 @@ async def test_what_others_wrote_is_read_while_a_change_is_audited(nodes: tuple[
 
 
 async def test_a_name_stays_while_its_device_is_refused(nodes: tuple[Node, Node]) -> None:
-    """It is listed, even after another attempt under a key that has ended."""
+    """The name of a refused device stays listed, even after another attempt under a key that has ended."""
     here, there = nodes
     here.table.note_unenrolled("mill", key="k", now=5.0)
     await here.table.flush()
@@ -283,8 +288,8 @@ async def test_one_that_both_enrol_counts_once(nodes: tuple[Node, Node]) -> None
 
 async def test_what_a_key_that_has_ended_would_change(nodes: tuple[Node, Node]) -> None:
     """
-    Its change is left out of the batch, with or without a waiting caller. Changes by others in the
-    batch are stored.
+    A change under an ended key is left out of the batch, with or without a waiting caller. Other changes in
+    the batch are stored.
     """
     here, there = nodes
     registry = await Registry.open(here.registry, secret=b"s" * 32, clock=MovedClock())

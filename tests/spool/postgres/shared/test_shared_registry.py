@@ -54,7 +54,7 @@ async def nodes(fresh_schema: Schema, clock: MovedClock) -> AsyncIterator[tuple[
 
 
 async def test_a_key_of_one_opens_on_the_other_until_it_is_deleted(nodes: tuple[Registry, Registry]) -> None:
-    """The other process also knows why the key is no longer valid."""
+    """After the deletion, the second process also knows why the key is no longer valid."""
     here, there = nodes
     _, secret = await here.keys.create(name="search", scopes=[INGEST], actor=ACTOR)
     assert there.keys.find(secret) is None
