@@ -216,8 +216,7 @@ class KafkaExporter:
             return False
         raise Misconfigured(
             f"the topic already has other records with numbers up to {there.last}, from before this "
-            "data was restored or from a copy of it: configure another topic, or settle the "
-            "deliveries by hand (docs/lake.md)",
+            "data was restored or from a copy of it: configure another topic (docs/kafka.md)",
             answered=False,
         )
 

@@ -166,7 +166,7 @@ class LakeExporter:
                 raise Misconfigured(
                     f"the data lake already has the numbers {first} to {last} of edition {edition}, "
                     "from before this data was restored or this destination was created: stop the "
-                    "server and run tollhouse lake adopt, or set another prefix (docs/lake.md)",
+                    "server and run tollhouse lake adopt, or set another prefix (docs/lake-maintenance.md)",
                     answered=False,
                 )
 

@@ -23,6 +23,7 @@ ELSEWHERE = {
     "docs/operations": "tests/acceptance/lifecycle/test_operations.py",
     "docs/connect": "tests/integration/test_connect_pages.py",
     "docs/lake.md": "tests/integration/lake",
+    "docs/lake-maintenance.md": "tests/integration/lake",
     "docs/kafka.md": "tests/clients",
     "docs/clickhouse.md": "tests/clients",
 }
