@@ -159,8 +159,8 @@ def test_an_unconfirmed_delivery_is_settled(troubled: Tollhouse, open_console: O
     dialog = console.page.get_by_role("dialog")
     expect(dialog).to_contain_text('"element_name": "acme"')
     assert [] == console.audit()
-    dialog.get_by_role("button", name="It arrived").click()
-    dialog.get_by_role("button", name="It arrived").click()
+    dialog.get_by_role("button", name="Mark as arrived").click()
+    dialog.get_by_role("button", name="Mark as arrived").click()
     expect(console.page.get_by_text("No deliveries without an answer match")).to_be_visible()
     assert 0 == troubled.route(UPSTREAM)["unknown"]
     assert "streams.resolve" in console.actions()

@@ -78,7 +78,7 @@ def test_the_life_of_a_connection(house: Tollhouse, open_console: OpenConsole) -
     assert shown["upstream_connection_id"] == "atlas:1"
     assert shown["s3_bucket_info"] is None
     row.get_by_role("link").click()
-    dialog.get_by_role("link", name="Its hourly files and months").click()
+    dialog.get_by_role("link", name="Show hourly files and months").click()
     expect(page.get_by_role("status").filter(has_text="1 of 1 hourly files")).to_be_visible()
     month = page.get_by_role("link", name="2026-11")
     answer = console.context.request.get(str(month.evaluate("(link) => link.href"))).json()

@@ -106,7 +106,7 @@ function Editor({session, owner, data, reload}) {
         }}></textarea></label></details>
       <div class="bar"><button type="submit" class=${now?.difference ? undefined : "main"}>Show what would change</button>
         ${may(session, needs) && html`<button type="button" class=${now?.difference ? "main" : undefined} disabled=${!now?.difference || text === data.text} onClick=${publish}>Publish</button>
-          <span class="faint">It applies at once to all past and future costs. The overall total stays the same.</span>`}</div>
+          <span class="faint">The definition applies at once to all past and future costs. The overall total stays the same.</span>`}</div>
     </form>
     ${now?.error && html`<${Faults} error=${now.error} />`}
     ${now?.difference && html`<${Difference} of=${now.difference} />`}`;
@@ -139,7 +139,7 @@ const NAMESPACES = {
     {title: "Id", value: (row) => row.id, sort: "id"}, {title: "Name", value: (row) => row.name, sort: "name"},
     {title: "Version", value: (row) => row.version ?? "none"}, {title: "Dimensions", value: (row) => keys(row.dimensions)},
   ],
-  Details: ({row}) => html`<p><a href=${to(PATH, {namespace: row.id})}>Its definition</a></p>
+  Details: ({row}) => html`<p><a href=${to(PATH, {namespace: row.id})}>Show the definition</a></p>
     ${row.broken && html`<p class="wrong">${row.broken}</p>`}
     <${Fields} of=${{id: row.id, description: row.description, version: row.version, dimensions: row.dimensions}} />`,
   create: {title: "Create a namespace", needs,

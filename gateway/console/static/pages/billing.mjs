@@ -44,8 +44,8 @@ const CONNECTIONS = {
     column("Provider", "cloud_provider"),
     column("Id", "id", null),
   ],
-  Details: ({row}) => html`<p><a href=${to(PATH, {tab: row.id})}>Its hourly files and months</a></p><${Fields}
-    of=${{id: row.id, provider: row.cloud_provider, id_upstream: row.upstream_connection_id, bucket: row.s3_bucket_info}} />`,
+  Details: ({row}) => html`<p><a href=${to(PATH, {tab: row.id})}>Show hourly files and months</a></p><${Fields}
+    of=${{id: row.id, provider: row.cloud_provider, id_in_your_cost_service: row.upstream_connection_id, bucket: row.s3_bucket_info}} />`,
   create: {title: "Create a connection", needs,
     fields: () => [...fields(), optional("id", "Id", "", "that senders use; leave empty for a new id")],
     run: (_, {id, ...given}) => send("POST", "/connections", {...typed(given), connection_id: id || null}).then(() => null)},
@@ -56,7 +56,7 @@ const CONNECTIONS = {
       text: () => "From now on, Tollhouse refuses files for this connection."},
     {title: "Delete", needs, danger: true, exact: (row) => row.id,
       run: (row) => send("DELETE", `${at(row.id)}?confirm=${encodeURIComponent(row.id)}`).then(() => null),
-      text: () => "Its rows are deleted as well. Hourly files that wait for delivery are still sent."},
+      text: () => "The rows of the connection are deleted as well. Hourly files that wait for delivery are still sent."},
   ],
   empty: html`<p>No billing connection yet. Create one to receive or send hourly cost files.</p>`,
 };

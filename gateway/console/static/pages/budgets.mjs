@@ -76,8 +76,8 @@ function Details({row, isDark, titles}) {
     return {alerts: alerts.alerts, owners: owners.owners};
   }, [row.id], ["budgets", "ledger"]);
   const {current, forecast} = row;
-  return html`<p class="bar"><a href=${to("/costs", {view: row.view.id, from: firstDay(row), by: row.per ?? FAMILY})}>Its costs</a>
-    <a href=${to("/views", {view: row.view.id, open: row.view.id})}>Its view</a></p>
+  return html`<p class="bar"><a href=${to("/costs", {view: row.view.id, from: firstDay(row), by: row.per ?? FAMILY})}>Show costs</a>
+    <a href=${to("/views", {view: row.view.id, open: row.view.id})}>Show the view</a></p>
     ${row.problem && html`<p class="wrong">${row.problem}</p>`}
     ${current && html`<${Running} row=${row} format=${format} titles=${titles} />`}
     ${current && row.burnup && html`<${Lines} title="Spent so far" ...${burnUp(row)} field="budget" isDaily=${true} isOpen=${true} isDark=${isDark} format=${format}
@@ -168,7 +168,7 @@ const list = ({views, dimensions, channels}, isDark) => ({
     run: (_, given) => send("POST", PATH, typedBudget(given, views)).then(exceededNote)},
   actions: [
     {title: "Edit", needs, fields: (row) => budgetFields(row, views, choices(dimensions), channels), run: (row, given) => send("PATCH", at(row.id), {...typedBudget(given, views), version: row.version}).then(exceededNote)},
-    {title: "Delete", needs, danger: true, exact: (row) => row.name, text: () => "Its alerts are deleted as well. Calls are not deleted.",
+    {title: "Delete", needs, danger: true, exact: (row) => row.name, text: () => "The alerts of the budget are deleted as well. Calls are not deleted.",
       run: (row) => send("DELETE", `${at(row.id)}?confirm=${encodeURIComponent(row.name)}`).then(() => null)},
   ],
   empty: html`<h2>No budgets yet</h2><p>A budget limits what the calls of a <a href=${to("/views")}>view</a> may cost in a month or another

@@ -73,7 +73,7 @@ const CHANNEL_LIST = {
     number("Failed", "failed"),
     {title: "Waiting since", wide: true, value: (row) => seen(row.oldest)},
   ],
-  Details: ({row}) => html`<p class="bar"><a href=${to(PATH, {channel: row.name})}>Its notifications</a></p>
+  Details: ({row}) => html`<p class="bar"><a href=${to(PATH, {channel: row.name})}>Show notifications</a></p>
     ${row.reason && html`<p class="wrong">${row.reason}</p>`}<${Fields} of=${{...row, reason: undefined}} />`,
   create: {title: "Add a channel", needs: makes, fields: () => channelFields({}), run: (_, given) => send("POST", CHANNELS_PATH, typedChannel(given)).then(() => null)},
   actions: [

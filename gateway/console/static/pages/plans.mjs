@@ -101,7 +101,7 @@ const list = (views) => ({
   create: {title: "Create a plan", needs, fields: () => planFields({}, views), run: (_, given) => send("POST", PATH, typedPlan(given)).then(() => null)},
   actions: [
     {title: "Edit", needs, fields: (row) => planFields(row, views), run: (row, given) => send("PATCH", at(row.id), {...typedPlan(given), version: row.version}).then(() => null)},
-    {title: "Delete", needs, danger: true, text: () => "Its calls count as pay-as-you-go again, also in past months.",
+    {title: "Delete", needs, danger: true, text: () => "The calls of the plan count as pay-as-you-go again, also in past months.",
       run: (row) => send("DELETE", at(row.id)).then(() => null)},
   ],
   empty: html`<h2>No plans yet</h2><p>A plan says what a seat of an assistant costs and includes, and who has a seat. Without a plan, the assistant's calls count as pay-as-you-go. First create a <a href=${to("/views")}>view</a> of

@@ -35,7 +35,7 @@ const reportList = ({views, channels}) => {
       {title: "Next", sort: "next", value: (row) => html`<span title=${row.next}>${row.next.slice(0, 16).replace("T", " ")} UTC</span>`},
       {title: "State", value: (row) => (row.problem ? html`<${State} word="not sent to all" kind="bad" />` : html`<${State} word=${row.last ? "sent" : "not sent yet"} kind=${row.last ? "good" : "plain"} />`)},
     ],
-    Details: ({row}) => html`<p>${when(row)}, to ${[...row.channels, ...row.people].join(", ")}. ${row.owner ? `It contains only the calls that ${row.owner} may see.` : "It contains all calls."}
+    Details: ({row}) => html`<p>${when(row)}, to ${[...row.channels, ...row.people].join(", ")}. ${row.owner ? `The report contains only the calls that ${row.owner} may see.` : "The report contains all calls."}
       ${row.last && html` Last sent ${ago(row.last)}.`}</p>
       ${row.problem && html`<p class="wrong">${row.problem}</p>`}<${Preview} row=${row} />`,
     create: {title: "Schedule a report", needs: changes, fields: () => fields({}), run: (_, given) => send("POST", REPORTS, typedReport(given)).then(() => null)},

@@ -78,8 +78,8 @@ const UNKNOWN = {
     <${Copy} label="the records" text=${JSON.stringify(row.records, null, 2)} />
     ${row.records.length <= row.last - row.first && html`<p class="faint">These are the first ${row.records.length} records.</p>`}`,
   actions: [
-    {title: "It arrived", needs: "operate_spool", run: resolve(true), text: (row) => `${span(row)} count as delivered and are not sent again.`},
-    {title: "It did not arrive", needs: "operate_spool", danger: true, run: resolve(false),
+    {title: "Mark as arrived", needs: "operate_spool", run: resolve(true), text: (row) => `${span(row)} count as delivered and are not sent again.`},
+    {title: "Mark as not arrived", needs: "operate_spool", danger: true, run: resolve(false),
       text: (row) => `${span(row)} are sent again. If they did arrive, the receiver counts them twice.`},
   ],
   empty: html`<p>No deliveries without an answer.</p>`,
