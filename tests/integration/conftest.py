@@ -79,7 +79,7 @@ class Serving:
         key: str | None = "",
         headers: Mapping[str, str] | None = None,
     ) -> Answer:
-        """Send a request with the server's key; `key=None` sends no key."""
+        """Send a request with the server's key. `key=None` sends no key."""
         sent = dict(headers or {})
         if content_type is not None:
             sent["Content-Type"] = content_type

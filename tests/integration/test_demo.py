@@ -267,7 +267,7 @@ async def reconciled(directory: Path) -> list[Reconciliation]:
 @pytest.mark.parametrize("words", [(), ("unreported-key", "doubled-source")])
 async def test_a_month_is_billed(tmp_path: Path, words: tuple[str, ...]) -> None:
     """
-    Bills equal the counted costs to the last digit, except for web searches, which no call reports; they stay
+    Bills equal the counted costs to the last digit, except for web searches, which no call reports. They stay
     within the tolerance. The cause of a planted difference is named.
     """
     await filled(tmp_path, words, period=Period(end=NOON, days=35, records=3_000))

@@ -116,8 +116,8 @@ def test_a_power_cut_takes_what_was_not_flushed(tmp_path: Path) -> None:
 
 def test_losses_and_repeats_are_counted(tmp_path: Path) -> None:
     """
-    An acknowledged record that never arrives is lost. One that arrives under two keys is a duplicate; under
-    one key it is not.
+    An acknowledged record that never arrives is lost. A record that arrives under two keys is a duplicate.
+    Under one key it is not.
     """
     receiver = DrillReceiver()
     server = DrillServer(None, scratch=tmp_path, receiver=receiver.url)

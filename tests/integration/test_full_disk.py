@@ -87,7 +87,7 @@ async def first_run(disk: Path) -> str:
 @pytest.mark.parametrize("is_new", [False, True], ids=["a data directory", "a new one"])
 async def test_a_start_without_any_room_serves_503_until_there_is_some(disk: Path, is_new: bool) -> None:
     """
-    Both reserves are gone and no byte is free. Senders get a retry time and probes the reason; the start
+    Both reserves are gone and no byte is free. Senders get a retry time and probes the reason. The start
     continues when space is free.
     """
     key = "th_unknown" if is_new else await first_run(disk)

@@ -1,6 +1,6 @@
 """
-One person, one identity: every input that names a user finds the same calls by any spelling of the e-mail
-address and by its hash, under each setting of `privacy.emails`.
+Every input that names a user finds the same calls by any spelling of the e-mail address and by its hash,
+under each setting of `privacy.emails`.
 """
 
 from __future__ import annotations
@@ -335,7 +335,7 @@ async def test_every_input_finds_the_calls_of_a_person(open_world: OpenWorld, po
 
 
 async def test_an_address_finds_what_came_under_another_setting(open_world: OpenWorld) -> None:
-    """Older records carry the address, newer ones the hash; both are found."""
+    """Older records carry the address and newer ones the hash. A query by address finds both."""
     world = await open_world(HASH)
     storage = world.serving.app.services.storage
     before = call(1, at=datetime.now(UTC).timestamp() - 3600, user=ANN)

@@ -163,8 +163,8 @@ async def test_wrong_use_is_exit_2(send: Send) -> None:
 
 async def test_a_key_is_one_word(send: Send, tmp_path: Path) -> None:
     """
-    White space around a key is ignored; inside, it is a usage error. Without a key, the message says where
-    to put it.
+    White space around a key is ignored. White space inside a key is a usage error. Without a key, the message
+    says where to put it.
     """
     key_file = tmp_path / "key"
     key_file.write_text("one\ntwo\n")
@@ -252,7 +252,7 @@ async def test_a_gateway_that_takes_less_gets_less(serve: Serve, tmp_path: Path)
 
 @pytest_asyncio.fixture
 async def moody() -> AsyncIterator[tuple[str, list[web.Response | None], list[bytes]]]:
-    """Start a server that gives the listed answers in order; None drops the connection."""
+    """Start a server that gives the listed answers in order. None drops the connection."""
     answers: list[web.Response | None] = []
     seen: list[bytes] = []
 
@@ -362,7 +362,7 @@ async def test_an_address_at_which_nobody_listens_is_given_up_soon() -> None:
 async def test_the_courier_gives_up_in_the_end(
     moody: tuple[str, list[web.Response | None], list[bytes]],
 ) -> None:
-    """The courier gives up after eight attempts; the next run sends the rest."""
+    """The courier gives up after eight attempts. The next run sends the rest."""
     url, answers, seen = moody
     answers += [web.Response(status=500) for _ in range(upload.ATTEMPTS)]
 

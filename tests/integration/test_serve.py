@@ -42,7 +42,7 @@ Run = Callable[..., Awaitable[Process]]
 @pytest_asyncio.fixture
 async def run(tmp_path: Path) -> AsyncIterator[Run]:
     """
-    Yield a function that starts the command in its own directory; every process ends with the test.
+    Yield a function that starts the command in its own directory. Every process ends with the test.
 
     By default the process is a fork, which starts fast. `is_new` starts a new interpreter, for tests that
     send several signals in a row.
@@ -94,7 +94,7 @@ def port_of(line: str) -> int:
 
 async def test_it_prints_where_it_listens_and_a_first_key(run: Run) -> None:
     """
-    The command prints a line for HTTP, one for gRPC, then the key once. SIGTERM ends it with 0; the logs are
+    The command prints a line for HTTP, one for gRPC, then the key once. SIGTERM ends it with 0. The logs are
     JSON on stderr.
     """
     process = await run("--listen", "127.0.0.1:0", "--grpc-listen", "127.0.0.1:0")

@@ -54,7 +54,7 @@ async def gateways(new_schema: Callable[[], Schema], serve: Serve, tmp_path: Pat
 
 
 async def until(is_so: Callable[[], Awaitable[bool]]) -> None:
-    """Wait until the condition holds; nodes read each other's changes every 100 to 250 ms."""
+    """Wait until the condition holds. Nodes read each other's changes every 100 to 250 ms."""
     async with asyncio.timeout(60):
         while not await is_so():
             pass

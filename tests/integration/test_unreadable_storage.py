@@ -14,7 +14,7 @@ from tests.integration.payloads import JSON, traces
 
 async def test_an_error_of_the_disk_is_no_500_anywhere(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    Senders get 503 and retry; probes and metrics report the fault. When the disk works again, so does the server.
+    Senders get 503 and retry. Probes and metrics report the fault. When the disk works again, so does the server.
     """
     serving = await serve()
 

@@ -143,7 +143,7 @@ async def test_versions(manager: Manager) -> None:
 
 
 async def test_the_older_name_of_the_group(manager: Manager) -> None:
-    """Existing clients call the group `costformation`; both names lead to the same addresses."""
+    """Existing clients call the group `costformation`. Both names lead to the same addresses."""
     older = VERSIONS.replace("allocation", "costformation")
     assert 200 == (await manager.ask("POST", older, OWNER))[0]
     assert "1" == (await manager.ask("GET", f"{older}/latest"))[1]["version"]["version"]
@@ -233,7 +233,7 @@ async def test_a_stale_base(manager: Manager) -> None:
 
 async def test_jobs(manager: Manager) -> None:
     """
-    Jobs run one at a time. Of two jobs with the same base the first is published; the second names the winner.
+    Jobs run one at a time. Of two jobs with the same base the first is published. The second names the winner.
     """
     turn = manager.services.money.require_publishing()._turn
     async with turn:
@@ -284,7 +284,7 @@ async def test_only_what_waits_is_cancelled(manager: Manager) -> None:
 
 async def test_namespaces(manager: Manager) -> None:
     """
-    A namespace can be created, read, changed and deleted; its definitions are separate from other namespaces.
+    A namespace can be created, read, changed and deleted. Its definitions are separate from other namespaces.
     """
     assert 200 == (await manager.publish(OWNER))[0]
     status, said = await manager.ask("POST", f"{NAMESPACES}/ml", {"description": "Models"})

@@ -26,7 +26,7 @@ def line(kind: str, amount: str, currency: str = "USD") -> StatementRow:
 
 
 async def billed_reader(serve: Serve) -> Reader:
-    """Import one day of a bill; count two days of calls, of which only one day has a bill."""
+    """Import one day of a bill. Count two days of calls, of which only one day has a bill."""
     read = await reader(serve, json_span("gpt-4o", **at(0)), json_span("gpt-4o", **at(24)))
     rows = (*(line(kind, amount) for kind, amount in BILL), line("input", "7", "EUR"))
     statement = Statement(
@@ -97,7 +97,7 @@ NOT_TOLD: Sequence[tuple[tuple[tuple[str, str], ...], str]] = [
 
 
 async def test_what_a_bill_does_not_tell_is_refused(serve: Serve) -> None:
-    """A query for data that bills lack is refused; the error names what to query instead."""
+    """A query for data that bills lack is refused. The error names what to query instead."""
     read = await billed_reader(serve)
     for query, words in NOT_TOLD:
         error = await read.costs(*SEPTEMBER, ("cost_type", "billed_cost"), *query, status=400)

@@ -72,7 +72,7 @@ def months(*back: int) -> Sequence[str]:
 
 
 async def test_a_budget_from_creation_to_deletion(asking: Asking) -> None:
-    """Published fields are returned as they were given; an update changes only the fields that it names."""
+    """Published fields are returned as they were given. An update changes only the fields that it names."""
     [month] = months(0)
     made = await asking.create(
         planned_limits={"monthly": {f"{month}T00:00:00+00:00": {"amount": "1000.00"}}},
@@ -120,7 +120,7 @@ async def test_actual_is_what_the_calls_cost(asking: Asking) -> None:
 
 async def test_a_month_has_a_history_and_a_burnup(asking: Asking) -> None:
     """
-    The history shows each month or quarter with its planned amount; the burn-up shows running daily sums
+    The history shows each month or quarter with its planned amount. The burn-up shows running daily sums
     up to today.
     """
     await asking.calls(2)

@@ -122,7 +122,7 @@ NO_CONNECTION: Sequence[tuple[dict[str, Any], int]] = [
 
 
 async def test_what_is_no_connection_is_refused(serving: Serving) -> None:
-    """The refusal names the violated rule; nothing is stored."""
+    """The refusal names the violated rule. Nothing is stored."""
     manager = await Manager.of(serving)
     await serving.make_connection("c-1", name="taken")
     for body, status in NO_CONNECTION:
@@ -135,7 +135,7 @@ async def test_what_is_no_connection_is_refused(serving: Serving) -> None:
 
 async def test_drops_are_taken_for_a_connection_that_is_there_and_enabled(serving: Serving) -> None:
     """
-    Unknown and deleted connections answer 404, a disabled one 409. Each answer says what to do; nothing is stored.
+    Unknown and deleted connections answer 404, a disabled one 409. Each answer says what to do. Nothing is stored.
     """
     manager = await Manager.of(serving)
     unknown = await manager.drop("c-1", [row(1, 1)])
@@ -204,7 +204,7 @@ async def test_a_repeat_is_the_same_drop(serving: Serving) -> None:
 
 
 async def test_what_is_not_there_is_404(serving: Serving) -> None:
-    """A month without rows and an unknown connection answer 404; an invalid month answers 400."""
+    """A month without rows and an unknown connection answer 404. An invalid month answers 400."""
     manager = await Manager.of(serving)
     await serving.make_connection("c-1")
     for path, expected in (
@@ -216,7 +216,7 @@ async def test_what_is_not_there_is_404(serving: Serving) -> None:
 
 async def test_a_month_in_pages(serving: Serving) -> None:
     """
-    The pages add up to the whole month. Rows that are added meanwhile do not appear; a replacement ends the walk.
+    The pages add up to the whole month. Rows that are added meanwhile do not appear. A replacement ends the walk.
     """
     manager, path = await Manager.of(serving), f"{DROPS.format('c-1')}/2026-11"
     await serving.make_connection("c-1")
@@ -374,7 +374,7 @@ async def test_there_are_so_many_connections(serve: Serve) -> None:
 
 
 async def test_months_go_after_their_time(serve: Serve) -> None:
-    """Months are deleted after their retention; the month that contains the cutoff stays."""
+    """Months are deleted after their retention. The month that contains the cutoff stays."""
     serving = await serve()
     manager = await Manager.of(serving)
     await serving.make_connection("c-1")

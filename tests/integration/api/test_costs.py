@@ -296,7 +296,7 @@ async def test_wrong_questions(serve: Serve) -> None:
 
 
 async def test_dimensions_and_tags(serve: Serve) -> None:
-    """Both lists name what costs can be grouped by; tags are listed with their values."""
+    """Both lists name what costs can be grouped by. Tags are listed with their values."""
     span = json_span("gpt-4o", **at(0))
     body = json.loads(json_traces(span))
     body["resourceSpans"][0]["resource"] = {
@@ -461,7 +461,7 @@ def test_report(tmp_path: Path) -> None:
 
 
 def test_report_has_one_row_for_a_model(tmp_path: Path) -> None:
-    """Prefixes and dates in model names are joined; `--by model` has one row for each variant."""
+    """Prefixes and dates in model names are joined. `--by model` has one row for each variant."""
     names = ("gpt-4o", "openai/gpt-4o-2024-08-06")
     said: dict[str, Any] = {"start_time": START_S * NS, "cost": "2", "cost_source": "reported"}
     filled(tmp_path / "store", *(call(at, request_model=name, **said) for at, name in enumerate(names)))

@@ -43,8 +43,8 @@ REFUSED = re.compile(
 
 def starts() -> list[int]:
     """
-    Return call times over the last 120 days, six and a half hours apart, so that every hour and half hour of
-    the day occurs soon.
+    Return call times over the last 120 days, six and a half hours apart. So every hour and half hour of the
+    day occurs soon.
     """
     now = int(time.time())
     return list(range(now - 120 * DAY_S, now - 2 * HOUR_S, 13 * HOUR_S // 2))

@@ -1,5 +1,5 @@
 """
-Every operation returns its largest answer; each answer is bounded, and no encoder call on the event
+Every operation returns its largest answer. Each answer is bounded, and no encoder call on the event
 loop is large.
 """
 

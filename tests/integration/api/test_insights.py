@@ -97,7 +97,7 @@ async def test_an_empty_list(serve: Serve) -> None:
 
 
 async def test_an_item(serve: Serve) -> None:
-    """An item has exactly ten fields. Amounts are exact text; times are epoch seconds as text."""
+    """An item has exactly ten fields. Amounts are exact text. Times are epoch seconds as text."""
     reading = await desk(serve)
     body = {"title": " Spike ", "cost_impact": 12.5, "link": "https://example.com", "description": "why"}
     made = (await reading.ask("POST", "/v2/insights", body))["insight"]
@@ -139,7 +139,7 @@ async def test_sorting(serve: Serve) -> None:
 
 async def test_filtering(serve: Serve) -> None:
     """
-    A filter parameter takes one value and may be repeated; the answer lists the applied filters.
+    A filter parameter takes one value and may be repeated. The answer lists the applied filters.
     `hide_resolved`, which the published client sends, combines with status filters and holds on every page.
     """
     reading = await desk(serve)

@@ -169,7 +169,7 @@ async def test_types(desk: Desk) -> None:
 
 
 async def test_one_look_at_a_time(desk: Desk) -> None:
-    """A check during another run is refused with a time to retry; nothing is queued."""
+    """A check during another run is refused with a time to retry. Nothing is queued."""
     adviser = desk.serving.app.services.operators.money.require_adviser()
     async with adviser._turn:
         answer = await desk.serving.send("/v2/optimize/check", b"{}", key=desk.key)

@@ -178,7 +178,7 @@ async def test_what_is_refused(serving: Serving) -> None:
 
 
 async def test_the_limits_are_those_of_the_settings(serve: Serve) -> None:
-    """The exact limit is accepted; one more is refused and names the setting."""
+    """The exact limit is accepted. One more is refused and names the setting."""
     serving = await serve(
         config=Config(roles=RoleSettings(max=3, max_members=2, max_filters=2, max_values=3))
     )

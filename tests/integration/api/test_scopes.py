@@ -59,7 +59,7 @@ EACH = pytest.mark.parametrize(
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Serving]:
-    """Start one gateway for all tests; keys are created once for each set of scopes."""
+    """Start one gateway for all tests. Keys are created once for each set of scopes."""
     directory: Path = tmp_path_factory.mktemp("scopes")
     app = App(
         Config(data_dir=directory, server=ServerSettings(listen="127.0.0.1:0", grpc_listen="")), version="0"

@@ -64,7 +64,7 @@ async def spend(serving: Serving) -> None:
 
 async def test_the_life_of_a_view(serving: Serving) -> None:
     """
-    Creating and changing answers the bare view; reading wraps it under its name. Every field comes back.
+    Creating and changing answers the bare view. Reading wraps it under its name. Every field comes back.
     """
     serving.app.services.operators.installation.require_registry().notices.channels = ("oncall",)
     manager = await Manager.of(serving)
@@ -150,7 +150,10 @@ async def test_what_is_no_view_is_refused(serving: Serving) -> None:
 
 
 async def test_the_operator_hears_which_key_makes_nearly_all_that_it_may(serve: Serve) -> None:
-    """Only views and insights that keys created count towards the share of a key; those of people do not."""
+    """
+    Only views and insights that keys created count towards the share of a key. Those that people created
+    do not count.
+    """
     serving = await serve(config=Config(spool=SpoolSettings(hold=0), views=ViewSettings(max=8)))
     registry, manager = serving.app.services.storage.registry, await Manager.of(serving)
     assert registry is not None
@@ -180,8 +183,8 @@ async def test_costs_inside_a_view(serving: Serving) -> None:
 
 async def test_a_view_that_cannot_be_asked_is_refused(serve: Serve) -> None:
     """
-    If a tag of the view was removed from `[ledger] tags`, the query is refused with the reason that the view
-    shows, and never answered as empty.
+    If a tag of the view was removed from `[ledger] tags`, the query is refused and never answered as empty.
+    The view shows the same reason.
     """
     serving = await serve(config=Config(spool=SpoolSettings(hold=0), ledger=LedgerSettings(tags=())))
     registry = serving.app.services.operators.installation.require_registry()

@@ -189,7 +189,7 @@ async def test_drift_is_reported_and_put_back_if_asked_for(site: Site) -> None:
 
 
 async def test_what_is_taken_back_leaves_the_cluster(site: Site) -> None:
-    """An older version is applied again; an empty configuration removes everything."""
+    """An older version is applied again. An empty configuration removes everything."""
     first = await site.change(SLOW)
     await site.run()
     await site.change(QUICK)

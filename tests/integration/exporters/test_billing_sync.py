@@ -380,8 +380,8 @@ async def test_an_hour_before_the_last_month_is_sent_again(tmp_path: Path) -> No
 @pytest.mark.parametrize(("ahead", "border"), [(45, 15), (75, 32)])
 async def test_a_day_never_takes_the_place_of_its_hours(tmp_path: Path, ahead: int, border: int) -> None:
     """
-    If the clock was months ahead for a while, hours have become days. Such hours stay as they were sent;
-    later hours are still sent.
+    If the clock was months ahead for a while, hours have become days. Such hours stay as they were sent.
+    Later hours are still sent.
     """
     kept_since = MONTH + timedelta(days=border - 1)
     async with Service() as service, syncs_of(tmp_path, service) as one:

@@ -217,10 +217,9 @@ async def test_check_sends_one_marked_call(
     found: tuple[str, str | None],
 ) -> None:
     """
-    A Tollhouse always gets the marked call, because it never counts it; others only with `send`. An empty
-    export proves the key, and only a record proves that records are accepted.
-
-    The upstream and a destination behave alike.
+    A Tollhouse always gets the marked call, because it never counts it. Other upstreams get it only with
+    `send`. An empty export proves the key, and only a record proves that records are accepted. The upstream
+    and a destination behave alike.
     """
     monkeypatch.setenv("CHECKED_SECRET", "sec-1")
     key = UpstreamKey(name="telemetry", secret_env="CHECKED_SECRET", scopes=(INGEST,))

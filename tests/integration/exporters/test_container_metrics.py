@@ -71,7 +71,7 @@ async def made(serve: Serve) -> tuple[Serving, str]:
 
 async def test_what_the_agent_sends_arrives(serve: Serve, tmp_path: Path) -> None:
     """
-    Files go to the service's upload addresses without its key; everything else goes unchanged, each once.
+    Files go to the service's upload addresses without its key. Everything else goes unchanged, each once.
     """
     server, key = await made(serve)
     data = {f"{n}.parquet": bytes([n]) * 400_000 for n in range(5)}

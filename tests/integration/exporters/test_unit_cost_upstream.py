@@ -175,7 +175,7 @@ async def test_a_sum_whose_answer_never_comes_is_never_sent_twice(site: UnitCost
 
 
 async def test_an_operator_settles_what_is_unknown(site: UnitCostSite) -> None:
-    """`sent` counts the sum as delivered without a request; `unsent` sends it once more."""
+    """`sent` counts the sum as delivered without a request. `unsent` sends it once more."""
     site.upstream.answers.extend([Reply(drop=True), Reply(drop=True)])
     await site.add(operation(1, stream="a"), operation(2, stream="b"))
     async with site.forwarding() as routes:

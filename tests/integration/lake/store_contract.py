@@ -20,7 +20,7 @@ async def names(store: Store, prefix: str, after: str = "") -> list[StoredObject
 
 class StoreContract:
     """
-    Tests for a store. A subclass has the fixtures `settings` and `store`; `added` is the message of `check`.
+    Tests for a store. A subclass has the fixtures `settings` and `store`. `added` is the message of `check`.
     """
 
     added = ""

@@ -139,7 +139,7 @@ def test_ids_decide(tmp_path: Path) -> None:
 
 def test_what_the_copy_never_had_may_stay_in_the_lake_alone(tmp_path: Path) -> None:
     """
-    With `--leave`, the copy reports once which records only the lake has, and continues. Later checks
+    With `--leave`, records that only the lake has stay there. The copy continues, and later checks
     find no difference.
     """
     asyncio.run(restored(tmp_path, calls(21, 35, **PAID), []))

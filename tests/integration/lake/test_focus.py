@@ -41,7 +41,7 @@ SECRET = "ada-7b2c"
 
 
 def records() -> list[Record]:
-    """Return 25 records of two days; one of them is kept for reference and in no charge."""
+    """Return 25 records of two days. One of them is kept for reference and in no charge."""
     found: list[Record] = [call(n, start_time=AT_NS, team="a", user=SECRET, **PAID) for n in range(1, 21)]
     found += [call(n, start_time=AT_NS + DAY_NS, team="=b", **PAID) for n in range(21, 24)]
     return [*found, call(24, start_time=AT_NS, shadow=True, **PAID), counter(25, start_time=AT_NS)]

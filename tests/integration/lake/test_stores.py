@@ -71,7 +71,7 @@ async def test_a_store_that_is_away_is_asked_again(in_s3: DestinationSettings) -
 
 
 def test_a_kill_at_any_place_loses_nothing_in_s3(in_s3: DestinationSettings, tmp_path: Path) -> None:
-    """Kills while an object is being sent are included; every row exists once."""
+    """Kills while an object is being sent are included. Every row exists once."""
     given = {name: getattr(in_s3, name) for name in ("type", "url", "endpoint", "secret_file")}
     victim.kill_at_each_place(tmp_path / "data", **given)
 

@@ -211,7 +211,7 @@ def test_the_views_add_corrections_to_calls(tmp_path: Path, format: str) -> None
 
 
 async def fill_and_copy(directory: Path) -> None:
-    """Land three deliveries; `copy` has the data after two of them."""
+    """Land three deliveries. `copy` has the data after two of them."""
     async with opened(directory / "data") as house, house.forwarding(path=directory / "lake"):
         await house.add(calls(1, 20))
         await house.until(queued=0)
@@ -263,7 +263,7 @@ FIRST_DAY = int(datetime(2026, 11, 20, tzinfo=UTC).timestamp()) * NS
 
 
 async def fill_days(directory: Path) -> None:
-    """Land three deliveries of ten records; each has five records of each of two days."""
+    """Land three deliveries of ten records. Each has five records of each of two days."""
     async with opened(directory / "data") as house, house.forwarding(path=directory / "lake"):
         for first in (1, 11, 21):
             day = FIRST_DAY + (first - 1) // 10 * DAY_NS
@@ -333,7 +333,7 @@ class CountingFolder(Folder):
 
 async def test_files_are_asked_for_by_one_list(lake: Path, tmp_path: Path) -> None:
     """
-    One list of files, one list of manifests and one read per manifest suffice; no request is sent for
+    One list of files, one list of manifests and one read per manifest suffice. No request is sent for
     a single file.
     """
     store = CountingFolder(lake)

@@ -34,7 +34,7 @@ OFTEN_S = 0.01  # between two checks
 
 
 async def seen(house: House, wanted: Mapping[str, int], words: str = "") -> LakeVerdict:
-    """Wait for a check with these differences; the first difference contains the given text."""
+    """Wait for a check with these differences. The first difference contains the given text."""
     verdicts = house.context().verdicts
     assert verdicts is not None
     async with asyncio.timeout(60):

@@ -32,7 +32,7 @@ _BEGIN_S = 0.002  # a request is under way after this time
 
 
 def kill_at_each_place(data: Path, places: Sequence[str] = PLACES, **settings: object) -> None:
-    """Fill a lake with processes that are killed at each place in turn; the last process ends normally."""
+    """Fill a lake with processes that are killed at each place in turn. The last process ends normally."""
     given = json.dumps({name: str(value) for name, value in settings.items()})
     for place in places:
         words = ("-m", "tests.integration.lake.victim", str(data), place, given)

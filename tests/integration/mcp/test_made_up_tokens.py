@@ -56,7 +56,7 @@ async def test_a_flood_of_forged_tokens_is_verified_a_few_times(
 ) -> None:
     """
     Forged tokens arrive at the same moment, with a key id or without one at a provider with a hundred keys.
-    Verification runs off the event loop. A token that was valid before still works; a new valid token waits.
+    Verification runs off the event loop. A token that was valid before still works. A new valid token waits.
     """
     one = door.provider.key
     door.provider.published = [one, *[Key(f"k{number}", "ES256") for number in range(99)]]

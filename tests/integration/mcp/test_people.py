@@ -89,7 +89,7 @@ async def test_keys_go_on_working(door: Door) -> None:
 
 @pytest.mark.parametrize("path", ["/mcp", "/mcp/people"])
 async def test_off_nothing_is_there(serve: Serve, path: str) -> None:
-    """Without a configured resource there is no challenge and no document; only keys work."""
+    """Without a configured resource there is no challenge and no document. Only keys work."""
     serving = await serve()
     nowhere = await serving.send("/nowhere", b"", None, method="GET", key=None)
     document = await serving.send(WELL_KNOWN + path, b"", None, method="GET", key=None)
@@ -389,7 +389,7 @@ async def test_writing_takes_a_scope_and_a_role(serve: Serve, tmp_path: Path) ->
 
 
 async def test_a_person_has_one_limit_for_all_tokens(serve: Serve, tmp_path: Path) -> None:
-    """All tokens of a person share one limit; a colleague has a separate limit."""
+    """All tokens of a person share one limit. A colleague has a separate limit."""
     async with open_door(
         serve, tmp_path, oidc={"default_role": "viewer"}, mcp={"calls_per_minute": 1, "daily_calls": 0}
     ) as door:

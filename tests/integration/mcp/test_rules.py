@@ -41,7 +41,7 @@ Body = dict[str, Any]
 @dataclass(frozen=True, kw_only=True)
 class Must:
     """
-    One rule. `method` and `params` make a valid request of the revision; `headers` and `body` change it, and
+    One rule. `method` and `params` make a valid request of the revision. `headers` and `body` change it, and
     None removes a header.
 
     `code` is the expected error code. If it is None, `holds` must be true of the result.

@@ -1,4 +1,4 @@
-"""The newer tools keep their answers within the size limit; rows that are cut still count in the sums."""
+"""The newer tools keep their answers within the size limit. Rows that are cut still count in the sums."""
 
 from __future__ import annotations
 

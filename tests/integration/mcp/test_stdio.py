@@ -18,7 +18,7 @@ CALL = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "g
 
 
 async def said(directory: Path, *lines: bytes) -> list[Any]:
-    """Return what the command writes for these lines; it ends when its input ends."""
+    """Return what the command writes for these lines. It ends when its input ends."""
     program, number = copying_command()
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(

@@ -97,7 +97,7 @@ async def listed(ask: Ask, kind: str, field: str = "name") -> list[str]:
 @pytest.mark.parametrize("name", TOOLS)
 async def test_a_disabled_tool_is_nowhere(door: Door, ways: Mapping[str, Ask], name: str) -> None:
     """
-    A disabled tool is in no list and cannot be called; all other tools keep their order. The resource that
+    A disabled tool is in no list and cannot be called. All other tools keep their order. The resource that
     needs it disappears as well. Enabling it restores it at once.
     """
     table = door.registry.assistant_tools

@@ -101,7 +101,7 @@ async def test_an_insight_is_logged_once(open_assistant: OpenAssistant) -> None:
 
 async def test_what_is_written_is_bounded(open_assistant: OpenAssistant) -> None:
     """
-    Text at the limit is stored; beyond it the error names the limit. A title without visible characters is refused.
+    Text at the limit is stored. Beyond it the error names the limit. A title without visible characters is refused.
     """
     assistant = await open_assistant(WRITING)
     await assistant.content("set_org_context", text="ü" * MAX_TEXT)

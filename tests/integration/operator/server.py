@@ -99,7 +99,7 @@ class OperatorServer:
     async def over_http(
         self, method: str, path: str, body: object = None, *, headers: Mapping[str, str] | None = None
     ) -> Answer:
-        """Send a request as a browser without a session; cookies are given as headers."""
+        """Send a request as a browser without a session. Cookies are given as headers."""
         async with (
             aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as session,
             session.request(

@@ -294,7 +294,7 @@ def test_wrong_use_is_exit_2_and_a_sentence_on_stderr(
 
 def test_a_budget_lives_its_whole_life_without_a_server(run: Run) -> None:
     """
-    A budget is created on a named view, silenced, shown and evaluated; its owners and alerts are listed; it
+    A budget is created on a named view, silenced, shown and evaluated. Its owners and alerts are listed. It
     is deleted by name.
     """
     run("views", "create", "--name", "All", "--principal", "model")

@@ -40,7 +40,7 @@ async def listed(server: OperatorServer, **query: str) -> list[str]:
 
 
 async def test_the_list(server: OperatorServer) -> None:
-    """The list has the usual envelope, filters and sorts; states are current."""
+    """The list has the usual envelope, filters and sorts. States are current."""
     assert ["d0", "d1", "d2"] == await listed(server)
     assert ["d2", "d1"] == await listed(server, sort_key="hostname", sort_order="desc", limit="2")
     assert ["d0", "d2"] == await listed(server, user="ada")

@@ -28,7 +28,7 @@ def test_a_call_names_the_permission_set_that_it_needs() -> None:
 
 
 def test_what_may_be_left_out_is_not_required() -> None:
-    """A report has no required parameter, and some may repeat; a deletion requires its confirmation."""
+    """A report has no required parameter, and some may repeat. A deletion requires its confirmation."""
     report = {each["name"]: each for each in DOCUMENT["paths"][f"{OPERATOR_API}/report"]["get"]["parameters"]}
     once = {
         "from",

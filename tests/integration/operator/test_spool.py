@@ -279,7 +279,7 @@ async def test_a_record_is_shown_with_its_corrections(server: OperatorServer) ->
 
 async def test_a_record_on_file_is_explained(server: OperatorServer) -> None:
     """
-    The answer says what is stored, why, where it waits and what is not stored. It covers only this record; an
+    The answer says what is stored, why, where it waits and what is not stored. It covers only this record. An
     unknown id is an error.
     """
     record, known_as = call(2, cost="0.25", cost_source="reported", estimated_cost="9", price_book="old")

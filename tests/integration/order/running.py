@@ -86,7 +86,7 @@ class Gateway:
         await self._window.start()
 
     async def restart(self) -> None:
-        """Stop cleanly and start again; does nothing in memory."""
+        """Stop cleanly and start again. In memory, do nothing."""
         if self._directory is not None:
             await self._spool.close()
             await self.start()
@@ -146,7 +146,7 @@ def told(requests: Sequence[Request], restarts: Sequence[bool], pauses: Sequence
 
 
 def cut(items: Sequence[Any], cuts: Sequence[bool]) -> Iterator[list[Any]]:
-    """Yield the items in groups; True begins a new group."""
+    """Yield the items in groups. True begins a new group."""
     group: list[Any] = []
     for item, begins in zip(items, cuts, strict=True):
         if begins and group:

@@ -104,7 +104,7 @@ OF_LOGFIRE = {
 }  # fmt: skip
 ADK = spans("openinference.instrumentation.google_adk", OF_OPENINFERENCE)
 
-# The calls of a reporter; then its counters and summary spans.
+# The calls of a reporter, then its counters and summary spans.
 REPORTERS: dict[str, tuple[Case, list[Case]]] = {
     "Claude Code": (FOUND["claude_code/api_request_events"], [FOUND["claude_code/metrics_delta"]]),
     "Codex": (FOUND["codex/sse_event_completed"], [FOUND["codex/turn_token_usage_metric"]]),
@@ -130,7 +130,7 @@ LONG = (*SHORT, 20.0, 100.0, 400.0)  # counters that were already counted are ta
 
 
 def requests(pieces: Sequence[Piece], choice: random.Random) -> list[Request]:
-    """Build requests; neighbours of one case may share a request."""
+    """Build requests. Neighbours of one case may share a request."""
     made = []
     for _, group in groupby(pieces, key=lambda piece: (piece[0].name, choice.random() < 0.5)):
         neighbours = list(group)

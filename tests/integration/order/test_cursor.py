@@ -103,7 +103,7 @@ def test_a_request_that_comes_late_keeps_its_tokens(first: Request, status: str,
     """
     The failure or correction was stored earlier, without counts.
 
-    It also applies to the late request, as long as it is among the newest ids; a stop makes ids older.
+    It also applies to the late request, as long as it is among the newest ids. A stop makes ids older.
     """
     told = [first, request(), request(), first]
     for rows, conflicts in (told_in_memory(told, pauses=[60]), told_on_disk(told, [True] * 3, [60, 0, 0])):

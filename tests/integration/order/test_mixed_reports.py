@@ -1,6 +1,6 @@
 """
 Mixed reports of one call from up to four sources, in every order, with restarts. The record has the values on
-which all agree; where they differ, it has a value that one of them states.
+which all agree. Where they differ, it has a value that one of them states.
 
 Each exception below is a row in docs/ordering.md.
 """
@@ -73,7 +73,7 @@ def as_request(reports: Sequence[Report]) -> Request:
 
 
 def as_requests(reports: Sequence[Report], cuts: Sequence[bool]) -> list[Request]:
-    """Build requests; neighbours of one format and scope share a request unless `cuts` separates them."""
+    """Build requests. Neighbours of one format and scope share a request unless `cuts` separates them."""
     kinds = [(report.format, report.scope) for report in reports]
     begins = [cut or place == 0 or kinds[place] != kinds[place - 1] for place, cut in enumerate(cuts)]
     return [as_request(group) for group in cut(reports, begins)]

@@ -538,7 +538,7 @@ async def test_the_user_of_a_device_is_that_of_its_records(serving: Serving) -> 
 
 
 async def test_what_a_heartbeat_says_is_kept(serving: Serving) -> None:
-    """Facts, queue depth, sources and clock offset are stored; unknown fields are ignored."""
+    """Facts, queue depth, sources and clock offset are stored. Unknown fields are ignored."""
     key = await serving.make_key("fleet", scopes=ALL)
     body = {
         "device_id": "laptop-1", "hostname": "mill", "platform": "linux", "agent_version": "9.9", "user": "ada",

@@ -79,7 +79,7 @@ async def chain(serve: Serve, tmp_path: Path) -> Chain:
 
 async def test_a_revocation_and_an_approval_are_told(chain: Chain) -> None:
     """
-    After a revocation the far gateway refuses the device itself; after an approval it accepts the device again.
+    After a revocation the far gateway refuses the device itself. After an approval it accepts the device again.
     """
     fleet = await chain.far.make_key("fleet", scopes=SCOPES)
     await chain.do("revoke")

@@ -18,7 +18,7 @@ from tests.integration.payloads import JSON, json_span, json_traces, proto_span,
 
 
 async def keep_back(serving: Serving, key: str, body: bytes, coding: str) -> asyncio.StreamWriter:
-    """Start an upload that never sends its last ten bytes; it ends when the writer is closed."""
+    """Start an upload that never sends its last ten bytes. It ends when the writer is closed."""
     _, writer = await asyncio.open_connection("127.0.0.1", serving.port)
     head = f"POST /v1/traces HTTP/1.1\r\nHost: t\r\nAuthorization: {key}\r\nContent-Type: {JSON}\r\n"
     head += f"Content-Encoding: {coding}\r\nContent-Length: {len(body)}\r\n\r\n"

@@ -127,7 +127,7 @@ def cached(number: int, choose: Callable[[Sequence[Any]], Any]) -> Iterator[list
 
 
 def embedded(number: int, choose: Callable[[Sequence[Any]], Any]) -> Iterator[list[Report]]:
-    """Embeddings have no provider id; one of the answers comes from the cache."""
+    """Embeddings have no provider id. One of the answers comes from the cache."""
     embedding: dict[str, Any] = {"call_type": "aembedding"}
     operation: dict[str, Any] = {"gen_ai.operation.name": "aembedding"}
     first = MadeCall(number, uuid(900 + number), uuid(900 + number))
@@ -229,7 +229,7 @@ def _differ(one: Any, other: Any) -> bool:
 
 
 async def take(log: Log, reports: Sequence[Report], clock: MovedClock, config: Config) -> None:
-    """Send each payload as its own request; all share one commit."""
+    """Send each payload as its own request. All share one commit."""
     intake = Intake(log, attribution=Attribution(config), prices=prices(), shadows=Shadows(clock))
     await asyncio.gather(*[intake.take(outcome_of(part), ANYBODY) for part in payloads(reports)])
 

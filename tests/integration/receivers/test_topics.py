@@ -111,7 +111,7 @@ async def test_a_binary_cloud_event(serving: Serving) -> None:
 
 async def test_an_event_counts_once_and_bad_neighbours_are_named(serving: Serving) -> None:
     """
-    Source and id are the dedup key. A bad event is rejected by itself and named; if all are bad, the
+    Source and id are the dedup key. A bad event is rejected by itself and named. If all are bad, the
     answer is 400.
     """
     key = await serving.make_key("events", scopes=[CREATE_EVENT])

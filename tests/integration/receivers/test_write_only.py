@@ -60,7 +60,7 @@ SUBMISSIONS: Mapping[str, tuple[Any, ...]] = {
 
 
 def submissions(address: Address) -> tuple[Any, ...]:
-    """Return the bodies for an address; they are the same for each of its methods."""
+    """Return the bodies for an address. They are the same for each of its methods."""
     return SUBMISSIONS[address.name]
 
 

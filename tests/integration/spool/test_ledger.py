@@ -139,7 +139,7 @@ async def test_damage_that_a_reader_meets_while_calls_are_counted(opened: Opener
 
 
 def _damage(path: Path) -> None:
-    """Overwrite the first page of the hourly totals; everything else stays readable."""
+    """Overwrite the first page of the hourly totals. Everything else stays readable."""
     connection = sqlite3.connect(path)
     [page] = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = 'hours'").fetchone()
     connection.close()

@@ -196,7 +196,7 @@ def tear_the_end(log: Path) -> None:
 
 
 def tear_the_first_frame(log: Path) -> None:
-    """Damage the first frame of the last transaction; its other frames are intact and marked as a commit."""
+    """Damage the first frame of the last transaction. Its other frames are intact and marked as a commit."""
     ends = [place for place, frame in enumerate(frames(log, PAGE)) if frame.pages_after]
     torn = frames(log, PAGE)[ends[-2] + 1]
     assert not torn.pages_after
@@ -383,7 +383,7 @@ async def test_deliveries_that_are_lost_are_sent_again(start: Starter) -> None:
     ],
 )
 async def test_a_route_whose_row_is_lost_goes_on_where_it_was(start: Starter, lost: str) -> None:
-    """The note tells what was acknowledged. That is not sent again; open records are."""
+    """The note states which records were acknowledged. Only open records are sent again."""
     first = await start()
     await first.deliveries.declare([ROUTE])
     for number in range(10):

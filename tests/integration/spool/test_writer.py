@@ -132,7 +132,7 @@ class HeldGroups:
         return False
 
     async def let_go(self, writer: GroupWriter, appended: Sequence[asyncio.Task[Receipt]]) -> None:
-        """Release the first commit once all submissions wait; then wait for all answers and close."""
+        """Release the first commit once all submissions wait. Then wait for all answers and close."""
         await until_all_wait()
         self.go_on.set()
         async with asyncio.timeout(60):
@@ -411,7 +411,7 @@ async def test_those_who_are_gathered_are_committed_when_the_time_is_over() -> N
 
 
 class HangingDisk:
-    """Commits wait until the test lets them finish; `kept` lists the committed submissions in order."""
+    """Commits wait until the test lets them finish. `kept` lists the committed submissions in order."""
 
     def __init__(self) -> None:
         self.answers = asyncio.Event()
@@ -473,7 +473,7 @@ async def test_what_is_in_hand_is_answered_in_time_where_that_is_asked_for() -> 
 
 
 async def test_no_more_wait_than_are_allowed() -> None:
-    """The last allowed submission is stored; one more is refused at once."""
+    """The last allowed submission is stored. One more is refused at once."""
     disk = HangingDisk()
     writer = GroupWriter(disk.commit, disk.between, max_waiting=2)
     senders = [asyncio.create_task(writer.append(submission([call(0)])))]
@@ -580,7 +580,7 @@ async def test_a_receipt_that_cannot_be_made_undoes_the_commit(
 
 
 class SlowWay:
-    """Commits groups of at most `most` submissions; larger groups fail with a timeout."""
+    """Commits groups of at most `most` submissions. Larger groups fail with a timeout."""
 
     def __init__(self, most: int) -> None:
         self._most = most

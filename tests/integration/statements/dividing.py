@@ -2,7 +2,7 @@
 A program that divides bills over calls and kills itself: `python -m tests.integration.statements.dividing
 DATA STAGE [PLACE]`.
 
-PLACE is the number of the SQL statement that changes billed costs; the process dies before it.
+PLACE is the number of the SQL statement that changes billed costs. The process dies before it.
 """
 
 from __future__ import annotations

@@ -236,7 +236,7 @@ class AnthropicCosts(_Anthropic):
 
 
 class _Analytics(_Anthropic):
-    """Pages of two rows, independent of days; each day has three rows."""
+    """Pages of two rows, independent of days. Each day has three rows."""
 
     requests_a_day = 2
     more_groups: ClassVar[frozenset[str]] = frozenset()
@@ -337,7 +337,7 @@ class GitHubCopilot(Provider):
 
 class CursorEvents(Provider):
     """
-    Events in pages of two, newest first; the end time is inclusive. The key is a user name without a password.
+    Events in pages of two, newest first. The end time is inclusive. The key is a user name without a password.
 
     Charges include the token fee. Events that are included or were not charged cost nothing.
     """
@@ -385,7 +385,7 @@ class CursorEvents(Provider):
 
 class LiteLLM(Provider):
     """
-    Calls in pages of two; the end time is inclusive. A call from LiteLLM's own cache costs nothing, and an
+    Calls in pages of two. The end time is inclusive. A call from LiteLLM's own cache costs nothing, and an
     early failure names no provider. The reported total is wrong on purpose.
     """
 

@@ -108,7 +108,7 @@ NOT_TOLD: Sequence[tuple[tuple[str, str], str]] = [
 
 
 async def test_what_a_bill_does_not_tell_is_refused(server: OperatorServer) -> None:
-    """A query for data that bills lack is refused; the error names what to query instead."""
+    """A query for data that bills lack is refused. The error names what to query instead."""
     for asked, words in NOT_TOLD:
         kind = () if asked[0] == "cost_type" else (("cost_type", "billed_cost"),)
         refused = await report(server, *SPAN, *kind, asked, status=400)

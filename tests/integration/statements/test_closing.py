@@ -125,7 +125,7 @@ async def test_what_is_not_closed_says_why(server: OperatorServer) -> None:
 
 def exported(data: Path) -> None:
     """
-    Check the exported rows of the closed month: they add up to the invoice, with the discount on its usage
+    Check the exported rows of the closed month. They add up to the invoice, with the discount on its usage
     and the rest as its own row.
     """
     path = data / "rows.csv"

@@ -176,7 +176,7 @@ def _without_ids(payload: Any) -> Any:
     ids=["is", "except"],
 )
 async def test_what_others_are_billed_changes_no_answer(tmp_path: Path, role: RoleFilter) -> None:
-    """Two installations differ only in other teams' bills; no answer shows a difference."""
+    """Two installations differ only in other teams' bills. No answer shows a difference."""
     told = []
     others = (
         OF_OTHERS

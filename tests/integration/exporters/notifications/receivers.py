@@ -65,7 +65,7 @@ async def mail_server(
     mailbox: Mailbox, *, tls: ssl.SSLContext | None = None, password: str = "", port: int = 0
 ) -> AsyncIterator[Mailbox]:
     """
-    Start a mail server on loopback. With a certificate it requires STARTTLS; with a password it requires a
+    Start a mail server on loopback. With a certificate it requires STARTTLS. With a password it requires a
     sign-in as `tollhouse`.
     """
 

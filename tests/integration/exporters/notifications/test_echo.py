@@ -1,4 +1,4 @@
-"""A receiver repeats the request in its answer; no secret of the request is stored with that answer."""
+"""A receiver repeats the request in its answer. No secret of the request is stored with that answer."""
 
 from __future__ import annotations
 

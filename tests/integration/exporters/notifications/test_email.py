@@ -102,7 +102,7 @@ async def test_a_server_without_encryption_parks_a_channel_that_wants_it(mailbox
 async def test_when_nobody_is_accepted(
     mailbox: Mailbox, refuse: dict[str, str], error: type[SendError]
 ) -> None:
-    """A permanent refusal fails the mail; a temporary one repeats it."""
+    """A permanent refusal fails the mail. A temporary one repeats it."""
     mailbox.refuse = refuse
     with pytest.raises(error, match=ADA):
         await send(to(mailbox))

@@ -161,7 +161,7 @@ async def test_a_name_is_a_name_in_every_message(type: str, tmp_path: Path) -> N
 
 async def test_a_name_writes_no_header_and_no_body_of_a_mail() -> None:
     """
-    An encoded word once wrote a header; Python 3.13 raised an error instead, which parked the channel. Every
+    An encoded word once wrote a header. Python 3.13 raised an error instead, which parked the channel. Every
     mail must be sent.
     """
     async with mail_server(Mailbox()) as mailbox:
@@ -194,7 +194,7 @@ async def test_a_name_writes_no_header_and_no_body_of_a_mail() -> None:
     ],
 )
 async def test_a_person_with_an_odd_address_keeps_no_mail_from_others(address: str) -> None:
-    """Only the mail to that person fails; the channel continues."""
+    """Only the mail to that person fails. The channel continues."""
     async with mail_server(Mailbox()) as mailbox:
         to = settings(
             "email",

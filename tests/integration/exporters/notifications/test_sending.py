@@ -154,7 +154,7 @@ async def test_what_fails_for_a_day_is_given_up(
     telling: Telling, receiver: FakeUpstream, hook: NotifySettings
 ) -> None:
     """
-    Notifications that waited a day fail; later ones keep waiting. An operator can send a failed one again.
+    Notifications that waited a day fail. Later ones keep waiting. An operator can send a failed one again.
     """
     await telling.start(hook)
     receiver.judge = lambda request: Reply(500, b"broken", "text/plain")

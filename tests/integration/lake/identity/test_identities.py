@@ -290,7 +290,7 @@ async def test_what_the_service_of_tokens_answers_is_told(
     status: int, error: type[Exception], tmp_path: Path
 ) -> None:
     """
-    A refused token parks the route; an unreachable service is tried again. No message contains the token.
+    A refused token parks the route. An unreachable service is tried again. No message contains the token.
     """
     platform = Platform(refuses={"/google/token": status})
     async with served(platform) as url:

@@ -91,7 +91,7 @@ class Model:
         self.house = await self._stack.enter_async_context(opened(self._directory / "data", self._clock))
 
     async def _restart(self) -> None:
-        """Start another process; deliveries of the previous one are due again."""
+        """Start another process. Deliveries of the previous one are due again."""
         self._starts += 1
         context = replace(self.house.context(), directory=self._directory / f"work-{self._starts}")
         self._exporter = LakeExporter(
@@ -192,7 +192,7 @@ class Model:
         return await deliveries.due(ROUTE, now=self._clock.now() + 1e9, max_records=self._most)
 
     async def _send(self, exporter: LakeExporter, delivery: Delivery) -> None:
-        """Send like the route's loop; no failure of the store may park the route."""
+        """Send like the route's loop. No failure of the store may park the route."""
         self._clock.move(1.0)
         deliveries = self.house.storage.deliveries
         try:
@@ -227,7 +227,7 @@ class Model:
     # -- the result at the end ----------------------------------------------------------------------------
 
     async def judge(self) -> None:
-        """Land everything that waits; compare the lake with the log and the accounting."""
+        """Land everything that waits. Then compare the lake with the log and the accounting."""
         self.store.calm()
         await self._restart()
         self._most = 10
@@ -271,8 +271,8 @@ class Model:
         manifests = read_manifests(self.store, "lake", self._scratch)
         found = await verify(self.store, manifests, level=DATA, scratch=self._scratch)
         assert books_differ(found, ROUTE, terms, terms) is None
-        # Two differences are allowed: unfinished files of an original; and, if the store ignores conditions,
-        # a late manifest of the same files that replaced the stored one.
+        # Two differences are allowed. An original may leave unfinished files. If the store ignores
+        # conditions, a late manifest of the same files may replace the stored one.
         may_be = {FOREIGN} if self.restores else set()
         may_be |= set() if self.store.has_conditions else {CONTENT}
         assert [] == [each for each in found.differences if each.kind not in may_be]

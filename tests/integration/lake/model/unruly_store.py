@@ -50,7 +50,7 @@ class UnrulyStore:
         self._on_their_way: list[tuple[str, bytes]] = []
 
     def calm(self) -> None:
-        """Let all delayed puts arrive in random order; after that, nothing fails."""
+        """Let all delayed puts arrive in random order. After that, nothing fails."""
         self.is_calm = True
         self._some_arrive(1.0)
 

@@ -72,7 +72,7 @@ def test_every_day_is_that_of_the_ledger(config: Path) -> None:
 def test_a_day_that_differs_has_a_name(
     change: dict[str, int], kind: str, code: int, config: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Fewer or more calls than in the totals are a failure; other prices are not."""
+    """Fewer or more calls than in the totals are a failure. Other prices are not."""
     of_ledger = RouteBooks.of_ledger
 
     def changed(books: RouteBooks, first: str, last: str) -> dict[str, LakeDay]:

@@ -36,7 +36,7 @@ def day_of(at: float) -> str:
 
 async def seven_calls(server: OperatorServer) -> int:
     """
-    Add recent calls and an expensive one from two months ago; call 2 is the most expensive recent one. Return
+    Add recent calls and an expensive one from two months ago. Call 2 is the most expensive recent one. Return
     the current time.
     """
     now = int(server.clock.now())

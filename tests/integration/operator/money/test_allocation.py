@@ -1,5 +1,5 @@
 """
-The effect of a published definition on costs, reports, views, budgets and recent records; and the
+The effect of a published definition on costs, reports, views, budgets and recent records, and the
 diff before publishing.
 """
 

@@ -86,7 +86,7 @@ def written(quoted: Quoted) -> str:
 
 
 def in_dollars(currency: str, day: int, quoted: Quoted) -> Decimal:
-    """Return dollars per unit of a currency; weekends use Friday's rate."""
+    """Return dollars per unit of a currency. Weekends use Friday's rate."""
     if currency == "USD":
         return Decimal(1)
     return next(quoted[last, currency] for last in range(day, day - 8, -1) if (last, currency) in quoted)
@@ -124,13 +124,13 @@ class Company:
         self.calls = {number: made() for number in range(calls)}
 
     def settled(self, number: int, amount: str) -> tuple[Inference, Identity]:
-        """Return the final report of a call's seller, in dollars; 0 means that the call is not billed."""
+        """Return the final report of a call's seller, in dollars. 0 means that the call is not billed."""
         self.calls[number] = self.calls[number]._replace(currency="USD", amount=Decimal(amount))
         record, known_as = self.calls[number].report(number)
         return record, known_as._replace(is_final=True)
 
     def costs(self, quoted: Quoted, currency: str = "USD") -> Costs:
-        """Return the expected sums in a currency. A rate has 12 decimals; each sum is rounded once, to 27."""
+        """Return the expected sums in a currency. Rates have 12 decimals. Each sum is rounded once, to 27 decimals."""
         sums: Costs = defaultdict(Decimal)
         with localcontext(Context(prec=100, rounding=ROUND_HALF_EVEN)):
             for told in self.calls.values():
@@ -141,7 +141,7 @@ class Company:
 
 class Seats(NamedTuple):
     """
-    The plan's sums in a currency, in units of 1e-27. Calls of Anthropic are covered; all others are pay-as-you-go.
+    The plan's sums in a currency, in units of 1e-27. Calls of Anthropic are covered. All others are pay-as-you-go.
     """
 
     fees: int
@@ -250,7 +250,7 @@ async def billed(server: OperatorServer) -> tuple[dict[tuple[str, str, str], Dec
 
 
 def assert_are_seats(rows: Mapping[tuple[str, str, str], Decimal], quoted: Quoted) -> None:
-    """Check that billed fees are spread over their days; fees in euros use the rate of their first day."""
+    """Check that billed fees are spread over their days. Fees in euros use the rate of their first day."""
     whole, more = (Fraction(amount) for _, amount, currency, _ in SEATS if currency == "USD")
     assert {("github", "commitment", f"2026-10-{day:02}") for day in range(1, 32)} == set(rows)
     euros = Fraction(SEATS[2][1]) * Fraction(in_dollars("EUR", 0, quoted))
@@ -274,7 +274,7 @@ async def bill_seats(server: OperatorServer, file: Path) -> None:
 async def check_sinks(server: OperatorServer, company: Company, late: set[int]) -> None:
     """
     Check that every export adds up to the same amounts. In FOCUS, a change of an ended month is a Correction
-    that is billed in the next month; `late` are these calls.
+    that is billed in the next month. `late` are these calls.
     """
     log = server.services.spool.log
     entries = await log.read(AI_TELEMETRY, 1, log.closed_below(AI_TELEMETRY) - 1)

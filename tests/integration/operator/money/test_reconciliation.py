@@ -1,6 +1,6 @@
 """
-Bills compared with counted costs, over the operator API and as a command; the insight about a difference,
-and the metrics.
+Bills compared with counted costs, over the operator API and as a command, with the insight and the
+metrics about differences.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from tests.moved_clock import MovedClock
 from tests.spool.contract.examples import add, call, submission
 
 NOW = datetime(2026, 9, 21, 14, 13, 20, tzinfo=UTC)
-# Day, team, user and cost. Team ads has two users and a call without one; ml has one of the two users.
+# Day, team, user and cost. Team ads has two users and a call without one. Team ml has one of the two.
 SPENT = (
     ("2026-09-01", "ads", "ann", "3"),
     ("2026-09-02", "ads", "ann", "1"),
@@ -71,7 +71,7 @@ UNIT = "unit=user&show=cost,units,cost_per_unit"
 
 async def test_the_cost_of_a_user(server: OperatorServer) -> None:
     """
-    Each distinct user counts once per row and once in the total. Only calls with a user count; without any,
+    Each distinct user counts once per row and once in the total. Only calls with a user count. Without any,
     there is no figure. The folded row also counts its users once.
     """
     found = await asked(server, f"by=team&{UNIT}")
@@ -96,8 +96,8 @@ async def test_a_unit_is_named_and_known(server: OperatorServer) -> None:
 
 async def test_the_cost_of_what_a_stream_counts(server: OperatorServer) -> None:
     """
-    The units are the stream's values in the range. They are grouped by period and by the stream's dimensions;
-    by any other dimension there is no figure.
+    The units are the stream's values in the range. They are grouped by period and by the stream's dimensions.
+    By any other dimension there is no figure.
     """
     log = server.services.spool.log
     values = (

@@ -83,7 +83,7 @@ async def test_reports_inside_a_view(server: OperatorServer) -> None:
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Run commands on a data directory without a server; it contains the calls in `spent`."""
+    """Run commands on a data directory without a server. It contains the calls in `spent`."""
     monkeypatch.chdir(tmp_path)
     directory = tmp_path / "store"
 
@@ -157,7 +157,7 @@ WRONG_VIEWS: Sequence[tuple[tuple[str, ...], str]] = [
 
 
 def test_a_wrong_view_is_refused(run: Run) -> None:
-    """The error lists the accepted values; nothing is created."""
+    """The error lists the accepted values. Nothing is created."""
     for words, said in WRONG_VIEWS:
         assert said in run("views", "create", "--name", "Search", "--principal", "team", *words, code=2), (
             words,

@@ -142,7 +142,8 @@ async def test_who_is_not_named_is_not_believed(tmp_path: Path, proxies: list[st
 
 async def test_what_a_sender_writes_before_its_own_address_is_nothing(tmp_path: Path) -> None:
     """
-    The configured proxy appends the real address to a list that the sender started; only the appended one counts.
+    The configured proxy appends the real address to a list that the sender started. Only the
+    appended address counts.
     """
     async with installation(tmp_path, proxies=[PROXY]) as server, reverse_proxy(server) as url:
         for place in range(SIGN_IN_BURST + 1):

@@ -1,5 +1,5 @@
 """
-The assistant of a limited person answers as if no other calls existed; every tool and resource is tried.
+The assistant of a limited person answers as if no other calls existed. Every tool and resource is tried.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ async def everything(there: Place) -> Mapping[str, str]:
 
 
 async def answers(ask: Callable[..., Awaitable[str]], worlds: Sequence[World]) -> Mapping[str, str]:
-    """Return all answers of one assistant; `ask` takes a method and its parameters."""
+    """Return all answers of one assistant. `ask` takes a method and its parameters."""
     found = {
         method: await ask(method) for method in ("tools/list", "resources/list", "resources/templates/list")
     }

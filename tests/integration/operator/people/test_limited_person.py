@@ -1,5 +1,5 @@
 """
-A limited person sees nothing of other people's calls; every address of the operator API is tried.
+A limited person sees nothing of other people's calls. Every address of the operator API is tried.
 
 The installation has the data of two teams. Every text field of the foreign team's data contains MARK.
 """
@@ -139,7 +139,7 @@ class Place:
 
 
 def calls(world: World, now: float, number: int) -> list[Any]:
-    """Return one call of the current hour; each of its fields names the team."""
+    """Return one call of the current hour. Each of its fields names the team."""
     mark = world.team
     values = {
         name: f"{mark}-{name}" for name in FIELDS if name not in ("team", "source", "tag:service", "model")
@@ -173,7 +173,7 @@ async def prepare(
 ) -> tuple[World, World]:
     """
     Fill an installation with the data of two teams and of `teams`. Give Eva a role for each entry of `roles`,
-    its filters; a role without filters shows no call.
+    its filters. A role without filters shows no call.
     """
     services, registry = server.services, server.registry
     adviser = Adviser(
@@ -525,7 +525,7 @@ async def test_alerts_of_before_are_not_shown(tmp_path: Path) -> None:
 
 
 async def test_a_check_for_savings_looks_at_own_calls(tmp_path: Path) -> None:
-    """The check's spend equals the person's own report; an Owner's check covers all calls."""
+    """The check's spend equals the person's own report. An Owner's check covers all calls."""
     async with place(tmp_path, ROLES["is"]) as there:
         spent = {}
         for name, headers in (

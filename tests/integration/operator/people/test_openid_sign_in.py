@@ -137,7 +137,7 @@ async def test_a_person_of_the_provider_becomes_an_operator(house: House) -> Non
 
 
 async def test_cookies_are_for_the_browser_alone(house: House) -> None:
-    """The sign-in cookie must survive a redirect from another site; the session cookie must not."""
+    """The sign-in cookie must survive a redirect from another site. The session cookie must not."""
     begun = (await house.get("/oidc")).cookies["tollhouse-oidc"]
     assert begun["httponly"] is True
     assert begun["samesite"] == "Lax"
@@ -472,7 +472,7 @@ async def test_an_answer_of_another_provider_is_refused(house: House) -> None:
 
 
 async def test_nobody_says_where_the_browser_goes_next(house: House) -> None:
-    """No parameter can redirect the browser elsewhere; it always returns to the console."""
+    """No parameter can redirect the browser elsewhere. It always returns to the console."""
     answer = await house.get("/oidc", {"next": "https://evil.example"})
     assert 400 == answer.status
     location, cookie = await house.begin()
@@ -500,7 +500,7 @@ async def test_a_provider_that_does_not_answer_is_said(house: House, name: str, 
 
 
 async def test_a_slow_provider_is_given_up(house: House) -> None:
-    """The provider gets `timeout` seconds; other requests are answered meanwhile."""
+    """The provider gets `timeout` seconds. Other requests are answered meanwhile."""
     await house.reconfigure(timeout=0.2)
     house.provider.hang["keys"] = asyncio.Event()
     signing_in = asyncio.create_task(house.sign_in())

@@ -198,7 +198,7 @@ async def test_wrong_passwords_are_limited(server: OperatorServer) -> None:
 
 
 async def test_guesses_from_elsewhere_lock_nobody_out(server: OperatorServer) -> None:
-    """Wrong passwords block only their own address; the account's owner can sign in from another."""
+    """Wrong passwords block only their own address. The account's owner can sign in from another."""
     await account(server)
     statuses = {(await tried(server, "x" * 12)).status for _ in range(SIGN_IN_BURST + 1)}
     assert {401, 429} == statuses

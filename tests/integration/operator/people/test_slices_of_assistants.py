@@ -42,7 +42,7 @@ THIRD = "chat"
 UNKNOWN = RoleFilter(dimension="team", values=("",), mode=IS)
 ALSO = RoleFilter(dimension="team", values=(THIRD,), mode=IS)
 # For each kind of role: the filters of each role, and the cost of the matching calls. A call of a team costs
-# 3; a call without a team costs 5.
+# 3. A call without a team costs 5.
 SLICES: Mapping[str, tuple[Sequence[Sequence[RoleFilter]], str]] = {
     "is": ([[ROLES["is"]]], "3"),
     "except": ([[ROLES["except"]]], "11"),
@@ -137,7 +137,7 @@ async def test_a_token_answers_as_the_console(serve: Serve, tmp_path: Path, kind
 
 
 async def test_a_role_that_goes_takes_its_calls_along(serve: Serve, tmp_path: Path) -> None:
-    """The change applies to the next query with the same token; only the other role's calls remain."""
+    """The change applies to the next query with the same token. Only the other role's calls remain."""
     roles, cost = SLICES["union"]
     async with site(serve, tmp_path, roles) as there:
         asked = {"name": "get_cost_data", "arguments": {"group_by": ["team"]}}

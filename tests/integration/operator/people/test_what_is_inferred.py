@@ -50,7 +50,7 @@ async def answered(there: Place, path: str) -> dict[str, Any]:
 
 
 def cursors(page: dict[str, Any]) -> Iterator[str]:
-    """Yield the content of a list's cursors; they are signed, but anybody can read them."""
+    """Yield the content of a list's cursors. They are signed, but anybody can read them."""
     for name in ("next_cursor", "previous_cursor"):
         cursor = page["pagination"]["cursor"][name] or ""
         yield urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)).decode("utf-8", "replace")

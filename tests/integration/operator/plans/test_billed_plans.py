@@ -30,7 +30,7 @@ async def bill(server: OperatorServer, file: Path, *items: dict[str, Any], **per
 
 
 async def use(server: OperatorServer) -> None:
-    """Add two seats with a pool of 38 dollars, of which 45 are used; one seat has 22 days."""
+    """Add two seats with a pool of 38 dollars, of which 45 are used. One seat has 22 days."""
     await made(server, "/plans", **COPILOT | {"billed_by": "GitHub"})
     spent = (("ann", "30"), ("dan", "15"))
     calls = [
@@ -43,7 +43,7 @@ async def use(server: OperatorServer) -> None:
 async def test_a_settled_bill_of_the_month_replaces_the_sums_of_the_plan(
     server: OperatorServer, tmp_path: Path
 ) -> None:
-    """Fees and extra usage are those of the bill, spread over the seats; nothing is added."""
+    """Fees and extra usage are those of the bill, spread over the seats. Nothing is added."""
     await use(server)
     by_plan = await costs_of(server)
     # 700 credits at 0.02

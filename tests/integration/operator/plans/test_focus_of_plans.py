@@ -27,8 +27,8 @@ AUGUST = ("export", "focus", "--from", "2026-08-01", "--to", "2026-08-31")
 
 def made(directory: Path) -> list[dict[str, str]]:
     """
-    Export a month with two seats, one used in two hours and with extra usage, one idle; and a call
-    without a plan.
+    Export a month with two seats and a call without a plan. One seat is used in two hours and has extra
+    usage, the other is idle.
     """
     calls = [
         a_call(1, "2026-08-03T09:10", "ann", estimated_cost="8"),

@@ -2,7 +2,7 @@
 Plans of assistants: how people maintain seats, and a month of a made-up company compared with independent
 arithmetic.
 
-Paid, included and extra usage are three sums; no call is in two of them.
+Paid, included and extra usage are three sums. No call is in two of them.
 """
 
 from __future__ import annotations
@@ -292,7 +292,7 @@ async def test_a_month_of_a_company_beside_an_arithmetic_of_its_own(server: Oper
 
 
 async def test_days_of_a_running_month(server: OperatorServer) -> None:
-    """Fees count the days until today; included usage is that of the whole month."""
+    """Fees count the days until today. Included usage is that of the whole month."""
     await made(server, "/plans", **CLAUDE | {"fee": "30"})
     await add(server.services.spool.log, a_call(1, "2026-09-02T09:00", "Bob", estimated_cost="31"))
     rows = {row["user"]: row for row in (await costs_of(server, "2026-09"))["rows"]}
@@ -376,8 +376,8 @@ async def test_a_seat_whose_calls_are_not_known_is_not_idle(server: OperatorServ
 
 async def test_half_seats_are_one_fee(server: OperatorServer) -> None:
     """
-    Half a month of a former and half a month of a new member add up to exactly one fee, even if the fee is
-    not divisible by days.
+    Half a month of a former and half a month of a new member add up to exactly one fee. The fee need not be
+    divisible by days.
     """
     seats = [
         {"user": "ann", "since": "2026-08-01", "until": "2026-08-12"},
@@ -473,7 +473,7 @@ WRONG_PLANS: Sequence[tuple[Any, str]] = [
 
 
 async def test_what_is_wrong_is_named(server: OperatorServer) -> None:
-    """The 400 names the field and its rule; nothing is stored."""
+    """The 400 names the field and its rule. Nothing is stored."""
     for body, words in WRONG_PLANS:
         answer = await server.ask("POST", "/plans", {"name": "Team", "view": "claude", **body})
         assert 400 == answer.status and words in answer.error[2], answer.payload

@@ -69,7 +69,9 @@ def usage_beside(number: int, chance: random.Random) -> Conversation:
 
 
 def event_of_twin(number: int, chance: random.Random) -> Conversation:
-    """A framework's span around the SDK's span, and the event of the outer one; answered or failed."""
+    """
+    A framework's span around the SDK's span, and the event of the outer one. The call is answered or fails.
+    """
     model, failed, ids = f"twin-{number}", chance.random() < 0.5, {"traceId": f"{50_000 + number:032x}"}
     told = (further.UNCOUNTED | {"error.type": "overloaded_error"}) if failed else further.CALL
     told = {**told, "gen_ai.request.model": model}
@@ -133,8 +135,8 @@ def counted_beside(number: int, chance: random.Random) -> Conversation:
 
 def without_id(number: int, chance: random.Random) -> Conversation:
     """
-    LiteLLM's embedding, reported by two callbacks, the log and a CloudEvent; a second one a millisecond
-    later; and a failed attempt.
+    LiteLLM's embedding, reported by two callbacks, the log and a CloudEvent. There may be a second one a
+    millisecond later, and a failed attempt.
     """
     model, call_id = f"embedding-3-{number}", f"3f1d2c4b-0000-4000-8000-{number:012x}"
     trace = f"{70_000 + number:032x}"
@@ -169,7 +171,7 @@ def without_id(number: int, chance: random.Random) -> Conversation:
 
 def both_sides(number: int, chance: random.Random) -> Conversation:
     """
-    A client's call with up to two attempts at a gateway, whose answer may lack an id; and the gateway's
+    A client's call with up to two attempts at a gateway, whose answer may lack an id, and the gateway's
     log of failures.
     """
     answered, attempts = chance.random() < 0.3, chance.randint(1, 2)

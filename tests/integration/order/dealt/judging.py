@@ -19,7 +19,7 @@ ALL = (datetime(2000, 1, 1, tzinfo=UTC), datetime(2100, 1, 1, tzinfo=UTC))
 
 
 async def judge(log: Log, clock: Any) -> Judged:
-    """Return the records and totals; all records of the log must be closed."""
+    """Return the records and totals. All records of the log must be closed."""
     await assert_books_balance(log)
     rows = [as_json(record) for record in await everything(log) if record is not None]
     assert log.closed_below(AI_TELEMETRY) == log.next_number(AI_TELEMETRY)

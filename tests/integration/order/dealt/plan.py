@@ -44,8 +44,8 @@ class Plan:
 
     def apart(self) -> list[Conversation]:
         """
-        Return a conversation for each call that counts once more than it was made. docs/ordering.md states
-        when: a report that fits two records arrived after the first of them was closed.
+        Return a conversation for each call that counts once more than it was made. This happens if a report
+        that fits two records arrives after the first of them is closed (docs/ordering.md).
         """
         owners = {item: one for one in self.conversations for item in one.items}
         names = {one: _Names() for one in self.conversations}
@@ -115,7 +115,7 @@ def dealt(
 
 
 def _steps(items: Sequence[Item], chance: random.Random, pauses: Sequence[float]) -> Iterator[Step]:
-    """Yield steps; items of one sender may share a request."""
+    """Yield steps. Items of one sender may share a request."""
     waiting = list(items)
     while waiting:
         group = [waiting.pop(0)]

@@ -33,7 +33,7 @@ SENDERS = 4
 OF_EACH = 6  # limit of conversations per family
 PAUSE_S = 0.3  # limit of the pause before a request; longer than the times in SHORT
 GZIP = {"Content-Encoding": "gzip"}
-# No record closes and no counter is decided while requests are sent; the last start uses SHORT.
+# No record closes and no counter is decided while requests are sent. The last start uses SHORT.
 LONG = {"TOLLHOUSE_SPOOL__HOLD": "1h", "TOLLHOUSE_SPOOL__COUNTER_WAIT": "1h"}
 SHORT = {"TOLLHOUSE_SPOOL__HOLD": "100ms", "TOLLHOUSE_SPOOL__COUNTER_WAIT": "100ms"}
 
@@ -88,7 +88,7 @@ class Senders:
 def test_a_killed_server_keeps_what_is_true(installations: Any, closes: bool) -> None:
     """
     The server has one process, or two workers on one log. With `closes`, records close between the reports of
-    a call and counters are decided, so only families whose sums do not depend on that are sent.
+    a call, and counters are decided. Then only families whose sums do not depend on that are sent.
     """
     for number in range(ROUNDS):
         chance = random.Random(f"{SEED} killed {closes} {number}")
