@@ -1,4 +1,6 @@
-"""A cost service for processes: takes every request, counts each record once by its id, and adds up what it got."""
+"""
+A cost service for tests with processes. It accepts every request, counts each record id once, and adds up values.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ Row = dict[str, Any]
 
 
 class CountingUpstream(Loopback):
-    """`spans` and `points` are the attributes of each record; a point's value stands under `value`."""
+    """An upstream that keeps the attributes of each span and point. A point's value is under `value`."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -39,7 +41,9 @@ class CountingUpstream(Loopback):
             return list(self._spans.values())
 
     def counters(self) -> dict[tuple[str, str, str], Decimal]:
-        """By team, name and type of token, what is left when what was taken back is taken away."""
+        """
+        Return sums by team, name and token type, without kinds whose sum is zero because everything was reversed.
+        """
         sums: defaultdict[tuple[str, str, str], Decimal] = defaultdict(Decimal)
         with self._lock:
             for row in self._points.values():
@@ -63,13 +67,12 @@ def _handler(upstream: CountingUpstream) -> type[BaseHTTPRequestHandler]:
             self.end_headers()
 
         def log_message(self, *_: object) -> None:
-            """Quiet: what came is counted."""
+            """Log nothing."""
 
     return Handler
 
 
 def rows_of(path: str, body: bytes) -> list[Row]:
-    """The attributes of each span or point of a request."""
     return list(_points(body) if path.endswith("/v1/metrics") else _spans(body))
 
 

@@ -43,17 +43,17 @@ type = "ndjson"
 path = "records.ndjson"
 {more}
 """
-# A device of which nobody heard for three intervals is silent: not within a test.
+# long interval, because a device counts as offline after three intervals without a heartbeat
 DEVICES = """
 [devices]
 heartbeat_interval = "1d"
 """
 
-_ONE_COMMAND = threading.Lock()  # standard output and the working directory are those of the process
+_ONE_COMMAND = threading.Lock()  # in-process commands share standard output and the working directory
 
 
 class Tollhouse:
-    """One installation in a directory of its own: configuration, data, and at most one running server."""
+    """One installation in its own directory: configuration, data, and at most one running server."""
 
     verb = "serve"
 
@@ -72,7 +72,7 @@ class Tollhouse:
         return self.directory / "records.ndjson"
 
     def run(self, *words: str, code: int = 0, config: bool = True) -> str:
-        """An operator's command; its standard output."""
+        """Run an operator's command; return its standard output."""
         done = self.attempt(*words, config=config)
         assert done.returncode == code, f"{words}: exit {done.returncode}\n{done.stdout}\n{done.stderr}"
         return done.stdout
@@ -85,11 +85,12 @@ class Tollhouse:
 
     def json(self, *words: str, code: int = 0) -> Any:
         """
-        What a command says about the installation, as the command line of this process finds it.
+        Run a command with --json inside this process; return its output.
 
-        For what prepares a test and what judges it: a process takes half a second of the processor to begin.
+        It saves half a second of processor time per command, so it suits the preparation and assertions
+        of a test.
         """
-        with ThreadPoolExecutor(max_workers=1) as thread:  # a command has an event loop of its own
+        with ThreadPoolExecutor(max_workers=1) as thread:  # a command runs its own event loop
             done = thread.submit(self._invoke, *words, "--json").result()
         assert done.exit_code == code, f"{words}: exit {done.exit_code}\n{done.output}\n{done.exception!r}"
         return json.loads(done.stdout)
@@ -99,7 +100,7 @@ class Tollhouse:
             return CliRunner().invoke(main, [*words, "--config", str(self.config)])
 
     def key(self, name: str, *grants: str) -> str:
-        """A new key's secret."""
+        """Create a key; return its secret."""
         grants = grants or ("--use-case", SEND_AI_TELEMETRY)
         secret: str = self.json("keys", "create", "--name", name, *grants)["secret"]
         return secret
@@ -114,7 +115,7 @@ class Tollhouse:
         is_new: bool = False,
     ) -> str:
         """
-        Serve until stopped or killed; returns the address once it is ready. `is_new`: as `start_process` has it.
+        Start a server; return its address once it is ready. `is_new` has the meaning of `start_process`.
         """
         assert self.process is None
         self.process = start_process(
@@ -140,7 +141,7 @@ class Tollhouse:
         raise AssertionError(f"not ready: exit {self.process.poll()}\n" + "\n".join(self.log[-20:]))
 
     def grpc_url(self) -> str:
-        """Where the server that runs takes gRPC: the line after the one that `start` read."""
+        """Return the gRPC address of the running server, from the line after the one that `start` read."""
         assert self.process is not None
         assert self.process.stdout is not None
         return self.process.stdout.readline().removeprefix("listening on grpc://").strip()
@@ -150,7 +151,7 @@ class Tollhouse:
             self.log.append(line.rstrip("\n"))
 
     def stop(self, how: int = signal.SIGTERM, code: int | None = 0) -> None:
-        """End the server by its process id and wait for it."""
+        """Send the signal to the server and wait until it ends."""
         process, self.process = self.process, None
         if process is None:
             return
@@ -167,7 +168,7 @@ class Tollhouse:
         self.stop(signal.SIGKILL, code=None)
 
     def take_over(self, env: Mapping[str, str] | None = None) -> None:
-        """Start another process that takes over; the first ends by itself, with 0."""
+        """Start another process that takes over. The first one must exit with 0."""
         first, self.process = self.process, None
         assert first is not None
         reader = self._reader
@@ -180,9 +181,10 @@ class Tollhouse:
 
     def records(self) -> list[dict[str, Any]]:
         """
-        The record file, line by line; a torn last line is an error, unless a running server ends it.
+        Read the record file. A torn last line is an error unless a running server completes it.
 
-        What is acknowledged is in the spool, and in this file once the route is drained: see `wait_until_drained`.
+        Acknowledged records are first in the spool. They are in this file once the route is
+        drained, see `wait_until_drained`.
         """
         text = b""
 
@@ -197,7 +199,8 @@ class Tollhouse:
 
     def wait_until_drained(self, route: str = "archive/ai-telemetry", timeout_s: float = 300.0) -> None:
         """
-        Until everything that was acknowledged has left by the route: before a stop, what is to be read after it.
+        Wait until the route has delivered everything acknowledged. Call it before a stop if the test reads
+        the destination later.
         """
         wait_for(lambda: self.queued(route) == 0, timeout_s, f"{route} drained")
 
@@ -205,13 +208,13 @@ class Tollhouse:
         return int(self.route(route)["queued"])
 
     def route(self, name: str) -> dict[str, Any]:
-        """As `spool status` shows it."""
+        """Return the route's row of `spool status`."""
         status = self.json("spool", "status") if self.process is None else self.asked("/status")
         found: dict[str, Any] = next(row for row in status["routes"] if row["route"] == name)
         return found
 
     def make_data_directory(self) -> None:
-        """As `tollhouse init` does, for the commands that come before the first start."""
+        """Create the data directory like `tollhouse init`, for commands before the first start."""
         named = re.search(r'^data_dir = "(.+)"$', self.config.read_text(), re.MULTILINE)
         (self.directory / (named[1] if named else "tollhouse-data")).mkdir(
             mode=0o700, parents=True, exist_ok=True
@@ -219,14 +222,13 @@ class Tollhouse:
 
     @property
     def data(self) -> Path:
-        """The data directory."""
         return self.directory / str(tomllib.loads(self.config.read_text()).get("data_dir", "tollhouse-data"))
 
     def asked(self, path: str) -> Any:
         """
-        What the running server answers on its socket, as it would a command.
+        Send a GET request to the running server's socket, like a command.
 
-        For what is asked again and again: a command is a process, and takes a second of the processor to begin.
+        Use it for polling, because a command is a process that takes a second of processor time to start.
         """
         connection = UnixConnection(socket_path(self.data))
         try:
@@ -240,8 +242,6 @@ class Tollhouse:
 
 
 class UnixConnection(HTTPConnection):
-    """HTTP on a unix socket."""
-
     def __init__(self, path: Path) -> None:
         super().__init__("tollhouse", timeout=60)
         self._path = str(path)
@@ -254,9 +254,9 @@ class UnixConnection(HTTPConnection):
 
 def wait_for(condition: Any, timeout_s: float, what: str) -> None:
     """
-    Poll what another process does; say what was awaited when it does not come.
+    Poll a condition of another process. On a timeout, fail with `what`.
 
-    What takes long is asked for less and less often: to answer costs the other one as much as to ask.
+    The polling interval grows with the wait, because each poll costs the other process time as well.
     """
     began = time.monotonic()
     while not condition():
@@ -267,7 +267,7 @@ def wait_for(condition: Any, timeout_s: float, what: str) -> None:
 
 @pytest.fixture
 def installations(tmp_path: Path) -> Iterator[Any]:
-    """Makes installations and ends their servers."""
+    """Return a function that creates installations, and kill their servers at the end."""
     made: list[Tollhouse] = []
 
     def make(

@@ -1,4 +1,4 @@
-"""OTLP/JSON trace requests with GenAI spans, each a call of its own."""
+"""OTLP/JSON trace requests with GenAI spans, each a different call."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def attribute(key: str, value: str | int) -> dict[str, Any]:
 def span(
     response_id: str, *, tokens: int = 100, start_ns: int | None = None, **more: str | int
 ) -> dict[str, Any]:
-    """One chat call in the current vocabulary; `more` are further attributes with `__` for a dot."""
+    """Make one chat call in current attribute names. `more` has further attributes with `__` for a dot."""
     begun = time.time_ns() if start_ns is None else start_ns
     attributes: dict[str, str | int] = {
         "gen_ai.operation.name": "chat",
@@ -53,7 +53,7 @@ def request(spans: list[dict[str, Any]]) -> bytes:
 def post(
     url: str, body: bytes, key: str, path: str = "/v1/traces", **headers: str
 ) -> urllib3.BaseHTTPResponse:
-    """A request that raises urllib3.exceptions.HTTPError when there is no answer."""
+    """Send a request. Raises urllib3.exceptions.HTTPError if there is no response."""
     return KEEP_ALIVE.request(
         "POST",
         url + path,

@@ -1,9 +1,10 @@
 """
-What real clients sent, again, in other orders and with a restart and a kill between: always the provider's journal.
+Replay captured requests of real clients in several orders, with a restart and a kill between them. The result
+always equals the provider's journal.
 
-The captures of every family (tests/clients/captures) go to one Tollhouse, each family under a key of its
-own, whose label tells the families apart. Held against the journal are the record file, the ledger, and
-what the upstream got.
+The captures of every family (tests/clients/captures) go to one Tollhouse, each family under its own key,
+whose label identifies the family. The record file, the ledger and the upstream's records are compared
+with the journal.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from tests.clients.capture import SentRequest, kept
 from tests.clients.journal import Call
 from tests.rounds import IS_LONG
 
-pytestmark = pytest.mark.timeout(1200)  # the first test of an order waits for all of it
+pytestmark = pytest.mark.timeout(1200)  # the first test of an order waits for the whole replay
 
 CAPTURES = kept()
 FAMILIES = sorted({capture.family for capture in CAPTURES})
@@ -39,10 +40,10 @@ PRICED = sorted({capture.family for capture in CAPTURES if capture.cost is not N
 MILLIONTH = Decimal("0.000001")
 SEED = int(os.environ.get("TOLLHOUSE_ORDER_SEED", "1")) or random.SystemRandom().randrange(1, 2**31)
 COUNTER_WAIT_S = 2.0
-# Nothing closes while requests are sent: what comes later than that depends on order by design. A stop closes
-# it. And after a start counters wait until the calls are known that were open before it.
+# While sending, nothing closes, because later reports depend on order by design. The stop closes everything.
+# After a start, counters wait until the calls that were open before it are known.
 WHILE_SENDING, AFTERWARDS = "10h", "0s"
-SETTLED_S = 300.0  # at most, until what was summed of counters is taken back
+SETTLED_S = 300.0  # limit until sums of counters are reversed
 CONFIG = """
 [server]
 listen = "127.0.0.1:0"
@@ -70,15 +71,15 @@ SPAN_TOKENS = (
     "gen_ai.usage.reasoning.output_tokens",
 )
 
-Posted = tuple[str, SentRequest]  # family
-Counted = tuple[str, ...]  # outcome and tokens of one call, unknown and 0 alike
+Posted = tuple[str, SentRequest]  # family and request
+Counted = tuple[str, ...]  # outcome and tokens of one call; unknown counts as 0
 
 
 # -- orders --------------------------------------------------------------------------------------------------
 
 
 def captured() -> list[Posted]:
-    """All runs side by side, each in its own time."""
+    """Interleave all runs by the time since their start."""
     requests = [(one.at, capture.family, one) for capture in CAPTURES for one in capture.requests]
     return [(family, one) for _, family, one in sorted(requests, key=lambda row: row[0])]
 
@@ -105,11 +106,11 @@ def is_counter(posted: Posted) -> bool:
 class Order:
     name: str
     requests: Callable[[], list[Posted]]
-    ends: Mapping[int, int] = field(default_factory=dict)  # after how many tenths of them, by which signal
-    counters_first: bool = False  # and nothing else before these are decided
+    ends: Mapping[int, int] = field(default_factory=dict)  # signal by tenths of the requests sent before it
+    counters_first: bool = False  # send counters, and wait until they are decided, before everything else
 
 
-# In `make test` others show it: what comes twice comes in the captured order, and what is killed between, shuffled.
+# `make test` covers these by other orders: "twice" repeats the captured order, and the killed order is shuffled
 LONG_ORDERS = (Order("captured", captured), Order("shuffled", shuffled)) if IS_LONG else ()
 ORDERS = (
     *LONG_ORDERS,
@@ -125,7 +126,7 @@ ORDERS = (
 
 @dataclass(frozen=True)
 class Replayed:
-    """What came out, by family."""
+    """Results by family."""
 
     records: Mapping[str, list[dict[str, Any]]]
     ledger: Mapping[str, dict[str, Any]]
@@ -135,13 +136,13 @@ class Replayed:
 
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
-    """A data directory with a key for each family, and their secrets."""
+    """Create a data directory with a key per family; return it with the secrets."""
     tollhouse = Tollhouse(
         tmp_path_factory.mktemp("prepared"), CONFIG.format(upstream="http://127.0.0.1:1", hold=WHILE_SENDING)
     )
     (tollhouse.directory / "upstream.key").write_text("upstream-secret\n")
     use_case = ("--use-case", SEND_AI_TELEMETRY)
-    tollhouse.start()  # a running server answers commands sooner
+    tollhouse.start()  # commands are faster with a running server
     keys = {family: tollhouse.key(family, *use_case, "--label", f"team={family}") for family in FAMILIES}
     tollhouse.stop()
     return tollhouse.directory, keys
@@ -153,7 +154,7 @@ def replayed(
     prepared: tuple[Path, dict[str, str]],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Replayed]:
-    """Everything sent in one order, and all that is open or waits is decided."""
+    """Replay everything in one order, and wait until all open and waiting records are decided."""
     directory, keys = prepared
     place = tmp_path_factory.mktemp("replayed") / "installation"
     shutil.copytree(directory, place)
@@ -162,7 +163,7 @@ def replayed(
     try:
         tollhouse.start()
         _send(tollhouse, keys, request.param)
-        tollhouse.stop()  # closes what is open
+        tollhouse.stop()  # closes open records
         tollhouse.config.write_text(CONFIG.format(upstream=upstream.url, hold=AFTERWARDS))
         tollhouse.start()
         wait_for(lambda: _waiting(tollhouse) == 0, 300, "every counter is decided")
@@ -191,7 +192,7 @@ def _send(tollhouse: Tollhouse, keys: Mapping[str, str], order: Order) -> None:
     for place, how in places:
         _post_all(tollhouse, keys, requests[begin:place])
         _end_while_sending(tollhouse, how, keys, requests[place : place + 20])
-        begin = place  # what was in hand when it ended is sent again, as its senders would
+        begin = place  # senders would repeat requests that were in flight at the end
     _post_all(tollhouse, keys, requests[begin:])
 
 
@@ -207,7 +208,7 @@ def _post_all(tollhouse: Tollhouse, keys: Mapping[str, str], requests: Sequence[
 def _end_while_sending(
     tollhouse: Tollhouse, how: int, keys: Mapping[str, str], requests: Sequence[Posted]
 ) -> None:
-    """Requests are on their way when the server ends; nobody asks what they were answered."""
+    """End the server while requests are in flight, and ignore their responses."""
 
     def send() -> None:
         try:
@@ -228,7 +229,10 @@ def _waiting(tollhouse: Tollhouse) -> int:
 
 
 def _wait_for_take_backs(tollhouse: Tollhouse) -> None:
-    """Nothing says that they are over: so until counters beside calls count nothing, or as long as they may take."""
+    """
+    Wait until counters next to calls sum to zero, at most SETTLED_S, because no state reports the end
+    of the reversals.
+    """
     deadline = time.monotonic() + SETTLED_S
     while time.monotonic() < deadline:
         tollhouse.wait_until_drained("archive/ai-telemetry")
@@ -266,7 +270,7 @@ def _counted(status: str, tokens: Sequence[int | None]) -> Counted:
 
 
 def _summed_counters(records: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str, str], Decimal]:
-    """What counts of counters, by their names, less what was taken back."""
+    """Return the non-zero sums of counters by name, less the reversed amounts."""
     sums: defaultdict[tuple[str, str, str], Decimal] = defaultdict(Decimal)
     for one in records:
         if one["kind"] == "usage_metric" and not one["shadow"]:
@@ -279,14 +283,14 @@ def _differences(expected: Counter[Counted], found: Counter[Counted]) -> tuple[l
 
 
 def test_every_family_came_out(replayed: Replayed) -> None:
-    """No record is without its family, and nothing of one was left out."""
+    """Every record has a family, and every family has records."""
     assert FAMILIES
     assert FAMILIES == sorted(replayed.records) == sorted(replayed.ledger) == sorted(replayed.spans)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_calls_are_the_journal(replayed: Replayed, family: str) -> None:
-    """In the record file and upstream: each call once, with its outcome and its tokens by kind."""
+    """The record file and the upstream have each call once, with its outcome and its tokens by kind."""
     expected = Counter(
         _counted(call.status, [getattr(call, name) for name in TOKENS]) for call in told_by(family)
     )
@@ -302,7 +306,7 @@ def test_the_calls_are_the_journal(replayed: Replayed, family: str) -> None:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_ledger_adds_up_the_journal(replayed: Replayed, family: str) -> None:
-    """Calls, and tokens by kind, counters beside the calls included: what these repeat is not counted again."""
+    """Calls and tokens by kind match, although counters repeat the calls."""
     told = told_by(family)
     expected = {name: sum(getattr(call, name) or 0 for call in told) for name in TOKENS}
     row = replayed.ledger[family]
@@ -311,7 +315,10 @@ def test_the_ledger_adds_up_the_journal(replayed: Replayed, family: str) -> None
 
 @pytest.mark.parametrize("family", PRICED)
 def test_the_costs_are_those_that_the_client_reports(replayed: Replayed, family: str) -> None:
-    """To a millionth of a dollar, as some report floating-point numbers; what a cache answered was not spent."""
+    """
+    They match to a millionth of a dollar, because some clients report floating-point numbers. A cached
+    response costs nothing.
+    """
     expected = sum(
         (capture.cost or Decimal(0) for capture in CAPTURES if capture.family == family), Decimal(0)
     )
@@ -332,6 +339,6 @@ def _is_free(record: Mapping[str, Any]) -> bool:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_counters_beside_calls_count_nothing(replayed: Replayed, family: str) -> None:
-    """What was summed of them before the calls were known was taken back, upstream, too."""
+    """Sums from before the calls were known are reversed, upstream as well."""
     assert {} == _summed_counters(replayed.records[family])
     assert {} == replayed.counters.get(family, {})

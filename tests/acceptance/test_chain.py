@@ -1,4 +1,6 @@
-"""Two Tollhouses in a row: a record leaves the second as it entered the first, and a refused key costs nothing."""
+"""
+Two Tollhouses in a row: the second forwards records as the first received them, and a refused key loses nothing.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ PER_REQUEST = 500
 
 
 def chained(installations: Any, tmp_path: Path) -> tuple[Tollhouse, Tollhouse, str]:
-    """The near tollhouse forwards to the far one under a managed key; returns both and the near one's key."""
+    """
+    Start a near Tollhouse that forwards to a far one under a managed key; return both and a key of the near one.
+    """
     far = installations("far", server='chain_keys = ["near tollhouse"]')
     secret = tmp_path / "upstream.key"
     secret.write_text(far.key("near tollhouse") + "\n")
@@ -47,7 +51,7 @@ def send(near: Tollhouse, key: str, count: int, prefix: str) -> None:
 
 
 def test_records_through_two_tollhouses(installations: Any, tmp_path: Path) -> None:
-    """The record files of both tollhouses hold the same records, field by field, ids and costs included."""
+    """The record files of both Tollhouses hold the same records, field by field, including ids and costs."""
     near, far, key = chained(installations, tmp_path)
     near.start()
     send(near, key, RECORDS, "chain")
@@ -65,7 +69,10 @@ def test_records_through_two_tollhouses(installations: Any, tmp_path: Path) -> N
 def test_a_disabled_upstream_key_parks_the_route_and_loses_nothing(
     installations: Any, tmp_path: Path
 ) -> None:
-    """Disabled half way: parked in status and readiness (still 200); enabled again, it resumes by itself."""
+    """
+    The route is paused in status and readiness (still 200). When the key is enabled again, the route
+    resumes without help.
+    """
     near, far, key = chained(installations, tmp_path)
     near.start(command=parked_soon.COMMAND)
     send(near, key, 1_000, "before")

@@ -1,5 +1,3 @@
-"""`tollhouse check` against a real upstream, another Tollhouse."""
-
 from __future__ import annotations
 
 import re
@@ -10,7 +8,7 @@ from tests.acceptance.test_chain import chained
 
 
 def test_check_says_what_would_be_taken(installations: Any, tmp_path: Path) -> None:
-    """OTLP endpoints are tried with an empty export; streams that nothing is set up for are left out."""
+    """OTLP endpoints get an empty export. Streams without settings are skipped."""
     near, _, _ = chained(installations, tmp_path)
     found = {row["stream"]: row for row in near.json("check")["upstream"]}
     assert found["traces"]["status"] == "ok"
@@ -20,14 +18,17 @@ def test_check_says_what_would_be_taken(installations: Any, tmp_path: Path) -> N
 
 
 def test_check_names_the_stream_without_a_key(installations: Any, tmp_path: Path) -> None:
-    """A stream that the configuration publishes needs a key that covers it."""
+    """A published stream needs a key that covers it."""
     near, _, _ = chained(installations, tmp_path)
     near.config.write_text(near.config.read_text() + '[[publish]]\nstream = "cost-per-team"\n')
     assert "paused: no key has the use case unit-cost_v1:manage_telemetry_records" in near.run("check")
 
 
 def test_check_asks_about_usage_events_and_billing_drops(installations: Any, tmp_path: Path) -> None:
-    """Which types are mapped, where the upstream takes no events; and whether it validates drops."""
+    """
+    The report says which types are mapped if the upstream accepts no events, and whether it
+    validates billing files.
+    """
     near, far, _ = chained(installations, tmp_path)
     (tmp_path / "billing.key").write_text(far.key("billing", "--use-case", "Send Billing Data") + "\n")
     one = near.config.read_text()
@@ -43,11 +44,11 @@ def test_check_asks_about_usage_events_and_billing_drops(installations: Any, tmp
     assert "refused" == found["status"]
     assert "; billing files are then validated only by this gateway" in near.attempt("check").stdout
     near.config.write_text(near.config.read_text().replace("[upstream]", '[upstream]\nkind = "tollhouse"'))
-    assert "unmapped" not in near.attempt("check").stdout  # events leave as events
+    assert "unmapped" not in near.attempt("check").stdout  # a Tollhouse accepts events as events
 
 
 def test_check_fails_for_a_disabled_key(installations: Any, tmp_path: Path) -> None:
-    """The upstream's words reach the operator."""
+    """The report has the upstream's message."""
     near, far, _ = chained(installations, tmp_path)
     far.run("keys", "disable", "near tollhouse")
     found = {row["stream"]: row for row in near.json("check", code=1)["upstream"]}
@@ -56,12 +57,11 @@ def test_check_fails_for_a_disabled_key(installations: Any, tmp_path: Path) -> N
 
 
 def test_check_without_an_upstream(installations: Any) -> None:
-    """No upstream is a fine configuration."""
     assert "stored, priced and shown here" in installations().run("check")
 
 
 def test_check_of_an_agent_asks_its_gateway(installations: Any, tmp_path: Path) -> None:
-    """It answers, or it does not; the upstream of an agent is its gateway."""
+    """The upstream of an agent is its gateway, which may be reachable or not."""
     gateway = installations("gateway")
     config = f'data_dir = "{tmp_path}/agent"\n[agent]\ngateway = "{gateway.start()}"\n'
     agent = installations("agent", config=config)
@@ -71,7 +71,7 @@ def test_check_of_an_agent_asks_its_gateway(installations: Any, tmp_path: Path) 
 
 
 def test_check_reports_missing_files(installations: Any, tmp_path: Path) -> None:
-    """A secret file that is not there is a problem now, not at the first delivery."""
+    """A missing secret file is reported now, not at the first delivery."""
     more = (
         '[upstream]\nbase_url = "http://127.0.0.1:9"\n[[upstream.keys]]\nname = "k"\nsecret_file = "none"\n'
     )
@@ -80,7 +80,7 @@ def test_check_reports_missing_files(installations: Any, tmp_path: Path) -> None
 
 
 def test_check_reads_the_secrets_of_destinations(installations: Any, tmp_path: Path) -> None:
-    """One that holds nothing would park its route."""
+    """An empty secret would pause the destination's route."""
     (tmp_path / "empty").touch()
     hook = '[[destinations]]\nname = "hook"\ntype = "webhook"\nurl = "http://127.0.0.1:9"\n'
     tollhouse = installations(more=f'{hook}secret_file = "{tmp_path / "empty"}"\n')
@@ -89,7 +89,7 @@ def test_check_reads_the_secrets_of_destinations(installations: Any, tmp_path: P
 
 
 def test_check_tries_destinations(installations: Any, tmp_path: Path) -> None:
-    """A file that cannot be written fails the check, and is named with what would become of its records."""
+    """An unwritable file fails the check, with the effect on its records."""
     tollhouse = installations(more=f'[[destinations]]\nname = "bad"\ntype = "ndjson"\npath = "{tmp_path}"\n')
     found = {row["name"]: row["status"] for row in tollhouse.json("check", code=1)["destinations"]}
     assert {"archive": "ok", "bad": "refused"} == found
@@ -98,14 +98,14 @@ def test_check_tries_destinations(installations: Any, tmp_path: Path) -> None:
 
 
 def test_check_reads_the_secrets_of_the_doors(installations: Any) -> None:
-    """What would keep Tollhouse from starting is a problem here, and named by its setting."""
+    """Problems that prevent a start are reported with their setting."""
     tollhouse = installations(more='[sources.helicone]\nsigning_secret_file = "none"\n')
     (problem,) = tollhouse.json("check", code=1)["problems"]
     assert problem.startswith("sources.helicone.signing_secret_file: ") and "cannot read" in problem
 
 
 def test_check_reads_the_rate_card(installations: Any) -> None:
-    """A card that is missing, and a stream of upstream.paths that is not there, are problems and no traceback."""
+    """A missing rate card and an unknown stream of upstream.paths are reported without a traceback."""
     one = installations(more='[prices]\nfile = "no-card.json"')
     assert "prices.file: " in one.run("check", code=1)
     one.config.write_text(one.config.read_text() + '[upstream.paths]\nnothing = "/x"\n')
@@ -115,7 +115,7 @@ def test_check_reads_the_rate_card(installations: Any) -> None:
 
 
 def test_check_goes_on_behind_brokers_that_do_not_answer(installations: Any) -> None:
-    """P5: one line says so, and the destination behind it is checked."""
+    """P5: one line reports the broker, and the next destination is checked."""
     kafka = '[[destinations]]\nname = "bus"\ntype = "kafka"\nurl = "127.0.0.1:9"\ntls = false\n'
     tollhouse = installations(
         more=kafka + '[[destinations]]\nname = "last"\ntype = "ndjson"\npath = "last.ndjson"\n'
@@ -130,8 +130,8 @@ def test_check_goes_on_behind_brokers_that_do_not_answer(installations: Any) -> 
 
 def test_check_proves_that_a_far_tollhouse_accepts_records(installations: Any, tmp_path: Path) -> None:
     """
-    T1: without `chain_keys` at the far side check said ok, and every record was rejected. With it the test call is
-    accepted, is found there by its receipt, and is in no sum.
+    T1: without `chain_keys` at the far side, check reported ok although every record was rejected. With
+    `chain_keys` the test call is accepted, found by its receipt, and not counted.
     """
     near, far, _ = chained(installations, tmp_path)
     listed = far.config.read_text()

@@ -1,4 +1,4 @@
-"""A cluster's agent and a gateway that is killed: every file arrives upstream, once."""
+"""A cluster's agent and a gateway that is killed: every file arrives upstream once."""
 
 from __future__ import annotations
 
@@ -35,7 +35,9 @@ def config(url: str, secret: Path) -> str:
 
 
 async def cycle(site: Tollhouse, key: str, left: Mapping[str, bytes], *, kill_after: int | None) -> set[str]:
-    """One cycle of the shipper: announce what is left and send it; the references that were taken."""
+    """
+    Run one cycle of the shipper: announce the remaining files and send them; return the accepted references.
+    """
     taken: set[str] = set()
     headers = {"Authorization": key, **HEADERS}
     body = {"shipperId": SHIPPER, "files": [{"reference_id": name} for name in left]}
@@ -58,7 +60,7 @@ async def cycle(site: Tollhouse, key: str, left: Mapping[str, bytes], *, kill_af
 
 
 async def test_a_killed_gateway_brings_every_file_upstream(tmp_path: Path) -> None:
-    """What was answered with 200 is not sent again by the agent; a kill repeats at most what was on its way."""
+    """The agent does not resend files that were answered with 200. A kill repeats only files in flight."""
     chance = random.Random(7)
     data = {f"{n:02}.parquet": chance.randbytes(150_000) for n in range(FILES)}
     left = dict(data)

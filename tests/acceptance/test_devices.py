@@ -1,5 +1,5 @@
 """
-Devices with the installed command: agent, gateway and upstream as processes, kill -9, revoked keys, parked syncs.
+Devices with the installed command: agent, gateway and upstream as processes, kill -9, revoked keys, paused syncs.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from tests.acceptance.payloads import KEEP_ALIVE, post, request, span
 from tests.free_ports import free_port
 
 PLANE = "/v1/ai-control-plane/"
-AGENT_MIB = 100  # resident, the bound of an idle gateway
-BACKLOG_MIB = 12  # what a start with a backlog may add: it reads all of it once, a piece at a time
+AGENT_MIB = 100  # resident; the limit of an idle gateway
+BACKLOG_MIB = 12  # extra memory of a start with a backlog, which is read once, piece by piece
 FLEET = tuple(word for scope in (ENROLL, HEARTBEAT, PING, INGEST) for word in ("--scope", scope))
 PLANE_KEY = tuple(word for scope in (ENROLL, HEARTBEAT) for word in ("--scope", scope))
 
@@ -80,7 +80,7 @@ def listed(tollhouse: Tollhouse) -> dict[str, dict[str, Any]]:
 
 @pytest.fixture
 def chained(installations: Any, tmp_path: Path) -> tuple[Tollhouse, Tollhouse]:
-    """A gateway with keys for an upstream that runs."""
+    """Start an upstream, and a gateway with keys for it."""
     far: Tollhouse = installations("far", server='chain_keys = ["telemetry of near"]')
     telemetry, plane = far.key("telemetry of near"), far.key("plane of near", *PLANE_KEY)
     far.start()
@@ -101,7 +101,10 @@ def agent(installations: Any) -> Any:
 
 
 def test_a_heartbeat_of_a_device_that_nobody_enrolled(chained: tuple[Tollhouse, Tollhouse]) -> None:
-    """With a key that may enrol: 200, listed, upstream hears the enrolment and the heartbeat; else 403 says why."""
+    """
+    With a key that may enrol, the response is 200, the device is listed, and the upstream gets enrolment and
+    heartbeat. With another key, 403 gives the reason.
+    """
     near, far = chained
     fleet, beat = near.key("fleet", *FLEET), near.key("beat", "--scope", HEARTBEAT)
     near.start()
@@ -123,7 +126,7 @@ def test_a_heartbeat_of_a_device_that_nobody_enrolled(chained: tuple[Tollhouse, 
     assert row["hostname"] == "mill"
     assert row["user"] == "ada"
     assert datetime.fromisoformat(row["enrolled"]) <= datetime.fromisoformat(row["last_heartbeat"])
-    sent = {"id": "laptop-1", "sent": True, "held": None}  # known once the upstream's answer has arrived
+    sent = {"id": "laptop-1", "sent": True, "held": None}  # set when the upstream's response has arrived
     wait_for(lambda: shown(near, "laptop-1")["upstream"] == sent, 60, "the answer to the heartbeat")
 
 
@@ -133,7 +136,7 @@ def shown(tollhouse: Tollhouse, id: str) -> dict[str, Any]:
 
 
 def test_the_operators_commands(installations: Any) -> None:
-    """approve, label, revoke and reset, with the server and without; each stands in the audit list."""
+    """approve, label, revoke and reset work with and without the server, and each is in the audit list."""
     tollhouse: Tollhouse = installations(more='[devices]\npolicy = "approve"\n')
     fleet = tollhouse.key("fleet", *FLEET)
     tollhouse.start()
@@ -169,7 +172,10 @@ def audited(tollhouse: Tollhouse) -> list[str]:
 
 
 def test_a_control_plane_key_that_the_upstream_refuses(chained: tuple[Tollhouse, Tollhouse]) -> None:
-    """Telemetry flows; devices are parked, named in status and readiness; enabled again, nothing was lost."""
+    """
+    Telemetry continues. Devices are paused in status and readiness. When the key is enabled again,
+    nothing is lost.
+    """
     near, far = chained
     far.run("keys", "disable", "plane of near")
     fleet = near.key("fleet", *FLEET)
@@ -197,7 +203,7 @@ def test_a_control_plane_key_that_the_upstream_refuses(chained: tuple[Tollhouse,
 
 
 def test_a_device_that_heard_yes_is_there_after_a_kill(installations: Any) -> None:
-    """kill -9 right after the 200: enrolled, with the heartbeat, and its key opens."""
+    """After kill -9 right after the 200, the device is enrolled with its heartbeat, and its key works."""
     tollhouse: Tollhouse = installations()
     fleet = tollhouse.key("fleet", *FLEET)
     tollhouse.start()
@@ -212,9 +218,11 @@ def test_a_device_that_heard_yes_is_there_after_a_kill(installations: Any) -> No
 
 
 def test_an_outage_of_the_gateway(chained: tuple[Tollhouse, Tollhouse], agent: Any) -> None:
-    """Three processes; the gateway is killed for a while; every event arrives once, in the right device's name."""
+    """
+    The gateway is killed for a while between agent and upstream. Every event arrives once under the right device.
+    """
     near, far = chained
-    # Nobody else is given this port while the gateway is away.
+    # fixed port, so that no other process gets it while the gateway is down
     near.config.write_text(near.config.read_text().replace(":0", f":{free_port()}", 1))
     near.start()
     laptop: Agent = agent(near)
@@ -259,7 +267,7 @@ def test_an_outage_of_the_gateway(chained: tuple[Tollhouse, Tollhouse], agent: A
 
 
 def test_a_backlog_costs_an_agent_no_memory(installations: Any) -> None:
-    """Offline for weeks, then restarted: what waits lies on disk."""
+    """The backlog of an agent that was offline for weeks stays on disk after a restart."""
     laptop: Agent = installations("laptop", config=AGENT.format(url="http://127.0.0.1:9"), kind=Agent)
     (laptop.directory / "enrolment.key").write_text("of a gateway that cannot be reached")
     laptop.start(is_new=True)
@@ -283,7 +291,9 @@ def memory_kib(tollhouse: Tollhouse) -> int:
 
 
 def test_an_agent_asks_for_no_key_but_for_loopback(installations: Any, agent: Any) -> None:
-    """Any key or none from programs of this machine; no browser's page, no other name, no other address."""
+    """
+    Local programs may use any key or none. Browser pages, other host names and other listen addresses are refused.
+    """
     near: Tollhouse = installations("near")
     near.start()
     laptop: Agent = agent(near)
@@ -300,7 +310,9 @@ def test_an_agent_asks_for_no_key_but_for_loopback(installations: Any, agent: An
 
 
 def test_a_revoked_agent_keeps_what_it_has(installations: Any, agent: Any) -> None:
-    """Its route parks and nothing is lost; approved again it is given a new key and everything arrives."""
+    """
+    Its route pauses and nothing is lost. When it is approved again, it gets a new key and everything arrives.
+    """
     near: Tollhouse = installations("near", more='[devices]\nheartbeat_interval = "1s"\n')
     near.start()
     laptop: Agent = agent(near)
@@ -319,7 +331,9 @@ def test_a_revoked_agent_keeps_what_it_has(installations: Any, agent: Any) -> No
 
 
 def test_setup_and_undo(tmp_path: Path) -> None:
-    """The installed command on settings as somebody has them: difference, write, status, undo byte for byte."""
+    """
+    On a person's existing settings the command shows a difference, writes, reports status, and restores every byte.
+    """
     home = tmp_path / "home"
     tollhouse = Tollhouse(tmp_path, ARCHIVE.format(server="", hold="0s", more=""))
     files = {

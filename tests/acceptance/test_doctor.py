@@ -1,4 +1,4 @@
-"""`tollhouse doctor`: what it finds, and what its bundle does not hold."""
+"""Problems that `tollhouse doctor` finds, and secrets that its bundle must not contain."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ use_cases = ["Send AI Telemetry"]
 
 
 def test_a_sound_installation_has_no_problem(installations: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Exit code 0, without a server and beside one; nothing is made where nothing was."""
-    monkeypatch.setattr(doctor, "HANGING_FLUSH_S", inf)  # the disk of this machine may be as slow as it likes
+    """The exit code is 0 with and without a server. The command creates no files."""
+    monkeypatch.setattr(doctor, "HANGING_FLUSH_S", inf)  # the disk of this machine may be slow
     tollhouse = installations()
     found = tollhouse.json("doctor")["doctor"]
     assert 0 == found["problems"], found
@@ -50,8 +50,7 @@ def test_a_sound_installation_has_no_problem(installations: Any, monkeypatch: py
 
 def test_what_does_not_work_is_a_problem(installations: Any, tmp_path: Path) -> None:
     """
-    An upstream that is not there, a secret that cannot be read, a directory that others can read: exit code
-    1.
+    An unreachable upstream, an unreadable secret, and a directory that others can read: the exit code is 1.
     """
     tollhouse = installations(more=MORE.format(key=tmp_path / "missing"))
     tollhouse.key("sender")
@@ -64,7 +63,10 @@ def test_what_does_not_work_is_a_problem(installations: Any, tmp_path: Path) -> 
 
 
 def test_the_bundle_holds_no_secret(installations: Any, tmp_path: Path) -> None:
-    """Keys in and out, headers, user info, paths and queries of addresses; only its owner can read it."""
+    """
+    It contains no keys of senders or upstreams, no headers, and no user info, paths and queries of addresses.
+    Only its owner can read it.
+    """
     secret = tmp_path / "upstream.key"
     secret.write_text("s3cr3t-in-a-file")
     tollhouse = installations(more=MORE.format(key=secret))

@@ -1,4 +1,4 @@
-"""What the documents tell a reader to type works, in its order, and prints what they show."""
+"""The commands that documents show work in their order and print what the documents show."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DOCUMENTS = (
     "README.md", "docs/quick-start.md", "docs/how-numbers-are-made.md", "docs/upgrade.md", "docs/costs.md",
     "docs/roles.md", "docs/billed-costs.md", "docs/connect/index.md", "docs/usage-events.md",
 )  # fmt: skip
-# Pages whose commands are followed by another test: they want a store, a broker, another program or a booted machine.
+# pages whose commands another test runs, because they need a store, a broker, another program or a booted machine
 ELSEWHERE = {
     "docs/operations": "tests/acceptance/lifecycle/test_operations.py",
     "docs/connect": "tests/integration/test_connect_pages.py",
@@ -31,13 +31,14 @@ CONFIGURATIONS = sorted(
     str(path.relative_to(ROOT))
     for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
     if "```toml" in path.read_text()
-    and not {"decisions", "reference", "connect"} & set(path.parts)  # connect: of other programs, too
+    # connect pages also show settings of other programs
+    and not {"decisions", "reference", "connect"} & set(path.parts)
 )
-BESIDE = {"docs/mcp.md": "docs/sign-in.md"}  # what the first shows goes with what the other shows
+BESIDE = {"docs/mcp.md": "docs/sign-in.md"}  # the first page's settings need those of the second
 
 
 def test_every_page_with_commands_is_followed() -> None:
-    """Here, or by the test that is named for it."""
+    """Its commands run here or in the test that ELSEWHERE names."""
     pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
     with_commands = [
         page for page in pages if any(each.language == "sh" for each in blocks(page.read_text()))
@@ -52,11 +53,10 @@ def test_every_page_with_commands_is_followed() -> None:
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_commands_run_in_their_order(document: str, installations: Any) -> None:
     """
-    Each succeeds in a shell that stops at the first failure. A block of JSON is part of what was printed before.
+    Each command succeeds in a shell that stops at the first failure. A JSON block must be part of
+    the previous output.
     """
-    tollhouse = installations(
-        hold="1h"
-    )  # what belongs to a call comes while it is open, however long a command takes
+    tollhouse = installations(hold="1h")  # records stay open for later reports, however long a command takes
     key = tollhouse.key("reader")
     reader = tollhouse.directory / "reader"  # commands without --config use ./tollhouse-data
     reader.mkdir()
@@ -88,7 +88,7 @@ def test_commands_run_in_their_order(document: str, installations: Any) -> None:
 
 
 def assert_part(expected: Any, found: Any) -> None:
-    """Members that are not named are not looked at; lists are as long as shown."""
+    """Check that `found` has the members of `expected`; lists must have equal lengths."""
     if isinstance(expected, dict):
         for name, value in expected.items():
             assert_part(value, found[name])
@@ -101,7 +101,7 @@ def assert_part(expected: Any, found: Any) -> None:
 
 @pytest.mark.parametrize("document", CONFIGURATIONS)
 def test_configurations_load(document: str, tmp_path: Any) -> None:
-    """What a document shows of the configuration has no problem."""
+    """Configurations in a document have no problem."""
     other = BESIDE.get(document)
     begin = next(iter(configurations(other))) if other else ""
     for text in configurations(document):

@@ -1,4 +1,4 @@
-"""What a new user does: start, paste the line that was printed, look at what became of it."""
+"""First steps of a new user: start, paste the printed line, look at the result."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ from tests.processes.copied import copying_command, run_process
 
 
 def test_the_printed_curl_line_works_when_pasted(tmp_path: Path) -> None:
-    """Embedded default: one key, printed once; the curl line answers 200 with a receipt; one record is shown."""
+    """
+    Without a configuration, one key is printed once, the curl line gets 200 with a receipt, and one
+    record is shown.
+    """
     serve = [str(COMMAND), "serve", "--listen", "127.0.0.1:0", "--grpc-listen", "127.0.0.1:0"]
     process = subprocess.Popen(
         serve, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=tmp_path
@@ -52,7 +55,7 @@ def test_the_printed_curl_line_works_when_pasted(tmp_path: Path) -> None:
 
 
 def test_a_second_start_prints_no_secret(tmp_path: Path) -> None:
-    """The first key is printed once in the life of a data directory."""
+    """A data directory's first key is printed once in its life."""
     outputs = []
     for _ in range(2):
         program, number = copying_command()
@@ -77,7 +80,7 @@ def test_a_second_start_prints_no_secret(tmp_path: Path) -> None:
 
 
 def test_short_ids_that_a_local_server_reuses_are_calls_of_their_own(installations: Any) -> None:
-    """10,000 calls with ids chatcmpl-0 to chatcmpl-998 over and over are 10,000 records; a repeat adds none."""
+    """10,000 calls with repeating ids chatcmpl-0 to chatcmpl-998 are 10,000 records. A repeat adds none."""
     tollhouse = installations()
     key = tollhouse.key("local")
     url = tollhouse.start()
@@ -107,7 +110,7 @@ def test_short_ids_that_a_local_server_reuses_are_calls_of_their_own(installatio
 
 
 def test_one_batch_twice_is_one_record_each(installations: Any) -> None:
-    """The same request again changes nothing but the books."""
+    """The same request again changes only the accounting."""
     tollhouse = installations()
     key = tollhouse.key("twice")
     url = tollhouse.start()
@@ -135,7 +138,7 @@ def test_one_batch_twice_is_one_record_each(installations: Any) -> None:
 def test_wrong_use_is_exit_2_and_a_sentence(
     installations: Any, words: tuple[str, ...], sentence: str
 ) -> None:
-    """A wrong flag or value says the rule."""
+    """The message states the rule for the flag or value."""
     done = installations().attempt(*words)
     assert 2 == done.returncode
     assert sentence in done.stderr

@@ -1,5 +1,3 @@
-"""`tollhouse health` beside a real server."""
-
 from __future__ import annotations
 
 import signal
@@ -17,13 +15,16 @@ SETTINGS = '[server]\nlisten = "{listen}"\noperator_listen = "{operator}"\ngrpc_
 
 
 def wait_until_alive(one: Tollhouse) -> None:
-    """The command gives a server ten seconds: a machine that stands still for as long is asked again."""
+    """Retry, because a stalled machine may exceed the command's ten seconds."""
     wait_for(lambda: one.attempt("health").stdout == "alive\n", 120, "a living server")
 
 
 @pytest.mark.parametrize("public", [False, True])
 def test_health_tells_a_living_server_from_a_hung_and_a_dead_one(installations: Any, public: bool) -> None:
-    """Exit 0 while the server lives, 1 while it hangs and once it is gone; also when it listens everywhere."""
+    """
+    The exit code is 0 while the server is alive, and 1 while it hangs or after it ended, even if it listens
+    on all addresses.
+    """
     operator = f"127.0.0.1:{free_port()}" if public else ""
     listen = f"{'0.0.0.0' if public else '127.0.0.1'}:{free_port()}"
     one = installations(config=SETTINGS.format(listen=listen, operator=operator, more=""))
@@ -40,7 +41,7 @@ def test_health_tells_a_living_server_from_a_hung_and_a_dead_one(installations: 
 
 
 def test_health_asks_a_server_with_tls_of_its_own_machine(installations: Any, tmp_path: Path) -> None:
-    """The certificate names another host, and that is not a reason to call the server dead."""
+    """A certificate for another host is no reason to report a dead server."""
     (tmp_path / "certificates").mkdir()
     files = Certificates(tmp_path / "certificates")
     more = "".join(f'{name} = "{files.server[name]}"\n' for name in ("tls_cert_file", "tls_key_file"))

@@ -1,4 +1,4 @@
-"""`tollhouse init`: a first configuration file that works as it is."""
+"""`tollhouse init` writes a first configuration file that works unchanged."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def init(directory: Path, *words: str, answers: str = "") -> subprocess.Complete
 
 
 def shell(words: str, directory: Path) -> subprocess.CompletedProcess[str]:
-    """The command with these words, as a shell divides them."""
+    """Run the command with these words, split like in a shell."""
     program, number = copying_command()
     script = ["bash", "-c", f"{program} {words}"]
     return subprocess.run(script, cwd=directory, capture_output=True, text=True, pass_fds=[number])
 
 
 def test_without_answers_everything_has_its_default(tmp_path: Path) -> None:
-    """And every line that is a comment is a default that changes nothing when it is switched on."""
+    """Each commented line is a default, so it changes nothing when enabled."""
     assert 0 == init(tmp_path).returncode
     file = tmp_path / "tollhouse.toml"
     text = file.read_text()
@@ -50,7 +50,7 @@ def test_without_answers_everything_has_its_default(tmp_path: Path) -> None:
 
 
 def test_what_flags_say_passes_check(installations: Any, tmp_path: Path) -> None:
-    """Upstream, key and destinations: the commands that it prints work on it."""
+    """With upstream, key and destinations, the commands that it prints work on the file."""
     far = installations("far")
     key = far.key("near tollhouse")
     upstream = ("--upstream", far.start(), "--upstream-key-file", "upstream.key")
@@ -63,14 +63,14 @@ def test_what_flags_say_passes_check(installations: Any, tmp_path: Path) -> None
     check, create = (line.split("tollhouse ")[1] for line in done.stdout.splitlines()[1:3])
     checked = shell(f"{check} --json", near)
     found = {row["name"]: row["status"] for row in json.loads(checked.stdout)["destinations"]}
-    assert {"ndjson": "ok", "otlp-2": "refused"} == found  # it has no key for the second
+    assert {"ndjson": "ok", "otlp-2": "refused"} == found  # the second has no key
     created = shell(create, near)
     assert created.returncode == 0
     assert "th_" in created.stdout
 
 
 def test_what_is_answered_is_written(tmp_path: Path) -> None:
-    """Listen, upstream, its key, a file, and what becomes of e-mail addresses."""
+    """Listen address, upstream, its key, a file, and the treatment of e-mail addresses."""
     answers = "0.0.0.0:4318\nhttps://cost.example.com\nupstream.key\narchive/records.ndjson\nkeep\n"
     assert 0 == init(tmp_path, "--ask", answers=answers).returncode
     written = tomllib.loads((tmp_path / "tollhouse.toml").read_text())
@@ -98,7 +98,7 @@ def test_what_is_answered_is_written(tmp_path: Path) -> None:
     ],
 )
 def test_a_wrong_flag_writes_nothing(tmp_path: Path, words: tuple[str, ...], sentence: str) -> None:
-    """And says what to do."""
+    """The message says what to do."""
     done = init(tmp_path, *words)
     assert done.returncode == 2, done.stderr
     assert sentence in done.stderr, done.stderr
@@ -106,7 +106,7 @@ def test_a_wrong_flag_writes_nothing(tmp_path: Path, words: tuple[str, ...], sen
 
 
 def test_a_file_that_is_there_stays(tmp_path: Path) -> None:
-    """Exit 2, whoever wrote it."""
+    """The exit code is 2, whoever wrote the file."""
     (tmp_path / "tollhouse.toml").write_text("# mine\n")
     assert 2 == init(tmp_path).returncode
     assert "# mine\n" == (tmp_path / "tollhouse.toml").read_text()

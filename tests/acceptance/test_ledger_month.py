@@ -1,4 +1,6 @@
-"""The ledger against a brute-force recount of the record file, over a month of everything that goes wrong."""
+"""
+The ledger compared with a brute-force recount of the record file, over a month with every kind of fault.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ MODELS = ("gpt-4o", "gpt-4o-mini", "claude-sonnet-4-5", "acme-large")
 TEAMS = ("search", "support", "")
 SHADOWS = "[sources.openrouter]\ncount = false"
 TRACES = "/v1/traces"
-EACH_ROUND = {"accepted": 80, "duplicates": 8, "amended": 3}  # at least
+EACH_ROUND = {"accepted": 80, "duplicates": 8, "amended": 3}  # minimum per round
 
 Sent = tuple[str, bytes]  # path and body
 Group = tuple[str, ...]
@@ -38,7 +40,9 @@ Sums = tuple[int, int, int, int, Decimal, Decimal, Decimal]
 
 
 class Sender:
-    """Sends what a month may bring, in no order: late calls, repeats, halves, failures, what does not count."""
+    """
+    Sends random requests of a month: late calls, repeats, two-part calls, failures, and records that do not count.
+    """
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
@@ -46,7 +50,7 @@ class Sender:
         self.answered = 0
 
     def load(self, url: str, key: str, stop: threading.Event) -> None:
-        """Until told to stop or the server is gone."""
+        """Send until `stop` is set or the server is gone."""
         while not stop.is_set():
             for path, body in self._next():
                 self._sent.append((path, body))
@@ -87,14 +91,16 @@ class Sender:
         return made
 
     def _halves(self) -> Iterator[Sent]:
-        """A call that is told first without its tokens; the later report fills them in while the record is open."""
+        """
+        Make a call whose first report has no tokens. The later report adds them while the record is open.
+        """
         whole = self._span()
         known = [each for each in whole["attributes"] if not each["key"].startswith("gen_ai.usage.")]
         yield TRACES, request([{**whole, "attributes": known}])
         yield TRACES, request([whole])
 
     def _example(self, format: str) -> bytes:
-        """With a cost of its own: what LiteLLM reports is not what list prices say."""
+        """Make an example whose reported cost differs from list prices for LiteLLM."""
         payload = json.loads(example(format, ExampleCall(end_ns=self._start_ns())))
         if format == "litellm":
             payload[0]["response_cost"] = self._random.randrange(10**9) / 10**11
@@ -102,7 +108,10 @@ class Sender:
 
 
 def recount(records: list[dict[str, Any]], per_s: int, *dimensions: str) -> dict[Group, Sums]:
-    """(period, dimensions...) -> calls, errors, tokens in and out, cost, estimate, saved: one record at a time."""
+    """
+    Return calls, errors, input and output tokens, cost, estimate and savings by (period, dimensions...), one
+    record at a time.
+    """
     groups: dict[Group, list[Any]] = defaultdict(lambda: [0, 0, 0, 0, Decimal(0), Decimal(0), Decimal(0)])
     for record in corrected(records):
         if record["shadow"]:
@@ -124,7 +133,9 @@ def recount(records: list[dict[str, Any]], per_s: int, *dimensions: str) -> dict
 
 
 def corrected(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The calls as the last report made them: of a half that came when its record was closed, there is a correction."""
+    """
+    Return the calls with their corrections, which exist if the later report arrived after the record closed.
+    """
     calls = {one["id"]: dict(one) for one in records if one["kind"] == "inference"}
     for late in (one for one in records if one["kind"] == "correction"):
         call = calls[late["corrects"]]
@@ -145,7 +156,9 @@ def _value(record: dict[str, Any], name: str) -> str:
 
 
 def reported(tollhouse: Any, per: str, *dimensions: str) -> dict[Group, Sums]:
-    """The same from the ledger, by the command; a correction leaves a row of nothing where its call was counted."""
+    """
+    Return the same sums from `tollhouse report`. Skip rows without calls, which a correction leaves behind.
+    """
     since = time.strftime("%Y-%m-%d", time.gmtime(time.time() - 32 * DAY_S))
     rows = tollhouse.json("report", "--from", since, "--per", per, "--by", ",".join(dimensions))["rows"]
     return {
@@ -171,7 +184,10 @@ def check(tollhouse: Any, questions: Sequence[tuple[str, int, tuple[str, ...]]] 
 
 
 def test_sums_equal_a_recount_of_the_record_file(installations: Any) -> None:
-    """Kills, restarts, repeats, halves, late and shadowed calls: to the digit, before and after a rebuild."""
+    """
+    After kills, restarts, repeats, two-part, late and shadowed calls, all sums match exactly, before and
+    after a rebuild.
+    """
     tollhouse = installations(hold="2s", more=SHADOWS)
     keys = [tollhouse.key(f"team {team or 'none'}", *_grant(team)) for team in TEAMS]
     senders = [Sender(seed) for seed in range(SENDERS)]
@@ -185,7 +201,7 @@ def test_sums_equal_a_recount_of_the_record_file(installations: Any) -> None:
         for thread in threads:
             thread.start()
         wait_for(partial(has_had, tollhouse, turn + 1), 120, f"what round {turn} has to bring")
-        time.sleep(random.Random(turn).uniform(0.0, 0.5))  # so that the kill meets anything
+        time.sleep(random.Random(turn).uniform(0.0, 0.5))  # random, so that the kill meets different work
         tollhouse.kill()
         stop.set()
         for thread in threads:
@@ -205,7 +221,9 @@ def test_sums_equal_a_recount_of_the_record_file(installations: Any) -> None:
 
 
 def has_had(tollhouse: Tollhouse, rounds: int) -> bool:
-    """Whether so many rounds have brought what is looked for, however fast this machine is."""
+    """
+    Return whether enough duplicates and added reports have arrived for `rounds` rounds, on a machine of any speed.
+    """
     books = tollhouse.asked("/books")["topics"].get("ai-telemetry", {})
     return all(books.get(term, 0) >= rounds * count for term, count in EACH_ROUND.items())
 

@@ -1,4 +1,4 @@
-"""The metrics that dashboards and alerts rely on, of a server that has just begun."""
+"""Metrics of a new server that dashboards and alerts rely on."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ DEVICES = {"pending", "enrolled", "silent", "mute", "revoked"}
 
 
 def scraped(tollhouse: Tollhouse) -> dict[str, list[tuple[dict[str, str], float]]]:
-    """By name: the labels and the value of each series."""
+    """Return the labels and values of all series by name."""
     text = KEEP_ALIVE.request("GET", f"{tollhouse.url}/metrics").data.decode()
     found: dict[str, list[tuple[dict[str, str], float]]] = {}
     for family in text_string_to_metric_families(text):
@@ -41,7 +41,9 @@ def scraped(tollhouse: Tollhouse) -> dict[str, list[tuple[dict[str, str], float]
 
 
 def test_every_series_of_the_contract_is_there_from_the_start(installations: Any) -> None:
-    """With 0, before a record comes: a rate over a series that begins later misses its first step."""
+    """
+    They start at 0 before any record, because a rate over a series that starts later misses its first step.
+    """
     tollhouse: Tollhouse = installations()
     tollhouse.start()
     found = scraped(tollhouse)
@@ -66,7 +68,10 @@ def test_every_series_of_the_contract_is_there_from_the_start(installations: Any
 
 
 def test_cost_and_tokens_are_there_if_they_are_wanted_and_after_a_restart(installations: Any) -> None:
-    """The cost of the month comes from the ledger, so a new process shows it; without the setting nothing does."""
+    """
+    The cost of the month comes from the ledger, so a new process shows it. Without the setting the
+    metrics are absent.
+    """
     tollhouse: Tollhouse = installations(server="metrics_names = 5")
     key = tollhouse.key("sender")
     tollhouse.start()

@@ -25,7 +25,7 @@ WORDS = "no room for these"
 
 
 class RejectingUpstream(Loopback):
-    """Accepts all spans of a request but the number that `rejects` returns for its size."""
+    """Rejects `rejects(size)` spans of each request and accepts the others."""
 
     def __init__(self) -> None:
         self.rejects: Callable[[int], int] = lambda count: 0
@@ -53,7 +53,7 @@ def _handler(upstream: RejectingUpstream) -> type[BaseHTTPRequestHandler]:
             self.wfile.write(body)
 
         def log_message(self, *_: object) -> None:
-            """Write nothing: the test judges by what Tollhouse shows."""
+            """Log nothing."""
 
     return Handler
 
@@ -66,7 +66,7 @@ def upstream() -> Iterator[RejectingUpstream]:
 
 
 class Screens(NamedTuple):
-    """What the four screens say about the route."""
+    """The messages about the route on four screens."""
 
     status: str
     doctor: list[tuple[str, str]]
@@ -107,7 +107,7 @@ def forwarding(installations: Any, tmp_path: Path, upstream: RejectingUpstream) 
 def test_a_share_that_is_rejected_shows_everywhere(
     installations: Any, tmp_path: Path, upstream: RejectingUpstream, rejects: Callable[[int], int], count: int
 ) -> None:
-    """The route runs, and status, doctor, insights and the metric of the alert name the share for a day."""
+    """The route runs. Status, doctor, insights and the alert's metric show the share for a day."""
     near, key = forwarding(installations, tmp_path, upstream)
     upstream.rejects = rejects
     assert 200 == post(near.url, request([span(f"chatcmpl-{n:024d}") for n in range(10)]), key).status
@@ -132,7 +132,9 @@ def test_a_share_that_is_rejected_shows_everywhere(
 def test_a_rejection_of_everything_stops_the_route(
     installations: Any, tmp_path: Path, upstream: RejectingUpstream
 ) -> None:
-    """Nothing is settled; status, doctor, insights and the alert of stopped routes name the upstream's reason."""
+    """
+    No record is acknowledged. Status, doctor, insights and the alert of stopped routes show the upstream's reason.
+    """
     near, key = forwarding(installations, tmp_path, upstream)
     upstream.rejects = lambda count: count
     assert 200 == post(near.url, request([span(f"chatcmpl-{n:024d}") for n in range(10)]), key).status
@@ -151,8 +153,8 @@ def test_a_rejection_of_everything_stops_the_route(
 
 def test_a_far_tollhouse_without_chain_keys_costs_nothing(installations: Any, tmp_path: Path) -> None:
     """
-    The README's way to forward, without the setting at the far side: nothing is lost, and once the far side lists the
-    key and reloads, it has every record once.
+    Forwarding as in the README, but without the setting at the far side, loses nothing. Once the far side
+    lists the key and reloads, it has every record once.
     """
     far = installations("far")
     secret = tmp_path / "upstream.key"

@@ -1,4 +1,4 @@
-"""What a release ships is built the same twice, and the workflows that build it run what everybody runs."""
+"""A release builds to the same bytes twice, and its workflows run the same commands as developers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ def release(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_release_is_the_same_bytes_twice(tmp_path: Path) -> None:
-    """Wheel and sdist with their sums; the wheel holds the three packages, the console's files and the rate card."""
+    """
+    The release has wheel, sdist and checksums. The wheel contains the three packages, the console's files and
+    the rate card.
+    """
     done = release("--snapshot", "--no-native", "--out", str(tmp_path))
     if "not committed" in done.stderr:
         pytest.skip("there are changes that are not committed")
@@ -45,7 +48,7 @@ def test_a_release_is_the_same_bytes_twice(tmp_path: Path) -> None:
 
 
 def test_a_version_that_the_changelog_does_not_name_is_refused(tmp_path: Path) -> None:
-    """With what to do; SNAPSHOT=1 is for trying out."""
+    """The message says what to do. SNAPSHOT=1 permits a trial build."""
     version = re.search(r'^version = "(.+)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
     assert version
     if f"## [{version[1]}] - " in (ROOT / "CHANGELOG.md").read_text():
@@ -57,7 +60,7 @@ def test_a_version_that_the_changelog_does_not_name_is_refused(tmp_path: Path) -
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
 def test_workflows_are_pinned_and_have_few_rights(path: Path) -> None:
-    """Each action by its commit, read-only by default, and the tests by .ci/run."""
+    """Each action is pinned to a commit, rights are read-only by default, and tests run through .ci/run."""
     workflow: dict[str, Any] = yaml.safe_load(path.read_text())
     assert {"contents": "read"} == workflow["permissions"]
     for job in workflow["jobs"].values():
@@ -71,7 +74,7 @@ def test_workflows_are_pinned_and_have_few_rights(path: Path) -> None:
     "path", sorted((ROOT / ".github/ISSUE_TEMPLATE").iterdir()), ids=lambda path: path.name
 )
 def test_issue_templates_are_forms(path: Path) -> None:
-    """Each parses, and each field has a label."""
+    """Each form parses, and each field has a label."""
     form = yaml.safe_load(path.read_text())
     for field in form.get("body", []):
         assert field["type"] in ("markdown", "textarea", "input")

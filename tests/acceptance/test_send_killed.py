@@ -1,4 +1,4 @@
-"""A file of calls sent twice, and sender and server killed half way: every call is there once."""
+"""A file of calls is sent twice, and sender and server are killed midway. Every call is stored once."""
 
 from __future__ import annotations
 
@@ -21,9 +21,12 @@ ACCEPTED = re.compile(
 
 
 def test_every_call_of_a_file_is_there_once(installations: Any, tmp_path: Path) -> None:
-    """The second run begins where the first was killed, and outlives the server's end; a third sends nothing."""
+    """
+    The second run resumes where the first was killed, and survives a restart of the server. A third
+    run sends nothing.
+    """
     tollhouse = installations()
-    # Nobody else is given this port while the server is away.
+    # fixed port, so that no other process gets it while the server is down
     tollhouse.config.write_text(tollhouse.config.read_text().replace(":0", f":{free_port()}", 1))
     calls = _file_of_calls(tmp_path / "calls.ndjson")
     environment = {

@@ -1,4 +1,4 @@
-"""Streams, billing and FOCUS from the installed command."""
+"""Streams, billing and FOCUS with the installed command."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ path = "focus.csv"
 
 @pytest.mark.parametrize("running", [True, False])
 def test_streams_billing_and_focus(installations: Any, running: bool) -> None:
-    """With a server and without one the commands show the streams, the drops to come, and the same spend as FOCUS."""
+    """
+    With and without a server, the commands show the streams, the waiting billing files, and the same
+    spend as FOCUS.
+    """
     tollhouse = installations(more=FOCUS)
     telemetry, streams = (
         tollhouse.key("telemetry"),

@@ -1,4 +1,4 @@
-"""The wheel that a release ships, installed as an operator installs it, on every supported Python that is present."""
+"""The release's wheel, installed as an operator does, on every supported Python of this machine."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ for package in ("gateway", "exporters", "spool"):
         if not module.name.endswith(".__main__") and is_extra == (is_wanted == "yes"):
             importlib.import_module(module.name)
 """
-# what needs the extras of these names
+# modules that need the extras of these names
 POSTGRES, LAKE, KAFKA = "spool.postgres", "exporters.lake", "exporters.kafka"
 MINUTE_S = 60
 
@@ -32,8 +32,8 @@ pytestmark = pytest.mark.timeout(10 * MINUTE_S)
 
 
 def run(*command: str | Path, directory: Path, **environ: Path | str) -> str:
-    """The standard output of a command that ended well; `environ` is added to the environment."""
-    # Away from the checkout, so that Python finds what was installed and not what lies beside it.
+    """Run a command that must succeed with `environ` added to the environment; return its standard output."""
+    # run outside the checkout, so that Python imports the installed packages
     env = {**os.environ, **{name: str(value) for name, value in environ.items()}}
     done = subprocess.run(
         command, cwd=directory, env=env, capture_output=True, text=True, timeout=8 * MINUTE_S
@@ -43,7 +43,7 @@ def run(*command: str | Path, directory: Path, **environ: Path | str) -> str:
 
 
 def candidates(version: str) -> Iterator[Path]:
-    """Where an interpreter of that version may be: this one, those on the PATH, those of pyenv."""
+    """Yield possible interpreters of that version: this one, those on the PATH, those of pyenv."""
     yield Path(sys.executable)
     if on_path := shutil.which(f"python{version}"):
         yield Path(on_path)
@@ -52,7 +52,10 @@ def candidates(version: str) -> Iterator[Path]:
 
 
 def interpreter(version: str) -> Path | None:
-    """One that starts and has that version, or None; pyenv puts commands on the PATH that do not start."""
+    """
+    Return an interpreter that starts and has that version, or None, because pyenv puts broken commands
+    on the PATH.
+    """
     question = "import sys; print('{}.{}'.format(*sys.version_info))"
     for candidate in candidates(version):
         answer = subprocess.run([candidate, "-c", question], capture_output=True, text=True)
@@ -63,7 +66,7 @@ def interpreter(version: str) -> Path | None:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built by the locked build backend of this environment, which fetches nothing."""
+    """Build the wheel with the locked build backend of this environment, which downloads nothing."""
     directory = tmp_path_factory.mktemp("wheel")
     build = (sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation")
     run(*build, "--wheel-dir", directory, ROOT, directory=directory)
@@ -73,7 +76,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @dataclass(frozen=True)
 class Installers:
-    """uv and pipx. What uv has fetched it puts into each further environment at once."""
+    """uv and pipx. uv reuses its downloads in further environments."""
 
     bin: Path
     cache: Path
@@ -82,7 +85,7 @@ class Installers:
         run(self.bin / "uv", *words, directory=directory, UV_CACHE_DIR=self.cache)
 
     def environment(self, python: Path, directory: Path, *, more: Sequence[str] = ()) -> Path:
-        """The commands of a new one, below the directory."""
+        """Create an environment below the directory; return the folder of its commands."""
         self.uv("venv", "--quiet", "--python", python, *more, directory / "venv", directory=directory)
         return directory / "venv/bin"
 
@@ -108,8 +111,8 @@ def test_the_wheel_runs_beside_the_locked_dependencies(
     version: str, wheel: Path, installers: Installers, tmp_path: Path
 ) -> None:
     """
-    Every module imports and the command answers, with what deploy/locks/requirements.lock names and nothing else; the
-    engine for PostgreSQL with what its lock adds.
+    With only the packages of deploy/locks/requirements.lock, every module imports and the command works. The
+    PostgreSQL engine needs the packages of its own lock as well.
     """
     base = interpreter(version)
     if base is None:
@@ -144,14 +147,14 @@ def test_the_wheel_runs_beside_the_locked_dependencies(
 
 
 PAGE = ROOT / "docs/install/wheel.md"
-NO_COMPILE = "0"  # in the environment of pip it is the value of `compile`, not of `no compile`
+NO_COMPILE = "0"  # pip reads this variable as the value of `compile`, not of `no compile`
 
 
 @pytest.mark.parametrize("installer", ["pip", "pipx", "uv"])
 def test_the_page_installs_it_with_one_command(
     installer: str, wheel: Path, installers: Installers, tmp_path: Path
 ) -> None:
-    """The page's own line, with each installer; the dependencies come from the package index."""
+    """The page's command works with each installer, and the dependencies come from the package index."""
     bin = installers.environment(Path(sys.executable), tmp_path, more=["--seed"])
     command = bin / "pip" if installer == "pip" else installers.bin / installer
     (words,) = re.findall(
@@ -161,7 +164,7 @@ def test_the_page_installs_it_with_one_command(
         "PIPX_HOME": tmp_path / "home",
         "PIPX_BIN_DIR": bin,
         "PIPX_DEFAULT_PYTHON": Path(sys.executable),
-        "PIPX_DEFAULT_BACKEND": "pip",  # as where there is no uv
+        "PIPX_DEFAULT_BACKEND": "pip",  # as on a machine without uv
         "UV_TOOL_DIR": tmp_path / "home",
         "UV_TOOL_BIN_DIR": bin,
         "UV_CACHE_DIR": installers.cache,

@@ -1,4 +1,4 @@
-"""What every operation can be asked for that gives the most: for key holders, operators and assistants."""
+"""The largest possible request of every operation, for key holders, operators and assistants."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gateway.service.addresses.table import FOR_SENDERS, OPERATOR_ADDRESSES
 
 ALL = ("user", "team", "model", "provider")
 EXPANSIONS = "expand=current&expand=history&expand=burnup&expand=forecast"
-# Twenty dimensions, each with an element of its own for every combination, as long as an element may be.
+# twenty dimensions, whose elements are as long as permitted and different for every combination
 LONG = "{0} {1}" * 36
 DEFINITION = "Dimensions:" + "".join(
     f"\n  D{number}: {{Rules: [{{Type: GroupBy, Sources: [user, team], Format: '{LONG}'}}]}}"
@@ -29,7 +29,7 @@ PLAN = {"fee": "20", "included": "30", "overage_price": "1.1"}
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """With `scope`, a key that has it asks; else an operator."""
+    """A request by a key with `scope`, or by an operator if it is empty."""
 
     name: str
     method: str
@@ -39,7 +39,9 @@ class Question:
 
 
 def plans_of(view: str, users: int) -> Iterator[Mapping[str, Any]]:
-    """Plans in which every user of `tests.answers.many_sums` has a seat, as many in each as it may have."""
+    """
+    Make plans in which every user of `tests.answers.many_sums` has a seat, with the maximum number of seats each.
+    """
     for first in range(0, users, MAX_SEATS):
         numbers = range(first, min(users, first + MAX_SEATS))
         seats = [{"user": f"user-{number:05}", "since": "2020-01-01"} for number in numbers]
@@ -47,7 +49,7 @@ def plans_of(view: str, users: int) -> Iterator[Mapping[str, Any]]:
 
 
 def questions(first_day: str, last_day: str, ids: Mapping[str, str]) -> Iterator[Question]:
-    """Every read, and every question with a body; `ids` are of what was made: `view` and `budget`."""
+    """List every read and every request with a body. `ids` has the created `view` and `budget`."""
     queries, bodies = _queries(first_day, last_day), _bodies(first_day, last_day)
     for row in (*FOR_SENDERS, *OPERATOR_ADDRESSES):
         streams = any(EVENT_STREAM in content for content in row.gives.values())

@@ -1,4 +1,4 @@
-"""A ledger with more sums than a test sends calls: written straight into the rows of its engine."""
+"""Write more totals into a ledger's engine than a test can send calls."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from spool.ledger.sums import COUNTS, HOUR_S, LATENCY, Dimensions
 
 
 async def fill(ledger: Ledger, *, combinations: int, hours: int, begin: int) -> None:
-    """For each hour from `begin` (epoch seconds), calls of so many users: 20 models, 10 teams, a dollar each."""
+    """
+    Add calls of `combinations` users per hour from `begin` (epoch seconds): 20 models, 10 teams, a dollar each.
+    """
     measures = [*(1 for _ in COUNTS), UNIT, UNIT, *(1 for _ in LATENCY)]
 
     def work(rows: LedgerRows) -> None:

@@ -1,4 +1,4 @@
-"""Notes who goes through many rows of the ledger on the event loop, for which everybody waits."""
+"""Detects code that iterates over many ledger rows on the event loop, which blocks every request."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import pytest
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import CostQuery, CostRow
 
-FEW_ROWS = 300  # that may be gone through on the loop: some milliseconds
+FEW_ROWS = 300  # limit for the loop, some milliseconds
 
 
 class WatchedRows(list[CostRow]):
-    """Rows, and the lines that go through them on the loop."""
+    """Rows that record the lines that iterate over them on the event loop's thread."""
 
     loop: threading.Thread
     readers: list[str]
@@ -28,7 +28,7 @@ class WatchedRows(list[CostRow]):
 
 
 def watch_rows(monkeypatch: pytest.MonkeyPatch, few: int = FEW_ROWS) -> list[str]:
-    """Return a list to which each line comes that goes through more than a few rows on this thread."""
+    """Return a list that collects each line that iterates over more than `few` rows on this thread."""
     readers: list[str] = []
     loop = threading.current_thread()
     costs_of = Ledger.costs_of

@@ -1,3 +1,3 @@
-"""What the tests of deploy/ share with the others."""
+"""Fixtures that the tests of deploy/ share with other tests."""
 
 from tests.acceptance.conftest import installations as installations

@@ -1,8 +1,8 @@
 """
-A Debian of its own: made by debootstrap, changed by commands in it, and booted with systemd as its first process.
+A Debian tree made by debootstrap, changed by commands in it, and booted with systemd as its first process.
 
-It has namespaces of its own for processes, mounts and the network (loopback alone), and needs root. Trees are
-kept in `.venv-debian`, as making one takes a minute.
+It has its own namespaces for processes, mounts and the network (only loopback), and needs root. Trees are
+stored in `.venv-debian`, because creating one takes a minute.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ KEPT = ROOT / ".venv-debian"
 MIRROR = "http://deb.debian.org/debian"
 BOOT_S = 60.0
 
-# Devices and mounts as systemd expects them in a container; a tmpfs over /run and /tmp as on a real machine.
+# devices and mounts as systemd expects them in a container; a tmpfs on /run and /tmp like on a real machine
 BOOT = """
 set -e
 mount --make-rprivate / && mount --bind "$0" "$0" && cd "$0"
@@ -38,19 +38,19 @@ ip link set lo up
 pivot_root . mnt && umount -l /mnt && mount --make-rshared /
 exec env -i container=tests PATH=/usr/sbin:/usr/bin /lib/systemd/systemd --system
 """
-# systemd sees the control group that it was started in as the root of all.
+# systemd treats the control group in which it was started as the root
 JOIN = 'echo $$ > "$1/cgroup.procs" && exec unshare --cgroup sh -c "$2" "$0"'
 
 
 def need_root_and(*programs: str) -> None:
-    """Skips the test, and says why, where a machine cannot be made."""
+    """Skip the test with a reason if a machine cannot be created."""
     missing = [program for program in programs if shutil.which(program) is None]
     if os.geteuid() != 0 or missing:
         pytest.skip(f"needs root and {', '.join(programs)}; missing: {', '.join(missing) or 'root'}")
 
 
 def debian(suite: str, packages: Sequence[str], place: Path) -> Path:
-    """A fresh tree of that release with these packages."""
+    """Return a fresh tree of that release with these packages."""
     need_root_and("debootstrap", "unshare")
     kept = KEPT / "-".join([suite, *packages])
     if not kept.exists():
@@ -84,13 +84,13 @@ class Machine:
         )
 
     def run(self, command: str) -> str:
-        """A shell command in it; its standard output."""
+        """Run a shell command in it; return its standard output."""
         done = self.attempt(command)
         assert 0 == done.returncode, f"{command}: exit {done.returncode}\n{done.stdout}\n{done.stderr}"
         return done.stdout
 
     def wait_for(self, command: str, timeout_s: float = BOOT_S) -> str:
-        """Repeats a command until it succeeds; its standard output."""
+        """Repeat a command until it succeeds; return its standard output."""
         deadline = time.monotonic() + timeout_s
         while (done := self.attempt(command)).returncode:
             assert time.monotonic() < deadline, (
@@ -102,7 +102,7 @@ class Machine:
 
 @contextmanager
 def running(script: str, arguments: Sequence[str], *, name: str) -> Iterator[Machine]:
-    """Runs a script in namespaces of its own; it ends by executing the first process there, which has that name."""
+    """Run a script in its own namespaces. It must exec the first process there, which is called `name`."""
     need_root_and("unshare", "nsenter")
     namespaces = ["--mount", "--pid", "--uts", "--ipc", "--net", "--fork", "--kill-child"]
     quiet = subprocess.DEVNULL
@@ -118,7 +118,7 @@ def running(script: str, arguments: Sequence[str], *, name: str) -> Iterator[Mac
             yield Machine(first)
         finally:
             with suppress(ProcessLookupError):
-                os.kill(first, signal.SIGKILL)  # one that changed its user does not end with its parent
+                os.kill(first, signal.SIGKILL)  # a process that changed its user does not end with its parent
     finally:
         process.kill()
         process.communicate()
@@ -126,7 +126,7 @@ def running(script: str, arguments: Sequence[str], *, name: str) -> Iterator[Mac
 
 @contextmanager
 def booted(tree: Path, place: Path) -> Iterator[Machine]:
-    """Runs systemd in a tree, in a control group of its own."""
+    """Run systemd in a tree, in its own control group."""
     groups = place / "cgroup"
     groups.mkdir()
     subprocess.run(["mount", "-t", "cgroup2", "cgroup2", str(groups)], check=True)
@@ -144,7 +144,7 @@ def booted(tree: Path, place: Path) -> Iterator[Machine]:
 
 
 def _first_process(process: subprocess.Popen[bytes], name: str) -> int:
-    """The id, seen from here, of the process that is the first one there, once it has that name."""
+    """Wait until the first process in the namespace has that name; return its pid outside."""
     deadline = time.monotonic() + BOOT_S
     while time.monotonic() < deadline and process.poll() is None:
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
@@ -157,7 +157,7 @@ def _first_process(process: subprocess.Popen[bytes], name: str) -> int:
 
 
 def _remove(group: Path) -> None:
-    """A control group goes when the last of its killed processes is gone."""
+    """Remove a control group, which is possible when the last of its killed processes is gone."""
     deadline = time.monotonic() + 10
     while True:
         try:

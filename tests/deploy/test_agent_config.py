@@ -1,4 +1,6 @@
-"""The chart's job that brings a cluster's configuration into the cluster: valid, with no right too many."""
+"""
+The chart's job that writes a cluster's agent configuration into the cluster is valid and has minimal rights.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +20,13 @@ def rendered(*values: str) -> str:
 
 
 def test_the_published_schemas_accept_it() -> None:
-    """No field is unknown or of a wrong type."""
     assert [] == problems(rendered())
 
 
 def test_it_may_do_what_it_does_and_nothing_else() -> None:
-    """One ConfigMap and one workload by name, read and changed; all objects are in the agent's namespace."""
+    """
+    It may read and change one ConfigMap and one workload by name. All objects are in the agent's namespace.
+    """
     found = objects(rendered(*ALONE, "--set", "agentConfig.workload.resource=daemonsets"))
     pod = found["CronJob", NAME]["spec"]["jobTemplate"]["spec"]["template"]["spec"]
     words = dict(word.split("=", 1) for word in pod["containers"][0]["args"] if "=" in word)
@@ -47,7 +50,7 @@ def test_it_may_do_what_it_does_and_nothing_else() -> None:
 
 
 def test_a_cluster_of_agents_needs_no_gateway() -> None:
-    """The chart installs the job by itself, and by default only the gateway."""
+    """The chart can install the job without the gateway. By default it installs only the gateway."""
     alone, both, gateway = (set(objects(text)) for text in (rendered(*ALONE), rendered(), helm()))
     assert {name for _, name in alone} == {NAME}
     assert both == alone | gateway and not alone & gateway
@@ -59,6 +62,6 @@ def test_it_puts_a_change_back_only_if_that_is_asked_for() -> None:
 
 
 def test_a_job_without_its_cluster_is_refused() -> None:
-    """The chart names what it lacks."""
+    """The chart's error names the missing value."""
     with pytest.raises(AssertionError, match="agentConfig/cluster"):
         helm("--set", "agentConfig.enabled=true")

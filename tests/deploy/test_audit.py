@@ -1,4 +1,4 @@
-"""`make audit`: every lock file is looked up, and what could not be is a failure where it could."""
+"""`make audit` checks every lock file. A failed lookup fails the audit if the lists are reachable."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-# Stands for pip-audit: the lock file says what is known of it.
+# replaces pip-audit; the lock file's content decides its result
 PROGRAM = """#!{python}
 import json, sys
 lock, found = sys.argv[sys.argv.index("-r") + 1], sys.argv[sys.argv.index("-o") + 1]
@@ -40,7 +40,7 @@ sys.exit(word == "bad")
 def test_what_is_not_known_fails_where_it_could_be(
     tmp_path: Path, locks: tuple[str, ...], required: str, fails: bool
 ) -> None:
-    """And not on a machine that reaches no list, unless it has to."""
+    """On a machine that reaches no list, it fails only if the audit is required."""
     program = tmp_path / "pip-audit"
     program.write_text(PROGRAM.format(python=sys.executable))
     program.chmod(0o755)
@@ -61,7 +61,7 @@ def test_what_is_not_known_fails_where_it_could_be(
     assert done.stderr == ""
 
 
-# Stands for cargo: the lock file says what `cargo audit` knows of it.
+# replaces cargo; the lock file's content decides the result of `cargo audit`
 CARGO = """#!{python}
 import json, sys
 if sys.argv[2:] == ["--version"]:
@@ -87,7 +87,7 @@ sys.exit(word == "bad")
 def test_crates_are_looked_up_where_that_can_be(
     tmp_path: Path, word: str, missing: int, fails: bool, said: str
 ) -> None:
-    """A machine without `cargo audit` says so, and is no failure, also where everything must be looked up."""
+    """Without `cargo audit` the output says so and the audit passes, even if a lookup is required."""
     for name, text in (("pip", PROGRAM.format(python=sys.executable)),
                        ("cargo", CARGO.format(python=sys.executable, missing=missing))):  # fmt: skip
         (tmp_path / name).write_text(text)
@@ -105,6 +105,6 @@ def test_crates_are_looked_up_where_that_can_be(
 
 
 def test_continuous_integration_reaches_the_lists() -> None:
-    """So what is not known fails there."""
+    """So a failed lookup fails there."""
     for name in ("test", "release"):
         assert "AUDIT: required" in (ROOT / f".github/workflows/{name}.yaml").read_text()

@@ -1,4 +1,4 @@
-"""Three gateways on one PostgreSQL, as deploy/ has them: read, and carried out with Debian's PostgreSQL."""
+"""Three gateways on one PostgreSQL as in deploy/, checked statically and run with Debian's PostgreSQL."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ GATEWAYS = ("gateway-1", "gateway-2", "gateway-3")
 
 @pytest.fixture(scope="module")
 def secrets(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What secrets.sh makes."""
+    """Run secrets.sh; return its folder."""
     program("openssl")
     place = tmp_path_factory.mktemp("shared") / "secrets"
     subprocess.run([str(SHARED / "secrets.sh"), str(place)], check=True, capture_output=True)
@@ -42,7 +42,9 @@ def secrets(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_every_file_that_the_services_name_is_there(secrets: Path) -> None:
-    """Settings and scripts beside the file, secrets by the script; nobody else may look into their directory."""
+    """
+    Settings and scripts are next to the Compose file, and the script creates the secrets in a private directory.
+    """
     for name, each in COMPOSE["configs"].items():
         assert (SHARED / each["file"]).exists(), name
     assert {Path(each["file"]).name for each in COMPOSE["secrets"].values()} == {
@@ -60,7 +62,8 @@ def test_every_file_that_the_services_name_is_there(secrets: Path) -> None:
 
 def test_the_gateways_are_alike_and_their_settings_load(secrets: Path, tmp_path: Path) -> None:
     """
-    One image with PostgreSQL's library, one file of settings; the addresses of both databases are in the secret.
+    They share one image with PostgreSQL's library and one settings file. The secret has the addresses
+    of both databases.
     """
     first, *others = ({**SERVICES[name], "hostname": "", "volumes": []} for name in GATEWAYS)
     assert [first, first] == others
@@ -81,7 +84,6 @@ def test_the_gateways_are_alike_and_their_settings_load(secrets: Path, tmp_path:
 
 
 def test_the_balancer_knows_every_gateway_and_asks_whether_it_is_ready() -> None:
-    """On both ports, by /readyz."""
     text = (SHARED / "haproxy.cfg").read_text()
     for name, port in (("gateways", 4318), ("gateways_grpc", 4317)):
         backend = re.split(r"\n\n", text.partition(f"\nbackend {name}\n")[2])[0]
@@ -97,7 +99,7 @@ CONFIRMS = "SELECT 1 FROM pg_stat_replication WHERE sync_state = 'sync'"
 
 @pytest.fixture(scope="module")
 def database(secrets: Path) -> Iterator[Server]:
-    """A server as the image would start it: with the file of settings, then the script for new data."""
+    """Start a server like the image: with the settings file, then with the script for new data."""
     with folder() as place:
         server = Server(place / "data", {})
         run("initdb", "-D", str(server.folder), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync")
@@ -115,7 +117,7 @@ def database(secrets: Path) -> Iterator[Server]:
         settings += f"port = {server.port}\nunix_socket_directories = '{place}'\nfsync = off\n"
         settings = settings.replace("listen_addresses = '*'", "listen_addresses = '127.0.0.1'")
         (place / "settings").write_text(settings.replace("512MB", "32MB"))
-        # With the rules that the image has of its own.
+        # the image's own rules
         (server.folder / "pg_hba.conf").write_text("local all all trust\nhost all all all scram-sha-256\n")
         options = f"-c config_file={place / 'settings'}"
         run("pg_ctl", "-D", str(server.folder), "-w", "-l", str(place / "log"), "-o", options, "start")
@@ -137,7 +139,7 @@ def database(secrets: Path) -> Iterator[Server]:
 
 
 def test_the_role_reaches_its_database_under_either_name(database: Server, secrets: Path) -> None:
-    """With the address of the secret: the certificate is verified, and the role may look at standbys."""
+    """With the secret's address the certificate is verified, and the role may read the state of standbys."""
     told = (secrets / "dsn").read_text().strip().replace("/run/secrets", str(secrets))
     for name in ("primary", "standby"):
         dsn = told.replace("host=primary,standby", f"host={name} hostaddr=127.0.0.1 port={database.port}")
@@ -154,10 +156,10 @@ async def test_the_standby_copies_the_primary_and_confirms_what_is_kept(
     database: Server, secrets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
-    With the address that the script has, under the name that the primary waits for.
+    The standby uses the script's address and the name that the primary waits for.
 
-    The tables are made then as by `tollhouse storage init`, with the settings of the gateways, and
-    nothing is missing.
+    The test then creates the tables like `tollhouse storage init` with the gateways' settings, and checks
+    that nothing is missing.
     """
     place = database.folder.parent
     monkeypatch.setenv("HOME", str(place))
@@ -199,7 +201,7 @@ async def test_the_standby_copies_the_primary_and_confirms_what_is_kept(
 
 
 def test_postgresql_takes_the_parameters_of_the_samples(database: Server) -> None:
-    """Of Patroni's and CloudNativePG's: each is one that it has, with a value that it takes."""
+    """Each parameter of the Patroni and CloudNativePG samples exists and accepts its value."""
     patroni = yaml.safe_load((SAMPLES / "patroni.yaml").read_text())
     cluster = yaml.safe_load((SAMPLES / "cloudnative-pg.yaml").read_text())["spec"]
     shared = patroni["bootstrap"]["dcs"]

@@ -1,5 +1,5 @@
 """
-The container's image and the Compose file: read, and as far as it goes without a container runtime, carried out.
+The container image and the Compose file, checked statically and run as far as possible without a container runtime.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ COMPOSE = ROOT / "deploy/compose"
 
 
 def instructions() -> list[tuple[str, str]]:
-    """Name and arguments, continued lines joined."""
+    """Return name and arguments of each instruction, with continued lines joined."""
     text = re.sub(r"^#.*\n", "", CONTAINERFILE.read_text(), flags=re.MULTILINE).replace("\\\n", " ")
     return [
         (name, rest.strip()) for name, _, rest in (line.partition(" ") for line in text.splitlines() if line)
@@ -45,7 +45,9 @@ def variables() -> dict[str, str]:
 
 
 def test_the_image_runs_unprivileged_and_installs_by_hash() -> None:
-    """Its user is not root, it starts without a shell, its settings load, and its libraries are locked."""
+    """
+    Its user is not root, it starts without a shell, its settings load, and its libraries are locked by hash.
+    """
     assert "65532:65532" == last("USER")
     assert json.loads(last("ENTRYPOINT")) == ["tollhouse"]
     assert json.loads(last("CMD")) == ["serve"]
@@ -71,7 +73,7 @@ def test_the_image_runs_unprivileged_and_installs_by_hash() -> None:
 
 
 def test_compose_connects_litellm_as_its_page_says() -> None:
-    """The proxy's settings are those of its connect page, and Tollhouse's variables are settings it knows."""
+    """The proxy's settings equal those of its connect page, and Tollhouse's variables are known settings."""
     compose = yaml.safe_load((COMPOSE / "compose.yaml").read_text())
     page = (ROOT / "docs/connect/litellm.md").read_text()
     blocks = dict(re.findall(r"^```(yaml|dotenv)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL))
@@ -96,7 +98,7 @@ def test_compose_connects_litellm_as_its_page_says() -> None:
 
 
 def specified(text: str) -> PyCompose:
-    """Return a file of services as a parser of the Compose specification reads it; ValueError if it does not."""
+    """Parse a Compose file by the Compose specification. Raises ValueError if it is invalid."""
     options = PyOptions()
     options.apply_merge = True
     compose = options.from_yaml(text)
@@ -106,7 +108,7 @@ def specified(text: str) -> PyCompose:
 
 @pytest.mark.parametrize("path", sorted(COMPOSE.rglob("compose.yaml")), ids=lambda path: path.parent.name)
 def test_compose_files_are_as_the_specification_says(path: Path) -> None:
-    """A parser of the specification takes each, and does not take a field that it does not know."""
+    """The parser accepts each file and rejects unknown fields."""
     text = path.read_text()
     services = yaml.safe_load(text)["services"]
     assert set(services) == set(specified(text).service_names())
@@ -116,7 +118,7 @@ def test_compose_files_are_as_the_specification_says(path: Path) -> None:
 
 
 def test_compose_publishes_the_console_on_loopback_alone() -> None:
-    """Every port is of this machine alone, and the guide for `docker run` says the same."""
+    """Every port is bound to loopback, and the guide for `docker run` does the same."""
     tollhouse = yaml.safe_load((COMPOSE / "compose.yaml").read_text())["services"]["tollhouse"]
     published = dict(each.removeprefix("127.0.0.1:").split(":") for each in tollhouse["ports"])
     assert {"4318": "4318", "4317": "4317", "4319": "4319"} == published
@@ -130,7 +132,9 @@ def test_compose_publishes_the_console_on_loopback_alone() -> None:
 
 
 class Image:
-    """A Containerfile carried out on trees of Debian: each FROM is the base system of the release that it names."""
+    """
+    A Containerfile executed on Debian trees. Each FROM becomes the base system of the release that it names.
+    """
 
     def __init__(self, place: Path) -> None:
         self._place = place
@@ -176,7 +180,7 @@ class Image:
                 shutil.copy(found, place)
 
     def _run(self, rest: str) -> None:
-        # A machine's own settings of pip hold in it, too.
+        # the machine's pip settings apply inside as well
         pip = {name: value for name, value in os.environ.items() if name.startswith("PIP_")}
         if certificates := pip.get("PIP_CERT"):
             place = self._inside(certificates)
@@ -204,8 +208,7 @@ class Image:
         return self.tree / os.path.normpath(os.path.join(self._directory, path)).lstrip("/")  # noqa: PTH118
 
 
-# As a runtime does: the root read-only, the volume with what the image has there, no capability, the user of
-# the image.
+# like a container runtime: root read-only, the volume with the image's files, no capability, the image's user
 START = """
 set -e
 mount --make-rprivate / && mount --bind "$0" "$0" && cd "$0"
@@ -237,7 +240,7 @@ def container(tmp_path: Path) -> Iterator[Machine]:
 @pytest.mark.chroot
 def test_the_image_starts_takes_a_record_and_says_that_it_lives(container: Machine) -> None:
     """
-    Built and started as a runtime would, it is healthy, keeps a record, and can write nowhere but in its volume.
+    Built and started like a container, it is healthy, stores a record, and can write only in its volume.
     """
     env = " ".join(f"{name}={value}" for name, value in variables().items())
     asked = f"{env} {UNPRIVILEGED}"

@@ -1,4 +1,4 @@
-"""The Debian package: what is in it, and in a booted Debian that it installs, upgrades and goes."""
+"""The content of the Debian package, and its installation, upgrade and removal in a booted Debian."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def build(place: Path) -> Path:
     env = {
         **os.environ,
         "DPKG_DEB_COMPRESSOR_TYPE": "none",
-    }  # how a release is compressed is not what is tested
+    }  # compression is not under test
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=env)
     assert 0 == done.returncode, done.stderr
     return Path(done.stdout.strip())
@@ -59,7 +59,7 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_somebody_answers_for_the_package(package: Path) -> None:
-    """Its maintainer is an address that is not made up."""
+    """Its maintainer is a real address."""
     command = ["dpkg-deb", "--field", str(package), "Maintainer"]
     maintainer = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
     assert re.fullmatch(r".+ <[^@\s]+@[^@\s]+>", maintainer)
@@ -72,7 +72,7 @@ def who_committed() -> str:
 
 
 def listed(package: Path) -> dict[str, str]:
-    """Path -> mode and owner of everything in a package."""
+    """Return mode and owner of everything in a package, by path."""
     command = ["dpkg-deb", "--contents", str(package)]
     lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
     fields = [line.split(None, 5) for line in lines]
@@ -80,7 +80,10 @@ def listed(package: Path) -> dict[str, str]:
 
 
 def test_the_package_holds_what_runs_and_nothing_of_its_builder(package: Path) -> None:
-    """Units, settings, directories of keys that root alone can read, and the locked libraries; no compiled caches."""
+    """
+    It has units, settings, key directories that only root can read, and the locked libraries, but
+    no compiled caches.
+    """
     files = listed(package)
     assert {"root/root"} == {each.split()[1] for each in files.values()}
     assert "drwx------ root/root" == files["/etc/tollhouse/keys/"] == files["/etc/tollhouse/agent-keys/"]
@@ -102,7 +105,6 @@ def test_the_package_holds_what_runs_and_nothing_of_its_builder(package: Path) -
 
 
 def test_lintian_finds_no_error(package: Path) -> None:
-    """Debian's own checker finds no error."""
     if shutil.which("lintian") is None:
         pytest.skip("lintian is not installed")
     command = ["lintian", "--fail-on", "error", str(package)]
@@ -112,13 +114,12 @@ def test_lintian_finds_no_error(package: Path) -> None:
 
 @pytest.mark.chroot
 def test_equal_checkouts_give_equal_packages(package: Path, tmp_path: Path) -> None:
-    """A second build is the same bytes."""
     assert package.read_bytes() == build(tmp_path).read_bytes()
 
 
 @pytest.fixture(scope="module")
 def machine(tmp_path_factory: pytest.TempPathFactory, package: Path) -> Iterator[Machine]:
-    """A booted Debian of this machine's release, with this version and the next one in /root."""
+    """Boot a Debian of this machine's release, with packages of this version and the next in /root."""
     release = re.search(r"^VERSION_CODENAME=(\w+)", Path("/etc/os-release").read_text(), re.MULTILINE)
     assert release is not None
     place = tmp_path_factory.mktemp("machine")
@@ -143,7 +144,7 @@ def machine(tmp_path_factory: pytest.TempPathFactory, package: Path) -> Iterator
 
 
 def tollhouse_json(machine: Machine, *words: str) -> Any:
-    """What a command prints that names no configuration: it finds that of the service."""
+    """Run a command without --config, which finds the service's configuration; return its JSON."""
     return json.loads(machine.run(f"tollhouse {shlex.join(words)} --json"))
 
 
@@ -156,7 +157,10 @@ def main_pid(machine: Machine) -> str:
 
 
 def guided() -> tuple[str, str]:
-    """The commands of the guide that make the first key and send the first record; root needs no sudo."""
+    """
+    Return the guide's commands that create the first key and send the first record, without sudo because
+    root runs them.
+    """
     text = (ROOT / "docs/install/debian.md").read_text()
     lines = re.findall(r"^    (?:sudo )?(.*tollhouse (?:keys|send).*)$", text, re.MULTILINE)
     create, send = lines
@@ -164,7 +168,7 @@ def guided() -> tuple[str, str]:
 
 
 def follow(machine: Machine, page: str, secret: str) -> None:
-    """Run the commands of a page in their order, in a folder of its own."""
+    """Run the commands of a page in their order in a new folder."""
     folder = machine.run("mktemp -d").strip()
     known = {
         "TOLLHOUSE_KEY": secret,
@@ -179,8 +183,8 @@ def follow(machine: Machine, page: str, secret: str) -> None:
 
 @pytest.mark.chroot
 def test_the_package_from_install_to_purge(machine: Machine) -> None:
-    """Each step below does what its comment says, and a record that was taken stays."""
-    # Installed: the service runs, as a user of its own.
+    """Each comment describes the step below it. Stored records survive all steps."""
+    # Installed: the service runs under its own user.
     machine.run("dpkg -i first.deb && systemctl is-active tollhouse && systemctl is-enabled tollhouse")
     assert machine.run(f"stat -c %U /proc/{main_pid(machine)}").strip() != "root"
     create, send = guided()
@@ -188,12 +192,12 @@ def test_the_package_from_install_to_purge(machine: Machine) -> None:
     machine.run(send.replace("th_...", secret))
     assert 1 == received(machine)
 
-    # The documents: their commands work as they stand, where the reader has nothing but the package.
+    # Documents: their commands work unchanged with only the package.
     for page in PAGES:
         follow(machine, page, secret)
     taken = received(machine)
 
-    # With the example of an upstream switched on: its key is read from the credentials of the service.
+    # With the example upstream enabled, its key is read from the service's credentials.
     machine.run(
         "install -m 0600 /dev/null /etc/tollhouse/keys/upstream && echo a-secret > "
         "/etc/tollhouse/keys/upstream"
@@ -204,7 +208,7 @@ def test_the_package_from_install_to_purge(machine: Machine) -> None:
     assert "secret" not in str(reason)
     assert "cannot be read" not in machine.attempt("tollhouse check").stdout
 
-    # Reloaded: changed settings are taken over, wrong ones refused.
+    # Reloaded: valid settings apply, invalid settings are refused.
     machine.run(f"sed -i '1i log = {{ level = \"debug\" }}' {CONFIG} && systemctl reload tollhouse")
     machine.run(f"cp {CONFIG} kept && echo 'nonsense = 1' >> {CONFIG}")
     assert 0 != machine.attempt("systemctl reload tollhouse").returncode
@@ -215,10 +219,10 @@ def test_the_package_from_install_to_purge(machine: Machine) -> None:
     machine.run(f"dpkg -i next.deb && systemctl is-active tollhouse && cmp kept {CONFIG}")
     assert before != main_pid(machine)
     assert taken == received(machine)
-    assert "no answer" in machine.attempt("tollhouse check").stdout  # nobody is the upstream
+    assert "no answer" in machine.attempt("tollhouse check").stdout  # no upstream exists
     machine.run("tollhouse spool verify")
 
-    # The agent beside it enrols with a credential, too.
+    # The agent on the same machine enrols with a credential as well.
     enrolment = tollhouse_json(
         machine, "keys", "create", "--name", "enrol", "--scope", "ai-control-plane:enroll-device"
     )
@@ -230,7 +234,7 @@ def test_the_package_from_install_to_purge(machine: Machine) -> None:
     )
     machine.wait_for("tollhouse devices list --json | grep -q enrolled")
 
-    # Hung: the watchdog of systemd starts it again.
+    # Hung: systemd's watchdog restarts it.
     machine.run("mkdir /run/systemd/system/tollhouse.service.d")
     machine.run("printf '[Service]\\nWatchdogSec=3\\n' > /run/systemd/system/tollhouse.service.d/test.conf")
     machine.run("systemctl daemon-reload && systemctl restart tollhouse")
@@ -242,20 +246,20 @@ def test_the_package_from_install_to_purge(machine: Machine) -> None:
     machine.run("rm -r /run/systemd/system/tollhouse.service.d && systemctl daemon-reload")
     assert taken == received(machine)
 
-    # What root did while the service was stopped is the service's when it starts.
+    # Files that root creates while the service is stopped belong to the service after its start.
     machine.run("systemctl stop tollhouse")
     tollhouse_json(machine, "keys", "create", "--name", "second", "--use-case", "Send AI Telemetry")
     assert "0" in machine.run("stat -c %u /var/lib/tollhouse/*").split()
     machine.run("systemctl start tollhouse")
     assert "0" not in machine.run("stat -c %u /var/lib/tollhouse/*").split()
 
-    # With its socket unit the service restarts, and nobody who asks meanwhile is refused.
+    # With its socket unit the service restarts without refusing a request.
     machine.run(
         "systemctl stop tollhouse && systemctl enable --now tollhouse.socket && systemctl start tollhouse"
     )
     machine.run(f"python3 -c '{ASK}' & asking=$!; systemctl restart tollhouse && wait $asking")
 
-    # Purged: the records are all that is left.
+    # Purged: only the records remain.
     machine.run("dpkg --purge tollhouse")
     assert "inactive" == machine.attempt("systemctl is-active tollhouse").stdout.strip()
     left = machine.run(

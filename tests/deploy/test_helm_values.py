@@ -1,4 +1,4 @@
-"""The values of the Helm chart against its schema, in Python: these tests need no helm."""
+"""The Helm chart's values checked against its schema in Python, without helm."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MONITORED = {"monitoring": {"enabled": True}}
 
 
 def merged(values: Any, own: Any) -> Any:
-    """As helm does with `--set` and `--values`."""
+    """Merge values like helm with `--set` and `--values`."""
     if not isinstance(values, dict) or not isinstance(own, dict):
         return own
     return {**values, **{name: merged(values.get(name), value) for name, value in own.items()}}
@@ -36,18 +36,21 @@ def problems(values: Any) -> list[str]:
 
 @pytest.mark.parametrize("own", [{}, SHARED, MONITORED, {**SHARED, **MONITORED}])
 def test_the_schema_takes_the_values(own: Any) -> None:
-    """Those of the chart, with a PostgreSQL, and with monitoring: else nobody can install it."""
+    """
+    The values are the chart's own, with PostgreSQL, and with monitoring. Otherwise nobody could install the chart.
+    """
     assert [] == problems(merged(VALUES, own))
 
 
 @pytest.mark.parametrize("own", [{"replica": 2}, {"storage": {"engine": "mysql"}}, {"storage": {"max": "1"}}])
 def test_the_schema_refuses_a_value_that_the_chart_does_not_know(own: Any) -> None:
-    """At the top and within a section."""
     assert 1 == len(problems(merged(VALUES, own)))
 
 
 def closed_tables(schema: Any, values: Any, name: str = "") -> Iterator[tuple[str, set[str], set[str]]]:
-    """Each table whose names the schema lists: its name, the names there, and those of the values."""
+    """
+    Yield each table whose names the schema restricts: its name, the schema's names, and the values' names.
+    """
     if schema.get("additionalProperties") is False:
         yield name, set(schema["properties"]) - {"global"}, set(values)
         for inner, part in schema["properties"].items():
@@ -55,7 +58,7 @@ def closed_tables(schema: Any, values: Any, name: str = "") -> Iterator[tuple[st
 
 
 def test_values_and_schema_have_the_same_names() -> None:
-    """A value that is new in one of them is in the other; `global` is Helm's own."""
+    """A new value must be in both. `global` belongs to Helm."""
     for name, described, given in closed_tables(SCHEMA, VALUES):
         assert described == given, name
 
@@ -72,7 +75,7 @@ def named_in(paths: list[Path], pattern: str) -> set[str]:
 
 
 def test_the_templates_and_the_documents_name_values_of_the_chart() -> None:
-    """`.Values.x` in a template, `--set x=` on a page."""
+    """References are `.Values.x` in a template and `--set x=` on a page."""
     used = named_in(sorted((CHART / "templates").iterdir()), r"\.Values\.([\w.]+)")
     told = named_in(DOCUMENTS, r"--set ([\w.]+)=")
     assert used and told

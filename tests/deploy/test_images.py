@@ -1,4 +1,4 @@
-"""Images of others are named by digests before a release."""
+"""Third-party images are pinned by digest before a release."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 
-# Named by a tag alone so far: no registry of images could be asked where this was written. A release is
-# refused until each has its digest; take it out of this list then.
+# Pinned only by tag, because this machine reached no image registry. A release is refused until each has its
+# digest. Then remove it from this list.
 WITHOUT_DIGEST = [
     "docker.io/library/debian:trixie-slim",
     "docker.io/library/haproxy:3.2",
@@ -20,13 +20,13 @@ WITHOUT_DIGEST = [
 
 
 def test_which_images_lack_a_digest() -> None:
-    """Those that are known to, and no other."""
+    """No image outside the list lacks a digest."""
     found = runpy.run_path(str(ROOT / "deploy/images.py"))
     assert WITHOUT_DIGEST == list(found["without_digest"]())
 
 
 def test_a_digest_is_seen(tmp_path: Path) -> None:
-    """In a Containerfile, in Compose and in Kubernetes; our own image has none."""
+    """The check covers a Containerfile, Compose and Kubernetes. Our own image needs no digest."""
     found = runpy.run_path(str(ROOT / "deploy/images.py"))
     pinned = f"registry.example/base:1@sha256:{'ab' * 32}"
     container = tmp_path / "deploy/container"
@@ -40,7 +40,7 @@ def test_a_digest_is_seen(tmp_path: Path) -> None:
 
 
 def test_a_release_wants_digests() -> None:
-    """It names the images that have none before it builds anything."""
+    """The release build fails first with the names of images without a digest."""
     code = "import release; release.is_described = lambda *_: True; release.main()"
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, cwd=ROOT / "deploy", capture_output=True, text=True)

@@ -1,4 +1,6 @@
-"""The Helm chart as helm renders it, and the sidecar: valid by the published schemas, with settings that load."""
+"""
+The Helm chart as helm renders it, and the sidecar: valid by the published schemas, with settings that load.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,8 @@ def objects(text: str) -> Objects:
 
 def problems(text: str) -> list[str]:
     """
-    What the published schemas say against each object: Kubernetes' own, strictly, and the Prometheus Operator's.
+    Return the errors of each object by the published schemas: Kubernetes' own, strict, and
+    the Prometheus Operator's.
     """
     definitions = Resource.from_contents(schema("kubernetes/_definitions"), default_specification=DRAFT202012)
     registry: Registry[Any] = Registry().with_resource(
@@ -79,26 +82,28 @@ def schema(path: str) -> Any:
 
 @pytest.mark.parametrize("values", [(), MONITORED, SHARED, (*SHARED, *MONITORED)])
 def test_the_published_schemas_accept_what_is_rendered(values: tuple[str, ...]) -> None:
-    """No field is unknown or of a wrong type."""
     assert [] == problems(helm(*values))
 
 
 def test_the_published_schemas_accept_the_sidecar() -> None:
-    """No field of it is unknown or of a wrong type; a field that is, is found."""
+    """The manifest is valid, and the check finds an unknown field."""
     assert [] == problems(sidecar())
     (found,) = problems(helm().replace("startupProbe:", "startProbe:"))
     assert "startProbe" in found
 
 
 def test_alerts_come_from_one_file() -> None:
-    """The chart carries the rules of deploy/prometheus as they are."""
+    """The chart contains an unchanged copy of the rules of deploy/prometheus."""
     rules = yaml.safe_load((ROOT / "deploy/prometheus/rules.yaml").read_text())
     assert rules == objects(helm(*MONITORED))["PrometheusRule", "tollhouse"]["spec"], "make kubernetes-rules"
 
 
 @pytest.mark.parametrize("values", [(), SHARED])
 def test_monitoring_opens_one_port_to_one_namespace(values: tuple[str, ...]) -> None:
-    """Without it there is no port of metrics; with it the pod, its Service, the monitor and the policy name one."""
+    """
+    Without monitoring there is no metrics port. With it the pod, its Service, the monitor and the policy
+    name one port.
+    """
     assert "metrics" not in helm(*values)
     rendered = objects(helm(*values, *MONITORED))
     [workload] = [one for (kind, _), one in rendered.items() if kind in WORKLOADS]
@@ -120,7 +125,7 @@ def test_monitoring_opens_one_port_to_one_namespace(values: tuple[str, ...]) -> 
 
 
 def test_helm_lints_and_names_a_wrong_value() -> None:
-    """The chart is clean, and a value that it does not know is an error that names it."""
+    """The chart passes lint, and an unknown value is an error with its name."""
     assert "0 chart(s) failed" in run_helm("lint", "--strict", str(KUBERNETES / "helm"))
     with pytest.raises(AssertionError, match="replica"):
         helm("--set", "replica=2")
@@ -129,7 +134,7 @@ def test_helm_lints_and_names_a_wrong_value() -> None:
 
 
 def test_settings_in_pods_load(tmp_path: Path) -> None:
-    """The settings of gateway and sidecar have no problem, also with the example of an upstream switched on."""
+    """The settings of gateway and sidecar load, even with the example upstream enabled."""
     rendered = objects(helm(*MONITORED))
     (text,) = (one["data"]["tollhouse.toml"] for (kind, _), one in rendered.items() if kind == "ConfigMap")
     gateway = rendered["StatefulSet", "tollhouse"]["spec"]["template"]["spec"]["containers"][0]
@@ -152,7 +157,9 @@ def test_settings_in_pods_load(tmp_path: Path) -> None:
 
 
 def test_gateways_on_one_postgresql_keep_nothing_in_their_pods(tmp_path: Path) -> None:
-    """A Deployment without volumes of its own, spread over machines; its settings name the files of the secret."""
+    """
+    The Deployment has no volumes of its own and spreads over machines. Its settings name the files of the secret.
+    """
     rendered = objects(helm(*SHARED))
     assert not [name for kind, name in rendered if kind == "StatefulSet"]
     spec = rendered["Deployment", "tollhouse"]["spec"]
@@ -193,7 +200,7 @@ def test_gateways_on_one_postgresql_keep_nothing_in_their_pods(tmp_path: Path) -
 
 
 def test_the_versions_are_that_of_the_project() -> None:
-    """The chart, the sidecar's image and the files that the pages name carry the version of pyproject.toml."""
+    """The chart, the sidecar's image and the files in the pages have the version of pyproject.toml."""
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     chart = yaml.safe_load((KUBERNETES / "helm/Chart.yaml").read_text())
     tags = re.findall(r"image: tollhouse:(.*)", sidecar())
@@ -204,7 +211,7 @@ def test_the_versions_are_that_of_the_project() -> None:
 
 
 def test_one_set_of_litellms_settings() -> None:
-    """The sidecar's LiteLLM and that of Compose have the same settings."""
+    """The sidecar's LiteLLM and Compose's have the same settings."""
     sidecars = objects(sidecar())["ConfigMap", "litellm"]["data"]["config.yaml"]
     assert (ROOT / "deploy/compose/litellm.yaml").read_text() == sidecars
 

@@ -1,4 +1,4 @@
-"""The launch agent of macOS, as far as it can be tested elsewhere."""
+"""The macOS launch agent, as far as another system can test it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from tests.acceptance.conftest import COMMAND, ROOT
 
 
 def test_the_launch_agent_starts_the_agent(tmp_path: Path) -> None:
-    """The property list is well formed, and its command asks for the gateway that its settings leave out."""
+    """
+    The property list is well-formed. Its command reports the gateway setting that the sample leaves out.
+    """
     agent = plistlib.loads((ROOT / "deploy/macos/tollhouse.agent.plist").read_bytes())
     assert "tollhouse.agent" == agent["Label"]
     assert 0o077 == agent["Umask"]

@@ -1,4 +1,4 @@
-"""The wheel of the compiled module in a release: its lock file, its bill of materials, and where there is none."""
+"""The compiled module in a release: its lock file, its bill of materials, and platforms without a wheel."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def wheels() -> dict[str, Any]:
 
 
 def test_platforms_without_a_wheel_are_named(wheels: dict[str, Any]) -> None:
-    """All of them for a release without the module; the wheel of Tollhouse itself is none."""
+    """A release without the module names all platforms. The Tollhouse wheel itself does not count."""
     every = list(wheels["PLATFORMS"])
     assert every == wheels["without_wheel"](["tollhouse-0.1.0-py3-none-any.whl", "tollhouse-0.1.0.tar.gz"])
     left = wheels["without_wheel"]([WHEEL, OTHER])
@@ -33,7 +33,7 @@ def test_platforms_without_a_wheel_are_named(wheels: dict[str, Any]) -> None:
 
 
 def test_the_lock_file_names_every_wheel(wheels: dict[str, Any]) -> None:
-    """By one version and the hash of each; nothing else of the release is in it."""
+    """It has one version, the hash of each wheel, and nothing else of the release."""
     lines = wheels["lock"]({WHEEL: "ab" * 32, OTHER: "cd" * 32, "tollhouse-0.1.0.tar.gz": "ef" * 32})
     _, *lock = lines.replace("\\\n", "").splitlines()
     assert [f"tollhouse-native==0.1.0     --hash=sha256:{'cd' * 32}     --hash=sha256:{'ab' * 32}"] == lock
@@ -41,7 +41,7 @@ def test_the_lock_file_names_every_wheel(wheels: dict[str, Any]) -> None:
 
 
 def test_the_module_has_the_version_of_tollhouse() -> None:
-    """And so has what the extra asks for."""
+    """The extra requires the same version."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     crate = tomllib.loads((ROOT / "native/Cargo.toml").read_text())["package"]
     assert project["version"] == crate["version"]
@@ -49,7 +49,7 @@ def test_the_module_has_the_version_of_tollhouse() -> None:
 
 
 def test_crates_are_in_the_bill_with_their_licences(tmp_path: Path) -> None:
-    """Once, whoever asks twice; what was there stays."""
+    """Each crate is listed once, even after two runs, and existing entries stay."""
     found = runpy.run_path(str(ROOT / "deploy/crates.py"))
     crate = found["component"]({"name": "heck", "version": "0.5.0", "checksum": "ab"}, "MIT/Apache-2.0")
     assert [{"expression": "MIT OR Apache-2.0"}] == crate["licenses"]
@@ -61,7 +61,9 @@ def test_crates_are_in_the_bill_with_their_licences(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not IS_LONG, reason="two builds take minutes: make soak")
 def test_the_wheel_is_the_same_bytes_wherever_it_is_built(wheels: dict[str, Any], tmp_path: Path) -> None:
-    """From two copies in different directories; the one that is installed has the interface that is asked for."""
+    """
+    Two copies in different directories give the same bytes. The installed module has the expected interface.
+    """
     if why := wheels["reason"]():
         pytest.skip(why)
     found = []

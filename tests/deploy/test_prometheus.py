@@ -1,4 +1,4 @@
-"""Alerts and dashboards: they parse, fire when they must, and name what is there."""
+"""Alerts and dashboards parse, alerts fire when they must, and both name existing metrics."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CASES = ("rules.test.yaml", "rules.hours.test.yaml")
 RUNBOOKS = (ROOT / "docs/runbooks.md").read_text()
 ALERTS = [rule for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]]
 METRIC = re.compile(r"\btollhouse_\w+")
-# With TLS, a budget, a channel, `server.metrics_names`, and with a PostgreSQL that gateways share.
+# only with TLS, a budget, a channel, `server.metrics_names`, or PostgreSQL shared by gateways
 ONLY_SOMETIMES = {
     "tollhouse_certificate_end_timestamp_seconds",
     "tollhouse_budget_ratio",
@@ -35,20 +35,24 @@ ONLY_SOMETIMES = {
 
 
 def promtool(*words: str | Path) -> None:
-    """AssertionError with what promtool says."""
+    """Run promtool. Raises AssertionError with its output."""
     found = program("promtool", "prometheus/usr/bin/promtool")
     done = subprocess.run([found, *words], cwd=RULES.parent, capture_output=True, text=True)
     assert 0 == done.returncode, done.stdout + done.stderr
 
 
 def test_rules_are_valid_and_fire_when_they_must() -> None:
-    """By promtool: the syntax, and for each alert a case in which it fires and one in which it does not."""
+    """
+    promtool checks the syntax, and for each alert a case in which it fires and one in which it does not.
+    """
     promtool("check", "rules", RULES)
     promtool("test", "rules", *CASES)
 
 
 def test_each_alert_has_its_cases_and_its_runbook() -> None:
-    """A case that fires, labels and annotations, and a section that its address leads to."""
+    """
+    Each alert has a firing case with labels and annotations, and its runbook address leads to a section.
+    """
     cases = [case for name in CASES for case in yaml.safe_load((RULES.parent / name).read_text())["tests"]]
     fires = {one["alertname"] for case in cases for one in case["alert_rule_test"] if one.get("exp_alerts")}
     sections = {line.removeprefix("## ") for line in RUNBOOKS.splitlines() if line.startswith("## ")}
@@ -70,7 +74,7 @@ def dashboards() -> list[Any]:
 
 
 def queries() -> list[str]:
-    """Of the dashboards' panels, as Prometheus gets them."""
+    """Return the queries of the dashboards' panels in the form that Prometheus gets."""
     panels = [panel for each in dashboards() for panel in each["panels"]]
     listed = [each for panel in panels for each in (panel, *panel.get("panels", ()))]
     panels = [panel for panel in listed if panel["type"] != "row"]
@@ -80,7 +84,7 @@ def queries() -> list[str]:
 
 
 def test_what_only_a_shared_storage_has_is_folded() -> None:
-    """Without PostgreSQL its panels would be empty: they stand in a row that is opened by a click."""
+    """Without PostgreSQL these panels would be empty, so they are in a collapsed row."""
     shown = [target["expr"] for panel in dashboard()["panels"] for target in panel.get("targets", ())]
     assert shown
     database = {f"tollhouse_{one.name}" for one in figures(DATABASE)}
@@ -90,7 +94,7 @@ def test_what_only_a_shared_storage_has_is_folded() -> None:
 
 
 def test_dashboards_have_names_of_their_own_and_one_place_for_each_panel() -> None:
-    """Grafana replaces a dashboard by its uid, and a panel by its id."""
+    """Grafana identifies a dashboard by its uid, and a panel by its id."""
     assert {"tollhouse", "tollhouse-spend"} == {each["uid"] for each in dashboards()}
     for each in dashboards():
         listed = [panel for row in each["panels"] for panel in (row, *row.get("panels", ()))]
@@ -99,7 +103,7 @@ def test_dashboards_have_names_of_their_own_and_one_place_for_each_panel() -> No
 
 
 def test_the_queries_of_the_dashboards_are_valid(tmp_path: Path) -> None:
-    """Each is a rule that promtool accepts."""
+    """promtool accepts each query as a rule."""
     rules = [{"record": f"panel:{number}", "expr": expr} for number, expr in enumerate(queries())]
     file = tmp_path / "queries.yaml"
     file.write_text(yaml.safe_dump({"groups": [{"name": "dashboard", "rules": rules}]}))
@@ -107,7 +111,7 @@ def test_the_queries_of_the_dashboards_are_valid(tmp_path: Path) -> None:
 
 
 def test_alerts_and_dashboards_name_metrics_that_exist(installations: Any) -> None:
-    """Of a server that has just begun: what is renamed here is renamed there."""
+    """A metric of a new server that is renamed in the code must be renamed here as well."""
     tollhouse: Tollhouse = installations()
     tollhouse.start()
     shown = set(scraped(tollhouse))
@@ -118,7 +122,7 @@ def test_alerts_and_dashboards_name_metrics_that_exist(installations: Any) -> No
 
 
 def test_the_commands_of_the_runbooks_exist() -> None:
-    """Each is a command with the options that are named."""
+    """Each runbook command exists with its options."""
     commands = set(re.findall(r"`(tollhouse [^`]+)`", RUNBOOKS))
     assert len(commands) > 10
     for command in commands:

@@ -1,4 +1,4 @@
-"""The units of systemd: what systemd says of them, and that Tollhouse starts with what they say."""
+"""The systemd units are valid, and Tollhouse starts with them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def service(name: str) -> configparser.SectionProxy:
 @analysed
 @pytest.mark.parametrize("name", SYSTEM_UNITS)
 def test_the_exposure_of_a_unit_is_small(name: str) -> None:
-    """`systemd-analyze security` gives each unit of the system at most 2.0 of 10."""
+    """`systemd-analyze security` rates each system unit at most 2.0 of 10."""
     command = ["systemd-analyze", "security", "--offline=true", "--no-pager", str(SYSTEMD / name)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     found = re.search(r"Overall exposure level for \S+: ([\d.]+)", done.stdout)
@@ -47,7 +47,7 @@ def test_the_exposure_of_a_unit_is_small(name: str) -> None:
 @analysed
 @pytest.mark.parametrize("name", [*SYSTEM_UNITS, "tollhouse.socket", "user/tollhouse-agent.service"])
 def test_systemd_understands_a_unit(name: str, tmp_path: Path) -> None:
-    """`systemd-analyze verify` has nothing to say about a unit whose program is installed."""
+    """`systemd-analyze verify` reports nothing for a unit whose program is installed."""
     unit = tmp_path / Path(name).name
     for each in (SYSTEMD / name).parent.glob("*.s*"):
         (tmp_path / each.name).write_text(each.read_text().replace("=tollhouse ", f"={COMMAND} "))
@@ -64,7 +64,7 @@ def test_systemd_understands_a_unit(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", SYSTEM_UNITS)
 def test_settings_fit_their_unit(name: str, tmp_path: Path) -> None:
-    """The settings load, also with their examples switched on; they name the unit's directory and its credentials."""
+    """The settings load, even with their examples enabled, and use the unit's directory and credentials."""
     text = (SYSTEMD / SETTINGS[name]).read_text()
     path = tmp_path / "settings.toml"
     for variant in (text, re.sub(r"^# (?=\[|\w+ = )", "", text, flags=re.MULTILINE)):
@@ -78,7 +78,7 @@ def test_settings_fit_their_unit(name: str, tmp_path: Path) -> None:
 
 
 def test_the_gateway_starts_by_the_command_of_its_unit(installations: Any) -> None:
-    """The words of ExecStart start a server from the settings beside the unit."""
+    """The command of ExecStart starts a server with the settings next to the unit."""
     text = (SYSTEMD / "tollhouse.toml").read_text()
     one = installations(
         config=re.sub(r"127\.0\.0\.1:\d+", "127.0.0.1:0", text).replace("/var/lib/tollhouse", "data")

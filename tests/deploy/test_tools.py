@@ -1,4 +1,6 @@
-"""A test of deploy/ whose program is missing: skipped in words, and in continuous integration a failure."""
+"""
+If a program for a deploy/ test is missing, the test is skipped with a message, but fails in continuous integration.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ NO_GO = "Go is not installed"
 def test_a_missing_program_is_told(
     env: dict[str, str], reason: str, fails: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the reason why it cannot be had, or with the command that fetches it."""
+    """The message gives the reason, or the command that downloads the program."""
     for name in ("CI", "TOOLS"):
         monkeypatch.delenv(name, raising=False)
     for name, value in env.items():
@@ -58,7 +60,7 @@ esac
     ],
 )
 def test_what_cannot_be_built_has_its_reason(answer: str | None, reason: str, tmp_path: Path) -> None:
-    """Without Go, without its proxy, and with a Go that is too old: exit code 3, and nothing is there."""
+    """Without Go, without its proxy, or with an old Go, the exit code is 3 and no file is created."""
     programs = tmp_path / "programs"
     programs.mkdir()
     for name in ("bash", "realpath", "mkdir", "rm", "mktemp", "tee", "sed", "cat"):
@@ -79,7 +81,7 @@ def test_what_cannot_be_built_has_its_reason(answer: str | None, reason: str, tm
 
 
 def test_continuous_integration_has_every_program() -> None:
-    """Its machines have Go and the registries, so a missing program fails there."""
+    """Its machines have Go and reach the registries, so a missing program fails there."""
     for name in ("test", "release"):
         assert "TOOLS: required" in (ROOT / f".github/workflows/{name}.yaml").read_text()
     assert "export CI=" in (ROOT / ".ci/run").read_text()

@@ -1,4 +1,4 @@
-"""The table of the published interface holds every operation, each as published or with a reason."""
+"""The table of the published interface has every operation, either as published or with a reason."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from spool.registry.scopes import SCOPES
 
 
 def test_every_operation_has_its_row() -> None:
-    """Once, below its scope; and every scope of the catalogue opens something."""
+    """Each operation is listed once under its scope, and every scope of the catalogue permits something."""
     found = rows()
     there = Counter(
         (row.scope, f"{method} {row.documented_path}")
@@ -30,19 +30,21 @@ def test_what_is_not_as_published_says_why() -> None:
 
 
 def test_what_asks_for_no_key_says_why() -> None:
-    """Each operation for senders without a scope has its reason, and each reason an operation."""
+    """Each operation for senders without a scope has a reason, and each reason belongs to an operation."""
     assert set(free()) == set(WITHOUT_A_SCOPE)
 
 
 def test_what_is_published_of_lists_is_there() -> None:
-    """Every field, sort key and parameter; where there is more, it is said why."""
+    """All published fields, sort keys and parameters exist. Additional ones have a reason."""
     for each in compared():
         assert [] == list(each.missing), each.path
         assert bool(each.more) == bool(each.published.why), each.path
 
 
 def test_every_published_operation_is_compared() -> None:
-    """As a list or as a request; one of which no more than the address is public says so, and none stands twice."""
+    """
+    Each is compared as a list or as a request, and only once. If only the address is public, the table says so.
+    """
     lists = [f"GET {path}" for path in PUBLISHED]
     compared_ones = [*lists, *PUBLISHED_CALLS, *NOT_COMPARED]
     assert Counter(compared_ones) == Counter(
@@ -52,13 +54,12 @@ def test_every_published_operation_is_compared() -> None:
 
 
 def test_the_table_names_nothing_that_is_gone() -> None:
-    """A row about an operation or a scope that is not there would be a wrong word."""
     found = rows()
     assert set() == declared() - {row.scope for row in found} - {row.operation for row in found}
 
 
 def test_the_list_of_insights_is_as_specified() -> None:
-    """The one operation that is published to its last word: root key, order, sort keys and the values of status."""
+    """This one operation is published in full: root key, order, sort keys and the values of status."""
     [listed] = [row.lists for row in FOR_SENDERS if row.path == "/v2/insights" and row.lists]
     assert listed.root == "insights"
     assert listed.default_sort == ("status", "asc")

@@ -1,4 +1,4 @@
-"""docs/reference is what the code says today."""
+"""docs/reference matches the code."""
 
 from __future__ import annotations
 
@@ -40,17 +40,17 @@ def test_the_reference_is_not_stale(name: str) -> None:
 
 @pytest.mark.parametrize(("header", "key"), KEYS)
 def test_every_key_has_words(header: str, key: ConfigurationKey) -> None:
-    """They end without a full stop, as they are put into sentences."""
+    """The help has no full stop at the end, because it is inserted into sentences."""
     assert key.setting.words and not key.setting.words.endswith("."), (header, key.name)
 
 
 def test_defaults_in_the_page_are_read_as_the_defaults(tmp_path: Path) -> None:
-    """A file with every default of the page, written as there, changes nothing."""
+    """A file with every default from the page changes nothing."""
     lines = []
     for part in (DOCS / "reference/configuration.md").read_text().split("\n## `")[1:]:
         header = part.partition("`")[0]
         if header.startswith(("[[", "[attribution")) or "NAME" in header:
-            continue  # what is not there by default
+            continue  # without a default
         lines.append(header)
         for name, kind, default in re.findall(r"^\| `(\w+)` \| ([\w ]+) \| `([^|]+)` \|", part, re.MULTILINE):
             lines.append(f"{name} = {json.dumps(default) if kind in ('size', 'duration') else default}")
@@ -79,13 +79,12 @@ def test_defaults_in_the_page_are_read_as_the_defaults(tmp_path: Path) -> None:
     ],
 )
 def test_the_schema_finds_what_the_reader_finds(text: str, faults: int) -> None:
-    """An editor marks unknown keys, wrong words and values below the least."""
+    """An editor marks unknown keys, invalid values and values below the minimum."""
     found: Any = list(SCHEMA.iter_errors(tomllib.loads(text)))
     assert faults == len(found), found
 
 
 def test_the_schema_accepts_the_examples() -> None:
-    """The configurations that the documents show."""
     found = [
         block.text
         for name in ("README.md", "docs/operations/index.md")
@@ -98,13 +97,13 @@ def test_the_schema_accepts_the_examples() -> None:
 
 
 def test_every_operation_has_an_example() -> None:
-    """A new operation needs a request and its answer in docs/generate/examples.json."""
+    """A new operation needs a request and its response in docs/generate/examples.json."""
     assert OPERATIONS.keys() == EXAMPLES.keys()
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_an_example_matches_the_schemas(name: str) -> None:
-    """Its address, its body and its answer are as the OpenAPI document describes them."""
+    """Its address, request body and response body match the OpenAPI document."""
     example, operation = EXAMPLES[name], OPERATIONS[name]
     path = re.sub(r"\\{\w+\\}", "[^/?]+", re.escape(name.partition(" ")[2]))
     assert re.fullmatch(path + r"(\?.*)?", example["path"])
@@ -115,7 +114,7 @@ def test_an_example_matches_the_schemas(name: str) -> None:
 
 
 def _faults(content: Any, value: Any) -> list[str]:
-    """Return what the JSON schema of a body rejects; a text is a body of another media type."""
+    """Return the errors of a body by its JSON schema. A text is a body of another media type."""
     media = content["content"].get("application/json")
     if media is None or isinstance(value, str):
         return []
@@ -124,7 +123,7 @@ def _faults(content: Any, value: Any) -> list[str]:
 
 
 def test_examples_have_no_secrets_and_nothing_of_a_machine() -> None:
-    """Keys are shortened, and the only ports are the default ones."""
+    """Keys are shortened, and only default ports appear."""
     text = json.dumps(EXAMPLES)
     assert [] == re.findall(r"th_\w{8,}|whsec_\w+|/tmp/\S*|/work/\S*|/root\S*", text)
     assert {"4318", "4319"} >= set(re.findall(r"(?:127\.0\.0\.1|localhost):(\d+)", text))

@@ -1,1 +1,1 @@
-"""What an operator does with an installation: reload, restart, back up, hand over."""
+"""Operations of an installation: reload, restart, back up, hand over."""

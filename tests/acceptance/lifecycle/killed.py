@@ -1,4 +1,4 @@
-"""Commands that are killed in their work: when that is, is measured, because machines differ and so do versions."""
+"""Kill commands while they work. The moment is measured, because machines and versions differ in speed."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from tests.processes.copied import COMMAND, start_process
 
 
 def seconds_of(*words: str) -> float:
-    """How long a command takes that nobody kills."""
-    # the first one waits for what it is a copy of
+    """Return the duration of a command that is not killed."""
+    # start once first, because the first process waits for the process that it is a copy of
     start_process([str(COMMAND), "version"], cwd=Path.cwd()).wait()
     began = time.monotonic()
     assert 0 == start_process([str(COMMAND), *words], cwd=Path.cwd()).wait(300)
@@ -22,10 +22,10 @@ def seconds_of(*words: str) -> float:
 
 
 def killed(*words: str, delay_s: float) -> None:
-    """Run a command for so long, then kill it if it has not ended."""
+    """Run a command, and kill it if it has not ended after `delay_s`."""
     process = start_process([str(COMMAND), *words], cwd=Path.cwd())
     with suppress(subprocess.TimeoutExpired):
         process.wait(delay_s)
-    with suppress(ProcessLookupError):  # it ended, and nothing that it began is left
+    with suppress(ProcessLookupError):  # raised if the command and its children have already ended
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()

@@ -1,4 +1,4 @@
-"""A sender on several connections beside a test, which counts what was not answered with 200."""
+"""A sender on several connections in the background of a test, which counts responses other than 200."""
 
 from __future__ import annotations
 
@@ -17,12 +17,14 @@ from gateway.service.listeners import LEAVE_S
 from tests.bench.load.payloads import RUN, protobuf_spans
 
 SPANS = 5
-LATE_S = LEAVE_S / 2  # of what a server that stops waits for the next request of an open connection
+LATE_S = (
+    LEAVE_S / 2
+)  # half of the time that a stopping server waits for the next request of an open connection
 
 
 @dataclass
 class Tally:
-    """Requests that were acknowledged, and by its first line or its error everything else that happened."""
+    """Number of acknowledged requests, and counts of all other results by status line or error."""
 
     acknowledged: int = 0
     failed: Counter[str] = field(default_factory=Counter)
@@ -35,12 +37,12 @@ class Tally:
 @contextmanager
 def load(url: str, key: str, *, connections: int = 6, requests_each: int = 40) -> Iterator[Tally]:
     """
-    Send as fast as it is answered while the block runs.
+    Send requests as fast as they are answered while the block runs.
 
-    Every connection is closed and opened anew after `requests_each`: new ones come in all the time. One that
-    the server closes between two requests is opened again, as every client does; a request without an answer
-    has failed. It has not where this client stood still so long before it that a server that stops need not
-    have waited for it: then the same calls are sent again.
+    Every connection is replaced after `requests_each` requests, so new ones are opened all the time. If the
+    server closes a connection between two requests, the client opens another like every client. A request
+    without a response counts as failed. It does not if this client was stalled before sending for so long
+    that a stopping server need not wait for the request. In that case the client sends the same calls again.
     """
     tally, end = Tally(), threading.Event()
     thread = threading.Thread(
@@ -58,7 +60,7 @@ async def _drive(
     url: str, key: str, tally: Tally, end: threading.Event, connections: int, requests_each: int
 ) -> None:
     target, template, numbers = urlsplit(url), protobuf_spans(SPANS), itertools.count()
-    left: list[int] = []  # what is to be sent again
+    left: list[int] = []  # numbers of requests to send again
     head = (
         f"POST /v1/traces HTTP/1.1\r\nHost: {target.netloc}\r\nAuthorization: {key}\r\n"
         f"Content-Type: application/x-protobuf\r\nContent-Length: {len(template)}\r\n\r\n"

@@ -1,8 +1,8 @@
 """
-The release after this one: this one's packages with what a release adds to the shared storage.
+A fictitious next release: this release's packages with additions to the shared storage.
 
-Its migration adds a column and a table, its records have a field more, which later reports fill in, and so
-have the terms of a submission.
+Its migration adds a column and a table. Its records and the terms of a submission have one more field, which
+later reports fill in.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ CHANGES: Mapping[str, Sequence[tuple[str, str]]] = {
 
 
 def make_next_release(folder: Path) -> dict[str, str]:
-    """Its packages; the environment of its processes."""
+    """Write its packages; return the environment of its processes."""
     for package in ("exporters", "gateway", "spool"):
         shutil.copytree(ROOT / package, folder / package)
     for name, changes in CHANGES.items():

@@ -1,7 +1,7 @@
 """
-Tollhouse whose parked routes are tried again after two seconds: `python -m tests.acceptance.lifecycle.parked_soon`
+Tollhouse that retries paused routes after two seconds: `python -m tests.acceptance.lifecycle.parked_soon`
 
-That it is a minute otherwise, tests/exporters/test_route_loop.py shows under a clock of its own.
+tests/exporters/test_route_loop.py tests the default of one minute with a fake clock.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A backup of a running installation, and what is restored from it."""
+"""A backup of a running installation, and the installation restored from it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Installations = Callable[..., Tollhouse]
 
 
 def restored(one: Tollhouse, backup: Path, *more: str, code: int = 0) -> tuple[Tollhouse, str]:
-    """Another installation from a backup, and what the command said."""
+    """Restore a backup into another installation; return it and the command's output."""
     other = Tollhouse(one.directory.with_name("other"), one.config.read_text())
     done = other.attempt("restore", str(backup), *more)
     assert code == done.returncode, done.stdout + done.stderr
@@ -35,7 +35,10 @@ def send(one: Tollhouse, key: str, count: int, first: int = 0) -> None:
 
 
 def test_a_backup_under_load_is_whole(installations: Installations) -> None:
-    """Everything acknowledged before it is in it; books balance, the ledger agrees, keys work, files are private."""
+    """
+    It has everything acknowledged before it started. Its accounting balances, the ledger agrees, keys work,
+    and files are private.
+    """
     one = installations()
     key = one.key("load")
     url = one.start()
@@ -81,7 +84,10 @@ use_cases = ["Send AI Telemetry"]
 
 
 def test_what_waited_is_not_sent_twice_in_silence(installations: Installations) -> None:
-    """Without a decision nothing is restored; held back it waits for one; resent, cut deliveries keep their keys."""
+    """
+    Without --queued nothing is restored. With `hold` the records wait for a decision. With `resend` cut
+    deliveries retain their keys.
+    """
     one = installations(config=UNREACHABLE)
     key = one.key("sender")
     one.start(env={"NOBODY_ASKS_FOR_IT": "a-secret-of-the-upstream"})
@@ -110,7 +116,7 @@ def test_what_waited_is_not_sent_twice_in_silence(installations: Installations) 
 
 
 def test_a_directory_in_use_and_a_damaged_backup_are_refused(installations: Installations) -> None:
-    """Exit 2 or 1, and what is wrong; nothing is left behind."""
+    """The exit code is 2 or 1 with the reason, and no files remain."""
     one = installations()
     one.key("sender")
     backup = one.directory / "backup"
@@ -140,7 +146,7 @@ def test_a_directory_in_use_and_a_damaged_backup_are_refused(installations: Inst
 
 @pytest.fixture(scope="module")
 def whole_s(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
-    """How long a backup takes that nobody kills, and how long a restore."""
+    """Return the durations of a backup and of a restore that are not killed."""
     config = ARCHIVE.format(server="", hold="0s", more="")
     one, other = (Tollhouse(tmp_path_factory.mktemp(name), config) for name in ("one", "other"))
     one.key("sender")
@@ -155,14 +161,14 @@ def whole_s(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
 def test_a_kill_leaves_nothing_that_looks_whole(
     installations: Installations, whole_s: list[float], share: float
 ) -> None:
-    """Of a backup or of a restore: either it is complete or it is not there, and the next attempt succeeds."""
+    """A killed backup or restore is either complete or absent, and the next attempt succeeds."""
     one = installations()
     one.key("sender")
     backup, other = (
         one.directory / "backup",
         Tollhouse(one.directory.with_name("other"), one.config.read_text()),
     )
-    other.data.rmdir()  # it is there once the restore is complete
+    other.data.rmdir()  # absent until the restore is complete
     runs = (
         (["backup", str(backup), "--config", str(one.config)], backup),
         (["restore", str(backup), "--config", str(other.config)], other.directory / "tollhouse-data"),

@@ -1,4 +1,4 @@
-"""Budgets of a server that is killed again and again: every threshold is told once, and nothing is forgotten."""
+"""Budgets of a server that is killed repeatedly: every threshold is notified exactly once."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PERCENTS = (20, 40, 60, 80, 100)
 
 @pytest.fixture
 def received() -> Iterator[tuple[int, list[dict[str, Any]]]]:
-    """The port of a webhook receiver, and what it got: the body with its `webhook-id`."""
+    """Yield the port of a webhook receiver, and a list of the received bodies with their `webhook-id`."""
     bodies: list[dict[str, Any]] = []
 
     class Receiver(BaseHTTPRequestHandler):
@@ -43,7 +43,7 @@ def received() -> Iterator[tuple[int, list[dict[str, Any]]]]:
             self.end_headers()
 
         def log_message(self, format: str, *args: object) -> None:
-            """Nothing: the test says what it got."""
+            """Log nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Receiver)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
@@ -65,7 +65,10 @@ def send_call(tollhouse: Tollhouse, key: str) -> None:
 
 
 def has_fired(tollhouse: Tollhouse, id: str, count: int) -> bool:
-    """Whether so many thresholds have, after another evaluation: a call counts once its record is closed."""
+    """
+    Evaluate again, because a call counts only once its record is closed; return whether `count`
+    thresholds have fired.
+    """
     tollhouse.run("budgets", "evaluate")
     return len(tollhouse.asked(f"/budgets/{id}/alerts")["alerts"]) == count
 
@@ -75,8 +78,8 @@ def test_kills_neither_lose_nor_repeat_an_alert(
     installations: Any, received: tuple[int, list[dict[str, Any]]]
 ) -> None:
     """
-    Five calls cross a threshold each. The server is killed at another moment of each evaluation, and starts
-    again: in the end each threshold has fired once, and the receiver knows each under one id.
+    Each of five calls crosses one threshold. The server is killed at a different moment of each evaluation
+    and restarted. In the end each threshold has fired once, and the receiver has one id for each.
     """
     port, bodies = received
     tollhouse: Tollhouse = installations(more=NOTIFY.format(port=port))
@@ -85,7 +88,7 @@ def test_kills_neither_lose_nor_repeat_an_alert(
     tollhouse.run("views", "create", "--name", "All", "--principal", "model")
     tollhouse.start()
     alerts = [word for percent in PERCENTS for word in ("--alert", str(percent))]
-    # Five calls of 120 tokens in and 30 out.
+    # five calls of 120 input and 30 output tokens
     plan = ("--measure", "tokens", "--amount", "750", "--every", "yearly")
     made = tollhouse.json("budgets", "create", "--name", "Chat", "--view", "All", *plan, *alerts)
     id = made["budget"]["id"]
@@ -99,7 +102,7 @@ def test_kills_neither_lose_nor_repeat_an_alert(
         tollhouse.kill()
         asking.wait(300)
         tollhouse.start()
-        # One threshold after the other: of two that are crossed at once, the higher alone is told.
+        # wait for each threshold, because of two that are crossed at once, only the higher is notified
         wait_for(partial(has_fired, tollhouse, id, round + 1), 180, f"alert {round + 1}")
     fired = tollhouse.json("budgets", "alerts", id, "--sort-key", "percent", "--sort-order", "asc")["alerts"]
     assert [(percent, "fired", True) for percent in PERCENTS] == [

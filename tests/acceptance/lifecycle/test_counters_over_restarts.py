@@ -1,4 +1,4 @@
-"""A counter is recognised as the repeat of a call that was reported before a restart, whichever restart it was."""
+"""After any restart, a counter is recognized as the repeat of a call that was reported before the restart."""
 
 from __future__ import annotations
 
@@ -62,11 +62,14 @@ def killed(one: Tollhouse) -> None:
 def test_a_counter_that_follows_its_call_after_a_restart(
     installations: Installations, restart: Callable[[Tollhouse], None]
 ) -> None:
-    """Of the reporter that opened the record of the call, and of one that joined it, of which no record tells."""
+    """
+    This holds for the reporter that opened the call's record, and for a second reporter of the same call,
+    which no record names.
+    """
     one = installations(config=CONFIG)
     key = one.key("load")
     one.start()
-    for service in ("proxy", "desk"):  # one call, which both report
+    for service in ("proxy", "desk"):  # one call that both services report
         assert 200 == post(one.url, calls(service, RESPONSE), key).status
     for _ in range(2):
         restart(one)

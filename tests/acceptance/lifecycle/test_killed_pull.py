@@ -1,4 +1,6 @@
-"""A server that is killed while it pulls a report: the next one goes on with the page that was not kept."""
+"""
+If a server is killed while it pulls a report, the next pull continues with the first page that was not stored.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ DAYS = 3
 
 
 async def test_a_killed_pull_goes_on_and_counts_once(installations: Any) -> None:
-    """Each page is on disk before the next one is asked for."""
+    """Each page is stored before the next one is requested."""
     provider = OpenAICosts()
     provider.hang_at = 2
     async with TestServer(provider.application()) as server:
@@ -40,7 +42,7 @@ days = {DAYS}
         assert ["done"] == [each["state"] for each in shown["statement_pulls"]]
         [first, second, again, *rest] = provider.asked
         assert second == again != first
-        assert [first, second] == rest  # the one that was asked for by hand
+        assert [first, second] == rest  # the manually requested one
         months = (await asyncio.to_thread(tollhouse.json, "reconcile", "statements"))["statements"]
         assert DAYS * VALUE == sum(Decimal(month["billed"]) for month in months)
         assert DAYS == sum(month["days"] for month in months)

@@ -1,4 +1,4 @@
-"""The key that a deployment gives in a file, at a server that is killed."""
+"""The key that a deployment provides in a file, on a server that is killed."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ def test_what_was_answered_of_the_key_stands(
     installations: Callable[..., Tollhouse], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
-    Disabled, given another secret, deleted: after kill -9, too. `doctor` says what the file still holds, with and
-    without a server, and `check` where one runs.
+    Disabling, rotating or deleting the key survives kill -9. `doctor` reports the state of the key in the
+    file with and without a server, and `check` reports it with a server.
     """
-    monkeypatch.setattr(doctor, "HANGING_FLUSH_S", inf)  # the disk of this machine may be as slow as it likes
+    monkeypatch.setattr(doctor, "HANGING_FLUSH_S", inf)  # the disk of this machine may be slow
     one = installations(server='api_key_file = "key"')
     file = one.directory / "key"
     file.write_text(FIRST)

@@ -1,4 +1,6 @@
-"""Notifications of a real server to a real receiver, over kills; and what check and doctor say of channels."""
+"""
+Notifications of a real server to a real receiver, over kills, and the reports of check and doctor about channels.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 
 
 class Receiver:
-    """A webhook that verifies signatures. It notes ids as they come, and answers once `open` is set."""
+    """A webhook that verifies signatures and records ids on arrival. It answers once `open` is set."""
 
     def __init__(self) -> None:
         self.ids: list[str] = []
@@ -44,7 +46,7 @@ class Receiver:
                 self.end_headers()
 
             def log_message(self, format: str, *args: Any) -> None:
-                """Nothing: the test looks at the ids."""
+                """Log nothing."""
 
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self.server.server_port}/hook"
@@ -75,7 +77,10 @@ def with_hook(installations: Any, receiver: Receiver, more: str = "") -> Any:
 
 
 def test_a_kill_neither_loses_nor_renames_a_notification(installations: Any, receiver: Receiver) -> None:
-    """Killed while the receiver holds the first one: all arrive in their order, and the repeat has the same id."""
+    """
+    The server is killed while the receiver delays the first one. All arrive in order, and the repeat has
+    the same id.
+    """
     tollhouse = with_hook(installations, receiver)
     tollhouse.start()
     made = [tollhouse.json("notifications", "test", "hook")["notification"]["notice"] for _ in range(3)]
@@ -88,7 +93,7 @@ def test_a_kill_neither_loses_nor_renames_a_notification(installations: Any, rec
     assert made == list(dict.fromkeys(receiver.ids))
     assert made[:1] * 2 == receiver.ids[:2]
     tollhouse.stop()
-    assert 3 == sent(tollhouse)  # without a server, too
+    assert 3 == sent(tollhouse)  # without a server as well
 
 
 def sent(tollhouse: Any) -> int:
@@ -97,7 +102,7 @@ def sent(tollhouse: Any) -> int:
 
 
 def test_check_and_doctor_try_channels_and_tell_nobody(installations: Any, receiver: Receiver) -> None:
-    """A channel that cannot work is named with the reason, and fails the check."""
+    """An unusable channel fails the check, with its name and the reason. No notification is sent."""
     tollhouse = with_hook(installations, receiver)
     [channel] = tollhouse.json("check")["channels"]
     assert channel["name"] == "hook"

@@ -1,4 +1,4 @@
-"""docs/operations is true: its commands run, in their order, beside a running server."""
+"""The commands of docs/operations run in their order next to a running server."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DOCUMENTS = sorted((ROOT / "docs/operations").glob("*.md"))
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: document.stem)
 def test_the_commands_of_a_document_run(installations: Any, document: Any) -> None:
-    """Every command succeeds, in a directory with a configuration file, beside a server that has records."""
+    """Every command succeeds in a directory with a configuration file, next to a server that has records."""
     one = installations()
     key = one.key("sender")
     one.start()
@@ -36,7 +36,7 @@ def test_the_commands_of_a_document_run(installations: Any, document: Any) -> No
     env = {**os.environ, "PATH": f"{commands}:{os.environ['PATH']}", **own}
     printed = one.directory / "printed"
     for script in scripts:
-        with printed.open("w") as file:  # a pipe would stay open with what is started in the background
+        with printed.open("w") as file:  # a file, because a background process would keep a pipe open
             shell = subprocess.Popen(
                 ["bash", "-euc", script], cwd=one.directory, env=env, stdout=file, stderr=file, start_new_session=True,
                 pass_fds=[number],

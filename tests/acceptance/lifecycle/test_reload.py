@@ -1,4 +1,4 @@
-"""A configuration that is changed under a running server: SIGHUP and `tollhouse reload`."""
+"""Changes of the configuration of a running server, by SIGHUP and `tollhouse reload`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Installations = Callable[..., Tollhouse]
 def configure(
     one: Tollhouse, *, team: str = "", price: str = "", more: str = ARCHIVE, server: str = ""
 ) -> None:
-    """Write another configuration, as an editor does: whole, in one step."""
+    """Replace the configuration in one step, like an editor."""
     text = f'[server]\nlisten = "127.0.0.1:0"\ngrpc_listen = ""\n{server}\n[spool]\nhold = "0s"\n{more}'
     if team:
         text += f'[[attribution]]\nmatch = {{ model = "gpt-4o*" }}\nset = {{ team = "{team}" }}\n'
@@ -37,7 +37,7 @@ def configure(
 
 
 def send(one: Tollhouse, key: str, id: str) -> dict[str, Any]:
-    """One call of 1,000 tokens, and its line in the record file."""
+    """Send one call of 1,000 tokens; return its line in the record file."""
     assert 200 == post(one.url, request([span(f"chatcmpl-{id}-00000000000", tokens=1000)]), key).status
     one.wait_until_drained()
     return one.records()[-1]
@@ -49,29 +49,29 @@ def logged(one: Tollhouse, action: str) -> int:
 
 @contextmanager
 def noted(one: Tollhouse, action: str = "reloaded") -> Iterator[None]:
-    """
-    Wait for the line in the log that what is done here causes: else the next one who waits would take it for his.
-    """
+    """Wait for the log line that the block causes, so that a later wait does not match this line."""
     before = logged(one, action)
     yield
     wait_for(lambda: logged(one, action) > before, 60, action)
 
 
 def hang_up(one: Tollhouse, action: str = "reloaded") -> None:
-    """SIGHUP, and wait for what came of it."""
+    """Send SIGHUP and wait for its result."""
     assert one.process is not None
     with noted(one, action):
         one.process.send_signal(signal.SIGHUP)
 
 
 def served(tally: Tally) -> None:
-    """Wait until calls have come and gone since: more than there are connections, so some began after this moment."""
+    """Wait for more requests than there are connections, so that some started after this moment."""
     before = tally.acknowledged
     wait_for(lambda: tally.acknowledged > before + CONNECTIONS, 60, "calls")
 
 
 def test_no_request_fails_over_twenty_reloads(installations: Installations) -> None:
-    """Under load, by signal and by command, while prices, attribution and destinations change; the books balance."""
+    """
+    Under load, by signal and by command, prices, attribution and destinations change. The accounting balances.
+    """
     one = installations()
     configure(one)
     key = one.key("load")
@@ -98,7 +98,9 @@ def test_no_request_fails_over_twenty_reloads(installations: Installations) -> N
 def test_records_are_priced_and_attributed_by_the_configuration_of_their_moment(
     installations: Installations,
 ) -> None:
-    """Before a reload by the old prices, afterwards by the new ones; what changed is printed and audited."""
+    """
+    Old prices apply before a reload, new prices after it. The command prints the changes, and they are audited.
+    """
     one = installations()
     configure(one, team="first", price="2")
     key = one.key("sender")
@@ -120,7 +122,10 @@ def test_records_are_priced_and_attributed_by_the_configuration_of_their_moment(
 
 
 def test_a_bad_configuration_is_refused_with_every_problem(installations: Installations) -> None:
-    """Exit 2 and one line each, the log says the same for SIGHUP, and the configuration before stays whole."""
+    """
+    The exit code is 2 with one line per problem. After SIGHUP the log has the same lines. The old
+    configuration stays active.
+    """
     one = installations()
     configure(one, team="first")
     key = one.key("sender")
@@ -148,7 +153,7 @@ def test_a_bad_configuration_is_refused_with_every_problem(installations: Instal
 
 
 def test_what_needs_a_restart_is_named_and_the_rest_is_taken(installations: Installations) -> None:
-    """As often as it is asked, until the restart."""
+    """Every reload repeats it until the restart."""
     one = installations()
     configure(one)
     key = one.key("sender")
@@ -163,7 +168,10 @@ def test_what_needs_a_restart_is_named_and_the_rest_is_taken(installations: Inst
 
 
 def test_destinations_come_and_go(installations: Installations) -> None:
-    """A new one begins with what is kept, one that went is orphaned and keeps its place, one that returns goes on."""
+    """
+    A new destination starts with all stored records. A removed one is orphaned and keeps its position. A
+    restored one resumes.
+    """
     one = installations()
     configure(one)
     key = one.key("sender")
@@ -186,7 +194,7 @@ def test_destinations_come_and_go(installations: Installations) -> None:
 
 
 def test_without_a_server_there_is_nothing_to_reload(installations: Installations) -> None:
-    """Exit 1: it reads its configuration when it starts."""
+    """The exit code is 1, because a server reads its configuration at its start."""
     one = installations()
     done = one.attempt("reload")
     assert done.returncode == 1
@@ -195,7 +203,7 @@ def test_without_a_server_there_is_nothing_to_reload(installations: Installation
 
 @pytest.mark.parametrize("how", ["signal", "command"])
 def test_a_changed_secret_opens_a_parked_route_at_once(installations: Installations, how: str) -> None:
-    """The deployment's own key as well: the old one is refused from then on."""
+    """This includes the deployment's own key, whose old value is refused from then on."""
     one = installations()
     (one.directory / "key").write_text("first-key-of-the-deployment\n")
     configure(one, server='api_key_file = "key"')
@@ -208,7 +216,7 @@ def test_a_changed_secret_opens_a_parked_route_at_once(installations: Installati
     if how == "signal":
         hang_up(one)
     else:
-        # the server looks at the file every few seconds by itself, and may have been first
+        # the server polls the file every few seconds, so it may have found the change first
         assert one.run("reload") in ("changed: the key of server.api_key_file\n", "nothing has changed\n")
     statuses = [
         post(one.url, request([span("x")]), f"{n}-key-of-the-deployment").status for n in ("first", "second")

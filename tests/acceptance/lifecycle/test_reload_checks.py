@@ -1,4 +1,4 @@
-"""What `tollhouse check` finds wrong a reload refuses or names, too: one table of cases against both."""
+"""A reload refuses or reports every problem that `tollhouse check` finds: one table of cases for both."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ CHANNEL = '[[notify]]\nname = "on-call"\ntype = "{type}"\n{more}\n'
 HOOK = 'url = "http://127.0.0.1:9/"\nsecret_file = "{file}"'
 KEY = '[[upstream.keys]]\nname = "k"\nuse_cases = ["Send AI Telemetry"]\nsecret_file = "missing"\n'
 
-# What is added to the configuration, whether a reload refuses it, and what both say.
+# additional configuration, whether a reload refuses it, and the message of both
 CASES = [
     (CHANNEL.format(type="webhook", more=HOOK.format(file="short")), False, "whsec_"),
     (CHANNEL.format(type="webhook", more=HOOK.format(file="missing")), False, "on-call"),
@@ -22,7 +22,10 @@ CASES = [
 
 
 def test_a_reload_finds_what_check_finds(installations: Any) -> None:
-    """A secret that cannot be used is named and the rest taken over; what the server itself needs is refused."""
+    """
+    An unusable secret is reported, and the other changes apply. A problem of the server's own settings
+    refuses the reload.
+    """
     tollhouse = installations()
     plain = tollhouse.config.read_text()
     (tollhouse.directory / "short").write_text("no-secret")
@@ -46,7 +49,7 @@ def test_a_reload_finds_what_check_finds(installations: Any) -> None:
 
 
 def test_a_secret_is_named_and_not_shown(installations: Any, tmp_path: Path) -> None:
-    """Its file is, in the words of check."""
+    """The message has the file's name in check's words."""
     tollhouse = installations()
     (tollhouse.directory / "short").write_text("no-secret")
     tollhouse.start()

@@ -1,4 +1,6 @@
-"""A restart under load: sockets that a service manager holds, and a process that takes over from another."""
+"""
+Restarts under load: with sockets that a service manager holds, and with a process that takes over from another.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ EXPORT = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 
 
 class Activated(Tollhouse):
-    """Its listening socket is opened by the test, as a service manager does, and stays open over restarts."""
+    """
+    An installation whose listening socket the test opens, like a service manager, and keeps open over restarts.
+    """
 
     def __init__(self, directory: Path, config: str) -> None:
         super().__init__(directory, config)
@@ -59,20 +63,22 @@ def activated(installations: Installations) -> Iterator[Activated]:
 
 
 def served(tally: Tally) -> None:
-    """Wait until the process that runs has served a while."""
+    """Wait until the running process has served for a while."""
     before = tally.acknowledged
     wait_for(lambda: tally.acknowledged > before + 50, 60, "fifty more requests")
 
 
 def check(one: Tollhouse, sent: int) -> None:
-    """Every record that was acknowledged is there once."""
+    """Check that every acknowledged record is stored once."""
     one.wait_until_drained()
     assert sent == len(one.records()) == len({record["id"] for record in one.records()})
     assert one.json("spool", "verify")["balanced"]
 
 
 def test_a_restart_with_a_socket_of_the_service_manager(activated: Activated) -> None:
-    """Two restarts under load: no connection is refused, no request fails, nothing is lost or counted twice."""
+    """
+    During two restarts under load no connection is refused, no request fails, and nothing is lost or counted twice.
+    """
     one = activated
     key = one.key("load")
     url = one.begin()
@@ -88,7 +94,9 @@ def test_a_restart_with_a_socket_of_the_service_manager(activated: Activated) ->
 
 
 def test_a_process_takes_over_from_another(installations: Installations) -> None:
-    """Three times under load, over HTTP and the operator's listener: the same addresses, and no request fails."""
+    """
+    Three takeovers under load, over HTTP and the operator's listener: the addresses stay, and no request fails.
+    """
     one = installations(server='operator_listen = "127.0.0.1:0"')
     key = one.key("load")
     url = one.start()
@@ -120,8 +128,8 @@ ENDS: dict[str, Callable[[Tollhouse], None]] = {
 @pytest.mark.parametrize("end", ENDS)
 def test_a_restart_knows_what_was_counted(installations: Installations, end: str) -> None:
     """
-    However the server ends: one event, then calls and a sum under a key. A repeat of them adds nothing to the books,
-    to the totals or to what leaves, and another body under the key is refused.
+    After any end of the server, repeats of an event, calls and a sum under a key change neither the
+    accounting, the totals nor the deliveries. Another body under the same key is refused.
     """
     one = installations()
     key = one.key("load", *(f"--scope={scope}" for scope in SCOPES))
@@ -154,16 +162,16 @@ def test_a_restart_knows_what_was_counted(installations: Installations, end: str
 
 
 INTERRUPTED = "interrupted"
-REPEATED = {"CANCELLED", "UNAVAILABLE"}  # the OTLP specification has exporters repeat calls that end so
+REPEATED = {"CANCELLED", "UNAVAILABLE"}  # statuses after which the OTLP specification lets exporters retry
 
 
 def test_calls_of_grpc_are_taken_over(installations: Installations) -> None:
     """
-    With server.reuse_port a call that comes while nobody has the data waits for the process that will.
+    With server.reuse_port, a call that arrives between two processes waits for the process that takes over.
 
-    gRPC cancels a call that arrives in the moment of a stop: its sender repeats it, and it counts once. A
-    connection that was waiting to be taken ends with its socket; until the client connects again its calls
-    fail at once, however many it makes, so what is counted is how often they begin to fail.
+    gRPC cancels a call that arrives at the moment of a stop. Its sender repeats it, and it counts once. A
+    connection that nobody has accepted yet ends with its socket. Until the client reconnects, all its calls
+    fail at once, so the test counts how often a series of failures starts.
     """
     one = installations()
     text = one.config.read_text().replace(
@@ -185,9 +193,9 @@ def test_calls_of_grpc_are_taken_over(installations: Installations) -> None:
 @contextmanager
 def calls(target: str, key: str) -> Iterator[Counter[str]]:
     """
-    Exports of one span each, one after the other while the block runs, by how they ended.
+    Export one span after another while the block runs; count the results.
 
-    INTERRUPTED counts how often one failed after one that did not.
+    INTERRUPTED counts failures that follow a success.
     """
     answers: Counter[str] = Counter()
     end = threading.Event()
@@ -198,7 +206,7 @@ def calls(target: str, key: str) -> Iterator[Counter[str]]:
         with grpc.insecure_channel(target) as channel:  # type: ignore[no-untyped-call]
             export = channel.unary_unary(EXPORT)
             while not end.is_set():
-                number = answers["OK"]  # the same until it is accepted
+                number = answers["OK"]  # the same until the call is accepted
                 try:
                     export(
                         template.replace(RUN, b"%08d" % number),
@@ -222,7 +230,9 @@ def calls(target: str, key: str) -> Iterator[Counter[str]]:
 
 
 def test_a_process_that_takes_over_needs_no_server(installations: Installations) -> None:
-    """The flag can stay in a start script: without a server it starts as ever, also after a kill."""
+    """
+    The flag can stay in a start script. Without a server the process starts normally, even after a kill.
+    """
     one = installations()
     one.start(more=["--take-over"])
     one.kill()
@@ -231,7 +241,7 @@ def test_a_process_that_takes_over_needs_no_server(installations: Installations)
 
 
 def test_a_server_survives_one_that_fails_to_take_over(installations: Installations) -> None:
-    """A configuration that cannot run is found before the server that runs is told to stop."""
+    """An invalid configuration is detected before the running server is told to stop."""
     one = installations()
     key = one.key("load")
     url = one.start()
@@ -262,7 +272,7 @@ def test_a_server_survives_one_that_fails_to_take_over(installations: Installati
     ],
 )
 def test_sockets_that_cannot_be_used_are_named(tmp_path: Path, environment: str, told: str) -> None:
-    """Exit 2, and what to write into the unit."""
+    """The exit code is 2, with the line to write into the unit."""
     with socket.socket() as unconnected:
         number = unconnected.fileno()
         script = f'exec 3<&{number} 4<&{number}; export LISTEN_PID=$$ {environment}; exec "$@"'
@@ -275,7 +285,7 @@ def test_sockets_that_cannot_be_used_are_named(tmp_path: Path, environment: str,
 
 
 def test_a_newer_release_finds_its_data_as_it_left_it(installations: Installations) -> None:
-    """A release that refuses the directory has not changed a byte of it."""
+    """A release that refuses the directory does not change a byte of it."""
     one = installations()
     one.start()
     one.stop()
@@ -297,10 +307,10 @@ def test_a_newer_release_finds_its_data_as_it_left_it(installations: Installatio
 def test_an_older_release_does_not_stop_the_server_that_it_cannot_follow(
     installations: Installations,
 ) -> None:
-    """A newer one runs on the directory: the older one is refused before it asks for anything."""
+    """If a newer release runs on the directory, the older one is refused before it requests a takeover."""
     one = installations()
     one.start()
-    with closing(sqlite3.connect(one.data / "spool.sqlite")) as newer:  # which is in use
+    with closing(sqlite3.connect(one.data / "spool.sqlite")) as newer:  # while the directory is in use
         newer.executescript(f"BEGIN; PRAGMA user_version = 99; PRAGMA application_id = {MARK + 99}; COMMIT")
     done = one.attempt("serve", "--take-over")
     assert done.returncode == 2

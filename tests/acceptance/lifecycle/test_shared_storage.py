@@ -1,4 +1,4 @@
-"""Two gateways on one PostgreSQL, real processes: one is killed, and one frozen, while it sends."""
+"""Two real gateways on one PostgreSQL: one is killed, and one is frozen, while it sends."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from tests.clients.loopback import Loopback, body_of
 from tests.spool.postgres_cluster import Schema, storage_table
 
 ROUTE = "sink/ai-telemetry"
-TAKEN_OVER_S = 6.0  # what is promised, to be held by the product
-SLACK_S = 14.0  # what a busy machine adds; one on which a start takes long adds more
+TAKEN_OVER_S = 6.0  # promised limit, which the product must keep
+SLACK_S = 14.0  # extra time on a busy machine; more if a start takes long
 STARTS = 10
 
 CONFIG = """
@@ -39,10 +39,12 @@ url = "{url}"
 
 
 class Sink(Loopback):
-    """A destination that honours keys: it notes each request, and answers once it is let."""
+    """
+    A destination that honours idempotency keys. It records each request, and answers when the test permits it.
+    """
 
     def __init__(self) -> None:
-        self.keys: list[str] = []  # of every request, repeats among them
+        self.keys: list[str] = []  # of every request, including repeats
         self.accepted: dict[str, int] = {}  # records by key, each counted once
         self.answers = threading.Event()
         super().__init__(_handler(self))
@@ -63,7 +65,7 @@ def _handler(sink: Sink) -> type[BaseHTTPRequestHandler]:
             self.end_headers()
 
         def log_message(self, *_: object) -> None:
-            """Quiet: what came is counted."""
+            """Log nothing."""
 
     return Handler
 
@@ -78,7 +80,7 @@ def sink() -> Iterator[Sink]:
 
 @pytest.fixture
 def gateways(installations: Any, new_schema: Any, sink: Sink, tmp_path: Path) -> tuple[Tollhouse, Tollhouse]:
-    """Two on one storage; the first one runs the route."""
+    """Start two gateways on one storage, of which the first runs the route."""
     schema: Schema = new_schema()
     first, second = (
         installations(name, config=CONFIG.format(storage=_storage(tmp_path, schema, name), url=sink.url))
@@ -95,20 +97,22 @@ def _storage(folder: Path, schema: Schema, name: str) -> str:
 
 
 def run_by(gateway: Tollhouse, name: str) -> list[str]:
-    """What a gateway of that name runs alone, as another one says."""
+    """Return the leases of the gateway with that name, by the status of another gateway."""
     nodes = gateway.asked("/status")["nodes"]
     return [lease for node in nodes if node["live"] and node["name"] == name for lease in node["leases"]]
 
 
 def sent(sink: Sink, after: int) -> float:
-    """Wait until there are more requests than that; how long it took."""
+    """Wait until there are more requests than `after`; return how long it took."""
     began = time.monotonic()
     wait_for(lambda: len(sink.keys) > after, 60, f"a request after {after}")
     return time.monotonic() - began
 
 
 def by_role(gateways: tuple[Tollhouse, Tollhouse]) -> tuple[Tollhouse, Tollhouse]:
-    """The one that runs the route, and the other: a machine that stands still for a while may move it."""
+    """
+    Return the gateway that runs the route, then the other. On a stalled machine the route may have moved.
+    """
     first, second = gateways
     wait_for(lambda: ROUTE in run_by(first, "a") + run_by(first, "b"), 60, "a gateway runs the route")
     return (first, second) if ROUTE in run_by(first, first.directory.name) else (second, first)
@@ -117,7 +121,10 @@ def by_role(gateways: tuple[Tollhouse, Tollhouse]) -> tuple[Tollhouse, Tollhouse
 def test_what_a_gateway_had_in_hand_is_sent_by_another_one(
     gateways: tuple[Tollhouse, Tollhouse], sink: Sink
 ) -> None:
-    """Killed or frozen: within seconds, under the same key, and each record arrives once by the key."""
+    """
+    If a gateway is killed or frozen, the other one sends the open delivery within seconds under the same key,
+    and each record counts once by the key.
+    """
     killed, other = by_role(gateways)
     key = killed.key("sender")
     assert 200 == post(killed.url, request([span("call-1")]), key).status

@@ -1,4 +1,4 @@
-"""Gateways of this release and of the next one on one PostgreSQL, real processes: an upgrade without a pause."""
+"""An upgrade without a pause: real gateways of this release and the next on one PostgreSQL."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from tests.acceptance.lifecycle.next_release import COMMAND, NEXT_VERSION, RELEA
 from tests.faults.gateways.shared_site import SharedSite
 from tests.spool.postgres_cluster import Schema
 
-TAKEN_S = 60.0  # a machine may have much else to do
+TAKEN_S = 60.0  # generous for a busy machine
 
 
 def run(gateway: Tollhouse, env: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:
-    """A command of the release that `env` has, about a gateway's configuration."""
+    """Run a command of the release in `env` on a gateway's configuration."""
     return subprocess.run(
         [*COMMAND, *words, "--config", str(gateway.config)],
-        cwd=gateway.directory,  # not where the packages of this release are
+        cwd=gateway.directory,  # not this release's packages
         env={**os.environ, **env},
         capture_output=True,
         text=True,
@@ -35,7 +35,7 @@ def run(gateway: Tollhouse, env: dict[str, str], *words: str) -> subprocess.Comp
 
 
 def versions(gateway: Tollhouse) -> set[str]:
-    """The releases of the gateways that run, as one of them says."""
+    """Return the releases of the running gateways by one gateway's status."""
     return {node["version"] for node in gateway.asked("/status")["nodes"] if node["live"]}
 
 
@@ -47,9 +47,9 @@ def accepted(gateway: Tollhouse) -> int:
 @pytest.mark.timeout(600)
 def test_an_upgrade_gateway_by_gateway(unmade_schema: Schema, tmp_path: Path) -> None:
     """
-    The new release brings the schema further under load, works beside the old one, then takes its place.
+    The new release migrates the schema under load, works next to the old one, and then replaces it.
 
-    Each call comes once to the upstream, also those that are reported to both releases; the books are equal.
+    Each call arrives upstream once, even if it was reported to both releases. The accounting of both agrees.
     """
     following = make_next_release(tmp_path / "next")
     rng = random.Random(22)
@@ -66,13 +66,13 @@ def test_an_upgrade_gateway_by_gateway(unmade_schema: Schema, tmp_path: Path) ->
             told = json.loads(migrated.stdout)
             assert told["version_before"] == VERSION
             assert told["version"] == NEXT_VERSION
-            site.passes(TAKEN_S)  # the old one goes on with the new schema
+            site.passes(TAKEN_S)  # the old release continues on the new schema
             new.start(following, COMMAND)
             wait_for(lambda: len(versions(old)) == 2, TAKEN_S, "the old one knows the new one")
             assert RELEASE in versions(old)
             twice = site.oracle.twice
             wait_for(lambda: site.oracle.twice >= twice + 5, TAKEN_S, "calls that both have acknowledged")
-            # The other way round nothing is to be filled in: which release hears of a call first, is chance.
+            # only such a call needs its new field filled in, and chance decides which release gets a call first
             wait_for(lambda: _has_filled(unmade_schema), TAKEN_S, "a call that the old one has told first")
             assert old.json("spool", "verify")["balanced"]
             old.stop()
@@ -92,7 +92,7 @@ def test_an_upgrade_gateway_by_gateway(unmade_schema: Schema, tmp_path: Path) ->
 
 
 def _check_both_wrote(schema: Schema) -> None:
-    """Commits of both, and a field of the new one in records that the old one kept."""
+    """Check that both made commits, and that records of the old one have the new field."""
     count = "SELECT count(*) FILTER (WHERE release IS NULL), count(release) FROM {schema}.commits"
     [(by_old, by_new)] = _rows(schema, count)
     assert by_old and by_new

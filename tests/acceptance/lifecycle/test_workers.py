@@ -1,4 +1,4 @@
-"""`server.workers`: processes that may be killed at any time, and that never outlive their server."""
+"""`server.workers`: processes that may be killed at any time, and never outlive their server."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(
 WORKERS = 2
 SENDERS = 4
 KILLS = 2
-SPANS = 40  # of a body, which is large enough for a worker
+SPANS = 40  # per body, large enough for a worker
 
 
 @pytest.fixture
@@ -36,13 +36,13 @@ def server(installations: Any) -> Iterator[Tollhouse]:
 
 
 def pids(server: Tollhouse) -> set[int]:
-    """The workers of a server."""
+    """Return the pids of a server's workers."""
     assert server.process is not None
     return set(processes(server.process.pid)) - {server.process.pid}
 
 
 def series(url: str) -> dict[str, float]:
-    """The server's metrics with their labels."""
+    """Return the server's metrics with their labels."""
     with urlopen(f"{url}/metrics") as answer:
         lines = [
             line.rpartition(" ") for line in answer.read().decode().splitlines() if not line.startswith("#")
@@ -55,7 +55,10 @@ def wait_for_workers(server: Tollhouse) -> None:
 
 
 def test_workers_are_killed_under_load_reloaded_and_gone_with_their_server(server: Tollhouse) -> None:
-    """Every acknowledged call is there once and the books balance; settings reach them; kill -9 leaves no orphan."""
+    """
+    Every acknowledged call is stored once and the accounting balances. Workers get new settings. kill -9
+    leaves no orphan.
+    """
     key = server.key("sender")
     url = server.start()
     wait_for_workers(server)
@@ -84,7 +87,7 @@ def test_workers_are_killed_under_load_reloaded_and_gone_with_their_server(serve
     records = server.records()
     assert sorted(sent) == sorted(record["request_id"] for record in records)
     assert {"left"} == {record["tags"]["shop.lane"] for record in records}
-    # The page is rendered once a second: what it says may be of a moment before.
+    # the metrics page is rendered once a second, so it may be outdated
     wait_for(
         lambda: metrics(url).get("tollhouse_worker_deaths_total") == KILLS, 60, "the deaths in the metrics"
     )
@@ -111,7 +114,7 @@ def test_workers_are_killed_under_load_reloaded_and_gone_with_their_server(serve
 
 
 def is_alive(pid: int) -> bool:
-    """Whether a process runs; one that has ended waits for whoever takes note of it."""
+    """Return whether a process runs. A zombie does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:

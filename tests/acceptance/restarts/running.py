@@ -1,4 +1,4 @@
-"""One installation under the workload, with or without a cut, and all that can be seen of it afterwards."""
+"""Run the workload on an installation, with or without a cut, and collect everything visible afterwards."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MOMENT = "a moment of the run"
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z|\b\d{10}\.\d+")
 URL = re.compile(r"http://127\.0\.0\.1:\d+")
 INSIGHT = re.compile(r"\binsight[ -][0-9a-f]{32}(-\d+)?")
-# Addresses and fields that differ between two runs without a cut, or whose subject is the process.
+# addresses and fields that differ between two runs without a cut, or that describe the process
 NOT_COMPARED = {
     "/changes": "a stream of events, which does not end",
     "/tail": "a stream of events, which does not end",
@@ -55,7 +55,7 @@ UPSTREAM_SCOPES = (
     "unit-cost_v1:manage_telemetry_records",
 )  # fmt: skip
 TOPICS = ("ai-telemetry", "usage-events", "unit-cost", "billing-data")
-HALVES_WAITING = 2  # reports, when the first half of the workload is over
+HALVES_WAITING = 2  # partial reports at the end of the first half of the workload
 HTTP = urllib3.PoolManager(maxsize=4, retries=False, timeout=120.0)
 WEBHOOK_SECRET = "whsec_" + base64.b64encode(b"s" * 24).decode()
 CONFIG = """
@@ -97,7 +97,7 @@ topics = ["{topic}"]
 
 
 class Recorder(Loopback):
-    """A cost service that takes everything, and a receiver of alerts."""
+    """A cost service that accepts everything, and a receiver of alerts."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -110,8 +110,8 @@ class Recorder(Loopback):
 
     def arrived(self) -> Mapping[str, list[Any]]:
         """
-        By path: what counts there. Of repeats under one idempotency key one counts, of a device what it said
-        last; a record of AI calls has the number of keys under which it came, as with two it counts twice.
+        Return what counts per path. Repeats under one idempotency key count once, and a device counts with
+        its latest report. A call record has the number of its keys, because it counts once per key.
         """
         bodies: dict[str, dict[str, bytes]] = {}
         with self._lock:
@@ -147,7 +147,7 @@ def _handler(recorder: Recorder) -> type[BaseHTTPRequestHandler]:
         do_POST = take
 
         def log_message(self, *_: object) -> None:
-            """Quiet: what came is kept."""
+            """Log nothing."""
 
     return Handler
 
@@ -156,7 +156,7 @@ def _handler(recorder: Recorder) -> type[BaseHTTPRequestHandler]:
 
 
 def none(tollhouse: Tollhouse) -> None:
-    """Nothing happens."""
+    """Cut nothing."""
 
 
 def stop(tollhouse: Tollhouse) -> None:
@@ -186,7 +186,7 @@ CUTS: Mapping[str, Callable[[Tollhouse], None]] = {
 
 
 class Site:
-    """An installation whose keys and resources are made, to be copied for each run."""
+    """An installation with keys and resources, which is copied for each run."""
 
     def __init__(self, place: Path) -> None:
         self.began = time.time()
@@ -221,7 +221,7 @@ class Site:
         run("budgets", "create", "--name", "Tokens", "--view", "All", *plan)
 
     def copy_to(self, place: Path, config: str) -> Tollhouse:
-        """An installation like this one, in another directory or a database."""
+        """Copy the installation to another directory, or to a database if the configuration has one."""
         shutil.copytree(self.tollhouse.directory, place)
         made = Tollhouse(place, config)
         if "[storage]" in config:
@@ -255,9 +255,10 @@ def run_workload(
     storage: str = "",
 ) -> Mapping[str, Any]:
     """
-    Send both halves with a cut between them; what is seen afterwards, by what it is.
+    Send both halves with a cut between them; return everything visible afterwards, by name.
 
-    `is_open`: nothing of the first half is decided or closed at the cut. Else all of it is, but halves of calls.
+    With `is_open`, nothing of the first half is decided or closed at the cut. Otherwise everything is,
+    except partial reports.
     """
     recorder = Recorder()
     hold, wait = ("10h", "10h") if is_open else ("0s", "100ms")
@@ -278,7 +279,7 @@ def run_workload(
             config = configured(recorder.url, hold="0s", wait="0s", window="0s", storage=storage)
             tollhouse.config.write_text(config)
             if storage:
-                tollhouse.run("storage", "set", "hold=0s")  # which is of all gateways
+                tollhouse.run("storage", "set", "hold=0s")  # a setting of all gateways
             tollhouse.start()
         settle(tollhouse)
         wait_for(
@@ -303,13 +304,15 @@ def send(tollhouse: Tollhouse, keys: Mapping[str, str], sent: Sent) -> Mapping[s
         pair = base64.b64encode(f"public:{keys[sent.key]}".encode()).decode()
         headers["Authorization"] = f"Basic {pair}"
     answer = HTTP.request(sent.method, tollhouse.url + sent.path, body=sent.body, headers=headers)
-    receipt = answer.headers.get("Tollhouse-Receipt", "").partition(";")[2]  # after its id
+    receipt = answer.headers.get("Tollhouse-Receipt", "").partition(";")[2]  # without the receipt's id
     body = json.loads(answer.data) if answer.data else None
     return {"path": sent.path, "status": answer.status, "receipt": receipt, "body": body}
 
 
 def settle(tollhouse: Tollhouse, *, waiting: int = 0) -> None:
-    """Until everything is decided, but for so many halves of calls, and has left, and the ledger knows it."""
+    """
+    Wait until everything except `waiting` partial reports is decided, delivered, and counted in the ledger.
+    """
 
     def is_settled() -> bool:
         status = tollhouse.asked("/status")
@@ -323,14 +326,14 @@ def settle(tollhouse: Tollhouse, *, waiting: int = 0) -> None:
 
 
 def counted_beside_calls(tollhouse: Tollhouse) -> Decimal:
-    """What counts of counters whose calls came later, less what was taken back."""
+    """Return the sum of counters whose calls arrived later, less the reversed amounts."""
     lines = (tollhouse.directory / "ai-telemetry.ndjson").read_text().rpartition("\n")[0].splitlines()
     records = [one for one in map(json.loads, lines) if one["kind"] == "usage_metric" and not one["shadow"]]
     return sum((Decimal(one["value"]) for one in records if one["source"] == "claude_code"), Decimal(0))
 
 
 def evaluate(tollhouse: Tollhouse) -> None:
-    """Budgets and insights, and until the alerts have left."""
+    """Evaluate budgets and insights, and wait until the alerts are sent."""
     tollhouse.json("budgets", "evaluate")
     tollhouse.json("insights", "run")
     wait_for(lambda: not any(each["waiting"] for each in _channels(tollhouse)), SETTLED_S, "alerts have left")
@@ -345,16 +348,18 @@ def _channels(tollhouse: Tollhouse) -> list[Any]:
 
 
 def observed(tollhouse: Tollhouse, recorder: Recorder) -> Mapping[str, Any]:
-    """Records, lists of the operator API, a recount, and what arrived at the upstream and of alerts."""
+    """
+    Collect records, lists of the operator API, a recount, and the requests at the upstream and the alert receiver.
+    """
     seen: dict[str, Any] = {"verify": tollhouse.json("spool", "verify")}
     for topic in TOPICS:
         lines = (tollhouse.directory / f"{topic}.ndjson").read_text().splitlines()
         seen[f"records of {topic}"] = [json.loads(line) for line in lines]
     for path in operator_lists():
         seen[path] = ask(tollhouse, path)
-    seen["/overview"]["body"]["overview"].pop("insights")  # the newest few: all are in /insights
+    seen["/overview"]["body"]["overview"].pop("insights")  # only the newest; all are in /insights
     for each in seen["/insights"]["body"]["insights"]:
-        each["id"] = "an insight"  # made at random
+        each["id"] = "an insight"  # random
     return {**seen, **recorder.arrived()}
 
 
@@ -371,7 +376,7 @@ def ask(tollhouse: Tollhouse, path: str) -> Mapping[str, Any]:
 
 
 def operator_lists() -> Iterator[str]:
-    """Every address of the operator API that answers without further words."""
+    """Yield every address of the operator API that needs no parameters."""
     for area in OPERATOR_AREAS:
         for row in operator_rows(area):
             path = row.path.removeprefix("/console/api")
@@ -380,9 +385,7 @@ def operator_lists() -> Iterator[str]:
 
 
 def plain(value: Any, began: float, name: str = "") -> Any:
-    """
-    What two runs have in common: without the moments of the run and what `NOT_COMPARED` names, and in one order.
-    """
+    """Normalise a value for comparison: drop `NOT_COMPARED`, replace times of the run, and sort lists."""
     if isinstance(value, Mapping):
         return {name: plain(said, began, name) for name, said in value.items() if name not in NOT_COMPARED}
     if isinstance(value, list | tuple):
@@ -401,7 +404,7 @@ def moment(text: str) -> float:
 
 
 def differences(one: Any, other: Any, place: str = "") -> Iterator[str]:
-    """Each place at which two values differ, with both."""
+    """Yield each position where two values differ, with both."""
     if isinstance(one, Mapping) and isinstance(other, Mapping):
         for name in sorted(one.keys() | other.keys()):
             yield from differences(one.get(name), other.get(name), f"{place} {name}")
@@ -412,7 +415,7 @@ def differences(one: Any, other: Any, place: str = "") -> Iterator[str]:
 
 
 def _of_lists(one: list[Any], other: list[Any], place: str) -> Iterator[str]:
-    """Rows that only one of them has: field by field, if the other has as many."""
+    """Yield rows that only one list has. If both lists have equally many of them, compare field by field."""
     left, right = [Counter(json.dumps(each, sort_keys=True) for each in rows) for rows in (one, other)]
     gone, new = sorted((left - right).elements()), sorted((right - left).elements())
     if len(gone) == len(new):

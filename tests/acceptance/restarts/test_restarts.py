@@ -1,8 +1,8 @@
 """
-A restart is invisible: the same requests, with and without one in their middle, come to the same.
+A restart is invisible: the same requests have the same result with and without a restart between them.
 
-The same answers, books, records, sums, insights and alerts, and the same at the upstream, after an orderly
-stop, two of them, a kill and a takeover by another process. `running.NOT_COMPARED` names what may differ.
+Responses, accounting, records, sums, insights, alerts and upstream requests are equal after an orderly stop,
+two stops, a kill, and a takeover by another process. `running.NOT_COMPARED` lists permitted differences.
 """
 
 from __future__ import annotations
@@ -31,13 +31,20 @@ SOME = [
     (SQLITE, OPEN, "take-over"),
     (POSTGRES, DECIDED, "stop"),
 ]
-ANSWERS = {200, 207, 422, 429}  # another body under a used key, a call of a tool over the day's limit
+ANSWERS = {
+    200,
+    207,
+    422,
+    429,
+}  # 422 for another body under a used key, 429 for a tool call beyond the daily limit
 Run = Callable[[str, str, str], Mapping[str, Any]]
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Run:
-    """What comes of the workload on an engine, in a state, with a cut; "" is none, and runs once."""
+    """
+    Return the result of the workload on an engine, in a state, with a cut. The cut "" is none, and runs once.
+    """
 
     def installation(name: str) -> Path:
         return tmp_path_factory.mktemp(name) / "installation"
@@ -50,7 +57,7 @@ def run(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
         schema = request.getfixturevalue("schemas").take()
         folder = tmp_path_factory.mktemp("storage")
         table = storage_table(folder, dsn=schema.dsn, schema=schema.name)
-        (folder / "installation.secret").unlink()  # that of the copied installation takes its place
+        (folder / "installation.secret").unlink()  # the copied installation has its own
         return table
 
     def of(engine: str, state: str, cut: str) -> Mapping[str, Any]:
@@ -65,7 +72,7 @@ def run(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 
 @pytest.mark.parametrize(("engine", "state", "cut"), EVERY if IS_LONG else SOME)
 def test_a_restart_is_invisible(run: Run, engine: str, state: str, cut: str) -> None:
-    """Nothing of what senders, operators, the upstream and receivers of alerts see says that there was one."""
+    """Nothing that senders, operators, the upstream and alert receivers see shows the restart."""
     uninterrupted = run(engine, state, "")
     assert ANSWERS == {answer["status"] for answer in uninterrupted["answers"]}
     found = list(differences(uninterrupted, run(engine, state, cut)))

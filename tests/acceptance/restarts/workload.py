@@ -1,8 +1,8 @@
 """
-What senders of every kind send, in two halves: what comes after the cut depends on what came before it.
+Requests of all kinds of senders in two halves, in which the second depends on state from the first.
 
-Each piece is a pair of lists of requests. A piece has the state of its name: repeats, amendments, counters
-beside calls, halves of calls, amounts under idempotency keys.
+Each piece is a pair of request lists. Its name says the state that it needs: repeats, added reports, counters
+next to calls, partial reports, sums under idempotency keys.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ CASES = Path(__file__).parents[2] / "cases"
 CLAUDE_CODE = CASES / "otlp/claude_code"
 JSON = "application/json"
 HOUR_NS = 3600 * 10**9
-BEGAN_NS = (time.time_ns() // HOUR_NS - 2) * HOUR_NS  # of all calls: the same in every run
+BEGAN_NS = (time.time_ns() // HOUR_NS - 2) * HOUR_NS  # start of all calls, the same in every run
 MONTH = "2026-11"
 STREAM = "/unit-cost/v1/telemetry/allocation/calls/sum"
 DROPS = "/v2/connections/billing/external/bill/billing_drops"
@@ -43,7 +43,7 @@ class Sent(NamedTuple):
     body: bytes
     kind: str = JSON
     method: str = "POST"
-    key: str = "one"  # of those that `KEYS` names
+    key: str = "one"  # one of `KEYS`
     headers: Mapping[str, str] = {}
 
 
@@ -62,7 +62,7 @@ def calls(*spans: dict[str, Any], key: str = "one") -> Sent:
 
 
 def call(number: int, *, tokens: int = 100, **more: str | int) -> dict[str, Any]:
-    """One call; the same number is the same call."""
+    """Make one call. The same number is the same call."""
     made = span(f"chatcmpl-{number:032d}", tokens=tokens, start_ns=BEGAN_NS + number * 10**9, **more)
     return {**made, "traceId": f"{number + 1:032x}", "spanId": f"{number + 1:016x}"}
 
@@ -72,14 +72,14 @@ def json_of(path: str, body: Any, **more: Any) -> Sent:
 
 
 def repeats() -> Halves:
-    """Calls that come again, under the same key and another one; some are new."""
+    """Repeat calls under the same key and another one, and add new calls."""
     first = calls(*(call(number) for number in range(40)))
     again = calls(*(call(number) for number in range(30, 60)), key="two")
     return Halves([first, first], [first, again])
 
 
 def later_reports() -> Halves:
-    """What a later report of a call adds, by a gateway's log beside a span and by a second span."""
+    """Add fields by later reports of a call: a gateway's log after a span, and a second span."""
     plain = [call(number, user__id="ann") for number in range(100, 110)]
     dearer = [call(number, gen_ai__usage__cost=f"0.0{number}", session__id="s") for number in range(100, 110)]
     litellm = (CASES / "gateway/litellm/slp-batch-array.json").read_bytes()
@@ -88,7 +88,7 @@ def later_reports() -> Halves:
 
 
 def formats() -> Halves:
-    """The native logs of gateways, each again after the cut."""
+    """Send the native logs of gateways, and repeat them after the cut."""
     files = [file for name in FORMATS for file in sorted((CASES / "gateway" / name).glob("*.json"))]
     sent = [
         Sent(f"/v1/ai-telemetry/{file.parent.name}", file.read_bytes())
@@ -99,7 +99,7 @@ def formats() -> Halves:
 
 
 def metric(name: str, value: int, *, cumulative: bool, at: int, since: int = 0, **attributes: str) -> Sent:
-    """One point of a counter, `at` and `since` in seconds."""
+    """Make one point of a counter. `at` and `since` are seconds."""
     said = [attribute(key.replace("__", "."), value) for key, value in attributes.items()]
     point = {
         "attributes": said,
@@ -119,7 +119,7 @@ def metric(name: str, value: int, *, cumulative: bool, at: int, since: int = 0, 
 
 
 def cumulative_counters() -> Halves:
-    """A series that goes on, and one that begins again."""
+    """Continue one series, and restart it."""
 
     def point(value: int, at: int, since: int = 0) -> Sent:
         said = {"gen_ai__token__type": "input", "gen_ai__request__model": "gpt-4o"}
@@ -129,7 +129,7 @@ def cumulative_counters() -> Halves:
 
 
 def delta_counters() -> Halves:
-    """A point that comes again, and a new one."""
+    """Repeat a point, and send a new one."""
 
     def point(value: int, since: int) -> Sent:
         said = {"gen_ai__token__type": "output", "gen_ai__request__model": "gpt-4o"}
@@ -140,13 +140,13 @@ def delta_counters() -> Halves:
 
 def claude_code(session: bytes, name: str) -> Sent:
     body = (CLAUDE_CODE / f"{name}.json").read_bytes().replace(b"cc-sess-1", session)
-    # Requests of another session are other calls.
+    # requests of another session are other calls
     body = body.replace(b"req_", b"req_" + session + b"_")
     return Sent("/v1/metrics" if name.startswith("metrics") else "/v1/logs", body)
 
 
 def counters_beside_calls() -> Halves:
-    """Counters that come after their calls, before them, with them and again."""
+    """Send counters after their calls, before them, with them, and repeated."""
     events, counters = "api_request_events", "metrics_delta"
     return Halves(
         [
@@ -167,7 +167,9 @@ def counters_beside_calls() -> Halves:
 
 
 def counters_of_a_joined_reporter() -> Halves:
-    """Two services tell of one call; the counter of the second comes after the cut, and repeats the call."""
+    """
+    Two services report one call. The counter of the second service follows after the cut and repeats the call.
+    """
 
     def told(service: str) -> Sent:
         body = json.loads(request([call(900, tokens=10)]))
@@ -180,7 +182,7 @@ def counters_of_a_joined_reporter() -> Halves:
 
 
 def halves_of_calls() -> Halves:
-    """Langfuse's create and update: one before, one after, and both on one side."""
+    """Send Langfuse's create and update on different sides of the cut, and both on one side."""
 
     def sent(*events: Any) -> Sent:
         return Sent("/api/public/ingestion", batch(*events))
@@ -203,7 +205,9 @@ def usage_events() -> Halves:
 
 
 def unit_costs() -> Halves:
-    """Sums under idempotency keys: a repeat adds nothing, another body under a used key is refused."""
+    """
+    Send sums under idempotency keys. A repeat adds nothing, and another body under a used key is refused.
+    """
 
     def amount(value: int, key: str) -> Sent:
         record = {"timestamp": "2026-11-01T10:00:00Z", "granularity": "HOURLY", "element_name": "acme"}
@@ -235,7 +239,7 @@ def devices() -> Halves:
 
 
 def assistants() -> Halves:
-    """Questions, one more than a day allows. Their answers are of what is decided."""
+    """Make one tool call more than the daily limit. Send them when everything is decided."""
     words = {"name": "get_cost_data", "arguments": {}}
     ask = json_of("/mcp", {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": words}, key="two")
     return Halves([ask] * (MCP_CALLS_A_DAY - 1), [ask, ask])
@@ -259,7 +263,8 @@ PIECES: Sequence[Callable[[], Halves]] = (
 
 def captured(families: Collection[str] = ()) -> Halves:
     """
-    What real clients sent, cut in half, and the end of the first half once more; of all, unless families are named.
+    Cut captured requests of real clients in half, and repeat the end of the first half. The default
+    is all families.
     """
     requests = [
         (one.at, capture.family, one)
@@ -281,7 +286,7 @@ def _as_captured(one: SentRequest, key: str) -> Sent:
 
 
 def together(*pieces: Halves) -> Halves:
-    """First all that comes before the cut."""
+    """Join the pieces: all first halves, then all second halves."""
     return Halves(
         [sent for piece in pieces for sent in piece.before],
         [sent for piece in pieces for sent in piece.after],
