@@ -38,7 +38,7 @@ def attributes(model: str, tokens: int) -> dict[str, str | int]:
 
 
 def json_span(model: str = "gpt-4o", *, tokens: int = 120, **changes: Any) -> dict[str, Any]:
-    """Return one chat call. `changes` replace members. None removes one."""
+    """Return one chat call. `changes` replace members. The value None removes a member."""
     span = {
         "traceId": secrets.token_hex(16),
         "spanId": secrets.token_hex(8),

@@ -186,8 +186,8 @@ async def test_its_payload_becomes_records(page: ConnectPage, serving: Serving) 
 
 def _path(payload: Path) -> str:
     """
-    Return the path for a page whose address has none: SDKs append the OTLP path, and the page's text names
-    that of a format.
+    Return the path for a page whose address has none: SDKs append the OTLP path, and for a format the page's
+    text names the path.
     """
     format = payload.parent.name
     return f"/v1/ai-telemetry/{format}" if "gateway" in payload.parts else "/v1/traces"

@@ -172,8 +172,8 @@ async def test_what_is_planted_together_is_found_together(tmp_path: Path, words:
 
 def test_a_pair_needs_what_both_need_and_what_each_takes_from_the_other() -> None:
     """
-    Plants that add calls dilute the others, so a pair may need more calls than each word. A month that is too
-    small is refused.
+    Plants that add calls dilute the others, so a pair may need more calls than each plant. A month that is
+    too small is refused.
     """
     alone = {word: least_month((word,), days=20)[1] for word in PLANTS}
     for pair in combinations(PLANTS, 2):

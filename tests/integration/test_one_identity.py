@@ -128,7 +128,7 @@ def test_every_declared_input_that_names_somebody_is_known() -> None:
 
 
 def test_every_filter_of_people_in_a_list_finds_them_by_any_form() -> None:
-    """The rule covers list filters that are named after people, and those of every call dimension."""
+    """The rule covers list filters that are named after people, and filters of every call dimension."""
     for address in ADDRESSES:
         lists = getattr(address, "lists", None)
         for name, each in (lists.filters if lists else {}).items():

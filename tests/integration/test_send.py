@@ -252,7 +252,7 @@ async def test_a_gateway_that_takes_less_gets_less(serve: Serve, tmp_path: Path)
 
 @pytest_asyncio.fixture
 async def moody() -> AsyncIterator[tuple[str, list[web.Response | None], list[bytes]]]:
-    """Start a server that gives the listed answers in order. None drops the connection."""
+    """Start a server that gives the listed answers in order. The answer None drops the connection."""
     answers: list[web.Response | None] = []
     seen: list[bytes] = []
 

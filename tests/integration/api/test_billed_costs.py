@@ -26,7 +26,7 @@ def line(kind: str, amount: str, currency: str = "USD") -> StatementRow:
 
 
 async def billed_reader(serve: Serve) -> Reader:
-    """Import one day of a bill. Count two days of calls, of which only one day has a bill."""
+    """Import one day of a bill. Count calls on two days. One of the days has no bill."""
     read = await reader(serve, json_span("gpt-4o", **at(0)), json_span("gpt-4o", **at(24)))
     rows = (*(line(kind, amount) for kind, amount in BILL), line("input", "7", "EUR"))
     statement = Statement(

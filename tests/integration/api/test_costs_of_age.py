@@ -123,7 +123,7 @@ def _check(outcomes: dict[tuple[str, int], set[str]]) -> None:
 
 @pytest.fixture
 def aged(tmp_path: Path) -> Iterator[tuple[Path, list[int]]]:
-    """Create a data directory with 120 counted days, of which the first 58 are only daily totals."""
+    """Create a data directory with 120 counted days. The first 58 days are only daily totals."""
     sent = starts()
     records = [_spend(number, at) for number, at in enumerate(sent)]
 

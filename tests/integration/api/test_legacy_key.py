@@ -259,8 +259,8 @@ async def test_it_is_rotated_by_its_file_alone(tmp_path: Path) -> None:
 
 async def test_a_whole_server_with_a_damaged_registry_takes_its_calls(serve: Serve, tmp_path: Path) -> None:
     """
-    With a damaged registry the file's key may only send, and all other keys are told to retry. After a repair
-    it is a full key again.
+    With a damaged registry the file's key may only send, and requests with all other keys are told to retry.
+    After a repair it is a full key again.
     """
     file, traces = tmp_path / "key", json_traces(json_span())
     file.write_text(SECRET)

@@ -159,7 +159,10 @@ async def test_an_address_that_is_no_gateway(laptop: Laptop, page: bytes) -> Non
 
 
 async def test_an_absurd_interval_is_bounded(laptop: Laptop) -> None:
-    """A gateway can make a device neither overload it nor fall silent for a year."""
+    """
+    A gateway cannot set an interval so short that devices overload it, or so long that they fall silent
+    for a year.
+    """
     for interval, low, high in ((0.0, 0.9, 1.1), (1e9, 3400.0, 3800.0)):
         laptop.gateway.interval, laptop.gateway.key = interval, "thd_laptop_1_aa"
         await laptop.link.report_once()

@@ -69,8 +69,8 @@ class StoreContract:
 
     async def test_check_writes_one_object(self, settings: DestinationSettings, store: Store) -> None:
         """
-        `tollhouse check` writes the same small object each time, and tells another installation who owns the
-        prefix. An installation without data claims nothing.
+        `tollhouse check` writes the same small object each time, and reports the prefix's owner to another
+        installation. An installation without data claims nothing.
         """
 
         async def checked(installation: str | None) -> Probe:

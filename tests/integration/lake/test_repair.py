@@ -43,7 +43,7 @@ class Lake:
         return [each.name async for each in self.store.names(prefix)]
 
     async def repaired(self, *, dry_run: bool = False, **options: Any) -> tuple[list[str], list[str]]:
-        """Run a repair; return the files that were written and those that are lost."""
+        """Run a repair; return the written files and the lost files."""
         given: dict[str, Any] = {
             "landings": self.house.storage.small.of(LANDINGS),
             "log": self.house.storage.log,
@@ -56,7 +56,8 @@ class Lake:
 
     async def differences(self) -> list[str]:
         """
-        Return the differences that the command finds with all bytes read, and those that the server finds.
+        Return the differences that the command finds with all bytes read, and the differences that
+        the server finds.
         """
         manifests = read_manifests(self.store, "lake", self.scratch)
         found = await verify(self.store, manifests, level=DATA, scratch=self.scratch)
@@ -137,7 +138,9 @@ async def test_other_bytes_of_the_same_rows_have_a_manifest_of_their_own(lake: L
 
 
 async def test_what_the_log_has_no_more_is_lost(lake: Lake) -> None:
-    """A file whose records the log no longer has is reported with what is lost, and nothing is written."""
+    """
+    A file whose records the log no longer has is reported with the lost records, and nothing is written.
+    """
     first, second, _ = await lake.files()
     await asyncio.to_thread(lake.remove, first)
     await asyncio.to_thread(lake.remove, second)

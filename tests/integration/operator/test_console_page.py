@@ -105,7 +105,7 @@ async def test_senders_do_not_see_it(serve: Serve) -> None:
 
 async def test_the_console_learns_where_telemetry_goes(serve: Serve) -> None:
     """
-    On its own listener, the console is told the address for senders. On the senders' listener, the browser's
+    On its own listener, the console learns the address for senders. On the senders' listener, the browser's
     own address is right.
     """
     apart, shared = await serve(listen="0.0.0.0:0", operator_listen="127.0.0.1:0"), await serve()

@@ -90,7 +90,7 @@ async def test_a_stream_more_than_the_limit_is_refused(server: OperatorServer) -
 
 async def test_one_person_leaves_streams_to_others(server: OperatorServer) -> None:
     """
-    If one person opens too many pages, their oldest stream ends and is told to reconnect late. An
+    If one person opens too many pages, their oldest stream ends with an instruction to reconnect late. An
     administrator can still connect.
     """
     server.services.installation.event_streams = EventStreams(4, 3)

@@ -43,7 +43,7 @@ def made(
 
 def client(number: int, *, attempts: int, traces_http: bool, wraps: bool, answered: bool = False) -> Spans:
     """
-    Return the spans of a client's call with some attempts: those of a library, and of its SDK and
+    Return the spans of a client's call with some attempts: a library's spans, and the spans of its SDK and
     HTTP client below.
     """
     at, name = number * 100.0, number * 100

@@ -1,6 +1,6 @@
 """
-Whoever reports a call, how often and in whatever order: one record, the figures of the first report,
-and balanced accounting.
+A call is one record with the figures of its first report, for any reporters, repeats and orders, and
+the accounting balances.
 
 Real payloads of LiteLLM's callbacks and spend logs, of SDKs, Langfuse, Helicone and Kong pass the formats
 and the intake into both engines' logs. The test computes the expected result only from the reports,

@@ -310,7 +310,7 @@ async def test_calls_are_counted_by_code(calling: Calling) -> None:
 async def test_a_grpc_client_on_the_http_port_is_told_in_the_log(
     serving: Serving, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A real gRPC client that connects to 4318 fails, and the log tells the operator why."""
+    """A real gRPC client that connects to 4318 fails, and the log says why."""
     async with grpc.aio.insecure_channel(serving.app.url.removeprefix("http://")) as channel:
         with pytest.raises(grpc.aio.AioRpcError):
             call: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(

@@ -126,8 +126,8 @@ async def test_an_event_counts_once_and_bad_neighbours_are_named(serving: Servin
 
 async def test_events_are_read_back(serving: Serving) -> None:
     """
-    Keys that may read telemetry get every field, filtered by time. A key that may only send is told
-    the missing scope.
+    Keys that may read telemetry get every field, filtered by time. A key that may only send gets an error
+    with the missing scope.
     """
     sender = await serving.make_key("events", scopes=[CREATE_EVENT])
     reader = await serving.make_key("reader", scopes=[READ])

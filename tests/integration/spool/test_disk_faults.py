@@ -133,8 +133,8 @@ async def test_a_commit_that_fails_half_way_changes_nothing(start: Starter) -> N
 
 async def test_known_ids_that_cannot_be_folded_refuse_and_heal(start: Starter) -> None:
     """
-    Known ids are folded before a commit. If this write fails, the sender is told to wait and the health
-    status shows it. Later it succeeds.
+    Known ids are folded before a commit. If this write fails, the sender gets a retry time and the health
+    status shows the failure. Later it succeeds.
     """
     spool = await start(duplicate_ids=40)  # ten ids make a batch
     for number in range(20):

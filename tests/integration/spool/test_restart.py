@@ -217,7 +217,7 @@ async def test_one_flush_for_everybody_who_waits(start: Starter, observed: Obser
 
 async def test_two_processes_never_share_a_directory(start: Starter, tmp_path: Path) -> None:
     """
-    The second process is told who uses the directory. After a kill of the holder, the next start succeeds.
+    The error names the process that uses the directory. After a kill of the holder, the next start succeeds.
     """
     directory = tmp_path / "shared"
     script = (

@@ -89,7 +89,8 @@ def test_files_have_no_shared_storage(tmp_path: Path) -> None:
 
 def test_a_storage_is_copied_there_and_back(file: Path, tmp_path: Path) -> None:
     """
-    The command prints a line per topic and needs to be told what to copy. Gateways refuse an incomplete copy.
+    The command prints a line per topic. It requires options that say what to copy. Gateways
+    refuse an incomplete copy.
     """
     (tmp_path / "files.toml").write_text('data_dir = "first"\n')
     (tmp_path / "back.toml").write_text('data_dir = "back"\n')

@@ -111,8 +111,8 @@ async def test_when_nobody_is_accepted(
 
 async def test_who_has_a_mail_does_not_get_it_again(mailbox: Mailbox) -> None:
     """
-    One recipient is refused temporarily, another permanently. The repeat goes only to the first, and the
-    other one is named.
+    One recipient is refused temporarily, another permanently. The repeat goes only to the first. The
+    second is named.
     """
     carl = "carl@example.com"
     everyone = to(mailbox, to=(ADA, BOB, carl))

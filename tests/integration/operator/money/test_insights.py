@@ -1,6 +1,4 @@
-"""
-Insights as people see them: those about money separate from those about operation, each with its severity.
-"""
+"""Insights as people see them: money and operation are separate, and each insight has its severity."""
 
 from __future__ import annotations
 

@@ -153,7 +153,9 @@ async def test_amounts_without_a_rate_are_named(reporting: Reporting) -> None:
 
 
 async def test_each_person_gets_the_calls_that_he_may_see(reporting: Reporting) -> None:
-    """The current role decides. A person whose account was removed gets nothing, and the report says so."""
+    """
+    The person's current role decides. A person whose account was removed gets nothing, and the report says so.
+    """
     server = reporting.server
     operators, roles = server.registry.operators, server.registry.roles
     for email, role in ((LEAD, "none"), ("cfo@example.com", VIEWER), ("gone@example.com", VIEWER)):

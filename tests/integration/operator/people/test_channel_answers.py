@@ -1,5 +1,5 @@
 """
-Only those who may change channels see a receiver's answer, because a channel may lead to hosts that a
+Only people who may change channels see a receiver's answer, because a channel may lead to hosts that a
 Member cannot reach.
 """
 

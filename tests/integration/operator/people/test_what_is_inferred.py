@@ -252,8 +252,8 @@ async def test_a_call_is_shown_once_no_report_can_say_any_more_whose_it_is(
 
 async def test_a_taken_name_tells_nothing_of_what_others_have(tmp_path: Path) -> None:
     """
-    A name that a hidden view, budget or report has is answered like a free name, and then means the own
-    object. An own name can be used only once. People who see both objects are told of the conflict.
+    A name that a hidden view, budget or report has is answered like a free name, and then means the own object.
+    An own name can be used only once. A person who sees both objects gets an error about the conflict.
     """
     async with place(tmp_path, ROLES["is"]) as there:
         view = there.own.ids["views"]

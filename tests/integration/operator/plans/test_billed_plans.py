@@ -30,7 +30,7 @@ async def bill(server: OperatorServer, file: Path, *items: dict[str, Any], **per
 
 
 async def use(server: OperatorServer) -> None:
-    """Add two seats with a pool of 38 dollars, of which 45 are used. One seat has 22 days."""
+    """Add two seats with a pool of 38 dollars; 45 dollars are used. One seat has 22 days."""
     await made(server, "/plans", **COPILOT | {"billed_by": "GitHub"})
     spent = (("ann", "30"), ("dan", "15"))
     calls = [

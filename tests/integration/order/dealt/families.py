@@ -1,5 +1,6 @@
 """
-Families of clients: for each join in docs/ordering.md one whose reports must join, next to calls that must not.
+Families of clients: for each join in docs/ordering.md there is a family with reports that must join, next to
+calls that must not.
 """
 
 from __future__ import annotations
