@@ -31,7 +31,9 @@ RECEIPT = {"tollhouse-receipt": "id=a; records=0; ignored=0; rejected=7; durabil
     ],
 )
 def test_every_status_says_whose_move_is_next(meaning: type[object], statuses: list[int]) -> None:
-    """2xx settles. The other statuses mean a later retry, bad records, or a wrong key or address."""
+    """
+    A status of 2xx settles a delivery. Other statuses mean a later retry, bad records, or a wrong key or address.
+    """
     assert dict.fromkeys(statuses, meaning) == {
         status: type(problem(HttpAnswer(status=status), now=NOW)) for status in statuses
     }
@@ -84,7 +86,7 @@ def test_a_limit_that_is_used_up_says_until_when(
     ],
 )
 def test_retry_after_is_seconds_or_a_date(value: str | None, seconds: float | None) -> None:
-    """A value in neither form is ignored."""
+    """A Retry-After value in neither form is ignored."""
     assert seconds == retry_after_s(value, now=NOW)
 
 
@@ -103,7 +105,7 @@ def test_retry_after_is_seconds_or_a_date(value: str | None, seconds: float | No
     ],
 )
 def test_the_words_are_the_destination_s_own(headers: dict[str, str], body: bytes, said: str) -> None:
-    """The stored text is one printable line, whatever the form of the answer."""
+    """Of any error response, one printable line is stored."""
     assert said == words(HttpAnswer(status=400, headers=headers, body=body))
 
 
@@ -150,8 +152,8 @@ def test_a_partial_success_is_read_in_both_encodings(
     stream: str, headers: dict[str, str], body: bytes, expected: tuple[int, str | None]
 ) -> None:
     """
-    The count and the message are read without keys, also from a receipt. A warning or an unreadable
-    body rejects nothing.
+    The number and the message of rejected items are read from each form of response. A warning or an
+    unreadable body rejects nothing.
     """
     answer = HttpAnswer(status=200, headers=headers, body=body, secrets=("s3cret",))
     assert expected == rejected(answer, stream)

@@ -61,6 +61,8 @@ def test_no_more_can_be_refused_than_was_sent() -> None:
 def test_a_mixed_batch_is_split_near_its_middle(
     records: Sequence[Record | None], boundary: int | None
 ) -> None:
-    """The split is at the boundary between kinds that is nearest to the middle. Shadows make no boundary."""
+    """
+    A mixed batch is split at the boundary between kinds that is nearest to its middle. Shadows make no boundary.
+    """
     whole = delivery(1, len(records))
     assert boundary == batch.nearest_boundary(whole, batch.without_shadows(whole, [entry(1, records)]))

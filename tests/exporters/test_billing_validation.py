@@ -36,7 +36,7 @@ class Upstream:
     ],
 )
 async def test_a_verdict_or_none(said: bytes | SendError, expected: list[str] | None) -> None:
-    """A rejection of the content is a verdict. An unreadable answer or no answer is not."""
+    """Only a rejection of the content is a verdict. An unreadable response, or none, is no verdict."""
     assert expected == await BillingValidation(Upstream(said)).errors(b"{}")  # type: ignore[arg-type]
 
 

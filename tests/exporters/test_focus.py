@@ -103,8 +103,8 @@ NAMES_OF_BEFORE, NAMES_OF_NOW = {"ProviderName", "PublisherName"}, {"ServiceProv
 )
 def test_a_version_has_its_names_of_providers(version: str, names: set[str]) -> None:
     """
-    The column is never null. If nothing names the seller, the host is the seller. Other columns are those of
-    1.2, in order.
+    The provider column is never null. If nothing names the seller, the host is the seller. Other columns are
+    those of 1.2, in order.
     """
     entry = Entry(topic="ai-telemetry", first=1, committed_at=AT + 60, records=RECORDS)
     charges = asyncio.run(focus.of_entries([entry]))
@@ -180,8 +180,8 @@ def test_a_correction_stands_with_the_record_that_it_changes(
     later_s: int, of_class: str, billed_in: str
 ) -> None:
     """
-    Each difference is its own row next to the call, whether it is lower, higher, of another team or of
-    another currency. Its class and billing period follow the time at which the change became known. A late
+    Each difference is a separate row next to the call, whether it is lower, higher, or of another team or
+    currency. Class and billing period of the row follow the time at which the change became known. A late
     call of an ended month corrects nothing.
     """
     calls = [paid(1), paid(2), paid(3)]
@@ -210,7 +210,7 @@ def test_a_correction_stands_with_the_record_that_it_changes(
 
 
 def test_a_correction_that_moves_nothing_is_no_row() -> None:
-    """The totals already contain the values that it states."""
+    """A correction has no row if the totals already contain its values."""
     assert [] == rows([corrected(11, paid(1), trace_id="another")])
 
 
@@ -246,7 +246,9 @@ def test_currencies_have_rows_of_their_own() -> None:
 
 
 def test_periods_hold_each_other() -> None:
-    """A charge covers an hour within its month. Both ends are exclusive, also at the turn of a month."""
+    """
+    A charge covers one hour of its billing month. Ends of periods are exclusive, also at the turn of a month.
+    """
     for row in rows():
         start, end = (datetime.fromisoformat(row[name]) for name in ("ChargePeriodStart", "ChargePeriodEnd"))
         assert timedelta(hours=1) == end - start
@@ -267,7 +269,10 @@ def test_the_sum_is_the_spend() -> None:
 
 
 def test_regions_are_rows_of_their_own() -> None:
-    """A provider's bill does the same. Both columns are null if no source states the region."""
+    """
+    Each region has its own rows, as on a provider's bill. Both region columns are null if no source
+    states the region.
+    """
     found = rows(
         [paid(1, region="us-east-1"), paid(2, region="us-east-1"), paid(3, region="global"), paid(4)]
     )

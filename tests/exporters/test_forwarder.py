@@ -87,7 +87,7 @@ async def test_records_wait_for_others_and_a_stop_sends_them(tmp_path: Path) -> 
 
 
 async def test_a_whole_delivery_waits_for_nothing(tmp_path: Path) -> None:
-    """The records that are left over wait for more."""
+    """A route sends a whole delivery at once. The records that are left over wait for more."""
     exporter = Capture(max_records=4)
     async with lingering(tmp_path, exporter, linger_s=3600) as (spool, routes):
         await spool.add(calls(1, 10))
@@ -100,7 +100,7 @@ async def test_a_whole_delivery_waits_for_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("linger_s", [0.0, 0.1])
 async def test_a_record_waits_no_longer_than_it_may(tmp_path: Path, linger_s: float) -> None:
-    """A record without followers leaves when its time is over."""
+    """A record that no further record follows is sent when its waiting time ends."""
     exporter = Capture()
     async with lingering(tmp_path, exporter, linger_s=linger_s) as (spool, routes):
         await spool.add(calls(1, 10))
@@ -141,7 +141,8 @@ async def drained(spool: Spooled, count: int = 10) -> dict[str, int]:
 
 async def test_what_is_being_sent_ends_as_it_began(tmp_path: Path) -> None:
     """
-    The delivery settles under the earlier settings, the next one uses the new settings, and none becomes ambiguous.
+    A delivery in flight settles under the earlier settings, the next one uses the new settings, and
+    none becomes ambiguous.
     """
     first, second = Gate(), Capture(max_records=5)
     async with forwarding(tmp_path, first) as (spool, routes):
@@ -170,7 +171,7 @@ async def test_equal_settings_leave_a_route_alone(tmp_path: Path) -> None:
 
 async def test_a_route_that_went_finishes_and_begins_nothing(tmp_path: Path) -> None:
     """
-    A removed route keeps its progress. When it is added again, it continues there after its last
+    A removed route keeps its progress. If the route is added again, it continues after its last
     delivery was answered.
     """
     first, second = Gate(), Capture(max_records=5)
@@ -210,8 +211,8 @@ class Turns(HeldTasks, SoleNode):
 
 async def test_a_route_sends_while_its_lease_is_held(tmp_path: Path) -> None:
     """
-    A route waits for its lease, and finishes its delivery before another process gets it. Later it continues
-    where that process stopped.
+    A route waits for its lease, and finishes its delivery before another process gets the lease. Later the
+    route continues where that process stopped.
     """
     leases, gate = Turns(), Gate()
     async with spooled("memory", tmp_path, StoppedClock()) as spool, asyncio.timeout(60):

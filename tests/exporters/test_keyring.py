@@ -124,7 +124,7 @@ def test_every_stream_asks_for_a_scope_of_the_catalogue() -> None:
 def test_a_stream_has_one_address(
     settings: dict[str, object], stream: str, parts: dict[str, str], url: str | None
 ) -> None:
-    """The address is the table's default, or the base of its kind, or the one in upstream.paths."""
+    """The address of a stream is the table's default, the base of its kind, or the path in upstream.paths."""
     upstream = UpstreamSettings(base_url="https://cost.example/", **settings)  # type: ignore[arg-type]
     assert url == Paths(upstream).url(stream, **parts)
 

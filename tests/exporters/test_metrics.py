@@ -63,7 +63,7 @@ REFUND = counter(7, name="test.cost.usage", unit="USD", value="-0.12345678901234
     "record", [FULL, MONEY, counter(3), counter(4, end_time=BEGAN), TAKEN_BACK, REFUND, EUROS]
 )
 def test_another_tollhouse_gets_every_field_back(record: UsageMetric) -> None:
-    """Tokens stay integers, money keeps every digit, and unknown times stay unknown."""
+    """Another Tollhouse reads tokens as integers, money with every digit, and unknown times as unknown."""
     assert [record] == taken_in(record)
 
 
@@ -99,7 +99,9 @@ def test_the_same_counters_are_the_same_bytes() -> None:
 
 
 def test_a_correction_leaves_as_sums_that_may_fall() -> None:
-    """The cost and each changed count have a sum. Another Tollhouse adds them up to the corrected call."""
+    """
+    Each changed count and the cost have a sum. Another Tollhouse adds these sums up to the corrected call.
+    """
     before = call(
         1, output_tokens=9, start_time=BEGAN, estimated_cost="0.5", cost_source="estimated", team="search"
     )

@@ -70,7 +70,7 @@ def test_no_request_goes_to_a_special_address(address: str) -> None:
     "address", ["127.0.0.1", "::1", "10.1.2.3", "192.168.0.1", "fd12::1", "1.1.1.1", "2606:4700::1"]
 )
 def test_this_machine_and_inner_networks_are_ordinary(address: str) -> None:
-    """Receivers of alerts often run there."""
+    """Receivers of alerts often run on this machine or in inner networks."""
     check_reach(address)
 
 
@@ -168,7 +168,7 @@ KEPT = (
 
 @pytest.mark.parametrize("settings", KEPT, ids=lambda each: f"{each.type}-{each.tls}")
 async def test_every_channel_of_an_account_is_checked(settings: KeptSettings, resolve: Resolve) -> None:
-    """The stated address may look harmless while its name resolves to a service of credentials."""
+    """A channel's address may look harmless while its name resolves to a service of credentials."""
     resolve("metadata.example", [METADATA])
     assert [] == list(problems([settings]))
     channel = build(settings, CLOCK)
@@ -179,7 +179,7 @@ async def test_every_channel_of_an_account_is_checked(settings: KeptSettings, re
 
 
 async def test_a_mail_server_on_this_machine_is_reached(resolve: Resolve) -> None:
-    """The name is looked up once, and the mail arrives."""
+    """The client looks up the server's name once, and the mail arrives."""
     resolve("mail.example", ["127.0.0.1"])
     async with mail_server(Mailbox()) as mailbox:
         to = kept(

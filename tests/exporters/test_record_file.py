@@ -77,7 +77,8 @@ async def test_a_record_is_a_canonical_line(exporter: FileExporter, path: Path) 
 
 async def test_a_repeat_after_a_crash_leaves_no_line_twice(path: Path) -> None:
     """
-    The process was killed between write and settlement. The next one finds the lines and writes only missing ones.
+    A process was killed between write and settlement. The next process finds the written lines and adds
+    only missing lines.
     """
     first = FileExporter(path, write=lines_of)
     await attempt(first, delivery(1, 2), calls(1, 2))

@@ -106,7 +106,8 @@ async def test_a_fault_of_our_own_is_a_retry(spool: Spooled, caplog: pytest.LogC
 
 async def test_a_fault_that_repeats_parks_the_route(spool: Spooled, clock: StoppedClock) -> None:
     """
-    The fault is shown, nothing is lost, other deliveries still pass, and the route recovers when the fault ends.
+    A repeated fault is shown, nothing is lost, other deliveries still pass, and the route recovers when
+    the fault ends.
     """
     broken = {"is": True}
 
@@ -139,8 +140,8 @@ async def test_a_fault_that_repeats_parks_the_route(spool: Spooled, clock: Stopp
 
 async def test_a_cancelled_send_settles_nothing(spool: Spooled) -> None:
     """
-    The delivery is neither settled nor retried. After the next declaration it is due again,
-    marked as possibly accepted.
+    A cancelled delivery is neither settled nor retried. After the next declaration it is due again, marked
+    as possibly accepted.
     """
     sending = asyncio.Event()
 
@@ -299,8 +300,8 @@ async def test_suspects_are_bounded_but_not_for_ever(clock: StoppedClock) -> Non
 
 async def test_one_failure_closes_nothing_two_in_a_row_do(clock: StoppedClock) -> None:
     """
-    Failures of one round count as one. The wait grows with rounds. A success ends it, but not a wait that
-    the destination requested.
+    Failures of one round count as one. The wait grows with rounds. A success ends the wait, unless the
+    destination requested it.
     """
     throttle = RouteThrottle(clock, Backoff())
     began = throttle.round
@@ -332,7 +333,7 @@ async def test_the_newest_failure_is_the_reason_shown(spool: Spooled, clock: Sto
 
 
 async def test_a_parked_route_sends_its_oldest_alone(clock: StoppedClock) -> None:
-    """Only the first worker continues, after the wait."""
+    """After the wait, only the first worker of a parked route continues."""
     throttle = RouteThrottle(clock, Backoff())
     throttle.park(60)
     assert throttle.rest_s(0) == 60
@@ -405,7 +406,8 @@ async def test_what_is_always_answered_with_500_waits_beside_what_passes(
     spool: Spooled, clock: StoppedClock
 ) -> None:
     """
-    The record is found, then the destination answers 500 to everything for hours. Both wait, and pass afterwards.
+    The destination rejects one record, and then answers 500 to everything for hours. All deliveries wait,
+    and pass afterwards.
     """
 
     class Ill(Choking):

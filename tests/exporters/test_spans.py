@@ -189,7 +189,7 @@ def test_only_plain_ids_stand_in_their_fields(trace_id: str, span_id: str) -> No
 
 
 def test_the_same_records_are_the_same_bytes() -> None:
-    """The bytes do not depend on what the encoder wrote before."""
+    """The bytes of a request do not depend on what the encoder wrote before."""
     used = SpanEncoder()
     for n in range(5000):
         used.span(call(n, request_model=f"m{n}", tags={f"t{n}": "x" * (n % 700)}), 0.0)
@@ -198,7 +198,9 @@ def test_the_same_records_are_the_same_bytes() -> None:
 
 
 def test_meters_have_the_names_of_the_conventions_where_they_have_one() -> None:
-    """Other meters have Tollhouse names. A quantity with a fraction is decimal text."""
+    """
+    Meters without a name in the conventions have Tollhouse names. A quantity with a fraction is decimal text.
+    """
     record = Inference(id=b"1" * 16, source="otel")
     record.meters = {"input_audio_tokens": 1000, "cache_image_read_tokens": 0, "audio_seconds": "12.5"}
     found = attributes(parsed(record)[0])
@@ -272,7 +274,7 @@ hexes = st.binary(min_size=16, max_size=16).filter(any).map(bytes.hex)
     )
 )
 def test_another_tollhouse_gets_every_field_back(record: Inference) -> None:
-    """Gateways can be chained without loss."""
+    """Another Tollhouse reads every field of a record, so gateways can be chained without loss."""
     (received,) = taken_in(record)
     for money_field in ("cost", "estimated_cost"):  # equal as numbers
         ours, theirs = getattr(record, money_field), getattr(received, money_field)

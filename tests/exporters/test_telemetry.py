@@ -35,7 +35,10 @@ class KeptClient(Client):
 
 @pytest.mark.parametrize("count", [1, TURN, TURN + 1, 1000])
 async def test_the_loop_has_its_turns_while_a_delivery_is_encoded(count: int) -> None:
-    """Encoding a whole delivery takes as long as dozens of requests, so it yields. The result is the same."""
+    """
+    Encoding a whole delivery takes as long as dozens of requests, so the encoder yields to them. The result
+    is the same.
+    """
     settings = DestinationSettings(name="d", type="otlp", url="http://127.0.0.1:1")
     client = KeptClient()
     exporter = TelemetryExporter(client, OtlpEndpoint(settings, None))

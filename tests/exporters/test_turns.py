@@ -10,7 +10,7 @@ from exporters.batch import TURN, in_turns
 
 @pytest.mark.parametrize("count", [0, 1, TURN, TURN + 1, 10 * TURN])
 async def test_everybody_else_has_a_turn_in_between(count: int) -> None:
-    """The work yields after every TURN items except after the last, and keeps the order of the items."""
+    """The work yields after every TURN items except after the last ones, and keeps the order of the items."""
     told: list[str] = []
 
     async def others() -> None:

@@ -13,7 +13,7 @@ runs = st.lists(st.integers(0, 2**64 - 1), max_size=300).map(lambda ids: array("
 
 @given(one=runs, other=runs)
 def test_runs_are_merged_and_marked_the_same(native: Native, one: array[int], other: array[int]) -> None:
-    """The ids may be shared, distinct or missing."""
+    """Python and the module merge runs with shared, distinct or no ids equally."""
     both = merge(one, other)
     assert both == merge(one, other, native)
     expected, found = marked(1, 2, 3.0, both), marked(1, 2, 3.0, both, native)

@@ -23,7 +23,7 @@ def test_null_fields_are_filled_and_stated_ones_stay() -> None:
 
 
 def test_tags_are_filled_name_by_name() -> None:
-    """A name that the first report lacks is filled like an empty field. Its own values stay."""
+    """A tag that the first report lacks is filled like an empty field. The first report's own tags stay."""
     first = report(tags={"env": "prod", "service": "shop"})
     later = report(tags={"service": "litellm", "feature": "triage"})
     assert {"tags": {"env": "prod", "service": "shop", "feature": "triage"}} == missing(first, later)
@@ -127,8 +127,8 @@ def test_ok_gives_way_to_another_outcome(status: str) -> None:
 )
 def test_a_part_of_0_gives_way_to_one_that_fits(side: tuple[str, str]) -> None:
     """
-    An SDK without this detail writes 0. In either order the other count stays, with its estimate and
-    without a conflict.
+    An SDK that does not know a part writes 0. In either order the other report's part stays, with its
+    estimate and without a conflict.
     """
     total, part = side
     hidden, known = priced("1", **{total: 300, part: 0}), priced("2", **{total: 300, part: 288})
@@ -148,7 +148,7 @@ def test_a_part_of_0_gives_way_to_one_that_fits(side: tuple[str, str]) -> None:
     ],
 )
 def test_a_part_of_0_stays_where_the_count_does_not_fit(first: dict[str, int], later: dict[str, int]) -> None:
-    """The two reports count differently, which is a conflict, and no values are mixed."""
+    """If the two reports count differently, this is a conflict, and no values are mixed."""
     one, other = report(**first), report(**later)
     assert {} == missing(one, other)
     assert disagree(one, other)

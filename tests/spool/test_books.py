@@ -67,7 +67,7 @@ def test_lists_within_lists_are_damaged_ids_and_names() -> None:
 
 @pytest.mark.parametrize("place", [(0, 0), (1, 0), (1, 1), (2**64 - 1, 2**32 - 1)])
 def test_the_id_of_a_receipt_is_base_32_and_opens(place: tuple[int, int]) -> None:
-    """The same place always has the same id, and another installation cannot open it."""
+    """A place always has the same receipt id, and another installation cannot open it."""
     sealer = Sealer(b"one")
     sealed = sealer.seal(*place)
     assert sealed == base64.b32encode(base64.b32decode(sealed.upper())).decode().lower()

@@ -35,7 +35,7 @@ def point(value: Decimal, *, unit: str = "USD", time: int = START + 1) -> Counte
     [("1.1", "1.0999999999999999"), ("81234.56", "81234.55999999998"), ("0.3", "0.29999999999999993")],
 )
 def test_a_last_digit_is_no_restart(whole: str, less: str) -> None:
-    """A collector that adds doubles in varying order never counts an amount twice."""
+    """A collector that adds up doubles in varying order makes no amount count twice."""
     added, state = counted(whole, less, whole, less, whole)
     assert [Decimal(whole)] + 4 * [UNCHANGED] == added
     assert Decimal(whole) == state.value

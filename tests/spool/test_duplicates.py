@@ -48,7 +48,7 @@ def test_repeats_are_counted_over_all_runs() -> None:
 
 
 def test_a_packed_run_comes_back_or_is_refused() -> None:
-    """If a byte has changed, the result is None."""
+    """A packed run with a changed byte is refused."""
     ids = run_of(100)
     data, checksum = packed(ids)
     assert ids == unpacked(data, checksum)
@@ -56,7 +56,7 @@ def test_a_packed_run_comes_back_or_is_refused() -> None:
 
 
 def test_places_hold_topic_and_number() -> None:
-    """One integer holds both for every topic."""
+    """One integer holds topic and number."""
     for topic in TOPICS:
         assert (topic, 1 << 50) == place_of(place(topic, 1 << 50))
 
@@ -82,8 +82,8 @@ def test_places_hold_topic_and_number() -> None:
 )
 def test_hours_of_a_record(start_s: int | None, end_s: int | None, hour: int, near: list[int]) -> None:
     """
-    A lookup covers a quarter of an hour on both sides, and the day after the start for a report without a
-    start. If the start is unknown or not believed, it covers the day before and after the end or arrival.
+    A lookup covers a quarter of an hour on both sides, and the day after the start for a report without a start.
+    If the start is unknown or not believed, the lookup covers the day before and after the end or arrival.
     """
     times = [None if time_s is None else time_s * NS for time_s in (start_s, end_s)]
     record = Inference(id=b"", source="langfuse", start_time=times[0], end_time=times[1])
@@ -117,7 +117,7 @@ def test_the_index_never_forgets_within_its_bounds() -> None:
 
 
 def test_a_fold_that_is_thrown_away_changes_nothing() -> None:
-    """A plan whose transaction failed has no effect."""
+    """A fold whose transaction failed has no effect."""
     index = DuplicateIndex(b"k" * 32, window_s=1000, max_ids=100)
     ids = [bytes([number]) * 16 for number in range(60)]
     index.add({index.id_of(id): place(AI_TELEMETRY, 1) for id in ids}, [NOON // HOUR] * 60, NOON)
@@ -152,7 +152,9 @@ def test_a_fold_is_planned_while_ids_are_added() -> None:
 
 
 def test_two_installations_know_ids_by_different_numbers() -> None:
-    """The secret is part of the number, so a sender that chooses ids cannot cause collisions."""
+    """
+    The installation's secret is part of the number, so a sender that chooses ids cannot cause collisions.
+    """
     one, other = (DuplicateIndex(key * 32, window_s=1, max_ids=10) for key in (b"a", b"b"))
     ids = [random.Random(number).randbytes(16) for number in range(1000)]
     assert 1000 == len({one.id_of(id) for id in ids})
@@ -178,7 +180,7 @@ def test_a_fold_gives_each_hour_its_run() -> None:
 
 
 def test_what_is_kept_for_ids_goes_when_all_of_a_commit_are_in_runs() -> None:
-    """Each kind of record is separate: commits of another kind do not matter."""
+    """Commits of one kind of record do not delete what is stored for another kind."""
     unfolded = UnfoldedCommits()
     unfolded.note(2, {AI_TELEMETRY: 1})
     unfolded.note(3, {AI_TELEMETRY: 3, UNIT_COST: 1})

@@ -65,7 +65,9 @@ def given(protocol: type) -> str:
 
 @pytest.mark.parametrize("protocol", OWED)
 def test_the_page_names_what_an_engine_owes(protocol: type) -> None:
-    """A method added to a protocol must be added to its row, also if the shared SQL class has it."""
+    """
+    A method added to a protocol must be added to its row on the page, also if the shared SQL class has it.
+    """
     names = ", ".join(f"`{name}`" for name in methods(protocol))
     path = protocol.__module__.replace(".", "/")
     assert (
@@ -76,6 +78,6 @@ def test_the_page_names_what_an_engine_owes(protocol: type) -> None:
 
 @pytest.mark.parametrize("parts", [Engine, Storage])
 def test_the_page_names_the_parts(parts: type) -> None:
-    """The parts are those of an engine and of the storage that it opens."""
+    """The page lists the parts of an engine and of the storage that it opens."""
     names = ", ".join(f"`{each.name}`" for each in fields(parts))
     assert f"`{parts.__name__}` consists of {names}." in PAGE.read_text().splitlines()

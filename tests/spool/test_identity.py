@@ -57,13 +57,13 @@ def test_length_is_that_of_what_follows_the_prefix(response_id: str) -> None:
 
 
 def test_a_long_response_id_alone_is_the_identity() -> None:
-    """Rule 2: source, time and tokens do not matter."""
+    """Rule 2: for a long response id, source, time and tokens do not matter."""
     other = call("litellm", start_time=None, input_tokens=None)
     assert of_call(call(), response_id=LONG) == of_call(other, response_id=LONG)
 
 
 def test_a_cached_answer_does_not_take_the_first_calls_id() -> None:
-    """Rules 2 and 3 are skipped for status cached, because the answer contains the first call's id."""
+    """Rules 2 and 3 are skipped for status cached, because a cached answer contains the first call's id."""
     cached = of_call(call(status="cached"), response_id=LONG, own_id="hit-1")
     assert cached != of_call(call(), response_id=LONG)
     assert cached == of_call(call(status="cached"), own_id="hit-1")

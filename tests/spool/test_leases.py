@@ -60,7 +60,10 @@ async def test_work_runs_while_its_lease_is_held() -> None:
 
 
 async def test_a_lease_is_let_go_when_its_work_has_ended() -> None:
-    """Work that can be asked to end is not cancelled; other work is. All work under the name ends."""
+    """
+    When a lease is given back, work that can be asked to end is not cancelled, and other work is. All work
+    under the name ends.
+    """
     held, polite, other = HeldTasks(), Endless(), Endless()
     tasks = [
         asyncio.create_task(held.run("route", polite.run, finish=polite.asked.set)),
@@ -81,7 +84,7 @@ async def test_a_lease_is_let_go_when_its_work_has_ended() -> None:
 
 @pytest.mark.parametrize("error", [ValueError("a defect"), SpoolDamaged("a page")])
 async def test_a_defect_of_the_work_is_told(error: Exception) -> None:
-    """The supervisor of the task gets the error."""
+    """The supervisor of a task gets the error of its work."""
     held = HeldTasks()
     held.gain("ledger")
 

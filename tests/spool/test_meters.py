@@ -40,7 +40,7 @@ def call(**counts: int) -> Inference:
     ],
 )
 def test_a_part_is_at_most_its_whole(told: dict[str, int | str], left_out: set[str]) -> None:
-    """Parts that do not fit are left out and counted, and the whole stays."""
+    """Meters that exceed their whole are left out and counted, and the whole stays."""
     record = call(**COUNTS)
     record.meters = dict(told)
     assert len(left_out) == keep_fitting(record)
@@ -48,7 +48,7 @@ def test_a_part_is_at_most_its_whole(told: dict[str, int | str], left_out: set[s
 
 
 def test_an_unknown_whole_is_not_exceeded() -> None:
-    """A report may state only the parts."""
+    """A report may state only the parts and no whole."""
     assert {"input_audio_tokens": 5} == fitting(call(), {"input_audio_tokens": 5})
 
 
@@ -69,7 +69,10 @@ def test_quantities_are_exact(quantity: int | str, units: int) -> None:
 
 
 def test_a_record_without_meters_is_as_it_was() -> None:
-    """Packed it has one more byte, and in JSON nothing more. With meters it is read back completely."""
+    """
+    Without meters, a packed record has one more byte, and the JSON nothing more. With meters it is
+    read back completely.
+    """
     plain = call(**COUNTS)
     assert "meters" not in as_json(plain)
     assert pack([plain]).endswith(b"\x80")

@@ -106,7 +106,7 @@ def test_a_module_that_is_not_wanted_is_not_loaded(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_module_that_is_missing_or_of_another_release_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An operator can act on the stated reason."""
+    """The reason is one on which an operator can act."""
     monkeypatch.setitem(sys.modules, MODULE, None)
     assert not use(True).is_on
     assert MODULE in use(True).words
@@ -116,8 +116,7 @@ def test_a_module_that_is_missing_or_of_another_release_is_told(monkeypatch: pyt
 
 async def test_sums_are_counted_once_whatever_fails(caplog: pytest.LogCaptureFixture) -> None:
     """
-    If the module fails, the count starts again. After three failures it continues without the module,
-    and stays so.
+    If the module fails, the count starts again. After three failures Tollhouse counts without the module.
     """
     native = Native(module())
     log, plain = PackedLog(), await Ledger(new_ledger(), clock=FakeClock()).load()
@@ -149,7 +148,7 @@ async def test_a_delivery_leaves_as_python_writes_it_where_the_module_fails() ->
 
 
 def test_runs_of_ids_are_merged_where_the_module_fails() -> None:
-    """The result equals that without the module."""
+    """If the module fails, merged runs equal those of Python."""
     native = Native(module())
     one, other = array("Q", [1, 5, 9]), array("Q", [2, 5])
     assert merge(one, other) == merge(one, other, native)

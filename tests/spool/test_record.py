@@ -49,7 +49,7 @@ def test_packing_keeps_everything(record: Inference | UsageMetric) -> None:
 
 
 def test_an_entry_of_an_older_version_stays_readable() -> None:
-    """Fields that a shorter array lacks get their defaults."""
+    """Fields that an older, shorter array lacks get their defaults."""
     assert list(Inference.__struct_fields__)[-7:] == [
         "also",
         "cache_write_1h_tokens",
@@ -75,7 +75,7 @@ def test_json_has_every_field() -> None:
 
 @pytest.mark.parametrize(("name", "told"), [("cache_write_1h_tokens", 0), ("region", "us-east-1")])
 def test_what_few_sources_tell_is_shown_where_it_is_told(name: str, told: int | str) -> None:
-    """All other records have only the usual fields."""
+    """Only records whose source states this field show it in JSON."""
     record = Inference(id=b"\1" * 16, source="otel")
     assert name not in as_json(record)
     setattr(record, name, told)
@@ -95,7 +95,7 @@ def test_what_few_sources_tell_is_shown_where_it_is_told(name: str, told: int | 
     ],
 )
 def test_a_moment_has_three_digits(at: float | None, text: str | None) -> None:
-    """The texts sort in the order of the times."""
+    """The texts of moments sort in the order of the times."""
     assert text == moment(at)
 
 

@@ -30,7 +30,7 @@ def test_only_a_prefix_that_nobody_needs_goes(limit: int, before: float, excess:
 
 def test_retry_after_follows_the_drain() -> None:
     """
-    Fast readers give a short time, slow readers a long one, and a standstill the longest. At first
+    Fast readers give a short retry time, slow readers a long one, and a standstill the longest. At first
     the default applies.
     """
     rate = DrainRate()

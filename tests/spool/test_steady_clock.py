@@ -48,7 +48,9 @@ def test_small_adjustments_are_followed() -> None:
 
 @pytest.mark.parametrize("step", [8 * DAY, 400 * DAY, 301.0, -301.0, -DAY, -NOON])
 def test_a_step_is_not_followed(step: float, caplog: pytest.LogCaptureFixture) -> None:
-    """Time continues as before, with one warning. If the wall clock returns, it is believed again."""
+    """
+    After a step, time continues as before, with one warning. If the wall clock returns, it is believed again.
+    """
     machine = WallClock()
     clock = machine.steady()
     machine.wall += step
@@ -66,7 +68,9 @@ def test_a_step_is_not_followed(step: float, caplog: pytest.LogCaptureFixture) -
 
 
 def test_a_step_that_stands_for_an_hour_is_believed() -> None:
-    """The timer measures the hour, not the wall clock. Another step starts another hour."""
+    """
+    A step is believed after an hour by the timer, not by the wall clock. Another step starts another hour.
+    """
     machine = WallClock()
     clock = machine.steady()
     machine.wall += DAY
@@ -102,7 +106,7 @@ def test_a_clock_that_goes_back_while_a_call_is_heard_is_back(caplog: pytest.Log
 
 def test_calls_that_agree_with_a_step_confirm_it() -> None:
     """
-    Five of nine calls confirm it, so time is right at once. Records that the step made look old stay
+    Five of nine calls confirm a step, so time is right at once. Records that the step made look old stay
     for the hour.
     """
     machine = WallClock()

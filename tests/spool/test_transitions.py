@@ -120,7 +120,7 @@ def test_a_letter_goes_and_comes_back_with_its_numbers() -> None:
 
 def test_only_settled_numbers_are_replayed() -> None:
     """
-    Numbers that are open, without a delivery or before the route's start are left out. Adjacent ranges
+    A replay leaves out numbers that are open, without a delivery or before the route's start. Adjacent ranges
     become one delivery.
     """
     change = transitions.replay(
@@ -137,7 +137,7 @@ def test_ranges_are_cut_and_pierced() -> None:
 
 
 def test_a_route_in_the_configuration_is_not_dropped() -> None:
-    """An unknown route is named in the error."""
+    """The error for an unknown route names it."""
     with pytest.raises(NotAllowed):
         routes.check_drop(route())
     with pytest.raises(NotThere, match=ROUTE):

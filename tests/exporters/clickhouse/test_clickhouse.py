@@ -78,7 +78,7 @@ async def test_a_part_that_is_there_is_sent_whole_with_the_same_bytes_and_token(
 
 
 async def test_rows_of_others_park_and_nothing_is_added(tmp_path: Path) -> None:
-    """A copy of the installation uses the same numbers with other ids."""
+    """A copy of the installation uses the same numbers for records with other ids, so the route parks."""
     table = Table()
     async with served(table) as url, opened(tmp_path) as house:
         await house.add(calls(1, 10))
@@ -186,7 +186,7 @@ async def test_no_message_holds_the_password(tmp_path: Path) -> None:
     ],
 )
 def test_settings_say_what_is_wrong_before_anything_is_opened(changes: dict[str, Any], words: str) -> None:
-    """Each problem is one sentence. A request at the limit is accepted."""
+    """Each problem in the settings is one sentence. A batch at the limit is accepted."""
     url = "https://house.example:8443/costs"
     at_bound = replace(SETTINGS, url=url, batch_records=MOST_RECORDS, leave_out=("user", "tags.a"))
     assert [] == list(catalogue.problems([at_bound]))

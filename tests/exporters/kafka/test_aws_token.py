@@ -25,7 +25,7 @@ KEY, SECRET = "AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY"
     ],
 )
 def test_a_token_is_the_address_that_the_signer_of_aws_makes(session: str, signature: str) -> None:
-    """Every part of the address is equal, with and without temporary keys."""
+    """A token equals AWS's in every part of the address, with and without temporary keys."""
     token = aws_token(KEY, SECRET, session, region="eu-central-1", now=1_790_000_000.9)
     address = urlsplit(urlsafe_b64decode(token + "=" * (-len(token) % 4)).decode())
     expected = {
@@ -46,7 +46,7 @@ def test_a_token_is_the_address_that_the_signer_of_aws_makes(session: str, signa
 
 
 async def test_each_connection_signs_with_the_keys_of_the_file_as_they_are_then(tmp_path: Path) -> None:
-    """Another program renews temporary keys by rewriting the file."""
+    """Another program renews temporary keys by rewriting the file, so each connection reads it again."""
     file = tmp_path / "keys"
     file.write_text("one\nsecret\n")
     settings = DestinationSettings(
@@ -73,7 +73,7 @@ async def test_each_connection_signs_with_the_keys_of_the_file_as_they_are_then(
 def test_a_file_of_other_lines_is_told_before_anybody_connects(
     sasl: str, text: str, words: str, tmp_path: Path
 ) -> None:
-    """The message contains nothing of the file."""
+    """The error message contains nothing of the secret file."""
     file = tmp_path / "keys"
     file.write_text(text)
     settings = DestinationSettings(name="stream", type="kafka", url="b:9098", sasl=sasl, secret_file=file)

@@ -95,7 +95,7 @@ async def test_a_copy_that_is_behind_parks(tmp_path: Path) -> None:
 
 
 async def test_a_log_that_changed_under_a_delivery_parks(tmp_path: Path) -> None:
-    """The mark of the first attempt proves which records it contained."""
+    """The mark of the first attempt shows that the delivery's records have changed since."""
     async with opened(tmp_path) as house:
         await house.add(calls(1, 10))
         with pytest.raises(Misconfigured, match="the log changed under a delivery"):

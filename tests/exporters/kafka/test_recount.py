@@ -38,7 +38,7 @@ def test_what_retention_took_of_a_partition_is_not_absent() -> None:
 
 
 def test_of_a_partition_that_is_empty_nothing_is_known() -> None:
-    """Retention may have deleted all of it."""
+    """Retention may have deleted all messages of an empty partition."""
     numbers = [number for number in range(1, 100) if number % PARTITIONS]
     assert [] == list(kept(numbers, cut=[0]).absent(100))
     assert 33 == len(list(kept(numbers).absent(100)))

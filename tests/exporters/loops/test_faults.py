@@ -61,7 +61,7 @@ async def test_a_stream_of_container_metrics() -> None:
 
 
 async def test_devices(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The loop recovers by itself."""
+    """The loop that sends devices recovers by itself."""
     fault = Fault()
 
     class Table:
@@ -83,7 +83,7 @@ async def test_devices(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_a_channel_of_notifications(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Waiting notifications are not lost."""
+    """Notifications that wait during the fault are not lost."""
     fault, clock = Fault(), StoppedClock()
 
     class Table:

@@ -89,7 +89,7 @@ def test_a_name_stands_for_one_channel() -> None:
 
 
 def test_the_signature_is_that_of_the_specification() -> None:
-    """The example is published in Standard Webhooks."""
+    """The signature equals the published example of Standard Webhooks."""
     signed = webhook.sign(
         webhook.secret_bytes(SECRET), "msg_p5jXN8AQM9LWM0D4loKWxJek", "1614265330", b'{"test": 2432232314}'
     )

@@ -64,7 +64,7 @@ def test_most_spans_of_real_clients_are_by_the_memory(native: Native) -> None:
 
 
 def test_trees_and_lonely_spans_are_by_the_memory(native: Native) -> None:
-    """The memory reads all of them, except one in a thousand that it compares with the rules."""
+    """The memory reads all of these spans, except one in a thousand that it compares with the rules."""
     for body in (tree_spans(98), protobuf_spans(100)):
         memory = SpanMemory(native, AT_ONCE)
         for number in range(30):
@@ -273,7 +273,8 @@ def test_requests_pass_unseen_while_none_is_known(native: Native) -> None:
 
 def test_spans_are_looked_for_in_vain_in_a_part_of_them(native: Native) -> None:
     """
-    The share stays small with any number of unknown senders, because their first inspections count as well.
+    The share of inspected spans stays small with any number of unknown senders, because first inspections
+    count as well.
     """
     trials, looked = Trials(MemoryPace(look_share=0.01, free_looks=100)), 0
     for number in range(20_000):
@@ -338,8 +339,8 @@ def test_a_difference_ends_the_shape(
     native: Native, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """
-    The request gets the rules' result. The difference is counted and logged without a value, and the rules
-    read this shape from then on.
+    After a difference, the request gets the rules' result. The difference is counted and logged without a
+    value, and the rules read this shape from then on.
     """
     memory = SpanMemory(native, AT_ONCE)
     _learn(memory, (numbered(protobuf_spans(1), number) for number in range(3)))

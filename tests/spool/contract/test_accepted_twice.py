@@ -42,7 +42,7 @@ def forgotten(submission: Submission) -> Submission:
 
 async def test_an_id_that_was_accepted_twice_is_found(open_spool: Opener, clock: MovedClock) -> None:
     """
-    A recount finds such ids in each topic, among open and closed records, and in runs. The
+    A recount finds repeated ids in each topic, among open and closed records, and in runs. The
     accounting still balances.
     """
     log = (await open_spool(hold=10)).log
@@ -71,8 +71,8 @@ def unidentified() -> tuple[Record, Identity]:
 
 async def test_what_was_accepted_rightly_is_not_named(open_spool: Opener, clock: MovedClock) -> None:
     """
-    Records without identity, corrections, added reports, shadows, counters, requests and repeats are not
-    named. Neither are repeats of forgotten ids, or with a time far from the first one.
+    A recount does not name records without identity, corrections, added reports, shadows, counters, requests
+    or ordinary repeats. Neither does it name repeats of forgotten ids, or with a time far from the first one.
     """
     log = (await open_spool(hold=10, duplicate_window=86_400)).log
     await add(log, *[unidentified() for _ in range(3)])
@@ -96,7 +96,7 @@ async def test_what_was_accepted_rightly_is_not_named(open_spool: Opener, clock:
 
 
 async def test_ids_over_the_bound_are_forgotten_rightly(open_spool: Opener, clock: MovedClock) -> None:
-    """Repeats of ids that exceeded `duplicate_ids` are not named."""
+    """A recount does not name repeats of ids that exceeded `duplicate_ids`."""
     log = (await open_spool(duplicate_ids=16)).log
     for number in range(100):
         clock.move(10)

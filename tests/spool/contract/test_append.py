@@ -63,7 +63,7 @@ async def test_a_range_is_cut_to_the_numbers(log: Log) -> None:
 @pytest.mark.rule
 async def test_where_the_record_of_an_id_is(log: Log, clock: MovedClock) -> None:
     """
-    The newest ids have a number, older ids only a time range between call and arrival, and others are unknown.
+    The newest ids have a number, older ids only a time range between call and arrival, and unknown ids nothing.
     """
     known = call(2)[1].id
     await add(log, call(1), call(2, at=NOON - 7200))
@@ -150,7 +150,7 @@ async def test_one_submission_that_cannot_be_kept_leaves_the_others_alone(log: L
 
 
 async def test_what_cannot_be_kept_opens_and_closes_nothing(open_spool: Opener, clock: MovedClock) -> None:
-    """The next record gets the number of the refused one, and is open like any other."""
+    """The next record gets the number of the refused record, and is open like any other."""
     log = (await open_spool(hold=10)).log
     with pytest.raises(OverflowError):
         await add(log, call(1, input_tokens=1 << 70))
@@ -185,7 +185,7 @@ async def test_a_cancelled_caller_is_kept_whole_or_not_at_all(log: Log) -> None:
 
 
 async def test_a_closing_log_refuses(log: Log) -> None:
-    """After close nothing is accepted, so the sender retries elsewhere or later."""
+    """After close the log accepts nothing, so the sender retries elsewhere or later."""
     await log.close()
     with pytest.raises(SpoolUnavailable):
         await add(log, call(1))
@@ -205,7 +205,7 @@ async def test_a_submission_needs_one_identity_per_record(log: Log) -> None:
 
 
 async def test_a_repeat_counts_once(log: Log, observed: Observed) -> None:
-    """The same batch adds nothing, and its sender gets the same answer as the first time."""
+    """Sending a batch again adds nothing, and the sender gets the same answer as the first time."""
     batch = [call(number) for number in range(5)]
 
     first, second = await add(log, *batch), await add(log, *batch)
@@ -276,7 +276,7 @@ async def test_a_short_id_is_known_within_the_neighbour_steps(log: Log, seconds:
 @pytest.mark.parametrize("told_first", ["start_time", "end_time"])
 async def test_an_old_call_is_known_by_its_end_alone(log: Log, clock: MovedClock, told_first: str) -> None:
     """
-    Only one of two reports states the start of a call of last week. They are one call, even if its id is
+    Only one of two reports states the start of a call of last week. Both are one call, even if its id is
     in a run.
     """
     begun = NOON - 5 * 86_400
@@ -412,7 +412,7 @@ async def test_a_start_that_is_not_believed_is_known_by_its_arrival(
 
 
 async def test_a_receipt_says_what_became_of_a_submission(open_spool: Opener, clock: MovedClock) -> None:
-    """The receipt has terms, numbers, time and state. The state follows the later fate of the records."""
+    """A receipt has terms, numbers, time and state. The state follows what happens to the records later."""
     log = (await open_spool(hold=10, retention=100, late_window=0)).log
     await add(log, call(1))
     receipt = await add(log, call(1), call(2), call(3), ignored={"not_ai": 2}, rejected={"malformed": 1})

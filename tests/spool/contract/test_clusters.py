@@ -63,7 +63,7 @@ async def opened(rows: ClusterRows, clock: MovedClock) -> ClusterTable:
 
 
 async def test_a_reported_cluster_outlives_the_process(rows: ClusterRows, clock: MovedClock) -> None:
-    """Every field survives, even fields that operators set."""
+    """Every field of a cluster survives a restart, even fields that operators set."""
     table = await opened(rows, clock)
     await table.report(WHOLE)
     change = ClusterChange(
@@ -111,7 +111,7 @@ async def test_account_region_and_name_tell_clusters_apart(rows: ClusterRows, cl
 
 
 async def test_simultaneous_reports_and_changes_lose_nothing(rows: ClusterRows, clock: MovedClock) -> None:
-    """Each is applied to the result of the one before."""
+    """Simultaneous changes are each applied to the result of the one before."""
     table = await opened(rows, clock)
     await table.report(WHOLE)
     await asyncio.gather(

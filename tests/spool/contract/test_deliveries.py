@@ -70,8 +70,8 @@ async def test_numbers_above_a_border_are_left_for_later(spooled: Spooled) -> No
 
 async def test_routes_declared_later_leave_deliveries_as_they_are(spooled: Spooled) -> None:
     """
-    Deliveries in flight stay so and are not ambiguous, waiting ones still wait. Routes may be added, removed
-    and added again.
+    When a further route is declared, deliveries in flight stay in flight and waiting ones wait. Routes may be
+    added, removed and added again.
     """
     await begun(spooled, 20)
     in_hand, waiting = await taken(spooled, max_records=10), await taken(spooled, max_records=10)
@@ -104,8 +104,8 @@ async def test_what_waits_in_a_restored_copy_keeps_its_keys(spooled: Spooled) ->
 
 async def test_what_is_held_back_is_settled_by_hand(spooled: Spooled) -> None:
     """
-    Nothing is due, not even numbers without a delivery. The operator sends deliveries that did not arrive,
-    and marks others as delivered.
+    After a restore with `hold_back`, nothing is due. The operator sends deliveries that did not arrive, and
+    marks others as delivered.
     """
     await begun(spooled, 30)
     await deliver(spooled, await taken(spooled, max_records=10))
@@ -165,7 +165,7 @@ async def test_a_settlement_that_does_not_add_up_is_refused(spooled: Spooled) ->
 
 
 async def test_a_repeat_after_no_answer_is_the_same_request(spooled: Spooled, clock: MovedClock) -> None:
-    """The retry has the same numbers and the same key, and is due at its time."""
+    """After no answer, the retry has the same numbers and the same key, and is due at its time."""
     await begun(spooled, 10)
     first = await taken(spooled)
     await spooled.deliveries.retry(first, reason="no answer", not_before=clock.now() + 5, ambiguous=True)
@@ -213,8 +213,8 @@ async def ambiguous_records(spooled: Spooled) -> int:
 @pytest.mark.parametrize("answer", ["401", "403", "404", "408", "409", "429", "500", "503"])
 async def test_an_ambiguous_delivery_keeps_its_key(spooled: Spooled, answer: str) -> None:
     """
-    After a request without an answer, the delivery keeps its key whatever a gateway in between answers, until
-    the same answer came three times.
+    After a request without an answer, the delivery keeps its key, whatever a gateway in between answers. Only
+    three equal answers end this.
     """
     await begun(spooled, 10)
     lost = await answered(spooled, None, ambiguous=True)
@@ -226,8 +226,8 @@ async def test_an_ambiguous_delivery_keeps_its_key(spooled: Spooled, answer: str
 
 async def test_a_gateway_error_is_no_answer(spooled: Spooled) -> None:
     """
-    The service behind the gateway may have accepted the request, so the key stays until an answer must be
-    a remembered one.
+    The service behind a gateway may have accepted the request. The key stays until an answer proves that it
+    is a remembered one.
     """
     await begun(spooled, 10)
     first, second, third = [await answered(spooled, "502", ambiguous=True) for _ in range(3)]
@@ -249,7 +249,7 @@ async def test_no_answer_in_between_changes_nothing(spooled: Spooled) -> None:
 
 @pytest.mark.rule
 async def test_a_definite_answer_ends_a_doubt(spooled: Spooled) -> None:
-    """The answer states that nothing was accepted, so the retry is a new request."""
+    """A definite answer states that nothing was accepted, so the retry is a new request."""
     await begun(spooled, 10)
     lost = await answered(spooled, None, ambiguous=True)
     refused = await answered(spooled, "400", definite=True)
@@ -263,8 +263,8 @@ async def test_what_was_in_hand_at_the_end_is_ambiguous(
     spooled: Spooled, mark: str | None, ambiguous: bool
 ) -> None:
     """
-    After a restart nobody knows whether it was accepted. Deliveries that were not in flight, or have a mark,
-    are not ambiguous.
+    After a restart nobody knows whether a delivery in flight was accepted. Other deliveries, and deliveries
+    with a mark, are not ambiguous.
     """
     await begun(spooled, 20)
     waiting, in_hand = await taken(spooled, max_records=10), await taken(spooled, max_records=10)
@@ -291,8 +291,7 @@ VERBS: Mapping[str, Verb] = {
 @pytest.mark.parametrize("verb", VERBS)
 async def test_who_took_it_before_changes_nothing(spooled: Spooled, verb: str) -> None:
     """
-    Only the process that took a delivery last may settle it, and it stays in flight there. The other
-    attempt is counted.
+    Only the process that took a delivery last may settle it. The attempt of the other process is counted.
     """
     await begun(spooled, 2)
     before = await taken(spooled)
@@ -316,7 +315,9 @@ async def test_who_took_it_before_changes_nothing(spooled: Spooled, verb: str) -
 
 @pytest.mark.rule
 async def test_an_ambiguous_batch_is_no_source_of_probes(spooled: Spooled) -> None:
-    """A refusing route sends the batch whole under its key, instead of a part of it under another key."""
+    """
+    A refusing route sends an ambiguous batch whole under its key, instead of a part of it under another key.
+    """
     await begun(spooled, 11)
     batch = await taken(spooled, max_records=10)
     single = await taken(spooled, max_records=1)
@@ -329,7 +330,7 @@ async def test_an_ambiguous_batch_is_no_source_of_probes(spooled: Spooled) -> No
 
 
 async def test_a_split_is_two_children_with_new_keys(spooled: Spooled) -> None:
-    """The parent is deleted and both halves exist, without a gap."""
+    """A split deletes the parent and creates both halves without a gap."""
     await begun(spooled, 10)
     parent = await taken(spooled)
     await spooled.deliveries.split(parent, reason="413")
@@ -386,8 +387,8 @@ async def test_a_dead_letter_goes_again_with_its_record(spooled: Spooled) -> Non
 
 async def test_a_dead_letter_goes_again_with_another_record(spooled: Spooled) -> None:
     """
-    The delivery has the edited record, and so has its dead letter after another rejection. The log keeps
-    its own record.
+    The delivery of an edited letter has the edited record, and so has its dead letter after another
+    rejection. The log keeps its own record.
     """
     await begun(spooled, 1)
     await spooled.deliveries.set_aside(await taken(spooled), error="400", status="400")
@@ -405,7 +406,7 @@ async def test_a_dead_letter_goes_again_with_another_record(spooled: Spooled) ->
 
 
 async def test_a_discarded_letter_is_counted(spooled: Spooled) -> None:
-    """The number moves from dead to discarded once."""
+    """Discarding moves the letter's number from dead to discarded, once."""
     await begun(spooled, 1)
     await spooled.deliveries.set_aside(await taken(spooled), error="400", status="400")
     (letter,) = await spooled.deliveries.dead()
@@ -453,7 +454,10 @@ async def test_an_all_shadow_delivery_proves_nothing(spooled: Spooled) -> None:
 
 
 async def test_server_errors_count_while_others_pass(spooled: Spooled) -> None:
-    """While the upstream is down, no delivery is blamed. If it accepts others, the failing delivery is."""
+    """
+    While the upstream is down, no delivery is blamed. If the upstream accepts other deliveries, the failing
+    one is blamed.
+    """
     await begun(spooled, 20)
 
     async def fail() -> int:
@@ -513,7 +517,7 @@ async def test_a_probe_of_an_uncut_backlog_is_one_record(spooled: Spooled) -> No
 
 
 async def test_start_now_leaves_out_what_is_there(spooled: Spooled) -> None:
-    """Records before its start count as such."""
+    """A route with `start="now"` counts earlier records as before its start."""
     await spooled.add(calls(1, 10))
     await spooled.deliveries.declare([RouteSpec(name=ROUTE, topic=AI_TELEMETRY, start="now")])
     assert None is await due(spooled)
@@ -575,7 +579,8 @@ async def test_an_unknown_outcome_is_not_sent_again(spooled: Spooled) -> None:
 @pytest.mark.parametrize("sent", [True, False])
 async def test_an_unknown_delivery_is_settled_once(spooled: Spooled, sent: bool) -> None:
     """
-    The operator marks it as delivered, or it is due again under a new key. The accounting always balances.
+    The operator marks an unknown delivery as delivered, or it is due again under a new key. The
+    accounting always balances.
     """
     await spooled.deliveries.declare([SPEC])
     await spooled.add(calls(1, 2))
@@ -637,7 +642,9 @@ async def test_what_is_not_settled_is_shown(spooled: Spooled) -> None:
 
 
 async def test_a_retried_letter_may_become_unknown(spooled: Spooled) -> None:
-    """The dead letter keeps its record. Resolving it moves its number from unknown to delivered."""
+    """
+    A retried letter that becomes unknown keeps its record. Resolving it moves its number from unknown to delivered.
+    """
     await begun(spooled, 1)
     await spooled.deliveries.set_aside(await taken(spooled), error="400", status="400")
     await spooled.deliveries.dead_retry([letter.id for letter in await spooled.deliveries.dead()])
@@ -714,7 +721,9 @@ async def test_the_state_of_a_route_is_kept(spooled: Spooled, clock: MovedClock)
 
 @pytest.mark.rule
 async def test_a_route_says_since_when_it_stands(spooled: Spooled, clock: MovedClock) -> None:
-    """The time is the start of the state, whatever later reasons are. A running route has no such time."""
+    """
+    A route's `since` is the start of its state, whatever later reasons are. A running route has no such time.
+    """
     await spooled.deliveries.declare([SPEC])
     assert (await spooled.state()).since is None
     parked = clock.now()
@@ -774,7 +783,8 @@ async def test_what_could_not_be_said_of_a_delivery(spooled: Spooled) -> None:
 
 async def test_a_delivery_that_is_given_back(spooled: Spooled) -> None:
     """
-    The delivery is due at its time under its key, marked as possibly accepted, unless it was answered before.
+    A returned delivery is due at its time under its key, marked as possibly accepted, unless it
+    was answered before.
     """
     await begun(spooled, 20)
     given, answered = await taken(spooled, max_records=10), await taken(spooled, max_records=10)
@@ -791,7 +801,9 @@ async def test_a_delivery_that_is_given_back(spooled: Spooled) -> None:
 
 
 async def test_what_somebody_else_has_settled_is_not_sent(spooled: Spooled) -> None:
-    """Marking it fails, because the process that still held it had been suspended meanwhile."""
+    """
+    Marking a settled delivery fails, because the process that still held it had been suspended meanwhile.
+    """
     await begun(spooled, 10)
     delivery = await taken(spooled)
     await deliver(spooled, delivery)

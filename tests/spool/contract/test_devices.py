@@ -133,7 +133,9 @@ async def test_who_waits_together_is_written_together(rows: Counted) -> None:
 
 
 async def test_what_could_not_be_written_never_was(rows: Counted) -> None:
-    """New devices vanish, changed devices are restored, and all waiting callers get the error."""
+    """
+    If a write fails, new devices vanish, changed devices are restored, and all waiting callers get the error.
+    """
     table = await DeviceTable.open(rows)
     await table.keep(device())
     rows.broken = True
@@ -213,7 +215,8 @@ async def test_the_audit_list_comes_first(rows: Counted) -> None:
 
 async def test_unenrolled_names_are_bounded_and_end_with_enrolment(rows: Counted) -> None:
     """
-    The name unheard for longest is dropped first. Enrolment removes a name, and the rest survives a restart.
+    At the limit, the name unheard for longest is dropped. Enrolment removes a name, and the other names
+    survive a restart.
     """
     table = await DeviceTable.open(rows)
     for n in range(MAX_UNENROLLED + 1):
@@ -285,7 +288,7 @@ async def test_a_deleted_device_is_gone_for_good(rows: Counted) -> None:
 
 
 async def test_a_deletion_that_cannot_be_written_is_none(rows: Counted) -> None:
-    """The device is unchanged, and a later deletion works."""
+    """If a deletion cannot be written, the device is unchanged, and a later deletion works."""
     table = await DeviceTable.open(rows)
     await table.keep(device(hostname="mill"))
     rows.broken = True

@@ -432,7 +432,8 @@ async def test_what_was_counted_can_be_taken_back(ledgers: Ledgers) -> None:
 
 async def test_a_correction_counts_in_the_hour_of_its_call(ledgers: Ledgers) -> None:
     """
-    The call's old values are replaced with its new ones, including meters, also in a rebuild. Log and ledger agree.
+    A correction replaces the call's old values in the hour of the call, including meters, also in a rebuild.
+    Log and ledger agree.
     """
     log, ledger = FakeLog(), await ledgers.open()
     before = call(id=b"1" * 16, output_tokens=None, meters={"web_searches": 3})
@@ -572,7 +573,7 @@ SIZE = Derived(
 
 
 async def test_derived_dimensions(ledgers: Ledgers) -> None:
-    """A function of the ledger's dimensions can be grouped, filtered and listed as they can."""
+    """A dimension that is a function of others can be grouped, filtered and listed like the others."""
     log, ledger = FakeLog(), await ledgers.open()
     for model, team, service in (("m", "a", "x"), ("m", "a", "y"), (None, "a", "x"), ("m", None, None)):
         tags = {"service": service} if service else {}
@@ -746,7 +747,7 @@ async def test_old_hours_go_a_day_at_a_time(ledgers: Ledgers) -> None:
 
 async def test_rebuild(ledgers: Ledgers) -> None:
     """
-    Hours whose records are all stored are counted again. Other hours stay, and the border lies in between.
+    A rebuild counts hours again whose records are all stored. Other hours stay, and the border lies in between.
     """
     log, ledger = FakeLog(), await ledgers.open()
     for hours in ((1, 2), (2, 3), (3, 1)):
@@ -775,7 +776,9 @@ async def test_rebuild(ledgers: Ledgers) -> None:
 
 
 async def test_a_rebuild_counts_by_region(ledgers: Ledgers) -> None:
-    """Hours that stay keep their regions, and their rows without a region from before the upgrade."""
+    """
+    In a rebuild, hours that stay keep their regions, and their rows without a region from before the upgrade.
+    """
     log, ledger = FakeLog(), await ledgers.open()
     for hour, regions in ((1, (None, "eu")), (2, ("eu", "us")), (3, (None, "us", "us"))):
         log.add(
@@ -926,7 +929,7 @@ async def test_meters_are_priced_again_and_move_with_their_sums(ledgers: Ledgers
 
 
 async def test_seconds_alone_are_priced_again(ledgers: Ledgers) -> None:
-    """For calls with unknown input, only those are priced whose price depends on values that they state."""
+    """A call with unknown input gets a new price only from values that it states, such as seconds."""
     log, ledger = FakeLog(), await ledgers.open()
     unknown: dict[str, Any] = {
         "input_tokens": None, "output_tokens": None, "estimated_cost": None, "cost_source": "none",
@@ -949,7 +952,7 @@ async def test_seconds_alone_are_priced_again(ledgers: Ledgers) -> None:
 
 
 async def test_a_rebuild_counts_meters_again(ledgers: Ledgers) -> None:
-    """Meters of emptied hours return once. Meters of other hours are unchanged."""
+    """A rebuild adds meters of emptied hours again, once. Meters of other hours are unchanged."""
     log, ledger = FakeLog(), await ledgers.open()
     for hour in (1, 2, 3):
         log.add([call(start_time=(BEGIN + hour * HOUR) * NS, meters={"web_searches": hour})], at=BEGIN + DAY)
@@ -1020,7 +1023,7 @@ async def test_reprice_leaves_counters_and_what_takes_them_back(ledgers: Ledgers
 async def test_a_transaction_that_fails_leaves_nothing(
     ledgers: Ledgers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither sums nor reach change, and the repeated transaction counts the same records once."""
+    """A failed transaction changes neither sums nor reach, and its repeat counts the same records once."""
     log, ledger = FakeLog(), await ledgers.open()
     log.add([call()])
     await ledger.catch_up(log)
@@ -1088,8 +1091,8 @@ async def test_who_watches_learns_what_is_counted_of_a_log_at_rest(
     ledgers: Ledgers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
-    No further record announces the progress. Otherwise retention could not delete anything, and a full log
-    would stay full.
+    No further record announces another process's progress. Otherwise retention could not delete anything, and
+    a full log would stay full.
     """
     monkeypatch.setattr("spool.ledger.ledger.PAUSE_S", 0.0)
     log = FakeLog()
@@ -1137,7 +1140,7 @@ async def test_texts_that_are_hard_to_keep(ledgers: Ledgers) -> None:
 
 
 async def test_many_new_dimensions_at_once(ledgers: Ledgers) -> None:
-    """Known and new dimensions alternate, more than an engine looks up one by one."""
+    """A batch mixes known and new dimensions, more than an engine looks up one by one."""
     log, ledger = FakeLog(), await ledgers.open()
     for users in (range(0, 40, 2), range(40), range(60)):
         log.add([call(user=f"u{number}") for number in users])

@@ -21,7 +21,7 @@ OLD, NEW = PartialReport(b"old", 1.0, b"\x00part"), PartialReport(b"new", 2.5, b
 
 
 async def test_what_was_kept_is_loaded_oldest_first(open_spool: Opener) -> None:
-    """The order is that of their deadlines. The accounting counts the waiting reports."""
+    """Partial reports are ordered by deadline. The accounting counts the waiting reports."""
     spool = await open_spool()
     await add(spool.log, keep=[NEW, OLD], pending=2)
     assert [OLD, NEW] == list(await spool.partial_reports.load())
@@ -30,7 +30,7 @@ async def test_what_was_kept_is_loaded_oldest_first(open_spool: Opener) -> None:
 
 
 async def test_a_later_report_replaces_the_one_before(open_spool: Opener) -> None:
-    """Each key has one row, even if one submission deletes the old report and stores the next."""
+    """Each key has one row, even if one submission deletes the old partial report and stores the next."""
     spool = await open_spool()
     await add(spool.log, keep=[OLD], pending=1)
     await add(spool.log, keep=[PartialReport(b"old", 3.0, b"more")])
@@ -40,7 +40,7 @@ async def test_a_later_report_replaces_the_one_before(open_spool: Opener) -> Non
 
 
 async def test_what_is_forgotten_is_gone_and_may_be_forgotten_again(open_spool: Opener) -> None:
-    """Deleting nothing is no error."""
+    """Deleting a partial report that does not exist is no error."""
     spool = await open_spool()
     await add(spool.log, keep=[OLD, NEW], pending=2)
     await add(spool.log, call(1), forget=[b"old", b"never"], pending=-1)
@@ -52,7 +52,7 @@ async def test_what_is_forgotten_is_gone_and_may_be_forgotten_again(open_spool: 
 
 
 async def test_of_one_group_the_later_word_counts(open_spool: Opener) -> None:
-    """If one submission stores a report and the next one in the commit deletes it, it is gone."""
+    """If one submission stores a partial report and the next in the commit deletes it, nothing is stored."""
     spool = await open_spool()
     await asyncio.gather(add(spool.log, keep=[OLD], pending=1), add(spool.log, forget=[b"old"], pending=-1))
     assert [] == list(await spool.partial_reports.load())
@@ -97,8 +97,8 @@ async def test_reports_are_found_by_key_and_by_kind(open_spool: Opener) -> None:
 
 async def test_what_was_made_from_an_old_report_is_not_kept(open_spool: Opener) -> None:
     """
-    Only the stale submission of a commit is refused, even if an earlier one in the commit changed the report.
-    The accounting does not count it.
+    Only the stale submission of a commit is refused, even if an earlier submission in the commit changed the
+    report. The accounting does not count the refused submission.
     """
     spool = await open_spool()
     await add(spool.log, keep=[OLD], pending=1)
@@ -122,7 +122,9 @@ async def test_what_was_made_from_an_old_report_is_not_kept(open_spool: Opener) 
 
 
 async def test_all_of_a_commit_may_be_stale(open_spool: Opener) -> None:
-    """The log continues. An expectation that a key does not exist holds."""
+    """
+    If all submissions of a commit are stale, the log continues. The expectation that a key does not exist holds.
+    """
     spool = await open_spool()
     with pytest.raises(Stale, match="changed meanwhile"):
         await add(spool.log, call(1), expects=[Expectation(b"gone", 7)])
@@ -132,7 +134,7 @@ async def test_all_of_a_commit_may_be_stale(open_spool: Opener) -> None:
 
 
 async def test_a_version_is_of_time_and_content(open_spool: Opener) -> None:
-    """The same report has the same version wherever it is read."""
+    """A report has the same version wherever it is read."""
     spool = await open_spool()
     await add(spool.log, keep=[OLD], pending=1)
     found = (await spool.partial_reports.find([b"old"]))[b"old"]

@@ -46,7 +46,7 @@ async def kept(log: Log) -> list[str | None]:
 
 async def test_a_key_stands_for_one_body(log: Log) -> None:
     """
-    The same body again adds nothing. Another value, or more or fewer items, are refused and change nothing.
+    Sending the same body again adds nothing. Another value, or more or fewer items, are refused and change nothing.
     """
     assert 2 == (await send(log, "1", "2")).records
     assert 2 == (await send(log, "1", "2")).records

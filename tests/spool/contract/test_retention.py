@@ -203,7 +203,7 @@ async def test_records_without_an_identity_go_too(open_spool: Opener, clock: Mov
 
 async def test_ids_that_came_again_beyond_a_lookup_are_counted(open_spool: Opener, clock: MovedClock) -> None:
     """
-    A gateway's cache that repeats an old response id with a new start makes a new record, and this is counted.
+    If a gateway's cache repeats an old response id with a new start, the report is a new record and is counted.
     """
     spool = await open_spool(duplicate_ids=8)
     await add(spool.log, call(1), call(2))

@@ -65,7 +65,7 @@ async def taken(needs: Needs, spec: RouteSpec, max_records: int) -> Delivery:
 
 
 async def test_a_topic_without_a_route_is_distinguished(needs: Needs) -> None:
-    """None means that the topic has no route. A topic whose routes may all skip needs nothing."""
+    """The result None means that the topic has no route. A topic whose routes may all skip needs nothing."""
     assert None is await needs.needed_from(AI_TELEMETRY)
     await needs.spooled.deliveries.declare([OPTIONAL])
     assert [NOBODY_NEEDS, None] == [
@@ -87,7 +87,7 @@ async def test_the_lowest_open_number_of_a_required_route_is_needed(needs: Needs
 
 
 async def test_a_dead_letter_needs_no_entry(needs: Needs) -> None:
-    """The letter itself stores its record, also for a retry."""
+    """A dead letter stores its record itself, also for a retry."""
     await needs.spooled.deliveries.declare([REQUIRED])
     await needs.spooled.deliveries.set_aside(await taken(needs, REQUIRED, 1), error="400", status="400")
     (letter,) = await needs.spooled.deliveries.dead()

@@ -349,7 +349,7 @@ async def test_more_ids_than_a_batch_are_known_after_a_stop(
 async def test_a_recount_names_what_counted_twice(
     installation: Installation, clock: MovedClock, ends: tuple[str, str]
 ) -> None:
-    """The test moves the stored position of all topics too far, so the start skips ids."""
+    """The test sets the stored position of all topics too high, so the start skips ids."""
     reports = {USAGE_EVENTS: 1, AI_TELEMETRY: 2, UNIT_COST: 1}
     await send(installation.log, reports)
     clock.move(HOLD_S + 1)

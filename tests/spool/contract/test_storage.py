@@ -22,7 +22,7 @@ from tests.spool.ledger_log import call
 
 
 async def test_it_is_all_there(storage: Storage) -> None:
-    """No member is missing, and the registry is undamaged."""
+    """No part of the storage is missing, and the registry is undamaged."""
     assert [] == [each.name for each in fields(storage) if getattr(storage, each.name) is None]
     assert storage.registry_problem == ""
     assert len(storage.secret) == 32
@@ -51,7 +51,7 @@ async def test_retention_waits_for_the_ledger(storage: Storage, clock: MovedCloc
 
 
 async def test_a_closed_storage_takes_no_more(storage: Storage) -> None:
-    """Later calls are refused, not lost."""
+    """Calls after the close are refused, not lost."""
     await storage.close()
     with pytest.raises(SpoolUnavailable):
         await storage.log.append(Submission(topic=AI_TELEMETRY, received=0, records=[], identities=[]))
@@ -60,7 +60,7 @@ async def test_a_closed_storage_takes_no_more(storage: Storage) -> None:
 
 
 async def test_billing_hours_are_found_by_connection_and_time(storage: Storage) -> None:
-    """A newer state of an hour replaces the older one. Each connection has its own hours."""
+    """A newer state of a billing hour replaces the older state. Each connection has its own hours."""
     hours = [SentHour(start=start, hash=b"h", rows=1, bytes=2, sent_at=3.0) for start in (0, 3600, 7200)]
     changed = SentHour(start=3600, hash=b"i", rows=4, bytes=5, sent_at=6.0)
     await storage.small.of(BILLING_HOURS).keep("one", hours)
@@ -71,7 +71,9 @@ async def test_billing_hours_are_found_by_connection_and_time(storage: Storage) 
 
 
 async def test_totals_of_a_stream_are_listed_in_pages(storage: Storage) -> None:
-    """Nulls come first and equal values are sorted by key, in both directions, only within that stream."""
+    """
+    In the list, nulls come first and equal values are sorted by key, in both directions, only within that stream.
+    """
     names = [None, "b", "a", "b"]
     records = [_operation("s", name, hour) for hour, name in enumerate(names)]
     records.append(_operation("other", "a", 0))

@@ -171,7 +171,8 @@ async def test_totals_older_than_their_retention_go(open_spool: Opener, clock: M
 
 async def test_a_page_of_a_part(open_spool: Opener) -> None:
     """
-    A page covers a half-open range with one of the values in each dimension. A record counts in both filters.
+    A page covers a half-open time range with one of the values in each dimension. A record with several values
+    matches each of them.
     """
     spool = await open_spool()
     first = period_start(NOON * NS, "HOURLY")

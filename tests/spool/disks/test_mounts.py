@@ -32,7 +32,7 @@ not a line of the table
 def test_the_innermost_mount_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str, kind: str, durability: str, warning: str
 ) -> None:
-    """Of several mounts on one point the last counts. Names with spaces are read."""
+    """Of several mounts on one directory the last counts. Names with spaces are read."""
     table = tmp_path / "mountinfo"
     table.write_text(TABLE)
     monkeypatch.setattr(disks, "MOUNTS", table)
@@ -46,6 +46,6 @@ def test_the_innermost_mount_counts(
 
 
 def test_where_there_is_no_table_nothing_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only Linux has this table."""
+    """The table of mounts exists only on Linux."""
     monkeypatch.setattr(disks, "MOUNTS", tmp_path / "missing")
     assert mount_of(tmp_path) is None

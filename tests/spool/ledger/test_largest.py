@@ -71,7 +71,7 @@ async def folded_in_python(ledger: Ledger, query: CostQuery) -> Sequence[CostRow
 @pytest.mark.parametrize("has_charges", [True, False])
 async def test_the_largest_are_kept_and_the_others_are_one(ledgers: Ledgers, has_charges: bool) -> None:
     """
-    The result equals a query that names the groups. This includes cached calls, errors, unknown costs
+    The result equals a query that names the largest groups, with cached calls, errors, unknown costs
     and other currencies.
     """
     ledger, log = await ledgers.open(clock=FakeClock(BEGIN + 3 * DAY_S)), FakeLog()

@@ -115,7 +115,7 @@ def test_the_sums_of_a_slice_are_those_of_its_records(
     request: pytest.FixtureRequest, engine: str, tmp_path: Path, asked: Any
 ) -> None:
     """
-    The slice combines several roles, with filters and groups by any dimension. Values of dimensions are those
+    A slice combines several roles, with filters and groups by any dimension. Values of dimensions are those
     of its records.
     """
 
@@ -161,7 +161,7 @@ async def test_what_a_role_says_of_a_dimension_that_is_gone_shows_nothing(ledger
 
 
 async def test_no_question_names_the_slice(ledgers: Ledgers) -> None:
-    """The slice appears in no list of dimensions, and no query can group or filter by it."""
+    """A slice appears in no list of dimensions, and no query can group or filter by it."""
     async with spent(ledgers, records()) as full:
         sliced = SlicedLedger(full.ledger, LedgerSlice(parts=(part(("team", IS, ("ads",))),)))
         known = sliced.dimensions()
@@ -221,9 +221,7 @@ async def test_a_filter_lies_within_a_slice_if_all_its_sums_do(tmp_path: Path) -
 
 
 def test_a_joint_sum_is_not_known_by_what_slices_take_for_that() -> None:
-    """
-    Merging replaces the first and then the last dimensions, which are exactly those that slices recognize.
-    """
+    """Slices recognize merged sums by the dimensions that are merged first and last."""
     apart = Dimensions(*Dimensions._fields)._replace(tags='{"service": "web"}')  # type: ignore[arg-type]
     first, last = counting._nobody(apart), counting._nothing(apart)
     assert {*OWNERS, "tags"} == {
@@ -235,7 +233,10 @@ def test_a_joint_sum_is_not_known_by_what_slices_take_for_that() -> None:
 
 
 async def test_a_filter_on_what_a_dimension_is_made_of_lies_within_its_values(tmp_path: Path) -> None:
-    """The filter must name values of all sources, and each combination must give a visible value."""
+    """
+    A filter on source dimensions lies within a derived value if it names values of all sources and each
+    combination gives a visible value.
+    """
     front = LedgerSlice(parts=(part(("own:place", IS, ("front",))),))
     async with spent(Ledgers(MEMORY, tmp_path, None), records()) as full:
         contains = await SlicedLedger(full.ledger, front).contained()

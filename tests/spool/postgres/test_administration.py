@@ -81,7 +81,7 @@ async def test_the_installation_says_what_its_nodes_share(
 
 
 async def test_the_status_says_why_nothing_is_kept(storage: StorageSettings) -> None:
-    """The problem is a missing schema, or a missing standby if one is required."""
+    """The status names a missing schema, or a missing standby if one is required."""
     assert "storage init" in str((await status(storage))["problem"])
     await make(storage, SETTINGS)
     found = await status(storage)
@@ -91,7 +91,7 @@ async def test_the_status_says_why_nothing_is_kept(storage: StorageSettings) -> 
 
 
 def test_what_cannot_be_used_is_a_problem(tmp_path: Path) -> None:
-    """Each problem names the user's setting. None contains the address, which may hold a password."""
+    """Each problem names the user's setting. No problem contains the address, which may hold a password."""
     dsn_file = tmp_path / "dsn"
     good = StorageSettings(engine="postgres", dsn_file=dsn_file, secret_file=tmp_path / "secret")
 
@@ -121,7 +121,8 @@ async def test_a_standby_that_the_role_may_not_see_is_not_said_to_be_gone(
     storage: StorageSettings, unmade_schema: Schema, cluster: Server, tmp_path: Path
 ) -> None:
     """
-    The standby is unknown, and the message names the missing right. With the right, its absence is the problem.
+    If the role may not see standbys, the standby is unknown, and the message names the missing right. With
+    the right, a missing standby is the problem.
     """
     await make(storage, SETTINGS)
     role = f"limited_{unmade_schema.name}"

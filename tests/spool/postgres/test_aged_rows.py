@@ -63,7 +63,7 @@ async def left(database: Database, table: str, column: str) -> tuple[int, float]
 
 
 async def test_reporters_are_forgotten_in_steps(database: Database) -> None:
-    """All rows before a time are deleted, and no others."""
+    """All senders' rows before a time are deleted, and no others."""
     await filled(database, "heard", FILL_HEARD)
     heard = PostgresHeard(database)
     assert ROWS - 101 == await heard.forget(ROWS - 100.0)
@@ -94,7 +94,7 @@ async def test_a_reporter_that_is_heard_meanwhile_is_not_waited_for(database: Da
 async def test_what_is_forgotten_stays_so_when_the_rest_fails(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The next run starts with fewer rows."""
+    """Rows deleted before a failure stay deleted, so the next run starts with fewer rows."""
     await filled(database, "heard", FILL_HEARD)
     transaction, steps = database.transaction, 0
 
@@ -120,7 +120,7 @@ async def test_old_series_are_removed_in_steps(database: Database) -> None:
 
 
 async def test_the_oldest_series_beyond_the_bound_are_removed_in_steps(database: Database) -> None:
-    """The newest series up to the limit stay. Below the limit none is deleted."""
+    """The newest series up to the limit stay. Below the limit no series is deleted."""
     await filled(database, "series", FILL_SERIES)
     assert (100, ROWS - 100) == await remove_old_series(database, now=0.0, most=100)
     assert (100, 0) == await remove_old_series(database, now=0.0, most=100)

@@ -41,7 +41,7 @@ async def test_what_was_acknowledged_and_is_gone_is_told(
     restarts: bool,
 ) -> None:
     """
-    A running node and a starting one report it, with the lost counts, even if the numbers have been used again.
+    A running node and a starting node report the loss with its counts, even if the numbers have been used again.
     """
     log = await open_log(hold=0, confirmed=ConfirmedCommits(tmp_path, "one"))
     for calls in ((call(1),), (call(2),), (call(3), call(4))):
@@ -147,7 +147,7 @@ async def test_a_commit_that_was_looked_up_is_remembered(
 
 
 async def test_a_copy_that_knows_no_tokens_has_lost_nothing(open_log: LogOpener, tmp_path: Path) -> None:  # noqa: F811
-    """A copy via files keeps no tokens. Another commit under the number would have a token."""
+    """A copy via files keeps no tokens. Another commit under the same number would have a token."""
     log = await open_log(hold=0, confirmed=ConfirmedCommits(tmp_path, "one"))
     await add(log, call(1))
     await log.close()

@@ -59,7 +59,7 @@ async def test_an_error_leaves_everything_as_it_was(database: Database, table: s
 
 
 async def test_an_error_that_nobody_waits_for_is_no_defect() -> None:
-    """The caller was cancelled meanwhile, so asyncio must not report an unretrieved error."""
+    """The caller of a query was cancelled meanwhile, so asyncio must not report an unretrieved error."""
     complaints: list[object] = []
     asyncio.get_running_loop().set_exception_handler(
         lambda loop, context: complaints.append(context["message"])
@@ -107,7 +107,7 @@ async def test_a_connection_whose_statements_are_in_doubt_is_left(database: Data
 
 async def test_an_error_that_the_work_hides_commits_nothing(database: Database, table: str) -> None:
     """
-    PostgreSQL answers the COMMIT of a failed transaction with ROLLBACK and no error. Here it is an error.
+    PostgreSQL answers the COMMIT of a failed transaction with ROLLBACK and no error. Tollhouse raises an error.
     """
 
     def work(connection: Connection) -> None:
@@ -121,7 +121,7 @@ async def test_an_error_that_the_work_hides_commits_nothing(database: Database, 
 
 
 async def test_a_snapshot_is_of_one_moment(database: Database, table: str, cluster: Server) -> None:
-    """A snapshot does not see commits of others. The next statement of a read does."""
+    """A snapshot does not see commits of others. The next statement of a plain read does."""
     text = database.sql("SELECT count(*) FROM {schema}.kept")
 
     def counts(connection: Connection, n: int) -> list[object]:
@@ -166,7 +166,8 @@ async def test_a_process_that_stopped_between_two_statements_begins_again(
     cluster: Server, pooler: str, table: str, unmade_schema: Schema, pooled: bool
 ) -> None:
     """
-    The server ends its session, so that it blocks nobody. That was before the commit, so the work is repeated.
+    The server ends the session of a stopped process, so that it blocks nobody. This was before the commit, so
+    the work is repeated.
     """
     database = (unmade_schema.behind(pooler) if pooled else unmade_schema).database()
     tries: list[int] = []
@@ -191,7 +192,7 @@ async def test_a_process_that_stopped_before_its_commit_holds_nobody_up(
     database: Database, table: str, cluster: Server
 ) -> None:
     """
-    The server ends its session also if a commit takes two round trips. Nothing is stored, and the work is
+    The server ends such a session also if a commit takes two round trips. Nothing is stored, and the work is
     repeated or looked up.
     """
     tries: list[int] = []
@@ -278,7 +279,9 @@ async def test_a_server_that_stands_still_is_given_up(
 async def test_a_server_that_answers_is_waited_for_again(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After a silent connection, others wait less for a while, but only until one of them gets an answer."""
+    """
+    After a silent connection, other connections wait a shorter time, but only until one of them gets an answer.
+    """
     monkeypatch.setattr(lane, "LOOK_S", 0.1)
     monkeypatch.setattr(database.pool, "_target", replace(database._target, commit_timeout_s=0.1))
     monkeypatch.setattr(database.pool, "_silent_s", 0.2)
@@ -337,7 +340,7 @@ async def test_errors_are_those_of_the_spool(database: Database, table: str, unm
 
 
 async def test_no_server_is_unavailable() -> None:
-    """Without a server every method raises this. During the pause no new attempt is made."""
+    """Without a server every method raises SpoolUnavailable. During the pause no new attempt is made."""
     database = Database(f"host=127.0.0.1 port={free_port()} user=tollhouse dbname=postgres")
     for verb in (database.run, database.transaction, database.read, database.snapshot):
         with pytest.raises(SpoolUnavailable, match="cannot be reached"):
@@ -410,7 +413,7 @@ async def test_a_commit_waits_whatever_the_role_says(
 
 
 async def test_work_goes_on_where_many_senders_are_connected(database: Database, table: str) -> None:
-    """The descriptor of a connection is then above the limit of `select`."""
+    """With many connected senders, the descriptor of a connection is above the limit of `select`."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < 2048:
         pytest.skip("this process may not open so many files")

@@ -208,7 +208,7 @@ async def test_what_was_taken_goes_along_with_the_lease(
 
 
 async def test_what_was_cut_off_is_free_when_the_lease_comes_back(node: Opener) -> None:
-    """The session that held the delivery is the same."""
+    """The session that held the cancelled delivery gets the lease again, and the delivery is free."""
     gateway = await node("a")
     await gateway.deliveries.declare([SPEC])
     await gateway.add(calls(1, 10))
@@ -227,7 +227,7 @@ async def test_what_was_cut_off_is_free_when_the_lease_comes_back(node: Opener) 
 
 
 async def test_a_late_answer_counts_where_nobody_took_over(node: Opener, clock: MovedClock) -> None:
-    """The gateway was slow, but its request arrived."""
+    """A slow gateway's request arrived, so its late answer counts."""
     slow, other = await node("a"), await node("b")
     await slow.deliveries.declare([SPEC])
     await slow.add(calls(1, 10))
@@ -239,7 +239,9 @@ async def test_a_late_answer_counts_where_nobody_took_over(node: Opener, clock: 
 
 
 async def test_a_start_leaves_what_others_send(node: Opener) -> None:
-    """No delivery of another gateway becomes ambiguous, and its waiting deliveries still wait."""
+    """
+    No delivery of another gateway becomes ambiguous, and the other gateway's waiting deliveries still wait.
+    """
     first, second = await node("a"), await node("b")
     await first.deliveries.declare([SPEC])
     await first.add(calls(1, 20))
@@ -414,7 +416,7 @@ async def test_what_an_operator_asks_of_one_gateway_the_others_see(node: Opener)
 async def test_a_configuration_that_was_not_taken_over_names_nothing(
     node: Opener, clock: MovedClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The earlier configuration stays in force, and its routes are not orphaned."""
+    """If a configuration is not stored, the earlier one stays in force, and its routes are not orphaned."""
     first = await node("a")
     await first.deliveries.declare([SPEC])
 
@@ -435,7 +437,9 @@ async def test_a_configuration_that_was_not_taken_over_names_nothing(
 async def test_locks_are_taken_in_one_order(
     node: Opener, fresh_schema: Schema, cluster: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A change of several routes waits for the last of them before it locks any, like a change of one."""
+    """
+    A change of several routes waits for the last of their locks before it holds any, like a change of one route.
+    """
     one = await node("a")
     await one.deliveries.declare([SPEC])
     await one.add(calls(1, 2))

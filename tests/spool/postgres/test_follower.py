@@ -105,7 +105,7 @@ async def test_a_device_that_went_with_too_much_to_tell(nodes: tuple[Node, Node]
 
 
 async def test_a_report_and_a_change_of_one_cluster(nodes: tuple[Node, Node]) -> None:
-    """Neither undoes the other, although neither gateway knew of the other's."""
+    """A report and a change of one cluster on two gateways do not undo each other."""
     here, there = nodes[0].shared, nodes[1].shared
     await here.clusters.report(MILL)
     await nodes[1].looks(1)
@@ -140,7 +140,10 @@ async def test_the_definitions_of_streams(nodes: tuple[Node, Node]) -> None:
 
 
 async def test_the_rest_is_known_within_seconds(nodes: tuple[Node, Node]) -> None:
-    """The rest is the use of keys, the times of devices, and the usage of container metrics' limits."""
+    """
+    A process learns within seconds of the use of keys, the times of devices, and the usage of
+    container metrics' limits.
+    """
     here, there = nodes[0].shared, nodes[1].shared
     key, _ = await here.registry.keys.create(name="one", scopes=[INGEST], actor=ACTOR)
     await here.devices.keep(DEVICE)
@@ -199,7 +202,7 @@ async def test_it_looks_until_it_is_closed(nodes: tuple[Node, Node]) -> None:
 async def test_a_row_that_cannot_be_read_ends_nothing(
     nodes: tuple[Node, Node], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Later changes are still read, and so are keys meanwhile."""
+    """After an unreadable row, the follower still reads later changes, and keys meanwhile."""
     here, there = nodes
     tried = asyncio.Event()
 

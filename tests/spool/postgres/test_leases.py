@@ -95,7 +95,7 @@ async def node(fresh_schema: Schema, clock: MovedClock) -> AsyncIterator[Opener]
 
 
 async def test_a_gateway_alone_runs_everything(node: Opener) -> None:
-    """The tasks run right after its start, and the list of nodes shows them."""
+    """The tasks of a single gateway run right after its start, and the list of nodes shows them."""
     alone = node("a")
     await alone.begin(*TASKS)
     assert set(TASKS) == alone.running
@@ -171,7 +171,7 @@ async def test_a_gateway_that_was_frozen_begins_a_new_session(node: Opener, cloc
 
 
 async def test_what_an_operator_asks_elsewhere_wakes_the_holder(node: Opener) -> None:
-    """An operator may use any gateway. The one that runs the route checks within a second, once."""
+    """An operator may use any gateway. The gateway that runs the route checks within a second, once."""
     first, second = node("a"), node("b")
     woken: list[str] = []
     run = first.leases.run("up/a", first.work("up/a"), wake=lambda: woken.append("up/a"))
@@ -199,7 +199,7 @@ async def test_a_stop_hands_over_at_once(node: Opener) -> None:
 async def test_without_the_database_nothing_runs_for_long(
     node: Opener, clock: MovedClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The gateway cannot know which gateway has its tasks by now."""
+    """Without the database, a gateway cannot know which gateway has its tasks by now."""
     cut_off = node("a")
     cut_off.tasks.append(asyncio.create_task(cut_off.leases.run("ledger", cut_off.work("ledger"))))
     await cut_off.until_running("ledger")
@@ -248,7 +248,7 @@ async def test_a_database_that_does_not_answer_ends_the_session_in_time(
 
 
 async def test_what_a_gateway_runs_no_more_another_one_may(node: Opener) -> None:
-    """A route that left one configuration is free for gateways that still have it."""
+    """A route that left one gateway's configuration is free for gateways that still have it."""
     first, second = node("a"), node("b")
     await first.begin("ledger", "up/a")
     await second.begin("up/a", "other")
@@ -261,7 +261,9 @@ async def test_what_a_gateway_runs_no_more_another_one_may(node: Opener) -> None
 
 
 async def test_what_is_let_go_ends_with_the_session(node: Opener, clock: MovedClock) -> None:
-    """The task may end in good order, but must end before another gateway may start it."""
+    """
+    A task whose lease is given back may end in good order, but must end before another gateway may start it.
+    """
     first, second = node("a"), node("b")
     run = first.leases.run("up/a", first.work("up/a"), finish=lambda: None)
     first.tasks.append(asyncio.create_task(run))
@@ -282,7 +284,7 @@ async def test_what_is_let_go_ends_with_the_session(node: Opener, clock: MovedCl
 
 async def test_settings_that_differ_are_told(node: Opener, clock: MovedClock) -> None:
     """
-    Nothing is shown while all settings are equal. Each change has its time, and ended gateways are left out.
+    No settings are shown while all gateways agree. Each change has its time, and ended gateways are left out.
     """
     one, other, silent = (node(name) for name in ("one", "other", "silent"))
     for each in (one, other):

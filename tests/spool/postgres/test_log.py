@@ -236,7 +236,9 @@ async def test_a_lost_answer_is_looked_up(
 async def test_an_answer_that_never_comes_is_no_receipt(
     open_log: LogOpener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The sender repeats its request, and if the commit was made, the repeat is recognized."""
+    """
+    The sender of a commit without an answer repeats its request. If the commit was made, the repeat is recognized.
+    """
     log = await open_log(hold=0)
     monkeypatch.setattr(log._commits, "_wait_s", 0.0)
     lost = LostAnswers(log, monkeypatch)
@@ -279,7 +281,7 @@ async def test_a_node_that_is_ahead_of_the_database_reads_everything_again(open_
 
 
 async def test_damaged_terms_stop_no_books(open_log: LogOpener, caplog: pytest.LogCaptureFixture) -> None:
-    """The log reports that the counts of this commit are missing, and counts later commits."""
+    """The log reports that the counts of a damaged commit are missing, and counts later commits."""
     log = await open_log(hold=0)
     await log._follower.close()  # otherwise it would count at any moment
     await add(log, call(1))
@@ -306,8 +308,8 @@ async def test_a_damaged_row_that_nobody_counted_again_goes_with_its_age(
     open_log: LogOpener, clock: MovedClock, is_counted: bool
 ) -> None:
     """
-    Retention sets the row aside before it carries the counts forward, whether or not they include it, so
-    the accounting balances.
+    Retention sets the damaged row aside before it carries the counts forward, so the accounting balances
+    whether or not the counts include it.
     """
     log = await open_log(hold=0, retention=100, late_window=0)
     await log._follower.close()  # otherwise it would count at any moment
@@ -609,7 +611,9 @@ ROOM = "DROP TRIGGER disk ON {schema}.commits; DROP FUNCTION {schema}.full()"
 
 
 async def test_a_full_disk_is_told_at_once_and_passes(open_log: LogOpener) -> None:
-    """Nothing of the commit was stored, so there is nothing to look up. The sender learns when to retry."""
+    """
+    A commit on a full disk stores nothing, so there is nothing to look up. The sender learns when to retry.
+    """
     log = await open_log(hold=0)
     await add(log, call(1))
     full, room = log._database.sql(FULL), log._database.sql(ROOM)

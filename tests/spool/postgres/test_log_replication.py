@@ -83,9 +83,8 @@ async def _let_go(pair: Pair, patient: PostgresLog) -> None:
 
 async def test_a_commit_that_waits_for_the_standby_holds_up_nobody(pair: Pair) -> None:
     """
-    Other nodes commit after it and build on it. All are answered once the standby has confirmed. If the
-    primary is killed during such commits, also with commits that hold the head until then, no acknowledged
-    record is lost.
+    Other nodes commit after a waiting commit and build on it. All are answered once the standby has
+    confirmed. If the primary is killed meanwhile, no acknowledged record is lost.
     """
     async with AsyncExitStack() as stack:
         plain, one, other = [await open_node(stack, pair, durability=REPLICATED, **PATIENT) for _ in range(3)]

@@ -48,7 +48,7 @@ async def database(unmade_schema: Schema, clock: MovedClock) -> AsyncIterator[Da
 
 
 async def test_several_processes_begin_at_once(unmade_schema: Schema) -> None:
-    """The first process creates the schema, and the others find it."""
+    """Of several processes, the first one creates the schema, and the others find it."""
     databases = [unmade_schema.database() for _ in range(4)]
     assert await found_version(databases[0]) == 0
     await asyncio.gather(*(migrate(database) for database in databases))
@@ -169,8 +169,8 @@ async def test_no_node_is_left_behind(
     database: Database, clock: MovedClock, versions: list[Migration]
 ) -> None:
     """
-    While a node runs that could not continue, nothing changes and the error names it. Without such nodes
-    the migration runs.
+    While a node runs that could not work with the new schema, nothing changes and the error names it. Without
+    such nodes the migration runs.
     """
     await migrate(database)
     older = PostgresLeases(database, clock, name="cellar", version="1.2.3")
@@ -201,7 +201,7 @@ async def test_a_node_that_was_left_behind_stops(database: Database, clock: Move
 
 
 async def test_a_node_waits_for_the_migration_under_way(database: Database, clock: MovedClock) -> None:
-    """The node opened before the migration and joins after it, so the new schema decides."""
+    """The node opened before the migration and joins after it, so the schema after the migration decides."""
     await migrate(database)
     node = PostgresLeases(database, clock, name="late", version="1.2.3")
     joining: list[Future[None]] = []
@@ -232,7 +232,9 @@ async def forever() -> None:
 async def test_a_schema_that_is_used_again_is_as_it_was_made(
     new_schema: Callable[[], Schema], schemas: Schemas
 ) -> None:
-    """Tests of this engine rely on this: no row, partition or number of a test remains for the next."""
+    """
+    No row, partition or number of a test may remain for the next, because all tests of this engine rely on it.
+    """
     schema = new_schema()
     database = schema.database()
     await migrate(database)

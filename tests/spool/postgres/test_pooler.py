@@ -172,7 +172,7 @@ async def test_a_verb_without_its_settings_is_found(cluster: Server, fresh_schem
 
 
 async def test_a_pooler_that_nobody_spoke_of_is_named(pooler: str) -> None:
-    """A pooler refuses settings for a whole connection. The error names the missing setting."""
+    """A pooler refuses settings for a whole connection. The error names the missing Tollhouse setting."""
     database = Database(pooler)
     with pytest.raises(SpoolUnavailable, match=r'storage\.pooler = "transaction"'):
         await database.read(lambda connection: connection.execute("SELECT 1"))

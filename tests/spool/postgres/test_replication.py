@@ -49,10 +49,10 @@ async def was_kept(database: Database, n: int) -> bool:
 
 async def test_what_the_standby_did_not_confirm_is_no_success(pair: Pair) -> None:
     """
-    COMMIT succeeds with a warning if its wait for the standby is cancelled. Here that is an error.
+    COMMIT succeeds with a warning if its wait for the standby is cancelled. Tollhouse treats this as an error.
 
-    This holds for a transaction, for a single statement and for a session that is ended. Then the primary is
-    lost: every method fails at once, and continues on the standby after its promotion.
+    The same applies to a single statement, and to a session that is ended. Then the primary is lost: every
+    method fails at once, and continues on the standby after its promotion.
     """
     pair.primary.execute("CREATE TABLE kept (n int PRIMARY KEY)")
     database, patient = (

@@ -74,8 +74,8 @@ def test_who_may_not_see_standbys_goes_by_the_configuration(
     before: StandbyState, behind: StandbyState, is_confirmed: bool
 ) -> None:
     """
-    Without that right, the configuration decides: it names standbys, was read some time before, and
-    not again since.
+    Without the right to see standbys, the configuration decides: it names standbys, was read some time
+    before, and not again since.
     """
     assert is_confirmed == behind.confirms(before)
 
@@ -214,7 +214,10 @@ WAYS = {
 async def test_the_question_takes_no_round_trip_of_its_own(
     database: Database, cluster: Server, waiting: asyncio.Task[object], tmp_path: Path
 ) -> None:
-    """The query is sent with the commit that it is about, in one step or two, and with a single statement."""
+    """
+    The query for evidence is sent with the commit that it is about, in one step or two, and with
+    a single statement.
+    """
     database.needs_standby = True
     with confirming(cluster):
         await waiting

@@ -82,7 +82,9 @@ async def test_what_comes_under_a_number_that_vanished_is_counted(
 async def test_proof_closes_what_another_node_committed(
     open_log: LogOpener, clock: MovedClock, hold: int
 ) -> None:
-    """The proof is an empty commit, so it does not depend on further records."""
+    """
+    An empty commit proves that earlier commits are confirmed, so closing them does not depend on further records.
+    """
     log = await followed(open_log, clock, hold=hold)
     assert 2 == log.closed_below(AI_TELEMETRY)
     with pytest.raises(NotClosed):

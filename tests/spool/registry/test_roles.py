@@ -123,7 +123,7 @@ def test_contained_views(parts: object, include: object, exclude: object, expect
 
 
 def test_a_filter_of_many_values_is_looked_at_as_a_whole() -> None:
-    """The number of combinations is limited. Beyond the limit, a single role must show all values."""
+    """The number of checked combinations is limited. Beyond the limit, a single role must show all values."""
     names = tuple(f"t{i}" for i in range(40))
     models = tuple(f"m{i}" for i in range(40))
     one = LedgerSlice(parts=((team(*names), RoleFilter(dimension="model", values=models)),))
@@ -252,7 +252,8 @@ def test_only_full_data_with_all_sets_is_everything() -> None:
 )
 def test_who_counts_as_an_organizer(account: dict[str, Any], expected: bool) -> None:
     """
-    The account must be able to sign in and have everything, by its own role or as a member. Groups do not count.
+    To count, an account must be able to sign in and have everything, by its own role or as a member. Groups
+    do not count.
     """
     fields = {"email": ADA, "created_by": "x", "created_at": 0.0, "last_modified": 0.0, "password": b""}
     operator = Operator(**{**fields, **account})
@@ -270,7 +271,7 @@ def test_who_counts_as_an_organizer(account: dict[str, Any], expected: bool) -> 
     ],
 )
 def test_who_is_named_by_a_role_has_no_default_role(person: dict[str, Any], expected: str) -> None:
-    """If a group grants a role of the account itself, the account also has that role."""
+    """A person whom a role names has no default role, unless the provider maps a group to one."""
     fields = {"email": BOB, "role": VIEWER, "decides_role": True, "issuer": "https://idp", "subject": "1"}
     roles = Roles([role(groups=("finance",))])
     assert expected == roles.base_of(Person(**{**fields, **person}))
@@ -301,7 +302,7 @@ DRAFT = RoleDraft(name="Search", data_access=LIMITED, filters=(team("search"),))
     ],
 )
 def test_a_draft_breaks_a_rule(changes: dict[str, Any], message: str) -> None:
-    """The message names the field and the rule. A draft at the limit is accepted."""
+    """The error names the field and the rule. A draft at the limit is accepted."""
     limits = RoleLimits(filters=2, values=3, members=2)
     with pytest.raises(Invalid, match=re.escape(message)):
         check_role_draft(replace(DRAFT, **changes), limits)
@@ -329,8 +330,7 @@ def test_a_draft_is_kept_in_one_form() -> None:
 
 def test_cost_types_unite_by_what_each_role_shows() -> None:
     """
-    A sum of money has the parts of the roles that show it. Calls have the parts of the roles that show
-    all counted money.
+    Several roles may each show a kind of money. A query gets the parts of the roles that show all its kinds.
     """
     part = role("Search", data_access=LIMITED, filters=(team("search"),))
     rights = Roles([part, in_full("Bill", "billed_cost"), in_full("Real", "real_cost")]).of(ADA)

@@ -94,7 +94,7 @@ async def test_a_condition_means_the_same(transactions: SqlTransactions, conditi
 
 
 async def test_an_error_leaves_everything_as_it_was(transactions: SqlTransactions) -> None:
-    """None of several statements is kept. Each statement returns its number of rows."""
+    """After an error, none of several statements is kept. Each statement returns its number of rows."""
 
     def fail(connection: SqlConnection) -> None:
         assert 1 == connection.run(insert("things", THINGS.names), **THINGS.values(MILL))
@@ -107,7 +107,7 @@ async def test_an_error_leaves_everything_as_it_was(transactions: SqlTransaction
 
 
 async def test_errors_are_those_of_the_spool(transactions: SqlTransactions) -> None:
-    """The errors come from missing tables."""
+    """Errors from missing tables become SpoolUnavailable."""
     with pytest.raises(SpoolUnavailable):
         await transactions.read(lambda connection: connection.all(select("barns", ("name",))))
     with pytest.raises(SpoolUnavailable):

@@ -27,7 +27,7 @@ async def imported(places: Places, archive: Path, name: str) -> None:
 
 
 async def test_there_and_back_in_a_file(places: Places, receipt: str, tmp_path: Path) -> None:
-    """The way goes from files to a database, and back to files."""
+    """The test copies from files to a database and back to files, each time through an archive."""
     before = await places.said("files")
     first = await exported(places, "files", tmp_path / "first.archive")
     assert 0o600 == first.stat().st_mode & 0o777
@@ -42,9 +42,7 @@ async def test_there_and_back_in_a_file(places: Places, receipt: str, tmp_path: 
 
 
 async def test_a_damaged_file_makes_nothing(places: Places, receipt: str, tmp_path: Path) -> None:
-    """
-    The same applies to a truncated or unrelated file, because the whole file is checked before anything is created.
-    """
+    """A truncated or unrelated file creates nothing either, because the whole file is checked first."""
     archive = await exported(places, "files", tmp_path / "archive")
     whole = archive.read_bytes()
     with zipfile.ZipFile(archive) as opened:

@@ -133,7 +133,7 @@ async def _works(storage: Storage, places: Places, receipt: str) -> None:
 
 async def test_names_that_were_told_after_the_hold_are_copied(places: Places) -> None:
     """
-    Such names are copied from files after a kill, and from a database. A report with only such a name adds no
+    Names are copied from files after a kill, and from a database. A report with only such a name adds no
     record in the copy.
     """
     names = (b"told to files...", b"told to database")
@@ -163,7 +163,7 @@ def named(number: int, name: bytes) -> tuple[Record, Identity]:
 
 async def test_what_a_database_did_itself_is_copied(places: Places, receipt: str) -> None:
     """
-    Records, ids and numbers of its own commits are copied. Records that its retention deleted do not return.
+    A database's own records, ids and numbers are copied. Records that its retention deleted do not return.
     """
     await places.copy("files", "postgres")
     storage = await places.open("postgres")
@@ -293,14 +293,16 @@ async def test_numbers_whose_records_are_gone_never_come_again(places: Places, r
 
 
 async def test_a_directory_without_a_storage_is_no_source(places: Places) -> None:
-    """Nothing is created in it, so a wrong directory name does not give an empty copy."""
+    """
+    Nothing is created for a source without a storage, so a wrong directory name does not give an empty copy.
+    """
     with pytest.raises(NotAllowed, match="contains no storage to copy"):
         await places.copy("files", "other files")
     assert not places.options["files"].directory.exists()
 
 
 async def test_nothing_is_copied_under_another_secret(places: Places, receipt: str) -> None:
-    """Every key and receipt would be unknown there."""
+    """Under another secret, every key and receipt would be unknown in the copy."""
     secret_file = places.options["postgres"].storage.secret_file
     assert secret_file is not None
     secret_file.write_bytes(b"x" * 32)
@@ -314,7 +316,7 @@ async def test_nothing_is_copied_under_another_secret(places: Places, receipt: s
 async def test_a_copy_that_is_not_equal_is_taken_away_again(
     places: Places, receipt: str, target: str
 ) -> None:
-    """Nothing of the copy remains, and the next attempt starts empty."""
+    """If the copy differs, nothing of it remains, and the next attempt starts empty."""
 
     async def unreadable(options: StorageOptions) -> Storage:
         raise SpoolDamaged("it cannot be read")
@@ -327,7 +329,7 @@ async def test_a_copy_that_is_not_equal_is_taken_away_again(
 
 
 async def test_nothing_is_copied_while_a_gateway_runs(places: Places, receipt: str) -> None:
-    """The error names the gateway on the source or target schema, and nothing changes."""
+    """The error names the running gateway on the source or target schema, and nothing changes."""
     await places.copy("files", "postgres")
     options = places.options["postgres"]
     database = open_database(options.storage, places.clock)

@@ -50,7 +50,9 @@ def killed_behind(number: int) -> Iterator[list[str]]:
 
 
 async def test_killed_behind_each_statement_of_its_beginning(places: Places, receipt: str) -> None:
-    """The target has no schema or an unfinished copy, and never a schema that a gateway would use."""
+    """
+    After each kill the target has no schema or an unfinished copy, and never a schema that a gateway would use.
+    """
     before = await places.said("files")
     storage = places.options["postgres"].storage
     outcomes = []

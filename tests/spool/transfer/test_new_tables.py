@@ -90,9 +90,7 @@ async def _filled(places: Places) -> Path:
 
 
 async def test_a_new_table_is_copied(places: Places, later_release: None, tmp_path: Path) -> None:
-    """
-    The way goes into a schema, another schema, an archive and files. Rows, types and newest numbers are copied.
-    """
+    """Rows, types and newest numbers are copied into a schema, another schema, an archive and files."""
     directory = await _filled(places)
     assert [[*ROWS, (9,)]] * 3 == [kept(directory, file) for file in FILES]
     await places.copy("files", "postgres")
@@ -105,7 +103,7 @@ async def test_a_new_table_is_copied(places: Places, later_release: None, tmp_pa
 
 @pytest.mark.parametrize("target", ["other files", "postgres"])
 async def test_rows_of_a_table_that_is_not_known_are_not_left_behind(places: Places, target: str) -> None:
-    """The copy is refused and names the tables. An empty table is ignored."""
+    """The copy is refused and the error names the unknown tables. An empty table is ignored."""
     directory = await _filled(places)
     with pytest.raises(NotAllowed, match="made_up, a table that this Tollhouse does not know"):
         await places.copy("files", target)

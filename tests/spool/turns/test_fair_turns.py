@@ -50,7 +50,7 @@ async def passes_until(condition: Callable[[], bool]) -> None:
 
 
 async def test_a_party_that_is_alone_works_as_it_comes() -> None:
-    """Nothing waits and nothing is scheduled."""
+    """A single party's work neither waits nor is scheduled."""
     turns, order = FairTurns(), list[str]()
     turns.party("busy").spend(100.0)
     await asyncio.wait_for(work(turns, "busy", 3, order), 60)
@@ -60,7 +60,10 @@ async def test_a_party_that_is_alone_works_as_it_comes() -> None:
 
 @pytest.mark.parametrize(("commits", "are_shared"), [(True, True), (False, False)])
 async def test_who_had_something_to_commit_is_there_between_requests(commits: bool, are_shared: bool) -> None:
-    """A party that reads takes short steps meanwhile, so that the sender's next request soon gets a turn."""
+    """
+    After a commit a sender still counts as present, so a party that reads takes short steps and the sender's
+    next request soon gets a turn.
+    """
     now = 0.0
     turns = FairTurns(lambda: now)
     sender = turns.party("sender")
@@ -107,7 +110,7 @@ async def test_who_used_less_is_done_first() -> None:
 
 
 async def test_a_request_that_stands_still_holds_nobody_up_for_long() -> None:
-    """The time for which others waited is charged to its party."""
+    """The time for which others waited is charged to the suspended request's party."""
     turns, order = FairTurns(), list[str]()
     _, slow = parties(turns, busy=HEAVY_S, slow=0.0)
     is_over = asyncio.Event()
@@ -155,7 +158,10 @@ async def test_what_is_done_for_nobody_waits_for_who_used_little(used_s: float, 
 
 
 async def test_the_thread_is_given_to_who_used_least() -> None:
-    """The order of arrival does not matter, and the holder of the thread learns that another party waits."""
+    """
+    The thread goes to the party that used least, whatever the order of arrival. Its holder learns that
+    another party waits.
+    """
     turns = FairTurns()
     first, second, third = parties(turns, first=3.0, second=2.0, third=1.0)
     order: list[str] = []
@@ -195,7 +201,7 @@ async def test_who_gives_up_waiting_leaves_the_turn_to_others() -> None:
 
 
 async def test_each_step_is_charged_to_whose_request_it_is() -> None:
-    """Time before the key was known is charged as well. The result and the error are those of the job."""
+    """Time before the key was known is charged as well. A step returns the result or the error of its job."""
     turns = FairTurns()
 
     async def job(one: WorkInHand) -> str:
@@ -242,7 +248,7 @@ async def test_a_turn_is_given_back_for_a_request_that_came_with_it() -> None:
 
 
 async def test_who_used_much_is_heavy_beside_others_alone() -> None:
-    """The lookup is by name, because a connection's own copy of the party may be outdated."""
+    """A party is looked up by name, because a connection's own copy may be outdated."""
     turns = FairTurns()
     busy, _ = parties(turns, busy=10.0, small=0.0)
     assert turns.heavy("busy") is None

@@ -27,7 +27,7 @@ def own_priority(_: sqlite3.Connection | None = None) -> int:
 
 
 def test_a_thread_is_lowered_by_itself() -> None:
-    """Other threads keep their priority."""
+    """Lowering one thread keeps the priority of other threads."""
     before = own_priority()
     with ThreadPoolExecutor(1, initializer=lower_priority) as executor:
         assert min(19, before + STEPS_LOWER) == executor.submit(own_priority).result()

@@ -232,8 +232,8 @@ async def test_a_replay_of_what_is_gone_is_asked_of_the_sender(
     files: ContainerFiles, clock: MovedClock
 ) -> None:
     """
-    Only the key that announced the file is asked for it. The file is uploaded again, or the upstream learns
-    that it is lost.
+    A replay of a deleted file is requested only from the key that announced it. The file is uploaded again,
+    or the upstream learns that it is lost.
     """
     for name in ("first", "second"):
         await put(files, name, b"metrics")
@@ -260,7 +260,7 @@ async def test_a_replay_of_what_is_gone_is_asked_of_the_sender(
 
 
 async def test_a_replay_of_what_is_unknown_is_abandoned(files: ContainerFiles) -> None:
-    """The upstream stops its requests once it learns that the file does not exist here."""
+    """The upstream stops its requests once it learns that Tollhouse does not have the file."""
     await files.ask(CLUSTER, ["never-seen"], AGENT)
     [untold] = await files.untold(limit=10)
     assert untold.reference == "never-seen"
@@ -285,7 +285,7 @@ async def test_a_damaged_file_is_asked_of_its_sender(files: ContainerFiles) -> N
 
 
 async def test_a_body_of_remote_write_is_known_by_its_sum(files: ContainerFiles) -> None:
-    """The same body counts once. Its bytes are deleted after the delivery."""
+    """A repeated body counts once. Its bytes are deleted after the delivery."""
     for is_new in (True, False):
         upload = await files.begin_remote_write(CLUSTER, AGENT, request='{"type": "x"}')
         await upload.write(b"samples")
@@ -331,7 +331,7 @@ async def test_the_newest_status_takes_the_place_of_the_one_before(files: Contai
 
 
 async def test_a_file_of_the_largest_size_is_taken(open_files: Opener) -> None:
-    """A file with one byte more is refused and leaves nothing behind."""
+    """A file with one byte more than the limit is refused and leaves nothing behind."""
     files = (await open_files(max_file_bytes=1024)).container_files
     await put(files, "fits", b"x" * 1024)
     [file] = await announce(files, "over")

@@ -94,7 +94,9 @@ async def test_three_reports_are_one_call_in_every_order(
 
 
 async def test_who_is_between_two_sides_joins_them(open_spool: Opener, clock: MovedClock) -> None:
-    """A report between both sides answers one and calls the other. The order of arrival does not matter."""
+    """
+    The caller's and the answerer's reports are joined by a report of the program in between, in any order.
+    """
     log = (await open_spool(hold=10)).log
     caller = linked(1, (b"made", b"answered"), user="ada")
     between = linked(2, (b"made on", b"answered on"), (b"answered", b"made"))
@@ -137,7 +139,7 @@ async def test_the_shadow_says_who_counts_it(
 async def test_a_third_report_after_the_hold_changes_nothing(
     open_spool: Opener, clock: MovedClock, observed: Observed
 ) -> None:
-    """Readers have seen both records, so they stay two calls, and it is counted that they are one."""
+    """Readers have seen both records, so both stay calls, and a counter notes that they are one."""
     log = (await open_spool(hold=10)).log
     await add(log, TRACE)
     clock.move(6)

@@ -54,8 +54,7 @@ async def test_the_first_amount_of_a_call_holds(
 
 async def test_a_late_amount_is_a_correction(open_spool: Opener, clock: MovedClock) -> None:
     """
-    The correction has the amounts before and after it, and no difference in dollars. A further amount
-    is a conflict.
+    A correction has the amounts before and after it, and no difference in dollars. A further amount is a conflict.
     """
     log = (await open_spool(hold=10)).log
     await add(log, call(1))

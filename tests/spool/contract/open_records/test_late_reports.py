@@ -61,7 +61,7 @@ async def close_and_fold(spool: Spool, clock: MovedClock) -> None:
 async def test_a_late_report_after_retention_is_applied(
     open_spool: Opener, clock: MovedClock, observed: Observed, brings: str
 ) -> None:
-    """The report arrives five seconds after the call closed, and another just before the hour ends."""
+    """One report arrives five seconds after the call closed, and another one just before the hour ends."""
     spool = await open_spool(hold=HOLD_S, retention=120)
     await close_and_fold(spool, clock)
     clock.move(5)
@@ -81,7 +81,7 @@ async def test_a_late_report_after_retention_is_applied(
 async def test_what_changes_no_figure_is_counted_after_a_fold(
     open_spool: Opener, clock: MovedClock, observed: Observed
 ) -> None:
-    """A user, a team or an error counts as late. A different count is also a conflict."""
+    """A late user, team or error is counted as late. A different count is also a conflict."""
     spool = await open_spool(hold=HOLD_S, retention=120)
     await add(spool.log, call(900))
     clock.move(HOUR_S + HOLD_S)
@@ -103,7 +103,7 @@ async def test_what_changes_no_figure_is_counted_after_a_fold(
 async def test_a_late_report_after_many_folds_is_applied(
     open_spool: Opener, clock: MovedClock, observed: Observed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each ordinary fold moves the oldest ids into runs."""
+    """Ordinary folds move the oldest ids into runs, and late reports still apply."""
     monkeypatch.setattr(duplicates, "BATCH", 4)
     log = (await open_spool(hold=HOLD_S)).log
     for number in range(1, 41):
@@ -119,7 +119,10 @@ async def test_a_late_report_after_many_folds_is_applied(
 async def test_a_report_of_a_removed_record_is_counted(
     open_spool: Opener, clock: MovedClock, observed: Observed
 ) -> None:
-    """Nobody knows whether the report would have added something, so it has its own count."""
+    """
+    Nobody knows whether a report of a deleted record would have added something, so such reports have
+    their own count.
+    """
     spool = await open_spool(hold=HOLD_S, retention=120)
     await add(spool.log, first())
     clock.move(2 * HOUR_S)

@@ -125,7 +125,7 @@ async def killed_spool(tmp_path: Path, clock: MovedClock) -> AsyncIterator[Kille
 async def test_a_name_told_after_the_hold_outlives_a_kill(
     killed_spool: KilledSpool, clock: MovedClock
 ) -> None:
-    """The name is on disk before the answer. A repeat writes nothing."""
+    """A name that a late report adds is on disk before the answer. A repeat writes nothing."""
     await killed_spool.tell(FIRST)
     clock.move(11)
     await killed_spool.tell(BOTH, BOTH)
@@ -154,7 +154,7 @@ async def test_a_name_told_after_a_stop_outlives_a_kill(killed_spool: KilledSpoo
 async def test_a_fold_takes_a_record_and_not_the_name_told_later(
     killed_spool: KilledSpool, clock: MovedClock
 ) -> None:
-    """The record was open when the name arrived. At the kill, runs hold only the record's own ids."""
+    """The record was open when the name arrived. At the kill, runs contain only the record's own ids."""
     others = [call(number) for number in range(10, 17)]
     await killed_spool.tell(FIRST, *others[:3])
     await killed_spool.tell(BOTH)

@@ -82,7 +82,7 @@ async def test_everything_is_there_after_a_restart(open_registry: RegistryOpener
 
 
 async def test_a_stale_base_publishes_nothing(open_registry: RegistryOpener) -> None:
-    """The base is checked on submission, and again if another version was published since."""
+    """The base version is checked on submission, and again if another version was published since."""
     table = (await open_registry()).table(AllocationTable)
     first, second = await submit(table), await submit(table)
     for job in (first, second):
@@ -140,8 +140,8 @@ async def test_the_oldest_are_forgotten(open_registry: RegistryOpener) -> None:
 
 async def test_whoever_submits_many_jobs_leaves_room_for_others(open_registry: RegistryOpener) -> None:
     """
-    One actor may have half of the waiting jobs. Of the finished jobs, the oldest of the actor with the
-    most is deleted.
+    One actor may have half of the waiting jobs. Finished jobs of the actor with the most are deleted
+    first, oldest first.
     """
     table = (await open_registry()).table(AllocationTable)
     first = await submit(table, actor=BOB, most=4)
@@ -164,8 +164,8 @@ async def test_whoever_submits_many_jobs_leaves_room_for_others(open_registry: R
 
 async def test_namespaces(open_registry: RegistryOpener) -> None:
     """
-    Ids are unique and have a fixed form, and their number is limited. A namespace with definitions or a
-    running job cannot be deleted.
+    Namespace ids are unique and have a fixed form, and their number is limited. A namespace with definitions
+    or a running job cannot be deleted.
     """
     table = (await open_registry()).table(AllocationTable)
     await namespace(table, most=1)
@@ -215,7 +215,7 @@ async def test_changes_are_audited(registry: Registry) -> None:
 
 
 async def test_a_document_that_is_none(registry: Registry) -> None:
-    """The registry reports damage instead of guessing."""
+    """For an invalid document, the registry reports damage instead of guessing."""
     await _spoil(registry)
     with pytest.raises(RegistryDamaged):
         await registry.table(AllocationTable).load()

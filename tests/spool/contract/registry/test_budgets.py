@@ -73,7 +73,7 @@ async def audited(registry: Registry) -> Sequence[AuditRow]:
 
 @pytest.mark.every_engine
 async def test_a_budget_is_there_after_a_restart(open_registry: RegistryOpener) -> None:
-    """Every field survives. Planned periods and percentages are sorted."""
+    """Every field of a budget survives a restart. Planned periods and percentages are sorted."""
     registry = await open_registry()
     made = await create(registry, await view(registry))
     await registry.close()
@@ -87,7 +87,7 @@ async def test_a_budget_is_there_after_a_restart(open_registry: RegistryOpener) 
 
 
 async def test_names_are_unique_within_a_view(registry: Registry) -> None:
-    """Names are compared without case. Another view may use the same name."""
+    """Budget names are compared without case. Another view may use the same name."""
     first, second = await view(registry), await view(registry, "other")
     await create(registry, first)
     with pytest.raises(AlreadyThere, match="this view has a budget"):
@@ -99,7 +99,9 @@ async def test_names_are_unique_within_a_view(registry: Registry) -> None:
 
 
 async def test_a_view_with_a_budget_stays(registry: Registry) -> None:
-    """Deleting the view is refused with its budgets' names. A budget requires an existing view."""
+    """
+    Deleting a view with budgets is refused, and the error names them. A budget requires an existing view.
+    """
     first = await view(registry)
     made = await create(registry, first)
     with pytest.raises(NotAllowed, match="Search"):
@@ -155,7 +157,7 @@ async def test_bad_fields_are_named(registry: Registry, fields: dict[str, Any], 
 
 
 async def test_a_change_of_the_rules_has_its_time(registry: Registry, clock: MovedClock) -> None:
-    """A new name keeps the time from which the rules apply; a new amount resets it."""
+    """A new name keeps the time from which the rules apply. A new amount resets that time."""
     made = await create(registry, await view(registry))
     clock.move(60)
     renamed = await change(registry, made.id, name="Find")

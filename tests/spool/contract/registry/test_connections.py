@@ -27,7 +27,7 @@ async def audited(registry: Registry) -> list[tuple[str, str]]:
 
 @pytest.mark.every_engine
 async def test_a_connection_is_there_after_a_restart(open_registry: RegistryOpener) -> None:
-    """Every field survives, with a new id or the given one."""
+    """Every field of a connection survives a restart, with a new id or the given id."""
     registry = await open_registry()
     made = await registry.connections.create(DRAFT, most=10, actor=ADA)
     named = await registry.connections.create(
@@ -45,7 +45,7 @@ async def test_a_connection_is_there_after_a_restart(open_registry: RegistryOpen
 
 @pytest.mark.every_engine
 async def test_a_deleted_connection_is_gone(registry: Registry) -> None:
-    """A later change or deletion fails. Each change has an audit row, but a failed one has none."""
+    """A later change or deletion of a deleted connection fails. Each successful change has an audit row."""
     table = registry.connections
     made = await table.create(DRAFT, id="c-1", most=10, actor=ADA)
     await table.change(made.id, {"name": "new"}, actor=ADA)
@@ -77,7 +77,7 @@ async def test_a_deleted_connection_is_gone(registry: Registry) -> None:
 async def test_what_breaks_a_rule_is_refused(
     open_registry: RegistryOpener, change: dict[str, object]
 ) -> None:
-    """The rule applies to creation and change; nothing is stored."""
+    """The rules apply to creation and change. Nothing of a refused draft is stored."""
     table = (await open_registry()).connections
     with pytest.raises(Invalid):
         await table.create(replace(DRAFT, **change), most=10, actor=ADA)  # type: ignore[arg-type]
@@ -89,7 +89,7 @@ async def test_what_breaks_a_rule_is_refused(
 
 
 async def test_an_id_has_a_form(open_registry: RegistryOpener) -> None:
-    """Ids appear in paths. Only the configuration may give its own connection any id."""
+    """Ids of connections appear in paths. Only the configuration may give its own connection any id."""
     table = (await open_registry()).connections
     for id in ("", "a b", "a/b", "x" * 129):
         with pytest.raises(Invalid):

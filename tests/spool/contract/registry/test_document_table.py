@@ -121,7 +121,7 @@ async def test_rows_are_there_after_a_restart(open_registry: RegistryOpener, clo
 
 
 async def test_a_table_without_a_declaration_says_which(open_registry: RegistryOpener) -> None:
-    """The error appears when the table is created, before any row is read."""
+    """An incomplete declaration raises an error when the table is created, before any row is read."""
 
     class Nameless(ManagedTable[Note]):
         kind, draft, action = DocumentKind("nameless", Note, "note"), NoteDraft, "note"
@@ -150,7 +150,7 @@ async def test_a_mistake_in_a_rule_is_not_called_damage(open_registry: RegistryO
 
 
 async def test_a_registry_has_the_tables_that_it_was_opened_with(open_registry: RegistryOpener) -> None:
-    """The registry finds names and creators of these rows as in its own tables."""
+    """The registry finds names and creators of declared rows as in its own tables."""
     racks = await Racks.of(open_registry)
     await racks.create("a", "Poems", actor=FLEET)
     assert racks.registry.name_of("rack", "a") == "Poems"
@@ -175,7 +175,9 @@ async def test_rows_need_neither_names_nor_rules(open_registry: RegistryOpener) 
 
 
 async def test_ids_and_names_are_unique_and_rows_are_bounded(open_registry: RegistryOpener) -> None:
-    """The refusal names the setting. A key leaves space for others, and deleted rows free space."""
+    """
+    The refusal names the setting of the limit. A key leaves space for others, and deleted rows free space.
+    """
     racks = await Racks.of(open_registry)
     await racks.create("a", "one", actor=FLEET)
     with pytest.raises(AlreadyThere, match="with the id 'a'"):
@@ -223,7 +225,7 @@ async def test_changes_are_audited_and_refusals_leave_nothing(
 
 
 async def test_a_document_that_cannot_be_read_is_damage(open_registry: RegistryOpener) -> None:
-    """The error names the kind of the document, and no altered row is returned."""
+    """The error names the kind of the damaged document, and no altered row is returned."""
     changes = (await open_registry())._changes
     await changes.change(lambda rows: rows.put_document("rack", "a", {"id": "a", "name": 1}))
     with pytest.raises(RegistryDamaged, match="a stored rack cannot be read"):

@@ -83,7 +83,7 @@ async def edits(registry: Registry) -> Mapping[str, Edit]:
 
 
 async def test_what_changes_nothing_leaves_no_trace(registry: Registry, clock: MovedClock) -> None:
-    """If somebody repeats an edit later, no time, name or audit row changes."""
+    """If another person repeats an edit later, no time, name or audit row changes."""
     for name, edit in (await edits(registry)).items():
         clock.move(60)
         before = len(await audit_rows(registry))
@@ -99,7 +99,7 @@ async def test_what_changes_nothing_leaves_no_trace(registry: Registry, clock: M
 
 
 async def test_an_edit_of_what_was_changed_since_is_refused(registry: Registry) -> None:
-    """If two people read the same version and both edit, the second is refused and finds the first edit."""
+    """If two people edit the same version, the second is refused and finds the first edit."""
     view = await registry.views.create(VIEW, known=KNOWN, most=9, actor=ADA)
     draft = BudgetDraft(
         name="b", view_id=view.id, planned={}, default_amount="5", alerts={}, forecast_alerts={}

@@ -105,8 +105,9 @@ async def test_what_is_ignored_stays_so(insights: Insights) -> None:
 @pytest.mark.parametrize("status", ["new", "in_progress", "on_hold"])
 async def test_what_is_found_no_more_is_not_open(insights: Insights, status: str) -> None:
     """
-    The insight becomes addressed, whoever works on it, and new if it returns. If a person reopens it
-    meanwhile, it stays open. A detector that failed or truncated its findings closes nothing.
+    An insight whose finding disappears becomes addressed, whoever works on it, and new if the finding
+    returns. If a person reopens it meanwhile, it stays open. A detector that failed or truncated its
+    findings closes nothing.
     """
     await insights.look(found("spike:a"), found("spike:b"))
     await insights.table.change((await insights.all())["spike:a"].id, status=status, actor=ADA)
@@ -127,7 +128,7 @@ async def test_what_is_found_no_more_is_not_open(insights: Insights, status: str
 
 
 async def test_what_was_left_open_by_an_earlier_release_is_closed(insights: Insights) -> None:
-    """The finding is already gone, and no person has changed the insight."""
+    """An earlier release left an insight open whose finding is gone and that no person has changed."""
     await insights.look(found("spike:a"))
     [kept] = await insights.table.found()
     await insights.registry._changes.change(lambda rows: rows.put_insights([replace(kept, present=False)]))
@@ -170,7 +171,7 @@ async def test_deleted_and_still_true(insights: Insights) -> None:
 
 @pytest.mark.every_engine
 async def test_a_deleted_comment(insights: Insights) -> None:
-    """Other comments stay, and no later comment gets its number."""
+    """Deleting a comment keeps the other comments, and no later comment gets its number."""
     id = (await insights.table.create(Draft(title="t"), actor=ADA)).id
     one, two = [await insights.table.comment(id, text, actor=ADA) for text in ("one", "two")]
     await insights.table.delete_comment(id, two.id, actor=ADA)
@@ -219,7 +220,7 @@ async def test_amounts_are_plain_decimals(insights: Insights) -> None:
 
 @pytest.mark.every_engine
 async def test_they_survive_a_restart(open_registry: RegistryOpener) -> None:
-    """Status and comments are stored before the answer."""
+    """Status and comments of an insight are stored before the answer."""
     registry = await open_registry()
     insight = await registry.insights.create(Draft(title="t"), status="on_hold", actor=ADA)
     comment = await registry.insights.comment(insight.id, "soon", actor=ADA)
@@ -258,8 +259,8 @@ async def status_and_link(table: InsightTable, id: str) -> tuple[str, str]:
 @pytest.mark.every_engine
 async def test_a_logged_insight_is_one_for_the_same_words(insights: Insights) -> None:
     """
-    The same words return the stored insight, closed or not. Other words, or a deletion, make a new insight
-    with an audit row.
+    Logging the same words returns the stored insight, closed or not. Other words, or a deletion, make a new
+    insight with an audit row.
     """
     table = insights.table
     draft = Draft(title="Spike", description="o3 doubled", category="spend")
@@ -276,7 +277,7 @@ async def test_a_logged_insight_is_one_for_the_same_words(insights: Insights) ->
 
 
 async def test_logged_insights_are_bounded(insights: Insights, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At the limit, a new insight is refused, but a known one is still returned."""
+    """At the limit, a new insight is refused, but a known insight is still returned."""
     monkeypatch.setattr(tables, "MAX_INSIGHTS", 1)
     one = await insights.table.log(Draft(title="one"), actor=ADA)
     with pytest.raises(NotAllowed, match="1 insights"):
@@ -287,7 +288,8 @@ async def test_logged_insights_are_bounded(insights: Insights, monkeypatch: pyte
 @pytest.mark.every_engine
 async def test_what_an_insight_is_about_follows_what_was_found(insights: Insights) -> None:
     """
-    The scope is that of the newest finding. An insight by a person has none. A changed scope alone is no update.
+    An insight's scope is that of the newest finding. An insight by a person has no scope. A changed scope
+    is no update.
     """
     about = Concerned(include={"team": ("search", "")}, exclude={"user": ("ada",)})
     await insights.look(found("spike:a"))

@@ -137,7 +137,7 @@ async def test_one_key_leaves_room_for_another(
 async def test_names_are_unique(
     open_registry: RegistryOpener, table: Callable[[Registry], Awaitable[tuple[Make, Delete]]]
 ) -> None:
-    """Names are compared without case."""
+    """Names of these rows are compared without case."""
     make, _ = await table(await open_registry())
     await make("a", ADA)
     with pytest.raises(AlreadyThere):
@@ -146,7 +146,7 @@ async def test_names_are_unique(
 
 async def test_a_key_that_logs_insights_leaves_room_for_findings(registry: Registry) -> None:
     """
-    Findings of detectors are stored, however many insights an assistant logs. Known words are still returned.
+    Detectors' findings are stored, however many insights an assistant logs. Known words are still returned.
     """
     first = await registry.insights.log(Draft(title="0"), actor=FLEET)
     await registry.insights.log(Draft(title="1"), actor=FLEET)
@@ -163,7 +163,7 @@ async def test_a_key_that_logs_insights_leaves_room_for_findings(registry: Regis
 
 
 async def test_a_key_that_comments_leaves_room_for_another(registry: Registry) -> None:
-    """The limit applies to comments on insights, and on recommendations with several comments at once."""
+    """One key's comments leave space for another key's, on insights and on recommendations."""
     insight = await registry.insights.create(Draft(title="t"), actor=ADA)
     await registry.recommendations.merge([SAVING], looked_for=[SAVING.type])
     [saving] = await registry.recommendations.all()

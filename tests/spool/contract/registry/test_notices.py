@@ -48,7 +48,7 @@ NOTICE = Notice(
 
 @pytest.mark.every_engine
 async def test_a_notice_is_stored_for_each_channel(open_registry: RegistryOpener) -> None:
-    """All fields survive a restart, in the order of the channel."""
+    """All fields of a notice survive a restart, in the order of the channel."""
     registry = await open_registry()
     await registry.notices.add([NOTICE, replace(NOTICE, id="a")], ["mail", "chat"])
     await registry.close()
@@ -72,7 +72,7 @@ async def test_a_notice_that_is_known_changes_nothing(registry: Registry) -> Non
 
 @pytest.mark.every_engine
 async def test_a_change_that_fails_tells_nobody(registry: Registry) -> None:
-    """The notice is in one transaction with the change that it reports."""
+    """A notice is stored in one transaction with the change that it reports."""
 
     def fail(rows: RegistryRows) -> None:
         add_notices(rows, [NOTICE], ["mail"])
@@ -85,8 +85,8 @@ async def test_a_change_that_fails_tells_nobody(registry: Registry) -> None:
 
 async def test_too_many_that_wait(registry: Registry) -> None:
     """
-    At the limit, the next notice fails at once with a reason, so it is not lost silently. Other channels
-    are not affected.
+    At the limit, the next notice fails at once and states the reason, so it is not lost silently. Other
+    channels are not affected.
     """
     await registry.notices.add(
         [replace(NOTICE, id=str(number)) for number in range(MAX_WAITING + 1)], ["mail"]
@@ -101,7 +101,10 @@ async def test_too_many_that_wait(registry: Registry) -> None:
 
 
 def test_words_that_others_chose_are_cut() -> None:
-    """A line break cannot start a header, a link must lead to a web page, and every text is limited."""
+    """
+    In texts that other people choose, a line break cannot start a header, a link must lead to a web page, and
+    the length is limited.
+    """
     names = {str(number): "x" * 1_000 for number in range(100)}
     found = check_notice(
         replace(
@@ -126,7 +129,8 @@ async def test_what_became_of_a_notification_is_kept(
     open_registry: RegistryOpener, clock: MovedClock
 ) -> None:
     """
-    The state survives a restart and counts for its channel. A notification that no longer waits is unchanged.
+    The result of a notification survives a restart and counts for its channel. A notification that no longer
+    waits is unchanged.
     """
     registry = await open_registry()
     await registry.notices.add([replace(NOTICE, id=id) for id in "abcd"], ["mail"])
@@ -147,7 +151,9 @@ async def test_what_became_of_a_notification_is_kept(
 
 
 async def test_changes_of_what_waits_are_noticed(open_registry: RegistryOpener) -> None:
-    """Adding, sending or retrying changes the channel's number. Other changes of the registry do not."""
+    """
+    Adding, sending or retrying a notification changes the channel's number. Other changes of the registry do not.
+    """
     table = (registry := await open_registry()).notices
     seen = [await table.changes("mail")]
     await table.add([NOTICE], ["mail"])
@@ -214,7 +220,7 @@ async def test_what_is_over_is_forgotten_in_time(
 
 async def test_channels_are_told_of_insights_that_open(registry: Registry, clock: MovedClock) -> None:
     """
-    Each channel gets the insights that it chose once, and again if an addressed one returns. Insights by
+    Each channel gets the insights that it chose once, and again if an addressed insight returns. Insights by
     people are never sent.
     """
     registry.notices.subscriptions = (
@@ -249,7 +255,7 @@ async def test_channels_are_told_of_insights_that_open(registry: Registry, clock
 
 async def test_channels_of_a_view_are_told_of_its_anomalies(registry: Registry, clock: MovedClock) -> None:
     """
-    A view's channels get its anomalies once, in addition to their other insights. A channel that left the
+    A view's channels get its anomalies once, in addition to insights that they chose. A channel that left the
     configuration gets none.
     """
     registry.notices.channels = ("chat", "mail", "pager")
@@ -272,7 +278,7 @@ async def test_channels_of_a_view_are_told_of_its_anomalies(registry: Registry, 
 
 
 async def test_a_name_that_no_channel_has_is_refused(open_registry: RegistryOpener) -> None:
-    """The error lists the existing channels."""
+    """The error for an unknown channel lists the existing channels."""
     notices_of = (await open_registry()).notices
     with pytest.raises(Invalid, match=r"notify: 'chat' is not a channel of .* none"):
         notices_of.check_channels("notify", ["chat"])

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.rule
 
 @pytest.mark.every_engine
 async def test_notes_are_there_after_a_restart_until_they_are_removed(open_registry: RegistryOpener) -> None:
-    """The author and the time are stored. An empty text removes the notes."""
+    """The author and the time of the notes are stored. An empty text removes the notes."""
     registry = await open_registry()
     assert await registry.org_context.get() is None
     kept = await registry.org_context.set("  search owns the index\n", actor=ADA)
@@ -33,7 +33,7 @@ async def test_notes_are_there_after_a_restart_until_they_are_removed(open_regis
 
 
 async def test_every_change_is_audited_once(registry: Registry) -> None:
-    """The audit row has both texts. The same text again is no change."""
+    """The audit row of a change has both texts. The same text again is no change."""
     for text in ("one", "one", "two", "", ""):
         await registry.org_context.set(text, actor=ADA)
     rows = [row for row in await audit_rows(registry) if row.action == "org_context.set"]
@@ -42,7 +42,7 @@ async def test_every_change_is_audited_once(registry: Registry) -> None:
 
 
 async def test_notes_are_bounded(registry: Registry) -> None:
-    """A text over the limit is refused with the limit, and nothing changes."""
+    """The error for a text over the limit states the limit, and nothing changes."""
     await registry.org_context.set("x" * MAX_TEXT, actor=ADA)
     with pytest.raises(Invalid, match=str(MAX_TEXT)):
         await registry.org_context.set("y" * (MAX_TEXT + 1), actor=ADA)

@@ -55,7 +55,9 @@ async def test_what_is_known_of_a_person_is_kept(registry: Registry) -> None:
 
 
 async def test_who_decides_the_role(registry: Registry) -> None:
-    """Either the operators' list or the provider decides. A new role ends the sessions of the old role."""
+    """
+    The list of operators or the provider decides about the role. A new role ends the sessions of the old role.
+    """
     await came(registry)
     assert VIEWER == (await came(registry, replace(ADA, role=ADMIN))).role
     session = await came(registry, replace(ADA, role=ADMIN, decides_role=True))
@@ -64,7 +66,7 @@ async def test_who_decides_the_role(registry: Registry) -> None:
 
 
 async def test_names_are_not_taken_over(registry: Registry) -> None:
-    """Another id at the provider cannot use the name, and neither can a disabled operator."""
+    """A different id at the provider cannot use a name that exists, and neither can a disabled operator."""
     await came(registry)
     with pytest.raises(AlreadyThere):
         await came(registry, replace(ADA, subject="b2"), takes_accounts=True)

@@ -40,7 +40,10 @@ async def only(registry: Registry) -> Recommendation:
 async def test_what_is_found_is_there_after_a_restart(
     open_registry: RegistryOpener, clock: MovedClock
 ) -> None:
-    """Every field survives. A repeated finding changes only its figures, and a missing one is closed."""
+    """
+    Every field of a recommendation survives a restart. A repeated finding changes only the figures, and a
+    missing finding closes it.
+    """
     registry = await open_registry()
     assert Merged(new=2, again=0, reopened=0, gone=0, left_out=0) == await look(registry, SAVING, OTHER)
     before = {each.saving.key: each for each in await registry.recommendations.all()}
@@ -61,7 +64,7 @@ async def test_what_is_found_is_there_after_a_restart(
 
 
 async def test_a_type_that_did_not_run_closes_nothing(registry: Registry) -> None:
-    """If one type fails, its earlier recommendations stay open."""
+    """If one type of recommendation fails, its earlier recommendations stay open."""
     await look(registry, SAVING)
     await registry.recommendations.merge([], looked_for=["newer_model"])
     assert (await only(registry)).is_open
@@ -104,7 +107,7 @@ async def test_what_is_ignored_stays_ignored(registry: Registry) -> None:
 
 
 async def test_many_at_once(registry: Registry) -> None:
-    """The result lists each id, even unknown ids. A repeated id is changed once."""
+    """The result lists each given id, even unknown ids. A repeated id is changed once."""
     await look(registry, SAVING, OTHER)
     one, two = [each.id for each in await registry.recommendations.all()]
     changed = await registry.recommendations.update([one, "gone", two, one], status="on_hold", actor=ADA)
@@ -160,7 +163,7 @@ async def test_closed_ones_go_unless_somebody_touched_them(registry: Registry, c
 
 async def test_comments(registry: Registry, clock: MovedClock) -> None:
     """
-    Several comments may be added, changed and deleted at once. A number is used once, and each change is audited.
+    Several comments may be added, changed and deleted at once. No number is used twice, and each change is audited.
     """
     table = registry.recommendations
     await look(registry, SAVING)

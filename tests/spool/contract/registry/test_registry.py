@@ -27,7 +27,7 @@ async def create(registry: Registry, name: str = "search team") -> tuple[Key, st
 
 
 async def test_of_many_at_once_with_one_name_one_wins(registry: Registry) -> None:
-    """The transaction that stores the name checks it."""
+    """The transaction that stores a name also checks that it is free."""
     outcomes = await asyncio.gather(*[create(registry) for _ in range(10)], return_exceptions=True)
     assert 9 == sum(isinstance(outcome, AlreadyThere) for outcome in outcomes)
     assert 1 == len(registry.keys.all())
@@ -75,7 +75,7 @@ async def test_no_two_secrets_are_alike(registry: Registry) -> None:
 
 
 async def test_keys_outlive_a_restart(open_registry: RegistryOpener, clock: MovedClock) -> None:
-    """Every field, both secrets of a running rotation, and the last access survive."""
+    """Every field of a key, both secrets of a running rotation, and the last access survive a restart."""
     registry = await open_registry()
     key, secret = await registry.keys.create(
         name="search",
@@ -116,7 +116,7 @@ async def test_a_number_is_given_once(registry: Registry) -> None:
 
 
 async def test_a_change_that_is_refused_changes_nothing(registry: Registry) -> None:
-    """Rows, audit list and memory stay as they were."""
+    """After a refused change, rows, audit list and memory are as before."""
     _, secret = await create(registry, "one")
     await create(registry, "two")
     before = registry.keys.all(), await audit_rows(registry)
@@ -206,7 +206,7 @@ async def test_what_an_account_signed_in_ends_with_it(open_registry: RegistryOpe
 
 
 async def test_a_session_is_ended_by_its_id(registry: Registry, clock: MovedClock) -> None:
-    """A session is listed until it ends, can be ended once, and has an audit row."""
+    """A session is listed until it ends, can be ended once, and has an audit row for its end."""
     operators = registry.operators
     first = await operators.follow(await operators.link(role=ADMIN, actor=ACTOR), address="::1")
     assert first is not None
@@ -220,7 +220,7 @@ async def test_a_session_is_ended_by_its_id(registry: Registry, clock: MovedCloc
 
 
 async def test_a_console_link_is_used_once_and_in_time(registry: Registry, clock: MovedClock) -> None:
-    """The session has the actor's name. It ends when idle, at its limit, or at sign-out."""
+    """The session of a console link has the actor's name. It ends when idle, at its limit, or at sign-out."""
     link = await registry.operators.link(role=ADMIN, actor=ACTOR)
     late = await registry.operators.link(role=ADMIN, actor=ACTOR)
     followed = await registry.operators.follow(link, address="::1")
@@ -247,7 +247,7 @@ async def test_a_console_link_is_used_once_and_in_time(registry: Registry, clock
 
 async def test_a_key_opens_until_it_expires(open_registry: RegistryOpener, clock: MovedClock) -> None:
     """
-    The key expires at the exact moment, even after a restart. Then its secret is unknown until the date is moved.
+    A key expires at the exact moment, even after a restart. Then its secret is unknown until the date is moved.
     """
     registry = await open_registry()
     now = clock.now()
@@ -290,8 +290,8 @@ async def test_a_key_opens_until_it_expires(open_registry: RegistryOpener, clock
 
 async def test_no_secret_outlasts_its_key(registry: Registry, clock: MovedClock) -> None:
     """
-    A rotation keeps the expiry date, and the overlap ends with it. A running overlap ends at a date that
-    is set later.
+    A rotation keeps the key's expiry date, and the overlap ends at that date. A date that is set later also
+    ends a running overlap.
     """
     end = clock.now() + 60
     _, first = await registry.keys.create(name="search", scopes=[INGEST], expires_at=end, actor=ACTOR)

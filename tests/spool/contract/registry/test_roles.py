@@ -65,7 +65,7 @@ async def account(registry: Registry, email: str = ADA, role: str = ADMIN) -> No
 
 @pytest.mark.every_engine
 async def test_a_role_is_there_after_a_restart(open_registry: RegistryOpener) -> None:
-    """Every field and the granted rights survive."""
+    """Every field of a role, and the rights that it grants, survive a restart."""
     registry = await open_registry()
     made = await create(registry, DRAFT)
     rights = registry.roles.rights(Holder(person=BOB))
@@ -90,7 +90,7 @@ async def test_a_role_is_there_after_a_restart(open_registry: RegistryOpener) ->
 
 async def test_a_change_holds_at_once(registry: Registry, clock: MovedClock) -> None:
     """
-    A removed member has no rights. The audit row holds only the changed fields, and the role names who changed it.
+    A removed member has no rights. The audit row has only the changed fields, and the role names who changed it.
     """
     made = await create(registry, DRAFT)
     clock.move(60)
@@ -110,7 +110,7 @@ async def test_a_change_holds_at_once(registry: Registry, clock: MovedClock) -> 
 
 async def test_a_role_in_use_is_not_deleted(registry: Registry) -> None:
     """
-    The message names the members. Without members the role is deleted, and the audit row holds its fields.
+    The error names the members of a used role. A role without members is deleted, and the audit row has its fields.
     """
     made = await create(registry, DRAFT)
     with pytest.raises(
@@ -129,7 +129,7 @@ async def test_a_role_in_use_is_not_deleted(registry: Registry) -> None:
 
 
 async def test_a_message_names_some_of_many_members(registry: Registry) -> None:
-    """The message names ten members and the number of the rest."""
+    """The error names ten members and the number of the others."""
     made = await create(registry, replace(DRAFT, members=tuple(f"p{i:02}@x.y" for i in range(15)), groups=()))
     with pytest.raises(NotAllowed, match=r"p00@x.y, .*p09@x.y and 5 more\. "):
         await registry.roles.delete(made.id, actor=ACTOR)
@@ -148,7 +148,7 @@ async def test_built_in_roles_stay(registry: Registry, id: str) -> None:
 
 async def test_a_dimension_must_be_known(registry: Registry) -> None:
     """
-    The check applies when a dimension is named. A role on a deleted dimension can still be renamed or repaired.
+    Dimensions are checked when a filter names them. A role on a deleted dimension can still be renamed or repaired.
     """
     with pytest.raises(Invalid, match=r"unknown dimension 'planet'\. Use one of: model, team"):
         await create(registry, replace(DRAFT, filters=(replace(SEARCH, dimension="planet"),)))
@@ -184,7 +184,9 @@ async def test_the_last_organizer_stays(registry: Registry, how: str) -> None:
 
 
 async def test_the_last_organizer_by_a_role_stays(registry: Registry) -> None:
-    """Administration granted by a role counts like an account's own role, so it cannot be removed either."""
+    """
+    Administration granted by a role counts like an account's own role, so the last one cannot be removed either.
+    """
     await account(registry, ADA, NO_ROLE)
     made = await create(registry, EVERYTHING)
     for changes in ({"members": ()}, {"data_access": NO_DATA}, {"permission_sets": (VIEW_COSTS,)}):
@@ -196,7 +198,7 @@ async def test_the_last_organizer_by_a_role_stays(registry: Registry) -> None:
 
 
 async def test_without_an_organizer_nothing_is_held(registry: Registry) -> None:
-    """An installation that was only administered from its own machine may stay without one."""
+    """An installation that was only administered from its own machine may stay without an Admin."""
     await account(registry, ADA, VIEWER)
     await registry.operators.remove(ADA, actor=ACTOR)
     made = await create(registry, replace(EVERYTHING, members=(), groups=("root",)))
@@ -226,7 +228,7 @@ async def test_nobody_takes_his_own_administration_away(registry: Registry, chan
 
 
 async def test_a_draft_is_tried_without_being_kept(registry: Registry) -> None:
-    """The draft is evaluated next to the existing roles, or in place of one."""
+    """A draft is evaluated next to the existing roles, or in place of one."""
     made = await create(registry, DRAFT)
     tried = RoleDraft(name="Tried", data_access=NO_DATA, permission_sets=(), members=(BOB,))
     assert ("Search", "Tried") == registry.roles.rights_with(Holder(person=BOB), tried).roles
@@ -235,7 +237,10 @@ async def test_a_draft_is_tried_without_being_kept(registry: Registry) -> None:
 
 
 async def test_a_person_of_a_provider_whom_a_role_names(registry: Registry) -> None:
-    """Such a person gets no default role. If a group grants one, the person has it in addition."""
+    """
+    A person whom a role names gets no default role. If a group grants a default role, the person has
+    it in addition.
+    """
     await create(registry, DRAFT)
     eve = Person(
         email="Eve@example.com",

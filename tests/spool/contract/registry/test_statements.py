@@ -46,7 +46,8 @@ def statement(*rows: StatementRow, first: int = 0, days: int = 3, **changes: Any
 @pytest.mark.every_engine
 async def test_a_statement_is_there_after_a_restart(open_registry: RegistryOpener) -> None:
     """
-    Every digit of the money survives. Equal rows are merged, and a second import of the same file changes nothing.
+    Every digit of a bill's money survives a restart. Equal rows are merged, and a second import of the same
+    file changes nothing.
     """
     registry = await open_registry()
     given = statement(
@@ -100,7 +101,7 @@ async def test_a_restated_span_is_replaced(registry: Registry) -> None:
 
 
 async def test_a_part_of_a_day_replaces_its_hours(registry: Registry) -> None:
-    """The day is not settled before a bill covers all of it."""
+    """A part of a day replaces its hours. The day is not settled before a bill covers all of it."""
     hour = {"start": FIRST, "end": FIRST + 3600}
     later = {"start": FIRST + 7200, "end": FIRST + 10800}
     part = statement(row(0, "1", **hour), start=FIRST, end=FIRST + 3600)
@@ -120,7 +121,7 @@ async def test_a_part_of_a_day_replaces_its_hours(registry: Registry) -> None:
 
 
 async def test_days_without_a_row_are_covered(registry: Registry, clock: MovedClock) -> None:
-    """Consecutive days are merged. Open days, and days read at another time, are separate."""
+    """Consecutive days without rows are merged. Open days, and days read at another time, are separate."""
     given = statement(row(0), row(3, settled=False), days=4)
     await registry.statements.put(given, actor=ADA)
     told: dict[str, Any] = {
@@ -141,14 +142,16 @@ async def test_days_without_a_row_are_covered(registry: Registry, clock: MovedCl
 
 
 async def test_a_day_without_a_row_can_be_open(registry: Registry) -> None:
-    """A charge may still be billed for the day. It is settled when a later bill states the same."""
+    """A day without rows may still be billed. It is settled when a later bill states the same."""
     for settled in (1, 3):
         await registry.statements.put(statement(row(0), settled_until=FIRST + settled * DAY_S), actor=ADA)
         assert settled == (await registry.statements.months())[0].settled
 
 
 async def test_what_is_billed_for_another_month_is_billed_once(registry: Registry) -> None:
-    """A correction belongs to the first day of its bill, and is deleted when the bill is replaced."""
+    """
+    A correction for another month belongs to the first day of its bill, and is deleted when the bill is replaced.
+    """
     for amount in ("-1", "-2"):
         await registry.statements.put(statement(row(0), row(-40, amount)), actor=ADA)
     kept = await registry.statements.rows(provider=None, start=0, end=FIRST + 9 * DAY_S)
@@ -177,7 +180,7 @@ async def test_a_deleted_month_is_gone(registry: Registry) -> None:
 
 
 async def test_how_far_a_pull_came_outlives_the_process(open_registry: RegistryOpener) -> None:
-    """The progress is stored by the pull's name. A pull that never ran has none."""
+    """The progress is stored by the pull's name. A pull that never ran has no progress."""
     registry = await open_registry()
     await registry.statements.keep_pull_state("costs", {"cursor": "4", "start": FIRST})
     await registry.close()
@@ -208,7 +211,7 @@ async def test_what_breaks_a_rule_is_refused(registry: Registry, wrong: Statemen
 
 @pytest.mark.every_engine
 async def test_amounts_at_the_edge_are_kept(registry: Registry) -> None:
-    """The maximum number of digits and the longest texts are stored."""
+    """Amounts with the maximum number of digits, and the longest texts, are stored."""
     most = "9" * (statements.MAX_DIGITS - statements.MAX_DECIMALS) + "." + "9" * statements.MAX_DECIMALS
     await registry.statements.put(
         statement(row(amount=most, key="k" * statements.MAX_TEXT), row(amount=most)), actor=ADA

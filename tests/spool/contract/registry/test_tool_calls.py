@@ -25,7 +25,7 @@ async def kept(registry: Registry) -> int:
 
 
 async def test_a_restart_counts_on(open_registry: RegistryOpener) -> None:
-    """The limit applies per key or person. Simultaneous calls cannot exceed it."""
+    """The count per key or person survives a restart, and simultaneous calls cannot exceed the limit."""
     registry = await open_registry()
     assert await passed(registry, "key a", 2) == 2
     assert await passed(registry, "key b", MOST + 2) == MOST

@@ -51,7 +51,7 @@ async def change(
 
 @pytest.mark.every_engine
 async def test_a_view_is_there_after_a_restart(open_registry: RegistryOpener) -> None:
-    """Every field survives. A view is found by id, and by name without case."""
+    """Every field of a view survives a restart. A view is found by id, and by name without case."""
     registry = await open_registry()
     made, bare = await create(registry, DRAFT), await create(registry, BARE)
     await registry.close()
@@ -65,7 +65,7 @@ async def test_a_view_is_there_after_a_restart(open_registry: RegistryOpener) ->
 
 
 async def test_a_filter_says_what_a_question_includes_and_excludes(open_registry: RegistryOpener) -> None:
-    """The result has the form of a CostQuery, where "" means unknown. Channels are listed once."""
+    """A view's filter has the form of a CostQuery, where "" means unknown. Channels are listed once."""
     view = await create(await open_registry(), DRAFT)
     assert view.include == {"team": ("search", "")}
     assert view.exclude == {"tag:service": ("tests",)}
@@ -74,8 +74,8 @@ async def test_a_filter_says_what_a_question_includes_and_excludes(open_registry
 
 async def test_a_view_with_budgets_is_not_deleted(registry: Registry) -> None:
     """
-    The refusal names the budgets. Without budgets it is deleted. Each change has an audit row, but a failed
-    one has none.
+    The refusal names the view's budgets. Without budgets a view can be deleted. Each successful change has
+    an audit row.
     """
     made = await create(registry, DRAFT)
     for id, view in (("b-1", made.id), ("b-2", "another")):
@@ -100,7 +100,7 @@ async def test_a_view_with_budgets_is_not_deleted(registry: Registry) -> None:
 
 
 async def test_a_view_whose_tag_is_gone_is_broken(registry: Registry) -> None:
-    """The view states the reason. It can be renamed, but a change of its filter must repair it."""
+    """A broken view states the reason. It can be renamed, but a change of its filter must repair it."""
     made, known = await create(registry, DRAFT), KNOWN[:-1]
     assert made.broken(KNOWN) is None
     assert "tag:service" in (made.broken(known) or "")
@@ -136,7 +136,7 @@ async def test_a_view_whose_tag_is_gone_is_broken(registry: Registry) -> None:
     ],
 )
 async def test_what_breaks_a_rule_is_refused(registry: Registry, wrong: dict[str, Any]) -> None:
-    """The rule applies to creation and change; nothing is stored."""
+    """The rules apply to creation and change. Nothing of a refused draft is stored."""
     with pytest.raises(Invalid):
         await create(registry, replace(DRAFT, **wrong))
     assert [] == registry.views.all()
@@ -147,6 +147,6 @@ async def test_what_breaks_a_rule_is_refused(registry: Registry, wrong: dict[str
 
 
 async def test_a_filter_is_kept_as_text(open_registry: RegistryOpener) -> None:
-    """A repeated value is stored once. Text that cannot be stored is replaced."""
+    """A filter stores a repeated value once. Text that cannot be stored is replaced."""
     view = await create(await open_registry(), replace(BARE, filter={"team": ("b", "a", "b", "\ud800")}))
     assert {"team": ("b", "a", "?")} == view.filter

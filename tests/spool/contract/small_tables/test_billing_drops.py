@@ -127,7 +127,10 @@ async def test_a_month_is_what_a_recount_finds(storage: Storage) -> None:
 
 
 async def test_sizes_are_those_of_the_rows_that_stand(storage: Storage) -> None:
-    """Sizes are known by month, without the hours that a drop would replace, and for all months on disk."""
+    """
+    Sizes are those of the current rows by month, without the hours that a drop would replace, and for all
+    months on disk.
+    """
     rows = [row(1), row(1), row(2)]
     await take(storage, drop(1, SUM, rows))
     start = 1_793_491_200 + HOUR_S  # 2026-11-01T01:00:00Z
@@ -155,7 +158,7 @@ async def test_what_is_known_of_connections(storage: Storage, clock: MovedClock)
 
 
 async def test_months_and_connections_go(storage: Storage) -> None:
-    """Months before a date, or everything of a connection, can be deleted; nothing else is."""
+    """Months before a date, or everything of a connection, can be deleted without touching other rows."""
     december: list[Row] = [{"time/usage_start": "2026-12-01T00:00:00Z", "cost/cost": "7"}]
     await take(storage, drop(1, SUM, [row(1)]), drop(2, SUM, december, "2026-12"))
     await take(storage, drop(3, SUM, [row(1)], connection="other"))
@@ -182,7 +185,7 @@ async def test_a_drop_that_cannot_be_read_is_in_the_log_alone(storage: Storage, 
 
 
 async def test_rows_are_shown_as_they_came(storage: Storage) -> None:
-    """Spaces and the order of columns are preserved."""
+    """Spaces and the order of columns in rows are preserved."""
     raw = b'{ "cost/cost" : "1.10",  "time/usage_start":"2026-11-01T10:00:00+02:00"}'
     record: dict[str, Any] = {
         "id": record_id(1),
@@ -198,7 +201,7 @@ async def test_rows_are_shown_as_they_came(storage: Storage) -> None:
 
 
 async def test_months_that_have_rows_are_known_by_their_connection(storage: Storage) -> None:
-    """Each has the time of its last drop. A connection without rows has none."""
+    """Each month with rows has the time of its last drop. A connection without rows has no months."""
     billing_drops = storage.small.of(BILLING_DROPS)
     rows = [{"time/usage_start": "2026-09-05T10:00:00Z", "cost/cost": "1"}]
     later = [{"time/usage_start": "2026-10-05T10:00:00Z", "cost/cost": "1"}]

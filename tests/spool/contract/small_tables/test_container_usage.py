@@ -16,7 +16,9 @@ def document(where: ClusterIdentity, day: int, body: bytes = b"{}", at: float = 
 
 
 async def test_documents_are_kept_replaced_and_trimmed(storage: Storage) -> None:
-    """Documents are stored by cluster and day. The open document has no day, and trimming leaves it."""
+    """
+    Documents are stored by cluster and day. The document of open usage has no day, so trimming keeps it.
+    """
     container_usage = storage.small.of(CONTAINER_USAGE)
     first = [document(TWO, 86_400), document(ONE, OPEN), document(ONE, 0), document(ONE, 86_400)]
     await container_usage.keep(first)

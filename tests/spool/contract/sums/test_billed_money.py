@@ -91,7 +91,7 @@ async def test_an_arrangement_is_a_choice_of_rows(ledgers: Ledgers) -> None:
 
 
 async def test_credits_of_small_groups_lower_what_is_not_converted(ledgers: Ledgers) -> None:
-    """All other groups are merged, and their credits count in the merged group as they do without `top`."""
+    """Small groups are merged, and their credits count in the merged group as they do without `top`."""
     ledger = await ledgers.open()
     teams = {"ace": HUGE, "bee": -4, "web": 3}  # without rates all have size 0, so the first by name is kept
     await ledger.put_billed(
@@ -110,7 +110,8 @@ async def test_credits_of_small_groups_lower_what_is_not_converted(ledgers: Ledg
 
 async def test_what_is_billed_for_nothing_is_told(ledgers: Ledgers) -> None:
     """
-    The group itself is reported. The merged group is not, because credits and debts within it may cancel out.
+    A group whose billed amount is 0 is reported. The merged group is not, because credits and debts within it
+    may cancel out.
     """
     ledger = await ledgers.open()
     teams = {"ace": HUGE, "bee": 0, "cat": -4, "web": 4}
@@ -122,7 +123,10 @@ async def test_what_is_billed_for_nothing_is_told(ledgers: Ledgers) -> None:
 
 
 async def test_a_day_is_replaced_whole_and_only_if_it_differs(ledgers: Ledgers) -> None:
-    """The same mark writes nothing. Another mark deletes every row of the old day and counts the revision."""
+    """
+    A day with the same mark is not written again. Another mark deletes every row of the old day and
+    counts the revision.
+    """
     ledger = await ledgers.open()
     assert 2 == await ledger.put_billed([(made(), SUMS), (made(DAY_ONE + DAY), SUMS[:1])])
     assert 0 == await ledger.put_billed([(made(state="open"), [])])
@@ -167,7 +171,9 @@ async def test_values_of_rows(ledgers: Ledgers) -> None:
 
 
 async def test_tags_of_rows_alone(ledgers: Ledgers) -> None:
-    """Each process knows them as soon as a connection's day is written. A row's own columns are no tags."""
+    """
+    Each process knows these tags as soon as a connection's day is written. A row's own columns are no tags.
+    """
     ledger = await ledgers.open()
     await ledger.put_billed([(made(), SUMS)])
     assert () == await ledger.row_tags()
@@ -185,8 +191,8 @@ async def test_tags_of_rows_alone(ledgers: Ledgers) -> None:
 
 async def test_a_question_divides_no_day_with_billed_money(ledgers: Ledgers) -> None:
     """
-    A query that starts or ends within such a day is refused, unless it ends in the running day, which has no
-    more data. Days without billed money may be divided.
+    A query that starts or ends within a billed day is refused, unless it ends in the running day, which has
+    no more data. Days without billed money may be divided.
     """
     clock = FakeClock()
     ledger = await ledgers.open(clock=clock)

@@ -71,7 +71,8 @@ async def test_a_call_that_is_not_counted_is_counted(
     ledgers: Ledgers, caplog: pytest.LogCaptureFixture
 ) -> None:
     """
-    The call is added to its hour and to its finished day. If the process is killed first, nothing has changed.
+    A missing call is added to its hour and to its finished day. If the process is killed first,
+    nothing has changed.
     """
     log, clock = three_hours(), FakeClock(BEGIN + 2 * DAY_S)
     ledger = await ledgers.open(clock=clock)
@@ -153,7 +154,7 @@ async def test_what_is_gone_is_left_and_told_once(ledgers: Ledgers, caplog: pyte
 
 
 async def test_numbers_that_are_gone_stay_missed(ledgers: Ledgers) -> None:
-    """The ledger searches for them once, and again only if it skips further numbers."""
+    """The ledger searches for deleted numbers once, and again only if it skips further numbers."""
     log, ledger = three_hours(), await ledgers.open()
     log.forget_below(5)
     await ledger.catch_up(log)

@@ -78,7 +78,10 @@ async def fresh(ledgers: Ledgers, query: CostQuery) -> Sequence[CostRow]:
 
 
 async def test_a_closed_month_is_added_up_once(ledgers: Ledgers, counted: Counted) -> None:
-    """The result is remembered until one of its sums changes. Changes of other months do not matter."""
+    """
+    The result of a finished month is remembered until one of its sums changes. Changes of other months
+    do not matter.
+    """
     log, ledger = await filled(ledgers)
     first = await ledger.costs(OF_AUGUST)
     assert [("checkout",), ("search",)] == [row.group for row in first]
@@ -135,7 +138,7 @@ async def test_every_change_is_in_the_next_answer(ledgers: Ledgers) -> None:
 
 
 async def test_what_another_ledger_counted_is_known(ledgers: Ledgers) -> None:
-    """Marks are stored with the rows, so a second ledger on the same rows sees each change."""
+    """Marks of changes are stored with the rows, so a second ledger on the same rows sees each change."""
     log, ledger = await filled(ledgers)
     await ledger.costs(OF_AUGUST)
     other = Ledger(ledgers.store, clock=FakeClock(LATE.timestamp()))
@@ -162,7 +165,7 @@ def billed(day: datetime, mark: str, units: int) -> tuple[BilledDay, list[Billed
 
 async def test_billed_money_of_a_closed_month_is_added_up_once(ledgers: Ledgers, counted: Counted) -> None:
     """
-    The result is remembered until one of its days is replaced or deleted. Calls and bills of other months
+    The result is remembered until a day of the month is replaced or deleted. Calls and bills of other months
     do not matter.
     """
     log, ledger = await filled(ledgers)
@@ -204,8 +207,8 @@ async def test_what_is_not_over_is_added_up(ledgers: Ledgers, counted: Counted) 
 
 async def test_answers_are_bounded(ledgers: Ledgers, counted: Counted) -> None:
     """
-    The limit is the total number of rows. The result that was unused for longest is dropped first, and one
-    over the limit is not stored.
+    The limit of remembered results is their total number of rows. The result unused for longest is dropped
+    first, and a larger result is not stored.
     """
     await filled(ledgers)
     now = LATE.timestamp()
@@ -230,7 +233,7 @@ async def test_answers_are_bounded(ledgers: Ledgers, counted: Counted) -> None:
 
 
 async def test_amounts_in_other_currencies_are_added_up(ledgers: Ledgers, counted: Counted) -> None:
-    """Exchange rates decide about them, and rates are not stored with the rows."""
+    """Exchange rates decide about such amounts, and rates are not stored with the rows."""
     log, ledger = await filled(ledgers)
     start = int(AUGUST.timestamp()) * NS
     log.add([call(start_time=start, charges={"EUR": "1.5"}, cost_source="reported")], at=LATE.timestamp())

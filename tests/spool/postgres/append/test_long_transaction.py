@@ -37,8 +37,8 @@ async def test_commits_cost_what_they_cost_at_first(
     open_log: LogOpener, cluster: Server, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """
-    The measure is the number of blocks that the server reads for an append, because the machine's load does
-    not change it.
+    The test compares the number of blocks that the server reads for an append, because the machine's load
+    does not change it.
     """
     nodes = [await open_log(hold=0) for _ in range(2)]
     database = nodes[0]._database

@@ -48,7 +48,7 @@ async def test_partitions_that_were_left_are_used(open_log: LogOpener) -> None:
 
 
 async def test_a_period_that_is_gone_does_not_come_back(open_log: LogOpener) -> None:
-    """The gateway that was about to start it was suspended meanwhile."""
+    """The gateway that was about to start the deleted period had been suspended meanwhile."""
     late, log = [await open_log(hold=0) for _ in range(2)]
     for number in (1, 2):
         await add(log, call(number))

@@ -72,7 +72,8 @@ async def test_calls_that_are_told_again_take_one_more(
     nodes: tuple[PostgresSpool, PostgresSpool], tmp_path: Path
 ) -> None:
     """
-    The number does not depend on how many commits hold the calls, who made them, or what was added since.
+    Repeated calls take one more round trip, however many commits contain them, whoever made these, and
+    whatever was added since.
     """
     one, other = nodes
     for number in range(10, 16):

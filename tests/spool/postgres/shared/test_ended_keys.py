@@ -76,7 +76,7 @@ def expected(registry: Registry, secret: str) -> Expectation:
 async def test_what_comes_under_it_is_refused_alone(
     node: PostgresSpool, registries: tuple[Registry, Registry], end: str
 ) -> None:
-    """Other submissions in the same commit are stored."""
+    """A submission under an ended key is refused, and other submissions in the same commit are stored."""
     here, there = registries
     _, secret = await here.keys.create(name="one", scopes=[INGEST], actor=ACTOR)
     good = expected(there, secret)
@@ -148,7 +148,9 @@ async def test_who_ends_one_holds_up_nobody_here(
     monkeypatch: pytest.MonkeyPatch,
     what: str,
 ) -> None:
-    """Another gateway does not finish its commit. This gateway still follows the changes of others."""
+    """
+    Another gateway's commit under the key does not finish. This gateway still follows the changes of others.
+    """
     monkeypatch.setattr(bearers, "WAITS", 1000)
     here, _ = registries
     await here.keys.create(name="one", scopes=[INGEST], actor=ACTOR)

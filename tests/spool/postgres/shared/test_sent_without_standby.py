@@ -74,7 +74,7 @@ async def cut(database: Database) -> tuple[int, int]:
 
 
 async def test_nothing_is_cut_or_taken(node: Node, strict: Database) -> None:
-    """The route shows the reason on every gateway, and continues by itself."""
+    """Without a standby, the route shows the reason on every gateway, and continues by itself."""
     with pytest.raises(SpoolUnavailable, match=GONE):
         await node.take()
     with pytest.raises(SpoolUnavailable, match=GONE):
@@ -87,7 +87,7 @@ async def test_nothing_is_cut_or_taken(node: Node, strict: Database) -> None:
 
 
 async def test_an_operator_is_told_of_nothing_that_may_be_lost(node: Node, strict: Database) -> None:
-    """Neither the action nor its repeat returns success, and nothing is sent again."""
+    """Neither an operator's action nor its repeat returns success, and nothing is sent again."""
     deliveries = node.deliveries
     strict.needs_standby = False
     await deliveries.unknown(await node.taken(max_records=5), reason="no answer")
@@ -115,7 +115,10 @@ async def test_an_operator_is_told_of_nothing_that_may_be_lost(node: Node, stric
 async def test_what_was_taken_while_the_standby_went_is_not_sent(
     node: Node, strict: Database, cluster: Server, waiting: asyncio.Task[object]
 ) -> None:
-    """Once a standby has it, it is taken again under its key, and known as not sent."""
+    """
+    A delivery that was taken while the standby disappeared is taken again under its key once a standby has
+    it, and is known as not sent.
+    """
     taking = asyncio.create_task(node.take())
     while not await asyncio.to_thread(cluster.execute, f"{WAITING} AND application_name = 'tollhouse verbs'"):
         pass
@@ -142,7 +145,9 @@ async def test_what_was_taken_while_the_standby_went_is_not_sent(
 
 
 async def test_container_files_are_taken_and_sent_where_a_standby_has_them(strict: Database) -> None:
-    """The sender gets an acknowledgement only then, because it may delete its copy."""
+    """
+    The sender of a file gets an acknowledgement only when a standby has the file, because it may delete its copy.
+    """
     rows, contents = PostgresContainerRows(strict), PostgresContents(strict)
     files = await ContainerFiles.open(rows, contents, ContainerSettings(), MovedClock())
     with pytest.raises(SpoolUnavailable, match=GONE):

@@ -45,7 +45,7 @@ async def test_no_more_than_may_be_on_all_together(fresh_schema: Schema) -> None
 
 
 async def test_a_key_that_has_ended(fresh_schema: Schema) -> None:
-    """Neither its reports nor its changes are stored."""
+    """Neither reports nor changes under an ended key are stored."""
     async with migrated(fresh_schema) as database:
         table = await ClusterTable.open(PostgresClusters(database), clock=MovedClock())
         with pytest.raises(KeyEnded):

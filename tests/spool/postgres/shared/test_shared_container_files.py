@@ -100,7 +100,7 @@ async def test_an_upload_that_came_second_takes_nothing_away(
 
 
 async def test_a_row_that_is_not_what_was_read(nodes: tuple[ContainerFiles, ContainerFiles]) -> None:
-    """Nothing is written, not even the accounting."""
+    """If the row has changed since it was read, nothing is written, not even the accounting."""
     here, there = nodes
     file = await announce(here, "a")
     await here.rows.write([(file, replace(file, problem="one"))], [], [])

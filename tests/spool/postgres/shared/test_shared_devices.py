@@ -66,7 +66,7 @@ async def nodes(fresh_schema: Schema) -> AsyncIterator[tuple[Node, Node]]:
 
 
 async def test_both_change_one_device(nodes: tuple[Node, Node]) -> None:
-    """The second change is made again on the first one's row, and versions continue."""
+    """The second process makes its change again on the first one's row, and versions continue."""
     here, there = nodes
     await here.table.keep(device())
     await there.follow()
@@ -90,7 +90,7 @@ async def test_two_first_contacts_are_one_device(nodes: tuple[Node, Node]) -> No
 
 
 async def test_a_change_that_is_no_longer_possible(nodes: tuple[Node, Node]) -> None:
-    """The newest row decides that it is refused. Other changes in the same batch are made."""
+    """The newest row decides that a change is refused. Other changes in the same batch are made."""
     here, there = nodes
     await here.table.keep(device())
     await there.follow()
@@ -182,7 +182,10 @@ async def test_a_revocation_and_a_deletion_are_told_of(nodes: tuple[Node, Node])
 
 
 async def test_what_others_wrote_is_read_while_a_change_is_audited(nodes: tuple[Node, Node]) -> None:
-    """A change and a deletion in progress are applied on top of it, so confirmed changes are not undone."""
+    """
+    Changes and deletions in progress are applied on top of the newly read rows, so confirmed changes
+    are not undone.
+    """
     here, there = nodes
     await asyncio.gather(*(here.table.keep(device(id)) for id in ("revoked", "deleted")))
     await there.follow()

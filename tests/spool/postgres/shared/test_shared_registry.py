@@ -68,7 +68,7 @@ async def test_a_key_of_one_opens_on_the_other_until_it_is_deleted(nodes: tuple[
 
 
 async def test_a_secret_that_was_rotated_away_ends_on_the_other(nodes: tuple[Registry, Registry]) -> None:
-    """Only the new secret is valid."""
+    """After the rotation, only the new secret is valid on both processes."""
     here, there = nodes
     _, old = await here.keys.create(name="search", scopes=[INGEST], actor=ACTOR)
     await there.follow()
@@ -113,7 +113,7 @@ async def test_tables_in_memory_follow(
     make: Callable[[Registry], Awaitable[None]],
     shown: Callable[[Registry], object],
 ) -> None:
-    """After its next check, each process shows what the other one created."""
+    """After its next check, each process shows what the other process created."""
     here, there = nodes
     before = shown(there)
     await make(here)
@@ -123,7 +123,7 @@ async def test_tables_in_memory_follow(
 
 
 async def test_a_deleted_view_takes_its_budget_along_on_the_other(nodes: tuple[Registry, Registry]) -> None:
-    """Memory also follows deletions."""
+    """If a view is deleted with its budget, the other process's memory deletes both."""
     here, there = nodes
     view = await here.views.create(
         ViewDraft(name="all", principal_dimension="team"), known=("team",), most=10, actor=ACTOR
@@ -239,7 +239,7 @@ async def test_a_number_that_is_given_again_is_another_change(
 
 
 async def test_an_own_change_is_not_read_again(nodes: tuple[Registry, Registry]) -> None:
-    """Memory already has it. Only changes of others move the version."""
+    """Memory already has a process's own change. Only changes of others move the version."""
     here, there = nodes
     await here.keys.create(name="one", scopes=[INGEST], actor=ACTOR)
     assert () == tuple((await here.follow()).changed or ())
@@ -273,7 +273,7 @@ async def test_memory_that_was_not_looked_after_is_not_fresh(
 
 
 async def test_a_change_on_a_key_that_the_other_deleted(nodes: tuple[Registry, Registry]) -> None:
-    """The row decides, not memory."""
+    """The stored row decides about the change, not memory."""
     here, there = nodes
     await here.keys.create(name="one", scopes=[INGEST], actor=ACTOR)
     await there.follow()
