@@ -92,7 +92,10 @@ class DeviceBatch:
     @property
     def changes(self) -> Sequence[AuditedChange]:
         of_rows = [
-            one.audited for updates in self.updates.values() for one in updates if one.audited is not None
+            update.audited
+            for updates in self.updates.values()
+            for update in updates
+            if update.audited is not None
         ]
         return [*of_rows, *self.deletions]
 
@@ -315,7 +318,11 @@ class DeviceTable:
             held = Counter(each.key for each in self._unenrolled.values())
             fullest = max(held, key=lambda each: (held[each], each == key))
             self._unenrolled_no_more(
-                next(one.name for one in self._unenrolled.values() if one.key == fullest)
+                next(
+                    unenrolled_name.name
+                    for unenrolled_name in self._unenrolled.values()
+                    if unenrolled_name.key == fullest
+                )
             )
         self._flush_soon()
 
@@ -438,7 +445,9 @@ class DeviceTable:
         """Return what to write for these ids and names, from memory."""
         devices = [self._devices[id] for id in ids if id in self._devices]
         noted = [self._unenrolled[name] for name in names if name in self._unenrolled]
-        conditions = conditions_of(batches, [row.id for row in devices], [one.name for one in noted])
+        conditions = conditions_of(
+            batches, [row.id for row in devices], [unenrolled.name for unenrolled in noted]
+        )
         is_answered = any(batch.waiting for batch in batches)
         return DeviceWrite(
             devices=devices,
@@ -474,8 +483,8 @@ class DeviceTable:
         return overwritten
 
     def _refuse(self, batch: DeviceBatch, refused: DevicesRefused) -> None:
-        for one in (batch, self._batch):
-            ids, names = one.refuse(refused)
+        for changed_batch in (batch, self._batch):
+            ids, names = changed_batch.refuse(refused)
             for id in ids:
                 self._take(id, self._durable.get(id))
             for name in names:  # names that other processes stored are read again

@@ -136,7 +136,7 @@ async def lost(storage: StorageSettings, directory: Path) -> Sequence[str]:
         incarnation = await read_incarnation(database)
         losses = await ConfirmedCommits(directory, incarnation).told(database)
     path = directory / LOST_FILE
-    return [f"{one.words()}. Delete {path} once you have handled the loss" for one in losses]
+    return [f"{loss.words()}. Delete {path} once you have handled the loss" for loss in losses]
 
 
 @asynccontextmanager

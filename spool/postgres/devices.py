@@ -308,13 +308,14 @@ class PostgresDevices:
     ) -> None:
         """Write names in order, so that two processes cannot deadlock."""
         sql = self._database.sql
-        noted = {one.name: one for one in names}
+        noted = {unenrolled.name: unenrolled for unenrolled in names}
         with connection.pipeline():
             for name in sorted({*noted, *gone}):
                 if name in noted:
-                    one = noted[name]
+                    unenrolled = noted[name]
                     connection.execute(
-                        sql(_PUT_NAME), (name, one.first_seen, one.last_seen, one.count, one.key)
+                        sql(_PUT_NAME),
+                        (name, unenrolled.first_seen, unenrolled.last_seen, unenrolled.count, unenrolled.key),
                     )
                 if name in gone:
                     connection.execute(sql(_FORGET_NAME), (name,))

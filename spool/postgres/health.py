@@ -45,16 +45,16 @@ async def health(database: Database, durability: str) -> DatabaseHealth:
     """Read the state of the database. Raises SpoolUnavailable while it is unreachable."""
 
     def read(connection: Connection) -> DatabaseHealth:
-        def one(statement: str) -> tuple[Any, ...]:
+        def read_one(statement: str) -> tuple[Any, ...]:
             row = connection.execute(database.sql(statement), {"now": database.now()}).fetchone()
             assert row is not None
             return row
 
-        sees_all = one(SEES_ALL)[0]
+        sees_all = read_one(SEES_ALL)[0]
         standbys = connection.execute(STANDBYS.encode()).fetchall() if sees_all else None
-        standby_waits, standby_wait_s, head_waits, head_wait_s = one(WAITS)
-        connections, max_connections = one(CONNECTIONS)
-        nodes, leases_held, leases_free = one(NODES)
+        standby_waits, standby_wait_s, head_waits, head_wait_s = read_one(WAITS)
+        connections, max_connections = read_one(CONNECTIONS)
+        nodes, leases_held, leases_free = read_one(NODES)
         return DatabaseHealth(
             needs_standby=durability == REPLICATED,
             standbys=None
@@ -67,14 +67,14 @@ async def health(database: Database, durability: str) -> DatabaseHealth:
             standby_wait_s=standby_wait_s,
             head_waits=head_waits,
             head_wait_s=head_wait_s,
-            oldest_transaction_s=one(OLDEST)[0] if sees_all else None,
+            oldest_transaction_s=read_one(OLDEST)[0] if sees_all else None,
             connections=connections,
             max_connections=max_connections,
             failed_connections=database.failed_connections,
             nodes=nodes,
             leases_held=leases_held,
             leases_free=leases_free,
-            reporters=one(HEARD_ROWS)[0],
+            reporters=read_one(HEARD_ROWS)[0],
         )
 
     return await database.read(read)

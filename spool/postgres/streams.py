@@ -66,12 +66,12 @@ class PostgresStreamRows(SqlStreamRows):
         Query the streams and totals of these operations in a pipeline. Call the returned function after
         the pipeline ends.
         """
-        names = sorted({one.stream for one in operations})
+        names = sorted({operation.stream for operation in operations})
         rows = self._pipelined.ask(_NAMED, names=names)
         sums = {
-            (one.stream, streams.key_of(one))
-            for one in operations
-            if one.operation in (streams.SUM, streams.REPLACE)
+            (operation.stream, streams.key_of(operation))
+            for operation in operations
+            if operation.operation in (streams.SUM, streams.REPLACE)
         }
         totals = self._pipelined.ask(_FIND, **_places(sorted(sums))) if sums else ()
 

@@ -257,9 +257,11 @@ def add_insight_notices(
 ) -> None:
     """Add notices for opened insights, in the transaction that opens them."""
     notices = [(insight_notice(insight), insight.category) for insight in insights]
-    for each in subscriptions:
+    for subscription in subscriptions:
         add_notices(
-            rows, [notice for notice, category in notices if each.takes(notice, category)], [each.channel]
+            rows,
+            [notice for notice, category in notices if subscription.takes(notice, category)],
+            [subscription.channel],
         )
 
 
@@ -403,8 +405,8 @@ class NoticeTable:
         expired = [*old, *over[MAX_OVER:]]
 
         def work(rows: RegistryRows) -> None:
-            for each in expired:
-                rows.delete_document(_OVER, each.id)
+            for notification in expired:
+                rows.delete_document(_OVER, notification.id)
 
         if expired:
             await self._changes.change(work)

@@ -118,11 +118,14 @@ class LedgerSlice:
     @property
     def dimensions(self) -> tuple[str, ...]:
         """Return every dimension that the slice names, sorted."""
-        return tuple(sorted({each.dimension for part in self.parts for each in part}))
+        return tuple(sorted({role_filter.dimension for part in self.parts for role_filter in part}))
 
     def holds(self, value_of: Callable[[str], str]) -> bool:
         """Return True if the person may see a call with these values."""
-        return any(all(each.holds(value_of(each.dimension)) for each in part) for part in self.parts)
+        return any(
+            all(role_filter.holds(value_of(role_filter.dimension)) for role_filter in part)
+            for part in self.parts
+        )
 
     def contains(self, include: Wanted, exclude: Wanted) -> bool:
         """
@@ -148,14 +151,16 @@ class LedgerSlice:
         """
         Return the slice without parts that name a dimension no longer `known`, because these parts show nothing.
         """
-        parts = (part for part in self.parts if all(each.dimension in known for each in part))
+        parts = (part for part in self.parts if all(role_filter.dimension in known for role_filter in part))
         return replace(self, parts=tuple(parts))
 
     def _part_contains(self, include: Wanted, exclude: Wanted) -> bool:
         return any(
             all(
-                each.contains(include.get(each.dimension, ()), exclude.get(each.dimension, ()))
-                for each in part
+                role_filter.contains(
+                    include.get(role_filter.dimension, ()), exclude.get(role_filter.dimension, ())
+                )
+                for role_filter in part
             )
             for part in self.parts
         )
@@ -212,7 +217,7 @@ class Role(RoleDraft):
         Return why its filters show nothing, or None. A role is broken if it names a dimension that is
         no longer `known`.
         """
-        unknown = sorted({each.dimension for each in self.filters} - set(known))
+        unknown = sorted({role_filter.dimension for role_filter in self.filters} - set(known))
         if not unknown:
             return None
         return (
@@ -384,9 +389,9 @@ class Roles:
         Return the enabled accounts that may do everything. Groups do not count, because their members are unknown.
         """
         return frozenset(
-            each.email
-            for each in operators
-            if not each.disabled and self.of(each.email, base=each.role).is_everything
+            operator.email
+            for operator in operators
+            if not operator.disabled and self.of(operator.email, base=operator.role).is_everything
         )
 
     def _is_named(self, person: str, groups: Collection[str]) -> bool:
@@ -563,7 +568,9 @@ class RoleTable(NamedTable[Role]):
     def _matched(self, role: Role) -> Role:
         """Return the role with filters that match every form of the people that they name."""
         matched = self._changes.people.matched
-        filters = (replace(each, values=matched({"": each.values})[""]) for each in role.filters)
+        filters = (
+            replace(role_filter, values=matched({"": role_filter.values})[""]) for role_filter in role.filters
+        )
         return replace(role, filters=tuple(filters))
 
 

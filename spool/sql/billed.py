@@ -120,10 +120,10 @@ class BilledTables:
     def put(self, day: BilledDay, sums: Iterable[BilledSum], number: Callable[[Dimensions], int]) -> None:
         self.drop(day.day, day.provider)
         amounts, totals = Counter[_Place](), Counter[_Place]()
-        for each in sums:
-            place = each.charge, each.basis, each.arranged
-            amounts[number(each.dimensions), *place] += each.amount
-            totals[place] += each.amount
+        for billed_sum in sums:
+            place = billed_sum.charge, billed_sum.basis, billed_sum.arranged
+            amounts[number(billed_sum.dimensions), *place] += billed_sum.amount
+            totals[place] += billed_sum.amount
         self._write(BILLED, _ROW, _rows(_ROW, day, amounts))
         self._write(BILLED_SUMS, _SUM, _rows(_SUM, day, totals))
         day_row = row_of(day)

@@ -160,8 +160,8 @@ def follow(connection: SqlConnection, plan: Plan) -> None:
     """Apply a commit's hourly files to their months, in its transaction."""
     records = plan.records.get(BILLING_DATA)
     if records:
-        drops = [each for each in records if isinstance(each, BillingDrop)]
-        months = {(each.connection_id, each.month) for each in drops if each.month}
+        drops = [drop for drop in records if isinstance(drop, BillingDrop)]
+        months = {(drop.connection_id, drop.month) for drop in drops if drop.month}
         for of_connection, month in sorted(months):
             connection.run(_LOCK, connection=of_connection, month=month)
         billing.apply(SqlDropRows(connection), plan.first[BILLING_DATA], records, at=plan.at)

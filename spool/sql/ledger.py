@@ -114,9 +114,9 @@ class SqlLedgerRows(ABC):
         self._unmark_changed(width, {row["start"] for row in rows})
         self._tables.run_each(f"DELETE FROM {self._of(width)} WHERE start = :start AND key = :key", rows)
         if rows and self._has_meters(width):
-            each = [{"width": width, **row} for row in rows]
+            meter_rows = [{"width": width, **row} for row in rows]
             where = "width = :width AND start = :start AND key = :key"
-            self._tables.run_each(f"DELETE FROM {self._named(METERS)} WHERE {where}", each)
+            self._tables.run_each(f"DELETE FROM {self._named(METERS)} WHERE {where}", meter_rows)
 
     def add_meters(self, width: int, sums: Iterable[tuple[int, int, MeterSums]]) -> None:
         together: dict[tuple[int, int, str], int] = {}

@@ -54,7 +54,16 @@ class SqliteDevices:
             connection.executemany(_PUT, [_row(device) for device in wanted.devices])
             connection.executemany(
                 _PUT_NAME,
-                [(one.name, one.first_seen, one.last_seen, one.count, one.key) for one in wanted.names],
+                [
+                    (
+                        unenrolled.name,
+                        unenrolled.first_seen,
+                        unenrolled.last_seen,
+                        unenrolled.count,
+                        unenrolled.key,
+                    )
+                    for unenrolled in wanted.names
+                ],
             )
             connection.executemany(_FORGET_NAME, [(name,) for name in wanted.gone])
 

@@ -88,10 +88,10 @@ async def count_books(options: StorageOptions, engine: Engine) -> CopiedStorage:
 
 def _compare(before: CopiedStorage, after: CopiedStorage) -> None:
     for name in ("topics", "routes", "numbers"):
-        one = getattr(before, name)
+        before_terms = getattr(before, name)
         other = getattr(after, name)
-        for key in sorted({*one, *other}):
-            if one.get(key) != other.get(key):
+        for key in sorted({*before_terms, *other}):
+            if before_terms.get(key) != other.get(key):
                 raise SpoolDamaged(
                     f"the copy differs from the source in {name}: {key}. The copy was deleted; please "
                     "report this"

@@ -315,8 +315,8 @@ class Lane:
 
     def _look_at_each(self) -> None:
         """Read the timeline of each server once. A new process does not know which one was promoted."""
-        _, *each = self._target.addresses()
-        for address in each:
+        _, *addresses = self._target.addresses()
+        for address in addresses:
             with (
                 suppress(psycopg.Error),
                 closing(ServerSession(self._target, address, self._task)) as session,

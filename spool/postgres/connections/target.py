@@ -47,8 +47,8 @@ class DatabaseTarget:
         yield self.dsn
         parts = conninfo_to_dict(self.dsn)
         names = [name for name in ("host", "hostaddr", "port") if "," in str(parts.get(name, ""))]
-        for one in zip(*(str(parts[name]).split(",") for name in names), strict=True):
-            yield make_conninfo(self.dsn, **dict(zip(names, one, strict=True)))
+        for host_parts in zip(*(str(parts[name]).split(",") for name in names), strict=True):
+            yield make_conninfo(self.dsn, **dict(zip(names, host_parts, strict=True)))
 
 
 def parsed(dsn: str) -> dict[str, str]:

@@ -461,13 +461,13 @@ class PostgresDeliveries(SentDeliveries):
             letters = [delivery_rows.dead_letter(row) for row in rows]
             letters.sort(key=attrgetter("route"))  # routes are locked in the order of their names
             changes = [change(letter, session.find_route(connection, letter.route)) for letter in letters]
-            for each in changes:
-                self._require(session.write(connection, each))
+            for route_change in changes:
+                self._require(session.write(connection, route_change))
             return changes
 
         changes = await self._transaction(work, is_answered=True)
         self.dead_version += 1
-        for route in sorted({each.route for each in changes if each.added}):
+        for route in sorted({route_change.route for route_change in changes if route_change.added}):
             await self._leases.wake(lease_of(route))
         return len(changes)
 

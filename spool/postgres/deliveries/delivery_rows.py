@@ -115,9 +115,9 @@ class DeliveryRows(NamedTuple):
         """
         counts = {name: n for name, n in change.counts.items() if n}
         values: dict[str, object] = {
-            "ids": [one.id for one in basis],
-            "fences": [one.fence for one in basis],
-            "states": [one.state for one in basis],
+            "ids": [delivery.id for delivery in basis],
+            "fences": [delivery.fence for delivery in basis],
+            "states": [delivery.state for delivery in basis],
             "route": change.route,
             "removed": list(change.removed),
             "letter": change.no_longer_dead,
@@ -132,8 +132,8 @@ class DeliveryRows(NamedTuple):
                 f"set_{name}": value for name, value in self._columns(change.changed, queries.CHANGED).items()
             }
         if change.added:
-            added = [self._columns(one, queries.INSERTED) for one in change.added]
-            values |= {f"new_{name}": [one[name] for one in added] for name in queries.INSERTED}
+            added = [self._columns(delivery, queries.INSERTED) for delivery in change.added]
+            values |= {f"new_{name}": [delivery[name] for delivery in added] for name in queries.INSERTED}
         if change.refusal is not None:
             values |= {f"refused_{name}": getattr(change.refusal, name) for name in queries.REFUSAL_COLUMNS}
         if change.dead is not None:
@@ -160,7 +160,7 @@ class DeliveryRows(NamedTuple):
         if change.refusal is not None:
             bound = {"route": change.route, "kept": rules.KEPT_REFUSALS}
             self.execute(connection, queries.PRUNE_REFUSALS, bound)
-        return [replace(one, id=id) for one, id in zip(change.added, ids, strict=True)]
+        return [replace(delivery, id=id) for delivery, id in zip(change.added, ids, strict=True)]
 
     def _columns(self, delivery: StoredDelivery, columns: Mapping[str, str]) -> dict[str, object]:
         own_entry = delivery.kept

@@ -128,9 +128,9 @@ class ConfirmedCommits:
 
         The node writes a loss before it removes the commits from its list, so a loss may be in both files.
         """
-        losses = [LostCommits(**one) for one in _read(self._directory / LOST_FILE, [])]
+        losses = [LostCommits(**loss) for loss in _read(self._directory / LOST_FILE, [])]
         missing = [
-            one for one in await self._missing(database) if not any(lost.includes(one) for lost in losses)
+            loss for loss in await self._missing(database) if not any(lost.includes(loss) for lost in losses)
         ]
         return [*losses, _summed(missing)] if missing else losses
 
@@ -141,7 +141,7 @@ class ConfirmedCommits:
             # In this order, because retention first marks commits as carried forward and then deletes them. A
             # snapshot would not help: dropped partitions disappear from older snapshots as well.
             existing = set(
-                connection.execute(database.sql(queries.TOKENS), {"ids": [one.id for one in commits]})
+                connection.execute(database.sql(queries.TOKENS), {"ids": [commit.id for commit in commits]})
             )
             marks = connection.execute(database.sql(queries.MARKS)).fetchone()
             assert marks is not None
@@ -149,9 +149,10 @@ class ConfirmedCommits:
 
         carried, existing = await database.read(read) if commits else (0, set())
         return [
-            one
-            for one in commits
-            if one.id > carried and existing.isdisjoint([(one.id, one.token), (one.id, UNKNOWN_TOKEN)])
+            commit
+            for commit in commits
+            if commit.id > carried
+            and existing.isdisjoint([(commit.id, commit.token), (commit.id, UNKNOWN_TOKEN)])
         ]
 
 
@@ -160,7 +161,7 @@ def _summed(missing: Sequence[ConfirmedCommit]) -> LostCommits:
         first=missing[0].id,
         last=missing[-1].id,
         commits=len(missing),
-        records=sum(one.records for one in missing),
+        records=sum(commit.records for commit in missing),
         since=missing[0].at,
         until=missing[-1].at,
     )

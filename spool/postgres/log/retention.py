@@ -330,14 +330,14 @@ class SeriesLeft(NamedTuple):
 async def remove_old_series(database: Database, now: float, *, most: int) -> SeriesLeft:
     """Delete series that were not reported for a long time, then the longest silent ones above the limit."""
 
-    def one(query: str, values: Mapping[str, object]) -> Callable[[Connection], tuple[Any, ...] | None]:
+    def read_one(query: str, values: Mapping[str, object]) -> Callable[[Connection], tuple[Any, ...] | None]:
         return lambda connection: connection.execute(database.sql(query), values).fetchone()
 
     await remove_aged(database, "series", "seen_at", before=now - retention.SERIES_AGE_S)
-    [count] = await database.read(one(queries.COUNT_SERIES, {})) or (0,)
+    [count] = await database.read(read_one(queries.COUNT_SERIES, {})) or (0,)
     if count <= most:
         return SeriesLeft(count, 0)
-    [before] = await database.read(one(queries.NEWEST_SERIES_SINCE, {"most": most})) or (0.0,)
+    [before] = await database.read(read_one(queries.NEWEST_SERIES_SINCE, {"most": most})) or (0.0,)
     # A time in the future comes from a clock that was set back since. It would make every new series look known.
     since = min(before, now)
     fact = {"name": KNOWN_SINCE, "text": repr(since).encode(), "since": since}

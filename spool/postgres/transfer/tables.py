@@ -152,8 +152,8 @@ class PostgresTables:
             return KeptTable(columns=("name", "value"), rows=self._facts())
         if name == NEWEST_NUMBERS:
             numbered = numbered_tables(self._database, self._connection)
-            each = [_REGISTRY_NUMBERS, *(_NUMBER.format(table=table) for table in numbered)]
-            statement = " UNION ALL ".join(each)
+            statements = [_REGISTRY_NUMBERS, *(_NUMBER.format(table=table) for table in numbered)]
+            statement = " UNION ALL ".join(statements)
         else:
             statement = _STATEMENTS.get(name) or f"SELECT * FROM {{schema}}.{self._own[name]}"
         columns, rows = self._select(statement)

@@ -284,8 +284,10 @@ class _TakingOver:
                     raise SpoolDamaged(
                         f"commit {row['id']} cannot be read: run tollhouse doctor to see what to do"
                     )
-                for one in terms:
-                    numbers[one.topic] = max(numbers[one.topic], one.first + one.accepted)
+                for commit_terms in terms:
+                    numbers[commit_terms.topic] = max(
+                        numbers[commit_terms.topic], commit_terms.first + commit_terms.accepted
+                    )
                 ids = newest.take(terms)
                 if ids and folded_commit is None:
                     folded_commit = last or row["id"] - 1
@@ -543,10 +545,10 @@ class NewestIds:
     def take(self, terms: Iterable[Terms]) -> bytes:
         """Pack the ids that a commit added, as its row stores them."""
         new_ids: list[tuple[int, int, int]] = []
-        for one in terms:
-            of_topic = self._found.get(one.topic)
+        for commit_terms in terms:
+            of_topic = self._found.get(commit_terms.topic)
             if of_topic:
-                for number in range(one.first, one.first + one.accepted):
+                for number in range(commit_terms.first, commit_terms.first + commit_terms.accepted):
                     new_ids += of_topic.pop(number, ())
         return _packed(new_ids)
 

@@ -86,9 +86,9 @@ class KeyTable:
         if owner is None or not hmac.compare_digest(owner[0], digest):
             return None
         key = self._keys[owner[1]]
-        for each in key.secrets:
-            if each.digest == digest:
-                is_over = each.ends_at is not None and each.ends_at <= self._changes.now()
+        for key_secret in key.secrets:
+            if key_secret.digest == digest:
+                is_over = key_secret.ends_at is not None and key_secret.ends_at <= self._changes.now()
                 return None if is_over else key
         return None
 

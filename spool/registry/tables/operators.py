@@ -462,7 +462,9 @@ class OperatorTable:
         """Return the sessions that have not expired."""
         now = self._changes.now()
         return [
-            one for one in await self._changes.read(lambda rows: rows.all(Session)) if not one.is_over(now)
+            session
+            for session in await self._changes.read(lambda rows: rows.all(Session))
+            if not session.is_over(now)
         ]
 
     async def checked_until(self) -> Mapping[bytes, float]:
@@ -475,7 +477,7 @@ class OperatorTable:
         own = session.digest.hex()
 
         def work(rows: RegistryRows) -> bool:
-            existing = {one.digest.hex() for one in rows.all(Session)}
+            existing = {session.digest.hex() for session in rows.all(Session)}
             for id in rows.documents(CHECK_KIND).keys() - existing:
                 rows.delete_document(CHECK_KIND, id)
             if own in existing:

@@ -382,9 +382,9 @@ class SqliteLog:
         log_damage(topic, damage)
 
         def mark(connection: sqlite3.Connection) -> None:
-            for one in damage:
-                if connection.execute(queries.MARK_DAMAGED, (topic, one.first)).rowcount:
-                    count = {"topic": topic, "term": books.DAMAGED, "n": one.records}
+            for damage_part in damage:
+                if connection.execute(queries.MARK_DAMAGED, (topic, damage_part.first)).rowcount:
+                    count = {"topic": topic, "term": books.DAMAGED, "n": damage_part.records}
                     connection.execute(queries.COUNT, count)
 
         try:
