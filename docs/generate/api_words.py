@@ -106,14 +106,3 @@ FILTERS: Mapping[str, str] = {
     "updated_by": "Only items that this person changed last.",
     "writes": "Only tools that write (`true`), or all others (`false`).",
 }
-FIELDS: Mapping[str, str] = {
-    "pagination": "The page: [lists](../http-api.md#lists).",
-    "filtering": "The filters: [lists](../http-api.md#lists).",
-    "sorting": "The order: [lists](../http-api.md#lists).",
-    "id": "The id.",
-    "name": "The name.",
-    "created": "When it was created.",
-    "last_updated": "When it was last changed.",
-    "last_modified": "When it was last changed.",
-    "version": "The state of the item. A change with an old `version` is rejected.",
-}

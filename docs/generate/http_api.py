@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from docs.generate import api_words as words
+from docs.generate.api_fields import FIELDS
 from gateway.http.openapi import document
 from gateway.service.addresses.table import ADDRESSES
 from gateway.service.mounts import OPERATOR_API
@@ -25,23 +26,23 @@ _NOT_FILTERS = {"date", "end_date", "end_time", "expand", "from", "granularity",
     "include_hidden", "filters", "measures", "missing", "range", "start_time", "to", "tz", "cost", "tokens", "duration",
 }  # fmt: skip
 _SEEN_TYPES = {str: "string", bool: "boolean", int: "integer", float: "number", dict: "object", list: "array"}
-_MAPS = (
-    "labels",
-    "filter",
-    "calls_where",
-    "where",
-    "causes",
-    "by_charge",
-    "by_reason",
-    "alerts",
-    "pagination",
-    "filtering",
-    "sorting",
-)
+_MAPS = {  # objects with free names, whose members are no fields
+    "labels", "tags", "filter", "calls_where", "where", "causes", "by_charge", "by_reason", "alerts", "names", "data",
+    "topics", "kinds", "border", "problems", "layers", "frozen_rates", "config", "planned_limits", "pagination",
+    "filtering", "sorting",
+}  # fmt: skip
 _LIST_PARTS = ("pagination", "filtering", "sorting")
 _OPERATOR_OPTIONS = ["--unix-socket tollhouse-data/operator.sock", "-H 'X-Tollhouse-As: ada@example.com'"]
 _KEY_OPTION = '-H "Authorization: $TOLLHOUSE_KEY"'
 _JSON = "application/json"
+
+
+class Known(NamedTuple):
+    """The named schemas, and the descriptions of fields of a page by name."""
+
+    schemas: Mapping[str, Any]
+    meanings: Mapping[str, str]
+    bodies_have_formats: bool
 
 
 class Group(NamedTuple):
@@ -58,7 +59,8 @@ def _operators(*paths: str) -> tuple[str, ...]:
 
 
 GROUPS = (
-    Group("telemetry", "Send telemetry", "Send AI calls, in the format that your sender has.",
+    Group("telemetry", "Send telemetry",
+          "Send AI calls. The fields of a body are those of its format: see [Connect](../../connect/index.md).",
           ("/v1/traces", "/v1/metrics", "/v1/logs", "/v1development", "/v1/ai-telemetry", "/api")),
     Group("devices", "Devices", "Enroll a device and report that it is alive.", ("/v1/ai-control-plane",)),
     Group("events", "Usage events and unit cost", "Send usage events and unit-cost records, and read them back.",
@@ -205,11 +207,38 @@ def _page(
     group: Group, rows: Iterable[tuple[str, str, Mapping[str, Any]]], schemas: Mapping[str, Any]
 ) -> str:
     about = f"{group.about} The [HTTP API](../http-api.md) explains authorization, errors and lists."
-    operations = "".join(_operation(method, path, found, schemas) for method, path, found in rows)
+    known = Known(schemas, _meanings(rows, schemas), bodies_have_formats=group.name == "telemetry")
+    operations = "".join(_operation(method, path, found, known) for method, path, found in rows)
     return f"# {group.title}\n\n{about}\n" + operations
 
 
-def _operation(method: str, path: str, found: Mapping[str, Any], schemas: Mapping[str, Any]) -> str:
+def _meanings(
+    rows: Iterable[tuple[str, str, Mapping[str, Any]]], schemas: Mapping[str, Any]
+) -> Mapping[str, str]:
+    """Return the descriptions of fields by name, of names that have one description on a page."""
+    found: dict[str, set[str]] = {}
+    seen: set[str] = set()
+
+    def collect(value: Any) -> None:
+        if isinstance(value, list):
+            for item in value:
+                collect(item)
+        elif isinstance(value, dict):
+            for name, field in value.get("properties", {}).items():
+                if field.get("description"):
+                    found.setdefault(name, set()).add(field["description"])
+            reference = value.get("$ref")
+            if reference and reference not in seen:
+                seen.add(reference)
+                collect(schemas[reference.rpartition("/")[2]])
+            for item in value.values():
+                collect(item)
+
+    collect([[operation.get("requestBody"), operation["responses"]] for _, _, operation in rows])
+    return {name: descriptions.pop() for name, descriptions in found.items() if len(descriptions) == 1}
+
+
+def _operation(method: str, path: str, found: Mapping[str, Any], known: Known) -> str:
     lines = [f"\n## {method} {path}", "", f"{found['summary']}. {found.get('description', '')}".rstrip(), ""]
     lines += _access(found)
     example = EXAMPLES.get(f"{method} {path}", {})
@@ -221,14 +250,13 @@ def _operation(method: str, path: str, found: Mapping[str, Any], schemas: Mappin
         media = list(body["content"])
         lines += ["", "Body: " + " or ".join(f"`{name}`" for name in media) + "."]
         schema = body["content"].get(_JSON, body["content"][media[0]])["schema"]
-        lines += _table("body field", _or_seen(schema, example.get("body")), schemas, shows_required=True)
+        shown = None if known.bodies_have_formats else example.get("body")
+        lines += _table("body field", _or_seen(schema, shown), known, shows_required=True)
     for status, answer in found["responses"].items():
         if status.startswith("2") and _JSON in answer.get("content", {}):
             schema = answer["content"][_JSON]["schema"]
             shown = example.get("answer") if status == str(example.get("status")) else None
-            lines += _table(
-                f"answer field ({status})", _or_seen(schema, shown), schemas, shows_required=False
-            )
+            lines += _table(f"answer field ({status})", _or_seen(schema, shown), known, shows_required=False)
     lines += _example(method, path)
     refused = [status for status in found["responses"] if status >= "4"]
     if refused:
@@ -257,8 +285,8 @@ def _access(found: Mapping[str, Any]) -> Iterator[str]:
     ways = sorted({name for way in found["security"] for name in way})
     if needed:
         yield f"Requires {' or '.join(f'`{word}`' for word in needed)}."
-    elif not ways:
-        yield "Requires no key."
+    else:
+        yield f"Requires {'a key' if 'key' in ways else 'a session' if ways else 'no key'}."
 
 
 def _parameters(path: str, parameters: Iterable[Mapping[str, Any]]) -> Iterator[str]:
@@ -298,33 +326,39 @@ def _bounds(schema: Mapping[str, Any]) -> str:
     return bounds
 
 
-def _table(
-    title: str, schema: Mapping[str, Any], schemas: Mapping[str, Any], *, shows_required: bool
-) -> list[str]:
-    rows = list(_fields(schema, schemas, "", shows_required=shows_required))
+def _table(title: str, schema: Mapping[str, Any], known: Known, *, shows_required: bool) -> list[str]:
+    rows = list(_fields(schema, known, "", shows_required=shows_required))
     return ["", f"| {title} | type | meaning |", "|---|---|---|", *rows] if rows else []
 
 
-def _fields(
-    schema: Mapping[str, Any], schemas: Mapping[str, Any], prefix: str, *, shows_required: bool
-) -> Iterator[str]:
+def _fields(schema: Mapping[str, Any], known: Known, prefix: str, *, shows_required: bool) -> Iterator[str]:
     """Yield a row for each field, and for the fields of objects in it; a list is shown as `name[]`."""
-    held = _resolved(schema, schemas)
+    held = _resolved(schema, known.schemas)
     if held.get("type") == "array":
-        yield from _fields(held.get("items", {}), schemas, prefix + "[]", shows_required=shows_required)
+        yield from _fields(held.get("items", {}), known, prefix + "[]", shows_required=shows_required)
         return
     for name, field in held.get("properties", {}).items():
-        inner = _resolved(field, schemas)
+        inner = _resolved(field, known.schemas)
         notes = ["required"] if shows_required and name in held.get("required", ()) else []
         if field.get("default") not in (None, "", [], {}):
             notes.append(f"default `{json.dumps(field['default'])}`")
-        description = " ".join((field.get("description") or inner.get("description", "")).split())
-        # descriptions link as from docs/reference
-        meaning = description.replace("](../", "](../../") or words.FIELDS.get(name, "")
         place = f"{prefix}.{name}" if prefix else name
+        description = field.get("description") or inner.get("description") or _words_of(place, inner, known)
+        meaning = (
+            " ".join(description.split()).replace("](../", "](../../").replace("](http-api", "](../http-api")
+        )
         yield f"| `{place}` | {', '.join([_type(field), *notes])} | {meaning} |"
         if name not in _LIST_PARTS and place.count(".") + 1 < MAX_DEPTH:
-            yield from _fields(inner, schemas, place, shows_required=shows_required)
+            yield from _fields(inner, known, place, shows_required=shows_required)
+
+
+def _words_of(place: str, schema: Mapping[str, Any], known: Known) -> str:
+    """Return words for a field without a description: of the field, of its name on this page, or of its name."""
+    *above, name = place.replace("[]", "").split(".")
+    if not above and ("items" in schema or "properties" in schema):
+        return f"The {name.replace('_', ' ')}."
+    parent = above[-1].removesuffix("s") if above else ""
+    return FIELDS.get(f"{parent}.{name}") or known.meanings.get(name) or FIELDS.get(name, "")
 
 
 def _resolved(schema: Mapping[str, Any], schemas: Mapping[str, Any]) -> Mapping[str, Any]:
