@@ -654,9 +654,9 @@ FIELDS: Mapping[str, str] = {
     "rejectedDataPoints": "The number of rejected data points.",
     "rejectedLogRecords": "The number of rejected log records.",
     "errorMessage": "Why items were rejected.",
-    "resourceSpans": "Spans, as in OTLP.",
-    "resourceMetrics": "Metrics, as in OTLP.",
-    "resourceLogs": "Log records, as in OTLP.",
+    ".resourceSpans": "Spans, as in OTLP.",
+    ".resourceMetrics": "Metrics, as in OTLP.",
+    ".resourceLogs": "Log records, as in OTLP.",
     "date": "The day.",
     "format": "The detected format.",
     "demo": "Whether a demo month is loaded.",
@@ -668,4 +668,5 @@ FIELDS: Mapping[str, str] = {
     "cache_write_1h_tokens": "The number of input tokens written to a cache for an hour.",
     "latency_ms": "The sum of the durations in milliseconds.",
     "usage_amount": "The number of tokens.",
+    ".partialSuccess": "Present if items were rejected.",
 }  # fmt: skip

@@ -57,6 +57,7 @@ QUERY: Mapping[str, str] = {
     "limit": "The maximum number of items in an answer.",
     "lines": "`meters` shows the price lines of the estimates.",
     "measures": "A measure to return, such as `calls`.",
+    "meter": "A meter to return instead of money, such as `web_searches`.",
     "missing": "`counted` uses the counted cost on days without a bill.",
     "model": "The model.",
     "month": "The month, such as `2026-11`.",
@@ -104,5 +105,6 @@ FILTERS: Mapping[str, str] = {
     "silent": "Only clusters without a recent report (`true`), or all others (`false`).",
     "submitted_by": "Only jobs that this person submitted.",
     "updated_by": "Only items that this person changed last.",
+    "view": "Only items of this view.",
     "writes": "Only tools that write (`true`), or all others (`false`).",
 }

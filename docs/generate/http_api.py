@@ -12,37 +12,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from docs.generate import api_words as words
-from docs.generate.api_fields import FIELDS
+from docs.generate import api_tables as tables
 from gateway.http.openapi import document
 from gateway.service.addresses.table import ADDRESSES
 from gateway.service.mounts import OPERATOR_API
 
-MAX_VALUES = 12  # of an enumeration
-MAX_DEPTH = 3  # levels of fields below a body
 WIDTH = 96  # columns of a line of JSON
 EXAMPLES: Mapping[str, Any] = json.loads((Path(__file__).parent / "examples.json").read_text())
-_NOT_FILTERS = {"date", "end_date", "end_time", "expand", "from", "granularity", "group_by", "hide_resolved"} | {
-    "include_hidden", "filters", "measures", "missing", "range", "start_time", "to", "tz", "cost", "tokens", "duration",
-}  # fmt: skip
-_SEEN_TYPES = {str: "string", bool: "boolean", int: "integer", float: "number", dict: "object", list: "array"}
-_MAPS = {  # objects with free names, whose members are no fields
-    "labels", "tags", "filter", "calls_where", "where", "causes", "by_charge", "by_reason", "alerts", "names", "data",
-    "topics", "kinds", "border", "problems", "layers", "frozen_rates", "config", "planned_limits", "pagination",
-    "filtering", "sorting",
-}  # fmt: skip
-_LIST_PARTS = ("pagination", "filtering", "sorting")
+_IGNORES_KEY = "The Idempotency-Key header is ignored."  # the index says so once
 _OPERATOR_OPTIONS = ["--unix-socket tollhouse-data/operator.sock", "-H 'X-Tollhouse-As: ada@example.com'"]
 _KEY_OPTION = '-H "Authorization: $TOLLHOUSE_KEY"'
 _JSON = "application/json"
-
-
-class Known(NamedTuple):
-    """The named schemas, and the descriptions of fields of a page by name."""
-
-    schemas: Mapping[str, Any]
-    meanings: Mapping[str, str]
-    bodies_have_formats: bool
 
 
 class Group(NamedTuple):
@@ -60,7 +40,7 @@ def _operators(*paths: str) -> tuple[str, ...]:
 
 GROUPS = (
     Group("telemetry", "Send telemetry",
-          "Send AI calls. The fields of a body are those of its format: see [Connect](../../connect/index.md).",
+          "Send AI calls. The fields of a body are those of its format: see [Connect](../connect/index.md).",
           ("/v1/traces", "/v1/metrics", "/v1/logs", "/v1development", "/v1/ai-telemetry", "/api")),
     Group("devices", "Devices", "Enroll a device and report that it is alive.", ("/v1/ai-control-plane",)),
     Group("events", "Usage events and unit cost", "Send usage events and unit-cost records, and read them back.",
@@ -206,43 +186,20 @@ def _anchor(method: str, path: str) -> str:
 def _page(
     group: Group, rows: Iterable[tuple[str, str, Mapping[str, Any]]], schemas: Mapping[str, Any]
 ) -> str:
-    about = f"{group.about} The [HTTP API](../http-api.md) explains authorization, errors and lists."
-    known = Known(schemas, _meanings(rows, schemas), bodies_have_formats=group.name == "telemetry")
+    about = f"{tables.from_page(group.about)} The [HTTP API](../http-api.md) explains authorization, errors and lists."
+    known = tables.Known(
+        schemas, tables.meanings(rows, schemas), bodies_have_formats=group.name == "telemetry"
+    )
     operations = "".join(_operation(method, path, found, known) for method, path, found in rows)
     return f"# {group.title}\n\n{about}\n" + operations
 
 
-def _meanings(
-    rows: Iterable[tuple[str, str, Mapping[str, Any]]], schemas: Mapping[str, Any]
-) -> Mapping[str, str]:
-    """Return the descriptions of fields by name, of names that have one description on a page."""
-    found: dict[str, set[str]] = {}
-    seen: set[str] = set()
-
-    def collect(value: Any) -> None:
-        if isinstance(value, list):
-            for item in value:
-                collect(item)
-        elif isinstance(value, dict):
-            for name, field in value.get("properties", {}).items():
-                if field.get("description"):
-                    found.setdefault(name, set()).add(field["description"])
-            reference = value.get("$ref")
-            if reference and reference not in seen:
-                seen.add(reference)
-                collect(schemas[reference.rpartition("/")[2]])
-            for item in value.values():
-                collect(item)
-
-    collect([[operation.get("requestBody"), operation["responses"]] for _, _, operation in rows])
-    return {name: descriptions.pop() for name, descriptions in found.items() if len(descriptions) == 1}
-
-
-def _operation(method: str, path: str, found: Mapping[str, Any], known: Known) -> str:
-    lines = [f"\n## {method} {path}", "", f"{found['summary']}. {found.get('description', '')}".rstrip(), ""]
+def _operation(method: str, path: str, found: Mapping[str, Any], known: tables.Known) -> str:
+    note = found.get("description", "").replace(_IGNORES_KEY, "")
+    lines = [f"\n## {method} {path}", "", f"{found['summary']}. {note}".rstrip(), ""]
     lines += _access(found)
     example = EXAMPLES.get(f"{method} {path}", {})
-    parameters = list(_parameters(path, found["parameters"]))
+    parameters = list(tables.parameters(path, found["parameters"]))
     if parameters:
         lines += ["", "| parameter | in | type | meaning |", "|---|---|---|---|", *parameters]
     body = found.get("requestBody")
@@ -251,33 +208,19 @@ def _operation(method: str, path: str, found: Mapping[str, Any], known: Known) -
         lines += ["", "Body: " + " or ".join(f"`{name}`" for name in media) + "."]
         schema = body["content"].get(_JSON, body["content"][media[0]])["schema"]
         shown = None if known.bodies_have_formats else example.get("body")
-        lines += _table("body field", _or_seen(schema, shown), known, shows_required=True)
+        lines += tables.table("body field", tables.or_seen(schema, shown), known, shows_required=True)
     for status, answer in found["responses"].items():
         if status.startswith("2") and _JSON in answer.get("content", {}):
             schema = answer["content"][_JSON]["schema"]
             shown = example.get("answer") if status == str(example.get("status")) else None
-            lines += _table(f"answer field ({status})", _or_seen(schema, shown), known, shows_required=False)
+            lines += tables.table(
+                f"answer field ({status})", tables.or_seen(schema, shown), known, shows_required=False
+            )
     lines += _example(method, path)
     refused = [status for status in found["responses"] if status >= "4"]
     if refused:
         lines += ["", f"Errors: {', '.join(sorted(refused))}."]
     return "\n".join(lines) + "\n"
-
-
-def _or_seen(schema: Mapping[str, Any], value: Any) -> Mapping[str, Any]:
-    """Return `schema`, with the fields of an example in each object of which the document names no field."""
-    if "$ref" in schema or "anyOf" in schema or isinstance(schema.get("additionalProperties"), dict):
-        return schema
-    if isinstance(value, dict):
-        known = schema.get("properties", {})
-        fields = {
-            name: known.get(name, {}) if name in _MAPS else _or_seen(known.get(name, {}), item)
-            for name, item in value.items()
-        }
-        return {**schema, "type": "object", "properties": {**known, **fields}}
-    if isinstance(value, list) and value:
-        return {**schema, "type": "array", "items": _or_seen(schema.get("items", {}), value[0])}
-    return schema or {"type": _SEEN_TYPES.get(type(value), "any")}
 
 
 def _access(found: Mapping[str, Any]) -> Iterator[str]:
@@ -287,105 +230,6 @@ def _access(found: Mapping[str, Any]) -> Iterator[str]:
         yield f"Requires {' or '.join(f'`{word}`' for word in needed)}."
     else:
         yield f"Requires {'a key' if 'key' in ways else 'a session' if ways else 'no key'}."
-
-
-def _parameters(path: str, parameters: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    is_list = any(parameter["name"] == "sort_key" for parameter in parameters)
-    for parameter in parameters:
-        name, place, schema = parameter["name"], parameter["in"], parameter["schema"]
-        required = ", required" if parameter.get("required") and place != "path" else ""
-        repeated = ", may repeat" if "items" in schema else ""
-        kind = _type(schema.get("items", schema)) + _bounds(schema) + repeated
-        meaning = parameter.get("description") or _meaning(
-            path, name, place, is_filter=is_list and bool(repeated)
-        )
-        yield f"| `{name}` | {place}{required} | {kind} | {meaning} |"
-
-
-def _meaning(path: str, name: str, place: str, *, is_filter: bool) -> str:
-    if place == "path":
-        item = _singular(path.partition("/{" + name)[0].rpartition("/")[2])
-        kind = "name" if name == "name" else "id"
-        return words.PATH.get(name) or f"The {kind} of the {item}."
-    if is_filter and name not in _NOT_FILTERS:
-        return words.FILTERS.get(name) or f"Only items with this {name.replace('_', ' ')}."
-    return words.QUERY.get(name) or f"Only calls with this {name.replace('_', ' ')}."
-
-
-def _singular(segment: str) -> str:
-    name = segment.replace("-", " ").replace("_", " ")
-    return name.removesuffix("s") if name != "dead" else "rejected record"
-
-
-def _bounds(schema: Mapping[str, Any]) -> str:
-    bounds = ""
-    if "minimum" in schema and "maximum" in schema:
-        bounds += f", {schema['minimum']:,} to {schema['maximum']:,}"
-    if "default" in schema:
-        bounds += f", default {schema['default']}"
-    return bounds
-
-
-def _table(title: str, schema: Mapping[str, Any], known: Known, *, shows_required: bool) -> list[str]:
-    rows = list(_fields(schema, known, "", shows_required=shows_required))
-    return ["", f"| {title} | type | meaning |", "|---|---|---|", *rows] if rows else []
-
-
-def _fields(schema: Mapping[str, Any], known: Known, prefix: str, *, shows_required: bool) -> Iterator[str]:
-    """Yield a row for each field, and for the fields of objects in it; a list is shown as `name[]`."""
-    held = _resolved(schema, known.schemas)
-    if held.get("type") == "array":
-        yield from _fields(held.get("items", {}), known, prefix + "[]", shows_required=shows_required)
-        return
-    for name, field in held.get("properties", {}).items():
-        inner = _resolved(field, known.schemas)
-        notes = ["required"] if shows_required and name in held.get("required", ()) else []
-        if field.get("default") not in (None, "", [], {}):
-            notes.append(f"default `{json.dumps(field['default'])}`")
-        place = f"{prefix}.{name}" if prefix else name
-        description = field.get("description") or inner.get("description") or _words_of(place, inner, known)
-        meaning = (
-            " ".join(description.split()).replace("](../", "](../../").replace("](http-api", "](../http-api")
-        )
-        yield f"| `{place}` | {', '.join([_type(field), *notes])} | {meaning} |"
-        if name not in _LIST_PARTS and place.count(".") + 1 < MAX_DEPTH:
-            yield from _fields(inner, known, place, shows_required=shows_required)
-
-
-def _words_of(place: str, schema: Mapping[str, Any], known: Known) -> str:
-    """Return words for a field without a description: of the field, of its name on this page, or of its name."""
-    *above, name = place.replace("[]", "").split(".")
-    if not above and ("items" in schema or "properties" in schema):
-        return f"The {name.replace('_', ' ')}."
-    parent = above[-1].removesuffix("s") if above else ""
-    return FIELDS.get(f"{parent}.{name}") or known.meanings.get(name) or FIELDS.get(name, "")
-
-
-def _resolved(schema: Mapping[str, Any], schemas: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the schema that a reference names, also where it is one of two alternatives and the other is null."""
-    if "$ref" in schema:
-        named: Mapping[str, Any] = schemas[schema["$ref"].rpartition("/")[2]]
-        return named
-    choices = [each for each in schema.get("anyOf", ()) if each.get("type") != "null"]
-    return _resolved(choices[0], schemas) if len(choices) == 1 else schema
-
-
-def _type(schema: Mapping[str, Any]) -> str:
-    if "anyOf" in schema:
-        kinds = [_type(each) for each in schema["anyOf"] if each.get("type") != "null"]
-        return " or ".join(kinds) + (" or null" if len(kinds) < len(schema["anyOf"]) else "")
-    if "$ref" in schema:
-        return "object"
-    if "enum" in schema:
-        values = [f"`{value}`" for value in schema["enum"]]
-        more = len(values) - MAX_VALUES
-        return ", ".join(values[:MAX_VALUES]) + (f" and {more} more" if more > 0 else "")
-    kind = schema.get("type", "any")
-    if isinstance(kind, list):
-        return " or ".join(kind)
-    if kind == "array":
-        return f"list of {_type(schema['items'])}" if schema.get("items") else "list"
-    return {"string": "text", "boolean": "true or false"}.get(kind, str(kind))
 
 
 def _example(method: str, path: str) -> Iterator[str]:

@@ -1,0 +1,178 @@
+"""Tables of the parameters and fields of an operation, from the OpenAPI document."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from docs.generate import api_words as words
+from docs.generate.api_fields import FIELDS
+
+MAX_VALUES = 12  # of an enumeration
+MAX_DEPTH = 3  # levels of fields below a body
+_NOT_FILTERS = {
+    "date", "end_date", "end_time", "expand", "from", "granularity", "group_by", "hide_resolved", "include_hidden",
+    "cost_type", "meter", "filters", "measures", "missing", "range", "start_time", "to", "tz", "cost", "tokens",
+    "duration",
+}  # fmt: skip
+_TYPES = {"string": "text", "boolean": "true or false", "array": "list"}
+_SEEN_TYPES = {str: "string", bool: "boolean", int: "integer", float: "number", dict: "object", list: "array"}
+_MAPS = {  # objects with free names, whose members are no fields
+    "labels", "tags", "filter", "calls_where", "where", "causes", "by_charge", "by_reason", "alerts", "names", "data",
+    "topics", "kinds", "border", "problems", "layers", "frozen_rates", "config", "planned_limits", "pagination",
+    "filtering", "sorting",
+}  # fmt: skip
+_LIST_PARTS = ("pagination", "filtering", "sorting")
+
+
+class Known(NamedTuple):
+    """The named schemas, and the descriptions of fields of a page by name."""
+
+    schemas: Mapping[str, Any]
+    meanings: Mapping[str, str]
+    bodies_have_formats: bool
+
+
+def meanings(
+    rows: Iterable[tuple[str, str, Mapping[str, Any]]], schemas: Mapping[str, Any]
+) -> Mapping[str, str]:
+    """Return the descriptions of fields by name, of names that have one description on a page."""
+    found: dict[str, set[str]] = {}
+    seen: set[str] = set()
+
+    def collect(value: Any) -> None:
+        if isinstance(value, list):
+            for item in value:
+                collect(item)
+        elif isinstance(value, dict):
+            for name, field in value.get("properties", {}).items():
+                if field.get("description"):
+                    found.setdefault(name, set()).add(field["description"])
+            reference = value.get("$ref")
+            if reference and reference not in seen:
+                seen.add(reference)
+                collect(schemas[reference.rpartition("/")[2]])
+            for item in value.values():
+                collect(item)
+
+    collect([[operation.get("requestBody"), operation["responses"]] for _, _, operation in rows])
+    return {name: descriptions.pop() for name, descriptions in found.items() if len(descriptions) == 1}
+
+
+def or_seen(schema: Mapping[str, Any], value: Any) -> Mapping[str, Any]:
+    """Return `schema`, with the fields of an example in each object of which the document names no field."""
+    if "$ref" in schema or "anyOf" in schema or isinstance(schema.get("additionalProperties"), dict):
+        return schema
+    if isinstance(value, dict):
+        known = schema.get("properties", {})
+        fields = {
+            name: known.get(name, {}) if name in _MAPS else or_seen(known.get(name, {}), item)
+            for name, item in value.items()
+        }
+        return {**schema, "type": "object", "properties": {**known, **fields}}
+    if isinstance(value, list) and value:
+        return {**schema, "type": "array", "items": or_seen(schema.get("items", {}), value[0])}
+    return schema or {"type": _SEEN_TYPES.get(type(value), "any")}
+
+
+def parameters(path: str, parameters: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    is_list = any(parameter["name"] == "sort_key" for parameter in parameters)
+    for parameter in parameters:
+        name, place, schema = parameter["name"], parameter["in"], parameter["schema"]
+        required = ", required" if parameter.get("required") and place != "path" else ""
+        repeated = ", may repeat" if "items" in schema else ""
+        kind = _type(schema.get("items", schema)) + _bounds(schema) + repeated
+        meaning = parameter.get("description") or _meaning(
+            path, name, place, is_filter=is_list and bool(repeated)
+        )
+        yield f"| `{name}` | {place}{required} | {kind} | {meaning} |"
+
+
+def _meaning(path: str, name: str, place: str, *, is_filter: bool) -> str:
+    if place == "path":
+        item = _singular(path.partition("/{" + name)[0].rpartition("/")[2])
+        kind = "name" if name == "name" else "id"
+        return words.PATH.get(name) or f"The {kind} of the {item}."
+    if is_filter and name not in _NOT_FILTERS:
+        return words.FILTERS.get(name) or f"Only items with this {name.replace('_', ' ')}."
+    return words.QUERY.get(name) or f"Only calls with this {name.replace('_', ' ')}."
+
+
+def _singular(segment: str) -> str:
+    name = segment.replace("-", " ").replace("_", " ")
+    return name.removesuffix("s") if name != "dead" else "rejected record"
+
+
+def _bounds(schema: Mapping[str, Any]) -> str:
+    bounds = ""
+    if "minimum" in schema and "maximum" in schema:
+        bounds += f", {schema['minimum']:,} to {schema['maximum']:,}"
+    if "default" in schema:
+        bounds += f", default {schema['default']}"
+    return bounds
+
+
+def table(title: str, schema: Mapping[str, Any], known: Known, *, shows_required: bool) -> list[str]:
+    rows = list(_fields(schema, known, "", shows_required=shows_required))
+    return ["", f"| {title} | type | meaning |", "|---|---|---|", *rows] if rows else []
+
+
+def _fields(schema: Mapping[str, Any], known: Known, prefix: str, *, shows_required: bool) -> Iterator[str]:
+    """Yield a row for each field, and for the fields of objects in it; a list is shown as `name[]`."""
+    held = _resolved(schema, known.schemas)
+    if held.get("type") == "array":
+        yield from _fields(held.get("items", {}), known, prefix + "[]", shows_required=shows_required)
+        return
+    for name, field in held.get("properties", {}).items():
+        inner = _resolved(field, known.schemas)
+        notes = ["required"] if shows_required and name in held.get("required", ()) else []
+        if field.get("default") not in (None, "", [], {}):
+            notes.append(f"default `{json.dumps(field['default'])}`")
+        place = f"{prefix}.{name}" if prefix else name
+        description = field.get("description") or inner.get("description") or _words_of(place, inner, known)
+        meaning = from_page(" ".join(description.split()))
+        yield f"| `{place}` | {', '.join([_type(field), *notes])} | {meaning} |"
+        if name not in _LIST_PARTS and place.count(".") + 1 < MAX_DEPTH:
+            yield from _fields(inner, known, place, shows_required=shows_required)
+
+
+def from_page(text: str) -> str:
+    """Return `text` with its links from docs/reference as links from docs/reference/api."""
+    return text.replace("](../", "](../../").replace("](http-api", "](../http-api")
+
+
+def _words_of(place: str, schema: Mapping[str, Any], known: Known) -> str:
+    """Return words for a field without a description: of the field, of its name on this page, or of its name."""
+    *above, name = place.replace("[]", "").split(".")
+    if not above and ("items" in schema or "properties" in schema):
+        return FIELDS.get("." + name) or f"The {name.replace('_', ' ')}."
+    parent = above[-1].removesuffix("s") if above else ""
+    return FIELDS.get(f"{parent}.{name}") or known.meanings.get(name) or FIELDS.get(name, "")
+
+
+def _resolved(schema: Mapping[str, Any], schemas: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the schema that a reference names, also where it is one of two alternatives and the other is null."""
+    if "$ref" in schema:
+        named: Mapping[str, Any] = schemas[schema["$ref"].rpartition("/")[2]]
+        return named
+    choices = [each for each in schema.get("anyOf", ()) if each.get("type") != "null"]
+    return _resolved(choices[0], schemas) if len(choices) == 1 else schema
+
+
+def _type(schema: Mapping[str, Any]) -> str:
+    if "anyOf" in schema:
+        kinds = [_type(each) for each in schema["anyOf"] if each.get("type") != "null"]
+        return " or ".join(kinds) + (" or null" if len(kinds) < len(schema["anyOf"]) else "")
+    if "$ref" in schema:
+        return "object"
+    if "enum" in schema:
+        values = [f"`{value}`" for value in schema["enum"]]
+        more = len(values) - MAX_VALUES
+        return ", ".join(values[:MAX_VALUES]) + (f" and {more} more" if more > 0 else "")
+    kind = schema.get("type", "any")
+    if isinstance(kind, list):
+        return " or ".join(str(_TYPES.get(name, name)) for name in kind)
+    if kind == "array":
+        return f"list of {_type(schema['items'])}" if schema.get("items") else "list"
+    return _TYPES.get(kind, str(kind))
