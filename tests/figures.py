@@ -46,7 +46,7 @@ class Figures:
     functions: Sequence[int]  # number of lines of each function
     classes: int
     docstrings: int  # number of functions with a docstring
-    clauses: Sequence[str]  # functions whose docstring begins with one of CLAUSES
+    clauses: Sequence[str]  # functions with a docstring that begins with one of CLAUSES
 
     @property
     def tokens_a_line(self) -> float:

@@ -20,5 +20,5 @@ class MovedClock:
         self._at += seconds
 
     def set_back(self, seconds: float) -> None:
-        """Set only the wall clock back; the timer is unchanged."""
+        """Set only the wall clock back. The timer is unchanged."""
         self._behind_s += seconds

@@ -107,7 +107,7 @@ class OpenIdProvider:
         self.resource = "https://tollhouse.example.com/mcp"
 
     def code_for(self, address: str) -> dict[str, str]:
-        """Sign a person in at `address`; return the query parameters that the browser carries back."""
+        """Sign a person in at `address` and return the query parameters that the browser carries back."""
         query = dict(URL(address).query)
         assert "S256" == query["code_challenge_method"]
         code = secrets.token_urlsafe(8)
@@ -121,7 +121,7 @@ class OpenIdProvider:
 
     def access_token(self, *, typ: str | None = "at+jwt", **changes: Any) -> str:
         """
-        Return a signed access token for an assistant. A claim that is None is left out; `header`
+        Return a signed access token for an assistant. A claim that is None is left out. `header`
         changes its header.
         """
         shown = {name: value for name, value in self.access_claims(**changes).items() if value is not None}

@@ -1,5 +1,5 @@
 """
-Sizes of test matrices. Long runs (`TOLLHOUSE_FAULTS=full`: `make faults`, `make soak`) try all cases; `make
+Sizes of test matrices. Long runs (`TOLLHOUSE_FAULTS=full`: `make faults`, `make soak`) try all cases. `make
 test` tries a part.
 """
 

@@ -152,7 +152,7 @@ def test_only_rows_name_paths(area: str) -> None:
 
 
 def test_destinations_know_no_other_destination() -> None:
-    """A destination's module imports no other destination; only the catalogue imports them all."""
+    """A destination's module imports no other destination. Only the catalogue imports them all."""
     shared = {"exporters.destinations.declaration"}
     for path in set(modules("exporters/destinations")) - {ROOT / "exporters/destinations/catalogue.py"}:
         assert not [

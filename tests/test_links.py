@@ -35,8 +35,8 @@ def prose(path: Path) -> str:
 
 def slug(heading: str, *, joins: bool) -> str:
     """
-    Return a heading's anchor. With `joins`, several spaces become one dash, as on the site; otherwise,
-    as on GitHub.
+    Return a heading's anchor. With `joins`, several spaces become one dash, as on
+    the site. Without it, the anchor is that of GitHub.
     """
     text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).replace("`", "")
     text = re.sub(r"[^\w\s-]", "", text).strip().lower()

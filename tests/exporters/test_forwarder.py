@@ -58,7 +58,7 @@ async def forwarding(tmp_path: Path, exporter: Capture) -> AsyncIterator[tuple[S
 async def lingering(
     tmp_path: Path, exporter: Capture, *, linger_s: float
 ) -> AsyncIterator[tuple[Spooled, Forwarder]]:
-    """Start a route over an empty spool whose records wait `linger_s` for more."""
+    """Start a route over an empty spool. Its records wait `linger_s` for more."""
     async with spooled("memory", tmp_path, StoppedClock()) as spool, asyncio.timeout(60):
         configs = [config(exporter, "first", linger_s=linger_s)]
         routes = Forwarder(spool.deliveries, spool.log, spool.clock, configs)

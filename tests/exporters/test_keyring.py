@@ -83,7 +83,7 @@ def test_the_secret_is_in_no_repr() -> None:
 
 
 def test_every_stream_asks_for_a_scope_of_the_catalogue() -> None:
-    """A stream whose scope no key can have would be parked forever."""
+    """If no key could have a stream's scope, the stream would be parked forever."""
     assert set() == {stream.scope for stream in STREAMS.values()} - scopes.SCOPES
 
 

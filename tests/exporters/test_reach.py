@@ -1,5 +1,6 @@
 """
-Allowed addresses for requests whose address an account chose. The resolver is simulated, the sockets are real.
+Allowed addresses for requests, if an account chose the address. The resolver is simulated, and the
+sockets are real.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ Resolve = Callable[[str, Sequence[str]], None]
 
 @pytest.fixture
 def resolve(monkeypatch: pytest.MonkeyPatch) -> Resolve:
-    """Make a name resolve to the next address at each lookup; the last address stays."""
+    """Make a name resolve to the next address at each lookup. The last address stays."""
     known: dict[str, list[str]] = {}
     real = socket.getaddrinfo
 
@@ -113,7 +114,9 @@ def test_what_an_address_shows_by_itself_is_said_where_it_is_stated(url: str, pr
     ],
 )  # fmt: skip
 async def test_no_spelling_of_an_address_gets_through(host: str, resolve: Resolve) -> None:
-    """A forbidden address as a number, in octal, mapped to IPv6 or behind a name gets no connection."""
+    """
+    A forbidden address gets no connection in any spelling: as a number, in octal, mapped to IPv6 or under a name.
+    """
     resolve("metadata.example", [METADATA])
     url = f"https://{host}/latest/meta-data"
     async with Client(ClientSettings(check=check_of(url)), clock=CLOCK) as client:

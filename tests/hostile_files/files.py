@@ -1,4 +1,4 @@
-"""Mostly small files that would take gigabytes of memory if they were read as they require."""
+"""Small files, mostly, that would take gigabytes of memory if they were read completely."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def texts(path: Path, count: int, length: int, **options: Any) -> None:
 
 
 def alike(path: Path) -> None:
-    """Write rows that share one stored text of a megabyte; the file has 2.9 KiB."""
+    """Write rows that share one stored text of a megabyte. The file has 2.9 KiB."""
     texts(path, 2_000, MIB, compression="zstd")
 
 

@@ -51,7 +51,7 @@ class Both:
         amendments: Mapping[int, dict[str, Any]] | None = None,
         at: float = 1_790_000_000.25,
     ) -> bool:
-        """Compare records, spans and sums; return whether the compiled readers read the packed bytes."""
+        """Compare records, spans and sums and return whether the compiled readers read the packed bytes."""
         cached = CachedEntry(codec.raws(packed), packed)
         end = len(cached.raws) if end is None else end
         filled = {FIRST + place: fields for place, fields in (amendments or {}).items()}

@@ -43,7 +43,7 @@ pytestmark = pytest.mark.timeout(int(SECONDS) * 2 + 600)
 
 
 def seeds() -> Iterator[int]:
-    """Yield seeds of rounds until the time is over, or only the seed to replay."""
+    """Yield seeds of rounds until the time has passed, or only the seed to replay."""
     if SEED:
         yield int(SEED)
         return
@@ -54,7 +54,7 @@ def seeds() -> Iterator[int]:
 
 
 def tried(native: Native, target: Callable[[random.Random], None]) -> None:
-    """Run a target round by round; assert that the module never panics."""
+    """Run a target round by round. Assert that the module never panics."""
     for seed in seeds():
         try:
             target(random.Random(seed))

@@ -87,8 +87,8 @@ def start_process(
     """
     Start a command in its own process group: a copy if it is a Tollhouse command, else a new process.
 
-    With `is_read`, its output can be read from pipes; otherwise it is discarded. Use `is_new` if a test
-    measures its start, memory or cores.
+    With `is_read`, the output can be read from pipes. Without it, the output is discarded. Use `is_new` if a
+    test measures start, memory or cores.
     """
     environment = {**SEARCHED, **(os.environ if env is None else env)}
     if not is_new and _is_copyable(command, environment):
@@ -138,7 +138,7 @@ def copying_command() -> tuple[str, int]:
 
 def command_in(directory: Path) -> int:
     """
-    Write such a program into a directory for the PATH of shells; return the file descriptor that it needs.
+    Write such a program into a directory for the PATH of shells and return the file descriptor that it needs.
     """
     number = _loaded().number
     command = directory / COMMAND.name

@@ -37,7 +37,7 @@ PRELOADED = (
     "gateway.cli.operator.client",
     "gateway.cli.send.command",
     "gateway.service.offline",
-    "gateway.service.addresses.table",  # all handlers; a server imports them at their first request
+    "gateway.service.addresses.table",  # all handlers, which a server imports at their first request
     "gateway.service.assembly.statements",
     "gateway.normalise.any_format",
     "gateway.normalise.otlp",

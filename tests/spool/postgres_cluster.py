@@ -208,7 +208,7 @@ class Server:
                 connection.execute("CHECKPOINT")
 
     def execute(self, statement: str) -> list[tuple[object, ...]]:
-        """Run a statement in a new connection; return its rows."""
+        """Run a statement in a new connection and return its rows."""
         with psycopg.connect(self.dsn, autocommit=True) as connection:
             cursor = connection.execute(statement.encode())
             return cursor.fetchall() if cursor.description else []
@@ -230,7 +230,7 @@ class Pair:
         self.standby = self.standby_named(STANDBY)
 
     def standby_named(self, name: str) -> Server:
-        """Return a further standby of the primary; `copy_to` fills it."""
+        """Return a further standby of the primary. `copy_to` fills it."""
         conninfo = f"host=127.0.0.1 port={self.primary.port} user=tollhouse application_name={name}"
         return Server(self.primary.folder.parent / name, {"primary_conninfo": conninfo})
 
@@ -322,7 +322,7 @@ def user() -> str | None:
 
 
 def run(program: str, *arguments: str) -> None:
-    """Run a PostgreSQL program; on failure, raise an error with its output."""
+    """Run a PostgreSQL program. On failure, raise an error with its output."""
     folder = programs()
     assert folder is not None
     command = [str(folder / program), *arguments]

@@ -37,7 +37,7 @@ class _PanicError(BaseException):
 
 
 class _Walker:
-    """Find records as the module does; records with another tag are odd."""
+    """Find records as the module does. Records with another tag are odd."""
 
     def __init__(self, **table: Any) -> None:
         self._tag = table["tag"]

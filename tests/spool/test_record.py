@@ -75,7 +75,7 @@ def test_json_has_every_field() -> None:
 
 @pytest.mark.parametrize(("name", "told"), [("cache_write_1h_tokens", 0), ("region", "us-east-1")])
 def test_what_few_sources_tell_is_shown_where_it_is_told(name: str, told: int | str) -> None:
-    """Only records whose source states this field show it in JSON."""
+    """JSON shows this field only in records of sources that state it."""
     record = Inference(id=b"\1" * 16, source="otel")
     assert name not in as_json(record)
     setattr(record, name, told)

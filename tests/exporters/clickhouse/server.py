@@ -35,7 +35,7 @@ class Table:
         self.columns = dict(COLUMN_TYPES)
         self.engine = ENGINE
         self.forgets = False  # tokens of inserts
-        self.fails = ""  # how the next insert fails; one of REFUSED
+        self.fails = ""  # how the next insert fails, as one of REFUSED
 
     async def answer(self, request: web.Request) -> web.Response:
         query = request.query["query"]
@@ -137,12 +137,12 @@ class TlsFront(socketserver.ThreadingTCPServer):
             ):
                 while _passed(client, server):
                     pass
-        except OSError:  # ssl.SSLError is an OSError; the client has received an alert
+        except OSError:  # includes ssl.SSLError; the client has received an alert
             request.close()
 
 
 def _passed(client: ssl.SSLSocket, server: socket.socket) -> bool:
-    """Copy one piece; return False at the end of the stream."""
+    """Copy one piece and return False at the end of the stream."""
     ready = [client] if client.pending() else select([client, server], [], [])[0]
     for one in ready:
         piece = one.recv(65536)

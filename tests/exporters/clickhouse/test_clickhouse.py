@@ -30,7 +30,7 @@ DOCS = Path(__file__).parents[3] / "docs/clickhouse.md"
 
 
 async def landed(house: House, url: str, *, leave_out: tuple[str, ...] = (), mark: str = "") -> list[str]:
-    """Deliver records 1 to 10 as a new process would; return the marks that were stored."""
+    """Deliver records 1 to 10 as a new process would and return the marks that were stored."""
     marks: list[str] = []
 
     async def entries() -> AsyncIterator[Entry]:

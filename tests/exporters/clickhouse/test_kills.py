@@ -19,7 +19,7 @@ from tests.processes.copied import Process, start_process
 from tests.rounds import IS_LONG
 
 SEEDS = range(50 if IS_LONG else 3)
-MOST_REQUESTS = 8  # in one life of the process; all records need 20 and more
+MOST_REQUESTS = 8  # in one life of the process, while all records need 20 and more
 FAILS = ("", "", "", "", "answer", "busy")  # outcomes of an insert
 
 
@@ -55,14 +55,14 @@ class Killing(Table):
 
 
 def ended(process: Process) -> tuple[str, str, int]:
-    """Wait for the end of a process; return its output, its errors and its exit code."""
+    """Wait for the end of a process and return its output, its errors and its exit code."""
     assert process.stdout is not None and process.stderr is not None
     with process.stdout as stdout, process.stderr as stderr:
         return stdout.read(), stderr.read(), process.wait()
 
 
 async def lives(data: Path, url: str, table: Killing, cwd: Path) -> int:
-    """Restart the gateway until one process ends by itself; return the number of killed processes."""
+    """Restart the gateway until one process ends by itself and return the number of killed processes."""
     killed = 0
     while True:
         words = ("-m", "tests.exporters.clickhouse.victim", str(data), url)

@@ -30,8 +30,8 @@ def test_every_version_is_published() -> None:
 @pytest.mark.parametrize("version", PUBLISHED)
 def test_columns_are_those_of_the_version(version: str, of_bills: bool) -> None:
     """
-    Each column appears once, mandatory ones always, and none of another version. Tollhouse's own columns
-    start with x_ and come last.
+    Each exported column appears once. Mandatory columns always appear, and columns of other versions never.
+    Tollhouse's own columns start with x_ and are last.
     """
     published, exported = PUBLISHED[version], names(version, of_bills=of_bills)
     own = [name for name in exported if name.startswith("x_")]

@@ -34,7 +34,10 @@ async def served(platform: Platform) -> AsyncIterator[str]:
 
 @pytest.mark.parametrize("who", ["machine", "pod", "role"])
 async def test_each_service_gives_keys(who: str, tmp_path: Path) -> None:
-    """Keys come with their session and expiry. A pod and a role exchange the token in a file for them."""
+    """
+    Each service returns keys with their session and expiry. A pod and a role exchange the token in a
+    file for keys.
+    """
     (tmp_path / "token").write_text("a-token\n")
     file = str(tmp_path / "token")
     platform = Platform()

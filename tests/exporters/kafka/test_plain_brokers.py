@@ -35,7 +35,7 @@ class Producer:
 
 
 async def test_the_progress_is_sent_behind_the_messages() -> None:
-    """If the progress came first, a crash in between would lose the messages that it confirms."""
+    """If the progress were stored first, a crash could lose the messages that it confirms."""
     brokers, producer = Brokers(SETTINGS, None, topic="ai-telemetry"), Producer()
     brokers._producer, brokers._partitions = producer, [0]
     await brokers.try_transaction()

@@ -28,5 +28,5 @@ def waiting(
 
 
 def settings(type: str = "webhook", **fields: Any) -> NotifySettings:
-    """Return channel settings whose notices leave at once, unless `fields` says otherwise."""
+    """Return channel settings that send notices at once, unless `fields` says otherwise."""
     return NotifySettings(**{"name": "one", "type": type, "group_wait": 0.0, **fields})

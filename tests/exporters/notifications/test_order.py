@@ -30,7 +30,7 @@ Step = tuple[str, int]
 
 
 class Receiver:
-    """A receiver that drops messages whose id it already has, as the documentation tells receivers to do."""
+    """A receiver that drops messages with a known id, as the documentation recommends."""
 
     def __init__(self, answers: Sequence[str]) -> None:
         self._answers = list(answers)

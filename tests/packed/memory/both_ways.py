@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 def run(work: Generator[None, None, T]) -> T:
-    """Run a job with slices to its end; return its result."""
+    """Run a job with slices to its end and return its result."""
     try:
         while True:
             next(work)

@@ -78,7 +78,7 @@ def test_trees_and_lonely_spans_are_by_the_memory(native: Native) -> None:
 
 
 def _no_sums(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Remove from the key how sums are formed."""
+    """Leave out of the key whether sums of counts are positive, zero or negative."""
     plan = slots.plan() | {"sums": []}
     monkeypatch.setattr(slots, "plan", lambda: plan)
 
@@ -412,7 +412,7 @@ def test_one_hit_in_so_many_is_compared(native: Native, monkeypatch: pytest.Monk
 
 
 def test_a_hit_that_compared_the_same_is_taken(native: Native, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A hit that is compared among many leaves the other hits as the memory recorded them."""
+    """If one hit among many is compared, the other hits stay as the memory recorded them."""
     memory = SpanMemory(native, AT_ONCE)
     body = protobuf_spans(100)
     _learn(memory, (numbered(body, number) for number in range(30)))
@@ -447,8 +447,8 @@ def test_a_text_that_a_rule_looks_into_is_the_rules(native: Native) -> None:
 
 def test_every_field_of_a_span_is_in_its_key() -> None:
     """
-    Resource and scope are the span's context. Every other field is compared, varies, or (events) leaves the
-    span to the rules.
+    Resource and scope are the span's context. Every other field is compared or varies, except events, which
+    leave the span to the rules.
     """
     assert (
         "resource", "scope", "name", "trace_id", "span_id", "parent_id", "start_time", "end_time", "attributes",

@@ -47,8 +47,8 @@ SECRET = b"i" * 32
 ALL_DECLARED = declared_tables()
 EVERY_ENGINE = [*ENGINES, POOLED]
 WITHOUT_FILE = pytest.param(MEMORY, id="sqlite in memory")
-# By fixture. The ledger runs behind the pooler only in tests where two processes write, because otherwise it
-# has one writer.
+# By fixture. The ledger runs behind the pooler only in tests where two processes write, because servers have
+# one writer and many readers.
 ENGINES_OF = {
     "open_spool": EVERY_ENGINE,
     "open_registry": EVERY_ENGINE,

@@ -339,7 +339,7 @@ async def test_tags_left_out_are_counted_beside_the_equations(log: Log, observed
 
 @pytest.mark.rule
 async def test_the_window_ends(open_spool: Opener, clock: MovedClock) -> None:
-    """An id that returns after the duplicate window is a new record; within it, a duplicate."""
+    """After the duplicate window a repeated id is a new record, and within the window a duplicate."""
     log = (await open_spool(duplicate_window=3600.0)).log
     await add(log, call(1))
     clock.move(1700)

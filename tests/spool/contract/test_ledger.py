@@ -37,7 +37,7 @@ from tests.spool.postgres_cluster import BEHIND_POOLER
 
 DAY = 24 * HOUR
 ALL = (datetime(2000, 1, 1, tzinfo=UTC), datetime(2100, 1, 1, tzinfo=UTC))
-EXAMPLES = 100 if BEHIND_POOLER else 16  # number of examples; the first value in `make soak`
+EXAMPLES = 100 if BEHIND_POOLER else 16  # number of examples, of which the first applies in `make soak`
 
 
 def at(seconds: float) -> datetime:
@@ -173,7 +173,7 @@ def test_sums_equal_a_recount(
 @given(
     steps=st.lists(
         st.tuples(
-            st.integers(0, 8),  # number of the call; few calls, so that most are repeated
+            st.integers(0, 8),  # number of the call, from a small range so that most are repeated
             st.sampled_from([None, "0.1", "0.12345678901234567"]),
             st.sampled_from([None, "ann", "bob"]),
             st.integers(0, 5),  # seconds until the next
@@ -604,7 +604,7 @@ async def test_derived_dimensions(ledgers: Ledgers) -> None:
 
 
 async def test_filters(ledgers: Ledgers) -> None:
-    """Filters include and exclude values; "" means unknown."""
+    """Filters include and exclude values. An empty text means unknown."""
     log, ledger = FakeLog(), await ledgers.open()
     log.add(
         [call(team="a"), call(team="b"), call(team="c", user="x"), call(team=None, tags={"service": "it's"})]
@@ -746,9 +746,7 @@ async def test_old_hours_go_a_day_at_a_time(ledgers: Ledgers) -> None:
 
 
 async def test_rebuild(ledgers: Ledgers) -> None:
-    """
-    A rebuild counts hours again whose records are all stored. Other hours stay, and the border lies in between.
-    """
+    """A rebuild counts the hours again for which all records are stored. Other hours stay unchanged."""
     log, ledger = FakeLog(), await ledgers.open()
     for hours in ((1, 2), (2, 3), (3, 1)):
         log.add([call(start_time=(BEGIN + hour * HOUR) * NS) for hour in hours], at=BEGIN + DAY)

@@ -149,7 +149,7 @@ async def test_120_days_in_four_zones(ledgers: Ledgers, begin: datetime) -> None
                     assert border in str(error) or "on the hour" in str(error)
                     outcomes.add("days" if border in str(error) else "hours")
     assert {
-        ("UTC", "all"): {"exact", "days"},  # days by the hour
+        ("UTC", "all"): {"exact", "days"},  # refused are days in hourly periods
         ("UTC", "hours kept"): {"exact"},
         ("Europe/Berlin", "all"): {"days"},
         ("Europe/Berlin", "hours kept"): {"exact"},

@@ -30,7 +30,7 @@ def wide(number: int) -> tuple[Inference, Identity]:
 
 
 async def deliver(spool: Spool, route: str, clock: MovedClock, records: int = 10_000) -> int:
-    """Settle everything that is due on a route; return the number of records."""
+    """Settle everything that is due on a route and return the number of records."""
     delivered = 0
     while (delivery := await spool.deliveries.due(route, now=clock.now(), max_records=records)) is not None:
         await spool.deliveries.settle(delivery, Settlement(delivered=delivery.count))
@@ -39,7 +39,7 @@ async def deliver(spool: Spool, route: str, clock: MovedClock, records: int = 10
 
 
 async def fill(spool: Spool, begin: int = 0) -> int:
-    """Append until the spool is full; return the number of the first refused call."""
+    """Append until the spool is full and return the number of the first refused call."""
     for number in range(begin, begin + 3000):
         try:
             await add(spool.log, wide(number))

@@ -122,7 +122,7 @@ class Installation:
         return back
 
     async def close(self) -> Path:
-        """Close everything; return the directory of the last storage."""
+        """Close everything and return the directory of the last storage."""
         while self._open:
             await self._open.pop().close()
         return self._options.directory

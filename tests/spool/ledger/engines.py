@@ -44,7 +44,7 @@ def schemas_of(engine: str, request: pytest.FixtureRequest) -> Callable[[], Sche
 
 
 class Ledgers:
-    """Ledgers of one engine. Each opens the data of the one before; a new `Ledgers` starts empty."""
+    """Ledgers of one engine. Each opens the data of the one before. A new `Ledgers` starts empty."""
 
     def __init__(self, engine: str, directory: Path, schema: Schema | None) -> None:
         self.engine = engine

@@ -179,7 +179,7 @@ async def test_digits_that_an_engine_leaves_out_decide(ledgers: Ledgers) -> None
 
 async def test_others_that_come_to_nothing_have_no_row(ledgers: Ledgers) -> None:
     """
-    The merged group has no row on a day whose other call moved to another user, or on a day without other calls.
+    The merged group has no row on a day without other calls, even if another user's call of that day moved away.
     """
     ledger, log = await ledgers.open(clock=FakeClock(BEGIN + 30 * DAY_S)), FakeLog()
     log.add([spent("ada", "9", start_time=(BEGIN + day * DAY_S) * NS) for day in range(12)])

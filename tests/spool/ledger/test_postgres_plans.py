@@ -13,9 +13,7 @@ from spool.postgres.ledger import PostgresLedgerRows
 from tests.spool.ledger.engines import POSTGRES, Ledgers
 
 PREPARED = b"SELECT statement FROM pg_prepared_statements WHERE statement LIKE '%ledger_days%'"
-TIMES = (
-    12  # psycopg prepares a query at its sixth execution; the server reuses its plan five executions later
-)
+TIMES = 12  # psycopg prepares a query at its sixth execution, and the server reuses its plan five executions later
 QUERY = CostQuery(
     since=datetime(2026, 11, 1, tzinfo=UTC),
     until=datetime(2026, 11, 2, tzinfo=UTC),

@@ -181,8 +181,8 @@ async def test_what_was_taken_goes_along_with_the_lease(
     node: Opener, monkeypatch: pytest.MonkeyPatch, error: type[BaseException] | None
 ) -> None:
     """
-    The gateway that took it lives on but no longer runs the route: it was cancelled while sending, or did not
-    learn that it took anything. Only the new holder of the lease sends it.
+    The gateway that holds the delivery lives on but no longer runs the route. It was cancelled while sending,
+    or did not learn that it had taken the delivery. Only the new holder of the lease sends the delivery.
     """
     first, second, third = await node("a"), await node("b"), await node("c")
     for each in (first, second, third):
@@ -319,7 +319,7 @@ class Verbs:
         elif outcome == 3:
             await table.unknown(delivery, reason="cut off")
         elif outcome == 4:
-            self.clock.move(1)  # it stays in flight; another session takes it over when this session ends
+            self.clock.move(1)  # it stays in flight until another session takes it over
         else:
             await self.node.deliver(delivery)
 

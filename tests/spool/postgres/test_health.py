@@ -24,7 +24,7 @@ from tests.spool.postgres_cluster import STANDBY, Schema, Server, environment, p
 
 
 async def reaches(database: Database, state: Callable[[DatabaseHealth], bool]) -> DatabaseHealth:
-    """Return the figures once they match; only the test's time limit ends the wait."""
+    """Return the figures once they match. Only the test's time limit ends the wait."""
     while not state(found := await health(database, REPLICATED)):
         pass
     return found

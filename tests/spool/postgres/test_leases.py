@@ -20,7 +20,7 @@ TASKS = ("insights", "ledger", "publisher", "retention")
 
 
 class Node:
-    """A gateway whose session checks a test makes."""
+    """A gateway with a session that only the test renews."""
 
     def __init__(self, schema: Schema, clock: MovedClock, name: str) -> None:
         self.database = schema.database(clock=clock)

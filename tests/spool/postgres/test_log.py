@@ -346,8 +346,8 @@ async def test_a_node_that_is_far_behind_follows_in_parts(
     open_log: LogOpener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
-    A node far behind follows in parts without the lock on the head, for which others wait, even if it
-    wants to append.
+    A node that is far behind follows in parts. Even for an append, it does so without the lock on the head,
+    for which others wait.
     """
     monkeypatch.setattr("spool.postgres.log.store.FOLLOWED_AT_ONCE", 3)
     parts: list[int] = []

@@ -167,7 +167,7 @@ async def open_node(
 
 
 async def terms_of(log: PostgresLog, number: int) -> list[object]:
-    """Repeat a call until it is accepted; return its numbers of new and repeated records."""
+    """Repeat a call until it is accepted and return its numbers of new and repeated records."""
     while True:
         try:
             receipt = await add(log, call(number))

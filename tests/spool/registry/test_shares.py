@@ -113,7 +113,7 @@ def test_what_makes_room_is_found_without_a_look_at_every_key(keys: int) -> None
 def test_room_is_made_by_who_has_the_most(
     waiting: Sequence[tuple[str, int]], changes: Sequence[tuple[str, int]], gone: frozenset[int]
 ) -> None:
-    """Whatever the amounts were before, each dropped row is the oldest of the owner with the most rows."""
+    """Each dropped row is the oldest of the owner with the most rows at that time."""
     held = Holdings[str]()
     for owner, amount in changes:
         held.add(owner, max(amount, -held.get(owner, 0)))

@@ -130,7 +130,7 @@ class Places:
         return await open_storage(options, engine=options.storage.engine)
 
     async def said(self, name: str) -> dict[str, Any]:
-        """Open a storage; return its visible content (see `shown`)."""
+        """Open a storage and return its visible content (see `shown`)."""
         storage = await self.open(name)
         try:
             return await shown(storage)
@@ -144,7 +144,7 @@ class Places:
         )
 
     async def fill(self) -> str:
-        """Store data of every kind, with some records open; return the receipt of the third call."""
+        """Store data of every kind with some records open, and return the receipt of the third call."""
         storage = await self.open("files")
         try:
             return await self._fill(storage)

@@ -23,7 +23,7 @@ from tests.spool.postgres_cluster import Schema
 
 
 async def there_and_back(files: StorageOptions, schema: Schema, place: Path) -> Path:
-    """Copy a directory to a database and from there to another directory; return that directory."""
+    """Copy a directory to a database and from there to another directory and return that directory."""
     (place / "node").mkdir(parents=True)
     storage = schema.settings(place)
     assert storage.secret_file is not None

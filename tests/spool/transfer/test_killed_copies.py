@@ -27,7 +27,7 @@ class Killed(BaseException):
 
 @contextmanager
 def killed_behind(number: int) -> Iterator[list[str]]:
-    """Kill the process after that many statements that may change something; yield those statements."""
+    """Kill the process after that many statements that may change something. Yield those statements."""
     told: list[str] = []
     execute = WatchedConnection.execute
 

@@ -1,4 +1,4 @@
-"""Every table and column of an engine is copied; these tests find one that a copy forgets."""
+"""Every table and column of an engine is copied. These tests find one that a copy forgets."""
 
 from __future__ import annotations
 

@@ -61,8 +61,8 @@ async def test_a_party_that_is_alone_works_as_it_comes() -> None:
 @pytest.mark.parametrize(("commits", "are_shared"), [(True, True), (False, False)])
 async def test_who_had_something_to_commit_is_there_between_requests(commits: bool, are_shared: bool) -> None:
     """
-    After a commit a sender still counts as present, so a party that reads takes short steps and the sender's
-    next request soon gets a turn.
+    A sender counts as present for a while after a commit. Meanwhile a party that reads takes short steps, so
+    that the sender's next request soon gets a turn.
     """
     now = 0.0
     turns = FairTurns(lambda: now)
@@ -110,7 +110,7 @@ async def test_who_used_less_is_done_first() -> None:
 
 
 async def test_a_request_that_stands_still_holds_nobody_up_for_long() -> None:
-    """The time for which others waited is charged to the suspended request's party."""
+    """If a request is suspended, its party pays for the time for which others waited."""
     turns, order = FairTurns(), list[str]()
     _, slow = parties(turns, busy=HEAVY_S, slow=0.0)
     is_over = asyncio.Event()
@@ -232,7 +232,7 @@ async def run(one: WorkInHand, job: Coroutine[Any, Any, None]) -> None:
 
 async def test_a_turn_is_given_back_for_a_request_that_came_with_it() -> None:
     """
-    A request that starts in the same pass of the event loop in which another one got a turn is done first.
+    If a request starts in the pass of the event loop in which another got a turn, the new request is done first.
     """
     turns, order = FairTurns(), list[str]()
     parties(turns, busy=10.0, small=0.0)

@@ -37,7 +37,7 @@ Twice = Callable[[], Awaitable[tuple[Callable[[], Awaitable[object]], Callable[[
 
 async def enrolments() -> tuple[Callable[[], Awaitable[object]], Callable[[], int]]:
     """
-    Return work with two batches, the second of which starts to wait while the first is written, and its count.
+    Return work with two batches, and its count. The second batch starts to wait while the first is written.
     """
     rows = Counted(SqliteDevices(MemoryDatabase(SPOOL)))
     table = await DeviceTable.open(rows)

@@ -1,4 +1,6 @@
-"""The table behind budgets, plans and namespaces: behavior that every declared table has without own code."""
+"""
+The table under budgets, plans and namespaces: behavior that every declared table has without further code.
+"""
 
 from __future__ import annotations
 
@@ -176,7 +178,7 @@ async def test_rows_need_neither_names_nor_rules(open_registry: RegistryOpener) 
 
 async def test_ids_and_names_are_unique_and_rows_are_bounded(open_registry: RegistryOpener) -> None:
     """
-    The refusal names the setting of the limit. A key leaves space for others, and deleted rows free space.
+    The refusal names the setting of the limit. One key cannot use the whole limit, and deleted rows free space.
     """
     racks = await Racks.of(open_registry)
     await racks.create("a", "one", actor=FLEET)
@@ -202,7 +204,7 @@ async def test_changes_are_audited_and_refusals_leave_nothing(
     open_registry: RegistryOpener, clock: MovedClock
 ) -> None:
     """
-    The audit row of an edit shows its changes. An edit without a change, or of an old version, leaves no row.
+    The audit row of an edit shows its changes. An edit without a change, or of an old version, adds no row.
     """
     racks = await Racks.of(open_registry)
     made = await racks.create("a", "one", "x")

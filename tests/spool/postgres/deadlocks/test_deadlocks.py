@@ -29,7 +29,7 @@ from tests.spool.postgres_cluster import Schema, Server
 
 GATEWAYS, TASKS = 3, 4  # tasks per gateway
 LONG_S = 60.0
-# Errors of a method whose row another one changed meanwhile. From the database itself, only a wait for a
+# Expected errors: another task changed the row meanwhile. From the database itself, only a wait for a
 # lock is expected.
 EXPECTED = (SpoolError, ContainerFileMoved)
 # Some row writes take longer, so that transactions overlap while they hold a few rows.

@@ -59,7 +59,7 @@ async def opened(database: Database) -> Registry:
 
 
 async def deletions(registry: Registry) -> Mapping[str, Change]:
-    """Create a row of each table; return how each is deleted."""
+    """Create a row of each table and return how each is deleted."""
     await registry.keys.create(name="key", scopes=[INGEST], actor=ACTOR)
     draft = ViewDraft(name="budgeted", principal_dimension="model")
     under = await registry.views.create(draft, known=KNOWN, most=9, actor=ACTOR)
@@ -112,7 +112,7 @@ async def test_what_is_gone_on_one_machine_is_not_answered_as_gone(strict: Datab
     for name, delete in deleted.items():
         with pytest.raises(NotCertain):
             print("deleted again", name, await delete())
-    # From here on the table makes no difference.
+    # The remaining steps do not depend on the table.
     await asyncio.to_thread(cluster.change, synchronous_standby_names="")
     await waiting
     strict.needs_standby = True

@@ -208,7 +208,7 @@ async def test_many_who_end_keys_wait_on_one_connection(monkeypatch: pytest.Monk
 async def test_a_key_that_was_only_edited_is_good(
     node: PostgresSpool, registries: tuple[Registry, Registry], cluster: Server
 ) -> None:
-    """An edit does not end a key, even for a transaction whose statement started before the edit's commit."""
+    """An edit does not end a key, even for a statement that started before the edit's commit."""
     here, there = registries
     _, secret = await here.keys.create(name="one", scopes=[INGEST], actor=ACTOR)
     good, database = expected(there, secret), node.database
