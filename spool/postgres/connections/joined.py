@@ -113,7 +113,7 @@ class JoinedTransaction:
 
     @contextmanager
     def begun(self, *, needs_standby: bool = False) -> Iterator[None]:
-        """Begin the transaction. Must be used once, first. `needs_standby` as in `committed`."""
+        """Begin the transaction. Use it exactly once, before other statements. `needs_standby` as in `committed`."""
         with self.connection.begun():
             asked = self.connection.execute(STANDBY_STATE) if needs_standby else None
             yield
@@ -122,7 +122,7 @@ class JoinedTransaction:
     @contextmanager
     def committed(self, *, in_two_steps: bool = False, needs_standby: bool = False) -> Iterator[None]:
         """
-        Commit the transaction. Must be used once, last; without it nothing is stored. Raises
+        Commit the transaction. Use it exactly once, as the last block; without it nothing is stored. Raises
         as `Lane.transaction` does.
 
         With `needs_standby`, which `begun` must have as well, `doubt` is set unless a standby certainly has

@@ -57,7 +57,7 @@ from spool.record import Record
 
 T = TypeVar("T")
 CLOSE_EVERY_S = 1.0  # minimum time between commits that only close records
-WAITS_S = 60.0  # a waiting route repeats its reason within this time, unless another gateway runs it
+WAITS_S = 60.0  # how long the reason of a waiting route is shown; its sender tries again sooner
 ATTEMPTS = 20  # attempts per method while other processes change the same rows
 
 

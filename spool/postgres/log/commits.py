@@ -68,7 +68,7 @@ class CommitAttempt:
     row: CommitRow
     plan: Plan
     answers: Sequence[Answer]
-    ended: float  # when only the server's writing and committing was left
+    ended: float  # when this process had sent everything, so that only the server had work left
 
 
 @dataclass
