@@ -11,8 +11,8 @@ from pathlib import Path
 
 def approved(file: Path) -> list[tuple[str, str, list[str]]]:
     """Return the title, the input and the expected texts of each case."""
-    found = []
+    cases = []
     for title, case in re.findall(r"^=== (.*)\n((?:(?!===).*\n)*)", file.read_text(), re.MULTILINE):
         text, *words = case.rstrip("\n").split("\n> ")
-        found.append((title, text, words))
-    return found
+        cases.append((title, text, words))
+    return cases

@@ -77,9 +77,9 @@ def pytest_collection_finish() -> None:
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Wait until the next day if a test by the real clock could run past midnight (UTC)."""
-    place = item.path.relative_to(TESTS).parts[0]
+    folder = item.path.relative_to(TESTS).parts[0]
     left_s = DAY_S - time.time() % DAY_S
-    if place in BY_THE_REAL_CLOCK and left_s < ENOUGH_S:
+    if folder in BY_THE_REAL_CLOCK and left_s < ENOUGH_S:
         time.sleep(left_s + 1)
 
 

@@ -22,8 +22,8 @@ class Block:
 
 
 def blocks(text: str) -> list[Block]:
-    found = re.findall(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-    return [Block(language, content) for language, content in found]
+    matches = re.findall(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    return [Block(language, content) for language, content in matches]
 
 
 def parsed_yaml(text: str) -> Any:

@@ -101,13 +101,13 @@ def _docstring_lines(nodes: Sequence[ast.AST]) -> set[int]:
 
 def _annotations(nodes: Sequence[ast.AST]) -> list[tuple[Place, Place]]:
     """Return the start and end of each annotation, in order."""
-    found: list[ast.expr | None] = []
+    expressions: list[ast.expr | None] = []
     for node in nodes:
         if isinstance(node, ast.arg | ast.AnnAssign):
-            found.append(node.annotation)
+            expressions.append(node.annotation)
         elif isinstance(node, Function):
-            found.append(node.returns)
-    places = (each for each in found if each is not None)
+            expressions.append(node.returns)
+    places = (each for each in expressions if each is not None)
     return sorted(
         ((each.lineno, each.col_offset), (each.end_lineno or 0, each.end_col_offset or 0)) for each in places
     )

@@ -34,13 +34,13 @@ def differences(before: Any, after: Any, at: str = "") -> Iterator[str]:
         yield f"! {at}: {json.dumps(before)} -> {json.dumps(after)}"
 
 
-def comparable(found: Any, *, are_fields: bool = False) -> Any:
+def comparable(value: Any, *, are_fields: bool = False) -> Any:
     """Return a document without the descriptions of fields, and with unordered lists sorted."""
-    if isinstance(found, list):
-        return [comparable(each) for each in found]
-    if not isinstance(found, dict):
-        return found
-    members = {name: comparable(each, are_fields=name == "properties") for name, each in found.items()}
+    if isinstance(value, list):
+        return [comparable(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    members = {name: comparable(each, are_fields=name == "properties") for name, each in value.items()}
     if are_fields:
         return {name: _wordless(each) for name, each in members.items()}
     return {

@@ -26,19 +26,19 @@ def contents(path: Path) -> Contents:
     Parse a file once per process. The tree is not cached, because all trees together have a million objects.
     """
     tree = ast.parse(path.read_text())
-    found = Contents([], [], [], [], [])
+    parts = Contents([], [], [], [], [])
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            found.modules.extend(alias.name for alias in node.names)
+            parts.modules.extend(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            found.modules.append(node.module)
-            found.members.extend(f"{node.module}.{alias.name}" for alias in node.names)
+            parts.modules.append(node.module)
+            parts.members.extend(f"{node.module}.{alias.name}" for alias in node.names)
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            found.texts.append(node.value)
+            parts.texts.append(node.value)
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             inner = (each for statement in node.body for each in ast.walk(statement))
-            found.inner_texts.extend(
+            parts.inner_texts.extend(
                 each.value for each in inner if isinstance(each, ast.Constant) and isinstance(each.value, str)
             )
-    found.classes.extend(node.name for node in tree.body if isinstance(node, ast.ClassDef))
-    return found
+    parts.classes.extend(node.name for node in tree.body if isinstance(node, ast.ClassDef))
+    return parts

@@ -47,13 +47,13 @@ def slug(heading: str, *, joins: bool) -> str:
 def anchors(path: Path) -> frozenset[str]:
     """Return the anchors of all headings. Repeated headings are numbered."""
     joins = DOCS in path.parents
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for heading in HEADING.findall(prose(path)):
         name = slug(heading, joins=joins)
-        found[name] = found.get(name, -1) + 1
-        if found[name]:
-            found[f"{name}{'_' if joins else '-'}{found[name]}"] = 0
-    return frozenset(found)
+        counts[name] = counts.get(name, -1) + 1
+        if counts[name]:
+            counts[f"{name}{'_' if joins else '-'}{counts[name]}"] = 0
+    return frozenset(counts)
 
 
 def broken(path: Path) -> Iterator[str]:

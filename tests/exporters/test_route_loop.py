@@ -406,8 +406,8 @@ async def test_what_is_always_answered_with_500_waits_beside_what_passes(
     spool: Spooled, clock: StoppedClock
 ) -> None:
     """
-    The destination rejects one record, and then answers 500 to everything for hours. All deliveries wait,
-    and pass afterwards.
+    The destination answers one record with 500, and later everything for hours. Both deliveries wait,
+    and pass once the destination recovers.
     """
 
     class Ill(Choking):

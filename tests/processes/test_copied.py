@@ -37,7 +37,7 @@ def test_it_prints_and_ends_as_a_new_process(tmp_path: Path) -> None:
 
 
 def test_it_ends_by_a_signal(tmp_path: Path) -> None:
-    """SIGTERM lets a server stop cleanly, SIGKILL does not. Discarded output does not delay the end."""
+    """SIGTERM lets a server stop cleanly, and SIGKILL does not."""
     command = [str(COMMAND), "serve", "--data", "data", "--listen", "127.0.0.1:0", "--grpc-listen", ""]
     for number, code in ((signal.SIGKILL, -signal.SIGKILL), (signal.SIGTERM, 0)):
         process = start_process(command, cwd=tmp_path, is_read=True)

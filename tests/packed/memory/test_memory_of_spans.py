@@ -118,7 +118,8 @@ def test_what_would_make_it_wrong_is_found(
 
 def test_booking_alone_is_held_against_the_reader(native: Native, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    If a step loses the identity of its call, it is not learned, and the kind is read together with other spans.
+    If reading a span without its neighbors loses the user of a call, this is not learned. Such spans are
+    then read together with others.
     """
     book = CallAlone.book
 

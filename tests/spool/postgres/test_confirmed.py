@@ -67,7 +67,8 @@ async def test_what_was_acknowledged_and_is_gone_is_told(
 
 async def test_a_loss_that_was_just_found_is_reported_once(open_log: LogOpener, tmp_path: Path) -> None:  # noqa: F811
     """
-    `tollhouse doctor` reads both files after the loss was recorded and before the remaining commits are.
+    `tollhouse doctor` reports a loss once, even if the node has recorded the loss but not yet the remaining
+    commits.
     """
     node = ConfirmedCommits(tmp_path, "one")
     log = await open_log(hold=0, confirmed=node)

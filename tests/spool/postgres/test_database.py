@@ -388,7 +388,8 @@ async def test_a_commit_waits_whatever_the_role_says(
     unmade_schema: Schema, cluster: Server, pooled: bool
 ) -> None:
     """
-    A role may be configured to commit without standby and disk. Acknowledged records would be lost with them.
+    A role may be configured to commit without waiting for standby and disk. Tollhouse overrides this, because
+    acknowledged records could be lost.
     """
     role = f"careless_{unmade_schema.name}"
     for statement in (

@@ -62,7 +62,8 @@ async def test_what_comes_under_a_number_that_vanished_is_counted(
     open_log: LogOpener, clock: MovedClock, hold: int
 ) -> None:
     """
-    The lost record was never closed, because it could still vanish. The node notices the loss while a reader waits.
+    The lost record was not closed, because it could still vanish. The records that then use its number are
+    counted.
     """
     log = await followed(open_log, clock, hold=hold)
     ledger = await Ledger(PostgresLedger(log._database), clock=clock).load()

@@ -132,8 +132,8 @@ async def test_a_request_that_stands_still_holds_nobody_up_for_long() -> None:
 @pytest.mark.parametrize(("used_s", "first"), [(0.1, "request"), (5.0, "background")])
 async def test_what_is_done_for_nobody_waits_for_who_used_little(used_s: float, first: str) -> None:
     """
-    Work for no party does not wait for a party that uses much, because that party's data should
-    be counted meanwhile.
+    Background work waits for a party that used little, but not for a party that uses much, because that
+    party's data should be counted meanwhile.
     """
     turns, order = FairTurns(lambda: 1000.0), list[str]()
     parties(turns, one=used_s, other=100.0)

@@ -290,8 +290,8 @@ async def test_a_key_opens_until_it_expires(open_registry: RegistryOpener, clock
 
 async def test_no_secret_outlasts_its_key(registry: Registry, clock: MovedClock) -> None:
     """
-    A rotation keeps the key's expiry date, and the overlap ends at that date. A date that is set later also
-    ends a running overlap.
+    A rotation keeps the key's expiry date, and the overlap ends at that date. If the date is
+    moved earlier, a running overlap ends earlier as well.
     """
     end = clock.now() + 60
     _, first = await registry.keys.create(name="search", scopes=[INGEST], expires_at=end, actor=ACTOR)

@@ -121,7 +121,8 @@ async def test_a_part_of_a_day_replaces_its_hours(registry: Registry) -> None:
 
 
 async def test_days_without_a_row_are_covered(registry: Registry, clock: MovedClock) -> None:
-    """Consecutive days without rows are merged. Open days, and days read at another time, are separate."""
+    """Consecutive days of a bill are one entry, with or without rows. Open days, and days read at another time,
+    are separate entries."""
     given = statement(row(0), row(3, settled=False), days=4)
     await registry.statements.put(given, actor=ADA)
     told: dict[str, Any] = {

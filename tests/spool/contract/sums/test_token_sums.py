@@ -93,8 +93,8 @@ async def test_the_dearest_of_a_day_are_read_alone(
     ledgers: Ledgers, alike: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
-    The most expensive sums are exact, even if amounts differ only in the last digit, or if more sums cost
-    nearly the same than the first query reads.
+    Reading only the most expensive sums gives the same as reading all sums. Amounts may differ only in the
+    last digit, and more sums may cost nearly the same than the first query reads.
     """
     monkeypatch.setattr(statements, "ALIKE", alike)
     log, clock = FakeLog(), FakeClock(BEGIN + 2 * DAY_S)

@@ -149,7 +149,7 @@ async def test_who_ends_one_holds_up_nobody_here(
     what: str,
 ) -> None:
     """
-    Another gateway's commit under the key does not finish. This gateway still follows the changes of others.
+    Ending a key waits for another gateway's commit. Meanwhile this gateway still follows changes of others.
     """
     monkeypatch.setattr(bearers, "WAITS", 1000)
     here, _ = registries
