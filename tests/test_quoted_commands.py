@@ -123,7 +123,6 @@ def test_documents_quote_real_commands(path: Path) -> None:
 
 
 def test_messages_and_samples_quote_real_commands() -> None:
-    """Messages, the console and the samples in deploy/ quote only commands that exist."""
     found = {
         str(path.relative_to(ROOT)): [each for text in texts(path) for each in wrong(inline(text))]
         for path in SOURCES

@@ -50,7 +50,6 @@ class Spooled:
     clock: Clock
 
     async def add(self, records: Sequence[Record], *, topic: str = AI_TELEMETRY) -> None:
-        """Append the records in one commit."""
         await self.log.append(
             Submission(
                 topic=topic,

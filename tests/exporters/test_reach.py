@@ -71,7 +71,7 @@ def test_no_request_goes_to_a_special_address(address: str) -> None:
     "address", ["127.0.0.1", "::1", "10.1.2.3", "192.168.0.1", "fd12::1", "1.1.1.1", "2606:4700::1"]
 )
 def test_this_machine_and_inner_networks_are_ordinary(address: str) -> None:
-    """Receivers of alerts often run on this machine or in inner networks."""
+    """Receivers of alerts often run at such addresses, so these are permitted."""
     check_reach(address)
 
 

@@ -52,7 +52,6 @@ class Received:
 
     @property
     def spans(self) -> list[dict[str, Any]]:
-        """Return the attributes of each span."""
         request = ExportTraceServiceRequest.FromString(self.body)
         return [
             _attributes(span.attributes)
@@ -63,7 +62,6 @@ class Received:
 
     @property
     def points(self) -> list[dict[str, Any]]:
-        """Return the attributes of each data point."""
         request = ExportMetricsServiceRequest.FromString(self.body)
         return [
             _attributes(point.attributes)

@@ -142,8 +142,6 @@ durability = "{durability}"
 
 
 class Server:
-    """One PostgreSQL server in its own folder."""
-
     def __init__(self, folder: Path, settings: dict[str, str]) -> None:
         self.folder = folder
         self.port = free_port()
@@ -252,7 +250,6 @@ class Pair:
             "-U", "tollhouse", "-c", "fast", "-R", "--no-sync")  # fmt: skip
 
     def stop(self) -> None:
-        """Stop the servers that run."""
         for server in (self.standby, self.primary):
             if server.is_running:
                 server.stop()
@@ -433,7 +430,6 @@ def pooler(cluster: Server) -> Iterator[str]:
 
 
 def pooler_program() -> str | None:
-    """Return the path of pgbouncer, or None."""
     for path in (Path("/usr/sbin/pgbouncer"), UNPACKED / "usr/sbin/pgbouncer"):
         if path.exists():
             return str(path)

@@ -56,7 +56,6 @@ def test_a_packed_run_comes_back_or_is_refused() -> None:
 
 
 def test_places_hold_topic_and_number() -> None:
-    """One integer holds topic and number."""
     for topic in TOPICS:
         assert (topic, 1 << 50) == place_of(place(topic, 1 << 50))
 
@@ -117,7 +116,6 @@ def test_the_index_never_forgets_within_its_bounds() -> None:
 
 
 def test_a_fold_that_is_thrown_away_changes_nothing() -> None:
-    """A fold whose transaction failed has no effect."""
     index = DuplicateIndex(b"k" * 32, window_s=1000, max_ids=100)
     ids = [bytes([number]) * 16 for number in range(60)]
     index.add({index.id_of(id): place(AI_TELEMETRY, 1) for id in ids}, [NOON // HOUR] * 60, NOON)

@@ -61,7 +61,7 @@ async def test_a_stream_of_container_metrics() -> None:
 
 
 async def test_devices(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The loop that sends devices recovers by itself."""
+    """The loop that sends devices recovers after a fault without a restart."""
     fault = Fault()
 
     class Table:

@@ -188,7 +188,6 @@ async def registry(open_registry: RegistryOpener) -> Registry:
 
 @asynccontextmanager
 async def migrated(schema: Schema) -> AsyncIterator[Database]:
-    """Yield a database with a migrated schema."""
     database = schema.database()
     try:
         await migrate(database)
@@ -213,7 +212,6 @@ async def storage(options: StorageOptions) -> AsyncIterator[Storage]:
 
 @pytest.fixture
 async def ledgers(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Ledgers]:
-    """Empty ledgers of one engine."""
     ledgers = Ledgers.of(request.param, request, tmp_path)
     yield ledgers
     await ledgers.close()

@@ -101,7 +101,6 @@ async def test_known_ids_are_folded_beside_the_commits(
 
 
 async def test_topics_count_apart(log: Log) -> None:
-    """Every topic has its own numbers and accounting."""
     await add(log, call(1), call(2))
 
     await log.append(submission([call(3)], topic=USAGE_EVENTS))

@@ -181,7 +181,6 @@ async def test_a_repeat_after_no_answer_is_the_same_request(spooled: Spooled, cl
 
 
 async def test_an_answer_spends_the_key(spooled: Spooled, clock: MovedClock) -> None:
-    """A retry after an answer has a new key."""
     await begun(spooled, 10)
     first = await taken(spooled)
     await spooled.deliveries.retry(first, reason="503", not_before=0, answer="503", server_error=True)

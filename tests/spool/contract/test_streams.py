@@ -98,7 +98,6 @@ async def test_a_stream_is_what_its_first_record_said(open_spool: Opener) -> Non
 
 
 async def test_totals_are_found_by_their_keys(open_spool: Opener) -> None:
-    """Existing totals are returned, and nothing for unknown keys."""
     spool = await open_spool()
     await add(spool, operation(1), operation(2, element_name="other"))
     total, _ = await spool.streams.totals("calls")

@@ -31,7 +31,6 @@ def test_a_quota_that_the_disk_does_not_know_makes_no_reserve_flap(tmp_path: Pat
 
 
 def test_it_comes_back_at_once_where_there_is_room_again(tmp_path: Path) -> None:
-    """A disk that was full and has space is used again at once."""
     reserve = Reserve(tmp_path, MovedClock())
     assert reserve.restore()
     reserve.give_up()

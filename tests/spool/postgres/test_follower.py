@@ -186,7 +186,6 @@ async def test_a_look_that_fails_is_made_up_for(
 
 
 async def test_it_looks_until_it_is_closed(nodes: tuple[Node, Node]) -> None:
-    """The follower runs by itself."""
     here, there = nodes
     there.follower.start()
     _, secret = await here.shared.registry.keys.create(name="one", scopes=[INGEST], actor=ACTOR)

@@ -45,8 +45,6 @@ def operation(n: int, dice: random.Random) -> UnitCostOperation:
 
 
 async def apply(tables: SqliteTransactions, operations: list[UnitCostOperation]) -> None:
-    """Apply the operations to the totals in memory."""
-
     def work(connection: SqlConnection) -> None:
         rows = SqlStreamRows(connection)
         streams.apply(rows, operations, now=1.0, since=0.0)

@@ -31,7 +31,6 @@ members = st.sampled_from(((), PEOPLE[:1], PEOPLE))
 
 
 def role(registry: Registry) -> str:
-    """Return the id of the role that the steps change."""
     return registry.roles.find_any("One").id
 
 

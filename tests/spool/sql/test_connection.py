@@ -33,7 +33,6 @@ TABLE = "CREATE TABLE {schema}.things (name text PRIMARY KEY, is_kept boolean, w
 
 @pytest.fixture(params=[SQLITE, POSTGRES])
 async def transactions(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[SqlTransactions]:
-    """Transactions on a table of things."""
     if request.param == POSTGRES:
         async with migrated(schemas_of(request.param, request)()) as postgres:
             made: SqlTransactions = PostgresTransactions(postgres)

@@ -116,7 +116,6 @@ class Places:
         return json.dumps({"directory": options.directory, "storage": storage}, default=str)
 
     def secret(self, name: str) -> bytes:
-        """Return the installation secret of a storage in files."""
         return installation_secret(self.options[name].directory)
 
     def forget(self, name: str) -> None:

@@ -75,7 +75,6 @@ def later_release(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def _filled(places: Places) -> Path:
-    """Return a directory of the later release."""
     await (await places.open("files")).close()
     directory = places.options["files"].directory
     for file, table in MADE_UP.items():

@@ -67,7 +67,6 @@ async def test_a_schema_gives_every_table_of_a_file(file: str, places: Places) -
 
 
 async def test_a_schema_of_a_later_release_is_no_source(places: Places) -> None:
-    """A schema of a later release may have tables that this release does not know."""
     options = places.options["postgres"]
     database = open_database(options.storage)
     await migrate(database)

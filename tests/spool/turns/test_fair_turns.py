@@ -23,7 +23,6 @@ from spool.turns.fair_turns import (
 
 
 def parties(turns: FairTurns, **used_s: float) -> list[Party]:
-    """Return parties that have used this time so far."""
     found = []
     for name, seconds in used_s.items():
         found.append(turns.party(name))
@@ -32,7 +31,6 @@ def parties(turns: FairTurns, **used_s: float) -> list[Party]:
 
 
 async def work(turns: FairTurns, name: str, steps: int, order: list[str]) -> None:
-    """Run a request with this number of steps."""
     with turns.request(name) as one:
         await one.begin()
         for _ in range(steps):

@@ -96,7 +96,6 @@ async def test_a_copy_begins_another_edition(closed_storage: Storage, options: S
 
 
 async def test_a_lake_gets_nothing_again(closed_storage: Storage) -> None:
-    """A replay to a data lake is refused."""
     storage = closed_storage
     delivery = await one_due(storage)
     await storage.small.of(LANDINGS).editions(ROUTE, delivery.first)

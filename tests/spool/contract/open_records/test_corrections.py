@@ -39,7 +39,7 @@ Report = dict[str, Any]
 
 
 async def sums(log: Any) -> dict[tuple[int, Dimensions], tuple[list[int], dict[str, int]]]:
-    """Return every sum of the closed records that is not 0."""
+    """Return every non-zero sum of the closed records."""
     added = HourlySums()
     added.add(await entries(log))
     meters = {

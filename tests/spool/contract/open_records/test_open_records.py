@@ -228,7 +228,6 @@ async def test_readers_are_woken_when_records_close(open_spool: Opener, clock: M
 
 
 async def test_many_readers_wait_without_a_hold(open_spool: Opener) -> None:
-    """Without a hold, every commit wakes all readers."""
     log = (await open_spool(hold=0)).log
 
     async def until(number: int) -> int:

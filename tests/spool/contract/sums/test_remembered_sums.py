@@ -31,8 +31,6 @@ OF_SEPTEMBER = replace(OF_AUGUST, since=SEPTEMBER, until=OCTOBER)
 
 
 class Flat:
-    """A pricer for all models."""
-
     def estimate_sum(self, total: TokenSum) -> str:
         return f"{total.input_tokens or 0}"
 

@@ -21,7 +21,7 @@ ENTRIES = "SELECT first, period FROM {schema}.entries ORDER BY first"
 
 
 async def test_of_several_that_begin_a_period_one_does(open_log: LogOpener) -> None:
-    """No period starts after an empty one."""
+    """Simultaneous starts begin one period, and no period follows one without commits."""
     nodes = [await open_log(hold=0) for _ in range(3)]
     for number in (1, 2, 3):
         await add(nodes[0], call(number))

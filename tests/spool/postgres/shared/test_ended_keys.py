@@ -96,7 +96,6 @@ async def test_what_comes_under_it_is_refused_alone(
 async def test_a_secret_that_still_overlaps_is_good(
     node: PostgresSpool, registries: tuple[Registry, Registry], clock: MovedClock
 ) -> None:
-    """The old secret is valid until the overlap ends."""
     here, there = registries
     _, secret = await here.keys.create(name="one", scopes=[INGEST], actor=ACTOR)
     await here.keys.rotate("one", overlap_s=60, actor=ACTOR)

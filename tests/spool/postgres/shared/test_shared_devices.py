@@ -38,8 +38,6 @@ def labelled(name: str) -> DeviceChange:
 
 
 class Node:
-    """A process that has opened the devices."""
-
     def __init__(self, rows: PostgresDevices, table: DeviceTable, registry: PostgresRegistry) -> None:
         self.rows = rows
         self.table = table
