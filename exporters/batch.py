@@ -37,8 +37,8 @@ class Tally:
         """
         items = self.sent if items is None else items
         if items and refused >= items:
-            said = f": {words}" if words else ""
-            raise Rejected(f"200, but {items:,} of {items:,} items are rejected{said}", status=200)
+            reason = f": {words}" if words else ""
+            raise Rejected(f"200, but {items:,} of {items:,} items are rejected{reason}", status=200)
         refused = min(refused, self.sent)
         return Settlement(
             delivered=self.sent - refused,
@@ -115,9 +115,9 @@ def _numbered(entries: Sequence[Entry]) -> Iterator[tuple[int, Record | None, fl
 
 async def in_turns(items: Sequence[T], work: Callable[[Sequence[T]], U]) -> list[U]:
     """Apply `work` to up to TURN items at a time, in order. Other tasks run in between."""
-    made = []
+    results = []
     for start in range(0, len(items), TURN):
         if start:
             await pause()
-        made.append(work(items[start : start + TURN]))
-    return made
+        results.append(work(items[start : start + TURN]))
+    return results

@@ -108,11 +108,11 @@ async def check_channels(channels: Sequence[NotifySettings], *, clock: Clock) ->
 async def _check_channel(settings: NotifySettings, clock: Clock) -> ChannelCheck:
     channel = build_channel(settings, clock)
     try:
-        found = await _found(channel.probe())
+        probe = await _found(channel.probe())
     finally:
         await channel.close()
     to = settings.server or (_origin(settings.url) if settings.url else "")
-    return ChannelCheck(name=settings.name, type=settings.type, to=to, status=found.status, words=found.words)
+    return ChannelCheck(name=settings.name, type=settings.type, to=to, status=probe.status, words=probe.words)
 
 
 async def _found(probe: Awaitable[Probe]) -> Probe:
@@ -140,16 +140,16 @@ async def _check_destination(
     secret = secret_of(settings)
     if type.probe_of is None:
         by_call = type.probe_by_call if send else None
-        found = await _found((by_call or type.probe)(settings, secret, clock))
+        probe = await _found((by_call or type.probe)(settings, secret, clock))
     else:
-        found = await _found(type.probe_of(settings, secret, clock, installation))
+        probe = await _found(type.probe_of(settings, secret, clock, installation))
     return DestinationCheck(
         name=settings.name,
         type=settings.type,
         topics=settings.topics,
         to=str(settings.path) if settings.path else _origin(settings.url),
-        status=found.status,
-        words=found.words,
+        status=probe.status,
+        words=probe.words,
     )
 
 
@@ -159,14 +159,14 @@ async def check_gateway(url: str, settings: UpstreamSettings, *, clock: Clock) -
     only after enrolment.
     """
     async with client_of(settings, clock=clock) as client:
-        found = await try_connection(client, url)
+        probe = await try_connection(client, url)
     return DestinationCheck(
         name="gateway",
         type="agent",
         topics=(AI_TELEMETRY,),
         to=_origin(url),
-        status=found.status,
-        words=found.words,
+        status=probe.status,
+        words=probe.words,
     )
 
 

@@ -1,8 +1,8 @@
 """
 A test call of zero tokens that shows whether a destination accepts AI telemetry.
 
-It is sent like the records of a route. Another Tollhouse recognizes its id: it accepts or rejects the call by
-the rules for forwarded records, then counts it as ignored, so the call appears in no total. Any other
+It is sent like the records of a route. Another Tollhouse recognizes its id. It accepts or rejects the call by
+the rules for forwarded records, then counts it as ignored. So the call appears in no total. Any other
 receiver counts one call.
 """
 
@@ -81,17 +81,17 @@ async def try_call(
 
 
 def _judge(answer: HttpAnswer) -> Probe:
-    count, words = rejected(answer, "traces")
+    count, message = rejected(answer, "traces")
     if count:
-        reason = f": {words}" if words else ""
+        reason = f": {message}" if message else ""
         return Probe(
             status=REFUSED, words=f"it responds with {answer.status}, but rejects the test call{reason}"
         )
     receipt = answer.headers.get(RECEIPT)
     if receipt is None:
-        found = answered(answer)
-        words = found.words or "it accepted the test call and may count it as one call of zero tokens"
-        return Probe(status=found.status, words=words)
+        empty = answered(answer)
+        message = empty.words or "it accepted the test call and may count it as one call of zero tokens"
+        return Probe(status=empty.status, words=message)
     id = _RECEIPT_ID.search(receipt)
     shown = f" (receipt {id[1]} there)" if id else ""
     return Probe(status=OK, words=f"a Tollhouse that accepted the test call and does not count it{shown}")

@@ -134,12 +134,12 @@ class RouteThrottle:
         """
         return self._epoch + self._clock.monotonic()
 
-    def rest_s(self, place: int) -> float:
+    def rest_s(self, worker: int) -> float:
         """
-        Return how many seconds the worker at a place waits: 0 if it may send, inf if another worker
+        Return how many seconds a worker, given by its number, waits: 0 if it may send, inf if another worker
         must succeed first.
         """
-        if place > 0 and self._is_narrow():
+        if worker > 0 and self._is_narrow():
             return inf
         return max(0.0, max(self._waits_until, self._asked_until) - self._clock.monotonic())
 
@@ -195,11 +195,11 @@ class RouteThrottle:
         self.state = PARKED
         self._wait_for(seconds)
 
-    def fail(self, began: int, words: str, *, hint_s: float | None) -> bool:
+    def fail(self, began: int, reason: str, *, hint_s: float | None) -> bool:
         """
         Note a failure without a response, or a response that requests a wait.
 
-        Return True if operators should now see `words` as the reason. The first failure delays nothing,
+        Return True if operators should now see `reason`. The first failure delays nothing,
         because another delivery may succeed. The second failure in a row delays the route.
         """
         if began == self.round:
@@ -210,9 +210,9 @@ class RouteThrottle:
         if hint_s:
             asked_s = self._backoff.delay_s(1, hint_s)
             self._asked_until = max(self._asked_until, self._clock.monotonic() + asked_s)
-        if self._failures < 2 or words == self._shown:
+        if self._failures < 2 or reason == self._shown:
             return False
-        self._shown = words
+        self._shown = reason
         return True
 
     def _is_narrow(self) -> bool:
@@ -341,39 +341,39 @@ class RestingWorkers:
     """
     Resting workers of one route. News wakes one worker, and a worker that finds work wakes the next.
 
-    `may_work` returns whether the worker at a place may send now. Use this class only on the event loop.
+    `may_work` returns whether a worker, given by its number, may send now. Use this class only on the event loop.
     """
 
     def __init__(self, may_work: Callable[[int], bool]) -> None:
         self._may_work = may_work
         self._resting: dict[int, asyncio.Event] = {}
-        self.told = 0  # wake-ups that a worker may have missed because it was just looking for work
+        self.missed_wakeups = 0  # wake-ups that a worker may have missed because it was just looking for work
 
     def wake_one(self) -> None:
         """
         Wake one resting worker that may send. If there is none, make workers that are looking for work look again.
         """
-        for place in self._resting:
-            if self._may_work(place):
-                self._resting.pop(place).set()
+        for worker in self._resting:
+            if self._may_work(worker):
+                self._resting.pop(worker).set()
                 return
-        self.told += 1
+        self.missed_wakeups += 1
 
     def wake_all(self) -> None:
-        self.told += 1
+        self.missed_wakeups += 1
         for woken in self._resting.values():
             woken.set()
         self._resting.clear()
 
-    async def rest(self, place: int, seconds: float, *, told: int) -> None:
-        """Wait until woken, or for `seconds`. Return at once if a wake-up happened since `told` was read."""
-        if told != self.told:
+    async def rest(self, worker: int, seconds: float, *, missed_wakeups: int) -> None:
+        """Wait until woken, or for `seconds`. Return at once if a wake-up happened since `missed_wakeups` was read."""
+        if missed_wakeups != self.missed_wakeups:
             return
-        woken = self._resting[place] = asyncio.Event()
+        woken = self._resting[worker] = asyncio.Event()
         try:
             with suppress(TimeoutError):
                 # asyncio.wait_for can lose a cancellation in Python 3.11.
                 async with asyncio.timeout(seconds):
                     await woken.wait()
         finally:
-            self._resting.pop(place, None)
+            self._resting.pop(worker, None)

@@ -85,15 +85,15 @@ def try_directory(directory: Path) -> Probe:
     Test a directory by writing and flushing an unnamed file. If it does not exist yet, test the
     nearest existing parent.
     """
-    place = directory
+    existing = directory
     try:
-        place = next(each for each in (directory, *directory.absolute().parents) if each.exists())
-        with tempfile.TemporaryFile(dir=place, prefix=".tollhouse-") as file:
+        existing = next(each for each in (directory, *directory.absolute().parents) if each.exists())
+        with tempfile.TemporaryFile(dir=existing, prefix=".tollhouse-") as file:
             file.write(b"probe\n")
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:
-        return Probe(status=REFUSED, words=f"cannot write to {place}: {error.strerror}")
+        return Probe(status=REFUSED, words=f"cannot write to {existing}: {error.strerror}")
     return Probe(status=OK)
 
 

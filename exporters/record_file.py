@@ -115,10 +115,10 @@ class FileExporter:
         try:
             return await asyncio.get_running_loop().run_in_executor(self._thread, work)
         except OSError as error:
-            words = f"{self._file.path}: {error.strerror or error}"
+            message = f"{self._file.path}: {error.strerror or error}"
             if error.errno in _TEMPORARY:
-                raise Retryable(words, answered=False) from error
-            raise Misconfigured(words, answered=False) from error
+                raise Retryable(message, answered=False) from error
+            raise Misconfigured(message, answered=False) from error
 
 
 # The routes of two topics may share a file.
@@ -170,9 +170,9 @@ class _File:
         with self._lock:
             descriptor = self._current()
             _end_last_line(descriptor)
-            there = self._written(mark, descriptor, set(lines), ending)
+            written = self._written(mark, descriptor, set(lines), ending)
             head = b"" if os.fstat(descriptor).st_size else self._head
-            missing = memoryview(head + b"".join(line for line in lines if line not in there))
+            missing = memoryview(head + b"".join(line for line in lines if line not in written))
             while missing:
                 missing = missing[os.write(descriptor, missing) :]
             os.fsync(descriptor)
@@ -268,12 +268,12 @@ def _free_name(path: Path) -> Path:
 
 
 def _is_at(descriptor: int, path: Path) -> bool:
-    mine = os.fstat(descriptor)
+    opened = os.fstat(descriptor)
     try:
-        there = path.stat()
+        current = path.stat()
     except FileNotFoundError:
         return False
-    return (mine.st_dev, mine.st_ino) == (there.st_dev, there.st_ino)
+    return (opened.st_dev, opened.st_ino) == (current.st_dev, current.st_ino)
 
 
 def _end_last_line(descriptor: int) -> None:
@@ -299,7 +299,7 @@ def _end_last_line(descriptor: int) -> None:
         os.write(descriptor, b"\n")
 
 
-def _make_blank(descriptor: int, place: int, blank: bytes, is_wrong: Callable[[bytes], bool]) -> None:
+def _make_blank(descriptor: int, position: int, blank: bytes, is_wrong: Callable[[bytes], bool]) -> None:
     """
     Blank the wrong lines after a position. Other lines keep their position.
 
@@ -307,7 +307,7 @@ def _make_blank(descriptor: int, place: int, blank: bytes, is_wrong: Callable[[b
     becomes part of the next line. In CSV, it becomes empty lines.
     """
     with os.fdopen(os.dup(descriptor), "rb") as file:
-        file.seek(place)
+        file.seek(position)
         sizes = [(is_wrong(line), len(line)) for line in file]
     if not any(is_blank for is_blank, _ in sizes):
         return
@@ -318,18 +318,18 @@ def _make_blank(descriptor: int, place: int, blank: bytes, is_wrong: Callable[[b
     try:
         for is_blank, size in sizes:
             if is_blank:
-                os.pwrite(descriptor, blank * size, place)
-            place += size
+                os.pwrite(descriptor, blank * size, position)
+            position += size
     finally:
         fcntl.fcntl(descriptor, fcntl.F_SETFL, flags)
-    words = (
+    message = (
         "lines were blanked, because a power cut tore them or an earlier attempt wrote them with other prices"
     )
-    _log.warning(words, extra={"action": "torn_lines"})
+    _log.warning(message, extra={"action": "torn_lines"})
 
 
-def _lines_behind(descriptor: int, place: int, wanted: set[bytes]) -> set[bytes]:
+def _lines_behind(descriptor: int, position: int, wanted: set[bytes]) -> set[bytes]:
     """Return the wanted lines that begin at or after a position, with or without blanks before them."""
     with os.fdopen(os.dup(descriptor), "rb") as file:
-        file.seek(place)
-        return {found for line in file for found in (line, line.lstrip(b" ")) if found in wanted}
+        file.seek(position)
+        return {text for line in file for text in (line, line.lstrip(b" ")) if text in wanted}

@@ -101,7 +101,7 @@ class RouteLoop:
         self._max_dead_letters = max_dead_letters
         self._packed = packed
         self._throttle = RouteThrottle(clock, self._backoff)
-        self._resting = RestingWorkers(lambda place: self._throttle.rest_s(place) == 0.0)
+        self._resting = RestingWorkers(lambda worker: self._throttle.rest_s(worker) == 0.0)
         self._choosing = asyncio.Lock()
         self._faults = 0  # internal errors since the last success
         self._is_retired = self._is_let_go = self.is_running = False
@@ -118,9 +118,9 @@ class RouteLoop:
         try:
             async with asyncio.TaskGroup() as group:
                 listener = group.create_task(self._listen(), name=f"{self.name} news")
-                places = range(self._exporter.in_flight)
+                workers = range(self._exporter.in_flight)
                 await asyncio.gather(
-                    *(group.create_task(self._work(n), name=f"{self.name} {n}") for n in places)
+                    *(group.create_task(self._work(n), name=f"{self.name} {n}") for n in workers)
                 )
                 listener.cancel()
         finally:
@@ -155,17 +155,17 @@ class RouteLoop:
             while self._throttle.rest_s(0) == 0.0 and await self.forward_once():
                 pass
 
-    async def forward_once(self, place: int | None = None) -> bool:
+    async def forward_once(self, worker: int | None = None) -> bool:
         """
         Begin or resume one delivery, send it and settle it.
 
-        Return False if no delivery was due or the worker at this place may not send. Cancellation settles
+        Return False if no delivery was due or this worker may not send. Cancellation settles
         nothing: the delivery stays open and is sent again with the same bytes.
         """
         async with self._choosing:
             # Check again after the wait for the lock. The worker that held it may have failed, and then this
             # worker must wait as well.
-            rests = place is not None and self._throttle.rest_s(place) > 0
+            rests = worker is not None and self._throttle.rest_s(worker) > 0
             delivery = None if rests else await self._next()
         if delivery is None:
             return False
@@ -284,22 +284,22 @@ class RouteLoop:
         """
         Split a rejected delivery. Set a single record aside once another record of the route was accepted since.
         """
-        words = str(error)
+        reason = str(error)
         if delivery.ambiguous and error.answered and error.status not in _NOT_TAKEN:
-            await self._retry(delivery, Retryable(words, status=error.status), began)
+            await self._retry(delivery, Retryable(reason, status=error.status), began)
             return
         if delivery.count > 1 and isinstance(error, DeliveryTooLarge):
-            await self._deliveries.split(delivery, reason=words)
+            await self._deliveries.split(delivery, reason=reason)
             return
-        self._warn(delivery, "delivery_refused", words)
+        self._warn(delivery, "delivery_refused", reason)
         if delivery.count > 1 and self._throttle.state != REFUSING:
             self._throttle.search()
-            await self._deliveries.split(delivery, reason=words, refused=True)
+            await self._deliveries.split(delivery, reason=reason, refused=True)
         # it was sent before the route was rejected as a whole, so halving it would prove nothing now
         elif delivery.count > 1:
             definite = error.status in _NOT_TAKEN
             await self._deliveries.retry(
-                delivery, reason=words, not_before=0.0, answer=error.answer, definite=definite
+                delivery, reason=reason, not_before=0.0, answer=error.answer, definite=definite
             )
         elif delivery.refusals and delivery.proven:
             await self._set_aside(delivery, error)
@@ -343,11 +343,11 @@ class RouteLoop:
     async def _fault(self, delivery: Delivery, error: Exception, began: int) -> None:
         """Retry after an internal error. Pause the route after FAULTS errors without a success."""
         self._faults += 1
-        words = f"fault: {type(error).__name__}"
+        reason = f"fault: {type(error).__name__}"
         if self._faults < FAULTS:
-            await self._retry(delivery, Retryable(words, answered=False, ambiguous=True), began)
+            await self._retry(delivery, Retryable(reason, answered=False, ambiguous=True), began)
             return
-        repeats = f"{words}, repeatedly: see the log of Tollhouse"
+        repeats = f"{reason}, repeatedly: see the log of Tollhouse"
         not_before = (
             self._throttle.now() + PARKED_S + self._backoff.delay_s(1)
         )  # after the deliveries that wait now
@@ -356,39 +356,41 @@ class RouteLoop:
         )
 
     async def _park(self, delivery: Delivery, error: Misconfigured, *, not_before: float = 0.0) -> None:
-        words = str(error)
-        self._warn(delivery, "route_parked", words)
+        reason = str(error)
+        self._warn(delivery, "route_parked", reason)
         self._throttle.park(PARKED_S)  # before the delivery is released, so that no other worker sends it
         await self._deliveries.retry(
-            delivery, reason=words, not_before=not_before, answer=error.answer, ambiguous=error.ambiguous
+            delivery, reason=reason, not_before=not_before, answer=error.answer, ambiguous=error.ambiguous
         )
-        await self._deliveries.set_state(self.name, PARKED, words)
+        await self._deliveries.set_state(self.name, PARKED, reason)
 
     async def _retry(self, delivery: Delivery, error: Retryable, began: int) -> None:
-        words = str(error)
-        self._warn(delivery, "delivery_retried", words)
+        reason = str(error)
+        self._warn(delivery, "delivery_retried", reason)
         if error.status is not None and error.status >= 500 and error.status not in _BUSY:
             self._throttle.suspect(delivery.id)
         delay_s = self._backoff.delay_s(delivery.attempts + 1, error.retry_after_s)
         await self._deliveries.retry(
             delivery,
-            reason=words,
+            reason=reason,
             not_before=self._throttle.now() + delay_s,
             answer=error.answer,
             ambiguous=error.ambiguous,
             server_error=error.status is not None and error.status >= 500,
         )
-        if self._throttle.fail(began, words, hint_s=error.retry_after_s) and self._throttle.state == RUNNING:
-            await self._deliveries.set_state(self.name, RUNNING, words)
+        if self._throttle.fail(began, reason, hint_s=error.retry_after_s) and self._throttle.state == RUNNING:
+            await self._deliveries.set_state(self.name, RUNNING, reason)
 
-    async def _work(self, place: int) -> None:
+    async def _work(self, worker: int) -> None:
         while not (self._is_retired or self._is_let_go):
-            told = self._resting.told  # read before looking, so that no later wake-up is missed
-            rest_s = self._throttle.rest_s(place)
+            missed_wakeups = (
+                self._resting.missed_wakeups
+            )  # read before looking, so that no later wake-up is missed
+            rest_s = self._throttle.rest_s(worker)
             if rest_s == 0.0:
                 try:
-                    if await self.forward_once(place):
-                        if self._throttle.rest_s(place):  # only one worker may send now, or all wait
+                    if await self.forward_once(worker):
+                        if self._throttle.rest_s(worker):  # only one worker may send now, or all wait
                             self._resting.wake_all()
                         continue
                     rest_s = await self._until_due()
@@ -400,13 +402,13 @@ class RouteLoop:
                 except Exception:  # noqa: BLE001 - the spool failed: nothing was settled, nothing is lost
                     _log.exception("%s: the queue on disk failed", self.name, extra={"action": "route_fault"})
                     rest_s = AFTER_A_FAULT_S
-            await self._resting.rest(place, min(rest_s, LONGEST_REST_S), told=told)
+            await self._resting.rest(worker, min(rest_s, LONGEST_REST_S), missed_wakeups=missed_wakeups)
 
-    def _tell_waiting(self, words: str) -> None:
-        if words != self._waits:
+    def _tell_waiting(self, reason: str) -> None:
+        if reason != self._waits:
             fields = {"action": "route_waits", "route": self.name}
-            _log.warning("%s waits: %s", self.name, words, extra=fields)
-        self._waits = words
+            _log.warning("%s waits: %s", self.name, reason, extra=fields)
+        self._waits = reason
 
     async def _until_due(self) -> float:
         at = await self._deliveries.next_due_at(self.name)
@@ -420,6 +422,6 @@ class RouteLoop:
         async for _ in self._linger.changes():
             self._resting.wake_one()
 
-    def _warn(self, delivery: Delivery, action: str, words: str) -> None:
+    def _warn(self, delivery: Delivery, action: str, reason: str) -> None:
         fields = {"action": action, "route": self.name, "first": delivery.first, "last": delivery.last}
-        _log.warning("%s: %s", self.name, words, extra=fields)
+        _log.warning("%s: %s", self.name, reason, extra=fields)

@@ -40,10 +40,10 @@ class SecretSource:
                 message = f"{self.name}: the environment variable {self._env} is not set"
                 raise Misconfigured(message, answered=False)
             return value
-        seen = self.stamp()
-        if seen is None or seen != self._seen:
+        stamp = self.stamp()
+        if stamp is None or stamp != self._seen:
             self._value = self._read(self._file)
-            self._seen = seen
+            self._seen = stamp
         return self._value
 
     def stamp(self) -> tuple[int, ...] | None:
@@ -60,8 +60,8 @@ class SecretSource:
         try:
             value = file.read_text("utf-8").strip()
         except (OSError, UnicodeDecodeError) as error:
-            words = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-            raise Misconfigured(f"{self.name}: cannot read {file}: {words}", answered=False) from error
+            reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+            raise Misconfigured(f"{self.name}: cannot read {file}: {reason}", answered=False) from error
         lines = value.split("\n")
         if len(lines) > self._most_lines or not all(map(_is_word, lines)):
             what = "one secret on one line" if self._most_lines == 1 else f"1 to {self._most_lines} lines"

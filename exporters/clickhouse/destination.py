@@ -56,10 +56,10 @@ def watch(
 
         server = ClickHouseServer(settings, secret, clock=clock)
         try:
-            found = await recount(server, settings.table, below=below)
+            counted = await recount(server, settings.table, below=below)
         finally:
             await server.close()
-        return CountedNumbers(found.differences, found.settled, found.absent, rows=found.rows)
+        return CountedNumbers(counted.differences, counted.settled, counted.absent, rows=counted.rows)
 
     async def seen() -> LakeLook:
         from exporters.lake.watch import look_at_numbers
@@ -77,34 +77,36 @@ async def probe(settings: DestinationSettings, secret: SecretSource | None, cloc
 
     server = ClickHouseServer(settings, secret, clock=clock)
     try:
-        found, definition = await server.columns(), await server.definition()
-        if found:
+        columns, definition = await server.columns(), await server.definition()
+        if columns:
             await server.rows({"00000000"}, 1, 1)
     except SendError as error:
         return failed(error)
     finally:
         await server.close()
-    if not found:
-        words = f"the table {settings.table} does not exist: create it (docs/clickhouse.md)"
-        return Probe(status=REFUSED, words=words)
-    mends = [*differences(settings.table, found)]
+    if not columns:
+        message = f"the table {settings.table} does not exist: create it (docs/clickhouse.md)"
+        return Probe(status=REFUSED, words=message)
+    mends = [*differences(settings.table, columns)]
     if mends:
         return Probe(status=REFUSED, words="; ".join(mends[:_SHOWN]))
     engine = definition.partition("(")[0].split(" ")[0].strip()
     if not engine.endswith("ReplacingMergeTree"):
-        words = f"the table's engine is {engine}, which retains duplicate rows: use ReplacingMergeTree"
-        return Probe(status=REFUSED, words=words)
+        message = f"the table's engine is {engine}, which retains duplicate rows: use ReplacingMergeTree"
+        return Probe(status=REFUSED, words=message)
     if engine == "ReplacingMergeTree" and "non_replicated_deduplication_window" not in definition:
-        words = f"ALTER TABLE {settings.table} MODIFY SETTING non_replicated_deduplication_window = {WINDOW}"
-        return Probe(status=REFUSED, words=f"the table does not remember insert tokens: {words}")
+        message = (
+            f"ALTER TABLE {settings.table} MODIFY SETTING non_replicated_deduplication_window = {WINDOW}"
+        )
+        return Probe(status=REFUSED, words=f"the table does not remember insert tokens: {message}")
     return Probe(status=OK, words=f"the table {settings.table} exists, with the engine {engine}")
 
 
 def problems(shown: str, settings: DestinationSettings) -> Iterator[str]:
     """Yield the problems of the settings that are known before a connection is opened."""
-    found = [*url(f"{shown}.url", settings.url)]
-    yield from found
-    if settings.url and not found:
+    url_problems = [*url(f"{shown}.url", settings.url)]
+    yield from url_problems
+    if settings.url and not url_problems:
         parts = urlsplit(settings.url)
         if parts.query or parts.fragment or "/" in parts.path.strip("/"):
             yield f"{shown}.url: type 'clickhouse' needs an address like https://HOST:PORT/DATABASE"

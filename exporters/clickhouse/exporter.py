@@ -57,15 +57,15 @@ class ClickHouseExporter:
                 await asyncio.sleep(0)
         sent, digest = body.close()
         await keep_or_compare(delivery, f"{LAKE_MARK}clickhouse=1;digest={digest}", keep_mark)
-        there = await self._server.rows(set(editions), delivery.first, delivery.last)
-        if not there <= body.rows:
+        stored_rows = await self._server.rows(set(editions), delivery.first, delivery.last)
+        if not stored_rows <= body.rows:
             raise Misconfigured(
                 f"the table already has other rows with the numbers {delivery.first} to "
                 f"{delivery.last}, from another installation or from a copy of this one: configure "
                 "another table (docs/clickhouse.md)",
                 answered=False,
             )
-        if there != body.rows:
+        if stored_rows != body.rows:
             token = f"{editions[0]}-{delivery.route}-{delivery.first}-{delivery.last}"
             await self._server.insert(sent, token)
         return Settlement(delivered=len(body.rows), damaged=delivery.count - len(body.rows))
@@ -86,14 +86,14 @@ class _Body:
         self._pieces: list[bytes] = []
 
     def add(self, entry: Entry) -> None:
-        found = [
+        rows = [
             row_of(record, number=number, committed_at=entry.committed_at, edition=self._edition).values
             for number, record in enumerate(entry.records, entry.first)
             if record is not None
         ]
-        self._digest.add(found)
-        self.rows.update((row[_NAMES.index("number")], row[_NAMES.index("id")]) for row in found)
-        lines = b"".join([line_of(row) for row in self._left_out.cut(found)])
+        self._digest.add(rows)
+        self.rows.update((row[_NAMES.index("number")], row[_NAMES.index("id")]) for row in rows)
+        lines = b"".join([line_of(row) for row in self._left_out.cut(rows)])
         self._pieces.append(self._gzip.compress(lines))
 
     def close(self) -> tuple[bytes, str]:

@@ -109,26 +109,30 @@ def _twice(table: str, parts: Sequence[TableSums]) -> Iterator[LakeDifference]:
     """Yield differences for numbers with several ids, in one edition or in two."""
     for part in parts:
         if part.rows != part.numbers:
-            words = f"{part.rows} records share {part.numbers} numbers between {part.first} and {part.last}"
-            yield LakeDifference(OVERLAP, f"{table} {part.edition}", words)
+            description = (
+                f"{part.rows} records share {part.numbers} numbers between {part.first} and {part.last}"
+            )
+            yield LakeDifference(OVERLAP, f"{table} {part.edition}", description)
     editions = sorted((_sum(each) for each in _by_edition(parts)), key=lambda each: each.first)
-    for one, other in pairwise(editions):
-        if other.first <= one.last:
-            words = f"it begins at number {other.first}, but the edition {one.edition} ends at {one.last}"
-            yield LakeDifference(OVERLAP, f"{table} {other.edition}", words)
+    for earlier, later in pairwise(editions):
+        if later.first <= earlier.last:
+            description = (
+                f"it begins at number {later.first}, but the edition {earlier.edition} ends at {earlier.last}"
+            )
+            yield LakeDifference(OVERLAP, f"{table} {later.edition}", description)
 
 
 def _holes(table: str, parts: Sequence[TableSums]) -> Iterator[LakeDifference]:
     """
     Yield differences for ranges of numbers without a row, because records are damaged or rows were deleted.
     """
-    for found in _by_edition(parts):
-        first = found[0].first
-        for part in found:
+    for edition_parts in _by_edition(parts):
+        first = edition_parts[0].first
+        for part in edition_parts:
             absent = part.last - first + 1 - part.numbers
             if absent:
-                words = f"{absent} of the numbers {first} to {part.last} have no row"
-                yield LakeDifference(HOLE, f"{table} {part.edition}", words)
+                description = f"{absent} of the numbers {first} to {part.last} have no row"
+                yield LakeDifference(HOLE, f"{table} {part.edition}", description)
             first = part.last + 1
 
 
@@ -142,5 +146,5 @@ def _not_sent(table: str, parts: Sequence[TableSums], below: int) -> Iterator[La
     """Yield a difference for rows that the route did not send. One delivery may be in progress."""
     last = max((part.last for part in parts), default=0)
     if last >= below + MOST_RECORDS:
-        words = f"it has numbers up to {last}, but the route has sent only those below {below}"
-        yield LakeDifference(FOREIGN, table, words)
+        description = f"it has numbers up to {last}, but the route has sent only those below {below}"
+        yield LakeDifference(FOREIGN, table, description)

@@ -128,17 +128,17 @@ class ClickHouseServer:
         is_compressed: bool = False,
     ) -> bytes:
         # Without `wait_end_of_query`, an error could follow after the response status.
-        asked = {**settings, "wait_end_of_query": "1", "query": query}
+        parameters = {**settings, "wait_end_of_query": "1", "query": query}
         if self._database:
-            asked["database"] = self._database
+            parameters["database"] = self._database
         user, _, password = (self._secret.value() if self._secret else "").partition("\n")
-        seen = self._stamps()
-        if seen != self._seen:
+        stamps = self._stamps()
+        if stamps != self._seen:
             await self._client.close()
-            self._seen = seen
+            self._seen = stamps
         try:
             answer = await self._client.send(
-                f"{self._root}?{urlencode(asked)}",
+                f"{self._root}?{urlencode(parameters)}",
                 body,
                 content_type="text/plain",
                 headers=self._identity(user, password),
@@ -179,8 +179,8 @@ def _whole(error: SendError) -> SendError:
     """
     Return an error for a delivery that lands as a whole. It waits or pauses the route, and is never rejected.
     """
-    words = str(error)
-    code = _CODE.search(words)
+    message = str(error)
+    code = _CODE.search(message)
     is_fault = (
         not isinstance(error, Retryable)
         or (code is not None and int(code[1]) in _FAULTS)
@@ -188,4 +188,4 @@ def _whole(error: SendError) -> SendError:
     )
     kind = Misconfigured if is_fault else Retryable
     wait_s = error.retry_after_s if isinstance(error, PutOff) else None
-    return kind(words, answered=False, ambiguous=error.ambiguous, retry_after_s=wait_s)
+    return kind(message, answered=False, ambiguous=error.ambiguous, retry_after_s=wait_s)

@@ -60,8 +60,8 @@ def statements(table: str) -> str:
 def differences(table: str, found: Mapping[str, str]) -> Iterator[str]:
     """Yield the ALTER for each column that a table lacks or has with another type."""
     for name, type in COLUMN_TYPES.items():
-        there = found.get(name)
-        if there is None:
+        stored_type = found.get(name)
+        if stored_type is None:
             yield f"ALTER TABLE {table} ADD COLUMN `{name}` {type}"
-        elif there.replace(" ", "") != type.replace(" ", ""):
-            yield f"ALTER TABLE {table} MODIFY COLUMN `{name}` {type} (it is {there})"
+        elif stored_type.replace(" ", "") != type.replace(" ", ""):
+            yield f"ALTER TABLE {table} MODIFY COLUMN `{name}` {type} (it is {stored_type})"

@@ -44,8 +44,8 @@ def problems(destinations: Sequence[DestinationSettings], *, of_several_nodes: b
     Yield one sentence per problem of [[destinations]]. With several nodes, file destinations must be shared.
     """
     names = {UPSTREAM}
-    for place, destination in enumerate(destinations):
-        shown = f"destinations[{place}]"
+    for index, destination in enumerate(destinations):
+        shown = f"destinations[{index}]"
         if not re.fullmatch(r"[A-Za-z0-9._-]{1,64}", destination.name):
             yield f"{shown}.name is required: letters, digits, '.', '_' and '-', at most 64"
         elif destination.name in names:

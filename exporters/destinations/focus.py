@@ -35,8 +35,8 @@ async def lines_of(
     def lines_of_some(some: Sequence[Charge]) -> list[bytes]:
         return [charges.lines([replace(charge, numbers=numbers)]) for charge in some]
 
-    made = await in_turns(await charges.of_entries(entries, price_lines), lines_of_some)
-    return list(chain.from_iterable(made)), batches.without_shadows(delivery, entries).settlement()
+    lines = await in_turns(await charges.of_entries(entries, price_lines), lines_of_some)
+    return list(chain.from_iterable(lines)), batches.without_shadows(delivery, entries).settlement()
 
 
 def ending_of(delivery: Delivery) -> bytes:

@@ -62,7 +62,7 @@ async def probe_by_call(settings: DestinationSettings, secret: SecretSource | No
 async def _probe(
     settings: DestinationSettings, secret: SecretSource | None, clock: Clock, *, send: bool
 ) -> Probe:
-    words = None
+    message = None
     endpoint = OtlpEndpoint(settings, secret)
     async with Client(ClientSettings(), clock=clock) as client:
         for signal in SIGNALS:
@@ -72,15 +72,15 @@ async def _probe(
                 return failed(error)
             url, headers = endpoint.url(signal), endpoint.headers()
             if signal == TRACES and AI_TELEMETRY in settings.topics:
-                found = await try_call(
+                result = await try_call(
                     client, url, clock=clock, authorization=key, headers=headers, send=send
                 )
             else:  # Tollhouse's own metrics and traces are not calls
-                found = await try_export(client, url, authorization=key, headers=headers)
-            if found.status != OK:
-                return Probe(status=found.status, words=f"{signal}: {found.words}")
-            words = words or found.words
-    return Probe(status=OK, words=words)
+                result = await try_export(client, url, authorization=key, headers=headers)
+            if result.status != OK:
+                return Probe(status=result.status, words=f"{signal}: {result.words}")
+            message = message or result.words
+    return Probe(status=OK, words=message)
 
 
 TYPE = DestinationType(

@@ -206,8 +206,8 @@ def by_currency(charge: Charge, foreign: Mapping[str, str]) -> list[Charge]:
     of_each += sorted(foreign.items())
     nothing: dict[str, Any] = {**dict.fromkeys(COUNTED, 0), "list_cost": None}
     return [
-        replace(charge, currency=currency, cost=cost, **({"list_cost": None} if not place else nothing))
-        for place, (currency, cost) in enumerate(of_each)
+        replace(charge, currency=currency, cost=cost, **({"list_cost": None} if not index else nothing))
+        for index, (currency, cost) in enumerate(of_each)
     ]
 
 
@@ -247,11 +247,11 @@ class ChargeSums:
     def make(self, rows: Iterable[_SummedRow]) -> None:
         """Turn sums into charges."""
         for apart, hour, key, row in rows:
-            found = self._sums[apart].meters.get(hour, {}).get(key) or {}
+            meters = self._sums[apart].meters.get(hour, {}).get(key) or {}
             whole = _of_sum(hour, key, row)
             if self._price_lines is not None and apart == _Apart():
-                whole = replace(whole, lines=lines_of_row(self._price_lines, hour, key, row, found))
-            for charge in by_currency(whole, _charged(found) if found else {}):
+                whole = replace(whole, lines=lines_of_row(self._price_lines, hour, key, row, meters))
+            for charge in by_currency(whole, _charged(meters) if meters else {}):
                 charge = charge if self._shown is None else self._shown(charge)
                 self._add(apart, hour, charge)
 
@@ -259,11 +259,11 @@ class ChargeSums:
         charges = self._charges
         shown = (charge.provider, charge.model, charge.team, charge.cost_source, charge.region)
         has_lines = bool(charge.lines)
-        place = (*apart, hour, charge.currency, has_lines, *shown, *sorted(charge.tags.items()))
-        mine = replace(charge, corrects=apart.corrects, billed_in=apart.billed_in)
-        charges[place] = _add(charges[place], mine) if place in charges else mine
-        if apart.corrects and is_nothing(charges[place]):
-            del charges[place]
+        key = (*apart, hour, charge.currency, has_lines, *shown, *sorted(charge.tags.items()))
+        separated = replace(charge, corrects=apart.corrects, billed_in=apart.billed_in)
+        charges[key] = _add(charges[key], separated) if key in charges else separated
+        if apart.corrects and is_nothing(charges[key]):
+            del charges[key]
 
     def charges(self) -> list[Charge]:
         """Return the charges by time, provider, model, currency and corrected record."""
@@ -322,11 +322,11 @@ def _order(charge: Charge) -> tuple[datetime, str, str, str, str]:
 def _add(one: Charge, other: Charge) -> Charge:
     """Add two charges with the same shown dimensions."""
     lists = [charge.cost if charge.list_cost is None else charge.list_cost for charge in (one, other)]
-    known = one.list_cost is not None or other.list_cost is not None
+    has_list_cost = one.list_cost is not None or other.list_cost is not None
     return replace(
         one,
         cost=_added(one.cost, other.cost),
-        list_cost=_added(*lists) if known else None,
+        list_cost=_added(*lists) if has_list_cost else None,
         lines=joined(one.lines, other.lines),
         **{name: getattr(one, name) + getattr(other, name) for name in COUNTED},
     )

@@ -169,9 +169,9 @@ class FeeShares:
         if not whole or value <= 0:
             return 0
         fee = self.fees.get(user, 0)
-        known = min(whole, before + value)  # limited, because some hours may have a negative value
-        self._known[user] = known
-        return fee * known // whole - fee * before // whole
+        total = min(whole, before + value)  # limited, because some hours may have a negative value
+        self._known[user] = total
+        return fee * total // whole - fee * before // whole
 
     def is_used(self, user: str) -> bool:
         """Return True if calls of a user carry the fees."""
@@ -266,8 +266,8 @@ def columns(version: str) -> Sequence[str]:
     """
     Return the columns of a version. Columns with the prefix x_ come last, as the specification requires.
     """
-    found = (*(name for name in VERSIONS[version] if name not in _LEFT_OUT), *_MORE)
-    return sorted(found, key=lambda name: name.startswith("x_"))
+    names = (*(name for name in VERSIONS[version] if name not in _LEFT_OUT), *_MORE)
+    return sorted(names, key=lambda name: name.startswith("x_"))
 
 
 def header(version: str) -> bytes:
@@ -322,15 +322,15 @@ def rows_of(day: ExportedDay, *, account: str) -> Iterator[dict[str, str]]:
         amounts.effective += cost
     counted = {_group(day, row): row for row in day.counted}
     beside = _beside(day)
-    for place, amounts in sorted(sums.items(), key=lambda item: item[0]):
-        named = dict(zip(day.by, place.group, strict=True))
-        state = _RESTATED if place.charge == _RESTATED else day.state_of(named["provider"])
+    for key, amounts in sorted(sums.items(), key=lambda item: item[0]):
+        named = dict(zip(day.by, key.group, strict=True))
+        state = _RESTATED if key.charge == _RESTATED else day.state_of(named["provider"])
         if state and (amounts.billed or amounts.effective):
-            calls = counted.get(place.group) if place.charge in _OF_CALLS else None
+            calls = counted.get(key.group) if key.charge in _OF_CALLS else None
             charge = _charge(day, named, calls)
-            row = _row(place, amounts, charge, day, state, account)
-            used = beside.get(place.group, {})
-            yield {**row, **_metered(place, used)}
+            row = _row(key, amounts, charge, day, state, account)
+            used = beside.get(key.group, {})
+            yield {**row, **_metered(key, used)}
 
 
 def _costs_of_bill(
@@ -355,14 +355,14 @@ def _group(day: ExportedDay, row: Mapping[str, Any]) -> tuple[str, ...]:
 
 def _beside(day: ExportedDay) -> Mapping[tuple[str, ...], Mapping[str, int]]:
     """Return the usage that is billed in addition to tokens, in millionths, by group and meter."""
-    found: dict[tuple[str, ...], Counter[str]] = defaultdict(Counter)
+    usage: dict[tuple[str, ...], Counter[str]] = defaultdict(Counter)
     for row in day.metered:
         lines = (row["price_lines"] or {}).get("lines", ())
         for line in lines:
             meter = line["meter"]
             if meter in METERS and not METERS[meter].is_part:
-                found[_group(day, row)][meter] += millionths(line["quantity"])
-    return found
+                usage[_group(day, row)][meter] += millionths(line["quantity"])
+    return usage
 
 
 def _metered(place: _Place, used: Mapping[str, int]) -> Mapping[str, str]:
@@ -378,8 +378,8 @@ def _metered(place: _Place, used: Mapping[str, int]) -> Mapping[str, str]:
 def _charge(day: ExportedDay, named: Mapping[str, str], counted: Mapping[str, Any] | None) -> Charge:
     """Return the charge of the counted calls, or a charge without calls."""
     tags = [name for name in day.by if name not in DIMENSIONS]
-    told = {**_NOTHING, **(counted or {}), **named}
-    [charge] = of_report([{**told, "charges": {}, "period": day.start.isoformat()}], tags)
+    row = {**_NOTHING, **(counted or {}), **named}
+    [charge] = of_report([{**row, "charges": {}, "period": day.start.isoformat()}], tags)
     return charge
 
 

@@ -84,8 +84,8 @@ def _used_up_s(headers: Mapping[str, str], *, now: float) -> float | None:
 
 def rejected_by_receipt(answer: HttpAnswer) -> int:
     """Return how many items another Tollhouse rejected, or 0 without its receipt."""
-    found = _REJECTED.search(answer.headers.get(RECEIPT, ""))
-    return int(found[1]) if found else 0
+    match = _REJECTED.search(answer.headers.get(RECEIPT, ""))
+    return int(match[1]) if match else 0
 
 
 def refuse_page(answer: HttpAnswer) -> None:

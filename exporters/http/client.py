@@ -169,8 +169,8 @@ class Client:
             raise Retryable(message, answered=False, ambiguous=True) from error
         except (aiohttp.ClientError, OSError) as error:
             # str() of a response error contains the URL, which may hold a secret.
-            words = error.message if isinstance(error, aiohttp.ClientResponseError) else str(error)
-            message = f"no answer: {redact(words or type(error).__name__, secrets)}"
+            reason = error.message if isinstance(error, aiohttp.ClientResponseError) else str(error)
+            message = f"no answer: {redact(reason or type(error).__name__, secrets)}"
             arrived = not isinstance(error, aiohttp.ClientConnectorError)
             raise Retryable(message, answered=False, ambiguous=arrived) from error
 
@@ -273,6 +273,6 @@ def _tls(settings: ClientSettings) -> ssl.SSLContext:
             # With a password given, OpenSSL does not ask for one on the terminal.
             context.load_cert_chain(settings.cert_file, settings.key_file, password="")
     except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
-        words = (isinstance(error, OSError) and error.strerror) or error
-        raise Misconfigured(f"{shown} cannot be used: {words}", answered=False) from error
+        reason = (isinstance(error, OSError) and error.strerror) or error
+        raise Misconfigured(f"{shown} cannot be used: {reason}", answered=False) from error
     return context

@@ -30,9 +30,9 @@ def check_reach(address: str) -> None:
     """
     Raise Misconfigured for a link-local, multicast, reserved or unspecified address, or a metadata service.
     """
-    found = _meaning(address)
-    is_special = found.is_link_local or found.is_multicast or found.is_unspecified or found.is_reserved
-    if (is_special and not found.is_loopback) or found in _METADATA or found in _THIS_NETWORK:
+    ip = _meaning(address)
+    is_special = ip.is_link_local or ip.is_multicast or ip.is_unspecified or ip.is_reserved
+    if (is_special and not ip.is_loopback) or ip in _METADATA or ip in _THIS_NETWORK:
         raise Misconfigured(
             f"the address leads to {address}, to which Tollhouse sends nothing", answered=False
         )
@@ -69,8 +69,8 @@ def problems_of_reach(name: str, url: str) -> Iterator[str]:
 def checked_socket(check: Check) -> Callable[[tuple[Any, ...]], socket.socket]:
     """Return a function that makes a socket for a resolved address if the check allows it."""
 
-    def make(found: tuple[Any, ...]) -> socket.socket:
-        family, type, proto, _, address = found
+    def make(address_info: tuple[Any, ...]) -> socket.socket:
+        family, type, proto, _, address = address_info
         check(address[0])
         return socket.socket(family=family, type=type, proto=proto)
 
@@ -80,28 +80,28 @@ def checked_socket(check: Check) -> Callable[[tuple[Any, ...]], socket.socket]:
 def connect(host: str, port: int, timeout_s: float, check: Check) -> socket.socket:
     """Connect like `socket.create_connection`, but check each address first."""
     error: OSError | None = None
-    for found in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
-        made = checked_socket(check)(found)
+    for address_info in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+        connection = checked_socket(check)(address_info)
         try:
-            made.settimeout(timeout_s)
-            made.connect(found[4])
+            connection.settimeout(timeout_s)
+            connection.connect(address_info[4])
         except OSError as failure:
-            made.close()
+            connection.close()
             error = failure
         else:
-            return made
+            return connection
     raise error or OSError(f"{host} has no address")
 
 
 def _meaning(address: str) -> IPv4Address | IPv6Address:
     """Return the IPv4 address that an IPv6 address stands for, or the address itself."""
-    found = ip_address(address.partition("%")[0])
-    if isinstance(found, IPv4Address):
-        return found
-    inner = found.ipv4_mapped or found.sixtofour
-    if found in _NAT64:
-        inner = IPv4Address(int(found) & 0xFFFFFFFF)
-    return inner or found
+    ip = ip_address(address.partition("%")[0])
+    if isinstance(ip, IPv4Address):
+        return ip
+    inner = ip.ipv4_mapped or ip.sixtofour
+    if ip in _NAT64:
+        inner = IPv4Address(int(ip) & 0xFFFFFFFF)
+    return inner or ip
 
 
 def _is_loopback(host: str) -> bool:

@@ -1,8 +1,8 @@
 """
 Connections of the Kafka library: addresses, TLS, identity, reading, and translation of its errors.
 
-For `aws-msk-iam` it also gets the keys of an AWS identity, from a file or from the services of a machine, a
-container or a pod, and signs tokens with them.
+For `aws-msk-iam` it also gets the keys of an AWS identity and signs tokens with them. The keys come from a
+file, or from the services of a machine, a container or a pod.
 """
 
 from __future__ import annotations
@@ -108,12 +108,12 @@ def _lines(secret: SecretSource | None, *, most: int) -> list[str]:
     """Return the lines of a secret file. Raises Misconfigured if it has fewer than two lines or too many."""
     lines = (secret.value() if secret else "").split("\n")
     if not 2 <= len(lines) <= most:
-        words = (
+        content = (
             "a user and a password"
             if most == 2
             else "the key id, the secret key, and optionally the session token"
         )
-        raise Misconfigured(f"secret_file must contain {words}, each on its own line", answered=False)
+        raise Misconfigured(f"secret_file must contain {content}, each on its own line", answered=False)
     return lines
 
 
@@ -204,8 +204,8 @@ def _readable(*files: Path | None) -> Iterator[None]:
         yield
     except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
         names = " and ".join(str(file) for file in files if file is not None)
-        words = (isinstance(error, OSError) and error.strerror) or str(error)
-        raise Misconfigured(f"{names} cannot be used: {words}", answered=False) from error
+        reason = (isinstance(error, OSError) and error.strerror) or str(error)
+        raise Misconfigured(f"{names} cannot be used: {reason}", answered=False) from error
 
 
 @contextmanager
@@ -235,9 +235,9 @@ def _words(error: BaseException, secrets: Iterable[str]) -> str:
     """Return the kind, the text and the cause of an error. They name topics and addresses, but no records."""
     name = type(error).__name__
     text = str(error)
-    said = text if name in text else f"{name.removesuffix('Error')}: {text}"
+    message = text if name in text else f"{name.removesuffix('Error')}: {text}"
     cause = f" ({error.__cause__})" if isinstance(error.__cause__, ssl.SSLError) else ""
-    return redact(f"{said}{cause}", secrets)
+    return redact(f"{message}{cause}", secrets)
 
 
 @asynccontextmanager
@@ -264,9 +264,9 @@ async def begin(reader: Any, topic: str, partitions: Sequence[int]) -> set[int]:
     places = [TopicPartition(topic, each) for each in partitions]
     reader.assign(places)
     begins = await reader.beginning_offsets(places)
-    for place, offset in begins.items():
-        reader.seek(place, offset)
-    return {place.partition for place, offset in begins.items() if offset}
+    for partition, offset in begins.items():
+        reader.seek(partition, offset)
+    return {partition.partition for partition, offset in begins.items() if offset}
 
 
 async def messages(reader: Any) -> AsyncIterator[Any]:
@@ -276,13 +276,13 @@ async def messages(reader: Any) -> AsyncIterator[Any]:
     """
     ends = await reader.end_offsets(reader.assignment())
     waited = 0.0
-    while [place for place, end in ends.items() if await reader.position(place) < end]:
+    while [partition for partition, end in ends.items() if await reader.position(partition) < end]:
         read = await reader.getmany(timeout_ms=int(_READ_S * 1000))
         waited = 0.0 if read else waited + _READ_S
         if waited > _MOST_S:
             raise TimeoutError(f"no message arrived for {_MOST_S:.0f} s")
-        for found in read.values():
-            for message in found:
+        for batch in read.values():
+            for message in batch:
                 yield message
 
 
@@ -366,13 +366,13 @@ class AwsIdentity:
         except Retryable:
             raise
         except SendError as error:
-            words = f"secret_file is empty, and AWS provides no keys to this machine: {error}"
-            raise Misconfigured(words, answered=False) from error
+            message = f"secret_file is empty, and AWS provides no keys to this machine: {error}"
+            raise Misconfigured(message, answered=False) from error
 
     async def _of_role(self, client: Client, file: Path) -> AwsKeys:
         """Exchange a pod's token for a session of its role."""
         token = _text(file)
-        asked = {
+        parameters = {
             "Action": "AssumeRoleWithWebIdentity",
             "Version": "2011-06-15",
             "RoleArn": self._role,
@@ -383,14 +383,14 @@ class AwsIdentity:
         if not _is_safe(url):
             raise Misconfigured(f"{url} does not begin with https://", answered=False)
         kind = "application/x-www-form-urlencoded"
-        answer = await client.send(url, urlencode(asked).encode(), content_type=kind, secrets=[token])
+        answer = await client.send(url, urlencode(parameters).encode(), content_type=kind, secrets=[token])
         try:
-            found = {
-                one.tag.rpartition("}")[2]: one.text or ""
-                for one in ElementTree.fromstring(answer.body).iter()
+            values = {
+                element.tag.rpartition("}")[2]: element.text or ""
+                for element in ElementTree.fromstring(answer.body).iter()
             }
-            ends = datetime.fromisoformat(found["Expiration"]).timestamp()
-            return AwsKeys(found["AccessKeyId"], found["SecretAccessKey"], found["SessionToken"], ends)
+            ends = datetime.fromisoformat(values["Expiration"]).timestamp()
+            return AwsKeys(values["AccessKeyId"], values["SecretAccessKey"], values["SessionToken"], ends)
         except (ElementTree.ParseError, KeyError, ValueError) as error:
             raise Retryable("the response of AWS contains no keys", answered=True) from error
 
@@ -402,33 +402,33 @@ class AwsIdentity:
         return await _given(client, url, {"Authorization": token} if token else {})
 
     async def _of_machine(self, client: Client) -> AwsKeys:
-        place = self._environ.get("AWS_METADATA_ENDPOINT", _MACHINE).rstrip("/")
+        base = self._environ.get("AWS_METADATA_ENDPOINT", _MACHINE).rstrip("/")
         asked = {f"{_SESSION}-ttl-seconds": "600"}
-        url = f"{place}/latest/api/token"
+        url = f"{base}/latest/api/token"
         session = await client.send(url, b"", method="PUT", content_type="text/plain", headers=asked)
         headers = {_SESSION: session.body.decode()}
         roles = await client.send(
-            f"{place}{_ROLES}", b"", method="GET", content_type="text/plain", headers=headers
+            f"{base}{_ROLES}", b"", method="GET", content_type="text/plain", headers=headers
         )
         role = roles.body.decode().split("\n")[0].strip()
-        return await _given(client, f"{place}{_ROLES}{role}", headers)
+        return await _given(client, f"{base}{_ROLES}{role}", headers)
 
 
 async def _given(client: Client, url: str, headers: Mapping[str, str]) -> AwsKeys:
     answer = await client.send(url, b"", method="GET", content_type="text/plain", headers=headers)
     try:
-        found = msgspec.json.decode(answer.body, type=_GivenKeys)
+        keys = msgspec.json.decode(answer.body, type=_GivenKeys)
     except msgspec.DecodeError as error:
         raise Retryable("the response of AWS contains no keys", answered=True) from error
-    return AwsKeys(found.access_key_id, found.secret_access_key, found.token, found.expiration.timestamp())
+    return AwsKeys(keys.access_key_id, keys.secret_access_key, keys.token, keys.expiration.timestamp())
 
 
 def _text(file: Path) -> str:
     try:
         return file.read_text("utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
-        words = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise Misconfigured(f"cannot read {file}: {words}", answered=False) from error
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise Misconfigured(f"cannot read {file}: {reason}", answered=False) from error
 
 
 def _is_safe(url: str) -> bool:
@@ -444,7 +444,7 @@ def aws_token(key_id: str, secret: str, session: str, *, region: str, now: float
     """
     at = datetime.fromtimestamp(now, UTC).strftime("%Y%m%dT%H%M%SZ")
     host, scope = f"kafka.{region}.amazonaws.com", f"{at[:8]}/{region}/{_SERVICE}/aws4_request"
-    asked = {
+    parameters = {
         "Action": "kafka-cluster:Connect",
         "X-Amz-Algorithm": _ALGORITHM,
         "X-Amz-Credential": f"{key_id}/{scope}",
@@ -453,8 +453,8 @@ def aws_token(key_id: str, secret: str, session: str, *, region: str, now: float
         "X-Amz-SignedHeaders": "host",
     }
     if session:
-        asked["X-Amz-Security-Token"] = session
-    query = urlencode(sorted(asked.items()), quote_via=quote, safe="")
+        parameters["X-Amz-Security-Token"] = session
+    query = urlencode(sorted(parameters.items()), quote_via=quote, safe="")
     request = f"GET\n/\n{query}\nhost:{host}\n\nhost\n{sha256().hexdigest()}"
     text = f"{_ALGORITHM}\n{at}\n{scope}\n{sha256(request.encode()).hexdigest()}"
     signature = reduce(_signed, [*scope.split("/"), text], f"AWS4{secret}".encode()).hex()
@@ -462,5 +462,5 @@ def aws_token(key_id: str, secret: str, session: str, *, region: str, now: float
     return urlsafe_b64encode(address.encode()).rstrip(b"=").decode()
 
 
-def _signed(key: bytes, words: str) -> bytes:
-    return hmac.digest(key, words.encode(), "sha256")
+def _signed(key: bytes, text: str) -> bytes:
+    return hmac.digest(key, text.encode(), "sha256")

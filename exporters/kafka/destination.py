@@ -58,8 +58,8 @@ def watch(
         from exporters.kafka.recount import recount
         from exporters.lake.watch import CountedNumbers
 
-        found = await recount(settings, secret, route, below=below)
-        return CountedNumbers(found.differences, found.settled, found.absent or 0)
+        counted = await recount(settings, secret, route, below=below)
+        return CountedNumbers(counted.differences, counted.settled, counted.absent or 0)
 
     async def seen() -> LakeLook:
         from exporters.lake.watch import look_at_numbers
@@ -98,15 +98,15 @@ async def _setup_probe(settings: DestinationSettings, secret: SecretSource | Non
 
     names = [settings.topic.replace("{topic}", topic) for topic in settings.topics]
     progress = settings.topic.replace("{topic}", "progress")
-    found = await setups_of(settings, secret, [*names, progress])
+    setups = await setups_of(settings, secret, [*names, progress])
     wrong = [
-        words
-        for topic, setup in found.items()
-        for words in problems_of(topic, setup, is_progress=topic == progress)
+        problem
+        for topic, setup in setups.items()
+        for problem in problems_of(topic, setup, is_progress=topic == progress)
     ]
     if wrong:
         return Probe(status=REFUSED, words="; ".join(wrong))
-    shown = "; ".join(f"{topic}: {found[topic]}" for topic in names if topic in found)
+    shown = "; ".join(f"{topic}: {setups[topic]}" for topic in names if topic in setups)
     how = "transactions are allowed" if settings.transactions else "without transactions, so at least once"
     return Probe(status=OK, words=f"its topics exist ({shown}), {how}")
 

@@ -105,8 +105,8 @@ class Brokers:
                 sent = [await self._send(producer, message) for message in messages]
                 if not has_transactions:
                     await asyncio.gather(*sent)
-                place = {"key": progress_key(edition, route), "partition": 0}
-                sent.append(await producer.send(self._progress_topic, write_progress(progress), **place))
+                target = {"key": progress_key(edition, route), "partition": 0}
+                sent.append(await producer.send(self._progress_topic, write_progress(progress), **target))
                 await asyncio.gather(*sent)
                 if has_transactions:
                     await producer.commit_transaction()
@@ -125,12 +125,12 @@ class Brokers:
             await _end(producer)
 
     async def _send(self, producer: Any, message: TopicMessage) -> Any:
-        place = self._partition(message.place, self._partitions, self._partitions)
+        partition = self._partition(message.partition_key, self._partitions, self._partitions)
         return await producer.send(
             self._topic,
             message.value,
             key=message.key,
-            partition=place,
+            partition=partition,
             timestamp_ms=message.timestamp_ms,
             headers=message.headers,
         )
@@ -140,12 +140,12 @@ class Brokers:
             self._check_topics(await reader.topics())
             return await read_progresses(reader, self._progress_topic, lambda key: key in keys)
 
-    def _check_topics(self, there: Collection[str]) -> None:
+    def _check_topics(self, existing: Collection[str]) -> None:
         for topic, how in (
             (self._topic, "cleanup.policy=delete"),
             (self._progress_topic, "one partition and cleanup.policy=compact"),
         ):
-            if topic not in there:
+            if topic not in existing:
                 raise Misconfigured(
                     f"the topic {topic} does not exist: create it, with {how}", answered=False
                 )
@@ -200,22 +200,22 @@ class KafkaExporter:
         """Open the connection and read the progress, including that of editions before a restore."""
         await self._brokers.close()
         keys = [progress_key(edition, route) for edition in editions]
-        found = await self._brokers.open(f"tollhouse.{editions[0]}.{route}", keys)
-        there = [found[key] for key in keys if key in found]
-        self._there = max(there, key=lambda each: each.last, default=None)
+        progresses = await self._brokers.open(f"tollhouse.{editions[0]}.{route}", keys)
+        committed = [progresses[key] for key in keys if key in progresses]
+        self._there = max(committed, key=lambda each: each.last, default=None)
         self._edition = editions[0]
 
     def _is_missing(self, wanted: TopicProgress) -> bool:
         """
         Return True if a delivery is not in the topic. Raises Misconfigured if other records have its numbers.
         """
-        there = self._there
-        if there is None or there.last < wanted.first:
+        committed = self._there
+        if committed is None or committed.last < wanted.first:
             return True
-        if there == wanted:
+        if committed == wanted:
             return False
         raise Misconfigured(
-            f"the topic already has other records with numbers up to {there.last}, from before this "
+            f"the topic already has other records with numbers up to {committed.last}, from before this "
             "data was restored or from a copy of it: configure another topic (docs/kafka.md)",
             answered=False,
         )
@@ -274,11 +274,11 @@ async def setups_of(
 async def _settings(admin: AIOKafkaAdminClient, topic: str) -> Mapping[str, str]:
     resource = ConfigResource(ConfigResourceType.TOPIC, topic, configs={_POLICY: None, _LEAST: None})
     (answer,) = await admin.describe_configs([resource])
-    ((error, words, _, _, entries),) = answer.resources
+    ((error, reason, _, _, entries),) = answer.resources
     if error == _NOT_ALLOWED:
         return {}
     if error:
-        raise TimeoutError(f"cannot read the settings of {topic}: {words}")
+        raise TimeoutError(f"cannot read the settings of {topic}: {reason}")
     return {name: value for name, value, *_ in entries}
 
 

@@ -21,11 +21,11 @@ class TopicMessage(NamedTuple):
     """
     A record as a message: `value` is its canonical JSON, `key` its id.
 
-    `place` selects the partition, so that a correction follows the record that it corrects.
+    `partition_key` selects the partition, so that a correction follows the record that it corrects.
     """
 
     key: bytes
-    place: bytes
+    partition_key: bytes
     value: bytes
     timestamp_ms: int
     headers: Sequence[tuple[str, bytes]]
@@ -68,8 +68,8 @@ def progress_key(edition: str, route: str) -> bytes:
 
 def edition_of(key: bytes, route: str) -> str | None:
     """Return the edition in a progress key, or None if the key belongs to another route."""
-    edition, _, found = key.decode("utf-8", "replace").partition(" ")
-    return edition if found == route else None
+    edition, _, its_route = key.decode("utf-8", "replace").partition(" ")
+    return edition if its_route == route else None
 
 
 def read_progress(value: bytes) -> TopicProgress:
@@ -88,7 +88,7 @@ def _message(
     corrects = record.corrects.hex().encode() if isinstance(record, Correction) else key
     return TopicMessage(
         key=key,
-        place=corrects,
+        partition_key=corrects,
         value=orjson.dumps(as_json(record)),
         timestamp_ms=int(committed_at * 1000),
         headers=[

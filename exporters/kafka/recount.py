@@ -64,12 +64,12 @@ async def recount(
     options = options_of(settings, secret)
     with translated(settings, secret):
         async with reader_of(options) as reader:
-            found = await read_progresses(
+            progresses = await read_progresses(
                 reader,
                 settings.topic.replace("{topic}", "progress"),
                 lambda key: edition_of(key, route) is not None,
             )
-            progress = {str(edition_of(key, route)): each for key, each in found.items()}
+            progress = {str(edition_of(key, route)): each for key, each in progresses.items()}
             last = max((each.last for each in progress.values()), default=0)
             differences = [*_progress_differs(topic, last, below)]
             if not reads_all:
@@ -108,14 +108,14 @@ class KeptMessages:
         self.begins.setdefault(partition, number)
         if self.has(number):
             self.twice += 1
-        place = number >> 3
-        if place >= len(self.bits):
-            self.bits.extend(bytes(max(place + 1 - len(self.bits), len(self.bits))))
-        self.bits[place] |= 1 << (number & 7)
+        index = number >> 3
+        if index >= len(self.bits):
+            self.bits.extend(bytes(max(index + 1 - len(self.bits), len(self.bits))))
+        self.bits[index] |= 1 << (number & 7)
 
     def has(self, number: int) -> bool:
-        place = number >> 3
-        return place < len(self.bits) and bool(self.bits[place] & (1 << (number & 7)))
+        index = number >> 3
+        return index < len(self.bits) and bool(self.bits[index] & (1 << (number & 7)))
 
     def count_below(self, end: int) -> int:
         return sum(self.has(number) for number in range(end))
@@ -142,29 +142,29 @@ async def _read(reader: Any, topic: str, route: str, progress: Mapping[str, Topi
     partitions = await partitions_of(reader, topic)
     if not partitions:
         raise Misconfigured(f"the topic {topic} does not exist", answered=False)
-    found = KeptMessages(cut=await begin(reader, topic, partitions))
+    kept = KeptMessages(cut=await begin(reader, topic, partitions))
     async for message in messages(reader):
         headers = {name: value.decode("utf-8", "replace") for name, value in message.headers}
         number = headers.get("tollhouse-number", "")
         edition = headers.get("tollhouse-edition", "")
         if headers.get("tollhouse-route") != route or not number.isdigit():
-            found.foreign += 1
+            kept.foreign += 1
             continue
-        found.add(message.partition, int(number))
+        kept.add(message.partition, int(number))
         newest = progress.get(edition)
         if newest is not None and newest.first <= int(number) <= newest.last:
-            found.ids[edition, int(number)] = message.key
-    return found
+            kept.ids[edition, int(number)] = message.key
+    return kept
 
 
 def _progress_differs(topic: str, last: int, below: int | None) -> Iterator[LakeDifference]:
     """Compare the last number in the progress with the settled numbers. One delivery may be in progress."""
     if below is not None and last < below - 1:
-        words = f"its progress ends at {last}, but the route has sent the numbers up to {below - 1}"
-        yield LakeDifference(MISSING, topic, words)
+        description = f"its progress ends at {last}, but the route has sent the numbers up to {below - 1}"
+        yield LakeDifference(MISSING, topic, description)
     if below is not None and last >= below + MOST_RECORDS:
-        words = f"its progress ends at {last}, but the route has sent only the numbers below {below}"
-        yield LakeDifference(FOREIGN, topic, words)
+        description = f"its progress ends at {last}, but the route has sent only the numbers below {below}"
+        yield LakeDifference(FOREIGN, topic, description)
 
 
 def _message_differences(
@@ -180,8 +180,8 @@ def _message_differences(
         numbers = range(newest.first, newest.last + 1)
         proof = sha256(b"".join(read.ids.get((edition, number), b"") for number in numbers))
         if not read.is_cut and proof.hexdigest() != newest.digest:
-            words = (
+            description = (
                 f"the ids of the numbers {newest.first} to {newest.last} do not match the digest in the "
                 "progress"
             )
-            yield LakeDifference(CONTENT, topic, words)
+            yield LakeDifference(CONTENT, topic, description)

@@ -91,10 +91,10 @@ def watching(
     async def run() -> None:
         from exporters.lake.watch import LakeWatch  # imported only when the task runs
 
-        look = LakeWatch(
+        lake_watch = LakeWatch(
             seen=seen, verdicts=verdicts, route=route_of(settings), every_s=settings.verify, clock=clock
         )
-        await look.run()
+        await lake_watch.run()
 
     return run
 
@@ -189,8 +189,8 @@ def _store_problems(shown: str, settings: DestinationSettings) -> Iterator[str]:
         yield f"{shown}.account is required for type 'azure': the name of the storage account"
     if settings.encryption and settings.type != "s3":
         yield f"{shown}.encryption is only for type 's3'"
-    known = settings.encryption in ("", "AES256") or settings.encryption.startswith("aws:kms:")
-    if not known:
+    is_known = settings.encryption in ("", "AES256") or settings.encryption.startswith("aws:kms:")
+    if not is_known:
         yield f"{shown}.encryption: 'AES256' or 'aws:kms:KEY'"
     if settings.endpoint:
         yield from _endpoint_problems(f"{shown}.endpoint", settings.endpoint)

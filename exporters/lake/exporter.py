@@ -139,10 +139,10 @@ class LakeExporter:
         Return True if a manifest belongs to this route. It landed, but the process ended before it was settled.
         """
         with tempfile.TemporaryDirectory(dir=self._context.directory) as directory:
-            there = Path(directory) / "there.json"
-            await self._store.fetch(names.manifest_name(*other, table=self._table.name), there)
+            local_copy = Path(directory) / "there.json"
+            await self._store.fetch(names.manifest_name(*other, table=self._table.name), local_copy)
             try:
-                return manifest.read(await asyncio.to_thread(there.read_bytes)).route == route
+                return manifest.read(await asyncio.to_thread(local_copy.read_bytes)).route == route
             except ValueError:
                 return False
 
@@ -188,9 +188,9 @@ async def bring(
     end = await store.end(file.key, size, FOOTER_BYTES)
     if await asyncio.to_thread(_digest_of, format, end) != digest:
         raise _foreign(file.key)
-    there = directory / "there"
-    await store.fetch(file.key, there)
-    return replace(file, bytes=size, sha256=await asyncio.to_thread(_sum, there))
+    local_copy = directory / "there"
+    await store.fetch(file.key, local_copy)
+    return replace(file, bytes=size, sha256=await asyncio.to_thread(_sum, local_copy))
 
 
 async def bring_manifest(
@@ -210,16 +210,16 @@ async def bring_manifest(
     name = names.manifest_name(made.edition, made.first, made.last, table=table_of(made.route).name)
     if await store.create(name, body):
         return body
-    there = directory / "there.json"
-    await store.fetch(name, there)
-    found = await asyncio.to_thread(there.read_bytes)
+    local_copy = directory / "there.json"
+    await store.fetch(name, local_copy)
+    stored = await asyncio.to_thread(local_copy.read_bytes)
     try:
-        is_own = manifest.read(found).digest == made.digest
+        is_own = manifest.read(stored).digest == made.digest
     except ValueError:
         is_own = False
     if not is_own:
         raise _foreign(name)
-    return found
+    return stored
 
 
 async def made_of(files: DeliveryFiles, entries: AsyncIterator[Entry]) -> manifest.LakeManifest:
@@ -235,7 +235,9 @@ async def made_of(files: DeliveryFiles, entries: AsyncIterator[Entry]) -> manife
 
 def _not_adopted(listed: Sequence[str]) -> list[tuple[str, int, int]]:
     """Return the record numbers of manifests, without those that an adoption has dealt with."""
-    adopted = {found[::2]: found[1] for found in map(names.adopted_in, listed) if found is not None}
+    adopted = {
+        adoption[::2]: adoption[1] for adoption in map(names.adopted_in, listed) if adoption is not None
+    }
     others = []
     for edition, first, last in filter(None, map(names.range_of, listed)):
         last = adopted.get((edition, last), last + 1) - 1
@@ -314,12 +316,14 @@ async def tried(store: Store, installation: str | None) -> Probe:
     refuses = await store.refuses_again(name, body)
     async for _ in store.names("_manifest/"):
         break
-    words = [f"{name} was written there and remains"]
+    messages = [f"{name} was written there and remains"]
     if not refuses:
-        words.append("the store ignores write conditions, so files are written without them")
+        messages.append("the store ignores write conditions, so files are written without them")
     if owner is not None:
-        words.append(f"the prefix belongs to the installation {owner}, and this installation has no data yet")
-    return Probe(status=OK, words="; ".join(words))
+        messages.append(
+            f"the prefix belongs to the installation {owner}, and this installation has no data yet"
+        )
+    return Probe(status=OK, words="; ".join(messages))
 
 
 async def _owner_of(store: Store) -> str | None:

@@ -71,7 +71,7 @@ class ExternalAccount:
 
     async def __call__(self) -> dict[str, Any]:
         try:
-            found = await self._token()
+            token = await self._token()
         except Retryable as error:
             self.error = error
             raise
@@ -79,8 +79,8 @@ class ExternalAccount:
             self.error = Misconfigured(str(error), answered=False)
             raise
         self.error = None
-        self.token = str(found["token"])
-        return found
+        self.token = str(token["token"])
+        return token
 
     async def _token(self) -> dict[str, Any]:
         account = self._account()
@@ -108,7 +108,7 @@ class ExternalAccount:
 
     async def _exchanged(self, client: Client, account: AccountFile, scope: str) -> TokenAnswer:
         subject = self._subject(account.credential_source)
-        asked = {
+        parameters = {
             "grant_type": _EXCHANGE,
             "audience": account.audience,
             "scope": scope,
@@ -116,48 +116,48 @@ class ExternalAccount:
             "subject_token": subject,
             "subject_token_type": account.subject_token_type,
         }
-        body = urlencode(asked).encode()
+        body = urlencode(parameters).encode()
         answer = await client.send(
             account.token_url, body, content_type="application/x-www-form-urlencoded", secrets=[subject]
         )
         return _read_answer(answer.body, TokenAnswer)
 
-    def _subject(self, place: CredentialPlace) -> str:
+    def _subject(self, source: CredentialPlace) -> str:
         """Return the platform's token. The platform rewrites the file before the token expires."""
-        text = self._read(Path(place.file))
-        if place.format.type != "json":
+        text = self._read(Path(source.file))
+        if source.format.type != "json":
             return text.strip()
         try:
-            found = msgspec.json.decode(text, type=dict[str, Any])[place.format.subject_token_field_name]
+            token = msgspec.json.decode(text, type=dict[str, Any])[source.format.subject_token_field_name]
         except (msgspec.DecodeError, KeyError) as error:
             raise self._wrong(
-                f"{place.file} does not contain {place.format.subject_token_field_name!r}"
+                f"{source.file} does not contain {source.format.subject_token_field_name!r}"
             ) from error
-        return str(found)
+        return str(token)
 
     def _read(self, path: Path) -> str:
         try:
             return path.read_text("utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            words = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-            raise Misconfigured(f"cannot read {path}: {words}", answered=False) from error
+            reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+            raise Misconfigured(f"cannot read {path}: {reason}", answered=False) from error
 
-    def _wrong(self, words: str) -> Misconfigured:
-        return Misconfigured(f"{self._file}: {words}", answered=False)
+    def _wrong(self, problem: str) -> Misconfigured:
+        return Misconfigured(f"{self._file}: {problem}", answered=False)
 
 
 async def _as_service_account(client: Client, account: AccountFile, token: str) -> dict[str, Any]:
     """Return a token of the service account that the identity may act as."""
-    asked = {"scope": [_STORE], "lifetime": f"{_LIFETIME_S}s"}
+    request = {"scope": [_STORE], "lifetime": f"{_LIFETIME_S}s"}
     answer = await client.send(
         account.service_account_impersonation_url,
-        msgspec.json.encode(asked),
+        msgspec.json.encode(request),
         content_type="application/json",
         authorization=f"Bearer {token}",
         secrets=[token],
     )
-    found = _read_answer(answer.body, AccountAnswer)
-    return {"token": found.access_token, "expires_at": found.expire_time}
+    answered = _read_answer(answer.body, AccountAnswer)
+    return {"token": answered.access_token, "expires_at": answered.expire_time}
 
 
 def _read_answer(body: bytes, type: type[T]) -> T:

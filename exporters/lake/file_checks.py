@@ -27,7 +27,7 @@ def format_of(name: str) -> FileFormat | None:
 def footer_differs(format: FileFormat, end: bytes, made: LakeManifest, file: LakeFile) -> str | None:
     """Return how the end of a file differs from its manifest, or None."""
     try:
-        found = format.read_footer(end)
+        metadata = format.read_footer(end)
     except ValueError as error:
         return str(error)
     expected = {
@@ -38,13 +38,13 @@ def footer_differs(format: FileFormat, end: bytes, made: LakeManifest, file: Lak
         "digest": made.digest,
     }
     for name, value in expected.items():
-        if found.get(f"tollhouse.{name}") != value:
+        if metadata.get(f"tollhouse.{name}") != value:
             return f"the {name} in its footer differs from its manifest"
     # The library's own count, if the format has one.
-    if int(found.get("rows", file.rows)) != file.rows:
-        return f"it has {found['rows']} rows, but its manifest says {file.rows}"
-    least = int(found.get("least", made.first))
-    most = int(found.get("most", made.last))
+    if int(metadata.get("rows", file.rows)) != file.rows:
+        return f"it has {metadata['rows']} rows, but its manifest says {file.rows}"
+    least = int(metadata.get("least", made.first))
+    most = int(metadata.get("most", made.last))
     if made.imported is None and (least < made.first or most > made.last):
         return f"its numbers are {least} to {most}, but its manifest says {made.first} to {made.last}"
     return None
@@ -63,10 +63,10 @@ def data_differs(
             return "its SHA-256 differs from its manifest"
     try:
         rows = format.read_rows(path, _CHARGED) if format.is_focus else _counted(format, path, made)
-        found = _charge_sums(rows) if format.is_focus else _sums(rows, made, days)
+        sums = _charge_sums(rows) if format.is_focus else _sums(rows, made, days)
     except ValueError as error:
         return str(error)
-    for name, value in found.items():
+    for name, value in sums.items():
         if value != getattr(file, name):
             return f"its {name} are {value}, but its manifest says {getattr(file, name)}"
     return None

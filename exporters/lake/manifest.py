@@ -125,27 +125,27 @@ def written(manifest: LakeManifest | Adoption) -> bytes:
 def read_adoption(body: bytes) -> Adoption:
     """Parse an adoption. Raises ValueError if it is malformed or of another version."""
     try:
-        found = _adoptions.decode(body)
+        adoption = _adoptions.decode(body)
     except msgspec.DecodeError as error:
         raise ValueError(f"it is not an adoption: {error}") from error
-    if found.adoption != VERSION:
+    if adoption.adoption != VERSION:
         raise ValueError(
-            f"the adoption has version {found.adoption}, but this Tollhouse knows version {VERSION}"
+            f"the adoption has version {adoption.adoption}, but this Tollhouse knows version {VERSION}"
         )
-    return found
+    return adoption
 
 
 def read(body: bytes) -> LakeManifest:
     """Parse a manifest. Raises ValueError if it is malformed or of another version."""
     try:
-        found = _decoder.decode(body)
+        decoded = _decoder.decode(body)
     except msgspec.DecodeError as error:
         raise ValueError(f"it is not a manifest: {error}") from error
-    if found.manifest != VERSION:
+    if decoded.manifest != VERSION:
         raise ValueError(
-            f"the manifest has version {found.manifest}, but this Tollhouse knows version {VERSION}"
+            f"the manifest has version {decoded.manifest}, but this Tollhouse knows version {VERSION}"
         )
-    return found
+    return decoded
 
 
 def hash_of(body: bytes) -> str:

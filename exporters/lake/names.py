@@ -67,8 +67,8 @@ def import_manifest(sha256: str, part: int, *, table: str = TABLE) -> str:
 
 def import_in(name: str) -> tuple[str, int] | None:
     """Return the SHA-256 and the part number of an imported file from its manifest's name, or None."""
-    found = _IMPORT.fullmatch(name)
-    return None if found is None else (found[1], int(found[2]))
+    match = _IMPORT.fullmatch(name)
+    return None if match is None else (match[1], int(match[2]))
 
 
 def adoption_name(edition: str, first: int, last: int, *, table: str = TABLE) -> str:
@@ -78,8 +78,8 @@ def adoption_name(edition: str, first: int, last: int, *, table: str = TABLE) ->
 
 def adopted_in(name: str) -> tuple[str, int, int] | None:
     """Return the edition and the numbers of an adoption from its name, or None."""
-    found = _ADOPTED.fullmatch(name)
-    return None if found is None else (found[1], int(found[2]), int(found[3]))
+    match = _ADOPTED.fullmatch(name)
+    return None if match is None else (match[1], int(match[2]), int(match[3]))
 
 
 def manifest_name(edition: str, first: int, last: int, *, repair: int = 0, table: str = TABLE) -> str:
@@ -97,18 +97,18 @@ def repaired(name: str) -> str:
 
 def repair_in(name: str) -> int:
     """Return the number of a repair from its manifest's name. The delivery's own manifest has 0."""
-    found = _MANIFEST.fullmatch(name)
-    return int(found[4] or 0) if found else 0
+    match = _MANIFEST.fullmatch(name)
+    return int(match[4] or 0) if match else 0
 
 
 def range_of(name: str) -> tuple[str, int, int] | None:
     """Return the edition and the numbers in the name of a manifest or a file, or None."""
     pattern = _MANIFEST if name.startswith("_manifest/") else _DATA_NUMBERS
-    found = pattern.fullmatch(name)
-    return None if found is None else (found[1], int(found[2]), int(found[3]))
+    match = pattern.fullmatch(name)
+    return None if match is None else (match[1], int(match[2]), int(match[3]))
 
 
 def date_in(name: str) -> str | None:
     """Return the date in the name of a file, or None."""
-    found = _DATE.match(name)
-    return None if found is None else found[1]
+    match = _DATE.match(name)
+    return None if match is None else match[1]

@@ -77,8 +77,8 @@ def read_metadata(end: bytes) -> dict[str, str]:
     if not end.endswith(_END) or len(end) < tail:
         raise ValueError("it has no metadata at its end")
     size = int.from_bytes(end[-tail : -len(_END)], "little")
-    found: dict[str, str] = orjson.loads(end[-tail - size : -tail])
-    return found
+    metadata: dict[str, str] = orjson.loads(end[-tail - size : -tail])
+    return metadata
 
 
 def read_rows(path: Path, columns: Sequence[str], *, skip: int = 0) -> Iterator[tuple[Any, ...]]:

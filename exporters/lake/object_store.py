@@ -83,21 +83,21 @@ class ObjectStore:
 
     async def _size(self, name: str) -> int | None:
         try:
-            found = await self._ask_once(lambda store: obstore.head_async(store, name))
+            metadata = await self._ask_once(lambda store: obstore.head_async(store, name))
         except FileNotFoundError:
             return None
-        return int(found["size"])
+        return int(metadata["size"])
 
     async def end(self, name: str, size: int, count: int) -> bytes:
         start = max(0, size - count)
-        found = await self._ask(lambda store: obstore.get_range_async(store, name, start=start, end=size))
-        return bytes(found)
+        data = await self._ask(lambda store: obstore.get_range_async(store, name, start=start, end=size))
+        return bytes(data)
 
     async def fetch(self, name: str, path: Path) -> None:
         async def copied(store: Any) -> None:
-            found = await obstore.get_async(store, name)
+            result = await obstore.get_async(store, name)
             with path.open("wb") as file:
-                async for piece in found.stream():
+                async for piece in result.stream():
                     file.write(piece)
 
         await self._ask(copied)
@@ -110,10 +110,10 @@ class ObjectStore:
             ]
 
         try:
-            found = await self._ask(listed)
+            objects = await self._ask(listed)
         except FileNotFoundError as error:
             raise self._no_bucket() from error
-        for each in sorted(found):
+        for each in sorted(objects):
             if each.name > after:  # some stores ignore the offset
                 yield each
 
@@ -151,19 +151,19 @@ class ObjectStore:
         Translate an error. If the key, the address or the store is at fault, the route is paused.
         Otherwise it retries.
         """
-        told: SendError | None = getattr(self._store.credential_provider, "error", None)
-        if told is not None:
-            return told
-        words = self._words(error)
+        credential_error: SendError | None = getattr(self._store.credential_provider, "error", None)
+        if credential_error is not None:
+            return credential_error
+        message = self._words(error)
         if isinstance(error, exceptions.PermissionDeniedError | exceptions.UnauthenticatedError):
-            return Misconfigured(words)
-        found = _STATUS.search(str(error))
-        status = int(found[1]) if found else None
+            return Misconfigured(message)
+        match = _STATUS.search(str(error))
+        status = int(match[1]) if match else None
         is_final = status is not None and (300 <= status < 500 or status == 501)
         if is_final and status not in (408, 409, 425, 429):
-            return Misconfigured(words)
+            return Misconfigured(message)
         # Without a status the outcome is unknown, but the repeat finds what exists under the same name.
-        return Retryable(words, answered=status is not None)
+        return Retryable(message, answered=status is not None)
 
     def _words(self, error: BaseException) -> str:
         """

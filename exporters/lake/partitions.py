@@ -178,18 +178,18 @@ class DeliveryFiles:
         of_days = defaultdict[int, list[tuple[Any, ...]]](list)
         for day, values in rows:
             of_days[day].append(values)
-        for day, found in of_days.items():
+        for day, rows_of_day in of_days.items():
             partition = self._partition(day)
-            partition.sums.add(found)
-            partition.rows += self._left_out.cut(found)
+            partition.sums.add(rows_of_day)
+            partition.rows += self._left_out.cut(rows_of_day)
         self._waiting += len(rows)
 
     def _partition(self, day: int) -> _Partition:
-        found = self._partitions.get(day)
-        if found is None:
+        partition = self._partitions.get(day)
+        if partition is None:
             path = self._directory / f"{date_of(day)}.{self._format.ending}"
-            found = self._partitions[day] = _Partition(path)
-        return found
+            partition = self._partitions[day] = _Partition(path)
+        return partition
 
     @property
     def has_part(self) -> bool:

@@ -92,8 +92,8 @@ class LakeRepair:
         try:
             again, files = await self._made_again(made, directory)
             if again.digest != made.digest:
-                words = "the log no longer has its records"
-                lost.update({file.key: f"{words}: {file.rows} records, ${file.spend}" for file in missing})
+                reason = "the log no longer has its records"
+                lost.update({file.key: f"{reason}: {file.rows} records, ${file.spend}" for file in missing})
                 return
             put += [file.key for file in missing]
             if dry_run:
@@ -149,6 +149,6 @@ class LakeRepair:
             created = await self.store.create(name, manifest.written(repaired))
 
     async def _read(self, name: str, directory: Path) -> LakeManifest:
-        there = directory / "manifest"
-        await self.store.fetch(name, there)
-        return await asyncio.to_thread(lambda: manifest.read(there.read_bytes()))
+        local_copy = directory / "manifest"
+        await self.store.fetch(name, local_copy)
+        return await asyncio.to_thread(lambda: manifest.read(local_copy.read_bytes()))

@@ -122,9 +122,9 @@ class Folder:
         await asyncio.to_thread(shutil.copyfile, self._root / name, path)
 
     async def names(self, prefix: str, *, after: str = "") -> AsyncIterator[StoredObject]:
-        for found in await self._run(lambda: sorted(self._walk(prefix))):
-            if found.name > after:
-                yield found
+        for each in await self._run(lambda: sorted(self._walk(prefix))):
+            if each.name > after:
+                yield each
 
     def _walk(self, prefix: str) -> Iterator[StoredObject]:
         for path in (self._root / prefix).rglob("*"):
@@ -135,7 +135,7 @@ class Folder:
         try:
             return await asyncio.to_thread(work)
         except OSError as error:
-            words = f"{self._root}: {error.strerror or error}"
+            message = f"{self._root}: {error.strerror or error}"
             if error.errno in _LATER:
-                raise Retryable(words, answered=False) from error
-            raise Misconfigured(words, answered=False) from error
+                raise Retryable(message, answered=False) from error
+            raise Misconfigured(message, answered=False) from error

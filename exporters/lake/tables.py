@@ -214,8 +214,8 @@ class LeftOut:
         if self._tags_at is not None and tags:
             kept = [pair for pair in tags if pair[0] not in self._tags]
             values[self._tags_at] = kept or None
-        for place in self._places:
-            values[place] = None
+        for index in self._places:
+            values[index] = None
         return tuple(values)
 
 

@@ -113,9 +113,9 @@ def _route_of(found: ReadManifest | Adoption) -> str:
     return found.route if isinstance(found, Adoption) else found.body.route
 
 
-async def read_manifest(store: Store, name: str, there: Path) -> Found:
-    await store.fetch(name, there)
-    body = await asyncio.to_thread(there.read_bytes)
+async def read_manifest(store: Store, name: str, local_copy: Path) -> Found:
+    await store.fetch(name, local_copy)
+    body = await asyncio.to_thread(local_copy.read_bytes)
     try:
         if names.adopted_in(name):
             return manifest.read_adoption(body)
@@ -154,12 +154,12 @@ async def verify(
     """
     after = f"{names.data_of(table)}date={dates.first}" if dates.first else ""
     listed = store.names(names.data_of(table), after=after)
-    there = {each.name: each.size async for each in listed if dates.have(names.date_in(each.name))}
+    unseen = {each.name: each.size async for each in listed if dates.have(names.date_in(each.name))}
     links: list[_Link] = []
     differences: list[LakeDifference] = []
     sums = _Sums()
     waiting: list[_ListedFile] = []
-    look = _Look(store, level, scratch, is_sampled, days)
+    file_checks = _Look(store, level, scratch, is_sampled, days)
     repairs: dict[str, ReadManifest] = {}  # by the name of the delivery's own manifest
     async for found in manifests:
         if isinstance(found, LakeDifference):
@@ -184,17 +184,17 @@ async def verify(
         files = [file for file in made.files if dates.have(file.date)]
         if files or dates == ALL_DATES:
             sums.add(made, files)
-        waiting += [_ListedFile(made, file, there.pop(file.key, None)) for file in files]
+        waiting += [_ListedFile(made, file, unseen.pop(file.key, None)) for file in files]
         if len(waiting) >= _TOGETHER:
-            differences += await look.compared(waiting)
+            differences += await file_checks.compared(waiting)
             waiting = []
-    differences += await look.compared(waiting)
-    sums.read = look.read
+    differences += await file_checks.compared(waiting)
+    sums.read = file_checks.read
     alone = [
         LakeDifference(CONTENT, each.name, "it repairs a manifest that does not exist")
         for each in repairs.values()
     ]
-    foreign = [LakeDifference(FOREIGN, name, "no manifest names it") for name in sorted(there)]
+    foreign = [LakeDifference(FOREIGN, name, "no manifest names it") for name in sorted(unseen)]
     verified = sums.verified([*_chain(links), *_ranges(links), *differences, *alone, *foreign])
     return replace(verified, editions=sorted({each.edition for each in links}))
 
@@ -202,8 +202,8 @@ async def verify(
 def _add_repair(repairs: dict[str, ReadManifest], found: ReadManifest) -> None:
     """Remember the newest repair of a delivery."""
     own = names.repaired(found.name)
-    known = repairs.get(own)
-    if known is None or names.repair_in(known.name) < names.repair_in(found.name):
+    newest = repairs.get(own)
+    if newest is None or names.repair_in(newest.name) < names.repair_in(found.name):
         repairs[own] = found
 
 
@@ -254,18 +254,18 @@ def compared_with_books(
     Of the settled numbers, `settled` exist there, or None if unknown, and `absent` do not. Damaged records
     have a number but exist nowhere.
     """
-    found = list(differences)
+    result = list(differences)
     if absent <= after.get("damaged", 0):
-        found = [each for each in found if each.kind != HOLE]
+        result = [each for each in result if each.kind != HOLE]
     least = before.get("delivered", 0)
     most = after.get("delivered", 0)
     if settled is not None and not least <= settled <= most:
         kind, delivered = (MISSING, least) if settled < least else (FOREIGN, most)
-        words = (
+        description = (
             f"it has {settled} records with settled numbers, but the accounting of the route has {delivered}"
         )
-        found.append(LakeDifference(kind, route, words))
-    return found
+        result.append(LakeDifference(kind, route, description))
+    return result
 
 
 def _settled(terms: Mapping[str, int]) -> int:
@@ -343,12 +343,12 @@ def _chain(links: Sequence[_Link]) -> Iterator[LakeDifference]:
 
 def _ranges(links: Sequence[_Link]) -> Iterator[LakeDifference]:
     """Yield the gaps and overlaps of numbers within an edition."""
-    for one, other in pairwise(sorted(links)):
-        if one.edition != other.edition or other.first == one.last + 1:
+    for earlier, later in pairwise(sorted(links)):
+        if earlier.edition != later.edition or later.first == earlier.last + 1:
             continue
-        kind = OVERLAP if other.first <= one.last else HOLE
-        words = f"it begins at {other.first}, but the previous delivery ends at {one.last}"
-        yield LakeDifference(kind, other.name, words)
+        kind = OVERLAP if later.first <= earlier.last else HOLE
+        description = f"it begins at {later.first}, but the previous delivery ends at {earlier.last}"
+        yield LakeDifference(kind, later.name, description)
 
 
 class _ListedFile(NamedTuple):
@@ -378,10 +378,10 @@ class _Look:
     async def compared(self, files: Sequence[_ListedFile]) -> list[LakeDifference]:
         """Return the first difference of each file. Ends are read concurrently, whole files one by one."""
         if self._level == DATA:
-            found = [await self._file(*each) for each in files]
+            differences = [await self._file(*each) for each in files]
         else:
-            found = list(await asyncio.gather(*(self._file(*each) for each in files)))
-        return [each for each in found if each is not None]
+            differences = list(await asyncio.gather(*(self._file(*each) for each in files)))
+        return [each for each in differences if each is not None]
 
     async def _file(self, made: LakeManifest, file: LakeFile, listed: int | None) -> LakeDifference | None:
         """
@@ -398,15 +398,15 @@ class _Look:
         if format is None:
             return LakeDifference(CONTENT, file.key, "its format is unknown")
         end = await self._store.end(file.key, size, FOOTER_BYTES)
-        words = await asyncio.to_thread(footer_differs, format, end, made, file)
-        if words is None and self._level == DATA:
-            words = await self._data(format, made, file)
-        return None if words is None else LakeDifference(CONTENT, file.key, words)
+        description = await asyncio.to_thread(footer_differs, format, end, made, file)
+        if description is None and self._level == DATA:
+            description = await self._data(format, made, file)
+        return None if description is None else LakeDifference(CONTENT, file.key, description)
 
     async def _data(self, format: FileFormat, made: LakeManifest, file: LakeFile) -> str | None:
         if self._is_sampled is not None and not self._is_sampled():
             return None
         self.read += 1
-        there = self._scratch / "data"
-        await self._store.fetch(file.key, there)
-        return await asyncio.to_thread(data_differs, format, there, made, file, self._days)
+        local_copy = self._scratch / "data"
+        await self._store.fetch(file.key, local_copy)
+        return await asyncio.to_thread(data_differs, format, local_copy, made, file, self._days)

@@ -124,28 +124,28 @@ class LakeWatch:
 
     async def look(self) -> LakeVerdict:
         """Check, and log the first difference."""
-        found = await self.seen()
-        for each in found.differences:
+        result = await self.seen()
+        for each in result.differences:
             extra = {"action": "lake_differs", "route": self.route}
             _log.error(
                 "%s: the destination differs from what was sent: %s", self.route, " ".join(each), extra=extra
             )
             break
-        first = next((f"{each.name}: {each.words}" for each in found.differences), "")
+        first = next((f"{each.name}: {each.words}" for each in result.differences), "")
         return LakeVerdict(
             route=self.route,
             at=self.clock.now(),
-            files=found.files,
-            rows=found.rows,
-            differences=dict(Counter(each.kind for each in found.differences)),
+            files=result.files,
+            rows=result.rows,
+            differences=dict(Counter(each.kind for each in result.differences)),
             words=first,
         )
 
 
 async def look_at_files(store: Store, context: LakeContext, route: str) -> LakeLook:
     """Compare the stored manifests with the list of the store and with the accounting."""
-    found = await recount(store, context, route)
-    return LakeLook(found.differences, files=found.files, rows=found.rows)
+    verified = await recount(store, context, route)
+    return LakeLook(verified.differences, files=verified.files, rows=verified.rows)
 
 
 async def look_at_numbers(
@@ -157,16 +157,16 @@ async def look_at_numbers(
     `count` gets the number below which all records are settled.
     """
     before = await _terms(context, route)
-    found = await count(await _settled_below(context, route, before))
+    counted = await count(await _settled_below(context, route, before))
     differences = compared_with_books(
-        found.differences,
+        counted.differences,
         route,
-        settled=found.settled,
-        absent=found.absent,
+        settled=counted.settled,
+        absent=counted.absent,
         before=before,
         after=await _terms(context, route),
     )
-    return LakeLook(differences, rows=found.rows)
+    return LakeLook(differences, rows=counted.rows)
 
 
 async def _settled_below(context: LakeContext, route: str, terms: Mapping[str, int]) -> int:
@@ -185,14 +185,14 @@ async def recount(store: Store, context: LakeContext, route: str) -> VerifiedLak
     await asyncio.to_thread(make_directory, context.directory, 0o700)
     with tempfile.TemporaryDirectory(dir=context.directory) as directory:
         scratch = Path(directory)
-        found = await verify(store, kept.manifests(scratch), level=LISTING, scratch=scratch, table=table)
+        verified = await verify(store, kept.manifests(scratch), level=LISTING, scratch=scratch, table=table)
     edition = await kept.open_edition()
-    seen = [*found.differences, *await kept.not_known()]
-    differences = [each for each in seen if not kept.may_be_landing(each, edition)]
-    difference = books_differ(found, route, before, await _terms(context, route))
+    candidates = [*verified.differences, *await kept.not_known()]
+    differences = [each for each in candidates if not kept.may_be_landing(each, edition)]
+    difference = books_differ(verified, route, before, await _terms(context, route))
     if difference is not None:
         differences.append(difference)
-    return replace(found, differences=differences)
+    return replace(verified, differences=differences)
 
 
 async def _terms(context: LakeContext, route: str) -> Mapping[str, int]:
@@ -259,14 +259,14 @@ class _Kept:
 
     async def not_known(self) -> list[LakeDifference]:
         """Return the manifests in the store that belong to no delivery of the route."""
-        words = "no delivery of this installation wrote it"
+        description = "no delivery of this installation wrote it"
         editions = await self._landings.editions(self._route, _ANY)
         differences = []
         for name in sorted(self._listed):
             numbers = names.range_of(name)
             is_known = numbers is None or numbers[0] in editions
             kind = FOREIGN if is_known else EDITION
-            differences.append(LakeDifference(kind, name, words))
+            differences.append(LakeDifference(kind, name, description))
         return differences
 
     def may_be_landing(self, difference: LakeDifference, edition: str) -> bool:

@@ -29,8 +29,8 @@ TYPES: Declared[ChannelType] = Declared(
 def problems(channels: Sequence[NotifySettings], *, shown: str = "notify") -> Iterator[str]:
     """Yield one sentence per problem of the channels. Settings of a list are named `notify[0]` and so on."""
     names: set[str] = set()
-    for place, settings in enumerate(channels):
-        shown = f"notify[{place}]" if shown.startswith("notify") else shown
+    for index, settings in enumerate(channels):
+        shown = f"notify[{index}]" if shown.startswith("notify") else shown
         if not re.fullmatch(r"[A-Za-z0-9._-]{1,64}", settings.name):
             yield f"{shown}.name is required: letters, digits, '.', '_' and '-', at most 64"
         elif settings.name in names:

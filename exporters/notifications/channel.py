@@ -188,8 +188,8 @@ class SecretAddress:
 
 def address_problems(name: str, address: str) -> Iterator[str]:
     """Yield the problems of an address that an account chose."""
-    found = list(url(name, address))
-    yield from found or (problems_of_reach(name, address) if address else ())
+    url_problems = list(url(name, address))
+    yield from url_problems or (problems_of_reach(name, address) if address else ())
 
 
 def check_answer(answer: HttpAnswer) -> None:
@@ -199,9 +199,9 @@ def check_answer(answer: HttpAnswer) -> None:
     Such a body is a web page, a failure like `{"ok": false}`, or the text of a service that could not deliver.
     """
     refuse_page(answer)
-    said = f"{answer.status}, but the response says: {words(answer)}"
+    message = f"{answer.status}, but the response says: {words(answer)}"
     if b"delivery failed" in answer.body:
-        raise Retryable(said, status=answer.status)
+        raise Retryable(message, status=answer.status)
     try:
         document = orjson.loads(answer.body)
     except orjson.JSONDecodeError:  # "ok", or empty
@@ -211,7 +211,7 @@ def check_answer(answer: HttpAnswer) -> None:
         or document.get("success") is False
         or document.get("status") in ("error", "invalid event")
     ):
-        raise Rejected(said, status=answer.status)
+        raise Rejected(message, status=answer.status)
 
 
 def as_misconfigured(error: Rejected) -> Rejected | Misconfigured:
@@ -246,4 +246,4 @@ def letter_by_letter(text: str) -> str:
     markup or links.
     """
     text = _EDGES.sub("\u02cd", text.translate(_MARKS))
-    return _ADDRESSES.sub(lambda found: f"{found[0]}\u200b", text)
+    return _ADDRESSES.sub(lambda match: f"{match[0]}\u200b", text)

@@ -60,9 +60,9 @@ class ChannelSeal:
 
     def _check(self, draft: ChannelDraft, secret: str) -> None:
         settings = _settings(draft, secret)
-        found = next(problems([settings], shown="channel"), None)
-        if found is not None:
-            raise Invalid(found.removeprefix("channel.").removeprefix("channel "))
+        problem = next(problems([settings], shown="channel"), None)
+        if problem is not None:
+            raise Invalid(problem.removeprefix("channel.").removeprefix("channel "))
         try:
             build(settings, self.clock).check_secret()
         except SendError as error:

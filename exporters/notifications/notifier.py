@@ -105,23 +105,23 @@ class ChannelSender:
             now = self._clock.now()
             self._seen = self._table.version
             self._changes = await self._table.changes(self.name)
-            mine = [each for each in await self._table.waiting() if each.channel == self.name]
+            waiting = [each for each in await self._table.waiting() if each.channel == self.name]
             if self._is_eager or self._is_mended():
-                mine = [replace(each, not_before=0.0) for each in mine]
-            group, at = next_message(mine, self._schedule, now=now)
+                waiting = [replace(each, not_before=0.0) for each in waiting]
+            group, at = next_message(waiting, self._schedule, now=now)
             if at > now:
                 return at
             self._is_eager = False
-            await self._try(group, mine)
+            await self._try(group, waiting)
 
     async def close(self) -> None:
         await self._channel.close()
 
-    def _wait(self, words: str) -> None:
-        if words != self._waits:
+    def _wait(self, reason: str) -> None:
+        if reason != self._waits:
             facts = {"action": "notifications_put_off", "channel": self.name}
-            _log.warning("notifications of %s wait: %s", self.name, words, extra=facts)
-        self._waits = words
+            _log.warning("notifications of %s wait: %s", self.name, reason, extra=facts)
+        self._waits = reason
 
     async def _is_due(self, wake: float) -> bool:
         if self._clock.monotonic() >= wake or self._is_mended():
@@ -135,7 +135,7 @@ class ChannelSender:
         """Return True if the channel is paused and one of its files changed."""
         return self.state == PARKED and self._channel.stamp() != self._stamp
 
-    async def _try(self, group: Sequence[Notification], mine: Sequence[Notification]) -> None:
+    async def _try(self, group: Sequence[Notification], waiting: Sequence[Notification]) -> None:
         first = group[0]
         if first.message is None:
             group = [replace(each, message=first.number) for each in group]
@@ -143,29 +143,34 @@ class ChannelSender:
         await self._table.confirm()
         self._stamp = self._channel.stamp()
         try:
-            words = await self._channel.send(
+            details = await self._channel.send(
                 Message(notices=[each.notice for each in group], reached=first.reached)
             )
         except Misconfigured as error:
             self._note(PARKED, error)
-            await self._put_off(group, mine, error, wait_s=PARKED_S)
+            await self._put_off(group, waiting, error, wait_s=PARKED_S)
         except Retryable as error:
             self._note(FAILING, error)
             await self._put_off(
-                group, mine, error, wait_s=BACKOFF.delay_s(first.attempts + 1, error.retry_after_s)
+                group, waiting, error, wait_s=BACKOFF.delay_s(first.attempts + 1, error.retry_after_s)
             )
         except SendError as error:
             await self._refused(group, error)
         else:
             self.state, self._reason = RUNNING, ""
             sent = [
-                replace(each, state=SENT, attempts=each.attempts + 1, error=words, failing_since=None)
+                replace(each, state=SENT, attempts=each.attempts + 1, error=details, failing_since=None)
                 for each in group
             ]
             await self._table.update(sent)
 
     async def _put_off(
-        self, group: Sequence[Notification], mine: Sequence[Notification], error: SendError, *, wait_s: float
+        self,
+        group: Sequence[Notification],
+        waiting: Sequence[Notification],
+        error: SendError,
+        *,
+        wait_s: float,
     ) -> None:
         """
         Store the message for a later attempt.
@@ -177,7 +182,7 @@ class ChannelSender:
         in_group = {each.id for each in group}
         reached = error.reached if isinstance(error, ReachedSome) else group[0].reached
         changed = []
-        for each in (*group, *(each for each in mine if each.id not in in_group)):
+        for each in (*group, *(each for each in waiting if each.id not in in_group)):
             since = None if self.state == PARKED else each.failing_since or now
             after = replace(each, failing_since=since)
             if each.id in in_group:
@@ -289,7 +294,7 @@ class Notifier:
             )
             for sender, settings in zip(self._senders, self._settings, strict=True)
         ]
-        known = {state.name for state in states}
+        names = {state.name for state in states}
         removed = [
             ChannelState(
                 name=name,
@@ -301,7 +306,7 @@ class Notifier:
                 oldest=oldest.get(name),
             )
             for name, each in counts.items()
-            if each.waiting and name not in known
+            if each.waiting and name not in names
         ]
         return [*states, *removed]
 

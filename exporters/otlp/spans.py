@@ -220,8 +220,10 @@ class SpanEncoder:
         key = (*tags, *tags.values())
         encoded = self._tag_sets.get(key)
         if encoded is None:
-            known = self._tags
-            encoded = b"".join([(known.get(name) or self._tag(name))(value) for name, value in tags.items()])
+            encoders = self._tags
+            encoded = b"".join(
+                [(encoders.get(name) or self._tag(name))(value) for name, value in tags.items()]
+            )
             if len(encoded) <= _LARGEST_SET:
                 if len(self._tag_sets) >= _MOST_SETS:
                     self._tag_sets.clear()
@@ -311,8 +313,10 @@ def native_of(entries: Sequence[Entry]) -> Native | None:
     """
     Return the compiled module that reads the packed records of all entries, or None if some are not packed.
     """
-    found = {entry.records.native if isinstance(entry.records, PackedRecords) else None for entry in entries}
-    native = found.pop() if len(found) == 1 else None
+    modules = {
+        entry.records.native if isinstance(entry.records, PackedRecords) else None for entry in entries
+    }
+    native = modules.pop() if len(modules) == 1 else None
     return native if native is not None and native.is_on else None
 
 
@@ -336,10 +340,10 @@ class PackedSpans:
         try:
             for entry in entries:
                 assert isinstance(entry.records, PackedRecords)
-                found = await self._entry(entry.records, entry.committed_at, fields)
-                if found is None:
+                counts = await self._entry(entry.records, entry.committed_at, fields)
+                if counts is None:
                     return None
-                sent, shadow = sent + found[0], shadow + found[1]
+                sent, shadow = sent + counts[0], shadow + counts[1]
         except self._native.panic as error:
             self._native.fail(error)
             return None
@@ -353,18 +357,18 @@ class PackedSpans:
         as `encoded` does.
         """
         received = int(committed_at * NS)
-        odd = [one for place, one in records.odd.items() if records.begin <= place < records.end]
-        if not 0 <= received < _LATEST or not all(isinstance(one, Inference) for one in odd):
+        odd = [record for place, record in records.odd.items() if records.begin <= place < records.end]
+        if not 0 <= received < _LATEST or not all(isinstance(record, Inference) for record in odd):
             return None  # counters are sent in a request of their own
         at = records.begin
         sent = 0
         shadow = 0
         alone = 0
         while at < records.end:
-            made, spans_made, shadows, at = self._writer.encode(
+            encoded, spans_made, shadows, at = self._writer.encode(
                 records.packed, records.offsets, at, records.end, received
             )
-            fields.append(made)
+            fields.append(encoded)
             sent, shadow = sent + spans_made, shadow + shadows
             if at < records.end:
                 is_sent = self._alone(records, at, committed_at, fields)

@@ -147,12 +147,12 @@ class TelemetryExporter:
         if self._packed is None:
             self._packed = PackedSpans(native, self._spans)
         try:
-            found = await self._packed.encoded(delivery, entries)
+            encoded = await self._packed.encoded(delivery, entries)
         except OUT_OF_RANGE as error:
             raise _unsendable(error) from error
-        if found is None or not found[0].sent:
+        if encoded is None or not encoded[0].sent:
             return None
-        tally, fields = found
+        tally, fields = encoded
         body = request_of(fields)
         return tally, Encoded(body, len(body), is_compressed=False)
 
@@ -173,8 +173,8 @@ class TelemetryExporter:
                 max_answer_bytes=MAX_ITEMS_ANSWER_BYTES,
             )
         refuse_page(answer)
-        refused, words = rejected(answer, stream)
-        return tally.settlement(refused=refused, items=encoded.items, words=words)
+        refused, message = rejected(answer, stream)
+        return tally.settlement(refused=refused, items=encoded.items, words=message)
 
     async def _encoded(self, batch: Batch) -> Encoded:
         spans = [(record, at) for record, at in batch.records if isinstance(record, Inference)]
@@ -214,9 +214,9 @@ def rejected(answer: HttpAnswer, stream: str) -> tuple[int, str | None]:
     without a count is only a warning.
     """
     is_json = answer.media_type == "application/json"
-    count, words = _json(answer.body, stream) if is_json else _protobuf(answer, stream)
+    count, message = _json(answer.body, stream) if is_json else _protobuf(answer, stream)
     count = max(count, rejected_by_receipt(answer))
-    return (count, answer.without_secrets(words) or None) if count > 0 else (0, None)
+    return (count, answer.without_secrets(message) or None) if count > 0 else (0, None)
 
 
 def _protobuf(answer: HttpAnswer, stream: str) -> tuple[int, str]:
@@ -235,10 +235,10 @@ def _json(body: bytes, stream: str) -> tuple[int, str]:
         document: Any = orjson.loads(body)
         partial = document["partialSuccess"]
         count = int(partial.get(_JSON_COUNT[stream], 0))  # int64 is text in JSON
-        words = partial.get("errorMessage", "")
+        message = partial.get("errorMessage", "")
     except (orjson.JSONDecodeError, KeyError, TypeError, ValueError, AttributeError):
         return 0, ""
-    return count, words if isinstance(words, str) else ""
+    return count, message if isinstance(message, str) else ""
 
 
 class MetricsRequest:
@@ -295,8 +295,8 @@ def _meter_differences(record: Correction) -> dict[str, int]:
     before = record.before.meters
     after = record.after.meters
     names = [name for name in {**before, **after} if name in METERS and METERS[name].is_part]
-    found = {name: millionths(after.get(name, 0)) - millionths(before.get(name, 0)) for name in names}
-    return {name: difference // SCALE for name, difference in found.items() if difference}
+    differences = {name: millionths(after.get(name, 0)) - millionths(before.get(name, 0)) for name in names}
+    return {name: difference // SCALE for name, difference in differences.items() if difference}
 
 
 def _counter(

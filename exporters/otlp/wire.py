@@ -92,12 +92,12 @@ def integer(key: str, *, number: int) -> Callable[[int], bytes]:
         inner = len(name) + 2 + 1 + length
         return b"".join((varint(number << 3 | 2), varint(inner), name, b"\x12", varint(1 + length), b"\x18"))
 
-    one = head_of(1)
+    one_byte = head_of(1)
     two = head_of(2)
 
     def encode(value: int) -> bytes:
         if 0 <= value < _ONE_BYTE:
-            return one + (_short_varints[value] or _short_varint(value))
+            return one_byte + (_short_varints[value] or _short_varint(value))
         if 0 <= value < _TWO_BYTES:
             return two + (_short_varints[value] or _short_varint(value))
         if not 0 <= value <= _MAX_INT:

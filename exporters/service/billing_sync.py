@@ -249,14 +249,14 @@ class BillingSync:
             month = await self._month(day)
             first = day.timestamp()
             last = end.timestamp()
-            known = {start: hour for start, hour in month.items() if first <= start < last}
+            sent = {start: hour for start, hour in month.items() if first <= start < last}
             costs = await self._costs(day, end, cbf.FINE)
             hours = []
-            for start in sorted({*costs, *known}):
-                if start < whole if start in known else only_sent:
+            for start in sorted({*costs, *sent}):
+                if start < whole if start in sent else only_sent:
                     continue
                 hour = await self._hour(datetime.fromtimestamp(start, UTC), costs.get(start, []), month)
-                if all or start not in known or known[start].hash != hour.hash:
+                if all or start not in sent or sent[start].hash != hour.hash:
                     hours.append(hour)
                     month[start] = _as_sent(hour, 0.0)
             if hours:
@@ -320,10 +320,10 @@ class BillingSync:
 
 
 def _by_hour(rows: Sequence[CostRow]) -> dict[int, list[CostRow]]:
-    found: dict[int, list[CostRow]] = {}
+    by_hour: dict[int, list[CostRow]] = {}
     for row in rows:
-        found.setdefault(int(row.start.timestamp()), []).append(row)
-    return found
+        by_hour.setdefault(int(row.start.timestamp()), []).append(row)
+    return by_hour
 
 
 def _hour_of(start: datetime, costs: Sequence[CostRow], level: Sequence[str]) -> cbf.Hour:

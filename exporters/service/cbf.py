@@ -109,15 +109,15 @@ def _has_usage(cost: CostRow) -> bool:
     return has_money or bool(cost.calls or cost.input_tokens or cost.output_tokens)
 
 
-def _row(cost: CostRow, known: Mapping[str, str | None]) -> Row:
-    provider = known.get("provider") or "unknown"
-    model = known.get("model") or "unknown"
+def _row(cost: CostRow, dimensions: Mapping[str, str | None]) -> Row:
+    provider = dimensions.get("provider") or "unknown"
+    model = dimensions.get("model") or "unknown"
     row = {
         "lineitem/type": "Usage",
         "lineitem/description": f"AI usage: {model}",
         "time/usage_start": _time(cost.start),
         "time/usage_end": _time(cost.start + timedelta(hours=1)),
-        "resource/id": f"tollhouse:{provider}:{known.get('team') or 'unknown'}:{model}",
+        "resource/id": f"tollhouse:{provider}:{dimensions.get('team') or 'unknown'}:{model}",
         "resource/service": provider,
         "resource/usage_family": "llm-usage",
         "action/operation": "inference",
@@ -125,11 +125,11 @@ def _row(cost: CostRow, known: Mapping[str, str | None]) -> Row:
         "usage/units": "tokens",
         "cost/cost": cost.cost,
     }
-    account = known.get("source")
+    account = dimensions.get("source")
     if account:
         row["resource/account"] = account
     tags = {
-        **known,
+        **dimensions,
         "calls": str(cost.calls),
         "input_tokens": str(cost.input_tokens),
         "output_tokens": str(cost.output_tokens),

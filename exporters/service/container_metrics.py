@@ -200,14 +200,16 @@ class ContainerSync:
         (identity, shipper, version, key), group = next(iter(by_sender))
         files = list(group)
         by = ContainerSender(key=key, shipper=shipper, agent_version=version)
-        told = [{"reference_id": file.reference, "sha_256": file.sha256, "size": file.size} for file in files]
+        descriptions = [
+            {"reference_id": file.reference, "sha_256": file.sha256, "size": file.size} for file in files
+        ]
         query = {
             **_place(identity),
             "count": str(len(files)),
             "shipper_id": shipper,
             "expiration": str(EXPIRATION_S),
         }
-        body = msgspec.json.encode({"shipperId": shipper, "files": told})
+        body = msgspec.json.encode({"shipperId": shipper, "files": descriptions})
         answer = await self._upstream.post(
             UPLOAD, body, query=query, headers=_agent_headers(by), max_answer_bytes=MAX_ADDRESSES_BYTES
         )
@@ -218,9 +220,9 @@ class ContainerSync:
                 await self._hold(file, "the upstream provided no address for the file")
             else:
                 await self._put(file, address)
-        asked = _asked(answer)
-        if asked:
-            await self._files.ask(identity, asked, by)
+        requested = _asked(answer)
+        if requested:
+            await self._files.ask(identity, requested, by)
         return True
 
     async def _put(self, file: ContainerFile, address: str) -> None:
@@ -269,7 +271,7 @@ class ContainerSync:
         identity = untold[0].identity
         files = [file for file in untold if file.identity == identity]
         body = msgspec.json.encode(
-            [{"reference_id": one.reference, "reason": one.problem or ""} for one in files]
+            [{"reference_id": file.reference, "reason": file.problem or ""} for file in files]
         )
         by = ContainerSender(key="", shipper=files[0].shipper, agent_version=files[0].agent_version)
         await self._upstream.post(ABANDON, body, query=_place(identity), headers=_agent_headers(by))
@@ -301,10 +303,10 @@ class ContainerSync:
         if problem:
             await self._files.set_damaged(file, problem)
             return
-        told = msgspec.json.decode(file.request, type=dict[str, str]) if file.request else {}
-        type = told.pop("Content-Type", PROTOBUF)
+        stored_headers = msgspec.json.decode(file.request, type=dict[str, str]) if file.request else {}
+        type = stored_headers.pop("Content-Type", PROTOBUF)
         body = await _whole(self._files.contents.read(file.id))
-        headers = {**told, "Content-Encoding": "snappy"}
+        headers = {**stored_headers, "Content-Encoding": "snappy"}
         query = _place(file.identity)
         await self._upstream.post(LEGACY, body, content_type=type, query=query, headers=headers)
         await self._settle(LEGACY, [file])
@@ -322,12 +324,12 @@ class ContainerSync:
         self._held.difference_update(file.id for file in files)
         self._worked(stream)
 
-    async def _hold(self, file: ContainerFile, words: str) -> None:
-        if file.problem != words:
+    async def _hold(self, file: ContainerFile, reason: str) -> None:
+        if file.problem != reason:
             extra = {"action": "container_file_held", "kind": file.kind, "cluster": file.cluster}
-            _log.warning("%s: a %s is held: %s", NAME, file.kind, words, extra=extra)
+            _log.warning("%s: a %s is held: %s", NAME, file.kind, reason, extra=extra)
         self._held.add(file.id)
-        await self._files.postpone(file, words, not_before=self._clock.now() + HELD_RETRY_S)
+        await self._files.postpone(file, reason, not_before=self._clock.now() + HELD_RETRY_S)
 
     def _worked(self, stream: str) -> None:
         lane = self._lanes[stream]
@@ -352,8 +354,8 @@ def _place(identity: ClusterIdentity) -> dict[str, str]:
 
 
 def _agent_headers(by: ContainerSender) -> dict[str, str]:
-    told = {"X-CloudZero-Shipper-ID": by.shipper, "X-CloudZero-Version": by.agent_version}
-    return {name: value for name, value in told.items() if value}
+    headers = {"X-CloudZero-Shipper-ID": by.shipper, "X-CloudZero-Version": by.agent_version}
+    return {name: value for name, value in headers.items() if value}
 
 
 def _addresses(answer: HttpAnswer) -> Mapping[str, str]:
@@ -372,8 +374,8 @@ def _asked(answer: HttpAnswer) -> list[str]:
     if not text:
         return []
     with suppress(msgspec.DecodeError, RecursionError):
-        asked = msgspec.json.decode(text, type=list[_Asked])
-        return [one.ref_id for one in asked if 0 < len(one.ref_id) <= LONGEST_REFERENCE][:MAX_REPLAYS]
+        references = msgspec.json.decode(text, type=list[_Asked])
+        return [each.ref_id for each in references if 0 < len(each.ref_id) <= LONGEST_REFERENCE][:MAX_REPLAYS]
     _log.warning(
         "%s: the upstream requested a replay in a header that cannot be read",
         NAME,

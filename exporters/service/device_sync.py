@@ -250,13 +250,13 @@ class DeviceSync:
             self._rests[device.id] = (device.facts_version, until)
 
     async def _hold(self, device: Device, error: SendError) -> None:
-        words = str(error)
+        reason = str(error)
         self._rests[device.id] = (device.facts_version, self._clock.monotonic() + HELD_RETRY_S)
         current = self._table.find(device.id)
-        if current is not None and current.held != words:
+        if current is not None and current.held != reason:
             fields = {"action": "device_held", "status": error.status}
-            _log.warning("%s: the device %s is held: %s", NAME, device.id, words, extra=fields)
-            await self._keep(device.id, held=words)
+            _log.warning("%s: the device %s is held: %s", NAME, device.id, reason, extra=fields)
+            await self._keep(device.id, held=reason)
 
     def _rests_at(self, device: Device, now: float) -> bool:
         facts_version, until = self._rests.get(device.id, (0, 0.0))

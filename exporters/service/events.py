@@ -63,8 +63,8 @@ def amount_of(settings: UpstreamSettings, event: UsageEvent) -> Decimal | None:
     event no amount.
     """
     stream = settings.events.get(event.event_type)
-    found = None if stream is None else _amount(event, stream.value)
-    return None if found is None else Decimal(found)
+    amount = None if stream is None else _amount(event, stream.value)
+    return None if amount is None else Decimal(amount)
 
 
 class EventExporter:
@@ -98,10 +98,10 @@ class EventExporter:
             idempotency_key=key,
             max_answer_bytes=MAX_ITEMS_ANSWER_BYTES,
         )
-        count, words = _rejected(answer.body)
+        count, message = _rejected(answer.body)
         refused = max(count, rejected_by_receipt(answer))
-        said = answer.without_secrets(words) or "the response names rejected events"
-        return batch.settlement(refused=refused, words=said if refused else None)
+        reason = answer.without_secrets(message) or "the response names rejected events"
+        return batch.settlement(refused=refused, words=reason if refused else None)
 
     async def close(self) -> None:
         await self._upstream.close()
@@ -227,11 +227,11 @@ def _operation(event: UsageEvent, stream: EventStream, committed_at: float) -> U
 
 
 def _amount(event: UsageEvent, where: str) -> str | None:
-    found = 1 if not where else _find(event, where)
-    if found is None or isinstance(found, bool):
+    value = 1 if not where else _find(event, where)
+    if value is None or isinstance(value, bool):
         return None
     try:
-        amount = Decimal(str(found))
+        amount = Decimal(str(value))
     except InvalidOperation:
         return None
     is_amount = amount.is_finite() and amount > 0 and abs(amount.adjusted()) <= MOST_ZEROS
@@ -239,14 +239,14 @@ def _amount(event: UsageEvent, where: str) -> str | None:
 
 
 def _text(event: UsageEvent, where: str) -> str | None:
-    found = _find(event, where)
-    return None if found is None or found == "" else str(found)
+    value = _find(event, where)
+    return None if value is None or value == "" else str(value)
 
 
 def _find(event: UsageEvent, where: str) -> Scalar | None:
     """Return `subject`, `source`, `type`, or a value of the event's data or of its further attributes."""
-    known = {"subject": event.subject, "source": event.source, "type": event.event_type}
-    if where in known:
-        return known[where]
+    fields = {"subject": event.subject, "source": event.source, "type": event.event_type}
+    if where in fields:
+        return fields[where]
     name = where.removeprefix("data.")
     return event.data.get(name, event.tags.get(name))

@@ -127,8 +127,8 @@ def problems(settings: UpstreamSettings) -> Iterator[str]:
     for name in sorted(settings.paths.keys() - STREAMS.keys()):
         yield f"upstream.paths: {name!r} is not a stream; streams are {', '.join(STREAMS)}"
     names: set[str] = set()
-    for place, key in enumerate(settings.keys):
-        yield from _key_problems(f"upstream.keys[{place}]", key, names)
+    for index, key in enumerate(settings.keys):
+        yield from _key_problems(f"upstream.keys[{index}]", key, names)
         names.add(key.name)
 
 

@@ -151,7 +151,7 @@ class UnitCostExporter:
     async def _send_once(self, delivery: Delivery, runs: Sequence[OperationRun]) -> None:
         """Send sums in a separate request, so that its response concerns exactly these records."""
         head = runs[0]
-        stop = 1 if head.once else next(place for place, run in enumerate(runs) if run.once)
+        stop = 1 if head.once else next(index for index, run in enumerate(runs) if run.once)
         if stop < len(runs):
             self._pace.give_back(delivery.count)
             raise Divide("sums are sent in a separate request", at=runs[stop].first)
@@ -208,7 +208,7 @@ class UnitCostExporter:
 def _as_totals(records: Sequence[UnitCostOperation], totals: Totals) -> list[UnitCostOperation]:
     """Return each record once, with its value after all operations until now."""
     places = dict.fromkeys((record.stream, key_of(record)) for record in records)
-    return [_of_total(totals[place], records[0].stream_type) for place in places if place in totals]
+    return [_of_total(totals[key], records[0].stream_type) for key in places if key in totals]
 
 
 def _of_total(total: Total, stream_type: str) -> UnitCostOperation:

@@ -118,10 +118,10 @@ class UpstreamClient:
         max_answer_bytes: int = MAX_ANSWER_BYTES,
     ) -> HttpAnswer:
         """Send a body as `send` does, with a query and headers."""
-        words = urlencode(query)
+        parameters = urlencode(query)
         with self.naming_key(name):
             answer = await self.client.send(
-                self._paths.needed(name) + (f"?{words}" if words else ""),
+                self._paths.needed(name) + (f"?{parameters}" if parameters else ""),
                 body,
                 content_type=content_type,
                 authorization=self.authorization(name),

@@ -67,7 +67,7 @@ class LakeSettling:
     async def take(self, first: int, last: int) -> list[Delivery]:
         """Take the deliveries of these numbers. A delivery that also has other numbers is split."""
         await self._closed(last)
-        taken = list[Delivery]()
+        deliveries = list[Delivery]()
         while first <= last:
             delivery = await self._due(below=last + 1, most=MOST_RECORDS)
             if delivery is None or delivery.first != first:
@@ -78,9 +78,9 @@ class LakeSettling:
             if delivery.last > last:
                 await self._split(delivery, last + 1)
                 continue
-            taken.append(delivery)
+            deliveries.append(delivery)
             first = delivery.last + 1
-        return taken
+        return deliveries
 
     async def _split(self, delivery: Delivery, at: int) -> None:
         if delivery.mark is not None:
@@ -290,7 +290,7 @@ class LakeAdoption:
         Raises NotAllowed if an earlier number belongs to different records.
         """
         same = others[0].body.first - 1
-        other = _ANY
+        first_different = _ANY
         below = self.log.next_number(self._topic)
         for each in others:
             if each.body.first >= below:
@@ -302,10 +302,10 @@ class LakeAdoption:
             async for number, id in self._rows(each.body, ("number", "id"), scratch):
                 if number in ids:
                     same = max(same, number) if ids[number] == id else same
-                    other = min(other, number) if ids[number] != id else other
-        if other < same:
+                    first_different = min(first_different, number) if ids[number] != id else first_different
+        if first_different < same:
             raise NotAllowed(
-                f"the number {other} is a different record here than in the data lake: this data is "
+                f"the number {first_different} is a different record here than in the data lake: this data is "
                 "not a copy of what wrote it"
             )
         return same
@@ -313,24 +313,24 @@ class LakeAdoption:
     async def _rows(
         self, made: LakeManifest, columns: Sequence[str], scratch: Path
     ) -> AsyncIterator[tuple[Any, ...]]:
-        there = scratch / "there"
+        local_copy = scratch / "there"
         for file in made.files:
             format = format_of(file.key)
             if format is None:
                 raise NotAllowed(f"the format of {file.key} is unknown")
             try:
-                await self.store.fetch(file.key, there)
+                await self.store.fetch(file.key, local_copy)
             except FileNotFoundError as error:
                 raise NotAllowed(f"{file.key} is missing in the data lake") from error
-            rows = format.read_rows(there, columns)
+            rows = format.read_rows(local_copy, columns)
             while part := await asyncio.to_thread(_part, rows):
                 for values in part:
                     yield values
 
     async def _brought(self) -> _Brought:
         """Return what an interrupted adoption has added."""
-        found = next((each for each in await self.reports.load() if each.key == self._note), None)
-        brought = _Brought() if found is None else _Brought(noted(found))
+        report = next((each for each in await self.reports.load() if each.key == self._note), None)
+        brought = _Brought() if report is None else _Brought(noted(report))
         for first, last in brought.ranges:
             brought.ids |= {record.id async for _, record in self._kept(first, last)}
         return brought

@@ -1,8 +1,8 @@
 """
 Reads records of past days from a data lake that the log no longer has.
 
-The stored manifests name the files. One file at a time is copied to a local directory and read in short steps
-on a thread, so a query holds only a part of a file in memory.
+The stored manifests name the files. One file at a time is copied to a local directory. It is read in short
+steps on a thread, so a query holds only a part of it in memory.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ class LakeHistory:
         for file in files if oldest_first else reversed(files):
             skip = 0 if left is None else max(0, file.rows - left)
             async with aclosing(self._rows(file, skip, until)) as rows:
-                async for found in rows:
-                    yield [each for each in found if each.number < below]
+                async for records in rows:
+                    yield [each for each in records if each.number < below]
             if left is not None:
                 left -= file.rows - skip
                 if left <= 0:
@@ -81,21 +81,21 @@ class LakeHistory:
         until = asyncio.get_running_loop().time() + READ_S
         for file in await self._files(dates, below):
             async with self._fetched(file, until) as (format, path):
-                found = await asyncio.to_thread(_find, format, path, id.hex())
-            if found is not None and found.number < below:
-                return found
+                record = await asyncio.to_thread(_find, format, path, id.hex())
+            if record is not None and record.number < below:
+                return record
         return None
 
     async def _files(self, dates: PastDates, below: int) -> list[LakeFile]:
         """Return the files of some days, in the order of their deliveries."""
         since = datetime.fromisoformat(dates.first).replace(tzinfo=UTC).timestamp() - AHEAD_S
-        after, found = await self._landed_before(since, below), list[LakeFile]()
+        after, files = await self._landed_before(since, below), list[LakeFile]()
         while page := await self.landings.landed(self.route, after=after, most=_PAGE):
-            found += await asyncio.to_thread(_of_dates, page, dates, below)
+            files += await asyncio.to_thread(_of_dates, page, dates, below)
             after = page[-1].first
             if after >= below:
                 break
-        return found
+        return files
 
     async def _landed_before(self, since: float, below: int) -> int:
         """
@@ -136,8 +136,8 @@ class LakeHistory:
                 await self.store.fetch(file.key, path)
             yield format, path
         except TimeoutError as error:
-            words = f"reading the data lake took more than {READ_S:g} s: choose fewer days"
-            raise SpoolUnavailable(words) from error
+            message = f"reading the data lake took more than {READ_S:g} s: choose fewer days"
+            raise SpoolUnavailable(message) from error
         except (SendError, ValueError, OSError) as error:
             raise SpoolUnavailable(f"cannot read the data lake: {error}") from error
         finally:
@@ -165,10 +165,10 @@ def _records(rows: Iterator[tuple[object, ...]]) -> list[PastRecord | None]:
 
 def _find(format: FileFormat, path: Path, id: str) -> PastRecord | None:
     ids = format.read_rows(path, ("id",))
-    place = next((place for place, (each,) in enumerate(ids) if each == id), None)
-    return None if place is None else past_record(next(format.read_rows(path, READ, skip=place)))
+    position = next((position for position, (each,) in enumerate(ids) if each == id), None)
+    return None if position is None else past_record(next(format.read_rows(path, READ, skip=position)))
 
 
 def _of_dates(page: Sequence[Landing], dates: PastDates, below: int) -> list[LakeFile]:
-    made = [manifest.read(landing.body) for landing in page if landing.first < below]
-    return [file for each in made for file in each.files if dates.first <= file.date <= dates.last]
+    manifests = [manifest.read(landing.body) for landing in page if landing.first < below]
+    return [file for each in manifests for file in each.files if dates.first <= file.date <= dates.last]

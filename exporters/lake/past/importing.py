@@ -106,10 +106,10 @@ class LakeImport:
         return made
 
     async def _read(self, name: str, scratch: Path) -> LakeManifest:
-        there = scratch / "there.json"
-        await self.store.fetch(name, there)
+        local_copy = scratch / "there.json"
+        await self.store.fetch(name, local_copy)
         try:
-            return manifest.read(await asyncio.to_thread(there.read_bytes))
+            return manifest.read(await asyncio.to_thread(local_copy.read_bytes))
         except ValueError as error:
             raise Misconfigured(f"{name}: {error}", answered=False) from error
 
@@ -118,14 +118,14 @@ class LakeImport:
         wanted: dict[str, dict[str, Row]] = defaultdict(dict)
         for row in rows:
             wanted[names.date_of(row.day)].setdefault(row.id, row)
-        there = scratch / "there"
+        local_copy = scratch / "there"
         data = names.data_of(self.records.table.name)
         for date, of_date in wanted.items():
             async for each in self.store.names(f"{data}date={date}/"):
                 format = format_of(each.name)
                 if format is not None and stem not in each.name:
-                    await self.store.fetch(each.name, there)
-                    for id in await asyncio.to_thread(_ids, format, there, of_date.keys()):
+                    await self.store.fetch(each.name, local_copy)
+                    for id in await asyncio.to_thread(_ids, format, local_copy, of_date.keys()):
                         del of_date[id]
         return [row for of_date in wanted.values() for row in of_date.values()]
 
@@ -138,27 +138,27 @@ def rows_of(source: Path, records: TopicRecords) -> Iterator[Row | None]:
     In a record file, the end of a call replaces the time of its commit. Raises ValueError for any other content.
     """
     format = format_of(source.name)
-    found = _lines(source, records) if format is None else format.read_rows(source, records.read)
-    for place, values in enumerate(found, 1):
+    rows = _lines(source, records) if format is None else format.read_rows(source, records.read)
+    for number, values in enumerate(rows, 1):
         row = dict(zip(records.read, values, strict=True))
         try:
             yield _row(row, records, is_of_lake=format is not None)
         except _WRONG as error:
             raise ValueError(
-                f"{source.name}: row {place} is not a record of {_SHOWN[records.topic]}"
+                f"{source.name}: row {number} is not a record of {_SHOWN[records.topic]}"
             ) from error
 
 
 def _lines(source: Path, records: TopicRecords) -> Iterator[tuple[Any, ...]]:
     with source.open("rb") as file:
-        for place, line in enumerate(file, 1):
+        for number, line in enumerate(file, 1):
             try:
                 row = orjson.loads(line)
                 if row.get("meter") is not None:
                     row["meters"] = {row["meter"]: row["value"]}
             except _WRONG as error:
                 raise ValueError(
-                    f"{source.name}: line {place} is not a record of {_SHOWN[records.topic]}"
+                    f"{source.name}: line {number} is not a record of {_SHOWN[records.topic]}"
                 ) from error
             yield tuple(row.get(name) for name in records.read)
 
@@ -171,12 +171,12 @@ def _row(row: dict[str, Any], records: TopicRecords, *, is_of_lake: bool) -> Row
     committed_at = next((each for each in times if each is not None), None)
     if record is None or committed_at is None:
         return None
-    made = records.table.row_of(record, number=None, committed_at=committed_at / NS, edition=None)
+    imported = records.table.row_of(record, number=None, committed_at=committed_at / NS, edition=None)
     if not is_of_lake or records.topic != AI_TELEMETRY:
-        return made
+        return imported
     # Use what the other installation counted, because columns that this is computed from may be left out.
     spend = None if row["spend"] is None else money.units(decimal_text(Decimal(row["spend"])))
-    return made.with_verdict(counted=row["counted"], calls=row["calls"], spend=spend)
+    return imported.with_verdict(counted=row["counted"], calls=row["calls"], spend=spend)
 
 
 def _ids(format: FileFormat, path: Path, wanted: Collection[str]) -> set[str]:

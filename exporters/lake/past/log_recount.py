@@ -83,14 +83,14 @@ class LogRecount:
             last = min(made.last, start + _READ_AT_ONCE - 1)
             for entry in await self.log.read(self.topic, start, last):
                 for part in entry.parts(TURN):
-                    found = self._rows(part, made.edition)
-                    rows += len(found)
-                    digest.add(found)
+                    values = self._rows(part, made.edition)
+                    rows += len(values)
+                    digest.add(values)
                     await asyncio.sleep(0)
         return rows, digest.text()
 
     def _rows(self, entry: Entry, edition: str) -> list[tuple[Any, ...]]:
-        made = []
+        rows = []
         for number, record in enumerate(entry.records, entry.first):
             if record is None:
                 continue
@@ -100,8 +100,8 @@ class LogRecount:
                 committed_at=entry.committed_at,
                 edition=edition,
             )
-            made.append(row.values)
-        return made
+            rows.append(row.values)
+        return rows
 
 
 def ledger_differs(

@@ -78,8 +78,8 @@ def past_record(values: tuple[Any, ...]) -> PastRecord | None:
 
 def record_of(row: Mapping[str, Any]) -> Record | None:
     """Return the record of a row by column. Return None if it is neither a call nor a counter."""
-    made = _MADE.get(row["kind"])
-    return None if made is None else made(row)
+    build = _MADE.get(row["kind"])
+    return None if build is None else build(row)
 
 
 def _call(row: Mapping[str, Any]) -> Inference:

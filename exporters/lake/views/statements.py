@@ -99,8 +99,8 @@ def values_of(dialect: Dialect, settings: DestinationSettings) -> Mapping[str, s
         dialect.column.format(name=name, quoted=dialect.quoted(name), type=dialect.types[type])
         for name, type in COLUMNS.items()
     )
-    place = _place(dialect, settings)
-    return {"columns": ",\n".join(columns), "place": place, "rows": _rows(dialect, settings, place)}
+    address = _place(dialect, settings)
+    return {"columns": ",\n".join(columns), "place": address, "rows": _rows(dialect, settings, address)}
 
 
 def _place(dialect: Dialect, settings: DestinationSettings) -> str:
@@ -111,28 +111,28 @@ def _place(dialect: Dialect, settings: DestinationSettings) -> str:
     return f"{start}{path.rstrip('/')}/{TABLE}/v{VERSION}".replace("'", "''")
 
 
-def _rows(dialect: Dialect, settings: DestinationSettings, place: str) -> str:
+def _rows(dialect: Dialect, settings: DestinationSettings, address: str) -> str:
     """Return the SQL function that reads files by name, or "" if the engine uses external tables instead."""
     if dialect.name == "clickhouse":
-        return _clickhouse_rows(dialect, settings, place)
+        return _clickhouse_rows(dialect, settings, address)
     if dialect.name != "duckdb":
         return ""
     if settings.format in _CHARGES:
-        return _CHARGES[settings.format].format(f"{place}/*/*.")
+        return _CHARGES[settings.format].format(f"{address}/*/*.")
     if settings.format == "parquet":
-        return f"read_parquet('{place}/*/*.parquet', hive_partitioning = true, union_by_name = true)"
+        return f"read_parquet('{address}/*/*.parquet', hive_partitioning = true, union_by_name = true)"
     columns = ", ".join(f"'{name}': '{dialect.types[type]}'" for name, type in COLUMNS.items())
     options = f"hive_partitioning = true, columns = {{{columns}}}"
-    return f"read_json('{place}/*/*.ndjson.zst', format = 'newline_delimited', {options})"
+    return f"read_json('{address}/*/*.ndjson.zst', format = 'newline_delimited', {options})"
 
 
-def _clickhouse_rows(dialect: Dialect, settings: DestinationSettings, place: str) -> str:
+def _clickhouse_rows(dialect: Dialect, settings: DestinationSettings, address: str) -> str:
     columns = ", ".join(f"`{name}` {dialect.types[type]}" for name, type in COLUMNS.items()).replace(
         "'", "\\'"
     )
     if settings.type == "file":
-        return f"file('{place}/*/*.parquet', 'Parquet', '{columns}')"
-    bucket, _, path = place.partition("://")[2].partition("/")
+        return f"file('{address}/*/*.parquet', 'Parquet', '{columns}')"
+    bucket, _, path = address.partition("://")[2].partition("/")
     host = f"{settings.endpoint.rstrip('/')}/{bucket}" if settings.endpoint else _HOSTS[settings.type]
     host = host.format(bucket=bucket, region=settings.region or "us-east-1")
     return f"s3('{host}/{path}/*/*.parquet', 'Parquet', '{columns}')"

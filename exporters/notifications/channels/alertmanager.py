@@ -83,11 +83,11 @@ class AlertmanagerChannel:
 def alert(notice: Notice, *, now: float) -> dict[str, object]:
     """Return an alert that ends after `now`, because Alertmanager drops alerts that have already ended."""
     fields = {_annotation(name): letter_by_letter(value) for name, value in notice.fields.items()}
-    words = "".join(word.capitalize() for word in notice.kind.replace(".", "_").split("_"))
+    alert_name = "".join(word.capitalize() for word in notice.kind.replace(".", "_").split("_"))
     known_by = {"thread": notice.thread} if notice.thread else {"notice": notice.id}
     shown: dict[str, object] = {
         "labels": {
-            "alertname": f"Tollhouse{words}",
+            "alertname": f"Tollhouse{alert_name}",
             "kind": notice.kind,
             "severity": notice.severity,
             **known_by,
@@ -105,8 +105,8 @@ def alert(notice: Notice, *, now: float) -> dict[str, object]:
 
 def _annotation(name: str) -> str:
     """Return the annotation name of a field. It must not begin with a digit."""
-    found = _NO_NAME.sub("_", name)
-    return f"_{found}" if found[:1].isdigit() else found or "_"
+    cleaned = _NO_NAME.sub("_", name)
+    return f"_{cleaned}" if cleaned[:1].isdigit() else cleaned or "_"
 
 
 def problems(shown: str, settings: NotifySettings) -> Iterator[str]:

@@ -61,16 +61,16 @@ class EmailChannel:
         refused = dict(odd)
         if left:
             refused |= await self._talk(lambda smtp: _deliver(smtp, mail, self._settings.sender, left))
-        words = "; ".join(
+        message_text = "; ".join(
             f"{address}: {code} {redact(_text(text), self._secrets())}"
             for address, (code, text) in refused.items()
         )
         reached = (*message.reached, *(address for address in left if address not in refused))
         if any(code < 500 for code, _ in refused.values()):
-            raise ReachedSome(words, reached=reached)
+            raise ReachedSome(message_text, reached=reached)
         if not reached:
-            raise Rejected(words)
-        return words
+            raise Rejected(message_text)
+        return message_text
 
     def stamp(self) -> object:
         return self._password and self._password.stamp()
@@ -195,18 +195,18 @@ def _meaning(error: OSError, secrets: Sequence[str]) -> SendError:
     if not isinstance(error, smtplib.SMTPException):
         return Retryable(redact(f"no answer: {error}", secrets), answered=False, ambiguous=True)
     if not isinstance(error, smtplib.SMTPResponseException):
-        words = redact(str(error), secrets)
+        message = redact(str(error), secrets)
         if isinstance(error, smtplib.SMTPServerDisconnected):
-            return Retryable(words, answered=False, ambiguous=True)
-        return Misconfigured(words)  # no TLS, or no way to sign in
-    words = redact(f"{error.smtp_code} {_text(error.smtp_error)}", secrets)
+            return Retryable(message, answered=False, ambiguous=True)
+        return Misconfigured(message)  # no TLS, or no way to sign in
+    message = redact(f"{error.smtp_code} {_text(error.smtp_error)}", secrets)
     if error.smtp_code < 500:
-        return Retryable(words)
-    return Rejected(words) if isinstance(error, smtplib.SMTPDataError) else Misconfigured(words)
+        return Retryable(message)
+    return Rejected(message) if isinstance(error, smtplib.SMTPDataError) else Misconfigured(message)
 
 
-def _text(words: bytes | str) -> str:
-    return words.decode("utf-8", "replace") if isinstance(words, bytes) else words
+def _text(text: bytes | str) -> str:
+    return text.decode("utf-8", "replace") if isinstance(text, bytes) else text
 
 
 def problems(shown: str, settings: NotifySettings) -> Iterator[str]:

@@ -94,7 +94,7 @@ def event(notice: Notice, *, key: str) -> dict[str, object]:
         "class": notice.kind,
         "custom_details": {letter_by_letter(name): letter_by_letter(text) for name, text in details.items()},
     }
-    told: dict[str, object] = {
+    trigger: dict[str, object] = {
         "routing_key": key,
         "event_action": "trigger",
         "dedup_key": "tollhouse-" + hashlib.blake2b(about.encode(), digest_size=16).hexdigest(),
@@ -102,8 +102,12 @@ def event(notice: Notice, *, key: str) -> dict[str, object]:
         "payload": payload,
     }
     if not notice.link:
-        return told
-    return {**told, "client_url": notice.link, "links": [{"href": notice.link, "text": "Open in Tollhouse"}]}
+        return trigger
+    return {
+        **trigger,
+        "client_url": notice.link,
+        "links": [{"href": notice.link, "text": "Open in Tollhouse"}],
+    }
 
 
 def problems(shown: str, settings: NotifySettings) -> Iterator[str]:

@@ -115,10 +115,10 @@ def secret_bytes(secret: str) -> bytes:
     except binascii.Error:
         key = b""
     if not (secret.startswith(PREFIX) and LEAST_BYTES <= len(key) <= MOST_BYTES):
-        words = (
+        message = (
             f"the signing secret must be {PREFIX} followed by {LEAST_BYTES} to {MOST_BYTES} bytes in base64"
         )
-        raise Misconfigured(words, answered=False)
+        raise Misconfigured(message, answered=False)
     return key
 
 

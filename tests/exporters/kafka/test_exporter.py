@@ -107,7 +107,10 @@ async def test_a_correction_is_placed_with_its_record_and_damage_is_counted(tmp_
     one, two = calls(1, 2)
     entry = Entry(topic="ai-telemetry", first=7, committed_at=1.5, records=[one, None, two])
     first, second = messages_of(entry, route=ROUTE, edition="3f9c1a2b")
-    assert (one.id.hex().encode(), 1500) == (first.key, first.timestamp_ms) and first.key == first.place
+    assert (one.id.hex().encode(), 1500) == (
+        first.key,
+        first.timestamp_ms,
+    ) and first.key == first.partition_key
     headers = dict(second.headers)
     assert headers["tollhouse-number"] == b"9"
     assert headers["tollhouse-edition"] == b"3f9c1a2b"

@@ -87,7 +87,10 @@ async def test_all_send_at_once_when_there_is_enough(tmp_path: Path) -> None:
 async def test_who_may_not_work_is_not_woken_in_place_of_who_may() -> None:
     """While only one worker may send, news wake that worker."""
     resting = RestingWorkers(lambda place: place == 0)
-    workers = [asyncio.create_task(resting.rest(place, 60, told=resting.told)) for place in (1, 0)]
+    workers = [
+        asyncio.create_task(resting.rest(place, 60, missed_wakeups=resting.missed_wakeups))
+        for place in (1, 0)
+    ]
     await _steps()
     resting.wake_one()
     await workers[1]
@@ -99,6 +102,6 @@ async def test_who_may_not_work_is_not_woken_in_place_of_who_may() -> None:
 async def test_news_are_not_missed_by_who_looks_just_now() -> None:
     """If news arrive between a worker's query and its rest, the worker does not rest."""
     resting = RestingWorkers(lambda place: True)
-    told = resting.told
+    told = resting.missed_wakeups
     resting.wake_one()
-    await resting.rest(0, 60, told=told)
+    await resting.rest(0, 60, missed_wakeups=told)
