@@ -1,5 +1,5 @@
 #!/bin/sh
-# tools.sh FOLDER: gets promtool and openssl for the tests of deploy/, and writes to FOLDER/NAME.missing why it cannot.
+# tools.sh FOLDER: download promtool and openssl for the tests of deploy/. If one fails, write the reason to FOLDER/NAME.missing.
 set -u
 folder=$1
 mkdir -p "$folder"
@@ -10,7 +10,7 @@ cannot() { # NAME REASON
   echo "tests of deploy/ are skipped: $1 cannot be had: $2" >&2
 }
 
-# Debian's package of Prometheus would start a server: it is unpacked instead.
+# Unpack Debian's Prometheus package, because installing it would start a server.
 if ! command -v promtool >/dev/null && [ ! -x "$folder/prometheus/usr/bin/promtool" ]; then
   if ! command -v apt-get >/dev/null; then
     cannot promtool "there is no apt-get"

@@ -1,7 +1,8 @@
 /*
- * Preloaded into a server: what the machine does to it, as a test says in a shared page.
+ * Machine faults for a server that preloads this library. A test controls them through a shared page.
  *
- * Errors of flushes and writes, flushes that hang, and another wall clock. Files are those whose path holds ".sqlite".
+ * Faults: errors of flushes and writes, hanging flushes, and a shifted wall clock. They affect only files with ".sqlite" in
+ * their path.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

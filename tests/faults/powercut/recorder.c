@@ -1,9 +1,9 @@
 /*
- * Preloaded into a process: records every change below the directory TRACE_ROOT, in its order, to the file TRACE_FILE.
+ * Preload this library to record every change below the directory TRACE_ROOT, in order, into the file TRACE_FILE.
  *
- * Each record is a head (operation, inode, offset, length) and so many bytes: see replay.py. A change and its record
- * are made under one lock, so the order of the records is that of the changes. What this does not know how to record
- * (pwritev, link, ...) is recorded as 'X', and the test fails.
+ * Each record is a head (operation, inode, offset, length) followed by `length` bytes; replay.py reads it. A change and its
+ * record are made under one lock, so both have the same order. Unsupported calls (pwritev, link, ...) are recorded as 'X',
+ * which makes the test fail.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -34,7 +34,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static char root[PATH_MAX];
 static size_t root_length;
 static int trace = -1;
-static char *paths[FILES]; /* of the open files below the root, relative to it */
+static char *paths[FILES]; /* paths of open files below the root, relative to it */
 
 #define REAL(result, name, ...) static result (*real_##name)(__VA_ARGS__)
 REAL(int, open64, const char *, int, ...);
@@ -85,7 +85,7 @@ static void record(char operation, uint64_t inode, uint64_t offset, const void *
     if (writev(trace, parts, 2) != (ssize_t)wanted) abort();
 }
 
-/* The path relative to the root, or NULL when it is elsewhere. */
+/* Return the path relative to the root, or NULL if it is outside. */
 static const char *below(int directory, const char *path, char *full) {
     if (trace < 0 || !path) return NULL;
     if (path[0] == '/') {
@@ -285,7 +285,7 @@ static void unknown(int file) {
     if (is_traced(file)) record('X', 0, 0, paths[file], strlen(paths[file]));
 }
 
-/* What the kernel has copied into a file is read back: recorded in pieces. */
+/* Read back bytes that the kernel copied into a file, and record them in pieces. */
 static void copied(int file, off64_t offset, ssize_t length) {
     char full[2 * PATH_MAX], piece[65536];
     snprintf(full, sizeof full, "%s/%s", root, paths[file]);

@@ -1,4 +1,4 @@
-// An OpenTelemetry Collector that takes OTLP and writes to S3, for Tollhouse's comparison.
+// An OpenTelemetry Collector that receives OTLP and writes to S3, to compare with Tollhouse.
 package main
 
 import (

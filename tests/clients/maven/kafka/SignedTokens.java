@@ -21,7 +21,7 @@ import org.apache.kafka.common.security.oauthbearer.OAuthBearerExtensionsValidat
 import org.apache.kafka.common.security.oauthbearer.OAuthBearerToken;
 import org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallback;
 
-/** Takes a token as Amazon MSK does: an address that one known key has signed, whose signature is made again here. */
+/** Accepts tokens like Amazon MSK: an address signed by one known key. It recomputes the signature. */
 public class SignedTokens implements AuthenticateCallbackHandler {
     private static final String KEY = "AKIDEXAMPLE", SECRET = "secret/of+a+key", HOST = "kafka.eu-west-1.amazonaws.com";
 
@@ -57,7 +57,7 @@ public class SignedTokens implements AuthenticateCallbackHandler {
         asked.error("invalid_token", null, null);
     }
 
-    /** When a token ends, if its signature is right. */
+    /** Returns when a token expires, if its signature is valid. */
     private static Instant endOf(String token) throws Exception {
         URI address = new URI(new String(Base64.getUrlDecoder().decode(token), StandardCharsets.UTF_8));
         Map<String, String> asked = new TreeMap<>();

@@ -1,4 +1,4 @@
-// Calls with Spring AI, traced and counted by itself through Micrometer, exported as OTLP. Arguments: names of what to call.
+// Calls with Spring AI with its own tracing and counters through Micrometer, exported as OTLP. Arguments: names of calls.
 
 package client;
 
@@ -19,7 +19,7 @@ public class SpringAi {
     private static final String QUESTION = "What is the toll?";
 
     public static void main(String[] names) {
-        // Closing the context exports what is left.
+        // Closing the context exports the remaining telemetry.
         SpringApplication.run(SpringAi.class, names).close();
     }
 

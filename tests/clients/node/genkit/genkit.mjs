@@ -1,5 +1,5 @@
-// Calls with Genkit, traced and counted by itself, exported as OTLP over HTTP; address and key from the environment.
-// Arguments: names of what to call.
+// Calls with Genkit with its own tracing and counters, exported as OTLP over HTTP. Address and key come from the environment.
+// Arguments: names of functions to call.
 
 import { anthropic } from "@genkit-ai/anthropic";
 import { openAI } from "@genkit-ai/compat-oai/openai";
@@ -22,7 +22,7 @@ function made(path = "") {
   return genkit({
     plugins: [
       openAI({ apiKey: "sk-fake", baseURL: `${provider}${path}/v1`, maxRetries: 0 }),
-      anthropic({ apiKey: "sk-ant-fake" }), // its library's own variable says where
+      anthropic({ apiKey: "sk-ant-fake" }), // the library's own variable has the address
       googleAI({ apiKey: "fake", baseUrl: provider + path }),
     ],
   });
@@ -42,7 +42,7 @@ const calls = {
       await response;
     }
   },
-  // Each is two calls: one that asks for the weather, one that answers.
+  // Make two calls per run: a tool call for the weather, and the answer.
   async tools() {
     const ai = made();
     const inputSchema = z.object({ city: z.string() });

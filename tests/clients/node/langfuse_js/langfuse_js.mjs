@@ -1,5 +1,5 @@
-// Calls with the OpenAI library under Langfuse's wrapper; address and keys from Langfuse's own variables. Arguments: names
-// of what to call.
+// Calls with the OpenAI library under Langfuse's wrapper. Address and keys come from Langfuse's own variables.
+// Arguments: names of functions to call.
 
 import { observeOpenAI } from "@langfuse/openai";
 import { LangfuseSpanProcessor } from "@langfuse/otel";
@@ -32,7 +32,7 @@ const calls = {
     await client().responses.create({ model: "gpt-5", input: "What is the toll?" });
     for await (const _ of await client().responses.create({ model: "gpt-5", input: "What is the toll?", stream: true }));
   },
-  // A question, the tool's result, the answer: two calls.
+  // Make two calls: the prompt, and the tool's result.
   async tools() {
     const turns = [...messages];
     for (;;) {

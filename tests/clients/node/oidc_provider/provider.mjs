@@ -1,4 +1,4 @@
-// An OpenID provider for the tests: people named by what they type, tokens for the resource that is asked for.
+// An OpenID provider for tests. Any typed name is a person, and tokens are for the requested resource.
 import { generateKeyPairSync } from 'node:crypto';
 import { Provider } from 'oidc-provider';
 
@@ -6,7 +6,7 @@ const port = Number(process.argv[2]);
 const issuer = `http://127.0.0.1:${port}`;
 const { privateKey } = generateKeyPairSync('rsa', { modulusLength: 2048 });
 const person = (id) => ({ email: `${id}@example.com`, email_verified: true });
-// A client that has its id from the address of a document, which no test serves over TLS: it is at hand here.
+// A client whose id is the address of a document. It is built in here, because no test serves that document over TLS.
 const CLIENT = 'https://client.example.com/metadata.json';
 const document = {
   client_id: CLIENT,
@@ -30,7 +30,7 @@ const provider = new Provider(issuer, {
       response_types: ['code'],
     },
     {
-      client_id: 'inspector', // without refresh tokens: it takes a refreshed one for the wider one that it asked for
+      client_id: 'inspector', // no refresh tokens, because it mistakes a refreshed token for the wider one it requested
       application_type: 'native',
       token_endpoint_auth_method: 'none',
       grant_types: ['authorization_code'],
@@ -71,6 +71,6 @@ const provider = new Provider(issuer, {
     },
   },
 });
-// What became of each request for a token, a line each.
+// Print one line per token request with its result.
 provider.on('grant.success', ({ oidc }) => console.log(oidc.params.grant_type));
 provider.listen(port, '127.0.0.1');

@@ -1,5 +1,5 @@
-// Calls with OpenAI's Agents SDK under OpenInference's instrumentations of it and of the OpenAI library, exported as OTLP
-// over HTTP; address and key from the environment. Arguments: names of what to call.
+// Calls with OpenAI's Agents SDK under OpenInference's instrumentations of the SDK and of the OpenAI library, exported as
+// OTLP over HTTP. Address and key come from the environment. Arguments: names of functions to call.
 
 import { OpenAIInstrumentation } from "@arizeai/openinference-instrumentation-openai";
 import { OpenAIAgentsInstrumentation } from "@arizeai/openinference-instrumentation-openai-agents";
@@ -44,7 +44,7 @@ const calls = {
       await stream.completed;
     }
   },
-  // Each is two calls: one that asks for the weather, one that answers.
+  // Make two calls per run: a tool call for the weather, and the answer.
   async tools() {
     for (const model of models()) await run(asker(model, [weather]), QUESTION);
   },

@@ -1,5 +1,5 @@
-// Calls with the Vercel AI SDK, traced by itself, exported as OTLP over HTTP in JSON; address and key from the
-// environment. Arguments: the SDK's version and the names of what to call.
+// Calls with the Vercel AI SDK with its own tracing, exported as OTLP over HTTP in JSON. Address and key come from the
+// environment. Arguments: the SDK's version and names of functions to call.
 
 import { trace } from "@opentelemetry/api";
 import { OTLPTraceExporter } from "@opentelemetry/exporter-trace-otlp-http";
@@ -38,7 +38,7 @@ const calls = {
   async stream() {
     for (const model of models()) await ai.streamText({ ...asked, model }).consumeStream();
   },
-  // Each is two calls: one that asks for the weather, one that answers.
+  // Make two calls per run: a tool call for the weather, and the answer.
   async loop() {
     for (const model of models())
       await ai.generateText({ ...asked, model, tools, stopWhen: ai.stepCountIs(3) });
