@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,7 @@ def on_post_build(config: Any, **_: Any) -> None:
     site = Path(config["site_dir"])
     lines = [f"# {config['site_name']}", "", f"> {config['site_description']}", ""]
     loose = [item for item in _nav.items if item.is_page]
-    sections = [("Begin", loose), *((item.title, item.children) for item in _nav.items if item.is_section)]
+    sections = [("Begin", loose), *((item.title, _pages(item)) for item in _nav.items if item.is_section)]
     for title, pages in sections:
         lines += [f"## {title}", ""]
         for page in pages:
@@ -48,6 +49,14 @@ def on_post_build(config: Any, **_: Any) -> None:
             lines.append(f"- [{page.title}]({page.file.src_uri}): {_summary(text)}")
         lines.append("")
     (site / "llms.txt").write_text("\n".join(lines))
+
+
+def _pages(section: Any) -> Iterator[Any]:
+    for item in section.children:
+        if item.is_section:
+            yield from _pages(item)
+        else:
+            yield item
 
 
 def _summary(text: str) -> str:

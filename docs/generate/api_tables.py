@@ -11,13 +11,16 @@ from docs.generate.api_fields import FIELDS
 
 MAX_VALUES = 12  # of an enumeration
 MAX_DEPTH = 3  # levels of fields below a body
-_NOT_FILTERS = {
-    "date", "end_date", "end_time", "expand", "from", "granularity", "group_by", "hide_resolved", "include_hidden",
-    "cost_type", "meter", "filters", "measures", "missing", "range", "start_time", "to", "tz", "cost", "tokens",
-    "duration",
-}  # fmt: skip
 _TYPES = {"string": "text", "boolean": "true or false", "array": "list"}
-_SEEN_TYPES = {str: "string", bool: "boolean", int: "integer", float: "number", dict: "object", list: "array"}
+_SEEN_TYPES = {
+    str: "string",
+    bool: "boolean",
+    int: "integer",
+    float: "number",
+    dict: "object",
+    list: "array",
+    type(None): "any or null",
+}
 _MAPS = {  # objects with free names, whose members are no fields
     "labels", "tags", "filter", "calls_where", "where", "causes", "by_charge", "by_reason", "alerts", "names", "data",
     "topics", "kinds", "border", "problems", "layers", "frozen_rates", "config", "planned_limits", "pagination",
@@ -77,26 +80,24 @@ def or_seen(schema: Mapping[str, Any], value: Any) -> Mapping[str, Any]:
 
 
 def parameters(path: str, parameters: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    is_list = any(parameter["name"] == "sort_key" for parameter in parameters)
+    """Yield a row for each parameter of an operation."""
     for parameter in parameters:
         name, place, schema = parameter["name"], parameter["in"], parameter["schema"]
         required = ", required" if parameter.get("required") and place != "path" else ""
         repeated = ", may repeat" if "items" in schema else ""
         kind = _type(schema.get("items", schema)) + _bounds(schema) + repeated
-        meaning = parameter.get("description") or _meaning(
-            path, name, place, is_filter=is_list and bool(repeated)
-        )
+        meaning = parameter.get("description") or _meaning(path, name, place, is_repeated=bool(repeated))
         yield f"| `{name}` | {place}{required} | {kind} | {meaning} |"
 
 
-def _meaning(path: str, name: str, place: str, *, is_filter: bool) -> str:
+def _meaning(path: str, name: str, place: str, *, is_repeated: bool) -> str:
     if place == "path":
         item = _singular(path.partition("/{" + name)[0].rpartition("/")[2])
-        kind = "name" if name == "name" else "id"
-        return words.PATH.get(name) or f"The {kind} of the {item}."
-    if is_filter and name not in _NOT_FILTERS:
-        return words.FILTERS.get(name) or f"Only items with this {name.replace('_', ' ')}."
-    return words.QUERY.get(name) or f"Only calls with this {name.replace('_', ' ')}."
+        return words.PATH.get(name) or f"The {'name' if name == 'name' else 'id'} of the {item}."
+    if not is_repeated or name in words.NOT_FILTERS:
+        return words.QUERY[name]
+    shown = name.replace("_", " ").replace("api key", "API key")
+    return words.FILTERS.get(name) or f"Only items with this {shown}."
 
 
 def _singular(segment: str) -> str:

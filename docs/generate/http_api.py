@@ -172,7 +172,7 @@ def _index(operations: Mapping[Group, Sequence[tuple[str, str, Mapping[str, Any]
                 address = f"api/{group.name}.md#{_anchor(method, path)}"
                 text += f"| [`{method} {path}`]({address}) | {operation['summary']} |\n"
                 for status, answer in operation["responses"].items():
-                    if not status.startswith("2"):
+                    if status >= "4":
                         statuses.setdefault(status, answer["description"])
     listed = "\n".join(f"| {status} | {words} |" for status, words in sorted(statuses.items()))
     return _INDEX.replace("@@STATUSES@@", listed) + text
