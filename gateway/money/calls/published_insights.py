@@ -264,7 +264,7 @@ _call = partial(key_call, endpoint="insights")
     "GET",
     _ALL,
     "insights:read_insights",
-    "Read all",
+    "List insights",
     name="insights_read_all",
     lists=INSIGHTS,
     item=InsightItem,
@@ -273,7 +273,14 @@ async def read_insights(request: KeyRequest[MoneyServices, None]) -> Result:
     return await request.list(INSIGHTS, insight_rows(_registry(request)))
 
 
-@_call("POST", _ALL, "insights:create_insight", "Create", name="insights_create", gives={JSON: OneInsight})
+@_call(
+    "POST",
+    _ALL,
+    "insights:create_insight",
+    "Create an insight",
+    name="insights_create",
+    gives={JSON: OneInsight},
+)
 async def create_insight(request: KeyRequest[MoneyServices, NewInsight]) -> Result:
     given = request.body
     draft = Draft(
@@ -288,12 +295,26 @@ async def create_insight(request: KeyRequest[MoneyServices, NewInsight]) -> Resu
     return {"insight": describe(insight)}
 
 
-@_call("GET", _ONE, "insights:read_insight", "Read one", name="insights_read_one", gives={JSON: OneInsight})
+@_call(
+    "GET",
+    _ONE,
+    "insights:read_insight",
+    "Show an insight",
+    name="insights_read_one",
+    gives={JSON: OneInsight},
+)
 async def read_insight(request: KeyRequest[MoneyServices, None]) -> Result:
     return {"insight": describe(await _registry(request).insights.get(request.word("id")))}
 
 
-@_call("PATCH", _ONE, "insights:update_insight", "Update", name="insights_update", gives={JSON: OneInsight})
+@_call(
+    "PATCH",
+    _ONE,
+    "insights:update_insight",
+    "Change an insight",
+    name="insights_update",
+    gives={JSON: OneInsight},
+)
 async def update_insight(request: KeyRequest[MoneyServices, InsightChanges]) -> Result:
     given = msgspec.structs.asdict(request.body)
     changes = {name: str(value) for name, value in given.items() if value is not None}
@@ -303,7 +324,14 @@ async def update_insight(request: KeyRequest[MoneyServices, InsightChanges]) -> 
     return {"insight": describe(insight)}
 
 
-@_call("DELETE", _ONE, "insights:delete_insight", "Delete", name="insights_delete", gives={JSON: Deleted})
+@_call(
+    "DELETE",
+    _ONE,
+    "insights:delete_insight",
+    "Delete an insight",
+    name="insights_delete",
+    gives={JSON: Deleted},
+)
 async def delete_insight(request: KeyRequest[MoneyServices, None]) -> Result:
     id, comments = await _registry(request).insights.delete(request.word("id"), actor=request.actor)
     return {"insight": {"id": id}, "comments": [{"id": str(comment)} for comment in comments]}
@@ -313,7 +341,7 @@ async def delete_insight(request: KeyRequest[MoneyServices, None]) -> Result:
     "GET",
     _COMMENTS,
     "insights:read_insight_comments",
-    "Read comments",
+    "List the comments on an insight",
     name="insights_read_comments",
     lists=COMMENTS,
     item=CommentItem,
@@ -328,7 +356,7 @@ async def read_comments(request: KeyRequest[MoneyServices, None]) -> Result:
     "POST",
     _COMMENTS,
     "insights:create_insight_comment",
-    "Create comment",
+    "Comment on an insight",
     name="insights_create_comment",
     gives={JSON: OneComment},
 )
@@ -342,7 +370,7 @@ async def create_comment(request: KeyRequest[MoneyServices, NewComment]) -> Resu
     "PATCH",
     _COMMENTS + "/{comment}",
     "insights:update_insight_comment",
-    "Update comment",
+    "Change a comment on an insight",
     name="insights_update_comment",
     gives={JSON: OneComment},
 )
@@ -360,7 +388,7 @@ async def update_comment(request: KeyRequest[MoneyServices, NewComment]) -> Resu
     "DELETE",
     _COMMENTS + "/{comment}",
     "insights:update_insight_comment",
-    "Delete comment",
+    "Delete a comment on an insight",
     name="insights_delete_comment",
     gives={JSON: DeletedComment},
 )

@@ -366,7 +366,7 @@ async def update_recommendations(request: KeyRequest[MoneyServices, Recommendati
     return await change_recommendations(_registry(request), request.body, request.actor)
 
 
-@_call("GET", _ONE, "A recommendation", gives={JSON: closed({"recommendation": RECOMMENDATION})})
+@_call("GET", _ONE, "Show a recommendation", gives={JSON: closed({"recommendation": RECOMMENDATION})})
 async def get_recommendation(request: KeyRequest[MoneyServices, None]) -> Result:
     return {
         "recommendation": describe_recommendation(
@@ -433,7 +433,12 @@ async def list_recommendation_types(request: KeyRequest[MoneyServices, None]) ->
     return await request.list(RECOMMENDATION_TYPES, await type_rows(_registry(request)))
 
 
-@_call("GET", _TYPES + "/{type}", "A type", gives={JSON: closed({"recommendation_type": _TYPE})})
+@_call(
+    "GET",
+    _TYPES + "/{type}",
+    "Show a type of recommendations",
+    gives={JSON: closed({"recommendation_type": _TYPE})},
+)
 async def get_recommendation_type(request: KeyRequest[MoneyServices, None]) -> Result:
     return await one_type(_registry(request), request.word("type"))
 
