@@ -72,7 +72,6 @@ class Tollhouse:
         return self.directory / "records.ndjson"
 
     def run(self, *words: str, code: int = 0, config: bool = True) -> str:
-        """Run an operator's command; return its standard output."""
         done = self.attempt(*words, config=config)
         assert done.returncode == code, f"{words}: exit {done.returncode}\n{done.stdout}\n{done.stderr}"
         return done.stdout
@@ -100,7 +99,6 @@ class Tollhouse:
             return CliRunner().invoke(main, [*words, "--config", str(self.config)])
 
     def key(self, name: str, *grants: str) -> str:
-        """Create a key; return its secret."""
         grants = grants or ("--use-case", SEND_AI_TELEMETRY)
         secret: str = self.json("keys", "create", "--name", name, *grants)["secret"]
         return secret

@@ -316,7 +316,7 @@ def test_the_ledger_adds_up_the_journal(replayed: Replayed, family: str) -> None
 @pytest.mark.parametrize("family", PRICED)
 def test_the_costs_are_those_that_the_client_reports(replayed: Replayed, family: str) -> None:
     """
-    They match to a millionth of a dollar, because some clients report floating-point numbers. A cached
+    Costs match to a millionth of a dollar, because some clients report floating-point numbers. A cached
     response costs nothing.
     """
     expected = sum(

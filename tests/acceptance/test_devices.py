@@ -311,7 +311,8 @@ def test_an_agent_asks_for_no_key_but_for_loopback(installations: Any, agent: An
 
 def test_a_revoked_agent_keeps_what_it_has(installations: Any, agent: Any) -> None:
     """
-    Its route pauses and nothing is lost. When it is approved again, it gets a new key and everything arrives.
+    After a revocation the agent's route pauses and nothing is lost. When the agent is approved again, it gets
+    a new key and everything arrives.
     """
     near: Tollhouse = installations("near", more='[devices]\nheartbeat_interval = "1s"\n')
     near.start()

@@ -64,8 +64,8 @@ def test_what_does_not_work_is_a_problem(installations: Any, tmp_path: Path) -> 
 
 def test_the_bundle_holds_no_secret(installations: Any, tmp_path: Path) -> None:
     """
-    It contains no keys of senders or upstreams, no headers, and no user info, paths and queries of addresses.
-    Only its owner can read it.
+    The bundle contains no keys of senders or upstreams, no headers, and no user info, paths and queries of
+    addresses. Only its owner can read it.
     """
     secret = tmp_path / "upstream.key"
     secret.write_text("s3cr3t-in-a-file")

@@ -38,7 +38,7 @@ BESIDE = {"docs/mcp.md": "docs/sign-in.md"}  # the first page's settings need th
 
 
 def test_every_page_with_commands_is_followed() -> None:
-    """Its commands run here or in the test that ELSEWHERE names."""
+    """A page's commands run in this module or in the test that ELSEWHERE names."""
     pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
     with_commands = [
         page for page in pages if any(each.language == "sh" for each in blocks(page.read_text()))
@@ -101,7 +101,6 @@ def assert_part(expected: Any, found: Any) -> None:
 
 @pytest.mark.parametrize("document", CONFIGURATIONS)
 def test_configurations_load(document: str, tmp_path: Any) -> None:
-    """Configurations in a document have no problem."""
     other = BESIDE.get(document)
     begin = next(iter(configurations(other))) if other else ""
     for text in configurations(document):

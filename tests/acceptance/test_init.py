@@ -50,7 +50,9 @@ def test_without_answers_everything_has_its_default(tmp_path: Path) -> None:
 
 
 def test_what_flags_say_passes_check(installations: Any, tmp_path: Path) -> None:
-    """With upstream, key and destinations, the commands that it prints work on the file."""
+    """
+    With flags for upstream, key and destinations, the commands that `init` prints work on the written file.
+    """
     far = installations("far")
     key = far.key("near tollhouse")
     upstream = ("--upstream", far.start(), "--upstream-key-file", "upstream.key")
@@ -70,7 +72,9 @@ def test_what_flags_say_passes_check(installations: Any, tmp_path: Path) -> None
 
 
 def test_what_is_answered_is_written(tmp_path: Path) -> None:
-    """Listen address, upstream, its key, a file, and the treatment of e-mail addresses."""
+    """
+    The answers give a listen address, an upstream with its key, a file, and the treatment of e-mail addresses.
+    """
     answers = "0.0.0.0:4318\nhttps://cost.example.com\nupstream.key\narchive/records.ndjson\nkeep\n"
     assert 0 == init(tmp_path, "--ask", answers=answers).returncode
     written = tomllib.loads((tmp_path / "tollhouse.toml").read_text())
@@ -98,7 +102,6 @@ def test_what_is_answered_is_written(tmp_path: Path) -> None:
     ],
 )
 def test_a_wrong_flag_writes_nothing(tmp_path: Path, words: tuple[str, ...], sentence: str) -> None:
-    """The message says what to do."""
     done = init(tmp_path, *words)
     assert done.returncode == 2, done.stderr
     assert sentence in done.stderr, done.stderr

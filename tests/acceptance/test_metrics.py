@@ -42,7 +42,7 @@ def scraped(tollhouse: Tollhouse) -> dict[str, list[tuple[dict[str, str], float]
 
 def test_every_series_of_the_contract_is_there_from_the_start(installations: Any) -> None:
     """
-    They start at 0 before any record, because a rate over a series that starts later misses its first step.
+    All series start at 0 before any record, because a rate over a series that starts later misses its first step.
     """
     tollhouse: Tollhouse = installations()
     tollhouse.start()

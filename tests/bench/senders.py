@@ -1,9 +1,8 @@
 """
 `python -m tests.bench.senders` measures the cost per span under many keys, and after many new conversations.
 
-The same load runs under one key and under many, after a flood of ten conversations and after a flood in
-which each span is a new conversation. The ratios compare each case with one key and ten conversations of
-the same run.
+The same load runs under one key and under many. Before it, a flood sends either ten conversations, or one new
+conversation per span. The ratios compare each case with one key and ten conversations of the same run.
 """
 
 from __future__ import annotations

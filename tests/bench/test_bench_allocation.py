@@ -28,8 +28,8 @@ DIMENSIONS = 20
 @pytest.mark.bench
 async def test_questions_by_published_dimensions(tmp_path: Path) -> None:
     """
-    A definition of 20 dimensions takes effect within a second. A month by one dimension, by day or in total,
-    takes at most four times as long as by team, even the first time, and adds up to exactly the same total.
+    A definition of 20 dimensions takes effect within a second. A month by one of its dimensions, by day or in
+    total, takes at most four times as long as by team, even the first time. The total is exactly the same.
     """
     keys, hours = (1400, 720) if FULL else (140, 72)
     ledger = await open_ledger(tmp_path, clock=FakeClock())

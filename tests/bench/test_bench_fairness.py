@@ -14,8 +14,8 @@ from tests.bench.fairness.rounds import measure, stand
 
 pytestmark = pytest.mark.bench
 
-# Minimum share of its rate that the victim retains in the best of several tries on a busy machine. A server
-# without turns, first come, first served, left it less than a tenth.
+# Minimum share of its rate that the victim retains in the best of several tries on a busy machine. Without
+# fair turns it retained less than a tenth.
 LEAST = 0.5
 TRIES = 4
 

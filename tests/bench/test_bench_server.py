@@ -122,8 +122,8 @@ def test_the_server_without_the_flush(tmp_path: Path, upstream: LoadSink) -> Non
 
 def test_the_server_whose_workers_decode_nothing(tmp_path: Path, upstream: LoadSink) -> None:
     """
-    The records that such workers return are accepted and delivered, and the time of the server process
-    is shown separately.
+    Records that such workers return are accepted and delivered. The figures show the time of the
+    server process separately.
     """
     cores, options = meters.cores_for(1)[0], replace(OPTIONS, workers=1)
     with targets.tollhouse(tmp_path / "fed", upstream.url, name="fed", cores=cores, workers=1) as running:

@@ -101,7 +101,6 @@ addEventListener("input", ({target}) => {
 
 
 def launched(playwright: Playwright) -> Browser:
-    """Start the machine's own Chromium."""
     return playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
 
 
@@ -231,7 +230,6 @@ class Console:
         return self.context.request.get(f"{self.url}/console/api{path}").json()
 
     def actions(self) -> set[str]:
-        """Return the actions in the audit list."""
         return {row["action"] for row in self.ask("/audit")["audit"]}
 
     def audit(

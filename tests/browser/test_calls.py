@@ -36,7 +36,8 @@ def test_a_filter_is_in_the_address(console: Console) -> None:
 
 def test_one_call_tells_its_price(console: Console) -> None:
     """
-    A click on its row shows the time, the lines of the estimate with reasons, and the fields that are never stored.
+    A click on the call's row shows the time, the lines of the estimate with reasons, and the fields that
+    are never stored.
     """
     console.open("/calls?team=search&cost_source=estimated&status=ok")
     expect(console.page.get_by_text("completions are never stored").first).to_be_visible()
@@ -85,7 +86,7 @@ def test_what_a_record_names_leads_to_it(busy: Tollhouse, open_console: OpenCons
 
 
 def test_a_record_is_found_by_its_id(console: Console) -> None:
-    """The search finds it even if it is not on the shown page."""
+    """The search finds a record that is not on the shown page."""
     oldest = console.ask("/records?sort_order=asc&limit=1")["records"][0]["id"]
     console.open("/")
     console.page.get_by_label("Search").fill(oldest)
@@ -96,7 +97,9 @@ def test_a_record_is_found_by_its_id(console: Console) -> None:
 
 
 def test_a_record_says_where_it_goes(troubled: Tollhouse, open_console: OpenConsole) -> None:
-    """It is set aside on one route, is being retried with an error on the next, and waits on the third."""
+    """
+    The record is set aside on one route, is being retried with an error on the next, and waits on the third.
+    """
     console = open_console(troubled)
     console.open("/delivery?tab=dead&open=1")
     console.page.get_by_role("link", name="Show the record's history").click()
@@ -148,7 +151,7 @@ def test_a_list_waits_for_the_reader(house: Tollhouse, open_console: OpenConsole
 
 
 def test_the_tail_is_filtered_and_paused(house: Tollhouse, open_console: OpenConsole) -> None:
-    """Filtered-out records do not appear. During a pause, none appears."""
+    """The tail omits records that do not match the filter, and all records during a pause."""
     key = house.key("sender")
     console = open_console(house)
     console.open("/tail?model=gpt-4o")

@@ -168,7 +168,8 @@ def test_the_same_data_elsewhere(console: Console) -> None:
 
 def test_what_changed_is_the_comparison(console: Console) -> None:
     """
-    Nothing is shown before the choice. Then the parts, the drivers and their sum equal the operator API's.
+    Without the choice, the page shows no change. With it, the parts, the drivers and their sum equal
+    the operator API's.
     """
     console.open("/costs?from=now-7d&by=model_family")
     page = console.page
@@ -231,7 +232,7 @@ def test_why_a_day_rose_is_said_above_the_table(console: Console) -> None:
 
 def test_costs_are_compared_with_days_of_ones_own(console: Console) -> None:
     """
-    Two date fields work by keyboard and are kept in the address. An end before the start shows the error.
+    The two date fields work by keyboard, and the address contains them. An end before the start shows an error.
     """
     console.open("/costs?from=now-7d&by=team")
     page = console.page
@@ -255,8 +256,8 @@ def test_costs_are_compared_with_days_of_ones_own(console: Console) -> None:
 
 def test_every_figure_of_the_overview_leads_somewhere(console: Console) -> None:
     """
-    Every link leads to an existing page with content. Of links to the same page that differ only in a
-    filter's value, one is followed.
+    Every link leads to an existing page with content. If links to one page differ only in a filter's value,
+    the test follows one.
     """
     console.open("/")
     links = console.page.locator("main a[href^='#/']")
@@ -364,8 +365,8 @@ def test_changes_are_two_columns_and_percentiles_have_none(console: Console) -> 
 
 def test_a_series_is_hidden_by_its_square(console: Console) -> None:
     """
-    The legend's square hides a series, and its name filters. The address keeps it, and chart, total and
-    table mention it.
+    The legend's square hides a series, and its name filters by it. The address contains the hidden series,
+    and chart, total and table mention it.
     """
     console.open("/costs?from=last-week&by=team")
     page = console.page
@@ -453,7 +454,7 @@ def test_a_month_has_its_forecast_and_the_period_before(console: Console) -> Non
 
 def test_what_a_user_costs_is_a_measure(console: Console) -> None:
     """
-    The page shows the number of users, a dash where no user is known, and keeps the measure in the address.
+    The page shows the number of users, or a dash where no user is known. The address contains the measure.
     """
     console.open("/costs?by=team")
     page = console.page
@@ -497,7 +498,7 @@ def test_costs_as_if_on_another_model(console: Console) -> None:
 def test_amounts_without_a_rate_are_named_beside_the_sums(
     house: Tollhouse, open_console: OpenConsole
 ) -> None:
-    """They are shown in their own currency with a link to the remedy."""
+    """Such amounts are shown in their own currency, with a link to the remedy."""
     call = span(
         "chatcmpl-" + secrets.token_hex(12), gen_ai__usage__cost="3.5", gen_ai__usage__cost__currency="CHF"
     )
@@ -516,7 +517,7 @@ def test_amounts_without_a_rate_are_named_beside_the_sums(
 
 def test_the_money_of_the_costs_is_chosen(console: Console) -> None:
     """
-    Billed costs have no other measure and only the dimensions of bill rows. The address keeps the choice.
+    Billed costs have no other measure and only the dimensions of bill rows. The address contains the choice.
     Switching back removes filters that counted costs do not have.
     """
     page = console.page
@@ -591,8 +592,9 @@ SOLD_BY = ("gcp.gemini", "vertex", "gcp.gen_ai")
 
 def test_one_model_is_one_row(house: Tollhouse, open_console: OpenConsole) -> None:
     """
-    All variants of a model, with any region prefix or date, share one row on Overview, Costs and Calls.
-    Providers do the same. One click shows the variants, which can be filtered. At 390 px nothing overflows.
+    All variants of a model, with any region prefix or date, share one row on Overview, Costs and Calls, and
+    so do the variants of a provider. One click lists the variants, which can be filtered. Nothing overflows
+    at 390 px.
     """
     key = house.key("sender")
     for model, provider in zip(SPELLINGS, SOLD_BY, strict=True):

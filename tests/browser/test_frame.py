@@ -48,7 +48,7 @@ def test_rows_are_reached_and_opened(console: Console) -> None:
 
 
 def test_the_search_leads_to_pages_costs_and_calls(console: Console) -> None:
-    """It accepts the start of a page's title, a field with a value, or a record id."""
+    """The search accepts the start of a page's title, a field with a value, or a record id."""
     console.open("/devices")
     page = console.page
     for text, address in [
@@ -121,7 +121,7 @@ def test_who_is_signed_out_elsewhere_sees_the_sign_in(house: Tollhouse, open_con
 
 def test_names_are_searched(console: Console) -> None:
     """
-    A part of a name finds teams and models with a link to their costs. A search without a match says so.
+    A part of a name finds teams and models with a link to their costs. If nothing matches, the search reports it.
     """
     console.open("/")
     page = console.page

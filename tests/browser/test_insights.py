@@ -72,7 +72,9 @@ def test_an_insight_is_read_decided_and_commented(informed: Tollhouse, open_cons
 
 
 def test_an_insight_leads_to_what_it_is_about(informed: Tollhouse, open_console: OpenConsole) -> None:
-    """It links to the costs of its time range, grouped by its subject, or to the page of the stuck route."""
+    """
+    An insight links to the costs of its time range, grouped by its subject, or to the page of the stuck route.
+    """
     console = open_console(informed, role="viewer")
     console.open("/insights?sort=title&order=asc")
     console.page.get_by_role("link", name=GAP["title"]).click()
@@ -98,7 +100,7 @@ def test_the_detectors_look_when_they_are_asked(house: Tollhouse, open_console: 
 
 
 def test_a_filtered_view_is_an_address(informed: Tollhouse, open_console: OpenConsole) -> None:
-    """A reload shows the same, Back and Forward work, and a chip removes a filter."""
+    """A reload shows the same filters, Back and Forward work, and a chip removes a filter."""
     console = open_console(informed)
     console.open("/insights")
     page = console.page

@@ -19,7 +19,6 @@ ALL = ("minor", "moderate", "serious", "critical")
 
 
 def accepted(house: Tollhouse, secret: str) -> bool:
-    """Return whether a call with this secret is accepted."""
     env = {**os.environ, "TOLLHOUSE_KEY": secret}
     sent = house.attempt("send", "--example", "litellm", "--to", house.url, "--again", config=False, env=env)
     return sent.returncode == 0
@@ -83,7 +82,8 @@ def test_a_key_is_made_used_seen_and_deleted(house: Tollhouse, open_console: Ope
 
 def test_a_key_has_use_cases_or_scopes(house: Tollhouse, open_console: OpenConsole) -> None:
     """
-    Choosing scopes clears use cases, and vice versa. A key with neither is refused, and the form keeps its values.
+    Choosing scopes clears use cases, and vice versa. A key with neither is refused, and the form
+    retains its values.
     """
     console = open_console(house)
     console.expects("400")
@@ -109,7 +109,7 @@ def test_a_key_has_use_cases_or_scopes(house: Tollhouse, open_console: OpenConso
 
 
 def test_a_key_is_changed(house: Tollhouse, open_console: OpenConsole) -> None:
-    """Its name, use cases and state can change. A new secret can replace the old one at once."""
+    """A key's name, use cases and state can change. A new secret can replace the old one at once."""
     console = open_console(house)
     console.open("/keys")
     first = created(console, "gateway", "events_v1:create_event")
@@ -136,7 +136,7 @@ def test_a_key_is_changed(house: Tollhouse, open_console: OpenConsole) -> None:
 
 
 def test_a_key_expires(house: Tollhouse, open_console: OpenConsole) -> None:
-    """The expiry is set by editing, shown in the list, kept by unrelated edits, and can be removed."""
+    """Editing sets the expiry, the list shows it, unrelated edits do not change it, and it can be removed."""
     console = open_console(house)
     console.open("/keys")
     created(console, "gateway", "events_v1:create_event")
@@ -191,7 +191,7 @@ def test_a_leaked_key_is_disabled_and_what_came_in_is_shown(
 
 
 def test_what_came_in_cannot_be_loaded(house: Tollhouse, open_console: OpenConsole) -> None:
-    """The panel says so, keeps the key's known details, and retries."""
+    """The panel reports the error, still shows the key's known details, and can retry."""
     house.key("laptop")
     console = open_console(house)
     console.expects("503")

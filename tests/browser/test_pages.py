@@ -131,7 +131,7 @@ def answer_sizes(console: Console) -> dict[str, int]:
 
 
 def test_every_page_without_data(house: Tollhouse, open_console: OpenConsole) -> None:
-    """Without data, each page says what to do. None is blank."""
+    """Without data, each page explains what to do. None is blank."""
     console = open_console(house)
     for name in followed(console):
         assert [] == console.audit(within="main"), name
@@ -160,7 +160,7 @@ def test_every_page_without_answers(month: Tollhouse, open_console: OpenConsole)
 
 
 def test_a_page_whose_file_is_gone(console: Console) -> None:
-    """After an upgrade, an open page that needs an old file says so and how to continue."""
+    """After an upgrade, an open page that needs an old file reports that and how to continue."""
     console.expects("404")
     console.open("/")
     console.page.route(re.compile(r"/pages/keys\.mjs"), lambda route: route.fulfill(status=404))

@@ -114,8 +114,8 @@ def test_what_is_unpriced(reader: Reader) -> None:
 
 def test_the_bill_against_what_was_counted(console: Console) -> None:
     """
-    Journey g: from the menu. A loading message appears at once, and a month that agrees is not highlighted,
-    even at 390 px.
+    Journey g, from the menu: a loading message appears at once. A month that agrees is not highlighted. Both
+    hold at 390 px.
     """
     reader = Reader(console)
     held: list[Route] = []

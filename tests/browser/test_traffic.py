@@ -37,7 +37,7 @@ def test_nothing_is_asked_while_nothing_happens(console: Console) -> None:
 
 def test_the_overview_asks_once(console: Console) -> None:
     """
-    All of its figures come in one response. Everything needed for drawing is requested at once, before it.
+    All figures of the overview are in one response. Everything needed for drawing is requested at once, before it.
     """
     console.page.goto("about:blank")
     console.requests.clear()

@@ -17,8 +17,8 @@ from tests.documents import connect_page
 @dataclass(frozen=True, kw_only=True)
 class Place:
     """
-    Where an assistant runs. `home` belongs to this assistant. `provider` is a URL without version, whose path
-    makes calls fail if the run should fail.
+    Where an assistant runs. `home` is private to the assistant. `provider` is a URL without version. Its path
+    decides whether calls fail.
     """
 
     home: Path

@@ -17,7 +17,7 @@ def accepted(stand: Stand) -> dict[str, int]:
 @pytest.mark.parametrize("mode", ["structured", "binary"])
 def test_the_official_sdk(stand: Stand, mode: str) -> None:
     """
-    In either mode an event is accepted. The same event again is a duplicate, and its sender gets no error.
+    Events are accepted in both modes. The same event again is a duplicate, and its sender gets no error.
     """
     key = stand.tollhouse.key(f"events {mode}", "--scope", CREATE_EVENT)
     before = accepted(stand)

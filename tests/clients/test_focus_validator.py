@@ -48,7 +48,6 @@ EXPORTS = {"billed": billed, "counted": counted}
 
 @pytest.mark.parametrize("name", EXPORTS)
 def test_rows_follow_the_published_rules(name: str, tmp_path: Path) -> None:
-    """Every applicable rule holds."""
     found = next(filter(None, map(interpreter, ("3.12", "3.13"))), None)
     if found is None:
         pytest.skip("no Python 3.12 or 3.13 is installed")

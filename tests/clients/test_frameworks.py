@@ -32,7 +32,7 @@ def unchanged(_: str, calls: list[Call]) -> list[Call]:
 
 def ag2(name: str, calls: list[Call]) -> list[Call]:
     """
-    Its spans omit cache writes, and the provider of failures. For Claude, the underlying library's
+    AG2's spans omit cache writes, and the provider of failures. For Claude, the underlying library's
     span reports everything.
     """
     forgotten = without("provider") if name == "failures" else without("cache_write_tokens")
@@ -56,7 +56,7 @@ def langchain(name: str, calls: list[Call]) -> list[Call]:
 
 
 def openai_agents(_: str, calls: list[Call]) -> list[Call]:
-    """For chat completions it reports only the two totals."""
+    """The SDK reports only the two totals for chat completions."""
     return [totals(call) if call.request_model == "gpt-4o" else call for call in calls]
 
 
@@ -65,7 +65,9 @@ def strands(_: str, calls: list[Call]) -> list[Call]:
 
 
 def llama_index(name: str, calls: list[Call]) -> list[Call]:
-    """It omits cache writes. For responses it reports only the two totals, and for their streams none."""
+    """
+    LlamaIndex omits cache writes. It reports only the two totals for responses, and no tokens for their streams.
+    """
     told = [
         totals(call) if call.request_model == "gpt-5" else without("cache_write_tokens")(call)
         for call in calls
@@ -77,7 +79,7 @@ def llama_index(name: str, calls: list[Call]) -> list[Call]:
 
 def google_adk(_: str, calls: list[Call]) -> list[Call]:
     """
-    It has one operation name, and its own name for Gemini's platform. It adds LiteLLM's reasoning to the
+    ADK has one operation name, and its own name for Gemini's platform. It adds LiteLLM's reasoning to the
     output a second time.
     """
     return [_of_gemini(call) if call.provider == "gcp.gen_ai" else _of_litellm(call) for call in calls]
@@ -94,7 +96,8 @@ def _of_litellm(call: Call) -> Call:
 
 def google_adk_openinference(name: str, calls: list[Call]) -> list[Call]:
     """
-    In a turn, only events report the answers before the last one. The output total includes LiteLLM's reasoning.
+    If a turn has several responses, only events report those before the last one. LiteLLM's reasoning is part
+    of the reported total.
     """
     return [
         _of_gemini(call) if call.provider == "gcp.gen_ai" else without("cache_write_tokens")(call)
@@ -103,7 +106,7 @@ def google_adk_openinference(name: str, calls: list[Call]) -> list[Call]:
 
 
 def beeai(name: str, calls: list[Call]) -> list[Call]:
-    """It omits reasoning, and reports 0 output tokens for embeddings."""
+    """BeeAI omits reasoning, and reports 0 output tokens for embeddings."""
     told = [without("reasoning_tokens")(call) for call in calls]
     return [replace(call, output_tokens=0) for call in told] if name == "embeddings" else told
 
@@ -117,14 +120,14 @@ def agno(_: str, calls: list[Call]) -> list[Call]:
 
 
 def smolagents(name: str, calls: list[Call]) -> list[Call]:
-    """It reports the two totals, and no provider for failures."""
+    """smolagents reports the two totals, and no provider for failures."""
     return [replace(totals(call), provider=None if name == "failures" else call.provider) for call in calls]
 
 
 def autogen(name: str, calls: list[Call]) -> list[Call]:
     """
-    Alone it reports only the two totals; the underlying library's spans report the rest. Without usage
-    it reports 0.
+    AutoGen itself reports only the two totals, or 0 without usage. With nested instrumentation, the library's
+    spans report the rest.
     """
     told = calls if name == "nested" else [totals(call) for call in calls]
     return [_with_zeros(call) if call.status == "ok" else call for call in told]
@@ -135,7 +138,7 @@ def _with_zeros(call: Call) -> Call:
 
 
 def haystack(name: str, calls: list[Call]) -> list[Call]:
-    """It reports neither model nor provider of a failure."""
+    """Haystack reports neither model nor provider of a failure."""
     if name == "failures":
         return [replace(call, provider=None) for call in calls]
     return [_of_haystack(call) for call in calls]
@@ -143,8 +146,8 @@ def haystack(name: str, calls: list[Call]) -> list[Call]:
 
 def _of_haystack(call: Call) -> Call:
     """
-    It reports two totals for OpenAI's chat, and no tokens for responses and embeddings. Anthropic's library
-    reports its own calls.
+    Haystack reports two totals for OpenAI's chat, and no tokens for responses and embeddings. Anthropic's
+    library reports its own calls.
     """
     if call.provider == "anthropic":
         return call
@@ -153,7 +156,8 @@ def _of_haystack(call: Call) -> Call:
 
 def dspy(name: str, calls: list[Call]) -> list[Call]:
     """
-    Alone it reports no tokens. LiteLLM's spans omit OpenAI's cache writes, and report 0 for Anthropic's reasoning.
+    DSPy itself reports no tokens. LiteLLM's spans omit OpenAI's cache writes, and report 0
+    for Anthropic's reasoning.
     """
     if name != "nested":
         return [no_tokens(call) for call in calls]
@@ -161,7 +165,7 @@ def dspy(name: str, calls: list[Call]) -> list[Call]:
 
 
 def mlflow(name: str, calls: list[Call]) -> list[Call]:
-    """It reports no tokens for Anthropic's raw streams, and does not report managed streams at all."""
+    """MLflow reports no tokens for Anthropic's raw streams, and does not report managed streams at all."""
     if name != "streams":
         return calls
     *openai, raw, _managed = calls

@@ -32,7 +32,6 @@ OF_ANY_SERVER = {
 
 
 def command(stand: Stand) -> list[str]:
-    """Return the assistant's command over stdio."""
     return [str(COMMAND), "mcp", "--config", str(stand.tollhouse.config)]
 
 
@@ -94,7 +93,8 @@ def test_the_inspectors_command_line(stand: Stand, node_program: Path, transport
 
 def test_claude_code_connects(stand: Stand, tmp_path: Path) -> None:
     """
-    It connects over HTTP with a key and over stdio, but not with a wrong key. It has no Anthropic account.
+    Claude Code connects over HTTP with a key and over stdio, but not with a wrong key. It needs no Anthropic
+    account for this.
     """
     (program,) = environments.node("claude_code").glob(
         "node_modules/@anthropic-ai/claude-code-linux-*/claude"

@@ -36,7 +36,7 @@ def openai_agents_js(calls: list[Call]) -> list[Call]:
 
 
 def genkit(calls: list[Call]) -> list[Call]:
-    """It has one name for Gemini's platform, and reports no figures for embeddings."""
+    """Genkit has one name for Gemini's platform, and reports no figures for embeddings."""
     return [_of_genkit(call) for call in calls]
 
 
@@ -47,7 +47,7 @@ def _of_genkit(call: Call) -> Call:
 
 
 def langfuse_js(calls: list[Call]) -> list[Call]:
-    """Embeddings are generations without figures."""
+    """Langfuse reports embeddings as generations without figures."""
     return [
         replace(call, operation="chat", input_tokens=None) if call.operation == "embeddings" else call
         for call in calls

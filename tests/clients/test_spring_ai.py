@@ -17,7 +17,7 @@ NAMES = ("chat", "stream", "tools", "failures", "embeddings")
 
 
 def told(name: str, calls: list[Call]) -> list[Call]:
-    """It reports no cached and reasoning tokens, and for Anthropic the input without cached tokens."""
+    """Spring AI reports no cached and reasoning tokens, and for Anthropic the input without cached tokens."""
     kept = [_counted(call) for call in calls]
     # the call with a tool's result is reported with the tokens of the previous call added
     if name == "tools":

@@ -25,7 +25,7 @@ def test_the_published_schemas_accept_it() -> None:
 
 def test_it_may_do_what_it_does_and_nothing_else() -> None:
     """
-    It may read and change one ConfigMap and one workload by name. All objects are in the agent's namespace.
+    The job may read and change one ConfigMap and one workload by name. All objects are in the agent's namespace.
     """
     found = objects(rendered(*ALONE, "--set", "agentConfig.workload.resource=daemonsets"))
     pod = found["CronJob", NAME]["spec"]["jobTemplate"]["spec"]["template"]["spec"]

@@ -40,7 +40,7 @@ sys.exit(word == "bad")
 def test_what_is_not_known_fails_where_it_could_be(
     tmp_path: Path, locks: tuple[str, ...], required: str, fails: bool
 ) -> None:
-    """On a machine that reaches no list, it fails only if the audit is required."""
+    """On a machine that reaches no list, the audit fails only if it is required."""
     program = tmp_path / "pip-audit"
     program.write_text(PROGRAM.format(python=sys.executable))
     program.chmod(0o755)
@@ -87,7 +87,7 @@ sys.exit(word == "bad")
 def test_crates_are_looked_up_where_that_can_be(
     tmp_path: Path, word: str, missing: int, fails: bool, said: str
 ) -> None:
-    """Without `cargo audit` the output says so and the audit passes, even if a lookup is required."""
+    """Without `cargo audit` the audit reports that and passes, even if a lookup is required."""
     for name, text in (("pip", PROGRAM.format(python=sys.executable)),
                        ("cargo", CARGO.format(python=sys.executable, missing=missing))):  # fmt: skip
         (tmp_path / name).write_text(text)
@@ -105,6 +105,6 @@ def test_crates_are_looked_up_where_that_can_be(
 
 
 def test_continuous_integration_reaches_the_lists() -> None:
-    """So a failed lookup fails there."""
+    """CI requires the audit, so a failed lookup fails there."""
     for name in ("test", "release"):
         assert "AUDIT: required" in (ROOT / f".github/workflows/{name}.yaml").read_text()

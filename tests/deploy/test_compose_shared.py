@@ -62,8 +62,8 @@ def test_every_file_that_the_services_name_is_there(secrets: Path) -> None:
 
 def test_the_gateways_are_alike_and_their_settings_load(secrets: Path, tmp_path: Path) -> None:
     """
-    They share one image with PostgreSQL's library and one settings file. The secret has the addresses
-    of both databases.
+    All gateways have the same image with PostgreSQL's library and the same settings file. The secret has the
+    addresses of both databases.
     """
     first, *others = ({**SERVICES[name], "hostname": "", "volumes": []} for name in GATEWAYS)
     assert [first, first] == others

@@ -46,7 +46,8 @@ def variables() -> dict[str, str]:
 
 def test_the_image_runs_unprivileged_and_installs_by_hash() -> None:
     """
-    Its user is not root, it starts without a shell, its settings load, and its libraries are locked by hash.
+    The image's user is not root, its program starts without a shell, its settings load, and its libraries are
+    locked by hash.
     """
     assert "65532:65532" == last("USER")
     assert json.loads(last("ENTRYPOINT")) == ["tollhouse"]
@@ -240,7 +241,7 @@ def container(tmp_path: Path) -> Iterator[Machine]:
 @pytest.mark.chroot
 def test_the_image_starts_takes_a_record_and_says_that_it_lives(container: Machine) -> None:
     """
-    Built and started like a container, it is healthy, stores a record, and can write only in its volume.
+    Built and started like a container, the image is healthy, stores a record, and can write only in its volume.
     """
     env = " ".join(f"{name}={value}" for name, value in variables().items())
     asked = f"{env} {UNPRIVILEGED}"

@@ -59,7 +59,7 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_somebody_answers_for_the_package(package: Path) -> None:
-    """Its maintainer is a real address."""
+    """The package's maintainer is a real address."""
     command = ["dpkg-deb", "--field", str(package), "Maintainer"]
     maintainer = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
     assert re.fullmatch(r".+ <[^@\s]+@[^@\s]+>", maintainer)
@@ -81,7 +81,7 @@ def listed(package: Path) -> dict[str, str]:
 
 def test_the_package_holds_what_runs_and_nothing_of_its_builder(package: Path) -> None:
     """
-    It has units, settings, key directories that only root can read, and the locked libraries, but
+    The package has units, settings, key directories that only root can read, and the locked libraries, but
     no compiled caches.
     """
     files = listed(package)

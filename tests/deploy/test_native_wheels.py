@@ -33,7 +33,7 @@ def test_platforms_without_a_wheel_are_named(wheels: dict[str, Any]) -> None:
 
 
 def test_the_lock_file_names_every_wheel(wheels: dict[str, Any]) -> None:
-    """It has one version, the hash of each wheel, and nothing else of the release."""
+    """The lock file has one version, the hash of each wheel, and nothing else of the release."""
     lines = wheels["lock"]({WHEEL: "ab" * 32, OTHER: "cd" * 32, "tollhouse-0.1.0.tar.gz": "ef" * 32})
     _, *lock = lines.replace("\\\n", "").splitlines()
     assert [f"tollhouse-native==0.1.0     --hash=sha256:{'cd' * 32}     --hash=sha256:{'ab' * 32}"] == lock

@@ -81,7 +81,7 @@ def test_what_cannot_be_built_has_its_reason(answer: str | None, reason: str, tm
 
 
 def test_continuous_integration_has_every_program() -> None:
-    """Its machines have Go and reach the registries, so a missing program fails there."""
+    """CI machines have Go and reach the registries, so a missing program fails there."""
     for name in ("test", "release"):
         assert "TOOLS: required" in (ROOT / f".github/workflows/{name}.yaml").read_text()
     assert "export CI=" in (ROOT / ".ci/run").read_text()

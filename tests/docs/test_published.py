@@ -43,7 +43,8 @@ def test_what_is_published_of_lists_is_there() -> None:
 
 def test_every_published_operation_is_compared() -> None:
     """
-    Each is compared as a list or as a request, and only once. If only the address is public, the table says so.
+    Each published operation is compared once, as a list or as a request. NOT_COMPARED has those of which only
+    the address is public.
     """
     lists = [f"GET {path}" for path in PUBLISHED]
     compared_ones = [*lists, *PUBLISHED_CALLS, *NOT_COMPARED]
@@ -59,7 +60,7 @@ def test_the_table_names_nothing_that_is_gone() -> None:
 
 
 def test_the_list_of_insights_is_as_specified() -> None:
-    """This one operation is published in full: root key, order, sort keys and the values of status."""
+    """`GET /v2/insights` is published in full: root key, order, sort keys and the values of status."""
     [listed] = [row.lists for row in FOR_SENDERS if row.path == "/v2/insights" and row.lists]
     assert listed.root == "insights"
     assert listed.default_sort == ("status", "asc")

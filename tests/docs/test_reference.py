@@ -103,7 +103,7 @@ def test_every_operation_has_an_example() -> None:
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_an_example_matches_the_schemas(name: str) -> None:
-    """Its address, request body and response body match the OpenAPI document."""
+    """The example's address, request body and response body match the OpenAPI document."""
     example, operation = EXAMPLES[name], OPERATIONS[name]
     path = re.sub(r"\\{\w+\\}", "[^/?]+", re.escape(name.partition(" ")[2]))
     assert re.fullmatch(path + r"(\?.*)?", example["path"])

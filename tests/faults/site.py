@@ -94,7 +94,6 @@ class FaultSite:
         self.tollhouse.take_over({"TOLLHOUSE_SERVER__LISTEN": self.url.removeprefix("http://")})
 
     def until(self, condition: Callable[[FaultSite], bool], what: str, timeout_s: float = 120.0) -> None:
-        """Wait for a condition of the site."""
         wait_for(lambda: condition(self), timeout_s, what)
 
     def routes(self) -> list[dict[str, Any]]:

@@ -75,7 +75,8 @@ def wait_until_forwarded(site: FaultSite) -> None:
 @pytest.mark.fault("F5")
 def test_a_disk_that_fills_up_under_load(trial: Trial, sites: Sites) -> None:
     """
-    Twice, senders are told to wait. Within seconds of free space the server continues without a restart.
+    Twice, senders get 503 while the disk is full. Within seconds of free space the server continues
+    without a restart.
     """
     for rng in trial.rounds(short=1, full=10):
         site = sites(rng)

@@ -18,8 +18,8 @@ from tests.spool.postgres_cluster import Pair, Server
 from tests.spool.postgres_cluster import cluster as cluster
 from tests.spool.postgres_cluster import pair as pair
 
-# limit for a takeover from a killed node, of which the database session takes five seconds to end; longer in
-# a short round, because other tests run at the same time
+# Limit for the takeover from a killed node. The end of its database session takes five of these seconds. The
+# limit is higher in a short round, because other tests run at the same time.
 TAKEOVER_S = 15.0 if LONG else 60.0
 
 

@@ -176,7 +176,7 @@ def test_a_power_cut_within_a_salvage(trial: Trial, sites: Sites, recorder: Path
 def test_every_acknowledged_call_outlives_a_power_cut(
     trial: Trial, sites: Sites, recorder: Path, tmp_path: Path
 ) -> None:
-    """Whatever unsynced writes are lost or torn, the server starts, and no record is lost or duplicated."""
+    """The server starts after losing or tearing any unsynced writes, and no record is lost or duplicated."""
     for rng in trial.rounds(short=1, full=10):
         traced = run(sites, recorder, tmp_path, rng, load_s=rng.uniform(1, 4))
         disk = Disk(traced.before)

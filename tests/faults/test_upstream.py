@@ -65,8 +65,8 @@ def test_any_failure_in_any_order(trial: Trial, sites: Sites) -> None:
 @pytest.mark.parametrize("between", [502, 500], ids=str)
 def test_the_upstream_of_these_tests_counts_answers_as_the_rule_for_keys_does(between: int) -> None:
     """
-    The scripted upstream does not refuse an accepted request three times with the same status, whatever comes
-    in between, because the gateway would then take it for rejected.
+    The scripted upstream does not refuse an accepted request three times with the same status, because the
+    gateway would then take it for rejected. Other failures in between do not reset the count.
     """
     upstream = ScriptedUpstream(random.Random(0))
     upstream.down()

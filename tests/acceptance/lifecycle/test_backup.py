@@ -36,8 +36,8 @@ def send(one: Tollhouse, key: str, count: int, first: int = 0) -> None:
 
 def test_a_backup_under_load_is_whole(installations: Installations) -> None:
     """
-    It has everything acknowledged before it started. Its accounting balances, the ledger agrees, keys work,
-    and files are private.
+    A backup under load has everything acknowledged before it started. Its accounting balances, the ledger
+    agrees, keys work, and its files are private.
     """
     one = installations()
     key = one.key("load")
@@ -116,7 +116,7 @@ def test_what_waited_is_not_sent_twice_in_silence(installations: Installations) 
 
 
 def test_a_directory_in_use_and_a_damaged_backup_are_refused(installations: Installations) -> None:
-    """The exit code is 2 or 1 with the reason, and no files remain."""
+    """Each refusal has exit code 2 or 1 with the reason, and no files remain."""
     one = installations()
     one.key("sender")
     backup = one.directory / "backup"

@@ -63,8 +63,8 @@ def test_a_counter_that_follows_its_call_after_a_restart(
     installations: Installations, restart: Callable[[Tollhouse], None]
 ) -> None:
     """
-    This holds for the reporter that opened the call's record, and for a second reporter of the same call,
-    which no record names.
+    A call may have two reporters: one opened its record, the other joined it and is in no record. Counters of
+    both are recognized.
     """
     one = installations(config=CONFIG)
     key = one.key("load")

@@ -153,7 +153,7 @@ def test_a_bad_configuration_is_refused_with_every_problem(installations: Instal
 
 
 def test_what_needs_a_restart_is_named_and_the_rest_is_taken(installations: Installations) -> None:
-    """Every reload repeats it until the restart."""
+    """Every reload lists the settings that need a restart, until the restart."""
     one = installations()
     configure(one)
     key = one.key("sender")
@@ -203,7 +203,7 @@ def test_without_a_server_there_is_nothing_to_reload(installations: Installation
 
 @pytest.mark.parametrize("how", ["signal", "command"])
 def test_a_changed_secret_opens_a_parked_route_at_once(installations: Installations, how: str) -> None:
-    """This includes the deployment's own key, whose old value is refused from then on."""
+    """The secrets are the upstream's and the deployment's own key. An old own key is refused from then on."""
     one = installations()
     (one.directory / "key").write_text("first-key-of-the-deployment\n")
     configure(one, server='api_key_file = "key"')

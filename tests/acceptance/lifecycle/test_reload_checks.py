@@ -49,7 +49,7 @@ def test_a_reload_finds_what_check_finds(installations: Any) -> None:
 
 
 def test_a_secret_is_named_and_not_shown(installations: Any, tmp_path: Path) -> None:
-    """The message has the file's name in check's words."""
+    """A reload names the secret's file with the same message as check."""
     tollhouse = installations()
     (tollhouse.directory / "short").write_text("no-secret")
     tollhouse.start()

@@ -122,8 +122,8 @@ def test_what_a_gateway_had_in_hand_is_sent_by_another_one(
     gateways: tuple[Tollhouse, Tollhouse], sink: Sink
 ) -> None:
     """
-    If a gateway is killed or frozen, the other one sends the open delivery within seconds under the same key,
-    and each record counts once by the key.
+    If a gateway is killed or frozen, the other one sends its open delivery within seconds under the same key.
+    Each record counts once by that key.
     """
     killed, other = by_role(gateways)
     key = killed.key("sender")

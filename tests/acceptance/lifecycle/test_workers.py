@@ -36,7 +36,6 @@ def server(installations: Any) -> Iterator[Tollhouse]:
 
 
 def pids(server: Tollhouse) -> set[int]:
-    """Return the pids of a server's workers."""
     assert server.process is not None
     return set(processes(server.process.pid)) - {server.process.pid}
 

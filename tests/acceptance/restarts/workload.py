@@ -48,8 +48,6 @@ class Sent(NamedTuple):
 
 
 class Halves(NamedTuple):
-    """Requests before the cut and after it."""
-
     before: Sequence[Sent]
     after: Sequence[Sent]
 

@@ -98,7 +98,6 @@ class Writers:
 
 
 def write_secrets(folder: Path, dsn: str) -> None:
-    """Write the settings and secrets of a writer on PostgreSQL."""
     for name, data in (("dsn", dsn.encode()), ("secret", secrets.token_bytes(32))):
         (folder / name).touch(0o600)
         (folder / name).write_bytes(data)

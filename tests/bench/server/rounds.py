@@ -305,7 +305,6 @@ def measure(
 
 
 def named(target: str, options: RoundOptions) -> str:
-    """Return the target's name for the table."""
     return f"{target}, {options.workers} workers" if options.workers else target
 
 

@@ -63,8 +63,8 @@ def test_a_day_is_annotated_where_it_is_looked_at(busy: Tollhouse, open_console:
 
 def test_the_marks_of_a_view_on_a_phone(busy: Tollhouse, open_console: OpenConsole) -> None:
     """
-    A viewer in the dark theme sees the day marked in its view and not in another view. A failed request is
-    reported next to the chart with a button to retry.
+    On a phone in the dark theme, a viewer sees the day marked in its view and not in another view. A failed
+    request is reported next to the chart with a button to retry.
     """
     for team in ("search", "support"):
         busy.run("views", "create", "--name", team, "--principal", "model", "--where", f"team={team}")

@@ -123,8 +123,8 @@ def test_a_budget_for_each_team(busy: Tollhouse, open_console: OpenConsole) -> N
 
 def test_channels_are_picked(busy: Tollhouse, browser: Browser, open_console: OpenConsole) -> None:
     """
-    Channels come from a list, even for people who may not see their state, in the form of Budgets and in the
-    row form of Costs, which takes three clicks. The window is 390 px wide.
+    Channels are chosen from a list, even by people who may not see the state of channels. This works in the
+    form of Budgets and in the row form of Costs, which takes three clicks. The window is 390 px wide.
     """
     admin = open_console(busy)
     [team, *_] = [row["team"] for row in admin.ask("/report?by=team&range=last_30d")["rows"] if row["team"]]

@@ -101,7 +101,7 @@ def test_a_channel_is_tested(telling: Tollhouse, receiver: Receiver, open_consol
 
 
 def test_channels_on_a_phone(telling: Tollhouse, open_console: OpenConsole) -> None:
-    """In the dark theme, a viewer sees the state of each channel and no button."""
+    """A viewer sees the state of each channel and no button."""
     telling.run("notifications", "test", "alertmanager")
     console = open_console(telling, role="viewer", viewport=NARROW, color_scheme="dark")
     console.open("/notifications?tab=channels")

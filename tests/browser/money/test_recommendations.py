@@ -79,8 +79,8 @@ def test_recommendations_are_read_and_decided(advised: Tollhouse, open_console: 
 
 def test_a_type_is_switched(advised: Tollhouse, open_console: OpenConsole) -> None:
     """
-    After a type's minimum is set and the type is disabled, its findings are closed. Shown on a phone in
-    the dark theme.
+    After a type's minimum is set and the type is disabled, its findings are closed. The page is checked on a
+    phone in the dark theme.
     """
     console = open_console(advised, viewport=NARROW, color_scheme="dark")
     page, dialog = console.page, console.page.get_by_role("dialog")

@@ -139,7 +139,7 @@ async def close(directory: Path) -> None:
 
 
 def test_invoices_and_closed_months_are_shown(tmp_path: Path, open_console: OpenConsole) -> None:
-    """They appear only in their month."""
+    """The page shows invoices and closed months only for their own month."""
     tollhouse = filled(tmp_path / "closed", "--days", "35", "--records", "50")
     with ThreadPoolExecutor(1) as thread:
         thread.submit(lambda: asyncio.run(close(tollhouse.directory / "tollhouse-data"))).result()
@@ -160,7 +160,6 @@ def test_invoices_and_closed_months_are_shown(tmp_path: Path, open_console: Open
 
 
 def test_a_demo_has_bills(console: Console) -> None:
-    """The demo has bills of two providers, with one difference."""
     page = console.page
     console.open(f"/reconciliation?month={last().name}&by=model")
     expect(page.get_by_role("region", name="Causes of openai")).to_contain_text("not tokens")
@@ -209,7 +208,7 @@ def test_a_month_is_read(billed: Tollhouse, open_console: OpenConsole) -> None:
 
 def test_causes_of_one_kind_are_one_row(billed: Tollhouse, open_console: OpenConsole) -> None:
     """
-    One row shows the sum and opens each cause. A difference below one percent counts as close and
+    The row shows the sum and opens into each cause. A difference below one percent counts as close and
     is not highlighted.
     """
     console = open_console(billed, role="viewer")
@@ -247,7 +246,8 @@ def test_causes_of_one_kind_are_one_row(billed: Tollhouse, open_console: OpenCon
 
 def test_what_is_cut_is_said(billed: Tollhouse, open_console: OpenConsole) -> None:
     """
-    A cut table, of bills or of costs, says how many rows it shows of how many, and that (other) holds the rest.
+    If a table of bills or costs is cut, it shows the number of its rows, the total number, and that (other)
+    holds the rest.
     """
     console = open_console(billed, role="viewer")
     page = console.page
@@ -306,7 +306,9 @@ def test_a_row_leads_to_its_calls(billed: Tollhouse, open_console: OpenConsole) 
 def test_what_servers_served_stands_beside_what_was_told(
     billed: Tollhouse, open_console: OpenConsole
 ) -> None:
-    """Per day and model, with the difference. A day without a server counter is reported as such."""
+    """
+    The page compares server counters with reported calls per day and model. It reports a day without a counter.
+    """
     console = open_console(billed, role="viewer")
     page = console.page
     console.open(f"/reconciliation?month={last().name}&served={last().name}-01")

@@ -60,9 +60,7 @@ def test_a_report_is_scheduled_and_sent_now(telling: Tollhouse, open_console: Op
 
 
 def test_reports_on_a_phone(telling: Tollhouse, open_console: OpenConsole) -> None:
-    """
-    In the dark theme, a viewer reads it and has no button. A failed request is shown with a button to retry.
-    """
+    """A viewer reads the report and has no button. A failed request is shown with a button to retry."""
     telling.run(
         "scheduled-reports",
         "create",

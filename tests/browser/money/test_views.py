@@ -83,7 +83,7 @@ def test_the_life_of_a_view(busy: Tollhouse, open_console: OpenConsole) -> None:
 
 def test_a_chosen_view_holds_on_every_page(busy: Tollhouse, open_console: OpenConsole) -> None:
     """
-    The address contains the view, menu links and shortcuts keep it, and requests for costs and calls use it.
+    The address contains the view, menu links and shortcuts include it, and requests for costs and calls use it.
     """
     made = busy.json("views", "create", "--name", "Docs", "--principal", "model", "--where", "team=docs")
     id = made["view"]["id"]
@@ -118,7 +118,7 @@ def test_a_chosen_view_holds_on_every_page(busy: Tollhouse, open_console: OpenCo
 
 
 def test_a_view_that_is_gone_is_said(busy: Tollhouse, open_console: OpenConsole) -> None:
-    """An address with a deleted view shows the server's message, and the menu allows to leave the view."""
+    """An address with a deleted view shows the server's message, and the menu can clear the view."""
     console = open_console(busy)
     console.expects("400")
     console.open("/calls?view=Nowhere")

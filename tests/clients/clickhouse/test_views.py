@@ -55,7 +55,7 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
 
 @pytest.mark.parametrize("question", ANSWERS)
 def test_the_views_are_the_truth(question: str, engine: Engine) -> None:
-    """The same lake gives the same results as in DuckDB."""
+    """ClickHouse and DuckDB give the same results for the same lake."""
     assert ANSWERS[question] == engine.ask(question)
 
 

@@ -147,7 +147,7 @@ async def test_a_client_certificate_signs_in_and_one_that_is_exchanged_wakes_the
 async def test_check_says_which_certificate_is_missing(
     secured: Secured, changes: dict[str, Any], words: str
 ) -> None:
-    """Either the client certificate, or the certificate of the authority that signed the broker's."""
+    """The report names either the client certificate or the certificate of the broker's authority."""
     await secured.broker.until_ready()
     said = await checked(secured.settings(**changes))
     assert said.status == REFUSED, said

@@ -116,7 +116,9 @@ async def test_a_broker_that_is_killed_and_comes_back_has_each_record_once(
 
 
 async def test_topics_that_are_missing_park_the_route_and_are_named(broker: Broker, tmp_path: Path) -> None:
-    """`check` reports the same. When the topics exist, it reports that transactions are allowed."""
+    """
+    `check` reports the missing topics as well. When the topics exist, it reports that transactions are allowed.
+    """
     await broker.until_ready()
     settings = DestinationSettings(name="lake", type="kafka", url=broker.address, tls=False)
     probe = TYPES["kafka"].probe
