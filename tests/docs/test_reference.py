@@ -22,6 +22,7 @@ from tests.documents import blocks
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
+REFERENCE = reference(DOCS)
 KEYS = [(table.header, key) for table in tables() for key in table.keys]
 API = document(ADDRESSES, version="")
 OPERATIONS = {
@@ -32,10 +33,10 @@ OPERATIONS = {
 SCHEMA = Draft7Validator(json.loads((DOCS / "reference/tollhouse.schema.json").read_text()))
 
 
-@pytest.mark.parametrize("name", reference(DOCS))
+@pytest.mark.parametrize("name", REFERENCE)
 def test_the_reference_is_not_stale(name: str) -> None:
     """After a change of settings, commands or addresses, `make docs-reference` writes these files again."""
-    assert reference(DOCS)[name] == (DOCS / name).read_text(), "run make docs-reference"
+    assert REFERENCE[name] == (DOCS / name).read_text(), "run make docs-reference"
 
 
 @pytest.mark.parametrize(("header", "key"), KEYS)

@@ -65,7 +65,7 @@ def managed_by_keys(resource: ManagedResource[Any]) -> Iterator[Address]:
         DELETE: f"delete_{noun}",
         **by.names,
     }
-    summaries = {**words_of(noun), SHOW: with_article(noun).capitalize(), **by.words}
+    summaries = {**words_of(noun), SHOW: f"Show {with_article(noun)}", **by.words}
 
     async def listed(request: KeyRequest[MoneyServices, None]) -> Result:
         asking = asking_key(request)
