@@ -108,14 +108,14 @@ async def check_channels(channels: Sequence[NotifySettings], *, clock: Clock) ->
 async def _check_channel(settings: NotifySettings, clock: Clock) -> ChannelCheck:
     channel = build_channel(settings, clock)
     try:
-        probe = await _found(channel.probe())
+        probe = await _result_of(channel.probe())
     finally:
         await channel.close()
     to = settings.server or (_origin(settings.url) if settings.url else "")
     return ChannelCheck(name=settings.name, type=settings.type, to=to, status=probe.status, words=probe.words)
 
 
-async def _found(probe: Awaitable[Probe]) -> Probe:
+async def _result_of(probe: Awaitable[Probe]) -> Probe:
     """Await a probe, and return a Probe even if it raises, so that the other probes still run."""
     try:
         return await probe
@@ -140,9 +140,9 @@ async def _check_destination(
     secret = secret_of(settings)
     if type.probe_of is None:
         by_call = type.probe_by_call if send else None
-        probe = await _found((by_call or type.probe)(settings, secret, clock))
+        probe = await _result_of((by_call or type.probe)(settings, secret, clock))
     else:
-        probe = await _found(type.probe_of(settings, secret, clock, installation))
+        probe = await _result_of(type.probe_of(settings, secret, clock, installation))
     return DestinationCheck(
         name=settings.name,
         type=settings.type,
@@ -198,7 +198,7 @@ async def _check(
     probe = (
         Probe(status=UNUSED, words=unused)
         if unused
-        else await _found(_probe(sent_as, paths, keyring, client, clock, send))
+        else await _result_of(_probe(sent_as, paths, keyring, client, clock, send))
     )
     words = probe.words
     if sent_as != stream and not unused and key:

@@ -196,7 +196,7 @@ class _File:
 
         if mark.names(os.fstat(current)):
             _make_blank(current, mark.size, blank, is_wrong)
-            return _lines_behind(current, mark.size, wanted)
+            return _lines_after(current, mark.size, wanted)
         rotated = self._find(mark)
         if rotated is None:
             return set()
@@ -205,7 +205,7 @@ class _File:
             _make_blank(rotated, mark.size, blank, is_wrong)
             os.fsync(rotated)
             _make_blank(current, 0, blank, is_wrong)
-            return _lines_behind(rotated, mark.size, wanted) | _lines_behind(current, 0, wanted)
+            return _lines_after(rotated, mark.size, wanted) | _lines_after(current, 0, wanted)
         finally:
             os.close(rotated)
 
@@ -234,7 +234,7 @@ class _File:
             raise OSError(errno.ENODEV, f"nothing is mounted on {self._mount} any more: mount it again")
         make_directory(self.path.parent)
         descriptor = self._open()
-        if self._head and _begins_otherwise(descriptor, self._head):
+        if self._head and _has_other_head(descriptor, self._head):
             os.close(descriptor)
             here = self.path.resolve()
             aside = _free_name(here)
@@ -255,7 +255,7 @@ class _File:
         return os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
 
 
-def _begins_otherwise(descriptor: int, head: bytes) -> bool:
+def _has_other_head(descriptor: int, head: bytes) -> bool:
     """Return True if the file's first line differs from `head`, so its lines have other columns."""
     first, newline, _ = os.pread(descriptor, _STEP, 0).partition(b"\n")
     return bool(newline) and first + newline != head
@@ -328,7 +328,7 @@ def _make_blank(descriptor: int, position: int, blank: bytes, is_wrong: Callable
     _log.warning(message, extra={"action": "torn_lines"})
 
 
-def _lines_behind(descriptor: int, position: int, wanted: set[bytes]) -> set[bytes]:
+def _lines_after(descriptor: int, position: int, wanted: set[bytes]) -> set[bytes]:
     """Return the wanted lines that begin at or after a position, with or without blanks before them."""
     with os.fdopen(os.dup(descriptor), "rb") as file:
         file.seek(position)

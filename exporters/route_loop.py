@@ -397,14 +397,14 @@ class RouteLoop:
                     self._waits = ""
                 except SpoolUnavailable as error:
                     # Nothing was settled or lost. The error says what the queue on disk needs.
-                    self._tell_waiting(str(error))
+                    self._log_waiting(str(error))
                     rest_s = AFTER_A_FAULT_S
                 except Exception:  # noqa: BLE001 - the spool failed: nothing was settled, nothing is lost
                     _log.exception("%s: the queue on disk failed", self.name, extra={"action": "route_fault"})
                     rest_s = AFTER_A_FAULT_S
             await self._resting.rest(worker, min(rest_s, LONGEST_REST_S), missed_wakeups=missed_wakeups)
 
-    def _tell_waiting(self, reason: str) -> None:
+    def _log_waiting(self, reason: str) -> None:
         if reason != self._waits:
             fields = {"action": "route_waits", "route": self.name}
             _log.warning("%s waits: %s", self.name, reason, extra=fields)

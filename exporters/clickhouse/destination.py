@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from exporters.clickhouse.table import MOST_RECORDS, WINDOW, differences
 from exporters.destinations.declaration import DestinationType
 from exporters.lake.columns import COLUMNS
-from exporters.lake.destination import noted, route_of, watching
+from exporters.lake.destination import periodic_check, route_of, with_landing_times
 from exporters.problems import url
 from exporters.secret_source import SecretSource
 from exporters.settings import DestinationSettings
@@ -41,7 +41,7 @@ def build(
         max_records=settings.batch_records or USUAL_RECORDS,
         leave_out=settings.leave_out,
     )
-    return noted(exporter, settings, clock, context)
+    return with_landing_times(exporter, settings, clock, context)
 
 
 def watch(
@@ -66,7 +66,7 @@ def watch(
 
         return await look_at_numbers(context, route_of(settings), count)
 
-    return watching(settings, clock, context, seen)
+    return periodic_check(settings, clock, context, seen)
 
 
 async def probe(settings: DestinationSettings, secret: SecretSource | None, clock: Clock) -> Probe:

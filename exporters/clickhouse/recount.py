@@ -57,9 +57,9 @@ async def recount(
     later = [part async for part in _parts(server, max(end, first), last, dates)]
     differences: list[LakeDifference] = []
     if dates == ALL_DATES:
-        differences += [*_twice(table, [*settled, *later]), *_holes(table, settled)]
+        differences += [*_repeated_numbers(table, [*settled, *later]), *_missing_ranges(table, settled)]
         if below is not None:
-            differences += _not_sent(table, later, below)
+            differences += _unsent_rows(table, later, below)
     editions = [_sum(parts) for parts in _by_edition([*settled, *later])]
     total = _sum(editions)
     return VerifiedTable(
@@ -70,7 +70,7 @@ async def recount(
         input_tokens=total.input_tokens,
         output_tokens=total.output_tokens,
         settled=sum(part.rows for part in settled),
-        absent=sum(_absent(parts) for parts in _by_edition(settled)),
+        absent=sum(_count_missing(parts) for parts in _by_edition(settled)),
         editions=editions,
         differences=differences,
     )
@@ -105,7 +105,7 @@ def _sum(parts: Sequence[TableSums]) -> TableSums:
     )
 
 
-def _twice(table: str, parts: Sequence[TableSums]) -> Iterator[LakeDifference]:
+def _repeated_numbers(table: str, parts: Sequence[TableSums]) -> Iterator[LakeDifference]:
     """Yield differences for numbers with several ids, in one edition or in two."""
     for part in parts:
         if part.rows != part.numbers:
@@ -122,7 +122,7 @@ def _twice(table: str, parts: Sequence[TableSums]) -> Iterator[LakeDifference]:
             yield LakeDifference(OVERLAP, f"{table} {later.edition}", description)
 
 
-def _holes(table: str, parts: Sequence[TableSums]) -> Iterator[LakeDifference]:
+def _missing_ranges(table: str, parts: Sequence[TableSums]) -> Iterator[LakeDifference]:
     """
     Yield differences for ranges of numbers without a row, because records are damaged or rows were deleted.
     """
@@ -136,13 +136,13 @@ def _holes(table: str, parts: Sequence[TableSums]) -> Iterator[LakeDifference]:
             first = part.last + 1
 
 
-def _absent(parts: Sequence[TableSums]) -> int:
+def _count_missing(parts: Sequence[TableSums]) -> int:
     """Count the numbers of an edition without a row, between its first and its last number."""
     total = _sum(parts)
     return total.last - total.first + 1 - total.numbers
 
 
-def _not_sent(table: str, parts: Sequence[TableSums], below: int) -> Iterator[LakeDifference]:
+def _unsent_rows(table: str, parts: Sequence[TableSums], below: int) -> Iterator[LakeDifference]:
     """Yield a difference for rows that the route did not send. One delivery may be in progress."""
     last = max((part.last for part in parts), default=0)
     if last >= below + MOST_RECORDS:

@@ -74,7 +74,7 @@ class ClickHouseServer:
         names = ", ".join(f"'{each}'" for each in sorted(editions))
         query = self._query("rows", editions=names, first=first, last=last, most=most)
         settings = {"select_sequential_consistency": "1"}
-        answer = await self._ask(query, settings, most=most * _ROW_BYTES)
+        answer = await self._request(query, settings, most=most * _ROW_BYTES)
         try:
             lines = [line.split("\t") for line in answer.splitlines()]
             return {(int(number), id) for number, id in lines}
@@ -91,22 +91,22 @@ class ClickHouseServer:
 
     async def columns(self) -> dict[str, str]:
         """Return the types of the table's columns by name, or {} if the table does not exist."""
-        lines = (await self._ask(self._query("columns"), {})).splitlines()
+        lines = (await self._request(self._query("columns"), {})).splitlines()
         return {name: type for name, _, type in (line.partition("\t") for line in lines)}
 
     async def definition(self) -> str:
         """Return the engine of the table with its settings."""
-        return await self._ask(self._query("engine"), {})
+        return await self._request(self._query("engine"), {})
 
     async def ends(self) -> tuple[int, int, int]:
         """Return the table's first number, last number and number of rows, all 0 if it is empty."""
-        answer = await self._ask(self._query("ends"), {"select_sequential_consistency": "1"})
+        answer = await self._request(self._query("ends"), {"select_sequential_consistency": "1"})
         return _read(answer, tuple[int, int, int])[0]
 
     async def sums(self, first: int, last: int, *, step: int, since: str, until: str) -> list[TableSums]:
         """Return sums of rows by edition and ranges of `step` numbers, for some numbers and dates."""
         query = self._query("sums", first=first, last=last, step=step, since=since, until=until)
-        return _read(await self._ask(query, {"select_sequential_consistency": "1"}), TableSums)
+        return _read(await self._request(query, {"select_sequential_consistency": "1"}), TableSums)
 
     async def close(self) -> None:
         await self._client.close()
@@ -115,7 +115,7 @@ class ClickHouseServer:
         text = files(__package__).joinpath(f"{name}.sql").read_text("utf-8")
         return text.strip().format(table=self._table, **values)
 
-    async def _ask(self, query: str, settings: Mapping[str, str], *, most: int = _ANSWER_BYTES) -> str:
+    async def _request(self, query: str, settings: Mapping[str, str], *, most: int = _ANSWER_BYTES) -> str:
         return (await self._send(query, b"", settings, most=most)).decode("utf-8", "replace")
 
     async def _send(
@@ -149,7 +149,7 @@ class ClickHouseServer:
         except SendError as error:
             if self._settings.cert_file is not None and not self._settings.proxy and error.status is None:
                 await find_refused_certificate(self._root, self._settings)
-            raise _whole(error) from error
+            raise _landing_error(error) from error
         if "x-clickhouse-exception-code" in answer.headers:
             raise Retryable("ClickHouse began to respond, and then failed", answered=False)
         return answer.body
@@ -175,7 +175,7 @@ def _read(answer: str, type: type[T]) -> list[T]:
         raise Retryable("the response of ClickHouse has no sums of rows", answered=False) from error
 
 
-def _whole(error: SendError) -> SendError:
+def _landing_error(error: SendError) -> SendError:
     """
     Return an error for a delivery that lands as a whole. It waits or pauses the route, and is never rejected.
     """

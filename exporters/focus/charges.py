@@ -228,12 +228,14 @@ class ChargeSums:
     ) -> None:
         self._shown = shown
         self._price_lines = price_lines
-        self._sums: dict[_Apart, HourlySums] = defaultdict(HourlySums)
+        self._sums: dict[_SeparateKey, HourlySums] = defaultdict(HourlySums)
         self._charges: dict[tuple[object, ...], Charge] = {}
 
     def add(self, entry: Entry, places: Sequence[int]) -> None:
         """Add the records at some positions of an entry."""
-        for apart, some in groupby(places, lambda place: _apart(entry.records[place], entry.committed_at)):
+        for apart, some in groupby(
+            places, lambda place: _separate_key(entry.records[place], entry.committed_at)
+        ):
             chosen = list(some)
             records = [entry.records[place] for place in chosen]
             self._sums[apart].add([replace(entry, first=entry.first + chosen[0], records=records)])
@@ -249,13 +251,13 @@ class ChargeSums:
         for apart, hour, key, row in rows:
             meters = self._sums[apart].meters.get(hour, {}).get(key) or {}
             whole = _of_sum(hour, key, row)
-            if self._price_lines is not None and apart == _Apart():
+            if self._price_lines is not None and apart == _SeparateKey():
                 whole = replace(whole, lines=lines_of_row(self._price_lines, hour, key, row, meters))
             for charge in by_currency(whole, _charged(meters) if meters else {}):
                 charge = charge if self._shown is None else self._shown(charge)
                 self._add(apart, hour, charge)
 
-    def _add(self, apart: _Apart, hour: int, charge: Charge) -> None:
+    def _add(self, apart: _SeparateKey, hour: int, charge: Charge) -> None:
         charges = self._charges
         shown = (charge.provider, charge.model, charge.team, charge.cost_source, charge.region)
         has_lines = bool(charge.lines)
@@ -279,7 +281,7 @@ async def of_entries(entries: Sequence[Entry], price_lines: LinesOf | None = Non
     return sums.charges()
 
 
-class _Apart(NamedTuple):
+class _SeparateKey(NamedTuple):
     """
     Key of separate charges, in addition to the dimensions. Both fields are empty for calls that change nothing.
     """
@@ -288,10 +290,10 @@ class _Apart(NamedTuple):
     billed_in: datetime | None = None
 
 
-_SummedRow = tuple[_Apart, int, Dimensions, Measures]
+_SummedRow = tuple[_SeparateKey, int, Dimensions, Measures]
 
 
-def _apart(record: Record | None, committed_at: float) -> _Apart:
+def _separate_key(record: Record | None, committed_at: float) -> _SeparateKey:
     """
     Return the key of a record.
 
@@ -303,10 +305,10 @@ def _apart(record: Record | None, committed_at: float) -> _Apart:
     elif isinstance(record, UsageMetric) and Decimal(record.value) < 0:
         corrects = ""
     else:
-        return _Apart()
+        return _SeparateKey()
     used_in = _month_of(datetime.fromtimestamp(hour_of(record.start_time, committed_at), UTC))
     known_in = _month_of(datetime.fromtimestamp(committed_at, UTC))
-    return _Apart(corrects, known_in if used_in < known_in else None)
+    return _SeparateKey(corrects, known_in if used_in < known_in else None)
 
 
 def _charged(meters: Mapping[str, int]) -> Mapping[str, str]:

@@ -321,7 +321,7 @@ def rows_of(day: ExportedDay, *, account: str) -> Iterator[dict[str, str]]:
     for amounts, cost in _costs_of_bill(day, day.effective, sums):
         amounts.effective += cost
     counted = {_group(day, row): row for row in day.counted}
-    beside = _beside(day)
+    beside = _other_usage(day)
     for key, amounts in sorted(sums.items(), key=lambda item: item[0]):
         named = dict(zip(day.by, key.group, strict=True))
         state = _RESTATED if key.charge == _RESTATED else day.state_of(named["provider"])
@@ -353,7 +353,7 @@ def _group(day: ExportedDay, row: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(str(row[name] or "") for name in day.by)
 
 
-def _beside(day: ExportedDay) -> Mapping[tuple[str, ...], Mapping[str, int]]:
+def _other_usage(day: ExportedDay) -> Mapping[tuple[str, ...], Mapping[str, int]]:
     """Return the usage that is billed in addition to tokens, in millionths, by group and meter."""
     usage: dict[tuple[str, ...], Counter[str]] = defaultdict(Counter)
     for row in day.metered:

@@ -59,7 +59,7 @@ def problem(answer: HttpAnswer, *, now: float, may_be_taken: bool = False) -> Se
         message = f"{message} (Tollhouse does not follow redirects, because the key would be sent along)"
     wait_s = retry_after_s(answer.headers.get("retry-after"), now=now)
     if wait_s is None and status == 403:
-        wait_s = _used_up_s(answer.headers, now=now)
+        wait_s = _rate_limit_wait_s(answer.headers, now=now)
     if status in (401, 403, 404, 405, 415, 501) or status < 400:
         misconfigured = Misconfigured(message, status=status, retry_after_s=wait_s)
         misconfigured.type = _type_in(answer)
@@ -74,7 +74,7 @@ def problem(answer: HttpAnswer, *, now: float, may_be_taken: bool = False) -> Se
     return DeliveryTooLarge(message, status=status) if status == 413 else Rejected(message, status=status)
 
 
-def _used_up_s(headers: Mapping[str, str], *, now: float) -> float | None:
+def _rate_limit_wait_s(headers: Mapping[str, str], *, now: float) -> float | None:
     """Return the seconds until a used-up rate limit allows requests again, from GitHub's headers, or None."""
     if headers.get("x-ratelimit-remaining", "").strip() != "0":
         return None

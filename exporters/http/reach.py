@@ -30,7 +30,7 @@ def check_reach(address: str) -> None:
     """
     Raise Misconfigured for a link-local, multicast, reserved or unspecified address, or a metadata service.
     """
-    ip = _meaning(address)
+    ip = _effective_ip(address)
     is_special = ip.is_link_local or ip.is_multicast or ip.is_unspecified or ip.is_reserved
     if (is_special and not ip.is_loopback) or ip in _METADATA or ip in _THIS_NETWORK:
         raise Misconfigured(
@@ -40,7 +40,7 @@ def check_reach(address: str) -> None:
 
 def check_reach_in_clear(address: str) -> None:
     """Like `check_reach`, for requests without TLS: only loopback addresses are allowed."""
-    if not _meaning(address).is_loopback:
+    if not _effective_ip(address).is_loopback:
         raise Misconfigured(
             f"the address leads to {address}: use https://, because http:// is accepted only for "
             "loopback addresses",
@@ -93,7 +93,7 @@ def connect(host: str, port: int, timeout_s: float, check: Check) -> socket.sock
     raise error or OSError(f"{host} has no address")
 
 
-def _meaning(address: str) -> IPv4Address | IPv6Address:
+def _effective_ip(address: str) -> IPv4Address | IPv6Address:
     """Return the IPv4 address that an IPv6 address stands for, or the address itself."""
     ip = ip_address(address.partition("%")[0])
     if isinstance(ip, IPv4Address):
@@ -106,6 +106,6 @@ def _meaning(address: str) -> IPv4Address | IPv6Address:
 
 def _is_loopback(host: str) -> bool:
     try:
-        return _meaning(host).is_loopback
+        return _effective_ip(host).is_loopback
     except ValueError:
         return False

@@ -305,7 +305,7 @@ class AwsKeys(NamedTuple):
     ends: float = 0.0  # 0: they do not expire
 
 
-class _GivenKeys(msgspec.Struct, frozen=True, rename="pascal"):
+class _ServiceKeys(msgspec.Struct, frozen=True, rename="pascal"):
     """The response of AWS's credential services."""
 
     access_key_id: str
@@ -344,11 +344,11 @@ class AwsIdentity:
         if kept is None or (kept.ends and kept.ends - _BEFORE_S < self._clock.now()):
             settings = ClientSettings(compression="none", timeout_s=_TIMEOUT_S)
             async with Client(settings, clock=self._clock) as client:
-                kept = await self._asked(client)
+                kept = await self._fetch_keys(client)
             self._kept = kept
         return kept
 
-    async def _asked(self, client: Client) -> AwsKeys:
+    async def _fetch_keys(self, client: Client) -> AwsKeys:
         variable = self._environ.get
         try:
             if variable("AWS_ACCESS_KEY_ID"):
@@ -357,19 +357,19 @@ class AwsIdentity:
                     variable("AWS_ACCESS_KEY_ID", ""), variable("AWS_SECRET_ACCESS_KEY", ""), session
                 )
             if self._role and self._token_file is not None:
-                return await self._of_role(client, self._token_file)
+                return await self._keys_of_role(client, self._token_file)
             address = variable("AWS_CONTAINER_CREDENTIALS_FULL_URI", "")
             path = variable("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "")
             if address or path:
-                return await self._of_container(client, address or f"{_CONTAINER}{path}")
-            return await self._of_machine(client)
+                return await self._keys_of_container(client, address or f"{_CONTAINER}{path}")
+            return await self._keys_of_machine(client)
         except Retryable:
             raise
         except SendError as error:
             message = f"secret_file is empty, and AWS provides no keys to this machine: {error}"
             raise Misconfigured(message, answered=False) from error
 
-    async def _of_role(self, client: Client, file: Path) -> AwsKeys:
+    async def _keys_of_role(self, client: Client, file: Path) -> AwsKeys:
         """Exchange a pod's token for a session of its role."""
         token = _text(file)
         parameters = {
@@ -394,14 +394,14 @@ class AwsIdentity:
         except (ElementTree.ParseError, KeyError, ValueError) as error:
             raise Retryable("the response of AWS contains no keys", answered=True) from error
 
-    async def _of_container(self, client: Client, url: str) -> AwsKeys:
+    async def _keys_of_container(self, client: Client, url: str) -> AwsKeys:
         token = self._environ.get("AWS_CONTAINER_AUTHORIZATION_TOKEN", "")
         file = self._environ.get("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", "")
         if file:
             token = _text(Path(file))
-        return await _given(client, url, {"Authorization": token} if token else {})
+        return await _keys_from_service(client, url, {"Authorization": token} if token else {})
 
-    async def _of_machine(self, client: Client) -> AwsKeys:
+    async def _keys_of_machine(self, client: Client) -> AwsKeys:
         base = self._environ.get("AWS_METADATA_ENDPOINT", _MACHINE).rstrip("/")
         asked = {f"{_SESSION}-ttl-seconds": "600"}
         url = f"{base}/latest/api/token"
@@ -411,13 +411,13 @@ class AwsIdentity:
             f"{base}{_ROLES}", b"", method="GET", content_type="text/plain", headers=headers
         )
         role = roles.body.decode().split("\n")[0].strip()
-        return await _given(client, f"{base}{_ROLES}{role}", headers)
+        return await _keys_from_service(client, f"{base}{_ROLES}{role}", headers)
 
 
-async def _given(client: Client, url: str, headers: Mapping[str, str]) -> AwsKeys:
+async def _keys_from_service(client: Client, url: str, headers: Mapping[str, str]) -> AwsKeys:
     answer = await client.send(url, b"", method="GET", content_type="text/plain", headers=headers)
     try:
-        keys = msgspec.json.decode(answer.body, type=_GivenKeys)
+        keys = msgspec.json.decode(answer.body, type=_ServiceKeys)
     except msgspec.DecodeError as error:
         raise Retryable("the response of AWS contains no keys", answered=True) from error
     return AwsKeys(keys.access_key_id, keys.secret_access_key, keys.token, keys.expiration.timestamp())

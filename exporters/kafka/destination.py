@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from exporters.destinations.declaration import DestinationType
 from exporters.kafka.messages import AWS, MOST_RECORDS
-from exporters.lake.destination import noted, route_of, watching
+from exporters.lake.destination import periodic_check, route_of, with_landing_times
 from exporters.secret_source import SecretSource
 from exporters.settings import DestinationSettings
 from spool.clock import Clock
@@ -32,7 +32,7 @@ def build(
     from exporters.kafka.exporter import KafkaExporter
 
     exporter = KafkaExporter(brokers, context.landings, max_records=settings.batch_records or USUAL_RECORDS)
-    return noted(exporter, settings, clock, context)
+    return with_landing_times(exporter, settings, clock, context)
 
 
 def brokers_of(settings: DestinationSettings, secret: SecretSource | None, topic: str) -> Brokers:
@@ -66,7 +66,7 @@ def watch(
 
         return await look_at_numbers(context, route, count)
 
-    return watching(settings, clock, context, seen)
+    return periodic_check(settings, clock, context, seen)
 
 
 async def probe(settings: DestinationSettings, secret: SecretSource | None, clock: Clock) -> Probe:

@@ -91,7 +91,7 @@ class Brokers:
         self._producer = producer
         return progress
 
-    async def bring(
+    async def send(
         self, messages: Sequence[TopicMessage], progress: TopicProgress, *, edition: str, route: str
     ) -> None:
         """Send the messages and the progress as one transaction: all of them are committed, or none."""
@@ -184,7 +184,7 @@ class KafkaExporter:
             if self._edition != editions[0]:
                 await self._open(delivery.route, editions)
             if self._is_missing(progress):
-                await self._brokers.bring(messages, progress, edition=editions[0], route=delivery.route)
+                await self._brokers.send(messages, progress, edition=editions[0], route=delivery.route)
                 self._there = progress
         except BaseException:  # the outcome of the open transaction is unknown
             await self.close()

@@ -74,10 +74,10 @@ def watch(
 
         return await look_at_files(store_of(settings, secret), context, route_of(settings))
 
-    return watching(settings, clock, context, seen)
+    return periodic_check(settings, clock, context, seen)
 
 
-def watching(
+def periodic_check(
     settings: DestinationSettings,
     clock: Clock,
     context: LakeContext,
@@ -99,7 +99,7 @@ def watching(
     return run
 
 
-def noted(
+def with_landing_times(
     exporter: LandingExporter, settings: DestinationSettings, clock: Clock, context: LakeContext
 ) -> LandingExporter:
     """
@@ -135,11 +135,11 @@ async def probe(
 ) -> Probe:
     """Test whether files can be written, read and listed. One small object remains in the store."""
     from exporters.errors import SendError
-    from exporters.lake.exporter import tried
+    from exporters.lake.exporter import probe_store
     from exporters.probe import REFUSED, Probe, failed
 
     try:
-        return await tried(store_of(settings, secret), installation)
+        return await probe_store(store_of(settings, secret), installation)
     except ValueError as error:
         return Probe(status=REFUSED, words=str(error))
     except SendError as error:

@@ -115,15 +115,15 @@ class LakeExporter:
                 leave_out=self._leave_out,
                 table=self._table,
             )
-            made = await made_of(files, entries)
+            made = await build_files(files, entries)
             mark = f"{LAKE_MARK}writer={made.writer};schema={made.schema};digest={made.digest}"
             await keep_or_compare(delivery, mark, keep_mark)
             landed = [
-                await bring(self._store, self._format, file, files.path_of(file), made.digest, directory)
+                await store_file(self._store, self._format, file, files.path_of(file), made.digest, directory)
                 for file in made.files
             ]
             made = replace(made, files=landed)
-            body = await bring_manifest(self._store, self._context.landings, self._clock, made, directory)
+            body = await store_manifest(self._store, self._context.landings, self._clock, made, directory)
         finally:
             await asyncio.to_thread(shutil.rmtree, directory, ignore_errors=True)
         landing = Landing(
@@ -154,7 +154,7 @@ class LakeExporter:
         """
         if self._others is None:
             await claim(self._store, self._context.installation)
-            self._others = _not_adopted(
+            self._others = _foreign_numbers(
                 [each.name async for each in self._store.names(names.manifests_of(self._table.name))]
             )
         own = (editions[0], delivery.first, delivery.last)
@@ -171,7 +171,7 @@ class LakeExporter:
                 )
 
 
-async def bring(
+async def store_file(
     store: Store, format: FileFormat, file: manifest.LakeFile, path: Path, digest: str, directory: Path
 ) -> manifest.LakeFile:
     """
@@ -193,7 +193,7 @@ async def bring(
     return replace(file, bytes=size, sha256=await asyncio.to_thread(_sum, local_copy))
 
 
-async def bring_manifest(
+async def store_manifest(
     store: Store, landings: Landings, clock: Clock, made: manifest.LakeManifest, directory: Path
 ) -> bytes:
     """
@@ -222,7 +222,7 @@ async def bring_manifest(
     return stored
 
 
-async def made_of(files: DeliveryFiles, entries: AsyncIterator[Entry]) -> manifest.LakeManifest:
+async def build_files(files: DeliveryFiles, entries: AsyncIterator[Entry]) -> manifest.LakeManifest:
     """Make the files of entries, in short turns of the event loop and on a thread. Return their manifest."""
     async for entry in entries:
         for part in entry.parts(TURN):
@@ -233,7 +233,7 @@ async def made_of(files: DeliveryFiles, entries: AsyncIterator[Entry]) -> manife
     return await asyncio.to_thread(files.close)
 
 
-def _not_adopted(listed: Sequence[str]) -> list[tuple[str, int, int]]:
+def _foreign_numbers(listed: Sequence[str]) -> list[tuple[str, int, int]]:
     """Return the record numbers of manifests, without those that an adoption has dealt with."""
     adopted = {
         adoption[::2]: adoption[1] for adoption in map(names.adopted_in, listed) if adoption is not None
@@ -302,7 +302,7 @@ async def claim(store: Store, installation: str) -> None:
         )
 
 
-async def tried(store: Store, installation: str | None) -> Probe:
+async def probe_store(store: Store, installation: str | None) -> Probe:
     """Write one small object and read it, write it again, and list the prefix. The object remains."""
     if installation is None:
         name, owner = _TRY_NAME, await _owner_of(store)

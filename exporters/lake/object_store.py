@@ -63,7 +63,7 @@ class ObjectStore:
     async def _put(self, name: str, body: bytes) -> bool:
         """Put an object. Return False if the store says that it exists."""
         try:
-            await self._ask_once(
+            await self._request_once(
                 lambda store: obstore.put_async(store, name, body, mode="create", use_multipart=False)
             )
         except (exceptions.AlreadyExistsError, exceptions.PreconditionError):
@@ -83,14 +83,14 @@ class ObjectStore:
 
     async def _size(self, name: str) -> int | None:
         try:
-            metadata = await self._ask_once(lambda store: obstore.head_async(store, name))
+            metadata = await self._request_once(lambda store: obstore.head_async(store, name))
         except FileNotFoundError:
             return None
         return int(metadata["size"])
 
     async def end(self, name: str, size: int, count: int) -> bytes:
         start = max(0, size - count)
-        data = await self._ask(lambda store: obstore.get_range_async(store, name, start=start, end=size))
+        data = await self._request(lambda store: obstore.get_range_async(store, name, start=start, end=size))
         return bytes(data)
 
     async def fetch(self, name: str, path: Path) -> None:
@@ -100,7 +100,7 @@ class ObjectStore:
                 async for piece in result.stream():
                     file.write(piece)
 
-        await self._ask(copied)
+        await self._request(copied)
 
     async def names(self, prefix: str, *, after: str = "") -> AsyncIterator[StoredObject]:
         async def listed(store: Any) -> list[StoredObject]:
@@ -110,7 +110,7 @@ class ObjectStore:
             ]
 
         try:
-            objects = await self._ask(listed)
+            objects = await self._request(listed)
         except FileNotFoundError as error:
             raise self._no_bucket() from error
         for each in sorted(objects):
@@ -120,10 +120,10 @@ class ObjectStore:
     def _no_bucket(self) -> Misconfigured:
         return Misconfigured(f"the bucket or container of {self._settings.url} does not exist", status=404)
 
-    async def _ask(self, question: Callable[[Any], Awaitable[T]]) -> T:
-        return await _repeated(lambda: self._ask_once(question))
+    async def _request(self, question: Callable[[Any], Awaitable[T]]) -> T:
+        return await _repeated(lambda: self._request_once(question))
 
-    async def _ask_once(self, question: Callable[[Any], Awaitable[T]]) -> T:
+    async def _request_once(self, question: Callable[[Any], Awaitable[T]]) -> T:
         """
         Send one request. Raises the errors of exporters.errors, FileNotFoundError, and the library's errors
         for existing objects.
@@ -134,7 +134,7 @@ class ObjectStore:
         except (exceptions.AlreadyExistsError, exceptions.PreconditionError, FileNotFoundError):
             raise
         except exceptions.BaseError as error:
-            raise self._judged(error) from error
+            raise self._translated(error) from error
 
     def _client(self) -> Any:
         stamp = None if self._secret is None else self._secret.stamp()
@@ -146,7 +146,7 @@ class ObjectStore:
             self._made_with = stamp
         return self._store
 
-    def _judged(self, error: Exception) -> SendError:
+    def _translated(self, error: Exception) -> SendError:
         """
         Translate an error. If the key, the address or the store is at fault, the route is paused.
         Otherwise it retries.

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from exporters.lake import manifest, names
 from exporters.lake.columns import LakeTable
-from exporters.lake.exporter import made_of
+from exporters.lake.exporter import build_files
 from exporters.lake.file_checks import format_of
 from exporters.lake.formats import files_of
 from exporters.lake.manifest import LakeFile, LakeManifest
@@ -90,7 +90,7 @@ class LakeRepair:
         await asyncio.to_thread(make_directory, self.directory, 0o700)
         directory = Path(await asyncio.to_thread(tempfile.mkdtemp, dir=self.directory, prefix="repair-"))
         try:
-            again, files = await self._made_again(made, directory)
+            again, files = await self._rebuild(made, directory)
             if again.digest != made.digest:
                 reason = "the log no longer has its records"
                 lost.update({file.key: f"{reason}: {file.rows} records, ${file.spend}" for file in missing})
@@ -107,7 +107,7 @@ class LakeRepair:
             with suppress(OSError):
                 await asyncio.to_thread(shutil.rmtree, directory)
 
-    async def _made_again(self, made: LakeManifest, directory: Path) -> tuple[LakeManifest, DeliveryFiles]:
+    async def _rebuild(self, made: LakeManifest, directory: Path) -> tuple[LakeManifest, DeliveryFiles]:
         format = format_of(made.files[0].key)
         if format is None:
             raise ValueError(f"the format of {made.files[0].key} is unknown")
@@ -120,7 +120,7 @@ class LakeRepair:
             leave_out=tuple(self.leave_out),
             table=self._table,
         )
-        return await made_of(files, self._entries(made.first, made.last)), files
+        return await build_files(files, self._entries(made.first, made.last)), files
 
     async def _entries(self, first: int, last: int) -> AsyncIterator[Entry]:
         for start in range(first, last + 1, _READ_AT_ONCE):

@@ -159,7 +159,7 @@ async def verify(
     differences: list[LakeDifference] = []
     sums = _Sums()
     waiting: list[_ListedFile] = []
-    file_checks = _Look(store, level, scratch, is_sampled, days)
+    file_checks = _FileChecks(store, level, scratch, is_sampled, days)
     repairs: dict[str, ReadManifest] = {}  # by the name of the delivery's own manifest
     async for found in manifests:
         if isinstance(found, LakeDifference):
@@ -357,7 +357,7 @@ class _ListedFile(NamedTuple):
     size: int | None  # None: it is not in the list
 
 
-class _Look:
+class _FileChecks:
     """Checks files at a level. For DATA, some of them are read as a whole."""
 
     def __init__(

@@ -181,7 +181,7 @@ async def recount(store: Store, context: LakeContext, route: str) -> VerifiedLak
     table = table_of(route).name
     listed = {each.name: each.size async for each in store.names(names.manifests_of(table))}
     before = await _terms(context, route)
-    kept = _Kept(store, context.landings, route, listed)
+    kept = _StoredManifests(store, context.landings, route, listed)
     await asyncio.to_thread(make_directory, context.directory, 0o700)
     with tempfile.TemporaryDirectory(dir=context.directory) as directory:
         scratch = Path(directory)
@@ -200,7 +200,7 @@ async def _terms(context: LakeContext, route: str) -> Mapping[str, int]:
     return (await context.books()).routes.get(route, {})
 
 
-class _Kept:
+class _StoredManifests:
     """The stored manifests, compared with the list of those in the store."""
 
     def __init__(self, store: Store, landings: Landings, route: str, listed: dict[str, int]) -> None:

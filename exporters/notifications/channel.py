@@ -240,7 +240,7 @@ def in_header(text: str) -> str:
     return printable(text).replace("=?", "=\u200b?")
 
 
-def letter_by_letter(text: str) -> str:
+def escaped_for_chat(text: str) -> str:
     """
     Escape a text with names that others chose, so that chats show it literally, without mentions,
     markup or links.

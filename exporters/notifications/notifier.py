@@ -106,7 +106,7 @@ class ChannelSender:
             self._seen = self._table.version
             self._changes = await self._table.changes(self.name)
             waiting = [each for each in await self._table.waiting() if each.channel == self.name]
-            if self._is_eager or self._is_mended():
+            if self._is_eager or self._has_new_files():
                 waiting = [replace(each, not_before=0.0) for each in waiting]
             group, at = next_message(waiting, self._schedule, now=now)
             if at > now:
@@ -124,14 +124,14 @@ class ChannelSender:
         self._waits = reason
 
     async def _is_due(self, wake: float) -> bool:
-        if self._clock.monotonic() >= wake or self._is_mended():
+        if self._clock.monotonic() >= wake or self._has_new_files():
             return True
         if self._table.version == self._seen:
             return False
         self._seen = self._table.version
         return await self._table.changes(self.name) != self._changes
 
-    def _is_mended(self) -> bool:
+    def _has_new_files(self) -> bool:
         """Return True if the channel is paused and one of its files changed."""
         return self.state == PARKED and self._channel.stamp() != self._stamp
 
@@ -235,16 +235,16 @@ class Notifier:
         Use these configured channels from now on. A message in progress is sent again under the same id.
         """
         self._stated = settings
-        self._take_over()
+        self._apply_channels()
 
     def keep(self, channels: Sequence[KeptSettings]) -> None:
         """
         Use these channels that people made. If a configured channel has the same name, it is used instead.
         """
         self._kept = channels
-        self._take_over()
+        self._apply_channels()
 
-    def _take_over(self) -> None:
+    def _apply_channels(self) -> None:
         stated = {each.name for each in self._stated}
         settings = [*self._stated, *(each for each in self._kept if each.name not in stated)]
         if settings != list(self._settings):

@@ -145,7 +145,7 @@ class SpanEncoder:
 
     def span(self, record: Inference, committed_at: float) -> bytes:
         """Return one span, without the header of its field."""
-        r = record if not record.charges else _as_not_reported(record)
+        r = record if not record.charges else _without_reported_cost(record)
         ids, parts = _ids(r)
         start, end, times = _span_times(r, committed_at)
         parts += (
@@ -242,7 +242,7 @@ def _meter(name: str, quantity: int | str) -> bytes:
     return number(quantity) if isinstance(quantity, int) else text(quantity)
 
 
-def _as_not_reported(record: Inference) -> Inference:
+def _without_reported_cost(record: Inference) -> Inference:
     """
     Return the record for readers that do not know charges in other currencies: with an estimate, and without
     a reported cost in dollars.
@@ -371,14 +371,16 @@ class PackedSpans:
             fields.append(encoded)
             sent, shadow = sent + spans_made, shadow + shadows
             if at < records.end:
-                is_sent = self._alone(records, at, committed_at, fields)
+                is_sent = self._encode_one(records, at, committed_at, fields)
                 sent, shadow = sent + is_sent, shadow + (not is_sent)
                 at, alone = at + 1, alone + 1
                 if alone % TURN == 0:
                     await asyncio.sleep(0)
         return sent, shadow
 
-    def _alone(self, records: PackedRecords, place: int, committed_at: float, fields: list[bytes]) -> bool:
+    def _encode_one(
+        self, records: PackedRecords, place: int, committed_at: float, fields: list[bytes]
+    ) -> bool:
         """Append one span encoded in Python. Return False for a shadow, which is left out."""
         record = records.record(place)
         assert isinstance(record, Inference)

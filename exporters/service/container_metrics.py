@@ -74,7 +74,7 @@ class _Lane:
     closed_until: float = 0.0
 
 
-class _Asked(msgspec.Struct):
+class _RequestedFile(msgspec.Struct):
     ref_id: str = ""
 
 
@@ -137,7 +137,7 @@ class ContainerSync:
         """Send what is due. Return how many seconds to wait unless something changes."""
         work: Mapping[str, Callable[[], Awaitable[bool]]] = {
             UPLOAD: self._send_files,
-            ABANDON: self._tell_abandoned,
+            ABANDON: self._report_abandoned,
             STATUSES: lambda: self._send_bodies(STATUS),
             LEGACY: lambda: self._send_bodies(REMOTE_WRITE),
         }
@@ -220,7 +220,7 @@ class ContainerSync:
                 await self._hold(file, "the upstream provided no address for the file")
             else:
                 await self._put(file, address)
-        requested = _asked(answer)
+        requested = _requested_references(answer)
         if requested:
             await self._files.ask(identity, requested, by)
         return True
@@ -264,7 +264,7 @@ class ContainerSync:
             return "the file no longer exists on disk"
         return "" if sum.hexdigest() == file.sha256 else "the file on disk differs from the received one"
 
-    async def _tell_abandoned(self) -> bool:
+    async def _report_abandoned(self) -> bool:
         untold = await self._files.untold(limit=AT_ONCE)
         if not untold:
             return False
@@ -305,7 +305,7 @@ class ContainerSync:
             return
         stored_headers = msgspec.json.decode(file.request, type=dict[str, str]) if file.request else {}
         type = stored_headers.pop("Content-Type", PROTOBUF)
-        body = await _whole(self._files.contents.read(file.id))
+        body = await _joined(self._files.contents.read(file.id))
         headers = {**stored_headers, "Content-Encoding": "snappy"}
         query = _place(file.identity)
         await self._upstream.post(LEGACY, body, content_type=type, query=query, headers=headers)
@@ -368,13 +368,13 @@ def _addresses(answer: HttpAnswer) -> Mapping[str, str]:
         ) from error
 
 
-def _asked(answer: HttpAnswer) -> list[str]:
+def _requested_references(answer: HttpAnswer) -> list[str]:
     """Return the references that the upstream requests again, or [] if the header cannot be read."""
     text = answer.headers.get("x-cloudzero-replay")
     if not text:
         return []
     with suppress(msgspec.DecodeError, RecursionError):
-        references = msgspec.json.decode(text, type=list[_Asked])
+        references = msgspec.json.decode(text, type=list[_RequestedFile])
         return [each.ref_id for each in references if 0 < len(each.ref_id) <= LONGEST_REFERENCE][:MAX_REPLAYS]
     _log.warning(
         "%s: the upstream requested a replay in a header that cannot be read",
@@ -384,5 +384,5 @@ def _asked(answer: HttpAnswer) -> list[str]:
     return []
 
 
-async def _whole(pieces: AsyncIterator[bytes]) -> bytes:
+async def _joined(pieces: AsyncIterator[bytes]) -> bytes:
     return b"".join([piece async for piece in pieces])

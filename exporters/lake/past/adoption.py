@@ -22,7 +22,7 @@ from typing import Any, Final
 from exporters.lake import manifest, names
 from exporters.lake.columns import VERSION
 from exporters.lake.destination import MOST_RECORDS
-from exporters.lake.exporter import bring_manifest
+from exporters.lake.exporter import store_manifest
 from exporters.lake.file_checks import format_of
 from exporters.lake.manifest import Adoption, LakeManifest
 from exporters.lake.past.records import RECORDS, TopicRecords, time_ns
@@ -135,7 +135,7 @@ class LakeSettling:
             counted=manifest.CountedRows(calls=0, spend="0", input_tokens=0, output_tokens=0),
             files=[],
         )
-        body = await bring_manifest(self.store, self.landings, self.clock, made, self.scratch)
+        body = await store_manifest(self.store, self.landings, self.clock, made, self.scratch)
         landing = Landing(
             route=self.route, first=delivery.first, last=delivery.last, edition=edition, body=body
         )
@@ -231,7 +231,7 @@ class LakeAdoption:
 
     async def _run(self, scratch: Path, *, leave: bool, dry_run: bool) -> Adopted:
         await self._check_held_back()
-        others, adopted = await self._others(scratch)
+        others, adopted = await self._unknown_manifests(scratch)
         if not others:
             return Adopted()
         shared = await self._last_shared(others, scratch)
@@ -239,7 +239,7 @@ class LakeAdoption:
         brought = await self._brought()
         counts = {other.name: _Counts() for other in beyond}
         for other in beyond:
-            await self._bring(
+            await self._add_to_log(
                 other, shared, brought, counts[other.name], scratch, leave=leave, dry_run=dry_run
             )
         settled = sum(max(0, min(each.body.last, shared) - each.body.first + 1) for each in others)
@@ -259,7 +259,7 @@ class LakeAdoption:
                 "resolve ID, as sent if the data lake has their numbers"
             )
 
-    async def _others(self, scratch: Path) -> tuple[list[ReadManifest], set[str]]:
+    async def _unknown_manifests(self, scratch: Path) -> tuple[list[ReadManifest], set[str]]:
         """
         Return the manifests of earlier editions that the copy does not know, in order, and the names
         of adopted ones.
@@ -297,7 +297,7 @@ class LakeAdoption:
                 break
             ids = {
                 number: record.id.hex()
-                async for number, record in self._kept(each.body.first, each.body.last)
+                async for number, record in self._log_records(each.body.first, each.body.last)
             }
             async for number, id in self._rows(each.body, ("number", "id"), scratch):
                 if number in ids:
@@ -332,10 +332,10 @@ class LakeAdoption:
         report = next((each for each in await self.reports.load() if each.key == self._note), None)
         brought = _Brought() if report is None else _Brought(noted(report))
         for first, last in brought.ranges:
-            brought.ids |= {record.id async for _, record in self._kept(first, last)}
+            brought.ids |= {record.id async for _, record in self._log_records(first, last)}
         return brought
 
-    async def _kept(self, first: int, last: int) -> AsyncIterator[tuple[int, Record]]:
+    async def _log_records(self, first: int, last: int) -> AsyncIterator[tuple[int, Record]]:
         """Yield records of the log with their numbers."""
         for start in range(first, last + 1, _AT_ONCE):
             end = min(last, start + _AT_ONCE - 1)
@@ -348,7 +348,7 @@ class LakeAdoption:
     def _note(self) -> bytes:
         return note_key("lake", self._route)
 
-    async def _bring(
+    async def _add_to_log(
         self,
         other: ReadManifest,
         shared: int,

@@ -91,7 +91,7 @@ class LakeHistory:
         since = datetime.fromisoformat(dates.first).replace(tzinfo=UTC).timestamp() - AHEAD_S
         after, files = await self._landed_before(since, below), list[LakeFile]()
         while page := await self.landings.landed(self.route, after=after, most=_PAGE):
-            files += await asyncio.to_thread(_of_dates, page, dates, below)
+            files += await asyncio.to_thread(_files_of_dates, page, dates, below)
             after = page[-1].first
             if after >= below:
                 break
@@ -169,6 +169,6 @@ def _find(format: FileFormat, path: Path, id: str) -> PastRecord | None:
     return None if position is None else past_record(next(format.read_rows(path, READ, skip=position)))
 
 
-def _of_dates(page: Sequence[Landing], dates: PastDates, below: int) -> list[LakeFile]:
+def _files_of_dates(page: Sequence[Landing], dates: PastDates, below: int) -> list[LakeFile]:
     manifests = [manifest.read(landing.body) for landing in page if landing.first < below]
     return [file for each in manifests for file in each.files if dates.first <= file.date <= dates.last]

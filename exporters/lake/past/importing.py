@@ -24,7 +24,7 @@ from msgspec.structs import replace
 from exporters.errors import Misconfigured
 from exporters.lake import manifest, names
 from exporters.lake.columns import Row
-from exporters.lake.exporter import bring
+from exporters.lake.exporter import store_file
 from exporters.lake.file_checks import format_of
 from exporters.lake.manifest import ImportedPart, LakeManifest
 from exporters.lake.partitions import DeliveryFiles, FileFormat
@@ -74,10 +74,12 @@ class LakeImport:
                 imported = ImportedPart(
                     source=source.name, sha256=sha256, part=len(done) + 1, known=0, left_out=0
                 )
-                done.append(await self._bring(imported, part, Path(scratch)))
+                done.append(await self._import_part(imported, part, Path(scratch)))
         return done
 
-    async def _bring(self, imported: ImportedPart, part: Sequence[Row | None], scratch: Path) -> LakeManifest:
+    async def _import_part(
+        self, imported: ImportedPart, part: Sequence[Row | None], scratch: Path
+    ) -> LakeManifest:
         name = names.import_manifest(imported.sha256, imported.part, table=self.records.table.name)
         if await self.store.size(name) is not None:
             return await self._read(name, scratch)
@@ -96,7 +98,7 @@ class LakeImport:
         files.add_rows(fresh)
         made = await asyncio.to_thread(files.close)
         landed = [
-            await bring(self.store, self.format, file, files.path_of(file), made.digest, scratch)
+            await store_file(self.store, self.format, file, files.path_of(file), made.digest, scratch)
             for file in made.files
         ]
         counted = replace(imported, known=len(rows) - len(fresh), left_out=len(part) - len(rows))

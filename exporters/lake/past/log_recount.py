@@ -58,7 +58,7 @@ class LogRecount:
             made = await asyncio.to_thread(manifest.read, landing.body)
             if not await self._has_numbers(made):
                 continue
-            rows, digest = await self._again(made)
+            rows, digest = await self._recount_delivery(made)
             if rows < made.numbers.rows:  # the log no longer has all of its records
                 continue
             compared += 1
@@ -75,7 +75,7 @@ class LogRecount:
         editions = await self.landings.editions(self._route, made.first)
         return bool(made.files) and editions[0] == made.edition
 
-    async def _again(self, made: LakeManifest) -> tuple[int, str]:
+    async def _recount_delivery(self, made: LakeManifest) -> tuple[int, str]:
         """Return the number of rows that the log has for a delivery, and their digest."""
         digest = RowDigest(self._table)
         rows = 0

@@ -19,7 +19,7 @@ from exporters.notifications.channel import (
     Message,
     as_misconfigured,
     check_answer,
-    letter_by_letter,
+    escaped_for_chat,
     secret_of,
 )
 from exporters.notifications.channels.webhook import client_settings
@@ -82,7 +82,7 @@ class AlertmanagerChannel:
 
 def alert(notice: Notice, *, now: float) -> dict[str, object]:
     """Return an alert that ends after `now`, because Alertmanager drops alerts that have already ended."""
-    fields = {_annotation(name): letter_by_letter(value) for name, value in notice.fields.items()}
+    fields = {_annotation(name): escaped_for_chat(value) for name, value in notice.fields.items()}
     alert_name = "".join(word.capitalize() for word in notice.kind.replace(".", "_").split("_"))
     known_by = {"thread": notice.thread} if notice.thread else {"notice": notice.id}
     shown: dict[str, object] = {
@@ -94,8 +94,8 @@ def alert(notice: Notice, *, now: float) -> dict[str, object]:
         },
         "annotations": {
             **fields,
-            "summary": letter_by_letter(notice.title),
-            "description": letter_by_letter(notice.text),
+            "summary": escaped_for_chat(notice.title),
+            "description": escaped_for_chat(notice.text),
         },
         "startsAt": moment(notice.at),
         "endsAt": moment(max(now, notice.at) + LASTS_S),

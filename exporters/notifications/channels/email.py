@@ -116,7 +116,7 @@ class EmailChannel:
         try:
             return await asyncio.to_thread(talk)
         except (OSError, smtplib.SMTPException) as error:
-            raise _meaning(error, self._secrets()) from error
+            raise _error_of(error, self._secrets()) from error
         except asyncio.CancelledError:
             for smtp in connections:
                 if smtp.sock is not None:
@@ -190,7 +190,7 @@ def _deliver(smtp: smtplib.SMTP, mail: EmailMessage, sender: str, recipients: li
         return error.recipients
 
 
-def _meaning(error: OSError, secrets: Sequence[str]) -> SendError:
+def _error_of(error: OSError, secrets: Sequence[str]) -> SendError:
     """Return the error that a failure means for the message. Every SMTPException is an OSError."""
     if not isinstance(error, smtplib.SMTPException):
         return Retryable(redact(f"no answer: {error}", secrets), answered=False, ambiguous=True)

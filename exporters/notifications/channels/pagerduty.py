@@ -21,8 +21,8 @@ from exporters.notifications.channel import (
     Message,
     as_misconfigured,
     check_answer,
+    escaped_for_chat,
     has_secret,
-    letter_by_letter,
     secret_of,
 )
 from exporters.notifications.channels.webhook import client_settings
@@ -87,12 +87,12 @@ def event(notice: Notice, *, key: str) -> dict[str, object]:
     about = "\n".join((notice.thread or notice.id, notice.kind, notice.severity))
     details = {**notice.fields, "text": notice.text} if notice.text else dict(notice.fields)
     payload = {
-        "summary": letter_by_letter(notice.title),
+        "summary": escaped_for_chat(notice.title),
         "source": "tollhouse",
         "severity": notice.severity,
         "timestamp": moment(notice.at),
         "class": notice.kind,
-        "custom_details": {letter_by_letter(name): letter_by_letter(text) for name, text in details.items()},
+        "custom_details": {escaped_for_chat(name): escaped_for_chat(text) for name, text in details.items()},
     }
     trigger: dict[str, object] = {
         "routing_key": key,

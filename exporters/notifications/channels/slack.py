@@ -18,7 +18,7 @@ from exporters.notifications.channel import (
     SecretAddress,
     as_misconfigured,
     check_answer,
-    letter_by_letter,
+    escaped_for_chat,
     plain,
 )
 from exporters.notifications.channels.webhook import client_settings
@@ -69,7 +69,7 @@ class SlackWebhook:
 
 
 def _as_text(text: str) -> str:
-    return letter_by_letter(text.translate(_ENTITIES))
+    return escaped_for_chat(text.translate(_ENTITIES))
 
 
 def text(message: Message) -> str:

@@ -18,7 +18,7 @@ from exporters.notifications.channel import (
     SecretAddress,
     as_misconfigured,
     check_answer,
-    letter_by_letter,
+    escaped_for_chat,
 )
 from exporters.notifications.channels.webhook import client_settings
 from exporters.probe import Probe, failed, try_connection
@@ -93,7 +93,7 @@ def _blocks(notice: Notice) -> Iterator[dict[str, object]]:
         yield _line(line) if line else _line("\N{NO-BREAK SPACE}")
     if notice.fields and notice.kind != REPORT:
         facts = [
-            {"title": letter_by_letter(name), "value": letter_by_letter(value)}
+            {"title": escaped_for_chat(name), "value": escaped_for_chat(value)}
             for name, value in notice.fields.items()
         ]
         yield {"type": "FactSet", "facts": facts}
@@ -104,7 +104,7 @@ def _blocks(notice: Notice) -> Iterator[dict[str, object]]:
 
 def _line(text: str) -> dict[str, object]:
     """Make a block of one line, because a card joins the lines of a block."""
-    return {"type": "TextBlock", "text": letter_by_letter(text), "wrap": True, "spacing": "None"}
+    return {"type": "TextBlock", "text": escaped_for_chat(text), "wrap": True, "spacing": "None"}
 
 
 TYPE = ChannelType(name="teams", build=TeamsWebhook, problems=SecretAddress.problems, groups=True)

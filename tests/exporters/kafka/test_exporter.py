@@ -33,7 +33,7 @@ class Topic:
         self.is_open = True
         return {key: self.kept[key] for key in keys if key in self.kept}
 
-    async def bring(
+    async def send(
         self, messages: Sequence[TopicMessage], progress: TopicProgress, *, edition: str, route: str
     ) -> None:
         loses, self.loses = self.loses, ""

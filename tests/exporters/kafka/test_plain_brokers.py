@@ -39,8 +39,8 @@ async def test_the_progress_is_sent_behind_the_messages() -> None:
     brokers, producer = Brokers(SETTINGS, None, topic="ai-telemetry"), Producer()
     brokers._producer, brokers._partitions = producer, [0]
     await brokers.try_transaction()
-    bring = brokers.bring(MESSAGES, TopicProgress(1, 2, ""), edition="0" * 8, route="stream/ai-telemetry")
-    task = asyncio.create_task(bring)
+    sending = brokers.send(MESSAGES, TopicProgress(1, 2, ""), edition="0" * 8, route="stream/ai-telemetry")
+    task = asyncio.create_task(sending)
     await producer.until_sent(2)
     producer.answers[0].set_result(None)
     await asyncio.sleep(0)

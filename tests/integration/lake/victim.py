@@ -127,7 +127,7 @@ async def main(data: Path, wanted: str, settings: dict[str, Any]) -> None:
         for store in _stores():
             store.create = victim.creating(store.create)
         exporter.files_of = victim.making(formats.files_of)  # type: ignore[attr-defined]
-        exporter.bring_manifest = victim.before(exporter.bring_manifest, "size")
+        exporter.store_manifest = victim.before(exporter.store_manifest, "size")
         async with house.forwarding(**settings):
             await house.until(queued=0)
     print("done", flush=True)
