@@ -307,10 +307,10 @@ def test_the_calls_are_the_journal(replayed: Replayed, family: str) -> None:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_ledger_adds_up_the_journal(replayed: Replayed, family: str) -> None:
     """Calls and tokens by kind match, although counters repeat the calls."""
-    told = told_by(family)
-    expected = {name: sum(getattr(call, name) or 0 for call in told) for name in TOKENS}
+    calls = told_by(family)
+    expected = {name: sum(getattr(call, name) or 0 for call in calls) for name in TOKENS}
     row = replayed.ledger[family]
-    assert {"calls": len(told), **expected} == {name: row[name] for name in ("calls", *TOKENS)}
+    assert {"calls": len(calls), **expected} == {name: row[name] for name in ("calls", *TOKENS)}
 
 
 @pytest.mark.parametrize("family", PRICED)

@@ -78,9 +78,9 @@ async def test_a_killed_gateway_brings_every_file_upstream(tmp_path: Path) -> No
             async with asyncio.timeout(120):
                 while service.objects != data:  # noqa: ASYNC110 - another process sends
                     await asyncio.sleep(0.05)
-            told = await asyncio.to_thread(site.json, "container", "status")
+            status = await asyncio.to_thread(site.json, "container", "status")
         finally:
             await asyncio.to_thread(site.stop)
     assert FILES <= sum(service.puts.values()) <= FILES + KILLS
-    assert told["container_metrics"]["imbalances"] == []
-    assert told["container_metrics"]["kinds"]["file"]["references"] == FILES
+    assert status["container_metrics"]["imbalances"] == []
+    assert status["container_metrics"]["kinds"]["file"]["references"] == FILES

@@ -62,8 +62,8 @@ def questions(first_day: str, last_day: str, ids: Mapping[str, str]) -> Iterator
         method = "GET" if "GET" in row.methods else row.methods[0]
         for body in bodies.get(handler, [None]):
             for query in queries.get(handler, _usual(row)):
-                asked = f"{path}?{query}" if query else path
-                yield Question(name=row.name, method=method, path=asked, body=body, scope=row.scope)
+                address = f"{path}?{query}" if query else path
+                yield Question(name=row.name, method=method, path=address, body=body, scope=row.scope)
 
 
 def _usual(row: Address) -> Sequence[str]:

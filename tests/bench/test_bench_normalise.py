@@ -1,6 +1,6 @@
 """
-Cost of normalising per span and dialect, as a ratio to decoding the same body with the official classes and
-reading the same attributes into dicts.
+Cost of normalising per span and dialect, as a ratio. The yardstick decodes the same body with the official
+classes and reads the same attributes into dicts.
 
 The bodies contain values that change from call to call (ids, counts, users). A span of the conventions
 has 15 attributes.

@@ -1,7 +1,9 @@
 """
-Steps of a one-span request on its way to the upstream, counted instead of timed: commits, transactions of all
-files, flushes, hops to the file threads, and turns of the event loop. Measured for a lone request and for
-concurrent requests. Work that runs once a second is divided by the requests of that second.
+Steps of a one-span request on its way to the upstream, counted instead of timed. Steps are commits,
+transactions of all files, flushes, hops to the file threads, and turns of the event loop.
+
+They are measured for a lone request and for concurrent requests. Work that runs once a second is divided by
+the requests of that second.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """
 Yardstick of the ingest figures: bare handlers (aiohttp, grpc.aio) that decode the same OTLP bodies and read
-every attribute into a dict, without dedup keys, prices or storage. `python -m tests.bench.yardstick` prints
-its HTTP address, then its gRPC address.
+every attribute into a dict. They have no dedup keys, prices or storage. `python -m tests.bench.yardstick`
+prints its HTTP address, then its gRPC address.
 """
 
 from __future__ import annotations

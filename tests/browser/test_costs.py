@@ -35,14 +35,14 @@ def report(console: Console, query: str) -> Any:
 
 def since(console: Console) -> str:
     """Return the first day of the shown table."""
-    asked = [query for query in console.asked("/report?") if "compare=previous" in query]
-    return asked[-1].partition("from=")[2][:10]
+    queries = [query for query in console.asked("/report?") if "compare=previous" in query]
+    return queries[-1].partition("from=")[2][:10]
 
 
 def until(console: Console) -> str:
     """Return the last day of the shown table."""
-    asked = [query for query in console.asked("/report?") if "compare=previous" in query]
-    return asked[-1].partition("&to=")[2][:10]
+    queries = [query for query in console.asked("/report?") if "compare=previous" in query]
+    return queries[-1].partition("&to=")[2][:10]
 
 
 def cells(row: Locator) -> list[str]:
@@ -87,9 +87,9 @@ def test_filters_are_chosen_from_what_there_is(console: Console) -> None:
     """A menu lists the field's values and `unknown` for missing values, and the figures match the filter."""
     console.open("/costs")
     fields = console.page.get_by_label("Add a filter").locator("option").all_inner_texts()
-    told = report(console, "")["report"]
-    titles = {**told["names"], **OWN_TITLES}
-    assert [titles.get(each, each) for each in told["dimensions"]] == fields[1:]
+    own_report = report(console, "")["report"]
+    titles = {**own_report["names"], **OWN_TITLES}
+    assert [titles.get(each, each) for each in own_report["dimensions"]] == fields[1:]
     console.page.get_by_label("Add a filter").select_option("user")
     console.page.get_by_label("Value of user").select_option("unknown")
     chip = console.page.get_by_role("link", name="user: unknown")
@@ -221,13 +221,15 @@ def test_why_a_day_rose_is_said_above_the_table(console: Console) -> None:
     assert 3 == console.clicks()
     sentence = page.locator("main p strong").first
     expect(sentence).to_contain_text(re.compile(r"^(\$|Nothing|The sum)"))
-    told = console.ask(f"/comparison?by=team&from={day}&to={day}&top=3")["comparison"]
-    expect(sentence).to_have_text(told["sentence"])
+    comparison = console.ask(f"/comparison?by=team&from={day}&to={day}&top=3")["comparison"]
+    expect(sentence).to_have_text(comparison["sentence"])
     assert [] == console.audit(("minor", "moderate", "serious", "critical"))
     page.set_viewport_size({"width": 390, "height": 844})
     assert 0 == console.overhang()
     page.get_by_role("link", name="All parts of the change").click()
-    expect(page.get_by_role("region", name="What changed", exact=True)).to_contain_text(told["sentence"])
+    expect(page.get_by_role("region", name="What changed", exact=True)).to_contain_text(
+        comparison["sentence"]
+    )
 
 
 def test_costs_are_compared_with_days_of_ones_own(console: Console) -> None:
@@ -329,8 +331,8 @@ def test_people_who_are_codes_say_why(house: Tollhouse, open_console: OpenConsol
         console.open(page)
         cell = console.page.locator("tbody").get_by_text("email:").first
         expect(cell).to_be_visible()
-        told = cell.evaluate("(found) => found.closest('th, td').title")
-        assert 'privacy.emails is "hash"' in told
+        tooltip = cell.evaluate("(found) => found.closest('th, td').title")
+        assert 'privacy.emails is "hash"' in tooltip
         expect(console.page.get_by_text('privacy.emails = "hash"')).to_be_visible()
         assert [] == console.audit(("minor", "moderate", "serious", "critical"))
 
@@ -439,8 +441,8 @@ def test_a_month_has_its_forecast_and_the_period_before(console: Console) -> Non
     """
     console.open("/costs?from=mtd&by=team")
     page = console.page
-    told = console.ask("/forecast")["forecast"]
-    if told["total"] is not None:
+    forecast = console.ask("/forecast")["forecast"]
+    if forecast["total"] is not None:
         expect(page.get_by_text("Forecast: $")).to_contain_text("by the end of ")
         expect(page.locator("figure path.forecast")).to_have_count(1)
     before = page.locator(".legend li", has_text="earlier period").locator("span.faint").inner_text()
@@ -462,8 +464,8 @@ def test_what_a_user_costs_is_a_measure(console: Console) -> None:
     expect(page.locator("thead th").nth(1)).to_contain_text("Cost per user")
     console.settle()
     answer = report(console, f"from={since(console)}&by=team&unit=user&show=units,cost_per_unit")
-    told = f"${answer['total']['cost_per_unit']}"
-    expect(page.locator("tfoot td").first).to_have_attribute("title", told)
+    unit_cost = f"${answer['total']['cost_per_unit']}"
+    expect(page.locator("tfoot td").first).to_have_attribute("title", unit_cost)
     expect(page.locator("tfoot td").nth(1)).to_have_text(str(answer["total"]["units"]))
     assert "measure=unit%3Auser" in page.url
     assert [] == console.audit(("minor", "moderate", "serious", "critical"))
@@ -481,9 +483,9 @@ def test_costs_as_if_on_another_model(console: Console) -> None:
     section = page.get_by_role("region", name="As if", exact=True)
     expect(section).to_contain_text("a month at this rate")
     expect(section).to_contain_text("The other model needs the same number of tokens.")
-    told = console.ask(f"/what-if?model=gpt-4o-mini&by=team&from={since(console)}")
+    estimate = console.ask(f"/what-if?model=gpt-4o-mini&by=team&from={since(console)}")
     total = section.locator("tfoot td[title]")
-    assert [f"${told['total'][name]}" for name in ("cost", "as_if", "saves")] == [
+    assert [f"${estimate['total'][name]}" for name in ("cost", "as_if", "saves")] == [
         each.get_attribute("title") for each in total.all()
     ]
     assert [] == console.audit(("minor", "moderate", "serious", "critical"))

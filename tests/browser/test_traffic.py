@@ -43,9 +43,9 @@ def test_the_overview_asks_once(console: Console) -> None:
     console.requests.clear()
     console.open("/")
     console.page.get_by_text("Spend in").wait_for()
-    asked = [each.partition("/console/api")[2] for each in console.asked()]
-    assert {"/overview", "/session", "/changes", "/views?limit=1000"} == set(asked)
-    assert 1 == asked.count("/overview")
+    paths = [each.partition("/console/api")[2] for each in console.asked()]
+    assert {"/overview", "/session", "/changes", "/views?limit=1000"} == set(paths)
+    assert 1 == paths.count("/overview")
     preloaded = console.page.locator("link[rel=modulepreload]").count()
     loaded = {url.partition(f"/{files().version}/")[2] for url in console.page.evaluate(LOADED)}
     assert preloaded == len([each for each in loaded if each.startswith(("lib/", "vendor/"))])

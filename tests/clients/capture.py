@@ -82,13 +82,13 @@ class Capture:
 def read(path: Path) -> Capture:
     with gzip.open(path, "rt", encoding="utf-8", newline="\n") as file:
         first, *rest = [json.loads(line) for line in file]
-    told = [Call(**{"operation": None, **call}) for call in first["told"]]
+    reported = [Call(**{"operation": None, **call}) for call in first["told"]]
     requests = [
         SentRequest(row["at"], row["path"], row["headers"], row["body"].encode("latin-1")) for row in rest
     ]
     cost = first.get("cost")
     known_cost = None if cost is None else Decimal(cost)
-    return Capture(path.parent.name, path.name.removesuffix(".jsonl.gz"), told, known_cost, requests)
+    return Capture(path.parent.name, path.name.removesuffix(".jsonl.gz"), reported, known_cost, requests)
 
 
 def kept(place: Path = PLACE) -> list[Capture]:

@@ -62,30 +62,30 @@ def _handler(provider: Provider) -> type[BaseHTTPRequestHandler]:
         protocol_version = "HTTP/1.1"
 
         def do_POST(self) -> None:
-            asked = json.loads(body_of(self))
+            request_body = json.loads(body_of(self))
             path = self.path.partition("?")[0]
             if found := _PATH.fullmatch(path):
                 how, status, door = found.groups()
             elif found := _GEMINI.fullmatch(path):
-                how, status, asked["model"], door = found.groups()
-                asked["stream"] = door == "streamGenerateContent"
+                how, status, request_body["model"], door = found.groups()
+                request_body["stream"] = door == "streamGenerateContent"
                 door = "generateContent"
             else:
                 self._send(404, {"error": {"message": "no such path", "type": "not_found"}})
                 return
-            if provider.fails(how, path, asked["model"]):
-                provider.journal.note(_failure(door, asked))
+            if provider.fails(how, path, request_body["model"]):
+                provider.journal.note(_failure(door, request_body))
                 self._send(int(status), _failure_body(door, int(status)))
                 return
             if provider.tool:
-                provider.turns.append(asked.get("messages") or asked.get("input"))
-                offered = _offered(asked.get("tools") or ())
-                asked["tools"] = [each for each in offered if _name(each).endswith(provider.tool)]
-            answer = ANSWERS[door](asked, provider.figures())
+                provider.turns.append(request_body.get("messages") or request_body.get("input"))
+                offered = _offered(request_body.get("tools") or ())
+                request_body["tools"] = [each for each in offered if _name(each).endswith(provider.tool)]
+            answer = ANSWERS[door](request_body, provider.figures())
             provider.journal.note(
                 answer.call
             )  # first, because a client that has the response may read the journal at once
-            if asked.get("stream"):
+            if request_body.get("stream"):
                 self._stream(answer)
             else:
                 self._send(200, answer.body)

@@ -68,13 +68,13 @@ def llama_index(name: str, calls: list[Call]) -> list[Call]:
     """
     LlamaIndex omits cache writes. It reports only the two totals for responses, and no tokens for their streams.
     """
-    told = [
+    reported = [
         totals(call) if call.request_model == "gpt-5" else without("cache_write_tokens")(call)
         for call in calls
     ]
     if name == "streams":
-        told = [without("input_tokens", "output_tokens")(call) for call in told]
-    return told
+        reported = [without("input_tokens", "output_tokens")(call) for call in reported]
+    return reported
 
 
 def google_adk(_: str, calls: list[Call]) -> list[Call]:
@@ -107,8 +107,8 @@ def google_adk_openinference(name: str, calls: list[Call]) -> list[Call]:
 
 def beeai(name: str, calls: list[Call]) -> list[Call]:
     """BeeAI omits reasoning, and reports 0 output tokens for embeddings."""
-    told = [without("reasoning_tokens")(call) for call in calls]
-    return [replace(call, output_tokens=0) for call in told] if name == "embeddings" else told
+    reported = [without("reasoning_tokens")(call) for call in calls]
+    return [replace(call, output_tokens=0) for call in reported] if name == "embeddings" else reported
 
 
 def genai_langchain(name: str, calls: list[Call]) -> list[Call]:
@@ -129,8 +129,8 @@ def autogen(name: str, calls: list[Call]) -> list[Call]:
     AutoGen itself reports only the two totals, or 0 without usage. With nested instrumentation, the library's
     spans report the rest.
     """
-    told = calls if name == "nested" else [totals(call) for call in calls]
-    return [_with_zeros(call) if call.status == "ok" else call for call in told]
+    reported = calls if name == "nested" else [totals(call) for call in calls]
+    return [_with_zeros(call) if call.status == "ok" else call for call in reported]
 
 
 def _with_zeros(call: Call) -> Call:

@@ -31,31 +31,31 @@ def openai_v2(name: str, calls: list[Call]) -> list[Call]:
 
 
 def openllmetry(name: str, calls: list[Call]) -> list[Call]:
-    told = _without_retries(name, calls)
+    reported = _without_retries(name, calls)
     if name == "message_failures":
         return (
-            told * 2
+            reported * 2
         )  # it and the Anthropic library each report a failure, in separate traces without a common id
     if name in ANTHROPIC:
-        return told  # the library's own span has the same response id and arrives first
-    told = [without("cache_write_tokens")(call) for call in told]  # it has no attribute for OpenAI's
+        return reported  # the library's own span has the same response id and arrives first
+    reported = [without("cache_write_tokens")(call) for call in reported]  # it has no attribute for OpenAI's
     if "stream" in name:
-        told = [
-            without("reasoning_tokens")(call) for call in told
+        reported = [
+            without("reasoning_tokens")(call) for call in reported
         ]  # it reads them only from responses without streaming
     if name == "embeddings":
         # it reports 0 where the provider reported nothing
-        told = [replace(call, cache_read_tokens=0) for call in told]
-    return told
+        reported = [replace(call, cache_read_tokens=0) for call in reported]
+    return reported
 
 
 def openinference(name: str, calls: list[Call]) -> list[Call]:
-    told = _without_retries(name, calls)
+    reported = _without_retries(name, calls)
     if name in ANTHROPIC:
         # the library's own spans have the same response id, nested or in another trace
-        return told
+        return reported
     # It reports one model name, the provider's if there is one. The response id is inside the response text.
-    return [replace(_in_its_words(call), response_model=None) for call in told]
+    return [replace(_in_its_words(call), response_model=None) for call in reported]
 
 
 def genai(name: str, calls: list[Call]) -> list[Call]:

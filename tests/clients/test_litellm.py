@@ -248,11 +248,11 @@ def test_no_word_of_it_is_kept(reported: Reported) -> None:
 
 def _as_litellm_tells(call: Call) -> Call:
     """LiteLLM reports other ids and response models, and 0 where the provider reported nothing."""
-    told = replace(call, request_id=None, response_model=None)
+    reported = replace(call, request_id=None, response_model=None)
     if call.status == "error":
-        return replace(told, input_tokens=0, output_tokens=0)
+        return replace(reported, input_tokens=0, output_tokens=0)
     if call.operation == "embeddings":
-        return replace(told, output_tokens=0)
+        return replace(reported, output_tokens=0)
     if call.provider == "anthropic":
-        return replace(told, reasoning_tokens=0)
-    return told
+        return replace(reported, reasoning_tokens=0)
+    return reported

@@ -24,8 +24,8 @@ from tests.clients.conftest import Stand
 pytestmark = pytest.mark.clients
 
 READ = [name for name, tool in TOOLS.items() if not tool.writes]
-# Scenarios that apply to any server. The others call tools, prompts or resources of a server made for the
-# suite, or need a capability that Tollhouse does not declare: logging, completions, subscriptions.
+# Scenarios that apply to any server. The others need tools, prompts or resources of a server made for the
+# suite, or a capability that Tollhouse does not declare: logging, completions, subscriptions.
 OF_ANY_SERVER = {
     "server-initialize", "ping", "tools-list", "resources-list", "dns-rebinding-protection",
 }  # fmt: skip
@@ -59,11 +59,11 @@ def test_the_official_sdk(stand: Stand, transport: str, mode: str) -> None:
         "mcp", "with_mcp.py", transport, mode,
         MCP_URL=f"{stand.url}/mcp", MCP_KEY=key, MCP_COMMAND=json.dumps(command(stand)),
     )  # fmt: skip
-    told = json.loads(said)
-    assert told["tools"] == READ
-    assert told["is_error"] is False
-    assert told["calls"] == stand.tollhouse.json("report", "--range", "last_30d")["total"]["calls"]
-    assert [True, True] == [told["wrong"][0], "did you mean model" in told["wrong"][1]]
+    result = json.loads(said)
+    assert result["tools"] == READ
+    assert result["is_error"] is False
+    assert result["calls"] == stand.tollhouse.json("report", "--range", "last_30d")["total"]["calls"]
+    assert [True, True] == [result["wrong"][0], "did you mean model" in result["wrong"][1]]
 
 
 @pytest.mark.parametrize("transport", ["http", "stdio"])

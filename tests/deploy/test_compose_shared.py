@@ -122,12 +122,12 @@ def database(secrets: Path) -> Iterator[Server]:
         options = f"-c config_file={place / 'settings'}"
         run("pg_ctl", "-D", str(server.folder), "-w", "-l", str(place / "log"), "-o", options, "start")
         try:
-            told = {"SECRETS": str(secrets), "POSTGRES_USER": "postgres", "PGDATA": str(server.folder)}
-            told |= {"PGHOST": str(place), "PGPORT": str(server.port)}
+            variables = {"SECRETS": str(secrets), "POSTGRES_USER": "postgres", "PGDATA": str(server.folder)}
+            variables |= {"PGHOST": str(place), "PGPORT": str(server.port)}
             binaries = f"{programs()}:{os.environ['PATH']}"
             done = subprocess.run(
                 [str(SHARED / "roles.sh")],
-                env={**environment(), **told, "PATH": binaries},
+                env={**environment(), **variables, "PATH": binaries},
                 capture_output=True,
                 text=True,
             )

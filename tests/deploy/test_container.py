@@ -78,13 +78,13 @@ def test_compose_connects_litellm_as_its_page_says() -> None:
     compose = yaml.safe_load((COMPOSE / "compose.yaml").read_text())
     page = (ROOT / "docs/connect/litellm.md").read_text()
     blocks = dict(re.findall(r"^```(yaml|dotenv)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL))
-    told = blocks["dotenv"].replace("HOST", "tollhouse").replace("KEY", "${TOLLHOUSE_KEY}")
+    page_variables = blocks["dotenv"].replace("HOST", "tollhouse").replace("KEY", "${TOLLHOUSE_KEY}")
     proxy = {
         name: re.sub(r":\?[^}]*", "", value)
         for name, value in compose["services"]["litellm"]["environment"].items()
     }
     assert proxy == {"OPENAI_API_KEY": "${OPENAI_API_KEY:-}"} | dict(
-        line.split("=", 1) for line in told.splitlines()
+        line.split("=", 1) for line in page_variables.splitlines()
     )
     settings = yaml.safe_load((COMPOSE / "litellm.yaml").read_text())
     assert yaml.safe_load(blocks["yaml"])["litellm_settings"] == settings["litellm_settings"]
@@ -123,12 +123,14 @@ def test_compose_publishes_the_console_on_loopback_alone() -> None:
     tollhouse = yaml.safe_load((COMPOSE / "compose.yaml").read_text())["services"]["tollhouse"]
     published = dict(each.removeprefix("127.0.0.1:").split(":") for each in tollhouse["ports"])
     assert {"4318": "4318", "4317": "4317", "4319": "4319"} == published
-    told = {name: value for name, value in tollhouse["environment"].items() if "OPERATOR" in name}
-    server = load(env=variables() | told).server
+    operator_variables = {
+        name: value for name, value in tollhouse["environment"].items() if "OPERATOR" in name
+    }
+    server = load(env=variables() | operator_variables).server
     assert server.operator_listen == "0.0.0.0:4319"
     assert server.operator_plaintext is True
     guide = (ROOT / "docs/install/container.md").read_text()
-    assert told == dict(re.findall(r"-e (TOLLHOUSE_SERVER__OPERATOR_\w+)=(\S+)", guide))
+    assert operator_variables == dict(re.findall(r"-e (TOLLHOUSE_SERVER__OPERATOR_\w+)=(\S+)", guide))
     assert set(tollhouse["ports"]) == set(re.findall(r"-p (\S+)", guide))
 
 
@@ -228,8 +230,8 @@ def container(tmp_path: Path) -> Iterator[Machine]:
     image = Image(tmp_path)
     volume = tmp_path / "volume"
     subprocess.run(["cp", "-a", str(image.tree) + last("VOLUME"), str(volume)], check=True)
-    told = [f"{name}={value}" for name, value in variables().items()]
-    command = [*told, *UNPRIVILEGED.split(), *json.loads(last("ENTRYPOINT")), *json.loads(last("CMD"))]
+    assignments = [f"{name}={value}" for name, value in variables().items()]
+    command = [*assignments, *UNPRIVILEGED.split(), *json.loads(last("ENTRYPOINT")), *json.loads(last("CMD"))]
     with running(
         START, [str(image.tree), str(volume), last("VOLUME"), *command], name="tollhouse"
     ) as machine:
@@ -244,15 +246,15 @@ def test_the_image_starts_takes_a_record_and_says_that_it_lives(container: Machi
     Built and started like a container, the image is healthy, stores a record, and can write only in its volume.
     """
     env = " ".join(f"{name}={value}" for name, value in variables().items())
-    asked = f"{env} {UNPRIVILEGED}"
+    command = f"{env} {UNPRIVILEGED}"
     health = " ".join(json.loads(last("HEALTHCHECK").partition("CMD ")[2]))
-    assert "alive\n" == container.wait_for(f"{asked} {health}")
+    assert "alive\n" == container.wait_for(f"{command} {health}")
     made: dict[str, Any] = json.loads(
-        container.run(f"{asked} tollhouse keys create --name one --use-case 'Send AI Telemetry' --json")
+        container.run(f"{command} tollhouse keys create --name one --use-case 'Send AI Telemetry' --json")
     )
     container.run(
         f"TOLLHOUSE_KEY={made['secret']} tollhouse send --example litellm --to http://127.0.0.1:4318"
     )
-    container.run(f"{asked} tollhouse spool verify")
+    container.run(f"{command} tollhouse spool verify")
     assert "Read-only file system" in container.attempt("touch /opt/tollhouse/x").stderr
     container.run(f"test $(stat -c %u {last('VOLUME')}/spool.sqlite) = 65532")

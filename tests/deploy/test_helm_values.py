@@ -77,7 +77,7 @@ def named_in(paths: list[Path], pattern: str) -> set[str]:
 def test_the_templates_and_the_documents_name_values_of_the_chart() -> None:
     """References are `.Values.x` in a template and `--set x=` on a page."""
     used = named_in(sorted((CHART / "templates").iterdir()), r"\.Values\.([\w.]+)")
-    told = named_in(DOCUMENTS, r"--set ([\w.]+)=")
-    assert used and told
-    for name in used | told:
+    options = named_in(DOCUMENTS, r"--set ([\w.]+)=")
+    assert used and options
+    for name in used | options:
         value(name)

@@ -145,8 +145,8 @@ def test_settings_in_pods_load(tmp_path: Path) -> None:
     assert ["/etc/tollhouse/keys/upstream"] == [str(key.secret_file) for key in config.upstream.keys]
     ports = {each["name"]: each["containerPort"] for each in gateway["ports"]}
     server = config.server
-    told = {"http": server.listen, "grpc": server.grpc_listen, "metrics": server.metrics_listen}
-    assert ports == {name: int(address.rpartition(":")[2]) for name, address in told.items()}
+    addresses = {"http": server.listen, "grpc": server.grpc_listen, "metrics": server.metrics_listen}
+    assert ports == {name: int(address.rpartition(":")[2]) for name, address in addresses.items()}
     assert config.data_dir.is_relative_to(gateway["volumeMounts"][0]["mountPath"])
 
     pod = objects(sidecar())["StatefulSet", "litellm"]["spec"]["template"]["spec"]

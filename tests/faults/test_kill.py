@@ -157,8 +157,8 @@ def test_kill_between_counters_and_calls(installations: Any) -> None:
         tollhouse.kill()
     tollhouse.start(env=soon)
     tollhouse.wait_until_drained()
-    told = len(json.loads(events.with_name("metrics_delta.expected.json").read_text())["records"])
-    assert (2 * told, Decimal(0)) == _counted(tollhouse)
+    counters = len(json.loads(events.with_name("metrics_delta.expected.json").read_text())["records"])
+    assert (2 * counters, Decimal(0)) == _counted(tollhouse)
     tollhouse.json("spool", "verify")
     tollhouse.stop()
 

@@ -110,10 +110,10 @@ class ScriptedUpstream:
         self.secrets: set[str] | None = None  # if set, other secrets get 401
         self.poison: set[str] = set()
         self.poison_answer = refuse(400)
-        # If responses are random, replace those that no service would give by an acceptance: a 413 to an
-        # accepted request, and the third equal failure, which by the rule for keys means that the request was
-        # not accepted. Failures of other kinds in between do not reset the count, because the client may have
-        # timed out before it saw them.
+        # If responses are random, an acceptance replaces those that no service would give. One is a 413 to an
+        # accepted request. The other is the third equal failure, which by the rule for keys means that the
+        # request was not accepted. Failures of other kinds in between do not reset the count, because the
+        # client may have timed out before it saw them.
         self.is_consistent = False
         self._answers: Counter[tuple[str, int]] = Counter()  # by key and status
         self.port = 0

@@ -96,11 +96,11 @@ def test_what_waited_is_not_sent_twice_in_silence(installations: Installations) 
     backup = one.directory / "backup"
     one.run("backup", str(backup))
     one.stop()
-    other, told = restored(one, backup, code=2)
-    assert "upstream/ai-telemetry: 3 records" in told and "--queued" in told
+    other, message = restored(one, backup, code=2)
+    assert "upstream/ai-telemetry: 3 records" in message and "--queued" in message
     assert [] == [path for one in other.directory.glob("tollhouse-data*") for path in one.iterdir()]
-    other, told = restored(one, backup, "--queued", "hold")
-    assert "upstream/ai-telemetry: 3 records are held back" in told
+    other, message = restored(one, backup, "--queued", "hold")
+    assert "upstream/ai-telemetry: 3 records are held back" in message
     route = other.route("upstream/ai-telemetry")
     assert route["queued"] == 0
     assert route["unknown"] == 3
@@ -108,7 +108,7 @@ def test_what_waited_is_not_sent_twice_in_silence(installations: Installations) 
     (unknown,) = other.json("streams", "list", "--unknown")["unknown"]
     assert ": may have been sent since" in unknown["reason"]
     shutil.rmtree(other.directory / "tollhouse-data")
-    other, told = restored(one, backup, "--queued", "resend")
+    other, message = restored(one, backup, "--queued", "resend")
     route = other.route("upstream/ai-telemetry")
     assert route["queued"] == 3
     assert route["unknown"] == 0
@@ -133,14 +133,14 @@ def test_a_directory_in_use_and_a_damaged_backup_are_refused(installations: Inst
     with (backup / "spool.sqlite").open("r+b") as file:
         file.seek(5000)
         file.write(b"x")
-    other, told = restored(one, backup, code=1)
-    assert "spool.sqlite has changed since" in told
+    other, message = restored(one, backup, code=1)
+    assert "spool.sqlite has changed since" in message
     (backup / "manifest.json").write_text("{}")
-    _, told = restored(one, backup, code=1)
-    assert "manifest.json is damaged" in told
+    _, message = restored(one, backup, code=1)
+    assert "manifest.json is damaged" in message
     (backup / "manifest.json").unlink()
-    _, told = restored(one, backup, code=2)
-    assert "is not a backup" in told
+    _, message = restored(one, backup, code=2)
+    assert "is not a backup" in message
     assert [] == [path for one in other.directory.glob("tollhouse-data*") for path in one.iterdir()]
 
 

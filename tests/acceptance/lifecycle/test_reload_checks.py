@@ -35,14 +35,14 @@ def test_a_reload_finds_what_check_finds(installations: Any) -> None:
         checked = tollhouse.attempt("check")
         assert checked.returncode == 1, (added, checked.stdout)
         assert words in checked.stdout, (added, checked.stdout)
-        told = tollhouse.attempt("reload")
-        assert told.returncode == (2 if is_refused else 0), (
+        done = tollhouse.attempt("reload")
+        assert done.returncode == (2 if is_refused else 0), (
             added,
-            told.stderr,
+            done.stderr,
         )
-        assert words in told.stderr, (
+        assert words in done.stderr, (
             added,
-            told.stderr,
+            done.stderr,
         )
     tollhouse.config.write_text(plain)
     assert "but " not in tollhouse.attempt("reload").stderr
@@ -55,5 +55,5 @@ def test_a_secret_is_named_and_not_shown(installations: Any, tmp_path: Path) -> 
     tollhouse.start()
     more = CHANNEL.format(type="webhook", more=HOOK.format(file="short"))
     tollhouse.config.write_text(tollhouse.config.read_text() + more)
-    told = tollhouse.run("reload", "--json")
-    assert "channel on-call cannot send: " in told and "no-secret" not in told
+    output = tollhouse.run("reload", "--json")
+    assert "channel on-call cannot send: " in output and "no-secret" not in output

@@ -185,10 +185,10 @@ def halves_of_calls() -> Halves:
     def sent(*events: Any) -> Sent:
         return Sent("/api/public/ingestion", batch(*events))
 
-    told, late = sent(create("told"), update("told")), sent(update("late"))
+    whole, late = sent(create("told"), update("told")), sent(update("late"))
     return Halves(
-        [sent(create("cut", traceId="cut"), trace("cut")), told, late],
-        [sent(update("cut")), told, sent(create("late")), sent(create("new"), update("new"))],
+        [sent(create("cut", traceId="cut"), trace("cut")), whole, late],
+        [sent(update("cut")), whole, sent(create("late")), sent(create("new"), update("new"))],
     )
 
 

@@ -168,10 +168,10 @@ async def _asked(ledger: Ledger, by: Sequence[str]) -> tuple[float, float]:
     took: dict[int, list[float]] = {0: [], 1: []}
     for number in range(ROUNDS):
         for arranged, times in took.items():
-            asked = replace(_question(by), arranged=arranged)
+            query = replace(_question(by), arranged=arranged)
             begun = time.process_time()
             # A different end makes it a different query, so no cached result is used.
-            await ledger.costs(replace(asked, until=asked.until + DAY_S * number * _SECOND))
+            await ledger.costs(replace(query, until=query.until + DAY_S * number * _SECOND))
             times.append(time.process_time() - begun)
     counted, billed = (median(times) for times in took.values())
     return counted, billed

@@ -1,6 +1,8 @@
 """
-`python -m tests.bench.growth.billed_questions` compares the processor time of queries of billed money with
-the same queries of counted money, by one dimension and by pairs of dimensions, by day and over the month.
+`python -m tests.bench.growth.billed_questions` compares the processor time of queries of billed and
+of counted money.
+
+The queries group by one dimension and by pairs of dimensions, by day and over the month.
 """
 
 from __future__ import annotations

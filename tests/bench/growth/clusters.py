@@ -84,8 +84,8 @@ def _body(found: Sequence[Any]) -> bytes:
 def _samples(nodes: int, round: int) -> Iterator[tuple[dict[str, str], float]]:
     for number in range(nodes):
         node = f"ip-10-0-{number // 256}-{number % 256}.eu-west-1.compute.internal"
-        told = {"node": node, "provider_id": f"aws:///eu-west-1a/i-{number:017x}"}
-        yield {NAME: "kube_node_info", **told}, 1.0
+        labels = {"node": node, "provider_id": f"aws:///eu-west-1a/i-{number:017x}"}
+        yield {NAME: "kube_node_info", **labels}, 1.0
         for resource, amount in (("cpu", 64.0), ("memory", 2.0**38)):
             yield {NAME: "kube_node_status_capacity", "node": node, "resource": resource}, amount
         for place in range(PODS_A_NODE):

@@ -76,8 +76,8 @@ def operations(today: datetime) -> Iterator[Operation]:
 def _costs(words: str, when: str, by: str, per: str) -> Iterator[Operation]:
     first, *more = by.split(",")
     spellings = "&unit=model&show=units" if first == "model_family" and not more else ""
-    asked = f"/report?{when}&{TABLE}&{LARGEST}"
-    yield Operation("/costs", f"table, {words}", f"{asked}&by={by}&top=200{spellings}")
+    report_query = f"/report?{when}&{TABLE}&{LARGEST}"
+    yield Operation("/costs", f"table, {words}", f"{report_query}&by={by}&top=200{spellings}")
     bars = f"/report?{when}&by={first}&per={per}&show=cost&{LARGEST}&top=10"
     yield Operation("/costs", f"bars, {words}", bars)
     if not more:

@@ -71,12 +71,12 @@ async def test_values_of_filters_beside_many_rows(tmp_path: Path) -> None:
     storage = await open_storage(options, engine=SQLITE)
     try:
         plain = ListQuery(sort=SortField("announced_at"), order=DESCENDING, identity="id", limit=100)
-        told = replace(plain, known=("account", "region", "cluster"))
+        with_values = replace(plain, known=("account", "region", "cluster"))
         times: dict[str, list[float]] = {"with": [], "without": []}
         for number in range(PAGES):
             at = row(ROWS - 1 - 100 * number)
             position = Position(value=at.announced_at, identity=at.id)
-            for name, query in (("with", told), ("without", plain)):
+            for name, query in (("with", with_values), ("without", plain)):
                 took, values = await walked(storage.container_files, replace(query, position=position))
                 times[name].append(took)
                 if name == "with":

@@ -261,17 +261,17 @@ async def measure(
 ) -> Year:
     """Fill a ledger in `place` unless it exists, and query a server on it."""
     engine = engine or Engine()
-    data, told = place / "data", place / "sums"
+    data, sums_file = place / "data", place / "sums"
     settings = place / "tollhouse.toml"
     settings.write_text(f'data_dir = "{data}"\n{SETTINGS}{engine.settings(place)}')
     command = [sys.executable, "-m", "gateway"]
-    if not told.exists():
+    if not sums_file.exists():
         data.mkdir(mode=0o700)
         begun = time.perf_counter()
         await asyncio.to_thread(engine.prepare, [*command, "storage", "init", "--config", str(settings)])
         async with engine.ledger(data) as ledger:
             sums = await fill(ledger, fleet, calls=calls, days=days, end=int(today().timestamp()))
-        told.write_text(str(sums))
+        sums_file.write_text(str(sums))
         click.echo(f"{sums:,} sums written in {time.perf_counter() - begun:.0f} s", err=True)
     with (
         (place / "log").open("w") as log,
@@ -286,7 +286,7 @@ async def measure(
             answered = await ask_all(process, data, rounds, users=fleet.users, engine=engine, only=only)
         finally:
             process.terminate()
-    return Year(calls=calls, sums=int(told.read_text()), size=engine.size(data), answered=answered)
+    return Year(calls=calls, sums=int(sums_file.read_text()), size=engine.size(data), answered=answered)
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})

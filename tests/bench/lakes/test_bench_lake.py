@@ -121,7 +121,7 @@ def test_every_call_is_in_the_lake_once(run: Run, tmp_path: Path) -> None:
     last = run.start()
     out, _ = last.communicate(timeout=WITHIN_S)
     assert 0 == last.returncode
-    told = json.loads(out.splitlines()[-1])
+    figures = json.loads(out.splitlines()[-1])
     began = time.monotonic()
     found, keys = asyncio.run(verified(run.store, tmp_path / "scratch"))
     verified_s = time.monotonic() - began
@@ -130,7 +130,7 @@ def test_every_call_is_in_the_lake_once(run: Run, tmp_path: Path) -> None:
         return sum([size async for size in fetched(run.store, tmp_path / "copy")])
 
     size = asyncio.run(copied())
-    assert {"delivered": RECORDS} == told["books"]
+    assert {"delivered": RECORDS} == figures["books"]
     assert found.rows == RECORDS
     assert found.differences == []
     assert len(keys) == len(set(keys)) == found.files
@@ -144,12 +144,12 @@ def test_every_call_is_in_the_lake_once(run: Run, tmp_path: Path) -> None:
         == ds.dataset(tmp_path / "copy" / names.DATA, format="parquet", partitioning="hive").count_rows()
     )
     assert kills == KILLS
-    assert told["grown_kib"] < MOST_GROWN_KIB
-    assert told["longest_turn_s"] < LONGEST_TURN_S
+    assert figures["grown_kib"] < MOST_GROWN_KIB
+    assert figures["longest_turn_s"] < LONGEST_TURN_S
     print(
         f"\n{RECORDS:,} calls, {kills} kills, {found.files} files of {size / RECORDS:.0f} B a record; the last process "
-        f"landed {landed:,} in {told['landed_s']:.1f} s, {told['landed_cpu_s'] * 1e6 / max(landed, 1):.1f} us of a "
-        f"processor each, {told['grown_kib'] / 1024:.0f} MiB more than before, and at most "
-        f"{told['longest_turn_s'] * 1000:.0f} ms of it in a turn of the event loop; "
+        f"landed {landed:,} in {figures['landed_s']:.1f} s, {figures['landed_cpu_s'] * 1e6 / max(landed, 1):.1f} us "
+        f"of a processor each, {figures['grown_kib'] / 1024:.0f} MiB more than before, and at most "
+        f"{figures['longest_turn_s'] * 1000:.0f} ms of it in a turn of the event loop; "
         f"verify --data {verified_s:.1f} s"
     )

@@ -113,9 +113,9 @@ def real_spans(spans: int, service: int, *, conversation_of_span: bool = False) 
     scope.scope.name = "opentelemetry.instrumentation.openai_v2"
     chance = Random(service)
     for number in range(spans):
-        provider, asked, answered = REAL_MODELS[(service + number) % len(REAL_MODELS)]
+        provider, request_model, response_model = REAL_MODELS[(service + number) % len(REAL_MODELS)]
         user = chance.randrange(FLEET_USERS)
-        span = scope.spans.add(name=f"chat {asked}", kind=3)
+        span = scope.spans.add(name=f"chat {request_model}", kind=3)
         span.trace_id = RUN + number.to_bytes(7, "big") + b"\1"
         span.span_id = b"\1" + number.to_bytes(7, "big")
         span.start_time_unix_nano = time.time_ns()
@@ -124,8 +124,8 @@ def real_spans(spans: int, service: int, *, conversation_of_span: bool = False) 
         texts = {
             "gen_ai.operation.name": "chat",
             "gen_ai.provider.name": provider,
-            "gen_ai.request.model": asked,
-            "gen_ai.response.model": answered,
+            "gen_ai.request.model": request_model,
+            "gen_ai.response.model": response_model,
             "gen_ai.response.id": f"chatcmpl-{RUN.decode()}{number:016d}",
             "gen_ai.conversation.id": f"{conversation}-{number}" if conversation_of_span else conversation,
             "user.id": f"user-{user:04}",

@@ -41,15 +41,15 @@ def weights(console: Console) -> Iterator[tuple[str, Weight]]:
     before = 0
     for name in visited(console):
         # each address once, because a page repeats a request when it learns of a change
-        asked = list(
+        addresses = list(
             {each.url: each for each in console.requests[before:] if "/console/api/" in each.url}.values()
         )
         loaded = [packed_size(url) for url in console.page.evaluate(LOADED)]
-        ended = [each for each in asked if not each.url.endswith(STREAMS) and each.response()]
+        ended = [each for each in addresses if not each.url.endswith(STREAMS) and each.response()]
         answers = [each.sizes()["responseBodySize"] for each in ended]
         files_of_page = [size for size in loaded if size]
         index = len(files().index)
-        yield name, Weight(index + sum(files_of_page), sum(answers), 1 + len(files_of_page) + len(asked))
+        yield name, Weight(index + sum(files_of_page), sum(answers), 1 + len(files_of_page) + len(addresses))
         before = len(console.requests)  # excludes requests of earlier clicks on the page
 
 

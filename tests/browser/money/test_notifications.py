@@ -148,8 +148,8 @@ def test_a_channel_is_made_tested_and_deleted(
     row.get_by_role("link").click()
     dialog.get_by_role("button", name="Edit").click()
     expect(dialog.get_by_label("Address of the incoming webhook")).to_have_value("")
-    told = [console.ask("/notification-channels/team-chat"), console.ask("/audit")]
-    assert "s3cret" not in page.content() + str(told)
+    answers = [console.ask("/notification-channels/team-chat"), console.ask("/audit")]
+    assert "s3cret" not in page.content() + str(answers)
     dialog.get_by_role("button", name="Close").click()
     dialog.get_by_role("button", name="Delete").click()
     dialog.get_by_role("textbox").fill("team-chat")

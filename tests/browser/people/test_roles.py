@@ -1,5 +1,5 @@
 """
-Roles: the effect of a role is shown before it is saved, a person's access can be looked up, and a role in use
+Roles: the console shows the effect of a role before it is saved, and a person's access. A role in use
 cannot be deleted.
 """
 

@@ -32,12 +32,12 @@ def test_a_limited_role_offers_to_limit_the_account(busy: Tollhouse, open_consol
     dialog.get_by_role("textbox", name="Filters").fill("team=payments")
     dialog.get_by_role("textbox", name="Members").fill(LEAD)
     dialog.get_by_role("button", name="Create a role").click()
-    told = dialog.get_by_role("status")
-    expect(told).to_contain_text(f"{LEAD} has the account role Member and therefore sees everything.")
+    status = dialog.get_by_role("status")
+    expect(status).to_contain_text(f"{LEAD} has the account role Member and therefore sees everything.")
     assert [] == console.audit()
     console.screenshot("roles-wider")
-    told.get_by_role("button", name="Set account role to none").click()
-    expect(told).to_be_empty()
+    status.get_by_role("button", name="Set account role to none").click()
+    expect(status).to_be_empty()
     assert "none" == next(
         row["role"] for row in console.ask("/operators")["operators"] if row["email"] == LEAD
     )

@@ -48,12 +48,12 @@ class Shim:
 
     async def _put(self, client: ClientSession, request: web.Request) -> web.Response:
         _, bucket, name = request.path.split("/", 2)
-        asked = {"uploadType": "media", "name": name}
+        parameters = {"uploadType": "media", "name": name}
         if _CONDITION in request.headers:
             self.passed += 1
-            asked["ifGenerationMatch"] = request.headers[_CONDITION]
+            parameters["ifGenerationMatch"] = request.headers[_CONDITION]
         url = f"{self._address}/upload/storage/v1/b/{bucket}/o"
-        async with client.post(url, params=asked, data=await request.read()) as answer:
+        async with client.post(url, params=parameters, data=await request.read()) as answer:
             if answer.status != 200:
                 return web.Response(status=answer.status, body=await answer.read())
             made = await answer.json()

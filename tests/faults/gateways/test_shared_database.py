@@ -1,6 +1,6 @@
 """
-The failure table of several gateways on one PostgreSQL, row by row: a real primary, its synchronous standby
-and two gateways, broken and healed under load.
+The failure table of several gateways on one PostgreSQL, row by row. Two gateways, a real primary and its
+synchronous standby are broken and healed under load.
 """
 
 from __future__ import annotations
@@ -329,8 +329,8 @@ def test_a_standby_that_lags_takes_over(trial: Trial, tmp_path: Path) -> None:
             took = time.monotonic() - began
             verdict = site.judge()
             assert verdict.lost == {name for sent in tail for name in sent.calls}
-            told = [one["words"] for one in site.gateways[0].json("doctor", code=1)["doctor"]["found"]]
-            (lost,) = [words for words in told if "are missing from the database" in words]
+            findings = [one["words"] for one in site.gateways[0].json("doctor", code=1)["doctor"]["found"]]
+            (lost,) = [words for words in findings if "are missing from the database" in words]
             print(lost)
             assert "20 commits with 100 new records" in lost
             says_so = partial(is_said, site.gateways[0], "20 commits with 100 new records")

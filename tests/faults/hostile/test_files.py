@@ -34,9 +34,9 @@ def test_no_file_takes_more_memory_than_may_be(tmp_path: Path, file: str) -> Non
     )
     path.unlink()
     assert 0 == read.returncode, read.stderr[-2000:]
-    told = json.loads(read.stdout)
-    assert told["bytes"] <= MOST, told
-    assert told["said"].startswith("Invalid: ") or told["said"].strip("[]").isdecimal(), told
+    result = json.loads(read.stdout)
+    assert result["bytes"] <= MOST, result
+    assert result["said"].startswith("Invalid: ") or result["said"].strip("[]").isdecimal(), result
 
 
 def test_the_short_list_names_files() -> None:

@@ -15,15 +15,17 @@ from focus_data_toolkit.schema.registry import REMOVED_COLUMNS, mandatory_column
 DATASET, MODELLED = "Cost and Usage", "1.4"
 
 source, version = sys.argv[1:]
-told = min(version, MODELLED)  # later drafts have no published model
+model_version = min(version, MODELLED)  # later drafts have no published model
 with Path(source).open(encoding="utf-8", newline="") as file:
     rows = list(csv.DictReader(file))
 names = set(rows[0])
-known = version_columns(DATASET, told)
-wrong = [f"no column of {told}: {name}" for name in sorted(names - known) if not name.startswith("x_")]
-wrong += [f"not there: {name}" for name in sorted(mandatory_columns(DATASET, told) - names)]
+known = version_columns(DATASET, model_version)
+wrong = [
+    f"no column of {model_version}: {name}" for name in sorted(names - known) if not name.startswith("x_")
+]
+wrong += [f"not there: {name}" for name in sorted(mandatory_columns(DATASET, model_version) - names)]
 gone = REMOVED_COLUMNS[DATASET]
-if told >= "1.3":  # from 1.3 on, values follow the rules of 1.4
+if model_version >= "1.3":  # from 1.3 on, values follow the rules of 1.4
     modelled = [{name: value for name, value in row.items() if name not in gone} for row in rows]
     found = lint_focus_1_4_structure(DATASET, modelled).violations
     wrong += [f"{each.column}, row {each.row_index}: {each.rule}: {each.message}" for each in found]

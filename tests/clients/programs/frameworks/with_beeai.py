@@ -51,9 +51,9 @@ async def tools() -> None:
     """Make two calls per run: a tool call for the weather, and the answer."""
     for model in models():
         turns: list[Any] = [UserMessage(QUESTION)]
-        asked = await model.run(turns, tools=[weather])
-        turns += asked.output
-        for call in asked.get_tool_calls():
+        output = await model.run(turns, tools=[weather])
+        turns += output.output
+        for call in output.get_tool_calls():
             result = MessageToolResultContent(
                 result="rain in Bath", tool_name=call.tool_name, tool_call_id=call.id
             )
