@@ -46,12 +46,12 @@ async def billed_beside(
     days = _days(query, now)
     stored_days = await ledger.billed_days(days.start, days.stop)
     bill_days = [day for day in stored_days if day.source and not day.is_apart]
-    found: dict[str, object] = {
+    fields: dict[str, object] = {
         "through": day_text(max(day.day for day in bill_days)) if bill_days else None,
         "days": _states(bill_days, days),
     }
     if states_alone:
-        return found
+        return fields
     reasons: Counter[str] = Counter()
     foreign: Counter[str] = Counter()
     for day in stored_days:
@@ -60,7 +60,7 @@ async def billed_beside(
             reasons.update(day.accrued if query.arranged & AMORTIZED else {})
         foreign.update(day.foreign)
     return {
-        **found,
+        **fields,
         "unallocated": money.text(sum(reasons.values())),
         "by_reason": {reason: money.text(amount) for reason, amount in sorted(reasons.items()) if amount},
         "without_statement": await _without(ledger, query, bill_days),
@@ -79,9 +79,9 @@ def _states(made: Sequence[BilledDay], days: Sequence[int]) -> dict[str, int]:
     states: dict[int, set[str]] = defaultdict(set)
     for day in made:
         states[day.day].add(day.state)
-    found = Counter(_least_final(states[day]) if day in states else OPEN for day in days)
-    shown = (CLOSED, PROVISIONAL, OPEN, *([FROZEN] if found[FROZEN] else []))
-    return {state: found[state] for state in shown}
+    counts = Counter(_least_final(states[day]) if day in states else OPEN for day in days)
+    shown = (CLOSED, PROVISIONAL, OPEN, *([FROZEN] if counts[FROZEN] else []))
+    return {state: counts[state] for state in shown}
 
 
 def _least_final(states: set[str]) -> str:
@@ -91,8 +91,8 @@ def _least_final(states: set[str]) -> str:
 def _sources(made: Sequence[BilledDay]) -> list[dict[str, str]]:
     newest: dict[tuple[str, str], float] = {}
     for day in made:
-        place = (day.seller, day.source)
-        newest[place] = max(day.read_at, newest.get(place, 0.0))
+        seller_source = (day.seller, day.source)
+        newest[seller_source] = max(day.read_at, newest.get(seller_source, 0.0))
     return [
         {"provider": provider, "source": source, "read_at": moment(read_at)}
         for (provider, source), read_at in sorted(newest.items())
@@ -149,19 +149,19 @@ class WithMissing:
         starts = [start for start, _ in periods(plain)]
         billed = await self._asked.costs(plain)
         parts = [await self._asked.costs(part) for part in _parts(plain, await self._sellers(plain))]
-        found, counted = await asyncio.to_thread(_filled, billed, parts, starts, query.top)
+        filled_rows, counted = await asyncio.to_thread(_filled, billed, parts, starts, query.top)
         self.counted = money.text(counted)
-        return found
+        return filled_rows
 
     async def _sellers(self, query: CostQuery) -> Mapping[int, frozenset[str]]:
         """Return the sellers with a bill by day. For the cost type of final days, only final bills count."""
         low, high = int(query.since.timestamp()) // DAY_S * DAY_S, int(query.until.timestamp())
-        found: dict[int, set[str]] = {}
+        sellers_by_day: dict[int, set[str]] = {}
         for day in await self._whole.billed_days(low, high):
             is_there = day.source and not day.is_apart
             if is_there and (query.arranged != INVOICED or day.state in (CLOSED, FROZEN)):
-                found.setdefault(day.day, set()).add(day.provider)
-        return {day: frozenset(sellers) for day, sellers in found.items()}
+                sellers_by_day.setdefault(day.day, set()).add(day.provider)
+        return {day: frozenset(sellers) for day, sellers in sellers_by_day.items()}
 
 
 def _filled(
@@ -171,21 +171,21 @@ def _filled(
     top: int | None,
 ) -> tuple[list[CostRow], int]:
     """Merge billed and counted rows; also return the counted amount in money units."""
-    found: dict[_Place, list[CostRow]] = {}
+    rows_by_group: dict[_Place, list[CostRow]] = {}
     for row in billed:
-        found.setdefault((starts.index(row.start), row.group), []).append(row)
+        rows_by_group.setdefault((starts.index(row.start), row.group), []).append(row)
     amount = 0
     for row in chain.from_iterable(counted):
-        found.setdefault((bisect_right(starts, row.start) - 1, row.group), []).append(_money_of(row))
+        rows_by_group.setdefault((bisect_right(starts, row.start) - 1, row.group), []).append(_money_of(row))
         amount += money.units(row.cost)
-    largest = _largest(found, top)
+    largest = _largest(rows_by_group, top)
     shown: dict[_Place, list[CostRow]] = {}
-    for (place, group), rows in found.items():
+    for (start_index, group), rows in rows_by_group.items():
         named = group if largest is None or group in largest else (OTHER,) * len(group)
-        shown.setdefault((place, named), []).extend(rows)
+        shown.setdefault((start_index, named), []).extend(rows)
     together = [
-        combined(rows, start=starts[place], group=group)
-        for (place, group), rows in ordered(shown.items(), key=_order)
+        combined(rows, start=starts[start_index], group=group)
+        for (start_index, group), rows in ordered(shown.items(), key=_order)
     ]
     return together, amount
 
@@ -195,9 +195,9 @@ def _parts(query: CostQuery, sellers: Mapping[int, frozenset[str]]) -> Iterator[
     days = range(int(query.since.timestamp()) // DAY_S * DAY_S, int(query.until.timestamp()), DAY_S)
     nobody = frozenset[str]()
     for billed, run in groupby(days, key=lambda day: sellers.get(day, nobody)):
-        first, *others = run
+        first, *later_days = run
         low = datetime.fromtimestamp(first, UTC)
-        high = datetime.fromtimestamp((others or [first])[-1] + DAY_S, UTC)
+        high = datetime.fromtimestamp((later_days or [first])[-1] + DAY_S, UTC)
         derived = {**query.derived, _BASIS.name: _BASIS, _BILLED: _has_bill(billed)}
         span = replace(query, since=max(query.since, low), until=min(query.until, high))
         counted = replace(span, arranged=0, derived=derived, measures=("cost",))
@@ -235,5 +235,5 @@ def _largest(found: Mapping[_Place, Sequence[CostRow]], most: int | None) -> set
 
 
 def _order(item: tuple[_Place, Sequence[CostRow]]) -> tuple[int, list[str]]:
-    (place, group), _ = item
-    return place, [value or "" for value in group]
+    (start_index, group), _ = item
+    return start_index, [value or "" for value in group]

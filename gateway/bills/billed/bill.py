@@ -103,11 +103,11 @@ def bill_of(sides: BillSides) -> Bill:
 
 
 def _regions(rows: Iterable[BilledMoney | BilledTokens], families: Mapping[str, str]) -> Regions:
-    found: dict[str, set[str]] = defaultdict(set)
+    regions_by_model: dict[str, set[str]] = defaultdict(set)
     for row in rows:
         if row.region not in ANYWHERE:
-            found[families.get(row.model, row.model)].add(row.region)
-    return {model: frozenset(regions) for model, regions in found.items()}
+            regions_by_model[families.get(row.model, row.model)].add(row.region)
+    return {model: frozenset(regions) for model, regions in regions_by_model.items()}
 
 
 def _is_unsettled(sides: BillSides, unsettled: Mapping[str, frozenset[int]], source: str, day: int) -> bool:
@@ -115,10 +115,10 @@ def _is_unsettled(sides: BillSides, unsettled: Mapping[str, frozenset[int]], sou
 
 
 def _of_days(rows: Iterable[_Told]) -> Mapping[int, Sequence[_Told]]:
-    found: dict[int, list[_Told]] = defaultdict(list)
+    rows_by_day: dict[int, list[_Told]] = defaultdict(list)
     for row in rows:
-        found[row.day].append(row)
-    return found
+        rows_by_day[row.day].append(row)
+    return rows_by_day
 
 
 def _by_day(sides: BillSides) -> Iterator[StatementRow]:
@@ -138,10 +138,13 @@ def _by_day(sides: BillSides) -> Iterator[StatementRow]:
         weights = [max(0, worth[day]) if is_within else 0 for day in days]
         amount, effective = row.amount, row.amount_effective
         parts = in_turn(money.units(f"{amount:f}"), weights)
-        more = parts if effective is None else in_turn(money.units(f"{effective:f}"), weights)
-        for day, part, other in zip(days, parts, more, strict=True):
-            if part or other:
-                changes: dict[str, Any] = {"amount": _decimal(part), "amount_effective": _decimal(other)}
+        effective_parts = parts if effective is None else in_turn(money.units(f"{effective:f}"), weights)
+        for day, part, effective_part in zip(days, parts, effective_parts, strict=True):
+            if part or effective_part:
+                changes: dict[str, Any] = {
+                    "amount": _decimal(part),
+                    "amount_effective": _decimal(effective_part),
+                }
                 changes |= {"amount_list": None, "amount_contracted": None}
                 if row.line_type in (REFUND, CORRECTION):
                     changes |= {"corrects": day, "corrects_until": day + DAY_S}

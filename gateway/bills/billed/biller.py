@@ -110,7 +110,11 @@ class Biller:
         this = CalendarMonth.at(self._clock.now())
         if infos or self._marks:
             await self._sources.ledger.catch_up(self._sources.log)
-        months = {each.name: each for each in (this.previous, this)} if infos or self._marks else {}
+        months = (
+            {calendar_month.name: calendar_month for calendar_month in (this.previous, this)}
+            if infos or self._marks
+            else {}
+        )
         for info in infos:
             for day in range(info.start, info.end, 28 * DAY_S):
                 month = CalendarMonth.at(day)
@@ -146,9 +150,15 @@ class Biller:
         this = CalendarMonth.at(self._clock.now())
         later = [CalendarMonth.of(name) for name, theirs in self._earlier.items() if month in theirs]
         months = (month, *self._earlier.get(month.name, ()), *later)
-        within = [repr(info) for info in infos if any(_is_within(info, each) for each in months)]
+        within = [
+            repr(info) for info in infos if any(_is_within(info, calendar_month) for calendar_month in months)
+        ]
         hour = int(self._clock.now()) // EVERY_S if month.end > this.previous.start else 0
-        closed = [each for each in self._sources.closed_months() if each.endswith(f":{month.name}")]
+        closed = [
+            closed_name
+            for closed_name in self._sources.closed_months()
+            if closed_name.endswith(f":{month.name}")
+        ]
         owners = tuple(self._sources.owners())
         return hour, tuple(within), owners, tuple(sorted(closed)), self.layers()
 
@@ -187,10 +197,10 @@ class Biller:
         """
         async with self._turn:
             await self._make(month)
-            found = await figures_of(self._sources.ledger, month, provider, invoices)
-            await keep(found)
+            figures = await figures_of(self._sources.ledger, month, provider, invoices)
+            await keep(figures)
             await (await self._frozen(month)).settle()
-        return found
+        return figures
 
     async def reopen(self, month: CalendarMonth, forget: Callable[[], Awaitable[None]]) -> None:
         """
@@ -222,26 +232,26 @@ class Biller:
         for day in month.days:
             of_day = [bill for bill in bills if day in bill.states]
             uses = await self._uses(read, day) if of_day else {}
-            made: Made = []
+            billed_days: Made = []
             for bill in of_day:
                 theirs = uses.get(bill.provider, ())
                 base = bases.get(bill.provider)
                 again = await self._refunds(read, bill, day, known)
-                more: dict[str, Any] = {"refunds": again, "rules": rules[bill.provider]}
-                divide = partial(divide_day, bill, day, theirs, **more)
-                found = await asyncio.to_thread(divide, month=base)
-                if found.wants_month and base is None:
+                arguments: dict[str, Any] = {"refunds": again, "rules": rules[bill.provider]}
+                divide = partial(divide_day, bill, day, theirs, **arguments)
+                divided = await asyncio.to_thread(divide, month=base)
+                if divided.wants_month and base is None:
                     bases |= await self._bases(read, [bill])
                     base = bases[bill.provider]
-                    found = await asyncio.to_thread(divide, month=base)
-                made += await frozen.as_kept(self._day(read, bill, day, found), found.sums)
+                    divided = await asyncio.to_thread(divide, month=base)
+                billed_days += await frozen.as_kept(self._day(read, bill, day, divided), divided.sums)
             present = [bill.provider for bill in of_day]
             await frozen.note_without_bill(day, present)
-            changed += await sources.ledger.put_billed(made) if made else 0
+            changed += await sources.ledger.put_billed(billed_days) if billed_days else 0
             for provider in frozen.gone(day, present):
                 await sources.ledger.drop_billed(day, provider)
                 changed += 1
-        self._earlier[month.name] = tuple(each.month for each in read.earlier.values())
+        self._earlier[month.name] = tuple(earlier_day.month for earlier_day in read.earlier.values())
         later = {name: await self._later(read, name, known) for name in sorted(frozen.restated)}
         entries = await frozen.entries(later)
         changed += await sources.ledger.put_billed(entries) if entries else 0
@@ -250,14 +260,14 @@ class Biller:
     async def _later(self, read: _Month, provider: str, infos: Sequence[StatementInfo]) -> list[BilledLater]:
         """Return refunds and corrections of this month's calls in later bills."""
         later_infos = [info for info in infos if info.provider == provider and info.end > read.month.end]
-        found: list[BilledLater] = []
+        later_rows: list[BilledLater] = []
         month, until = CalendarMonth.at(read.month.end), max((info.end for info in later_infos), default=0)
         while month.start < until:
             within = [info for info in later_infos if _is_within(info, month)]
             bill = await self._bill(_Month(month, within, read.prices), provider, self._clock.now())
-            found += later_of(row for day in bill.states for row in bill.amounts.get(day, ()))
+            later_rows += later_of(row for day in bill.states for row in bill.amounts.get(day, ()))
             month = CalendarMonth.at(month.end)
-        return found
+        return later_rows
 
     async def _refunds(
         self, read: _Month, bill: Bill, day: int, infos: Sequence[StatementInfo]
@@ -281,18 +291,18 @@ class Biller:
         parts: dict[int, list[BilledMoney]] = defaultdict(list)
         for at, part in by_day(rows, worth):
             parts[at].append(part)
-        found: list[RefundShare] = []
+        refund_shares: list[RefundShare] = []
         for at, of_day in sorted(parts.items()):
             earlier, theirs = bills[CalendarMonth.at(at).name]
             uses = (await self._uses(earlier, at)).get(bill.provider, ())
-            found += await asyncio.to_thread(
+            refund_shares += await asyncio.to_thread(
                 shares_of,
                 of_day,
                 theirs,
                 at,
                 uses,
             )
-        return found
+        return refund_shares
 
     async def _earlier_month(self, read: _Month, name: str, infos: Sequence[StatementInfo]) -> _Month:
         if name not in read.earlier:
@@ -346,8 +356,8 @@ class Biller:
             uses = await self._uses(read, day)
             for bill in (bill for bill in bills if day in bill.states):
                 theirs = uses.get(bill.provider, ())
-                for place, amount in (await asyncio.to_thread(divide_day, bill, day, theirs)).base.items():
-                    bases[bill.provider][place] += amount
+                for key, amount in (await asyncio.to_thread(divide_day, bill, day, theirs)).base.items():
+                    bases[bill.provider][key] += amount
         return {**bases}
 
     async def _uses(self, read: _Month, day: int) -> Mapping[str, _Uses]:
@@ -385,8 +395,8 @@ def _is_within(info: StatementInfo, month: CalendarMonth) -> bool:
 def _by_seller(
     sums: Sequence[UsageSum], prices: TokenPrices
 ) -> dict[str, list[tuple[Dimensions, CountedUse]]]:
-    found: dict[str, list[tuple[Dimensions, CountedUse]]] = defaultdict(list)
-    for each in sums:
-        of = each.dimensions
-        found[seller(of.source, of.provider, of.model)].append((of, counted_use(each, prices)))
-    return found
+    uses_by_seller: dict[str, list[tuple[Dimensions, CountedUse]]] = defaultdict(list)
+    for usage_sum in sums:
+        of = usage_sum.dimensions
+        uses_by_seller[seller(of.source, of.provider, of.model)].append((of, counted_use(usage_sum, prices)))
+    return uses_by_seller

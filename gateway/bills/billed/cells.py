@@ -83,8 +83,8 @@ class DayCalls:
         self._rows = [(dimensions, matched(bill, use)) for dimensions, use in uses]
         self._by_model: dict[tuple[str, str], list[tuple[Dimensions, CountedUse]]] = defaultdict(list)
         for dimensions, use in self._rows:
-            for place in {(use.key, use.model), ("", use.model), (use.key, ""), ("", "")}:
-                self._by_model[place].append((dimensions, use))
+            for key_model in {(use.key, use.model), ("", use.model), (use.key, ""), ("", "")}:
+                self._by_model[key_model].append((dimensions, use))
         self._known: dict[BilledCell, CellCalls] = {}
 
     def cell_of(self, row: BilledMoney | BilledTokens) -> BilledCell:
@@ -125,25 +125,26 @@ class DayCalls:
         return self.of_key(keys.of_billed(row) if keys.any else ""), SHARED
 
     def place(self, cell: BilledCell) -> CellCalls:
-        found = self._known.get(cell)
-        if found is None:
-            found = self._known[cell] = self._place(cell)
-        return found
+        cell_calls = self._known.get(cell)
+        if cell_calls is None:
+            cell_calls = self._known[cell] = self._place(cell)
+        return cell_calls
 
     def _place(self, cell: BilledCell) -> CellCalls:
         rows = self._by_model.get((cell.key, cell.model), ())
         without_tier = cell._replace(region="", tier=None)
-        for kept in dict.fromkeys(
+        for candidate in dict.fromkeys(
             (cell, cell._replace(region=""), without_tier, without_tier._replace(meter=WHOLE))
         ):
             alike = [
                 (dimensions, use)
                 for dimensions, use in rows
-                if (kept.tier is None or tier_of(use.tier) == kept.tier) and self._is_in(use.region, kept)
+                if (candidate.tier is None or tier_of(use.tier) == candidate.tier)
+                and self._is_in(use.region, candidate)
             ]
-            weights = _weights(alike, kept.meter)
+            weights = _weights(alike, candidate.meter)
             if weights:
-                return CellCalls(weights, kept, _tokens(alike, kept.meter))
+                return CellCalls(weights, candidate, _tokens(alike, candidate.meter))
         return CellCalls({}, cell, 0, self._why(cell))
 
     def _is_in(self, region: str, cell: BilledCell) -> bool:
@@ -171,10 +172,10 @@ def _weights(rows: Sequence[tuple[Dimensions, CountedUse]], meter: str) -> dict[
     is_worth = meter not in METERS and all(
         name in use.values for _, use in rows for name in meters if use.tokens.get(name)
     )
-    found: dict[Dimensions, int] = defaultdict(int)
+    weights: dict[Dimensions, int] = defaultdict(int)
     for dimensions, use in rows:
-        found[dimensions] += sum((use.values if is_worth else use.tokens).get(name, 0) for name in meters)
-    return {dimensions: weight for dimensions, weight in found.items() if weight > 0}
+        weights[dimensions] += sum((use.values if is_worth else use.tokens).get(name, 0) for name in meters)
+    return {dimensions: weight for dimensions, weight in weights.items() if weight > 0}
 
 
 def _tokens(rows: Sequence[tuple[Dimensions, CountedUse]], meter: str) -> int:
@@ -187,11 +188,11 @@ def _meters(meter: str) -> Sequence[str]:
 
 def quantities_of(calls: DayCalls, rows: Sequence[BilledTokens]) -> Mapping[BilledCell, int]:
     """Return the day's billed tokens by cell."""
-    found: dict[BilledCell, int] = defaultdict(int)
+    quantities: dict[BilledCell, int] = defaultdict(int)
     for row in rows:
         if row.meter is not None:
-            found[calls.cell_of(row)] += row.quantity
-    return found
+            quantities[calls.cell_of(row)] += row.quantity
+    return quantities
 
 
 def parts_of(
@@ -203,14 +204,21 @@ def parts_of(
 
     Without a quantity of the same kind of token, there is one part whose quantity is None.
     """
-    fitting = {each: quantity for each, quantity in quantities.items() if quantity and _includes(cell, each)}
+    fitting = {
+        part_cell: quantity
+        for part_cell, quantity in quantities.items()
+        if quantity and _includes(cell, part_cell)
+    }
     if cell.meter not in METERS or not fitting:
         return [(cell, amount, None)], 0
     if len(fitting) == 1:
-        [(each, quantity)] = fitting.items()
-        return [(each, amount, quantity)], 0
-    found = spread(amount, fitting)
-    return [(each, found.shares.get(each, 0), quantity) for each, quantity in fitting.items()], found.rest
+        [(part_cell, quantity)] = fitting.items()
+        return [(part_cell, amount, quantity)], 0
+    spread_result = spread(amount, fitting)
+    return [
+        (part_cell, spread_result.shares.get(part_cell, 0), quantity)
+        for part_cell, quantity in fitting.items()
+    ], spread_result.rest
 
 
 def _includes(cell: BilledCell, finer: BilledCell) -> bool:
@@ -239,17 +247,21 @@ def placed(calls: DayCalls, parts: Sequence[tuple[BilledCell, int | None]]) -> l
             matched_cell = calls.place(cell).kept
             side = exact_quantities if matched_cell == cell else pooled_quantities
             side[matched_cell] += quantity
-    found = []
+    placed_cells = []
     for (cell, own), pool in zip(parts, places, strict=True):
         matched_cell, weights = pool.kept, pool.weights
         side = exact_quantities if matched_cell == cell else pooled_quantities
         quantity = None if own is None else side[matched_cell]
         basis = POOL if matched_cell != cell else VALUE if quantity is None else EXACT
         if quantity is not None and matched_cell != cell:
-            others = {each: units for each, units in pooled_quantities.items() if each != matched_cell}
-            weights, quantity = _left(pool, quantity, [*exact_quantities.items(), *others.items()])
-        found.append(PlacedCell(cell, weights, basis, pool.reason, quantity))
-    return found
+            other_quantities = {
+                pooled_cell: units
+                for pooled_cell, units in pooled_quantities.items()
+                if pooled_cell != matched_cell
+            }
+            weights, quantity = _left(pool, quantity, [*exact_quantities.items(), *other_quantities.items()])
+        placed_cells.append(PlacedCell(cell, weights, basis, pool.reason, quantity))
+    return placed_cells
 
 
 def _left(
@@ -261,7 +273,7 @@ def _left(
     be of any kind.
     """
     matched_cell = pool.kept
-    billed_tokens = sum(each for cell, each in quantities if _includes(matched_cell, cell))
-    left = max(0, pool.tokens - billed_tokens)
-    weights = {dimensions: weight * left for dimensions, weight in pool.weights.items()}
-    return weights, max(quantity, left) * sum(pool.weights.values())
+    billed_tokens = sum(units for cell, units in quantities if _includes(matched_cell, cell))
+    unbilled_tokens = max(0, pool.tokens - billed_tokens)
+    weights = {dimensions: weight * unbilled_tokens for dimensions, weight in pool.weights.items()}
+    return weights, max(quantity, unbilled_tokens) * sum(pool.weights.values())

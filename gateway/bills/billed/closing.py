@@ -87,11 +87,11 @@ class MonthFigures:
 
     @property
     def invoiced(self) -> int:
-        return sum(each.total for each in self.invoices)
+        return sum(invoice.total for invoice in self.invoices)
 
     @property
     def tax(self) -> int:
-        return 0 if self.by_charge.get(TAX) else sum(each.tax for each in self.invoices)
+        return 0 if self.by_charge.get(TAX) else sum(invoice.tax for invoice in self.invoices)
 
     @property
     def gap(self) -> int:
@@ -100,8 +100,8 @@ class MonthFigures:
     @property
     def rounding(self) -> int:
         """Return the gap if half a cent per invoice line explains it, else 0."""
-        most = _HALF_CENT * sum(each.lines for each in self.invoices)
-        return self.gap if abs(self.gap) <= most else 0
+        tolerance = _HALF_CENT * sum(invoice.lines for invoice in self.invoices)
+        return self.gap if abs(self.gap) <= tolerance else 0
 
     @property
     def difference(self) -> int:
@@ -109,16 +109,16 @@ class MonthFigures:
 
     def problems(self) -> list[str]:
         """Return the reasons against closing the month, for people."""
-        found = []
+        problem_texts = []
         if self.difference:
-            found.append(
+            problem_texts.append(
                 f"the invoices total {_dollars(self.invoiced)}, but the bills total "
                 f"{_dollars(self.billed + self.tax)}; {_dollars(self.difference)} is unexplained"
             )
-        for state, words in (("provisional", "may still change"), ("open", "have no bill")):
+        for state, problem in (("provisional", "may still change"), ("open", "have no bill")):
             if self.days.get(state):
-                found.append(f"{self.days[state]} days {words}")
-        return found
+                problem_texts.append(f"{self.days[state]} days {problem}")
+        return problem_texts
 
 
 def closed_id(provider: str, month: str) -> str:
@@ -180,49 +180,49 @@ def shown(figures: MonthFigures) -> dict[str, Any]:
         "by_charge": _texts(figures.by_charge),
         "by_reason": _texts(figures.by_reason),
         "days": dict(figures.days),
-        "invoices": [each.number for each in figures.invoices],
+        "invoices": [invoice.number for invoice in figures.invoices],
     }
 
 
 def largest_of(sums: Iterable[BilledSum]) -> list[BilledSum]:
     """Return the largest amounts without known calls, with the bill's names."""
     together: Counter[tuple[Dimensions, str]] = Counter()
-    for each in sums:
-        if each.arranged & _AS_BILLED and each.dimensions.kind == BILLED:
-            together[each.dimensions, each.charge] += each.amount
-    found = [
-        BilledSum(*place, UNALLOCATED, _AS_BILLED, amount) for place, amount in together.items() if amount
+    for billed_sum in sums:
+        if billed_sum.arranged & _AS_BILLED and billed_sum.dimensions.kind == BILLED:
+            together[billed_sum.dimensions, billed_sum.charge] += billed_sum.amount
+    merged_sums = [
+        BilledSum(*key, UNALLOCATED, _AS_BILLED, amount) for key, amount in together.items() if amount
     ]
-    return sorted(found, key=lambda each: (-abs(each.amount), each))[:LARGEST]
+    return sorted(merged_sums, key=lambda billed_sum: (-abs(billed_sum.amount), billed_sum))[:LARGEST]
 
 
 def charges_of(sums: Iterable[BilledSum]) -> Counter[str]:
     """Return the sums of bills by charge."""
-    found: Counter[str] = Counter()
-    for each in sums:
-        if each.arranged & _AS_BILLED:
-            found[each.charge] += each.amount
-    return found
+    amount_by_charge: Counter[str] = Counter()
+    for billed_sum in sums:
+        if billed_sum.arranged & _AS_BILLED:
+            amount_by_charge[billed_sum.charge] += billed_sum.amount
+    return amount_by_charge
 
 
 def usage_of(sums: Iterable[BilledSum]) -> Counter[Dimensions]:
     """Return usage money by dimensions. The tax of an invoice is divided in proportion to it."""
-    found: Counter[Dimensions] = Counter()
-    for each in sums:
-        if each.arranged & _AS_BILLED and each.charge == USAGE:
-            found[each.dimensions] += each.amount
-    return found
+    amount_by_dimensions: Counter[Dimensions] = Counter()
+    for billed_sum in sums:
+        if billed_sum.arranged & _AS_BILLED and billed_sum.charge == USAGE:
+            amount_by_dimensions[billed_sum.dimensions] += billed_sum.amount
+    return amount_by_dimensions
 
 
 def frozen(day: BilledDay, sums: Sequence[BilledSum]) -> tuple[BilledDay, list[BilledSum]]:
     """
     Return a day as part of a closed month. All of its amounts count as invoiced, whatever its state was.
     """
-    found = []
-    for each in sums:
-        mask = each.arranged | INVOICED if each.arranged & _ACCRUED else each.arranged
-        found.append(each._replace(arranged=mask))
-    return replace(day, state=FROZEN, mark=f"{FROZEN} {day.mark}"), found
+    frozen_sums = []
+    for billed_sum in sums:
+        mask = billed_sum.arranged | INVOICED if billed_sum.arranged & _ACCRUED else billed_sum.arranged
+        frozen_sums.append(billed_sum._replace(arranged=mask))
+    return replace(day, state=FROZEN, mark=f"{FROZEN} {day.mark}"), frozen_sums
 
 
 def invoice_day_of(
@@ -256,7 +256,7 @@ def invoice_day_of(
     mark = f"{INVOICE} {closed[ROUNDING]} {money.text(amounts[DIFFERENCE])} {closed[TAX]}"
     reasons = {DIFFERENCE: amounts[DIFFERENCE]} if amounts[DIFFERENCE] else {}
     day = replace(template, provider=provider + INVOICE, mark=mark, reasons=reasons, accrued={}, foreign={})
-    return day, sorted(each for each in sums if each.amount)
+    return day, sorted(billed_sum for billed_sum in sums if billed_sum.amount)
 
 
 def nobodys(provider: str) -> Dimensions:
@@ -268,8 +268,10 @@ def nobodys(provider: str) -> Dimensions:
 def mark_of(sums: Sequence[BilledSum], *more: object) -> str:
     """Return a digest of a day's content."""
     digest = sha256(repr(more).encode())
-    for each in sums:
-        digest.update(msgspec.json.encode([*each.dimensions, *each[1:-1], money.text(each.amount)]))
+    for billed_sum in sums:
+        digest.update(
+            msgspec.json.encode([*billed_sum.dimensions, *billed_sum[1:-1], money.text(billed_sum.amount)])
+        )
     return digest.hexdigest()
 
 

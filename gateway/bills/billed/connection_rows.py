@@ -115,10 +115,10 @@ def add_rows(found: Sums, text: bytes, rules: RowRules) -> None:
         is_of_node = bool(rules.nodes) and _is_of_node(columns_of(dimensions), rules.nodes)
         amounts = _amounts(row) or ({sum(_CHAINS): 0} if is_of_node else {})
         for mask, amount in amounts.items():
-            place = dimensions, charge, _kept(mask, is_closed=rules.is_closed)
+            row_key = dimensions, charge, _kept(mask, is_closed=rules.is_closed)
             for day, part in zip(days, in_turn(amount, seconds), strict=True):
                 if part or is_of_node:
-                    _add(found, day, place, part, rules.nodes)
+                    _add(found, day, row_key, part, rules.nodes)
 
 
 def masks_of(*, is_closed: bool) -> int:
@@ -137,11 +137,11 @@ def sums_of_day(found: Mapping[Place, int], divided: Collection[Dimensions] = ()
     of a row.
     """
     sums = []
-    for (place, charge, mask), amount in _together(found, MAX_SETS).items():
-        owned = SHARED if place in divided else EXACT
-        basis = owned if _has_owner(place) else UNALLOCATED
+    for (dimensions, charge, mask), amount in _together(found, MAX_SETS).items():
+        owned = SHARED if dimensions in divided else EXACT
+        basis = owned if _has_owner(dimensions) else UNALLOCATED
         if amount:
-            sums.append(BilledSum(place, charge, basis, mask, amount))
+            sums.append(BilledSum(dimensions, charge, basis, mask, amount))
     return sorted(sums)
 
 
@@ -168,7 +168,7 @@ def _together(sums: Mapping[Place, int], most: int, nodes: Collection[str] = ())
     sizes: Counter[Dimensions] = Counter()
     for (dimensions, _, _), amount in sums.items():
         sizes[dimensions] += abs(amount)
-    largest = sorted(sizes, key=lambda each: (-sizes[each], each))
+    largest = sorted(sizes, key=lambda group: (-sizes[group], group))
     joint = {dimensions: _untagged(dimensions) for dimensions in largest[most:]}
     if len(set(joint.values())) * FEW_OF > len(joint):
         joint = {dimensions: _joint(dimensions, nodes) for dimensions in joint}
@@ -187,19 +187,19 @@ def reasons_of(sums: Iterable[BilledSum]) -> tuple[dict[str, int], dict[str, int
     part of a node has the reason `idle`.
     """
     as_billed, accrued = Counter(no_owner=0), Counter(no_owner=0)
-    for each in sums:
-        if each.basis == UNALLOCATED:
-            is_idle = _IDLE in each.dimensions.tags
+    for billed_sum in sums:
+        if billed_sum.basis == UNALLOCATED:
+            is_idle = _IDLE in billed_sum.dimensions.tags
             reason = "idle" if is_idle else "no_owner"
-            billed = each.amount if each.arranged & BILLED_TYPES["billed_cost"] else 0
+            billed = billed_sum.amount if billed_sum.arranged & BILLED_TYPES["billed_cost"] else 0
             as_billed[reason] += billed
-            accrued[reason] += (each.amount if each.arranged & _LAST else 0) - billed
+            accrued[reason] += (billed_sum.amount if billed_sum.arranged & _LAST else 0) - billed
     return dict(as_billed), dict(accrued)
 
 
 def _amounts(row: Mapping[str, Any]) -> dict[int, int]:
     """Return amounts by bit mask of cost types. Cost types with the same amount share a mask."""
-    found: dict[int, int] = {}
+    amounts: dict[int, int] = {}
     by_amount: dict[int, int] = {}
     for mask, chain in _CHAINS.items():
         text = next((row[name] for name in chain if row.get(name)), "0")
@@ -207,8 +207,8 @@ def _amounts(row: Mapping[str, Any]) -> dict[int, int]:
         by_amount[amount] = by_amount.get(amount, 0) | mask
     for amount, mask in by_amount.items():
         if amount:
-            found[mask] = amount
-    return found
+            amounts[mask] = amount
+    return amounts
 
 
 def _days(row: Mapping[str, Any]) -> tuple[Sequence[int], Sequence[int]]:

@@ -68,7 +68,7 @@ class ClusterDay:
         """
         if node:
             return max(sum(self.used.get(node, {}).values()), self.had.get(node, 0))
-        known = sum(self.whole(each) for each in self.names)
+        known = sum(self.whole(name) for name in self.names)
         return max(known, sum(self.weights("").values()))
 
     @property
@@ -111,10 +111,10 @@ def cluster_day(
         node: _worth(
             identity,
             node,
-            each,
+            amounts,
             prices,
         )
-        for node, each in usage.had.items()
+        for node, amounts in usage.had.items()
     }
     if not used and not any(had.values()):
         return None
@@ -131,29 +131,29 @@ def divided(amounts: Mapping[Place, int], clusters: Sequence[ClusterDay], rules:
     Divide amounts about a whole cluster or node among the workloads that ran there. Rows that name a
     namespace or a workload stay unchanged.
     """
-    found = DividedRows()
-    for place, amount in amounts.items():
+    divided_rows = DividedRows()
+    for row_key, amount in amounts.items():
         cluster, node = _named_node(
-            place[0],
+            row_key[0],
             clusters,
-            found.covered,
+            divided_rows.covered,
         )
         if cluster is None or not cluster.whole(node):
-            found.amounts[place] += amount
+            divided_rows.amounts[row_key] += amount
         else:
             _divide(
-                found,
-                place,
+                divided_rows,
+                row_key,
                 amount,
                 (cluster, node),
                 rules,
             )
-    return found
+    return divided_rows
 
 
 def priced(clusters: Sequence[ClusterDay], covered: Collection[Node], rules: RowRules) -> Counter[Place]:
     """Return usage on nodes that no billed row is about, at the prices from the settings."""
-    found: Counter[Place] = Counter()
+    totals: Counter[Place] = Counter()
     masks = masks_of(is_closed=rules.is_closed)
     for cluster in clusters:
         identity = cluster.identity
@@ -174,8 +174,8 @@ def priced(clusters: Sequence[ClusterDay], covered: Collection[Node], rules: Row
                     key,
                     rules,
                 )
-                found[dimensions, USAGE, masks] += amount
-    return found
+                totals[dimensions, USAGE, masks] += amount
+    return totals
 
 
 def _unbilled(cluster: ClusterDay, covered: Collection[Node]) -> Iterator[tuple[str, int]]:
@@ -205,10 +205,10 @@ def _worth(
 ) -> int:
     price = next(
         (
-            each
-            for each in prices
+            price
+            for price in prices
             if _fits(
-                each,
+                price,
                 identity.name,
                 node,
             )
@@ -218,7 +218,8 @@ def _worth(
     if price is None:
         return 0
     cpu, memory, gpu = (
-        money.units(f"{each:f}") for each in (price.cpu_hour, price.memory_hour, price.gpu_hour)
+        money.units(f"{hourly_price:f}")
+        for hourly_price in (price.cpu_hour, price.memory_hour, price.gpu_hour)
     )
     processors = amounts[CPU] * cpu + amounts[GPU] * gpu
     return processors * _OTHER_UNITS + amounts[MEMORY] * memory * _MEMORY_UNITS
@@ -237,16 +238,18 @@ def _named_node(
     """
     columns = columns_of(place)
     if name := columns.get("cluster"):
-        clusters = [each for each in clusters if each.identity.name == name]
+        clusters = [cluster for cluster in clusters if cluster.identity.name == name]
     id = node_id(columns.get("resource", ""))
-    found = [(each, each.nodes[id]) for each in clusters if id and id in each.nodes]
-    if not found and name:
-        found = [(each, "") for each in clusters]
+    matches = [(cluster, cluster.nodes[id]) for cluster in clusters if id and id in cluster.nodes]
+    if not matches and name:
+        matches = [(cluster, "") for cluster in clusters]
     for value, of in ((columns.get("account"), "account"), (place.region, "region")):
-        found = [each for each in found if getattr(each[0].identity, of) == value] or found
-    covered |= {(cluster.identity, node) for cluster, node in found}
+        matches = [
+            candidate for candidate in matches if getattr(candidate[0].identity, of) == value
+        ] or matches
+    covered |= {(cluster.identity, node) for cluster, node in matches}
     is_assigned = columns.get("namespace") or columns.get("workload")
-    return (None, "") if is_assigned or len(found) != 1 else found[0]
+    return (None, "") if is_assigned or len(matches) != 1 else matches[0]
 
 
 def _divide(
@@ -263,8 +266,8 @@ def _divide(
         cluster.weights(node),
         quantity=cluster.whole(node),
     )
-    left = parts.unreported + parts.rest
-    for key, part in [*parts.shares.items(), (_idle(node), left)]:
+    idle_amount = parts.unreported + parts.rest
+    for key, part in [*parts.shares.items(), (_idle(node), idle_amount)]:
         if part:
             of_part = _part(
                 dimensions,

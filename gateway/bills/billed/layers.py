@@ -127,9 +127,9 @@ def divide_day(
     Divide a day. Taxes are divided by `month`, the usage money of the month. `refunds` are the shares of this
     day's refunds and corrections.
     """
-    found = _Day(bill, day, DayCalls(bill, uses), rules)
-    found.add(refunds)
-    return found.divided(month or {})
+    day_sums = _Day(bill, day, DayCalls(bill, uses), rules)
+    day_sums.add(refunds)
+    return day_sums.divided(month or {})
 
 
 def billed_as(provider: str, row: BilledMoney | None = None) -> Dimensions:
@@ -175,7 +175,7 @@ class _Day:
             for row in rows:
                 if not row.is_for_tokens:
                     self._line(row, arranged, month)
-        sums = [BilledSum(*place, amount) for place, amount in self._found.items() if amount]
+        sums = [BilledSum(*key, amount) for key, amount in self._found.items() if amount]
         return DividedDay(
             sums=sorted(sums),
             reasons=self._amounts(EVERY),
@@ -220,20 +220,20 @@ class _Day:
         for cell in sorted({self._calls.cell_of(row) for row in rows}, key=repr):
             names = as_billed[cell]
             divided, rest = parts_of(cell, sum(names.values()), quantities)
-            label = min(names, key=lambda each: (-abs(names[each]), each))
-            parts += [(each, amount, quantity, label) for each, amount, quantity in divided]
+            label = min(names, key=lambda name: (-abs(names[name]), name))
+            parts += [(cell, amount, quantity, label) for cell, amount, quantity in divided]
             self._add(self._dimensions(), ROUNDING, UNALLOCATED, arranged, rest)
         places = placed(self._calls, [(cell, quantity) for cell, _, quantity, _ in parts])
-        for (_, amount, _, label), place in zip(parts, places, strict=True):
-            found = spread(amount, place.weights, quantity=place.quantity)
-            for dimensions, share in found.shares.items():
-                self._add(dimensions, charge, place.basis, arranged, share)
-            self._add(label, charge, UNALLOCATED, arranged, found.unreported)
-            self._reasons[arranged][place.reason or UNREPORTED] += found.unreported
-            self._add(self._dimensions(), ROUNDING, UNALLOCATED, arranged, found.rest)
+        for (_, amount, _, label), placed_cell in zip(parts, places, strict=True):
+            spread_result = spread(amount, placed_cell.weights, quantity=placed_cell.quantity)
+            for dimensions, share in spread_result.shares.items():
+                self._add(dimensions, charge, placed_cell.basis, arranged, share)
+            self._add(label, charge, UNALLOCATED, arranged, spread_result.unreported)
+            self._reasons[arranged][placed_cell.reason or UNREPORTED] += spread_result.unreported
+            self._add(self._dimensions(), ROUNDING, UNALLOCATED, arranged, spread_result.rest)
             if arranged == EVERY:
-                for dimensions, share in (*found.shares.items(), (label, found.unreported)):
-                    self._base[dimensions, place.cell.model] += share
+                for dimensions, share in (*spread_result.shares.items(), (label, spread_result.unreported)):
+                    self._base[dimensions, placed_cell.cell.model] += share
 
     def _other(self, row: BilledMoney, arranged: int) -> None:
         """
@@ -241,11 +241,11 @@ class _Day:
         its key. Otherwise it belongs to nobody.
         """
         weights, basis = self._calls.beside(row, row.meter)
-        found = spread(row.amount, weights)
-        for dimensions, share in found.shares.items():
+        spread_result = spread(row.amount, weights)
+        for dimensions, share in spread_result.shares.items():
             self._add(dimensions, OTHER, basis, arranged, share)
-        self._nobody(row, OTHER, found.unreported, arranged)
-        self._add(self._dimensions(), ROUNDING, UNALLOCATED, arranged, found.rest)
+        self._nobody(row, OTHER, spread_result.unreported, arranged)
+        self._add(self._dimensions(), ROUNDING, UNALLOCATED, arranged, spread_result.rest)
 
     def _of_model(self, base: Base, row: BilledMoney) -> dict[Dimensions, int]:
         """
@@ -261,12 +261,12 @@ class _Day:
 
     def _layer(self, row: BilledMoney, charge: str, base: Base) -> None:
         self._add(self._dimensions(row), charge, UNALLOCATED, _ALONE, row.amount)
-        found = spread(row.amount, self._of_model(base, row))
-        for dimensions, share in found.shares.items():
+        spread_result = spread(row.amount, self._of_model(base, row))
+        for dimensions, share in spread_result.shares.items():
             basis = UNALLOCATED if dimensions.kind == BILLED else SHARED
             self._add(dimensions, charge, basis, _WITHIN, share)
-        self._add(self._dimensions(row), charge, UNALLOCATED, _WITHIN, found.unreported)
-        self._add(self._dimensions(), ROUNDING, UNALLOCATED, _WITHIN, found.rest)
+        self._add(self._dimensions(row), charge, UNALLOCATED, _WITHIN, spread_result.unreported)
+        self._add(self._dimensions(), ROUNDING, UNALLOCATED, _WITHIN, spread_result.rest)
 
     def _nobody(self, row: BilledMoney, charge: str, amount: int, arranged: int) -> None:
         self._add(self._dimensions(row), charge, UNALLOCATED, arranged, amount)
@@ -316,23 +316,23 @@ def shares_of(
     charged = [row for row in bill.amounts.get(day, ()) if row.is_for_tokens]
     quantities = quantities_of(calls, billed_tokens)
     known = _as_charged(charged, calls, quantities)
-    found: list[RefundShare] = []
+    refund_shares: list[RefundShare] = []
     parts: list[tuple[BilledCell, _Part]] = []
     for row in sorted(rows, key=repr):
         if row.of not in METERS and row.of not in POOLED and row.of not in _WITHOUT_METER:
-            found += _beside(row, bill, calls)
+            refund_shares += _beside(row, bill, calls)
             continue
         meter = WHOLE if row.of in _WITHOUT_METER else row.of
         cell = calls.cell_of(replace(row, meter=meter))
         divided, rest = parts_of(cell, row.amount, quantities)
-        found.append(RefundShare(billed_as(bill.provider), ROUNDING, UNALLOCATED, rest))
-        parts += [(each, (row, amount, quantity)) for each, amount, quantity in divided]
+        refund_shares.append(RefundShare(billed_as(bill.provider), ROUNDING, UNALLOCATED, rest))
+        parts += [(cell, (row, amount, quantity)) for cell, amount, quantity in divided]
     refund_cells = [(cell, quantity) for cell, (_, _, quantity) in parts]
     places = placed(calls, [*known, *refund_cells])[len(known) :]
-    for (_, (row, amount, _)), place in zip(parts, places, strict=True):
-        shared = spread(amount, place.weights, quantity=place.quantity)
-        found += _shares(row, bill, shared, place.basis)
-    return [share for share in found if share.amount]
+    for (_, (row, amount, _)), placed_cell in zip(parts, places, strict=True):
+        shared = spread(amount, placed_cell.weights, quantity=placed_cell.quantity)
+        refund_shares += _shares(row, bill, shared, placed_cell.basis)
+    return [share for share in refund_shares if share.amount]
 
 
 def _as_charged(
@@ -342,11 +342,11 @@ def _as_charged(
     Return the cells of a day's charges. Refunds are placed together with them, so both find the same calls.
     """
     cells = {calls.cell_of(row) for row in rows}
-    found: list[tuple[BilledCell, int | None]] = []
+    charged_cells: list[tuple[BilledCell, int | None]] = []
     for cell in sorted(cells, key=repr):
         divided, _ = parts_of(cell, 0, quantities)
-        found += [(each, quantity) for each, _, quantity in divided]
-    return found
+        charged_cells += [(cell, quantity) for cell, _, quantity in divided]
+    return charged_cells
 
 
 def _beside(row: BilledMoney, bill: Bill, calls: DayCalls) -> Iterator[RefundShare]:

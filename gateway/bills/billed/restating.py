@@ -58,9 +58,9 @@ def restated(made: Sequence[BilledSum], known: Iterable[BilledSum]) -> list[Bill
     """
     differences: Counter[Place] = Counter()
     for sign, sums in ((1, made), (-1, known)):
-        for each in sums:
-            if mask := each.arranged & ~INVOICED:
-                differences[each.dimensions, each.basis, mask] += sign * each.amount
+        for billed_sum in sums:
+            if mask := billed_sum.arranged & ~INVOICED:
+                differences[billed_sum.dimensions, billed_sum.basis, mask] += sign * billed_sum.amount
     return sorted(
         BilledSum(dimensions, RESTATED, basis, mask, amount)
         for (dimensions, basis, mask), amount in differences.items()
@@ -94,19 +94,22 @@ class Restated:
     def unbilled(self, billed: int) -> Restated:
         """Return the part that the provider has not billed itself, with every row reduced in proportion."""
         whole = abs(self.total)
-        left = whole - min(whole, abs(billed))
-        if left == whole:
+        unbilled_amount = whole - min(whole, abs(billed))
+        if unbilled_amount == whole:
             return self
-        sums = [each._replace(amount=_part(each.amount, left, whole)) for each in self.sums]
+        sums = [
+            billed_sum._replace(amount=_part(billed_sum.amount, unbilled_amount, whole))
+            for billed_sum in self.sums
+        ]
         nobody = nobodys(self.day.seller)
         for bit in _BITS:
-            rest = _part(_total(self.sums, bit), left, whole) - _total(sums, bit)
+            rest = _part(_total(self.sums, bit), unbilled_amount, whole) - _total(sums, bit)
             sums.append(BilledSum(nobody, RESTATED, UNALLOCATED, bit, rest))
         reasons, accrued = (
-            {name: _part(amount, left, whole) for name, amount in of.items()}
+            {name: _part(amount, unbilled_amount, whole) for name, amount in of.items()}
             for of in (self.reasons, self.accrued)
         )
-        return Restated(self.day, [each for each in sums if each.amount], reasons, accrued)
+        return Restated(self.day, [billed_sum for billed_sum in sums if billed_sum.amount], reasons, accrued)
 
 
 def _part(amount: int, left: int, whole: int) -> int:
@@ -115,7 +118,7 @@ def _part(amount: int, left: int, whole: int) -> int:
 
 
 def _total(sums: Iterable[BilledSum], bit: int) -> int:
-    return sum(each.amount for each in sums if each.arranged & bit)
+    return sum(billed_sum.amount for billed_sum in sums if billed_sum.arranged & bit)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -136,25 +139,25 @@ def billed_of(totals: Mapping[int, int], later: Iterable[BilledLater]) -> Mappin
     Each later row covers restated changes of its own sign, on the days that it is about, up to its amount.
     Rows about the shortest times go first.
     """
-    left, found = dict(totals), Counter[int]()
+    remaining, billed_by_day = dict(totals), Counter[int]()
     for row in sorted(later):
         first, end = row.start // DAY_S * DAY_S, row.start + row.length
-        days = [day for day in sorted(left) if first <= day < end and left[day] * row.amount > 0]
-        whole = sum(abs(left[day]) for day in days)
+        days = [day for day in sorted(remaining) if first <= day < end and remaining[day] * row.amount > 0]
+        whole = sum(abs(remaining[day]) for day in days)
         sign = -1 if row.amount < 0 else 1
-        parts = in_turn(min(abs(row.amount), whole), [abs(left[day]) for day in days])
+        parts = in_turn(min(abs(row.amount), whole), [abs(remaining[day]) for day in days])
         for day, part in zip(days, parts, strict=True):
-            left[day] -= sign * part
-            found[day] += sign * part
-    return found
+            remaining[day] -= sign * part
+            billed_by_day[day] += sign * part
+    return billed_by_day
 
 
 def entry_of(found: Restated, at: int, known: Sequence[BilledDay], *, mark: str) -> BilledDay:
     """Return the entry on day `at` for a restated day, without what earlier entries already state."""
     day = found.day
     reasons, accrued = dict(found.reasons), dict(found.accrued)
-    for each in known:
-        reasons, accrued = _less(reasons, each.reasons), _less(accrued, each.accrued)
+    for known_day in known:
+        reasons, accrued = _less(reasons, known_day.reasons), _less(accrued, known_day.accrued)
     return replace(
         day,
         day=at,
@@ -167,9 +170,9 @@ def entry_of(found: Restated, at: int, known: Sequence[BilledDay], *, mark: str)
 
 
 def _less(now: Mapping[str, int], known: Mapping[str, int]) -> dict[str, int]:
-    found = Counter(now)
-    found.subtract(known)
-    return {name: amount for name, amount in found.items() if amount}
+    differences = Counter(now)
+    differences.subtract(known)
+    return {name: amount for name, amount in differences.items() if amount}
 
 
 class FrozenMonths:
@@ -208,33 +211,39 @@ class FrozenMonths:
     @property
     def restated(self) -> set[str]:
         """Return the providers with changed amounts on closed days."""
-        return {provider for (_, provider), found in self._found.items() if found.sums}
+        return {provider for (_, provider), restatement in self._found.items() if restatement.sums}
 
     async def entries(self, later: Mapping[str, Sequence[BilledLater]]) -> Made:
         """
         Return entries for the changes of closed days, without the part in `later`, which the provider billed
         itself. Entries that already had that part are reduced.
         """
-        made: Made = []
+        new_entries: Made = []
         for provider in sorted({provider for _, provider in self._found}):
-            of = {day: found for (day, name), found in sorted(self._found.items()) if name == provider}
-            totals = {day: found.total for day, found in of.items()}
+            of = {
+                day: restatement
+                for (day, name), restatement in sorted(self._found.items())
+                if name == provider
+            }
+            totals = {day: restatement.total for day, restatement in of.items()}
             billed = billed_of(totals, later.get(provider, ()))
-            for day, found in of.items():
-                made += await self._entry(found.unbilled(billed.get(day, 0)))
-        return made
+            for day, restatement in of.items():
+                new_entries += await self._entry(restatement.unbilled(billed.get(day, 0)))
+        return new_entries
 
     async def _entry(self, found: Restated) -> Made:
         text = day_text(found.day.day)
         entries = [
-            each for each in self._corrections if (each.seller, each.corrects) == (found.day.provider, text)
+            correction
+            for correction in self._corrections
+            if (correction.seller, correction.corrects) == (found.day.provider, text)
         ]
-        known = [each for each in entries if each.day < self._today]
+        known = [entry for entry in entries if entry.day < self._today]
         amounts: list[BilledSum] = []
-        for each in known:
-            amounts += await self._ledger.billed_sums(each.day, each.provider)
+        for entry in known:
+            amounts += await self._ledger.billed_sums(entry.day, entry.provider)
         sums = restated(found.sums, amounts)
-        is_there = any(each.day == self._today for each in entries)
+        is_there = any(entry.day == self._today for entry in entries)
         if not sums and not is_there:
             return []
         return [(entry_of(found, self._today, known, mark=mark_of(sums)), sums)]

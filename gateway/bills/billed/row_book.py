@@ -82,7 +82,7 @@ class RowBook:
     async def look(self) -> int:
         """Recalculate months with changed rows or rules. Return the number of changed days."""
         connections = self._sources.connections()
-        names = {each.id for each in connections}
+        names = {connection.id for connection in connections}
         changed = 0
         if await self._read_usage():
             names.add(PRICED)
@@ -97,15 +97,15 @@ class RowBook:
                     month,
                 )
                 size = await self._sources.drops.size(connection.id, month)
-                place = connection.id, month
-                mark = newest, size, rules, self._used_in(place)
-                if self._marks.get(place) != mark:
+                month_key = connection.id, month
+                mark = newest, size, rules, self._used_in(month_key)
+                if self._marks.get(month_key) != mark:
                     changed += await self._make(
                         rules,
                         month,
                         newest,
                     )
-                    self._marks[place] = newest, size, rules, self._used_in(place)
+                    self._marks[month_key] = newest, size, rules, self._used_in(month_key)
         return changed + await self._price()
 
     async def _read_usage(self) -> bool:
@@ -118,11 +118,11 @@ class RowBook:
         await usage.look()
         now, prices = self._clock.now(), tuple(usage.prices)
         stamps: dict[int, list[object]] = defaultdict(list)
-        for each in await usage.days():
-            is_rest = now - each.changed_at >= USAGE_S
-            at = each.changed_at if is_rest else int(now / USAGE_S)
-            stamps[each.day].append((each.identity, at))
-        self._used = {day: (tuple(found), prices) for day, found in stamps.items()}
+        for usage_day in await usage.days():
+            is_rest = now - usage_day.changed_at >= USAGE_S
+            at = usage_day.changed_at if is_rest else int(now / USAGE_S)
+            stamps[usage_day.day].append((usage_day.identity, at))
+        self._used = {day: (tuple(day_stamps), prices) for day, day_stamps in stamps.items()}
         return True
 
     def _used_in(self, place: tuple[str, str]) -> object:
@@ -132,11 +132,11 @@ class RowBook:
 
     async def _names(self, month: CalendarMonth) -> frozenset[str]:
         """Return the names of clusters and nodes with known usage in a month."""
-        found: set[str] = set()
+        all_names: set[str] = set()
         for day in month.days:
             for cluster in await self._clusters_of(day):
-                found |= cluster.words
-        return frozenset(found)
+                all_names |= cluster.words
+        return frozenset(all_names)
 
     async def _clusters_of(self, day: int) -> Sequence[ClusterDay]:
         """Return the clusters with known and priced usage on a day."""
@@ -147,12 +147,12 @@ class RowBook:
             days = [
                 cluster_day(
                     where,
-                    each,
+                    day_usage,
                     usage.prices,
                 )
-                for where, each in (await usage.of_day(day)).items()
+                for where, day_usage in (await usage.of_day(day)).items()
             ]
-            self._clusters = {day: [each for each in days if each is not None]}
+            self._clusters = {day: [cluster for cluster in days if cluster is not None]}
         return self._clusters[day]
 
     async def _price(self) -> int:
@@ -208,28 +208,28 @@ class RowBook:
         key = f"{rules.provider}{CONNECTION}{rules.connection}:{month}"
         days = CalendarMonth.of(month)
         rules = replace(rules, nodes=await self._names(days))
-        found: Sums = {}
-        made: set[int] = set()
+        sums_by_day: Sums = {}
+        written_days: set[int] = set()
         changed = 0
-        self._covered = {place: nodes for place, nodes in self._covered.items() if place[0] != key}
+        self._covered = {node_key: nodes for node_key, nodes in self._covered.items() if node_key[0] != key}
         for hour in hours:
-            over = sorted(day for day in found if day + DAY_S <= hour.hour)  # rows are sorted by hour
+            over = sorted(day for day in sums_by_day if day + DAY_S <= hour.hour)  # rows are sorted by hour
             for day in over:
                 changed += await self._put(
                     day,
-                    found.pop(day),
+                    sums_by_day.pop(day),
                     key,
                     rules,
                     newest,
                 )
-            made.update(over)
+            written_days.update(over)
             await asyncio.to_thread(
                 _add,
-                found,
+                sums_by_day,
                 hour,
                 rules,
             )
-        for day, amounts in sorted(found.items()):
+        for day, amounts in sorted(sums_by_day.items()):
             changed += await self._put(
                 day,
                 amounts,
@@ -237,10 +237,10 @@ class RowBook:
                 rules,
                 newest,
             )
-        made.update(found)
-        self._beyond[rules.connection, month] = sorted(day for day in made if day >= days.end)
+        written_days.update(sums_by_day)
+        self._beyond[rules.connection, month] = sorted(day for day in written_days if day >= days.end)
         for stored in await self._days():
-            if stored.provider == key and stored.day not in made:
+            if stored.provider == key and stored.day not in written_days:
                 await self._sources.ledger.drop_billed(stored.day, key)
                 changed += 1
         return changed
@@ -259,15 +259,15 @@ class RowBook:
                 source=SOURCE,
                 read_at=newest,
             )
-        found = await asyncio.to_thread(
+        divided_rows = await asyncio.to_thread(
             divided,
             amounts,
             clusters,
             rules,
         )
-        self._covered[key, day] = found.covered
+        self._covered[key, day] = divided_rows.covered
         return await self._keep(
-            day, found.amounts, key, rules, source=SOURCE, read_at=newest, shared=found.places
+            day, divided_rows.amounts, key, rules, source=SOURCE, read_at=newest, shared=divided_rows.places
         )
 
     async def _keep(
@@ -288,7 +288,7 @@ class RowBook:
         )
         reasons, accrued = reasons_of(sums)
         state = CLOSED if rules.is_closed else PROVISIONAL
-        made = BilledDay(
+        billed_day = BilledDay(
             day=day,
             provider=key,
             state=state,
@@ -299,19 +299,19 @@ class RowBook:
             reasons=reasons,
             accrued=accrued,
         )
-        return await self._sources.ledger.put_billed([(made, sums)])
+        return await self._sources.ledger.put_billed([(billed_day, sums)])
 
     async def _forget(self, names: Collection[str]) -> int:
         """Delete the amounts of connections that are not in `names`. Return the number of deleted days."""
         gone = [day for day in await self._days() if day.connection not in names]
         for day in gone:
             await self._sources.ledger.drop_billed(day.day, day.provider)
-        self._marks = {place: mark for place, mark in self._marks.items() if place[0] in names}
+        self._marks = {month_key: mark for month_key, mark in self._marks.items() if month_key[0] in names}
         prefixes = tuple(f"{CONNECTION}{name}:" for name in names)
         self._covered = {
-            place: nodes
-            for place, nodes in self._covered.items()
-            if any(name in place[0] for name in prefixes)
+            node_key: nodes
+            for node_key, nodes in self._covered.items()
+            if any(name in node_key[0] for name in prefixes)
         }
         return len(gone)
 

@@ -37,7 +37,7 @@ def spread(amount: int, weights: Mapping[K, int], *, quantity: int | None = None
         return Spread(shares={}, unreported=amount, rest=0)
     sign = -1 if amount < 0 else 1
     size = abs(amount)
-    shares = {key: sign * found for key, weight in positive.items() if (found := size * weight // whole)}
+    shares = {key: sign * share for key, weight in positive.items() if (share := size * weight // whole)}
     unreported = sign * (size * (whole - known) // whole)
     return Spread(shares=shares, unreported=unreported, rest=amount - unreported - sum(shares.values()))
 

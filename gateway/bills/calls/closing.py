@@ -136,8 +136,8 @@ async def preview_closing(request: OperatorRequest[MoneyServices, None]) -> Resu
         raise Invalid("provider is required, such as provider=openai")
     month = _month(query.get("month", ""))
     invoices = _invoices(request.registry, provider, month.name)
-    found = await _biller(request.services).figures(month, provider, invoices)
-    return {"month_closing": _described(found)}
+    figures = await _biller(request.services).figures(month, provider, invoices)
+    return {"month_closing": _described(figures)}
 
 
 @call("GET", "/closed-months", VIEW_COSTS, "List closed months of bills", lists=CLOSED_MONTHS)
@@ -182,9 +182,9 @@ async def close_month(request: OperatorRequest[MoneyServices, MonthClosing]) -> 
             id, body, actor=request.actor, action="closed_month.close", shown=body
         )
 
-    found = await _biller(request.services).close(month, provider, invoices, keep)
+    figures = await _biller(request.services).close(month, provider, invoices, keep)
     request.services.sums_changed()
-    return {"closed_month": _closed(registry, provider, month.name), "month_closing": _described(found)}
+    return {"closed_month": _closed(registry, provider, month.name), "month_closing": _described(figures)}
 
 
 @call("DELETE", "/closed-months/{provider}/{month}", MODIFY_BILLING, "Reopen a closed month of bills")
@@ -212,13 +212,13 @@ def _closed(registry: Registry, provider: str, month: str) -> Mapping[str, Any]:
 def _described(found: MonthFigures) -> dict[str, Any]:
     largest = [
         {
-            "charge": each.charge,
-            "model": each.dimensions.model or None,
-            "api_key": each.dimensions.api_key or None,
-            "region": each.dimensions.region or None,
-            "amount": money.text(each.amount),
+            "charge": billed_sum.charge,
+            "model": billed_sum.dimensions.model or None,
+            "api_key": billed_sum.dimensions.api_key or None,
+            "region": billed_sum.dimensions.region or None,
+            "amount": money.text(billed_sum.amount),
         }
-        for each in found.largest
+        for billed_sum in found.largest
     ]
     restated = {day: money.text(amount) for day, amount in sorted(found.restated.items())}
     return {
@@ -236,10 +236,12 @@ def _check_open(registry: Registry, provider: str, month: str) -> None:
 
 def _invoices(registry: Registry, provider: str, month: str) -> Sequence[Invoice]:
     stored = registry.billed_invoices.all().values()
-    found = [
-        closing.invoice_of(each) for each in stored if (each["provider"], each["month"]) == (provider, month)
+    invoices = [
+        closing.invoice_of(invoice)
+        for invoice in stored
+        if (invoice["provider"], invoice["month"]) == (provider, month)
     ]
-    return sorted(found, key=lambda each: each.number)
+    return sorted(invoices, key=lambda invoice: invoice.number)
 
 
 def _invoice_id(invoice: Invoice) -> str:

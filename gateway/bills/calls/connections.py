@@ -184,16 +184,16 @@ class ConnectionResource(ManagedResource[BillingConnection]):
     async def create(self, asking: Asker[Any], given: NewConnection) -> Answer:
         connections = _connections(asking)
         draft = ConnectionDraft(**_fields(given))
-        made = await connections.create(draft, id=given.connection_id, actor=asking.actor)
-        reason = await _counted_twice(asking, made)
-        wanted = not reason if given.in_costs is None else given.in_costs
-        await connections.put_in_costs(made.id, wanted, actor=asking.actor)
-        return await _one(connections, made, reason)
+        new_connection = await connections.create(draft, id=given.connection_id, actor=asking.actor)
+        reason = await _counted_twice(asking, new_connection)
+        in_costs = not reason if given.in_costs is None else given.in_costs
+        await connections.put_in_costs(new_connection.id, in_costs, actor=asking.actor)
+        return await _one(connections, new_connection, reason)
 
     async def show(self, asking: Asker[Any], word: str) -> Answer:
         connections = _connections(asking)
-        found = connections.table.get(word)
-        return await _one(connections, found, await _counted_twice(asking, found))
+        connection = connections.table.get(word)
+        return await _one(connections, connection, await _counted_twice(asking, connection))
 
     async def change(self, asking: Asker[Any], word: str, given: Any) -> Answer:
         connections = _connections(asking)

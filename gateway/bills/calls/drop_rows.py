@@ -71,7 +71,7 @@ class MonthRows:
         start, end = _bounds(places, at, wanted.limit, is_falling=is_falling, is_backward=is_backward)
         cut = places[start:end]
         texts = _texts(hours, set(cut))
-        rows = [DropRow(texts[place], f"{place} {walk}") for place in cut]
+        rows = [DropRow(texts[index], f"{index} {walk}") for index in cut]
         return ListPage(
             rows=rows,
             keys=[(None, row.place) for row in rows],
@@ -90,12 +90,12 @@ class MonthRows:
         if position is None:
             last = max(hour.drop for hour in self._hours)
             return self._hours, f"{last} {_digest(self._hours)}", None
-        place, last_drop, digest = str(position.identity).split(" ")
+        index_text, last_drop, digest = str(position.identity).split(" ")
         hours = [hour for hour in self._hours if hour.drop <= int(last_drop)]
         if _digest(hours) != digest:
             message = "rows of this month were replaced since the first page; start again without cursor"
             raise Refusal(410, "changed", message)
-        return hours, f"{last_drop} {digest}", (int(place), position)
+        return hours, f"{last_drop} {digest}", (int(index_text), position)
 
 
 def whole_month(rows: int) -> bytes:
@@ -114,15 +114,15 @@ def _bounds(
     """Return the start and the end of the page, as indexes of `places`."""
     if at is None:
         return 0, min(limit, len(places))
-    place, position = at
+    row_index, position = at
     is_before: Callable[[int], bool] = (
-        (lambda each: each > place) if is_falling else (lambda each: each < place)
+        (lambda index: index > row_index) if is_falling else (lambda index: index < row_index)
     )
     low, high = 0, len(places)
     while low < high:
         middle = (low + high) // 2
         low, high = (middle + 1, high) if is_before(places[middle]) else (low, middle)
-    own = 1 if low < len(places) and places[low] == place else 0
+    own = 1 if low < len(places) and places[low] == row_index else 0
     if is_backward:
         end = low + own if position.inclusive else low
         return max(0, end - limit), end
@@ -131,23 +131,23 @@ def _bounds(
 
 
 def _passing(hours: Sequence[HourRows], wanted: PageQuery) -> Iterator[int]:
-    for place, text in enumerate(_all(hours)):
+    for index, text in enumerate(_all(hours)):
         fields = _fields.decode(text)
         if all(str(fields.get(name, "")) in values for name, values in wanted.filters.items()):
-            yield place
+            yield index
 
 
 def _texts(hours: Sequence[HourRows], places: set[int]) -> dict[int, bytes]:
     """Return the rows at these positions. Hours without a requested row stay compressed."""
-    found: dict[int, bytes] = {}
+    text_by_index: dict[int, bytes] = {}
     first = 0
     for hour in hours:
-        own = [place for place in range(first, first + hour.rows) if place in places]
+        own = [index for index in range(first, first + hour.rows) if index in places]
         if own:
             rows = _rows.decode(b"[" + hour.text + b"]")
-            found.update((place, bytes(rows[place - first])) for place in own)
+            text_by_index.update((index, bytes(rows[index - first])) for index in own)
         first += hour.rows
-    return found
+    return text_by_index
 
 
 def _all(hours: Sequence[HourRows]) -> Iterator[bytes]:

@@ -83,10 +83,14 @@ class PlanResource(ManagedResource[AssistantPlan]):
         return row, None if view is None else view.name
 
     async def fields(self, asking: Asker[Any], given: Any) -> dict[str, Any]:
-        found = stated(given, seats=_seats)
-        asking.shared.people.check(seat.user for seat in found.get("seats", ()))
-        word = found.pop("view", UNSET)
-        return found if word is UNSET else {**found, "view_id": (await asking.view_named(word)).id}
+        stated_fields = stated(given, seats=_seats)
+        asking.shared.people.check(seat.user for seat in stated_fields.get("seats", ()))
+        word = stated_fields.pop("view", UNSET)
+        return (
+            stated_fields
+            if word is UNSET
+            else {**stated_fields, "view_id": (await asking.view_named(word)).id}
+        )
 
 
 def _seats(value: Any) -> Any:
@@ -129,5 +133,5 @@ async def plan_costs(request: OperatorRequest[MoneyServices, None]) -> Result:
         most=request.shared.answers().max_rows,
     )
     answer = await asked_costs(asking)
-    found: Mapping[str, Any] = msgspec.to_builtins(answer)
-    return found
+    costs: Mapping[str, Any] = msgspec.to_builtins(answer)
+    return costs

@@ -76,33 +76,40 @@ async def reconciliation(request: OperatorRequest[MoneyServices, None]) -> Resul
             month = CalendarMonth.of(month_name)
         except (ValueError, OverflowError):
             raise Invalid("month must be written as a year and a month, such as 2026-10") from None
-    wanted = query.get("provider")
+    provider_name = query.get("provider")
     reconciler = request.services.require_reconciler()
     try:
-        found = await reconciler.reconcile(month, None if wanted is None else providers.canonical(wanted))
+        reconciled = await reconciler.reconcile(
+            month, None if provider_name is None else providers.canonical(provider_name)
+        )
     except CardUnreadable as error:
         raise Invalid(f"prices.file: {error}") from error
     whole = await request.services.ledger.whole_since()
-    most = sys.maxsize
+    row_limit = sys.maxsize
     if form != "csv":
-        most = max(LEAST_ROWS, request.shared.answers().max_rows // max(1, len(found.providers)))
-    shown = await asyncio.to_thread(lambda: [_provider(each, by, most) for each in found.providers])
+        row_limit = max(LEAST_ROWS, request.shared.answers().max_rows // max(1, len(reconciled.providers)))
+    shown = await asyncio.to_thread(
+        lambda: [_provider(provider, by, row_limit) for provider in reconciled.providers]
+    )
     payload: dict[str, Any] = {
         "reconciliation": {
-            "month": found.month.name,
+            "month": reconciled.month.name,
             "by": by,
-            "from": moment(found.month.start),
-            "to": moment(found.month.end),
-            "whole_since": moment(whole) if found.month.start < whole else None,
-            "truncated": any(each["truncated"] for each in shown),
+            "from": moment(reconciled.month.start),
+            "to": moment(reconciled.month.end),
+            "whole_since": moment(whole) if reconciled.month.start < whole else None,
+            "truncated": any(provider["truncated"] for provider in shown),
         },
         "providers": shown,
         "without_statement": [
-            {"provider": name or None, "counted": money.text(cost)} for name, cost in found.without.items()
+            {"provider": name or None, "counted": money.text(cost)}
+            for name, cost in reconciled.without.items()
         ],
     }
     if form == "csv":
-        headers = {**UNCACHED, WHOLE_SINCE: moment(whole) or ""} if found.month.start < whole else UNCACHED
+        headers = (
+            {**UNCACHED, WHOLE_SINCE: moment(whole) or ""} if reconciled.month.start < whole else UNCACHED
+        )
         return Pieces(pieces=csv_pieces(chain([COLUMNS], _lines(shown))), content_type=CSV, headers=headers)
     return payload
 
@@ -129,19 +136,19 @@ def _provider(found: Reconciliation, by: str, most: int) -> dict[str, Any]:
         "total": _describe(found.total, ""),
         "rows": [_describe(line, by) for line in shown],
         "row_count": len(lines),
-        "truncated": len(shown) < len(lines) or any(len(each) > most for each in lists),
+        "truncated": len(shown) < len(lines) or any(len(rows) > most for rows in lists),
         "causes": [{**_cause(claim), "where": found.where(claim)} for claim in found.claims[:most]],
-        "only_billed": {name: each[:most] for name, each in found.only_billed.items()},
-        "only_counted": {name: each[:most] for name, each in found.only_counted.items()},
+        "only_billed": {name: values[:most] for name, values in found.only_billed.items()},
+        "only_counted": {name: values[:most] for name, values in found.only_counted.items()},
         "renamed": [{"billed": theirs, "counted": ours} for theirs, ours in found.renamed[:most]],
         "suggestions": [
             *(
-                {"kind": "prices.override", "model": each.model, "toml": each.toml}
-                for each in found.overrides[:most]
+                {"kind": "prices.override", "model": override.model, "toml": override.toml}
+                for override in found.overrides[:most]
             ),
             *(
-                {"kind": "reconciliation.owner", "billed": each.billed, "days": each.days, "toml": each.toml}
-                for each in found.owners[:most]
+                {"kind": "reconciliation.owner", "billed": pair.billed, "days": pair.days, "toml": pair.toml}
+                for pair in found.owners[:most]
             ),
         ],
     }

@@ -119,7 +119,7 @@ async def import_statements(request: OperatorRequest[MoneyServices, StatementFil
     settings = request.services.reconciliation()
     if not 0 < len(body.files) <= MAX_FILES:
         raise Invalid(f"give 1 to {MAX_FILES} files")
-    paths = [local_path(request, "files", each, elsewhere=ELSEWHERE) for each in body.files]
+    paths = [local_path(request, "files", path, elsewhere=ELSEWHERE) for path in body.files]
     now = request.now()
 
     def read() -> list[ReadReport]:
@@ -168,7 +168,9 @@ async def pull_statements(request: OperatorRequest[MoneyServices, StatementPull]
     await request.registry.note(request.actor, "statement.pull", ", ".join(names) or "all")
     for name in names:
         await puller.pull(name)
-    return {"statement_pulls": [_describe_pull(each) for each in await puller.states() if each.name in names]}
+    return {
+        "statement_pulls": [_describe_pull(state) for state in await puller.states() if state.name in names]
+    }
 
 
 def _open(path: Path, most: int, now: float) -> ReportFile:
@@ -210,12 +212,12 @@ def _report(report: ReadReport, outcome: StatementOutcome | None) -> Mapping[str
         "days_changed": outcome.days_changed,
         "revisions": [
             {
-                "day": day_text(each.day),
-                "billed_before": f"{each.billed_before:f}",
-                "billed": f"{each.billed:f}",
-                "tokens_before": f"{each.tokens_before:f}",
-                "tokens": f"{each.tokens:f}",
+                "day": day_text(revision.day),
+                "billed_before": f"{revision.billed_before:f}",
+                "billed": f"{revision.billed:f}",
+                "tokens_before": f"{revision.tokens_before:f}",
+                "tokens": f"{revision.tokens:f}",
             }
-            for each in outcome.revisions
+            for revision in outcome.revisions
         ],
     }

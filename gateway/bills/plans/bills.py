@@ -60,18 +60,20 @@ async def read_bills(
     statements: Statements, providers: Iterable[str], month: CalendarMonth, asked: AskedDays
 ) -> dict[str, PlanBill]:
     """Return the final bills that cover every day of the month, by provider."""
-    wanted = sorted(set(providers) - {""})
-    known = await statements.statements() if wanted else ()
-    found: dict[str, PlanBill] = {}
-    for provider in wanted:
+    provider_names = sorted(set(providers) - {""})
+    known = await statements.statements() if provider_names else ()
+    bills_by_provider: dict[str, PlanBill] = {}
+    for provider in provider_names:
         source = _whole_source(known, provider, month)
         if source is None:
             continue
         rows = await statements.rows(provider=provider, start=month.start, end=month.end)
         source_rows = [row for row in rows if row.source == source]
         if all(row.settled for row in source_rows):
-            found[provider] = bill_of([row for row in source_rows if day_of(row) in month.days], asked)
-    return found
+            bills_by_provider[provider] = bill_of(
+                [row for row in source_rows if day_of(row) in month.days], asked
+            )
+    return bills_by_provider
 
 
 def _whole_source(known: Iterable[StatementInfo], provider: str, month: CalendarMonth) -> str | None:
@@ -126,19 +128,19 @@ def with_bills(
     the calculated amounts.
     """
     by_provider: dict[str, list[int]] = defaultdict(list)
-    for place, month in enumerate(months):
-        by_provider[month.plan.billed_by].append(place)
-    found, differing, billed_plans = list(months), list[BillDifference](), set[str]()
+    for index, month in enumerate(months):
+        by_provider[month.plan.billed_by].append(index)
+    billed_months, differing, billed_plans = list(months), list[BillDifference](), set[str]()
     for provider, bill in bills.items():
         places = by_provider.get(provider)
         if not places or bill.lacking:
             continue
-        own = [months[place] for place in places]
+        own = [months[index] for index in places]
         differing += differences(provider, bill, own)
-        for place, month in zip(places, _billed(bill, own), strict=True):
-            found[place] = month
+        for index, month in zip(places, _billed(bill, own), strict=True):
+            billed_months[index] = month
             billed_plans.add(month.plan.id)
-    return found, differing, billed_plans
+    return billed_months, differing, billed_plans
 
 
 def _billed(bill: PlanBill, own: Sequence[SeatMonth]) -> list[SeatMonth]:
@@ -156,7 +158,7 @@ def _billed(bill: PlanBill, own: Sequence[SeatMonth]) -> list[SeatMonth]:
 
 def differences(provider: str, bill: PlanBill, own: Sequence[SeatMonth]) -> list[BillDifference]:
     """Return the differences of at least one cent between a bill and the calculated plan costs."""
-    found = []
+    bill_differences = []
     fees = sum(month.fee for month in own)
     if bill.fees is not None and not _is_near(bill.fees, fees):
         held = sum((_of_month(month) for month in own), Fraction(0))
@@ -169,15 +171,15 @@ def differences(provider: str, bill: PlanBill, own: Sequence[SeatMonth]) -> list
             billed_seats=bill.seats,
             counted_seats=held,
         )
-        found.append(difference)
+        bill_differences.append(difference)
     included = sum(month.included_of(month.use.worth) for month in own)
     overage = sum(month.overage for month in own)
     pairs = ((INCLUDED, bill.included, included), (OVERAGE, bill.overage, overage))
     for cause, billed, counted in pairs:
         if not _is_near(billed, counted):
             difference = BillDifference(provider=provider, cause=cause, billed=billed, counted=counted)
-            found.append(difference)
-    return found
+            bill_differences.append(difference)
+    return bill_differences
 
 
 def _of_month(month: SeatMonth) -> Fraction:

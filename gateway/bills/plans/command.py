@@ -168,11 +168,11 @@ def _tell_cycle(listed: Sequence[ListedSeat], cycle_day: int) -> None:
     for start in sorted({seat.cycle_start for seat in listed} - {""}):
         day = date.fromisoformat(start).day
         if day != cycle_day:
-            words = (
+            message = (
                 f"the billing cycle of the list began on {start}, but cycles of the plan begin on day "
                 f"{cycle_day}"
             )
-            click.echo(f"{words}; to change the plan, use tollhouse plans edit --cycle-day {day}", err=True)
+            click.echo(f"{message}; to change the plan, use tollhouse plans edit --cycle-day {day}", err=True)
 
 
 def _lists(files: Sequence[BinaryIO]) -> Iterator[Sequence[ListedSeat]]:
@@ -281,8 +281,8 @@ def _fields(*, seat: Sequence[str], seats: TextIO | None, **given: Any) -> JsonO
 
 def _seats_of(rows: Iterable[list[str]]) -> Iterable[dict[str, str]]:
     """Yield the seats of a file. A header line is optional."""
-    for place, row in enumerate(rows):
-        is_head = not place and row[:2] == list(_FIELDS[:2])
+    for row_index, row in enumerate(rows):
+        is_head = not row_index and row[:2] == list(_FIELDS[:2])
         if row and not is_head:
             yield _seat(row)
 

@@ -170,8 +170,8 @@ class SeatNames:
         self._plans = {plan.id: plan for plan in registry.table(PlanTable).all()}
 
     def of(self, mark: str) -> str:
-        plan_id, place = place_of(mark)
-        return self._plans[plan_id].seats[place].user
+        plan_id, seat_index = place_of(mark)
+        return self._plans[plan_id].seats[seat_index].user
 
     def is_dropped(self, mark: str) -> bool:
         """Return whether records never name this person. Then the usage of the seat is unknown."""
@@ -196,7 +196,7 @@ async def asked_costs(asking: PlanQuestion) -> PlanCosts:
     if not asking.ledger.is_whole:
         used = await reader.read(asking.whole)
     billers = [plan.billed_by for plan in known]
-    asked = _Asked(
+    inputs = _Asked(
         plans=known,
         month=month,
         days=days,
@@ -206,7 +206,7 @@ async def asked_costs(asking: PlanQuestion) -> PlanCosts:
         bills=await read_bills(asking.registry.statements, billers, month, days),
         names=names,
     )
-    return await asyncio.to_thread(_answer, asked, used, shown)
+    return await asyncio.to_thread(_answer, inputs, used, shown)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -250,7 +250,7 @@ class _UseReader:
         """Return the starts of the month and of its billing cycles, and the end of the month, sorted."""
         edges = {self.month.start, self.month.end}
         for day in {plan.cycle_day for plan in self.plans}:
-            edges.update(each.start for each in cycles(day, self.month.start, self.month.end))
+            edges.update(cycle.start for cycle in cycles(day, self.month.start, self.month.end))
         return sorted(edges)
 
     def _added_up(
@@ -310,7 +310,7 @@ def _answer(asked: _Asked, used: Uses, shown: Uses) -> PlanCosts:
     Build the answer. Run this in a thread, because thousands of seats are slow. `shown` is the part of `used`
     that the person sees.
     """
-    month, most = asked.month, asked.most
+    month, limit = asked.month, asked.most
     by_plans = list(chain.from_iterable(month_of_plan(plan, asked.days, used) for plan in asked.plans))
     months, differing, billed = with_bills(by_plans, asked.bills)
     seen = _seen(months, asked)
@@ -321,18 +321,18 @@ def _answer(asked: _Asked, used: Uses, shown: Uses) -> PlanCosts:
             end=moment(month.end) or "",
             currency=asked.days.converter.currency,
             row_count=len(seen),
-            truncated=len(seen) > most,
+            truncated=len(seen) > limit,
         ),
         total=_total(months, seen, shown),
         plans=list(_plans(seen, shown, billed)),
-        idle_seats=_idle_seats(asked, used)[:most],
+        idle_seats=_idle_seats(asked, used)[:limit],
         differences=list(map(_difference, differing)) if asked.ledger.is_whole else [],
-        rows=_rows(seen, shown, most, asked.names),
+        rows=_rows(seen, shown, limit, asked.names),
     )
 
 
 def _seen(months: Iterable[SeatMonth], asked: _Asked) -> list[SeatMonth]:
-    return [each for each in months if asked.ledger.holds(partial(_value_of, each.seat))]
+    return [seat_month for seat_month in months if asked.ledger.holds(partial(_value_of, seat_month.seat))]
 
 
 def _value_of(seat: Seat, name: str) -> str:
@@ -348,7 +348,7 @@ def _use(month: SeatMonth, shown: Uses) -> SeatUse:
 
 
 def _included(months: Iterable[SeatMonth], shown: Uses) -> str:
-    values = [each.included_of(_use(each, shown).worth) for each in months]
+    values = [seat_month.included_of(_use(seat_month, shown).worth) for seat_month in months]
     return money.text(sum(values))
 
 
@@ -356,15 +356,15 @@ def _total(months: Sequence[SeatMonth], seen: Sequence[SeatMonth], shown: Uses) 
     """
     Sum the seats that the person sees. The value of visible calls counts even if their seat is not visible.
     """
-    fees = sum(each.fee for each in seen)
-    overage = sum(each.overage for each in seen)
+    fees = sum(seat_month.fee for seat_month in seen)
+    overage = sum(seat_month.overage for seat_month in seen)
     return PlanTotal(
         paid=money.text(fees + overage + shown.metered),
         fees=money.text(fees),
         overage=money.text(overage),
         metered=money.text(shown.metered),
         included_value=_included(months, shown),
-        unconverted=_texts([shown.unpaid, *(each.lacking for each in seen)]),
+        unconverted=_texts([shown.unpaid, *(seat_month.lacking for seat_month in seen)]),
         included_unconverted=_texts([shown.unvalued]),
     )
 
@@ -372,8 +372,8 @@ def _total(months: Sequence[SeatMonth], seen: Sequence[SeatMonth], shown: Uses) 
 def _texts(amounts: Iterable[Mapping[str, int]]) -> dict[str, str]:
     """Sum amounts by currency."""
     together: Counter[str] = Counter()
-    for each in amounts:
-        together.update(each)
+    for counts in amounts:
+        together.update(counts)
     return {currency: money.text(units) for currency, units in sorted(together.items()) if units}
 
 
@@ -396,14 +396,14 @@ def _seats(count: Fraction | None) -> str | None:
 
 def _plans(seen: Sequence[SeatMonth], shown: Uses, billed: Collection[str]) -> Iterator[PlanOfMonth]:
     by_plan: dict[str, list[SeatMonth]] = defaultdict(list)
-    for each in seen:
-        by_plan[each.plan.id].append(each)
+    for seat_month in seen:
+        by_plan[seat_month.plan.id].append(seat_month)
     for months in by_plan.values():
         plan = months[0].plan
-        fees = sum(each.fee for each in months)
-        overage = sum(each.overage for each in months)
-        included = allowance(plan, [each.seat for each in months])
-        used = [used_of(plan, _use(each, shown)) for each in months]
+        fees = sum(seat_month.fee for seat_month in months)
+        overage = sum(seat_month.overage for seat_month in months)
+        included = allowance(plan, [seat_month.seat for seat_month in months])
+        used = [used_of(plan, _use(seat_month, shown)) for seat_month in months]
         yield PlanOfMonth(
             id=plan.id,
             name=plan.name,
@@ -415,7 +415,7 @@ def _plans(seen: Sequence[SeatMonth], shown: Uses, billed: Collection[str]) -> I
             unit=plan.unit,
             used=money.text(sum(used)),
             included=None if included is None else money.text(included),
-            beyond=money.text(sum(each.beyond for each in months)),
+            beyond=money.text(sum(seat_month.beyond for seat_month in months)),
             source="statement" if plan.id in billed else "plan",
         )
 
@@ -426,16 +426,16 @@ def _idle_seats(asked: _Asked, used: Uses) -> list[IdleSeat]:
 
     If a pool has overage, its idle seats are not listed, because others used their allowance.
     """
-    found: list[tuple[int, IdleSeat]] = []
+    idle_seats: list[tuple[int, IdleSeat]] = []
     for plan in asked.plans:
         for days in _ended_cycles(plan, asked):
             months = month_of_plan(plan, days, used)
-            if plan.is_pooled and any(each.beyond for each in months):
+            if plan.is_pooled and any(seat_month.beyond for seat_month in months):
                 continue
-            idle = (each for each in _seen(months, asked) if _is_idle(each, asked))
-            found += [(each.fee, _idle_seat(each, days, asked.names)) for each in idle]
-    found.sort(key=lambda each: -each[0])
-    return [seat for _, seat in found]
+            idle = (seat_month for seat_month in _seen(months, asked) if _is_idle(seat_month, asked))
+            idle_seats += [(seat_month.fee, _idle_seat(seat_month, days, asked.names)) for seat_month in idle]
+    idle_seats.sort(key=lambda item: -item[0])
+    return [seat for _, seat in idle_seats]
 
 
 def _ended_cycles(plan: AssistantPlan, asked: _Asked) -> Iterator[AskedDays]:
@@ -463,12 +463,12 @@ def _idle_seat(month: SeatMonth, days: AskedDays, names: SeatNames) -> IdleSeat:
 
 def _rows(seen: Sequence[SeatMonth], shown: Uses, most: int, names: SeatNames) -> list[SeatOfMonth]:
     plans: dict[str, set[str]] = defaultdict(set)
-    for each in seen:
-        plans[each.seat.user.casefold()].add(each.plan.name)
+    for seat_month in seen:
+        plans[seat_month.seat.user.casefold()].add(seat_month.plan.name)
     rows = []
-    for each in seen[:most]:
-        others = plans[each.seat.user.casefold()] - {each.plan.name}
-        rows.append(_row(each, _use(each, shown), shown, others, names.of(each.mark)))
+    for seat_month in seen[:most]:
+        other_plans = plans[seat_month.seat.user.casefold()] - {seat_month.plan.name}
+        rows.append(_row(seat_month, _use(seat_month, shown), shown, other_plans, names.of(seat_month.mark)))
     return rows
 
 

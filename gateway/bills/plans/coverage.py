@@ -46,8 +46,8 @@ def seat_mark(plan: AssistantPlan, place: int) -> str:
 
 def place_of(mark: str) -> tuple[str, int]:
     """Return the plan id and the position of a seat."""
-    plan_id, _, place = mark.rpartition(":")
-    return plan_id, int(place)
+    plan_id, _, index_text = mark.rpartition(":")
+    return plan_id, int(index_text)
 
 
 def usable_plans(registry: Registry, dimensions: Sequence[str]) -> list[tuple[AssistantPlan, View]]:
@@ -77,13 +77,13 @@ class Coverage:
     ) -> None:
         self._plans = plans
         self._people = people
-        self._derived = {each.name: each for each in derived}
+        self._derived = {dimension.name: dimension for dimension in derived}
         sources = {"user"}
         for _, view in plans:
             for name in dimensions(view):
                 sources.update(self._own(name))
         self._sources = tuple(sorted(sources))
-        self._places = {name: place for place, name in enumerate(self._sources)}
+        self._places = {name: index for index, name in enumerate(self._sources)}
 
     def spans(self, edges: Sequence[int]) -> Iterator[tuple[int, int]]:
         """
@@ -123,9 +123,9 @@ class Coverage:
         """Return the seats of a day by user, in order of precedence."""
         held: dict[str, list[_Held]] = defaultdict(list)
         for plan, view in self._plans:
-            for place, seat in enumerate(plan.seats):
+            for seat_index, seat in enumerate(plan.seats):
                 if is_held(seat, day):
-                    mark = seat_mark(plan, place)
+                    mark = seat_mark(plan, seat_index)
                     held[self._people.identity(seat.user)].append((mark, view))
         return held
 
@@ -167,8 +167,8 @@ class DividedLedger:
         if query.top is not None:
             query = replace(query, top=None, kept=await self._largest(query, query.top))
         parts = await asyncio.to_thread(self._parts, query)  # slow with thousands of seats
-        found = await self._ledger.costs_of(parts)
-        return await asyncio.to_thread(_together, query, found)
+        row_sets = await self._ledger.costs_of(parts)
+        return await asyncio.to_thread(_together, query, row_sets)
 
     def _parts(self, query: CostQuery) -> Sequence[CostQuery]:
         """Return one query per span with the same seats."""
@@ -224,9 +224,9 @@ def _together(query: CostQuery, found: Sequence[Sequence[CostRow]]) -> list[Cost
         period = bisect_right(starts, row.start) - 1
         places[starts[period], row.group].append(row)
     rows = []
-    for place in ordered(places, _order):
-        start, group = place
-        rows.append(combined(places[place], start=start, group=group))
+    for key in ordered(places, _order):
+        start, group = key
+        rows.append(combined(places[key], start=start, group=group))
     return rows
 
 

@@ -115,14 +115,14 @@ def check_plan(draft: PlanDraft, people: People) -> PlanDraft:
 
 def _seats(seats: tuple[Seat, ...], people: People) -> tuple[Seat, ...]:
     """Return seats sorted by user and first day. Raises Invalid if two seats of a user overlap."""
-    found = sorted(map(_seat, seats), key=lambda seat: (seat.user.casefold(), seat.since))
+    sorted_seats = sorted(map(_seat, seats), key=lambda seat: (seat.user.casefold(), seat.since))
     by_user: dict[str, list[Seat]] = defaultdict(list)
-    for seat in sorted(found, key=lambda seat: seat.since):
+    for seat in sorted(sorted_seats, key=lambda seat: seat.since):
         held = by_user[people.identity(seat.user)]
         if held and (not held[-1].until or held[-1].until > seat.since):
             raise Invalid(f"seats: {seat.user} has two seats on {seat.since}")
         held.append(seat)
-    return tuple(found)
+    return tuple(sorted_seats)
 
 
 def _seat(seat: Seat) -> Seat:

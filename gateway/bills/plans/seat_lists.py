@@ -133,20 +133,22 @@ def of_pages(name: str, pages: Sequence[Any]) -> list[ListedSeat]:
     Return the seats of all pages of a list. Raises Invalid if a page or a seat cannot be read, or a
     page is missing.
     """
-    found: list[ListedSeat] = []
+    all_seats: list[ListedSeat] = []
     for page in pages:
         rows = None
         if isinstance(page, dict):
-            field = next((each for each in _READERS if isinstance(page.get(each), list)), None)
+            field = next(
+                (field_name for field_name in _READERS if isinstance(page.get(field_name), list)), None
+            )
             rows = None if field is None else page[field]
         if rows is None:
             raise Invalid(f"{name} is not a list of seats: it has no field {', '.join(_READERS)}")
         start = _cycle_start(page.get("subscriptionCycleStart"))
-        for place, row in enumerate(rows, start=1):
-            seats = _read_row(name, field or "", place, row)
-            found += [replace(seat, cycle_start=start) for seat in seats]
-    _check_pages(name, pages, len({seat.user.casefold() for seat in found}))
-    return found
+        for row_number, row in enumerate(rows, start=1):
+            seats = _read_row(name, field or "", row_number, row)
+            all_seats += [replace(seat, cycle_start=start) for seat in seats]
+    _check_pages(name, pages, len({seat.user.casefold() for seat in all_seats}))
+    return all_seats
 
 
 def _check_pages(name: str, pages: Sequence[Mapping[str, Any]], users: int) -> None:
@@ -250,7 +252,9 @@ def _of_table(name: str, content: bytes) -> Iterator[ListedSeat]:
     _, head = next(rows, (1, []))
     columns = [_plain(cell) for cell in head]
     places = {
-        what: next((columns.index(each) for each in map(_plain, names) if each in columns), None)
+        what: next(
+            (columns.index(column_name) for column_name in map(_plain, names) if column_name in columns), None
+        )
         for what, names in (
             ("user", _USER),
             ("since", _SINCE),
@@ -267,7 +271,7 @@ def _of_table(name: str, content: bytes) -> Iterator[ListedSeat]:
     if places["user"] is None:
         raise Invalid(f"{name} has no column of users; name a column one of {', '.join(_USER)}")
     for line, row in lines:
-        cells = {what: _cell(row, place) for what, place in places.items()}
+        cells = {what: _cell(row, column) for what, column in places.items()}
         if _has_no_seat(cells):
             continue
         if not cells["user"]:
@@ -288,9 +292,11 @@ def _of_table(name: str, content: bytes) -> Iterator[ListedSeat]:
 
 def _addresses(rows: Sequence[Sequence[str]], columns: int) -> int | None:
     """Return the only column that has an address in every row, or None if none or several do."""
-    cells = [[_cell(row, place) for row in rows] for place in range(columns)]
-    found = [place for place, column in enumerate(cells) if column and all(map(_is_address, column))]
-    return found[0] if len(found) == 1 else None
+    cells = [[_cell(row, column) for row in rows] for column in range(columns)]
+    address_columns = [
+        index for index, column in enumerate(cells) if column and all(map(_is_address, column))
+    ]
+    return address_columns[0] if len(address_columns) == 1 else None
 
 
 def _is_address(cell: str) -> bool:
@@ -325,18 +331,18 @@ def read_names(name: str, content: bytes) -> dict[str, str]:
     Return telemetry user names by the lowercase names of a list. The CSV file has one such pair per line.
     """
     try:
-        found = {}
-        for place, (_, row) in enumerate(_rows(name, content, ","), start=1):
+        user_names = {}
+        for line_number, (_, row) in enumerate(_rows(name, content, ","), start=1):
             if row and len(row) != 2:
                 raise Invalid(
-                    f"{name}: line {place} must have two cells: the name in the list, and the user name "
+                    f"{name}: line {line_number} must have two cells: the name in the list, and the user name "
                     "in telemetry"
                 )
             if row:
-                found[row[0].strip().casefold()] = row[1].strip()
+                user_names[row[0].strip().casefold()] = row[1].strip()
     except (UnicodeDecodeError, csv.Error) as error:
         raise Invalid(f"{name} is not a CSV file: {error}") from error
-    return found
+    return user_names
 
 
 def chosen(
@@ -347,9 +353,9 @@ def chosen(
     once, with the earliest stated day. Raises Invalid if no seat is left.
     """
     by_user: dict[str, list[ListedSeat]] = defaultdict(list)
-    wanted = _tier(tier)
+    wanted_tier = _tier(tier)
     for seat in listed:
-        if tier and _tier(seat.tier) != wanted:
+        if tier and _tier(seat.tier) != wanted_tier:
             continue
         user = (names or {}).get(seat.user.casefold(), seat.user)
         by_user[user.casefold()].append(replace(seat, user=user))
@@ -396,26 +402,28 @@ def merged(
     own: dict[str, list[Seat]] = defaultdict(list)
     for seat in sorted(seats, key=lambda each: each.since):
         own[identity(seat.user)].append(seat)
-    named = {identity(each.user): each for each in listed}
-    added, ended, found = [], [], list[Seat]()
-    for user, each in named.items():
+    named = {identity(listed_seat.user): listed_seat for listed_seat in listed}
+    added, ended, new_seats = [], [], list[Seat]()
+    for user, listed_seat in named.items():
         own_seats = own.pop(user, [])
         last = own_seats[-1] if own_seats and _is_running(own_seats[-1], today) else None
         if last is None:
             before = own_seats[-1].until if own_seats else ""
-            last = Seat(user=each.user, since=max(each.since or today, before))
-            added.append(each.user)
+            last = Seat(user=listed_seat.user, since=max(listed_seat.since or today, before))
+            added.append(listed_seat.user)
         else:
             own_seats = own_seats[:-1]
-        found += [*own_seats, _updated(last, each)]
+        new_seats += [*own_seats, _updated(last, listed_seat)]
     for own_seats in own.values():
         for seat in own_seats:
             if not _is_running(seat, today) or seat.since > today:
-                found.append(seat)
+                new_seats.append(seat)
                 continue
             ended.append(seat.user)
-            found += [replace(seat, until=today)] if seat.since < today else []
-    return SeatChanges(seats=tuple(found), added=tuple(added), ended=tuple(ended), repeats=repeats(listed))
+            new_seats += [replace(seat, until=today)] if seat.since < today else []
+    return SeatChanges(
+        seats=tuple(new_seats), added=tuple(added), ended=tuple(ended), repeats=repeats(listed)
+    )
 
 
 def _is_running(seat: Seat, today: str) -> bool:
@@ -474,7 +482,7 @@ def _pulled(
             raise Invalid(f"names_file {pull.names_file}: {error.strerror}") from error
         names = read_names(str(pull.names_file), content)
     seats = chosen(listed, tier=pull.tier, names=names)
-    people.check(each.user for each in seats)
+    people.check(seat.user for seat in seats)
     return merged(plan.seats, seats, today, people.identity)
 
 

@@ -112,11 +112,11 @@ class Uses:
 
     def of(self, mark: str, start: int, end: int) -> SeatUse:
         """Return the usage of a seat from `start` to before `end`. Both must be borders of spans."""
-        found = NOTHING
+        total = NOTHING
         for at, use in self.spans.get(mark, _NO_SPANS).items():
             if start <= at < end:
-                found = found.plus(use)
-        return found
+                total = total.plus(use)
+        return total
 
     def put(self, mark: str, at: int, use: SeatUse) -> None:
         spans = self.spans[mark]
@@ -206,9 +206,9 @@ def month_of_plan(plan: AssistantPlan, asked: AskedDays, uses: Uses) -> list[Sea
             _add_beyond(beyond, plan, cycle, seats, asked, uses)
     fees = _fees_by_day(plan, asked)
     months = []
-    for place, seat in enumerate(plan.seats):
+    for seat_index, seat in enumerate(plan.seats):
         if any(is_held(seat, day) for day in asked.texts):
-            mark = seat_mark(plan, place)
+            mark = seat_mark(plan, seat_index)
             months.append(_month(plan, seat, mark, asked, uses, fees, beyond[mark]))
     return months
 
@@ -271,10 +271,10 @@ def _sharing(plan: AssistantPlan, cycle: Cycle) -> Iterator[Sequence[MarkedSeat]
     """
     first, last = day_text(cycle.start), day_text(cycle.end - DAY_S)
     groups: dict[str, list[MarkedSeat]] = defaultdict(list)
-    for place, seat in enumerate(plan.seats):
+    for seat_index, seat in enumerate(plan.seats):
         if seat.since <= last and (not seat.until or first < seat.until):
             who = "" if plan.is_pooled else seat.user.casefold()
-            groups[who].append((seat, seat_mark(plan, place)))
+            groups[who].append((seat, seat_mark(plan, seat_index)))
     yield from groups.values()
 
 
@@ -322,8 +322,8 @@ def _fees_by_day(plan: AssistantPlan, asked: AskedDays) -> dict[int, int]:
     a cycle together have the whole fee.
     """
     begun = set(asked.days[: asked.begun])
-    found: dict[int, int] = {}
+    fees: dict[int, int] = {}
     for cycle in cycles(plan.cycle_day, asked.start, asked.end):
         parts = in_turn(money.units(plan.fee or "0"), [1] * len(cycle.days))
-        found.update((day, part) for day, part in zip(cycle.days, parts, strict=True) if day in begun)
-    return found
+        fees.update((day, part) for day, part in zip(cycle.days, parts, strict=True) if day in begun)
+    return fees

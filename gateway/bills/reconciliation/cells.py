@@ -179,79 +179,79 @@ def split(
     bill states that nothing was used. `imputed` means that no bill states money, so billed tokens are
     valued at our prices.
     """
-    found = Split(levels=levels, metered=set(metered))
-    _add_sides(found, tokens, money, counted)
-    paid_rates = _paid_rates(found)
-    theirs_of = {cell: _billed_tokens_of(found, cell) for cell in {*found.billed, *found.counted}}
-    found.repeats = repeats_of(theirs_of, found.counted)
-    moved = list(moves(theirs_of, found.counted, prices, found.repeats.times))
+    result = Split(levels=levels, metered=set(metered))
+    _add_sides(result, tokens, money, counted)
+    paid_rates = _paid_rates(result)
+    theirs_of = {cell: _billed_tokens_of(result, cell) for cell in {*result.billed, *result.counted}}
+    result.repeats = repeats_of(theirs_of, result.counted)
+    matched_moves = list(moves(theirs_of, result.counted, prices, result.repeats.times))
     arrived: dict[Place, list[Move]] = defaultdict(list)
-    for move in moved:
+    for move in matched_moves:
         arrived[move.target].append(move)
     at_our_prices: _AtOurPrices = defaultdict(lambda: defaultdict(_Worth))
     for cell, theirs in sorted(theirs_of.items()):
-        billed = found.billed.get(cell, BilledSums())
-        ours = found.counted.get(cell, CountedSums())
+        billed = result.billed.get(cell, BilledSums())
+        ours = result.counted.get(cell, CountedSums())
         coarse = levels.coarse(cell)
         listed = prices(cell.model, cell.tier, cell.day)
         own = 0
         for meter in METERS:
             have = ours.tokens.get(meter, 0)
-            said = theirs.get(meter, 0)
-            if not have and not said:
+            billed_count = theirs.get(meter, 0)
+            if not have and not billed_count:
                 continue
             price = listed.get(meter, paid_rates.get((cell.model, meter), 0))
             if ours.valued.get(meter):
                 own_price = ours.values[meter] // ours.valued[meter]
                 if abs(own_price - price) * VARIES > price:
-                    found.varying.add(cell.model)
+                    result.varying.add(cell.model)
                 price = own_price
             value = ours.values.get(meter, 0) + (have - ours.valued.get(meter, 0)) * price
             own += value
-            found.values[cell, meter] = value
-            found.listed[cell, meter] = listed.get(meter, 0)
-            volume = (said - have) * price if said else -value
+            result.values[cell, meter] = value
+            result.listed[cell, meter] = listed.get(meter, 0)
+            volume = (billed_count - have) * price if billed_count else -value
             volume += sum(
-                int(each.tokens * (each.target_price - price)) for each in arrived.get((cell, meter), ())
+                int(move.tokens * (move.target_price - price)) for move in arrived.get((cell, meter), ())
             )
-            if said != have:
-                found.extra[cell, meter] = said - have
+            if billed_count != have:
+                result.extra[cell, meter] = billed_count - have
             if volume:
-                found.parts[VOLUME, cell, meter] += volume
+                result.parts[VOLUME, cell, meter] += volume
             sums = at_our_prices[coarse][meter]
-            sums.tokens += said
+            sums.tokens += billed_count
             sums.worth += value + volume
-            sums.listed += said * listed.get(meter, price)
-            _add_regions(sums, billed, ours, meter, said, value + volume)
+            sums.listed += billed_count * listed.get(meter, price)
+            _add_regions(sums, billed, ours, meter, billed_count, value + volume)
             for move in arrived.get((cell, meter), ()):
-                _move_regions(sums, move, found.counted[move.source[0]])
+                _move_regions(sums, move, result.counted[move.source[0]])
         for kind, fee in (
             () if imputed else ours.fees.items()
         ):  # a bill with only tokens has no lines for fees
             own += fee
-            found.parts[OTHER, coarse, kind] -= fee
-            found.reported_fees[kind] += fee
+            result.parts[OTHER, coarse, kind] -= fee
+            result.reported_fees[kind] += fee
         if own != ours.cost:
-            found.parts[OWN, cell, ""] += own - ours.cost
-    _level(found, at_our_prices, moved)
-    _rates(found, at_our_prices, imputed=imputed)
-    found.parts = defaultdict(int, {entry: amount for entry, amount in found.parts.items() if amount})
-    return found
+            result.parts[OWN, cell, ""] += own - ours.cost
+    _level(result, at_our_prices, matched_moves)
+    _rates(result, at_our_prices, imputed=imputed)
+    result.parts = defaultdict(int, {entry: amount for entry, amount in result.parts.items() if amount})
+    return result
 
 
 def _add_sides(
     found: Split, tokens: Iterable[BilledTokens], money: Iterable[BilledMoney], counted: Iterable[CountedUse]
 ) -> None:
     levels = found.levels
-    for said in tokens:
-        sums = found.billed[levels.fine(said)]
-        if said.meter is None:
-            sums.calls = (sums.calls or 0) + said.quantity
+    for billed_row in tokens:
+        sums = found.billed[levels.fine(billed_row)]
+        if billed_row.meter is None:
+            sums.calls = (sums.calls or 0) + billed_row.quantity
         else:
-            sums.tokens[said.meter] += said.quantity
-            if said.region:
-                sums.regional[said.region, said.meter] += said.quantity
-            found.metered.add(said.day)
+            sums.tokens[billed_row.meter] += billed_row.quantity
+            if billed_row.region:
+                sums.regional[billed_row.region, billed_row.meter] += billed_row.quantity
+            found.metered.add(billed_row.day)
     for row in counted:
         found.counted[levels.fine(row)].add(row)
     kinds = {kind for sums in found.counted.values() for kind in sums.fees}
@@ -283,7 +283,7 @@ def _paid_rates(found: Split) -> dict[tuple[str, str], int]:
     paid: dict[tuple[str, str], int] = defaultdict(int)
     for (cell, meter), amount in found.paid.items():
         paid[cell.model, meter] += amount
-    return {place: amount // tokens[place] for place, amount in paid.items() if tokens.get(place)}
+    return {key: amount // tokens[key] for key, amount in paid.items() if tokens.get(key)}
 
 
 def _billed_tokens_of(found: Split, cell: Cell) -> dict[str, int]:
@@ -300,12 +300,12 @@ def _billed_tokens_of(found: Split, cell: Cell) -> dict[str, int]:
 
 def _metered(billed: Mapping[str, int], ours: Mapping[str, int]) -> dict[str, int]:
     """Return billed tokens by METERS. Pooled meters of a bill are divided in proportion to our tokens."""
-    found = {meter: billed.get(meter, 0) for meter in METERS}
+    by_meter = {meter: billed.get(meter, 0) for meter in METERS}
     for pooled, meters in POOLED.items():
         if billed.get(pooled):
             for meter, tokens in divided(billed[pooled], ours, meters).items():
-                found[meter] += tokens
-    return found
+                by_meter[meter] += tokens
+    return by_meter
 
 
 def _add_regions(
@@ -319,36 +319,38 @@ def _add_regions(
     times = (
         billed_tokens // have if have and billed_tokens % have == 0 else 1
     )  # repeated rows are in the same regions
-    for (region, place), value in ours.regional.items():
-        if place == meter and whole:  # the region of tokens that only the bill has is unknown
+    for (region, regional_meter), value in ours.regional.items():
+        if regional_meter == meter and whole:  # the region of tokens that only the bill has is unknown
             sums.counted_in[region] += min(worth, whole * times) * value // whole
     meters_of_bill = {meter, *(pooled for pooled, meters in POOLED.items() if meter in meters)}
-    whole = sum(billed.tokens.get(place, 0) for place in meters_of_bill)
-    for (region, place), tokens in billed.regional.items():
-        if place in meters_of_bill and whole:
+    whole = sum(billed.tokens.get(bill_meter, 0) for bill_meter in meters_of_bill)
+    for (region, regional_meter), tokens in billed.regional.items():
+        if regional_meter in meters_of_bill and whole:
             sums.billed_in[region] += worth * tokens // whole
 
 
 def _level(found: Split, at_our_prices: _AtOurPrices, moved: list[Move]) -> None:
     """Adjust the value of moved tokens, so that both places are billed at the same ratio to our prices."""
     coarse = found.levels.coarse
-    for move, less, more in levelled(
+    for move, less, gain in levelled(
         moved,
         coarse,
-        worth=lambda place: at_our_prices[place[0]][place[1]].worth,
-        listed=lambda place: at_our_prices[place[0]][place[1]].listed,
-        paid=lambda place: found.paid.get(place),
+        worth=lambda cell_meter: at_our_prices[cell_meter[0]][cell_meter[1]].worth,
+        listed=lambda cell_meter: at_our_prices[cell_meter[0]][cell_meter[1]].listed,
+        paid=lambda cell_meter: found.paid.get(cell_meter),
     ):
-        for (cell, meter), amount in ((move.source, -less), (move.target, more)):
+        for (cell, meter), amount in ((move.source, -less), (move.target, gain)):
             found.parts[VOLUME, cell, meter] += amount
             at_our_prices[coarse(cell)][meter].worth += amount
 
 
 def _move_regions(sums: _Worth, move: Move, ours: CountedSums) -> None:
     """Assign moved tokens to the regions that they have at their source."""
-    for (region, place), value in ours.regional.items():
-        if place == move.source[1]:
-            sums.counted_in[region] += int(move.tokens * move.target_price * value / ours.values[place])
+    for (region, regional_meter), value in ours.regional.items():
+        if regional_meter == move.source[1]:
+            sums.counted_in[region] += int(
+                move.tokens * move.target_price * value / ours.values[regional_meter]
+            )
 
 
 def _rates(found: Split, at_our_prices: _AtOurPrices, *, imputed: bool) -> None:
@@ -359,16 +361,16 @@ def _rates(found: Split, at_our_prices: _AtOurPrices, *, imputed: bool) -> None:
         found.parts[RATE, cell, meter] += amount
     for cell, by_meter in at_our_prices.items():
         for meter, sums in by_meter.items():
-            place = _paid_as(found, cell, meter)
-            found.sold[cell, place] += sums.tokens
-            found.worth[cell, place] += sums.worth
+            paid_meter = _paid_as(found, cell, meter)
+            found.sold[cell, paid_meter] += sums.tokens
+            found.worth[cell, paid_meter] += sums.worth
             for regional, of in ((found.counted_in, sums.counted_in), (found.billed_in, sums.billed_in)):
                 for region, share in of.items():
-                    regional[cell, place][region] += share
+                    regional[cell, paid_meter][region] += share
             if imputed:
                 found.billed_money[cell] += sums.worth
             else:
-                found.parts[RATE, cell, place] -= sums.worth
+                found.parts[RATE, cell, paid_meter] -= sums.worth
 
 
 def _paid_as(found: Split, cell: Cell, meter: str) -> str:
@@ -423,7 +425,7 @@ def moves(
             for meter in METERS
         }
         for meters in (*((meter,) for meter in METERS), INPUT_METERS):
-            chosen = {place: extra for place, extra in extras.items() if place[1] in meters}
+            chosen = {cell_meter: extra for cell_meter, extra in extras.items() if cell_meter[1] in meters}
             for move in _matched(chosen, extras, counted, prices):
                 yield replace(move, tokens=int(move.tokens * times(move.source[0])))
 
@@ -434,13 +436,15 @@ def _matched(
     """Yield moves between the chosen places, and subtract their tokens from `left`."""
     if min(chosen.values()) >= 0 or max(chosen.values()) <= 0:
         return
-    for source in (place for place, extra in chosen.items() if extra < 0):
+    for source in (cell_meter for cell_meter, extra in chosen.items() if extra < 0):
         cell, meter = source
         valued, listed = (
             counted[cell].valued.get(meter, 0),
             prices(cell.model, cell.tier, cell.day).get(meter, 0),
         )
-        for target in (place for place, extra in chosen.items() if extra > 0) if valued and listed else ():
+        for target in (
+            (cell_meter for cell_meter, extra in chosen.items() if extra > 0) if valued and listed else ()
+        ):
             tokens = min(-left[source], left[target])
             target_listed = prices(target[0].model, target[0].tier, target[0].day).get(target[1], 0)
             if tokens <= 0 or not target_listed:
@@ -479,7 +483,7 @@ def levelled(
         source = move.source
         target = move.target
         between[(coarse(source[0]), source[1]), (coarse(target[0]), target[1])].append(move)
-    ends = [place for pair in between for place in pair]
+    ends = [cell_meter for pair in between for cell_meter in pair]
     for (source, target), group in between.items():
         paid_source = paid(source)
         paid_target = paid(target)
@@ -492,15 +496,15 @@ def levelled(
             or worth(source) <= 0
         ):
             continue
-        moved = sum((move.worth for move in group), Fraction(0))
-        ratio = sum((move.tokens * move.target_price for move in group), Fraction(0)) / moved
+        moved_worth = sum((move.worth for move in group), Fraction(0))
+        ratio = sum((move.tokens * move.target_price for move in group), Fraction(0)) / moved_worth
         both = ratio * worth(source) + worth(target)
         share = (ratio * paid_source + paid_target) / both if both > 0 else Fraction(0)
-        least = sum(move.tokens * move.listed for move in group) - moved
-        most = worth(source) - listed(source)
-        if share <= 0 or least > most or least > 0 or most < 0:
+        least = sum(move.tokens * move.listed for move in group) - moved_worth
+        surplus = worth(source) - listed(source)
+        if share <= 0 or least > surplus or least > 0 or surplus < 0:
             continue
-        more = min(max(worth(source) - paid_source / share, least), Fraction(most))
+        extra_worth = min(max(worth(source) - paid_source / share, least), Fraction(surplus))
         for move in group:
-            part = more * move.worth / moved
+            part = extra_worth * move.worth / moved_worth
             yield move, int(part), int(part * ratio)

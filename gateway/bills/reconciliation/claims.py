@@ -151,7 +151,7 @@ class Left:
             for fine, kind in self._split.values:
                 self._fine[self._split.levels.coarse(fine), kind].append(fine)
         cells = self._fine.get((cell, meter), ())
-        return bool(cells) and all(each in self.explained for each in cells)
+        return bool(cells) and all(related_cell in self.explained for related_cell in cells)
 
     def volume(self) -> list[Entry]:
         """Return the remaining entries of volume, including those without a price."""
@@ -171,7 +171,7 @@ class Left:
         for model in {cell.model for cell in coarse}:
             rates = [entry for entry in self.rates(model) if entry[1] in coarse]
             series = of_model(self._split, model, {meter for _, _, meter in rates}, self.paid)
-            unsteady = {meter for meter, each in series.items() if not each.is_steady()}
+            unsteady = {meter for meter, meter_series in series.items() if not meter_series.is_steady()}
             of_calls = [entry for entry in rates if entry[2] in unsteady or entry[2] not in series]
             if (
                 model in self._split.varying
@@ -190,14 +190,14 @@ class Left:
         own: dict[Place, int] = defaultdict(int)
         whole: dict[Place, int] = defaultdict(int)
         for entry in self.volume():
-            place = self._split.levels.coarse(entry[1]), entry[2]
+            cell_meter = self._split.levels.coarse(entry[1]), entry[2]
             worth = abs(self.amounts.get(entry, 0))
-            whole[place] += worth
-            own[place] += worth if entry in chosen else 0
+            whole[cell_meter] += worth
+            own[cell_meter] += worth if entry in chosen else 0
         return {
-            entry: self.portion(entry, Fraction(own[place], whole[place]))
+            entry: self.portion(entry, Fraction(own[cell_meter], whole[cell_meter]))
             for entry in entries
-            if entry[0] == RATE and 0 < own[place := (entry[1], entry[2])] < whole[place]
+            if entry[0] == RATE and 0 < own[cell_meter := (entry[1], entry[2])] < whole[cell_meter]
         }
 
     def _is_one_share(self, volume: Sequence[Entry], rates: Sequence[Entry]) -> bool:
@@ -273,7 +273,7 @@ class Left:
             return None
         if not portions or VOLUME in parts:  # a claim about tokens leaves no usable price
             self._priced |= priced_whole
-        moved = sum(map(abs, by_day.values()))
+        moved_amount = sum(map(abs, by_day.values()))
         if VOLUME in parts and prices * APART > abs(amount):  # even if both amounts cancel out
             evidence += f"; {dollars(priced)} of it is a different price of these tokens"
             beside = (*beside, PRICES)
@@ -281,7 +281,7 @@ class Left:
             cause=cause,
             amount=amount,
             tokens=tokens,
-            moved=moved // 2 if exchange else moved,
+            moved=moved_amount // 2 if exchange else moved_amount,
             sure=sure,
             evidence=evidence,
             advice=advice,

@@ -208,7 +208,7 @@ def compare(facts: BothSides) -> Reconciliation:
     def prices(model: str, tier: str, day: int) -> Mapping[str, int]:
         return facts.prices(priced_as(model), tier, day)
 
-    found = split(
+    split_sides = split(
         tokens,
         amounts,
         counted,
@@ -222,8 +222,8 @@ def compare(facts: BothSides) -> Reconciliation:
         for source in {row.source for row in amounts}
     }
     case = Case(
-        split=found,
-        left=Left(found),
+        split=split_sides,
+        left=Left(split_sides),
         key_tokens=key_tokens,
         own_keys=own_keys,
         hours=facts.hours,
@@ -231,8 +231,8 @@ def compare(facts: BothSides) -> Reconciliation:
         precision={day: digits[source] for day, source in of_money.items() if source in digits},
     )
     claimed = claims(case)
-    days = _lines(found, claimed, lambda cell: str(cell.day))
-    models, by_key = (_lines(found, claimed, attrgetter(name)) for name in (MODEL, KEY))
+    days = _lines(split_sides, claimed, lambda cell: str(cell.day))
+    models, by_key = (_lines(split_sides, claimed, attrgetter(name)) for name in (MODEL, KEY))
     for line in models.values():
         line.where = {"model": sorted(spelled[line.name])} if line.name and spelled.get(line.name) else {}
     for line in by_key.values():
@@ -240,25 +240,25 @@ def compare(facts: BothSides) -> Reconciliation:
     largest = _largest_claims(claimed)
     return Reconciliation(
         provider=facts.provider,
-        total=next(iter(_lines(found, claimed, lambda _: "").values()), Line()),
+        total=next(iter(_lines(split_sides, claimed, lambda _: "").values()), Line()),
         days=[
             _with_state(days.get(str(day), Line(name=str(day))), state, facts.tolerance, largest[day])
             for day, state in sorted(states.items())
         ],
         models=sorted(models.values(), key=_largest),
-        keys=sorted(by_key.values(), key=_largest) if found.levels.key else (),
+        keys=sorted(by_key.values(), key=_largest) if split_sides.levels.key else (),
         claims=claimed,
-        finest=found.levels.finest,
+        finest=split_sides.levels.finest,
         has_money=bool(of_money),
         sources=sorted({*of_tokens.values(), *of_money.values()}),
         set_aside=sorted(bill_rows.sources - {*of_tokens.values(), *of_money.values()}),
         foreign=bill_rows.foreign,
-        only_billed=_only(found, billed=True),
-        only_counted=_only(found, billed=False),
+        only_billed=_only(split_sides, billed=True),
+        only_counted=_only(split_sides, billed=False),
         renamed=renamed,
         spelled={name: sorted(names) for name, names in spelled.items() if name},
         regions=frozenset(row.region for row in counted if row.region),
-        overrides=overrides(facts.provider, found, claimed, prices, priced_as),
+        overrides=overrides(facts.provider, split_sides, claimed, prices, priced_as),
         owners=owner_pairs(facts.provider, key_tokens, own_keys),
     )
 
@@ -271,22 +271,22 @@ def _compared(rows: Sequence[_Row], wide: Mapping[int, int], days: Collection[in
 
 def together(lines: Sequence[Line], *, name: str) -> Line:
     """Merge lines into one without state and filter."""
-    found = Line(name=name)
+    total = Line(name=name)
     for line in lines:
-        found.billed += line.billed
-        found.counted += line.counted
-        found.billed_tokens += line.billed_tokens
-        found.counted_tokens += line.counted_tokens
-        found.captured_tokens += line.captured_tokens
-        found.captured_money += line.captured_money
-        found.counted_calls += line.counted_calls
+        total.billed += line.billed
+        total.counted += line.counted
+        total.billed_tokens += line.billed_tokens
+        total.counted_tokens += line.counted_tokens
+        total.captured_tokens += line.captured_tokens
+        total.captured_money += line.captured_money
+        total.counted_calls += line.counted_calls
         if line.billed_calls is not None:
-            found.billed_calls = (found.billed_calls or 0) + line.billed_calls
+            total.billed_calls = (total.billed_calls or 0) + line.billed_calls
         for part, amount in line.parts.items():
-            found.parts[part] += amount
+            total.parts[part] += amount
         for cause, amount in line.causes.items():
-            found.causes[cause] += amount
-    return found
+            total.causes[cause] += amount
+    return total
 
 
 def _states(
@@ -299,8 +299,8 @@ def _states(
     """Return the state of each day. A bucket of several days has only its first day."""
     last: dict[int, int] = defaultdict(int)
     for day in facts.days:
-        place = wide.get(day, day)
-        last[place] = max(last[place], day)
+        shown_day = wide.get(day, day)
+        last[shown_day] = max(last[shown_day], day)
     states = {}
     for day, end in last.items():
         day_sources = [sources[day] for sources in (of_tokens, of_money) if day in sources]
@@ -325,9 +325,9 @@ def _by_key(
     for row in tokens:
         if row.key in keys.unknown and row.meter is not None:
             theirs[row.key][row.day, row.model] += row.quantity
-    for each in counted:
-        if each.key and each.key not in keys.matched:
-            ours[each.key][each.day] += sum(each.tokens.values())
+    for use in counted:
+        if use.key and use.key not in keys.matched:
+            ours[use.key][use.day] += sum(use.tokens.values())
     return theirs, ours
 
 
@@ -340,31 +340,31 @@ def _lines(found: Split, claimed: Sequence[Claim], name_of: Naming) -> dict[str,
         return lines.setdefault(name, Line(name=name))
 
     for cell, sums in found.counted.items():
-        each = line(cell)
-        each.counted += sums.cost
-        each.counted_tokens += sum(sums.tokens.values())
-        each.counted_calls += sums.calls
+        cell_line = line(cell)
+        cell_line.counted += sums.cost
+        cell_line.counted_tokens += sum(sums.tokens.values())
+        cell_line.counted_calls += sums.calls
     for (part, cell, _), amount in found.parts.items():
         line(cell).parts[part] += amount
     for cell, billed_sums in found.billed.items():
-        each = line(cell)
+        cell_line = line(cell)
         if billed_sums.calls is not None:
-            each.billed_calls = (each.billed_calls or 0) + billed_sums.calls
+            cell_line.billed_calls = (cell_line.billed_calls or 0) + billed_sums.calls
     both = {*found.billed, *found.counted}
     for cell in both:
         ours = sum(found.counted[cell].tokens.values()) if cell in found.counted else 0
         theirs = sum(found.billed[cell].tokens.values()) if cell in found.billed else 0
         if cell.day not in found.metered:
             theirs = ours
-        each = line(cell)
-        each.billed_tokens += theirs
-        each.captured_tokens += min(ours, theirs)
+        cell_line = line(cell)
+        cell_line.billed_tokens += theirs
+        cell_line.captured_tokens += min(ours, theirs)
     for claim in claimed:
         for cell, amount in claim.by_cell.items():
             line(cell).causes[claim.cause] += amount
-    for each in lines.values():
-        each.billed = each.counted + sum(each.parts.values())
-        each.captured_money = max(0, min(each.billed, each.counted))
+    for cell_line in lines.values():
+        cell_line.billed = cell_line.counted + sum(cell_line.parts.values())
+        cell_line.captured_money = max(0, min(cell_line.billed, cell_line.counted))
     return lines
 
 
@@ -391,10 +391,10 @@ def _with_state(line: Line, state: str, tolerance: Tolerance, claimed: int) -> L
 
 def _only(found: Split, *, billed: bool) -> dict[str, list[str]]:
     lists = {}
-    for name, place in (("models", 2), ("keys", 1)):
-        theirs = {str(cell[place]) for cell, sums in found.billed.items() if any(sums.tokens.values())}
-        theirs |= {str(cell[place]) for cell, amount in found.billed_money.items() if amount}
-        ours = {str(cell[place]) for cell, sums in found.counted.items() if sums.calls}
+    for name, field_index in (("models", 2), ("keys", 1)):
+        theirs = {str(cell[field_index]) for cell, sums in found.billed.items() if any(sums.tokens.values())}
+        theirs |= {str(cell[field_index]) for cell, amount in found.billed_money.items() if amount}
+        ours = {str(cell[field_index]) for cell, sums in found.counted.items() if sums.calls}
         lists[name] = sorted((theirs - ours if billed else ours - theirs) - {""})
     return lists
 
@@ -444,7 +444,7 @@ def overrides(
     The billed amount per million tokens would be wrong, because it also includes large inputs and batches,
     which have other prices.
     """
-    made = []
+    price_overrides = []
     for model in sorted({model for claim in claimed if claim.cause in _OF_PRICES for model in claim.models}):
         since = max(claim.since for claim in claimed if claim.cause in _OF_PRICES and model in claim.models)
         named: dict[str, str] = {}
@@ -463,8 +463,10 @@ def overrides(
                 named[_PRICES[meter]] = per_million(sum(days.paid.get(day, 0) for day in later), sold)
         if named:
             when = day_text(since) if since else ""
-            made.append(Override(provider=provider, model=priced_as(model), since=when, prices=named))
-    return made
+            price_overrides.append(
+                Override(provider=provider, model=priced_as(model), since=when, prices=named)
+            )
+    return price_overrides
 
 
 def owner_pairs(
@@ -473,12 +475,12 @@ def owner_pairs(
     """
     Return pairs of keys whose tokens agree for at least a week. A pair is omitted if another key fits as well.
     """
-    found = []
+    pairs = []
     for key, tokens in sorted(theirs.items()):
         days: dict[int, int] = defaultdict(int)
         for (day, _), count in tokens.items():
             days[day] += count
         partners = [own for own, by_day in sorted(ours.items()) if are_alike(days, by_day)]
         if len(partners) == 1 and len(days) >= LEAST_DAYS:
-            found.append(OwnerPair(provider=provider, billed=key, api_key=partners[0], days=len(days)))
-    return found
+            pairs.append(OwnerPair(provider=provider, billed=key, api_key=partners[0], days=len(days)))
+    return pairs

@@ -133,17 +133,17 @@ class TokenPrices:
         self._known: dict[_Priced, Mapping[str, int]] = {}
 
     def of_sum(self, total: TokenSum) -> Mapping[str, int]:
-        place = _Priced(
+        price_key = _Priced(
             total.provider, total.response_model, total.request_model, total.mode, total.time, total.beyond
         )
-        found = self._known.get(place)
-        if found is None:
-            found = self._known[place] = {
+        known_values = self._known.get(price_key)
+        if known_values is None:
+            known_values = self._known[price_key] = {
                 kind: money.units(text)
                 for kind, counts in _ONE_OF.items()
-                if (text := self._book.estimate_sum(_one(place, counts))) is not None
+                if (text := self._book.estimate_sum(_one(price_key, counts))) is not None
             }
-        return found
+        return known_values
 
     def of_meters(self, total: TokenSum) -> Mapping[str, int] | None:
         """
@@ -155,17 +155,17 @@ class TokenPrices:
         if rate is None or charged is None or isinstance(charged, Unpriced):
             return None
         places = 10 ** (rate.digits + DECIMALS)
-        found = Counter[str]()
+        amounts = Counter[str]()
         for leaf in charged:
-            found[_METER_OF_UNIT[leaf.unit]] += leaf.amount * money.UNIT // places
-        return found
+            amounts[_METER_OF_UNIT[leaf.unit]] += leaf.amount * money.UNIT // places
+        return amounts
 
     def fees(self, total: TokenSum) -> Mapping[str, int]:
         """
         Return the cost of searches and code executions in a sum, by the names that bills use. Unpriced
         ones are omitted.
         """
-        found = {}
+        amounts = {}
         for name in FEES.intersection(total.meters):
             alone = _one(
                 _Priced(
@@ -180,8 +180,8 @@ class TokenPrices:
             )
             fee = self._book.estimate_sum(replace(alone, meters={name: total.meters[name]}))
             if fee is not None:
-                found[KIND_OF_FEE.get(name, name)] = money.units(fee)
-        return found
+                amounts[KIND_OF_FEE.get(name, name)] = money.units(fee)
+        return amounts
 
     def listed(self, provider: str, model: str, tier: str, day: int) -> Mapping[str, int]:
         """Return list prices on a day, without surcharges for large inputs."""
@@ -202,11 +202,13 @@ def _one(place: _Priced, counts: Mapping[str, int]) -> TokenSum:
 
 def counted(sums: Iterable[UsageSum], prices: TokenPrices) -> dict[str, list[CountedUse]]:
     """Return usage by seller; "" if the seller is unknown."""
-    found: dict[str, list[CountedUse]] = {}
-    for each in sums:
-        of = each.dimensions
-        found.setdefault(seller(of.source, of.provider, of.model), []).append(counted_use(each, prices))
-    return found
+    uses_by_seller: dict[str, list[CountedUse]] = {}
+    for usage_sum in sums:
+        of = usage_sum.dimensions
+        uses_by_seller.setdefault(seller(of.source, of.provider, of.model), []).append(
+            counted_use(usage_sum, prices)
+        )
+    return uses_by_seller
 
 
 def seller(source: str | None, provider: str | None, model: str | None) -> str:
@@ -234,17 +236,17 @@ def counted_use(each: UsageSum, prices: TokenPrices) -> CountedUse:
     read = total.cache_read_tokens
     written = total.cache_write_tokens
     written_1h = total.cache_write_1h_tokens
-    made = total.output_tokens or 0
+    output = total.output_tokens or 0
     tokens = dict(
         zip(
             METERS,
-            (total.input_tokens - read - written, read, written - written_1h, written_1h, made),
+            (total.input_tokens - read - written, read, written - written_1h, written_1h, output),
             strict=True,
         )
     )
     price = prices.of_sum(total)
     values = {meter: tokens[meter] * price[meter] for meter in METERS if meter in price}
-    thought = min(total.reasoning_tokens, made)
+    thought = min(total.reasoning_tokens, output)
     if OUTPUT in price and REASONING in price:
         values[OUTPUT] += thought * (price[REASONING] - price[OUTPUT])
     fees: Mapping[str, int] = {}
@@ -279,12 +281,12 @@ def _beside(meters: Mapping[str, int]) -> Mapping[str, int]:
     Return quantities other than tokens, by the names that bills use and by unit. A meter that is part of
     another one is not added to the unit.
     """
-    found = Counter[str]()
+    quantities = Counter[str]()
     for name, quantity in meters.items():
         meter = _BESIDE.get(name)
         if meter is None:
             continue
-        found[KIND_OF_FEE.get(name, name)] += quantity
+        quantities[KIND_OF_FEE.get(name, name)] += quantity
         if meters.keys().isdisjoint(meter.wholes):
-            found[meter.unit] += quantity
-    return found
+            quantities[meter.unit] += quantity
+    return quantities

@@ -135,10 +135,10 @@ async def counted_by_seller(ledger: Ledger, month: CalendarMonth, now: float) ->
         exclude={"status": ("cached",)},
         measures=("cost",),
     )
-    found: dict[str, int] = defaultdict(int)
+    amounts: dict[str, int] = defaultdict(int)
     for row in await ledger.costs(query):
-        found[seller(*row.group)] += money.units(row.cost) - money.units(row.converted)
-    return found
+        amounts[seller(*row.group)] += money.units(row.cost) - money.units(row.converted)
+    return amounts
 
 
 async def exchanged(ledger: Ledger, rows: Sequence[StatementRow]) -> Sequence[StatementRow]:
@@ -196,11 +196,11 @@ async def _hours(ledger: Ledger, provider: str, month: CalendarMonth, now: float
     query = CostQuery(
         since=since, until=until, granularity="hourly", include=include, exclude=exclude, measures=_TOKENS
     )
-    found = {}
+    tokens_by_hour = {}
     for row in await ledger.costs(query):
         cached = row.cached_input_tokens + row.cached_output_tokens
-        found[int(row.start.timestamp())] = row.input_tokens + row.output_tokens - cached
-    return found
+        tokens_by_hour[int(row.start.timestamp())] = row.input_tokens + row.output_tokens - cached
+    return tokens_by_hour
 
 
 def in_dollars(rows: Sequence[StatementRow], rates: Rates) -> list[StatementRow]:

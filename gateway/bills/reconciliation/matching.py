@@ -52,7 +52,7 @@ class Owner:
 
     def owns(self, row: CountedUse) -> bool:
         pairs = ((self.api_key, row.key), (self.team, row.team), (self.source, row.source))
-        return all(not wanted or wanted == has for wanted, has in pairs)
+        return all(not filter_value or filter_value == has for filter_value, has in pairs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +95,7 @@ def billed(rows: Iterable[StatementRow], *, as_billed: bool = False) -> Billed:
                 wide.update(dict.fromkeys(range(day, row.end, DAY_S), day))
         if not row.settled:
             unsettled[row.source].add(day)
-        place = {
+        fields = {
             "source": row.source,
             "day": day,
             "account": row.account or "",
@@ -107,7 +107,7 @@ def billed(rows: Iterable[StatementRow], *, as_billed: bool = False) -> Billed:
         if row.currency not in (None, "USD"):
             foreign[str(row.currency)] += 1
         elif row.unit == DOLLARS:
-            line = _line_of(row, place)
+            line = _line_of(row, fields)
             if row.amount or row.amount_effective is None:
                 amounts.append(line if as_billed else _named(line))
             beyond = _beyond(row)
@@ -115,12 +115,12 @@ def billed(rows: Iterable[StatementRow], *, as_billed: bool = False) -> Billed:
                 of_fee = UNUSED if row.line_type == UNUSED else line.meter
                 accrued.append(replace(line, meter=of_fee, amount=beyond))
         elif row.unit == ACCRUED:
-            accrued.append(_line_of(row, place))
+            accrued.append(_line_of(row, fields))
         elif row.unit in (TOKENS, REQUESTS) and row.corrects is None:
             meter = None if row.unit == REQUESTS else meter_of(row.kind)
             if meter is None or meter in METERS or meter in POOLED:
                 quantity = int(row.amount.to_integral_value())
-                tokens.append(BilledTokens(**place, meter=meter, quantity=quantity))  # type: ignore[arg-type]
+                tokens.append(BilledTokens(**fields, meter=meter, quantity=quantity))  # type: ignore[arg-type]
     return Billed(
         tokens=tokens,
         money=amounts,
@@ -196,7 +196,10 @@ def one_source(
     rows_by_source: dict[str, list[BilledTokens | BilledMoney]] = defaultdict(list)
     for row in rows:
         rows_by_source[row.source].append(row)
-    rank = {source: (_detail(each), len(each), source) for source, each in rows_by_source.items()}
+    rank = {
+        source: (_detail(source_rows), len(source_rows), source)
+        for source, source_rows in rows_by_source.items()
+    }
     days: dict[int, str] = {}
     for source in sorted(rank, key=lambda source: rank[source]):
         for day in covered.get(source, frozenset()) | {row.day for row in rows_by_source[source]}:
@@ -255,7 +258,10 @@ def _are_regions_alike(tokens: Sequence[BilledTokens], counted: Sequence[Counted
     for use in counted:
         extra[use.model]["" if use.region in ANYWHERE else use.region] -= sum(use.tokens.values())
     exchanged = sum(
-        min(sum(each for each in of.values() if each > 0), -sum(each for each in of.values() if each < 0))
+        min(
+            sum(difference for difference in of.values() if difference > 0),
+            -sum(difference for difference in of.values() if difference < 0),
+        )
         for of in extra.values()
     )
     return exchanged <= ALIKE * sum(row.quantity for row in tokens)
@@ -320,12 +326,12 @@ def named_alike(
     families = families_of(tokens, amounts, counted)
     for name in {*(r.model for r in tokens), *(r.model for r in amounts)}:
         theirs[families[name]].add(name)
-    for each in counted:
-        ours[families[each.model]][each.model] += sum(each.tokens.values())
+    for use in counted:
+        ours[families[use.model]][use.model] += sum(use.tokens.values())
     pairs = [
-        (min(names), max(ours[found], key=lambda name: ours[found][name]))
-        for found, names in sorted(theirs.items())
-        if found in ours and names.isdisjoint(ours[found])
+        (min(names), max(ours[model_family], key=lambda name: ours[model_family][name]))
+        for model_family, names in sorted(theirs.items())
+        if model_family in ours and names.isdisjoint(ours[model_family])
     ]
 
     def priced_as(found: str) -> str:
@@ -352,9 +358,11 @@ def families_of(
     their tokens agree day by day. Ambiguous names are not joined.
     """
     billed_names = {*(row.model for row in tokens), *(row.model for row in amounts)}
-    found = {name: family(name) if name else "" for name in {*billed_names, *(row.model for row in counted)}}
-    theirs = {found[name] for name in billed_names} - {""}
-    ours = {found[row.model] for row in counted} - {""}
+    family_of = {
+        name: family(name) if name else "" for name in {*billed_names, *(row.model for row in counted)}
+    }
+    theirs = {family_of[name] for name in billed_names} - {""}
+    ours = {family_of[row.model] for row in counted} - {""}
     joined: dict[str, str] = {}
     by_letters: dict[str, list[str]] = defaultdict(list)
     for name in sorted(ours):
@@ -365,18 +373,22 @@ def families_of(
     billed_tokens: dict[str, dict[int, int]] = defaultdict(lambda: defaultdict(int))
     for row in tokens:
         if row.meter is not None:
-            billed_tokens[found[row.model]][row.day] += row.quantity
+            billed_tokens[family_of[row.model]][row.day] += row.quantity
     counted_tokens: dict[str, dict[int, int]] = defaultdict(lambda: defaultdict(int))
-    for each in counted:
-        counted_tokens[found[each.model]][each.day] += sum(each.tokens.values())
-    left = ours - theirs - set(joined.values())
+    for use in counted:
+        counted_tokens[family_of[use.model]][use.day] += sum(use.tokens.values())
+    unmatched = ours - theirs - set(joined.values())
     alike = [
         (name, own)
         for name in sorted(theirs - ours - joined.keys())
-        for own in sorted(left)
+        for own in sorted(unmatched)
         if len(billed_tokens[name]) >= LEAST_DAYS and are_alike(billed_tokens[name], counted_tokens[own])
     ]
     for name, own in alike:
-        if sum(name == each for each, _ in alike) == sum(own == each for _, each in alike) == 1:
+        if (
+            sum(name == billed_name for billed_name, _ in alike)
+            == sum(own == counted_name for _, counted_name in alike)
+            == 1
+        ):
             joined[name] = own
-    return {name: joined.get(each, each) for name, each in found.items()}
+    return {name: joined.get(family_name, family_name) for name, family_name in family_of.items()}

@@ -33,12 +33,12 @@ class RateSeries:
         """
         Return the first days of constant ratios, at most two. Return None if the ratio changes more often.
         """
-        found: list[tuple[int, Decimal]] = []
+        ratio_steps: list[tuple[int, Decimal]] = []
         for day in sorted(self.worth):
             ratio = Decimal(self.paid.get(day, 0)) / self.worth[day]
-            if not found or abs(ratio - found[-1][1]) > SAME * max(ratio, found[-1][1]):
-                found.append((day, ratio))
-        return found if len(found) <= 2 else None
+            if not ratio_steps or abs(ratio - ratio_steps[-1][1]) > SAME * max(ratio, ratio_steps[-1][1]):
+                ratio_steps.append((day, ratio))
+        return ratio_steps if len(ratio_steps) <= 2 else None
 
     def is_steady(self) -> bool:
         """Return whether the ratio is constant or changes once. A single day does not prove a change."""
@@ -79,12 +79,12 @@ def of_cells(
         paid[cell.day] += amount
         values[cell.day] += worth
         sold[cell.day] += split.sold[cell, meter]
-    return {meter: RateSeries(*each) for meter, each in sums.items()}
+    return {meter: RateSeries(*meter_sums) for meter, meter_sums in sums.items()}
 
 
 def days_of(meters: Mapping[str, RateSeries]) -> set[int]:
     """Return the days on which any meter has a value."""
-    return {day for each in meters.values() for day in each.worth}
+    return {day for series in meters.values() for day in series.worth}
 
 
 def sets_of_days(meters: Mapping[str, RateSeries]) -> list[tuple[list[int], dict[str, Decimal]]]:
@@ -94,10 +94,10 @@ def sets_of_days(meters: Mapping[str, RateSeries]) -> list[tuple[list[int], dict
     Return nothing if there are more than MOST_SETS sets, if only one meter distinguishes a single day, or if
     several single days differ. In these cases the calls merely have another price.
     """
-    found: list[tuple[list[int], dict[str, Decimal]]] = []
+    day_sets: list[tuple[list[int], dict[str, Decimal]]] = []
     for day in sorted(days_of(meters)):
-        ratios = {meter: each.ratio({day}) for meter, each in meters.items() if day in each.worth}
-        for days, known in found:
+        ratios = {meter: series.ratio({day}) for meter, series in meters.items() if day in series.worth}
+        for days, known in day_sets:
             if all(
                 meter not in known or abs(known[meter] - ratio) <= SAME * max(ratio, known[meter])
                 for meter, ratio in ratios.items()
@@ -106,9 +106,10 @@ def sets_of_days(meters: Mapping[str, RateSeries]) -> list[tuple[list[int], dict
                 known.update({meter: ratio for meter, ratio in ratios.items() if meter not in known})
                 break
         else:
-            found.append(([day], ratios))
+            day_sets.append(([day], ratios))
     sets = [
-        (days, {m: ratio for m, ratio in ratios.items() if abs(ratio - 1) > SAME}) for days, ratios in found
+        (days, {m: ratio for m, ratio in ratios.items() if abs(ratio - 1) > SAME})
+        for days, ratios in day_sets
     ]
     is_chance = any(off and len(days) < 2 and len(off) < 2 for days, off in sets)
     single = sum(bool(off) and len(days) < 2 for days, off in sets)

@@ -57,17 +57,17 @@ class Reconciler:
             this = CalendarMonth.at(now)
             months = [await self._reconcile(month, None) for month in (this.previous, this)] if known else []
         newest: dict[str, Reconciliation] = {}
-        for each in months:
-            for found in each.providers:
-                if found.compared or found.provider not in newest:
-                    newest[found.provider] = found
+        for reconciled_month in months:
+            for result in reconciled_month.providers:
+                if result.compared or result.provider not in newest:
+                    newest[result.provider] = result
         self.newest, self._months, self._mark = newest, months, mark
         return months
 
     async def _reconcile(self, month: CalendarMonth, provider: str | None) -> ReconciledMonth:
         gathered = await gather(self._sources, month, now=self._clock.now(), provider=provider)
-        found = [await asyncio.to_thread(compare, sides) for sides in gathered.sides]
-        return ReconciledMonth(month=month, providers=found, without=gathered.without)
+        results = [await asyncio.to_thread(compare, sides) for sides in gathered.sides]
+        return ReconciledMonth(month=month, providers=results, without=gathered.without)
 
 
 def gauges(newest: Iterable[Reconciliation]) -> Iterator[ReconciledRatio]:
@@ -75,11 +75,11 @@ def gauges(newest: Iterable[Reconciliation]) -> Iterator[ReconciledRatio]:
     Yield the ratio of counted to billed tokens for reconciliations with compared days, and the ratio of money
     if a bill states any.
     """
-    for found in newest:
-        total = found.total
+    for result in newest:
+        total = result.total
         pairs = [("tokens", total.counted_tokens, total.billed_tokens)]
-        if found.has_money:
+        if result.has_money:
             pairs.append(("money", total.counted, total.billed))
         for measure, counted, billed in pairs:
-            if found.compared and billed > 0:
-                yield ReconciledRatio(provider=found.provider, measure=measure, ratio=counted / billed)
+            if result.compared and billed > 0:
+                yield ReconciledRatio(provider=result.provider, measure=measure, ratio=counted / billed)

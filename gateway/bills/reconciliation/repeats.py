@@ -46,7 +46,7 @@ def repeats_of(billed: BilledByCell, counted: Mapping[Cell, CountedSums]) -> Rep
         owner: names for owner, names in sources.items() if _is_twice(ours[owner], theirs.get(owner, {}))
     }
     once = {
-        owner: {day: [each // 2 for each in sums] if owner in twice else sums for day, sums in days.items()}
+        owner: {day: [count // 2 for count in sums] if owner in twice else sums for day, sums in days.items()}
         for owner, days in ours.items()
     }
     known = _on_both_sides(theirs, ours)
@@ -68,12 +68,12 @@ def repeats_of(billed: BilledByCell, counted: Mapping[Cell, CountedSums]) -> Rep
 
 
 def _sums(tokens: BilledByCell) -> _Sums:
-    found: _Sums = defaultdict(lambda: defaultdict(lambda: [0, 0]))
+    sums_by_owner: _Sums = defaultdict(lambda: defaultdict(lambda: [0, 0]))
     for cell, by_meter in tokens.items():
         for meter, count in by_meter.items():
             if count:
-                found[cell.key, cell.model][cell.day][meter == OUTPUT] += count
-    return found
+                sums_by_owner[cell.key, cell.model][cell.day][meter == OUTPUT] += count
+    return sums_by_owner
 
 
 def _on_both_sides(theirs: _Sums, ours: _Sums) -> set[Owner]:
@@ -87,8 +87,8 @@ def _on_both_sides(theirs: _Sums, ours: _Sums) -> set[Owner]:
 def _two_sources(counted: Mapping[Cell, CountedSums]) -> dict[Owner, tuple[str, ...]]:
     """Return keys and models for which two sources report the same number of tokens."""
     sums: dict[Owner, dict[str, int]] = defaultdict(lambda: defaultdict(int))
-    for cell, each in counted.items():
-        for source, tokens in each.by_source.items():
+    for cell, counted_sums in counted.items():
+        for source, tokens in counted_sums.by_source.items():
             sums[cell.key, cell.model][source] += tokens
     return {
         owner: tuple(sorted(by_source))
@@ -104,15 +104,17 @@ def _is_twice(ours: Mapping[int, list[int]], theirs: Mapping[int, list[int]]) ->
     days = ours.keys() | theirs.keys()
     times = [_ratio(theirs.get(day, _NOTHING), ours.get(day, _NOTHING)) for day in days]
     half = times.count(Fraction(1, 2))
-    is_again = all(each and each * 2 == int(each * 2) <= MOST_AGAIN + 1 for each in times)
+    is_again = all(ratio and ratio * 2 == int(ratio * 2) <= MOST_AGAIN + 1 for ratio in times)
     return is_again and half >= LEAST_DAYS and half * 2 > len(times)
 
 
 def _ratio(billed: list[int], counted: list[int]) -> Fraction:
     """Return billed divided by counted tokens, or 0 if input and output have different ratios."""
-    found = {Fraction(each, of) for each, of in zip(billed, counted, strict=True) if of}
-    is_one = len(found) == 1 and not any(each for each, of in zip(billed, counted, strict=True) if not of)
-    return found.pop() if is_one else Fraction(0)
+    ratios = {Fraction(billed_count, of) for billed_count, of in zip(billed, counted, strict=True) if of}
+    is_one = len(ratios) == 1 and not any(
+        billed_count for billed_count, of in zip(billed, counted, strict=True) if not of
+    )
+    return ratios.pop() if is_one else Fraction(0)
 
 
 def _times(billed: Mapping[Owner, list[int]], counted: Mapping[Owner, list[int]]) -> int:
@@ -122,13 +124,15 @@ def _times(billed: Mapping[Owner, list[int]], counted: Mapping[Owner, list[int]]
         for owner in counted
         if any(billed[owner]) or any(counted[owner])
     }
-    more = {owner for owner, ratio in ratios.items() if ratio != 1}
-    times = {ratios[owner] for owner in more}
+    repeated_owners = {owner for owner, ratio in ratios.items() if ratio != 1}
+    times = {ratios[owner] for owner in repeated_owners}
     tokens = {owner: sum(counted[owner]) for owner in ratios}
-    if len(times) != 1 or sum(tokens[owner] for owner in more) * 2 < sum(tokens.values()):
+    if len(times) != 1 or sum(tokens[owner] for owner in repeated_owners) * 2 < sum(tokens.values()):
         return 0
-    found = times.pop()
-    return int(found) if found == int(found) and 1 < found <= MOST_AGAIN + 1 else 0
+    common_ratio = times.pop()
+    return (
+        int(common_ratio) if common_ratio == int(common_ratio) and 1 < common_ratio <= MOST_AGAIN + 1 else 0
+    )
 
 
 def _are_rows(billed: BilledByCell, counted: Mapping[Cell, CountedSums], days: Mapping[int, int]) -> bool:

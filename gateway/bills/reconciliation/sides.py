@@ -183,10 +183,10 @@ def divided(whole: int, shares: Mapping[str, int], meters: tuple[str, ...]) -> d
     total = sum(shares.get(meter, 0) for meter in meters)
     if total <= 0:
         return {meters[0]: whole}
-    found = {meter: whole * shares.get(meter, 0) // total for meter in meters}
+    token_parts = {meter: whole * shares.get(meter, 0) // total for meter in meters}
     largest = max(meters, key=lambda meter: shares.get(meter, 0))
-    found[largest] += whole - sum(found.values())
-    return found
+    token_parts[largest] += whole - sum(token_parts.values())
+    return token_parts
 
 
 def are_alike(first: Mapping[int, int], second: Mapping[int, int], tolerance: float = ALIKE) -> bool:

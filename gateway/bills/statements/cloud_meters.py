@@ -68,9 +68,9 @@ def beside(unit: str, meter_words: list[str]) -> str | None:
     """
     Return the line kind if the meter counts something other than tokens (such as images or searches), else None.
     """
-    found = next((_UNITS[word] for word in words(unit) if word in _UNITS), None)
-    if found is not None:
-        return found
+    kind = next((_UNITS[word] for word in words(unit) if word in _UNITS), None)
+    if kind is not None:
+        return kind
     if _SEARCHES.intersection(meter_words):
         return "file_search" if _STORED.intersection(meter_words) else "web_search"
     return "images" if "imagen" in meter_words else None
@@ -96,9 +96,11 @@ def tokens_of(quantity: Decimal, size: int, cost: Decimal, name: str) -> Decimal
     Convert a quantity to tokens. Raises Damaged if the price per token is implausible, because then the
     unit is wrong.
     """
-    found = EXACT.multiply(quantity, Decimal(size))
-    if found and cost and found * cost > 0 and not LEAST_PRICE <= abs(cost / found) <= MOST_PRICE:
+    tokens = EXACT.multiply(quantity, Decimal(size))
+    if tokens and cost and tokens * cost > 0 and not LEAST_PRICE <= abs(cost / tokens) <= MOST_PRICE:
         raise Damaged(
-            f"{name}: with {size} tokens per unit, a token would cost {abs(cost / found):.1e}; check the unit"
+            f"{name}: with {size} tokens per unit, a token would cost {abs(cost / tokens):.1e}; check the unit"
         )
-    return found.quantize(Decimal(1)) if abs(found - found.to_integral_value()) < Decimal("1E-6") else found
+    return (
+        tokens.quantize(Decimal(1)) if abs(tokens - tokens.to_integral_value()) < Decimal("1E-6") else tokens
+    )

@@ -73,8 +73,8 @@ class ReportFile:
                     source = gzip.GzipFile(fileobj=packed) if is_packed else packed
                     size = _copy(source, unpacked, self.most_bytes + 1)
             except (OSError, EOFError, zlib.error) as error:
-                words = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-                raise Invalid(f"{self.path or self.name} cannot be read: {words}") from error
+                reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+                raise Invalid(f"{self.path or self.name} cannot be read: {reason}") from error
             if size > self.most_bytes:
                 raise Invalid(
                     f"{self.path or self.name} has more than {self.most_bytes} bytes "
@@ -86,12 +86,12 @@ class ReportFile:
 
 def _copy(source: BinaryIO | gzip.GzipFile, target: IO[bytes], most: int) -> int:
     """Copy at most `most` bytes in steps; return the number of copied bytes."""
-    left = most
-    while left and (piece := source.read(min(left, _PIECE))):
+    remaining = most
+    while remaining and (piece := source.read(min(remaining, _PIECE))):
         target.write(piece)
-        left -= len(piece)
+        remaining -= len(piece)
     target.flush()
-    return most - left
+    return most - remaining
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,10 +158,10 @@ class ReportReader:
             settled_until = self._read_at - max(source.settle_s, settle_s)
             if cells.refreshed_at is not None:
                 settled_until = min(settled_until, cells.refreshed_at)
-            found = next(iter(cells.accounts)) if len(cells.accounts) == 1 else ""
+            only_account = next(iter(cells.accounts)) if len(cells.accounts) == 1 else ""
             statement = Statement(
                 source=source.name,
-                account=found if account is None else account,
+                account=only_account if account is None else account,
                 start=cells.start // DAY_S * DAY_S if source.whole_days else cells.start,
                 end=-(-cells.end // DAY_S) * DAY_S if source.whole_days else cells.end,
                 rows=cells.rows(source.name, settled_until=settled_until),
@@ -185,10 +185,10 @@ class ReportReader:
 def open_report(path: Path, *, most: int, now: float) -> ReportFile:
     """Return a file that is read later. Raises Invalid if it does not exist or cannot be accessed."""
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError as error:
         raise Invalid(f"{path} cannot be read: {error.strerror or error}") from error
-    return ReportFile(name=path.name, path=path, read_at=min(found.st_mtime, now), most_bytes=most)
+    return ReportFile(name=path.name, path=path, read_at=min(status.st_mtime, now), most_bytes=most)
 
 
 def read_reports(
@@ -210,11 +210,18 @@ def read_reports(
                 read_by.again(file.name, rows)
                 continue
             opened = _opened(file, stream)
-            found = _recognised(_beginning(opened), file.name, source)
-            reader = next((reader for each, reader in readers if each is found and found.in_parts), None)
+            recognised = _recognised(_beginning(opened), file.name, source)
+            reader = next(
+                (
+                    reader
+                    for known_source, reader in readers
+                    if known_source is recognised and recognised.in_parts
+                ),
+                None,
+            )
             if reader is None:
-                reader = ReportReader(found, most=most)
-                readers.append((found, reader))
+                reader = ReportReader(recognised, most=most)
+                readers.append((recognised, reader))
             seen[content] = reader, reader.add(file, opened)
     return [reader.report(account=account, settle_s=settle_s) for _, reader in readers]
 
@@ -227,11 +234,11 @@ def _beginning(opened: Document | Table) -> Document | Table:
 
 
 def _digest(stream: BinaryIO) -> bytes:
-    found = hashlib.blake2b()
+    digest = hashlib.blake2b()
     while piece := stream.read(_PIECE):
-        found.update(piece)
+        digest.update(piece)
     stream.seek(0)
-    return found.digest()
+    return digest.digest()
 
 
 def _recognised(opened: Document | Table, name: str, wanted: str | None) -> ReportSource:
@@ -271,11 +278,11 @@ def _opened(file: ReportFile, stream: BinaryIO) -> Document | Table:
 def open_document(file: ReportFile) -> Document:
     """Open a JSON or JSON lines document. Raises Invalid if the file is neither."""
     with file.opened() as stream:
-        found = _document(file.name, stream)
-        if not isinstance(found.root, JsonLines):
-            return found
+        document = _document(file.name, stream)
+        if not isinstance(document.root, JsonLines):
+            return document
         check_json(file.name, file.content)
-        return Document(root=list(found.root))
+        return Document(root=list(document.root))
 
 
 def _document(name: str, stream: BinaryIO) -> Document:
@@ -292,8 +299,8 @@ def _document(name: str, stream: BinaryIO) -> Document:
     except RecursionError as error:
         raise Invalid(f"{name} is nested too deeply") from error
     except (msgspec.DecodeError, ValueError) as error:
-        words = "neither JSON nor JSON lines" if b"\n" in content.strip() else "not JSON"
-        raise Invalid(f"{name} is {words}: {error}") from error
+        reason = "neither JSON nor JSON lines" if b"\n" in content.strip() else "not JSON"
+        raise Invalid(f"{name} is {reason}: {error}") from error
 
 
 def _is_lines(stream: BinaryIO, size: int) -> bool:

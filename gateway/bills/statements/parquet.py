@@ -82,13 +82,15 @@ def _read(name: str, process: subprocess.Popen[bytes]) -> Iterator[list[Any]]:
     for line in process.stdout:
         yield json.loads(line)
         count += 1
-    words = process.stderr.read(1000).decode("utf-8", "replace")
+    message = process.stderr.read(1000).decode("utf-8", "replace")
     status = process.wait()
-    if status < 0 or "bad_alloc" in words:  # the library ran out of memory and could not report it otherwise
-        words, status = f"takes more than {MEMORY_BYTES // 1024**2} MiB to read", TOO_LARGE
+    if (
+        status < 0 or "bad_alloc" in message
+    ):  # the library ran out of memory and could not report it otherwise
+        message, status = f"takes more than {MEMORY_BYTES // 1024**2} MiB to read", TOO_LARGE
     if status == TOO_LARGE:
-        raise Invalid(f"{name} {words}; import a shorter span, or CSV")
+        raise Invalid(f"{name} {message}; import a shorter span, or CSV")
     if status and count < 0:
-        raise Invalid(f"{name} is not a Parquet file: {words or f'its reader ended with {status}'}")
+        raise Invalid(f"{name} is not a Parquet file: {message or f'its reader ended with {status}'}")
     if status:
-        raise Invalid(f"{name} is damaged after row {count}: {words or f'its reader ended with {status}'}")
+        raise Invalid(f"{name} is damaged after row {count}: {message or f'its reader ended with {status}'}")

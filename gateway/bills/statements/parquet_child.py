@@ -34,7 +34,7 @@ def main(what: str, most: int, most_rows: int, longest: int) -> int:
             pyarrow.PythonFile(os.fdopen(0, "rb")), buffer_size=_BUFFER_BYTES, pre_buffer=False
         )
         metadata = file.metadata
-        unpacked = sum(metadata.row_group(place).total_byte_size for place in range(metadata.num_row_groups))
+        unpacked = sum(metadata.row_group(index).total_byte_size for index in range(metadata.num_row_groups))
         if unpacked > most:
             return _refuse(f"has more than {most} bytes unpacked (reconciliation.max_file_bytes)")
         if metadata.num_rows > most_rows:
@@ -103,11 +103,11 @@ def text_of(value: Any) -> str | None:
 
 def _plain(value: Any) -> Any:
     """Convert pyarrow's lists of pairs to an object, because that is how it returns maps."""
-    if isinstance(value, list) and value and all(isinstance(each, tuple) for each in value):
-        return {text_of(key): text_of(each) for key, each in value}
+    if isinstance(value, list) and value and all(isinstance(pair, tuple) for pair in value):
+        return {text_of(key): text_of(item) for key, item in value}
     if isinstance(value, list):
-        return [text_of(each) for each in value]
-    return {key: text_of(each) for key, each in value.items()}
+        return [text_of(item) for item in value]
+    return {key: text_of(item) for key, item in value.items()}
 
 
 if __name__ == "__main__":

@@ -75,12 +75,12 @@ def _next_page(page: Row) -> str | None:
     follow, because a missed page would make a day look complete.
     """
     has_more = page.get("has_more", False)
-    found = page.get("next_page")
+    cursor = page.get("next_page")
     if not isinstance(has_more, bool):
         raise Invalid("the answer is not a page of the report: its has_more is neither true nor false")
-    if has_more and not (isinstance(found, str) and found):
+    if has_more and not (isinstance(cursor, str) and cursor):
         raise Invalid("the answer is not a page of the report: more pages follow, but next_page names none")
-    return found if has_more else None
+    return cursor if has_more else None
 
 
 def _next_number(page: Row) -> str | None:
@@ -91,8 +91,8 @@ def _next_number(page: Row) -> str | None:
     rows = page.get("data")
     number = page.get("page")
     size = page.get("page_size")
-    most = size if isinstance(size, int) and size > 0 else LITELLM_ROWS
-    if not isinstance(rows, list) or len(rows) < most:
+    page_size = size if isinstance(size, int) and size > 0 else LITELLM_ROWS
+    if not isinstance(rows, list) or len(rows) < page_size:
         return None
     return str((number if isinstance(number, int) else 1) + 1)
 

@@ -227,9 +227,9 @@ class StatementPuller:
         async def ask(path: str, query: Query) -> bytes:
             return await self._fetch_patiently(pull, base + path, query, request.headers)
 
-        most = self._settings().max_pages
+        page_limit = self._settings().max_pages
         try:
-            pages = await seat_pulls.all_pages(request, pull.account, ask, most=most)
+            pages = await seat_pulls.all_pages(request, pull.account, ask, most=page_limit)
             if self._keep_seats is None:
                 raise NotAllowed("this installation stores no plans")
             message = await self._keep_seats(pull, pages)
@@ -280,8 +280,8 @@ class StatementPuller:
         cursor: str,
     ) -> AsyncIterator[tuple[_Page, str | None]]:
         """Yield each page with the cursor of the next one."""
-        (url, span), most = asked, self._settings().max_pages
-        for _ in range(most):
+        (url, span), page_limit = asked, self._settings().max_pages
+        for _ in range(page_limit):
             query = [*request.query(*span), *([("page", cursor)] if cursor else [])]
             content = await self._fetch_patiently(pull, url, query, request.headers, posts=request.posts)
             file = ReportFile(name=f"pull {pull.name}", content=content, read_at=self._clock.now())
@@ -290,14 +290,14 @@ class StatementPuller:
             if following is not None and following == cursor:
                 raise PullFailed("the cursor of the next page is that of the same page", retry_after_s=None)
             if following is not None and len(following) > LONGEST_CURSOR:
-                words = f"the cursor of the next page has more than {LONGEST_CURSOR} characters"
-                raise PullFailed(words, retry_after_s=None)
+                message = f"the cursor of the next page has more than {LONGEST_CURSOR} characters"
+                raise PullFailed(message, retry_after_s=None)
             yield page, following
             if following is None:
                 return
             cursor = following
         raise PullFailed(
-            f"the report has more than {most} pages (reconciliation.max_pages); raise the setting, or "
+            f"the report has more than {page_limit} pages (reconciliation.max_pages); raise the setting, or "
             "import an export instead",
             retry_after_s=None,
         )
@@ -346,10 +346,10 @@ class StatementPuller:
         return next((pull for pull in self._settings().pull if pull.name == name), None)
 
     def _pull_named(self, name: str) -> StatementPullSettings:
-        found = self._found(name)
-        if found is None:
+        pull = self._found(name)
+        if pull is None:
             raise NotThere(f"there is no [[reconciliation.pull]] named {name!r}")
-        return found
+        return pull
 
 
 def _is_due(progress: Mapping[str, Any], pull: StatementPullSettings, now: float) -> bool:

@@ -29,9 +29,9 @@ class Document:
     def pages(self) -> Iterator[Row]:
         """Return the API pages in the document, which is one page or a list of pages."""
         is_one = isinstance(self.root, dict) or not isinstance(self.root, Iterable)
-        for each in [self.root] if is_one else self.root:
-            if isinstance(each, dict):
-                yield each
+        for page in [self.root] if is_one else self.root:
+            if isinstance(page, dict):
+                yield page
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,13 +96,13 @@ def read_results(document: Document, edges: Edges, cells: Cells, add: Add) -> No
     affect the others.
     """
     for number, page in enumerate(document.pages(), start=1):
-        for place, bucket in enumerate(objects(page.get("data"), "data"), start=1):
-            where = f"page {number}, bucket {place}"
+        for bucket_number, bucket in enumerate(objects(page.get("data"), "data"), start=1):
+            where = f"page {number}, bucket {bucket_number}"
             results = objects(None, "results")
             with cells.row(where):
                 cells.cover(moment(bucket, edges.start), moment(bucket, edges.end))
                 results = objects(bucket.get("results"), "results")
-            for each, result in enumerate(results, start=1):
+            for result_number, result in enumerate(results, start=1):
                 content = (bucket.get(edges.start), bucket.get(edges.end), result)
-                with cells.row(f"{where}, result {each}", content, once=True):
+                with cells.row(f"{where}, result {result_number}", content, once=True):
                     add(result, moment(bucket, edges.start), moment(bucket, edges.end))

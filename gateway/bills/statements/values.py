@@ -37,10 +37,10 @@ def number(row: Row, name: str) -> Decimal | None:
         if not _NUMBER.fullmatch(value):
             raise Damaged(f"{name} is not a number")
     try:
-        found = Decimal(value)
-        if not found.is_finite() or abs(found) >= MAX_QUANTITY:
+        parsed = Decimal(value)
+        if not parsed.is_finite() or abs(parsed) >= MAX_QUANTITY:
             raise Damaged(f"{name} is too large")
-        return kept(found)
+        return kept(parsed)
     except InvalidOperation as error:
         raise Damaged(f"{name} is not a number") from error
 
@@ -52,10 +52,10 @@ def kept(value: Decimal) -> Decimal:
 
 def count(row: Row, name: str) -> Decimal | None:
     """Return a whole number of at least 0, or None if it is absent or empty. Accepts 10.0."""
-    found = number(row, name)
-    if found is not None and (found < 0 or found != found.to_integral_value()):
+    parsed = number(row, name)
+    if parsed is not None and (parsed < 0 or parsed != parsed.to_integral_value()):
         raise Damaged(f"{name} is not a whole number of at least 0")
-    return found
+    return parsed
 
 
 def required(value: Decimal | None, name: str) -> Decimal:
@@ -111,8 +111,8 @@ def _seconds(written: str, name: str) -> int:
         month, day, year = slashed.groups()
         written = f"{year}-{month:0>2}-{day:0>2}"
     try:
-        found = datetime.fromisoformat(written.removesuffix(" UTC").removesuffix("Z"))
-        seconds = (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+        parsed_time = datetime.fromisoformat(written.removesuffix(" UTC").removesuffix("Z"))
+        seconds = (parsed_time if parsed_time.tzinfo else parsed_time.replace(tzinfo=UTC)).timestamp()
     except (ValueError, OverflowError) as error:
         raise Damaged(f"{name} is not a time") from error
     if not 946684800 <= seconds < 32503680000:
@@ -124,24 +124,24 @@ def objects(value: Any, name: str) -> Sequence[Row]:
     """Return a list of JSON objects; empty if it is absent."""
     if value is None:
         return ()
-    if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
+    if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
         raise Damaged(f"{name} is not a list of objects")
     return value
 
 
 def first_number(row: Row, *names: str) -> Decimal | None:
     """Return the first of several columns that has a number."""
-    return next((found for name in names if (found := number(row, name)) is not None), None)
+    return next((parsed for name in names if (parsed := number(row, name)) is not None), None)
 
 
 def object_of(row: Row, name: str) -> Row:
     """Return the JSON object that a cell holds as text; empty if it is absent."""
     written = text_of(row, name)
     try:
-        found = msgspec.json.decode(written) if written else {}
+        decoded = msgspec.json.decode(written) if written else {}
     except msgspec.DecodeError as error:
         raise Damaged(f"{name} is not an object") from error
-    return inner({name: found}, name)
+    return inner({name: decoded}, name)
 
 
 def inner(row: Row, name: str) -> Row:

@@ -60,7 +60,7 @@ def time_edge(case: Case) -> Iterator[Claim]:
 
     A few days may have another difference as well. For them, claim as many tokens as the shift moves.
     """
-    left = case.left
+    remainder = case.left
     by_day, counted = _days(case)
     difference = sum(map(abs, by_day.values()))
     if len(by_day) < 3 or difference <= LEAST_SHARE * sum(counted.values()):
@@ -74,41 +74,41 @@ def time_edge(case: Case) -> Iterator[Claim]:
     portions: dict[Entry, Portion] = {}
     beside: list[str] = []
     if shift is not None:
-        left.shift = shift.hours
+        remainder.shift = shift.hours
         later = "later" if shift.hours < 0 else "earlier"
         evidence += f"; with the times of the records {abs(shift.hours)} h {later}, the days agree"
-        others = shift.others({day: counted[day] + by_day.get(day, 0) for day in case.days})
+        other_days = shift.others({day: counted[day] + by_day.get(day, 0) for day in case.days})
         silent = [
-            day for day in others if shift.from_day(day) in case.days and not counted[shift.from_day(day)]
+            day for day in other_days if shift.from_day(day) in case.days and not counted[shift.from_day(day)]
         ]
         if silent:
             days = named([day_text(day) for day in silent])
             evidence += f", except {days}, which would need hours of days without telemetry"
             beside.append("no_telemetry")
-        others = [day for day in others if day not in silent]
-        if others:
-            portions = of_shift(case, shift, others)
-            days = named([day_text(day) for day in others])
+        other_days = [day for day in other_days if day not in silent]
+        if other_days:
+            portions = of_shift(case, shift, other_days)
+            days = named([day_text(day) for day in other_days])
             evidence += (
                 f", except {days}, for which as many tokens as were moved are counted at the mean price"
             )
             beside.append(OTHERS)
-        usual = shift.left.keys() - {*others, *silent}
+        usual = shift.left.keys() - {*other_days, *silent}
         within = [tokens for day, tokens in sorted(shift.left.items()) if day in usual][1:-1]
         if sum(within) > LACKING * sum(counted.values()):
             evidence += "; over all days together, tokens are missing"
             beside.append("unreported_calls")
     price = sum(case.split.values.values()) // max(sum(counted.values()), 1)
-    amount = sum(left.amounts.get(entry, 0) for entry in left.volume())
+    amount = sum(remainder.amounts.get(entry, 0) for entry in remainder.volume())
     if abs(amount - price * sum(by_day.values())) > EXCHANGED * price * difference:
         evidence += "; the month does not agree in money, so tokens of another tier or kind are among them"
         beside.append(OTHERS)
-    if left.unreported_tiers or _are_tiers_apart(case, counted):
+    if remainder.unreported_tiers or _are_tiers_apart(case, counted):
         evidence += "; tokens with an unreported tier are among them"
         beside.append("tier_unknown")
-    claim = left.take(
+    claim = remainder.take(
         "time_edge",
-        left.with_rates(left.volume()),
+        remainder.with_rates(remainder.volume()),
         sure=WEAK if shift is None else STRONG,
         evidence=evidence,
         advice=(
@@ -129,9 +129,9 @@ def _are_tiers_apart(case: Case, counted: Mapping[int, int]) -> bool:
     by_tier: dict[str, int] = defaultdict(int)
     for (cell, _), extra in case.left.extra.items():
         by_tier[cell.tier] += extra
-    more = sum(extra for extra in by_tier.values() if extra > 0)
+    surplus = sum(extra for extra in by_tier.values() if extra > 0)
     fewer = -sum(extra for extra in by_tier.values() if extra < 0)
-    return min(more, fewer) > TIERS_APART * sum(counted.values())
+    return min(surplus, fewer) > TIERS_APART * sum(counted.values())
 
 
 def _is_carried(by_day: Mapping[int, int], counted: Mapping[int, int]) -> bool:
@@ -140,26 +140,28 @@ def _is_carried(by_day: Mapping[int, int], counted: Mapping[int, int]) -> bool:
     throughout and never exceeds a day's tokens. Otherwise calls are missing on some days and surplus on others.
     """
     sums = list(accumulate(tokens for _, tokens in sorted(by_day.items())))
-    most = max(*sums, 0)
+    highest = max(*sums, 0)
     least = min(*sums, 0)
-    is_one_way = min(most, -least) <= EXCHANGED * max(most, -least)
-    return is_one_way and max(most, -least) * len(counted) <= sum(counted.values())
+    is_one_way = min(highest, -least) <= EXCHANGED * max(highest, -least)
+    return is_one_way and max(highest, -least) * len(counted) <= sum(counted.values())
 
 
 def of_shift(case: Case, shift: Shift, days: Collection[int]) -> dict[Entry, Portion]:
     """Return portions of some days' entries for the tokens that a shift moves, at the mean billed price."""
-    left = case.left
-    entries = [entry for entry in left.volume() if entry[1].day in days]
+    remainder = case.left
+    entries = [entry for entry in remainder.volume() if entry[1].day in days]
     billed_tokens: dict[int, int] = defaultdict(int)
     for entry in entries:
-        billed_tokens[entry[1].day] += left.said(entry).tokens
-    found = {}
+        billed_tokens[entry[1].day] += remainder.said(entry).tokens
+    portions = {}
     for entry in entries:
-        worth, tokens = left.said(entry)
+        worth, tokens = remainder.said(entry)
         of_day = billed_tokens[entry[1].day]
-        moved = shift.moved[entry[1].day]
-        found[entry] = Portion(worth * moved // of_day, tokens * moved // of_day) if of_day else Portion(0)
-    return found
+        moved_tokens = shift.moved[entry[1].day]
+        portions[entry] = (
+            Portion(worth * moved_tokens // of_day, tokens * moved_tokens // of_day) if of_day else Portion(0)
+        )
+    return portions
 
 
 def _days(case: Case) -> tuple[dict[int, int], dict[int, int]]:
@@ -192,8 +194,8 @@ def hints_at_shift(case: Case) -> bool:
         return False
 
     def left_by(hours: int) -> float:
-        moved = _moved(case, hours, counted)
-        return sum(abs(differences[day] - moved[day]) for day in billed_days)
+        moved_by_day = _moved(case, hours, counted)
+        return sum(abs(differences[day] - moved_by_day[day]) for day in billed_days)
 
     are_sized = not any(sums.unsized for sums in case.split.counted.values())
     return min(map(left_by, SHIFTS)) < (HINTS if are_sized else CLEAR_HINTS) * size
@@ -201,12 +203,12 @@ def hints_at_shift(case: Case) -> bool:
 
 def _moved(case: Case, hours: int, counted: Mapping[int, int]) -> dict[int, int]:
     """Return the tokens that a shift by `hours` moves into each day."""
-    moved = {}
+    moved_by_day = {}
     for day in case.days:
         start = day + hours * HOUR_S
         shifted_tokens = sum(case.hours.get(hour, 0) for hour in range(start, start + DAY_S, HOUR_S))
-        moved[day] = shifted_tokens - counted[day]
-    return moved
+        moved_by_day[day] = shifted_tokens - counted[day]
+    return moved_by_day
 
 
 def shift_of(case: Case) -> Shift | None:
@@ -218,21 +220,21 @@ def shift_of(case: Case) -> Shift | None:
         return None
 
     def shifted(hours: int) -> Shift:
-        moved = _moved(case, hours, counted)
-        return Shift(hours, moved, {day: by_day.get(day, 0) - moved[day] for day in case.days})
+        moved_by_day = _moved(case, hours, counted)
+        return Shift(hours, moved_by_day, {day: by_day.get(day, 0) - moved_by_day[day] for day in case.days})
 
     def solved(shift: Shift) -> int:
         return sum(abs(tokens) <= LEAST_SHARE * counted[day] for day, tokens in shift.left.items())
 
     def holds(shift: Shift) -> bool:
         days = sorted(case.days, key=lambda day: abs(shift.left[day]))
-        most = days[: len(days) - len(days) // FEW]
+        most_days = days[: len(days) - len(days) // FEW]
         return any(
-            (apart := sum(abs(by_day.get(day, 0)) for day in of)) > LEAST_SHARE * sum(counted.values())
-            and sum(abs(shift.left[day]) for day in of) <= SOLVED * apart
-            for of in (days, most)
+            (difference := sum(abs(by_day.get(day, 0)) for day in of)) > LEAST_SHARE * sum(counted.values())
+            and sum(abs(shift.left[day]) for day in of) <= SOLVED * difference
+            for of in (days, most_days)
         )
 
-    found = [shifted(hours) for hours in SHIFTS]
-    nearest = min(found, key=lambda each: sum(map(abs, each.left.values())))
-    return next((each for each in (max(found, key=solved), nearest) if holds(each)), None)
+    candidates = [shifted(hours) for hours in SHIFTS]
+    nearest = min(candidates, key=lambda each: sum(map(abs, each.left.values())))
+    return next((shift for shift in (max(candidates, key=solved), nearest) if holds(shift)), None)

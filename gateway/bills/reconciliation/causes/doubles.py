@@ -18,15 +18,15 @@ def counted_twice(case: Case) -> Iterator[Claim]:
     counted as billed on every day.
     """
     split = case.split
-    left = case.left
+    remainder = case.left
     twice = split.repeats.counted
     portions = {
         (VOLUME, cell, meter): Portion(-value // 2, -split.counted[cell].tokens[meter] // 2)
         for (cell, meter), value in split.values.items()
-        if (cell.key, cell.model) in twice and cell not in left.explained and value
+        if (cell.key, cell.model) in twice and cell not in remainder.explained and value
     }
     names = sorted({source for sources in twice.values() for source in sources})
-    claim = left.take(
+    claim = remainder.take(
         "double_report",
         portions,
         sure=STRONG,
@@ -46,15 +46,15 @@ def double_report(case: Case) -> Iterator[Claim]:
     Claim counted tokens in excess of the bill, if they match one source's tokens or if twice the billed
     tokens were counted.
     """
-    left = case.left
+    remainder = case.left
     counted = case.split.counted
-    over = [entry for entry in left.volume() if left.extra[entry[1], entry[2]] < 0]
+    over = [entry for entry in remainder.volume() if remainder.extra[entry[1], entry[2]] < 0]
     gap, by_source = defaultdict[int, int](int), defaultdict[str, dict[int, int]](lambda: defaultdict(int))
     models = {cell.model for _, cell, _ in over}
-    lacking = sum(extra for (cell, _), extra in left.extra.items() if extra > 0 and cell.model in models)
+    lacking = sum(extra for (cell, _), extra in remainder.extra.items() if extra > 0 and cell.model in models)
     total = billed = 0
     for _, cell, meter in over:
-        gap[cell.day] -= left.extra[cell, meter]
+        gap[cell.day] -= remainder.extra[cell, meter]
     for cell, sums in counted.items():
         if cell.model in models:
             total += sum(sums.tokens.values())
@@ -64,8 +64,8 @@ def double_report(case: Case) -> Iterator[Claim]:
         return
     billed = total - sum(gap.values())
     case.left.counted_again |= models
-    others = [entry for entry in left.volume() if entry[1].model in models and entry not in over]
-    over += others  # the few places with too few tokens belong to the same excess
+    short_entries = [entry for entry in remainder.volume() if entry[1].model in models and entry not in over]
+    over += short_entries  # the few places with too few tokens belong to the same excess
     twice = [source for source, days in sorted(by_source.items()) if are_alike(days, gap, NEAR)]
     if twice and len(by_source) > 1:
         other_sources = named([source for source in sorted(by_source) if source != twice[0]])

@@ -62,46 +62,50 @@ def tier_unknown(case: Case) -> Iterator[Claim]:
     tokens: dict[Cell, int] = defaultdict(int)
     for cell, sums in case.split.billed.items():
         tokens[cell._replace(tier="")] += sum(sums.tokens.values())
-    found: dict[Cell, _Exchange] = {}
+    exchanges: dict[Cell, _Exchange] = {}
     is_shifted = shift_of(case) is not None  # with shifted times, tokens of other days differ by chance
     for group, places in groups.items():
         of_tiers: dict[str, int] = defaultdict(int)
-        for place in places:
-            of_tiers[place[0].tier] += case.left.extra[place]
+        for cell_meter in places:
+            of_tiers[cell_meter[0].tier] += case.left.extra[cell_meter]
         exchanged = _exchanged(of_tiers.values())
         difference = abs(sum(of_tiers.values()))
         least = LEAST_MIXED if is_shifted else DIFFERS
         if exchanged * 2 > least * tokens[group] and exchanged * LEAST_OF > difference:
             gains = frozenset(tier for tier, extra in of_tiers.items() if extra > 0)
-            found[group] = _Exchange(places, difference / max(tokens[group], 1), gains)
-    found = _lasting(found, len(case.days), is_enough=not is_shifted)
+            exchanges[group] = _Exchange(places, difference / max(tokens[group], 1), gains)
+    exchanges = _lasting(exchanges, len(case.days), is_enough=not is_shifted)
     portions: dict[Entry, Portion] = {}
     is_mixed = False  # whether large inputs changed their tier or their kind
-    for group, each in found.items():
+    for group, exchange in exchanges.items():
         case.left.unreported_tiers.add((group.key, group.model))
-        if each.is_whole:
-            shared = _of_tiers_alone(case, each.places)
+        if exchange.is_whole:
+            shared = _of_tiers_alone(case, exchange.places)
             is_mixed = is_mixed or (bool(shared) and group.model in case.split.varying)
             portions |= shared
         else:
             is_mixed = is_mixed or group.model in case.split.varying
-            for meter in {meter for _, meter in each.places}:
-                portions |= _in_both(case, [place for place in each.places if place[1] == meter])
-    tiers = {tier or "standard" for each in found.values() for tier in each.gains}
-    entries: list[Entry] = [(VOLUME, *place) for each in found.values() for place in each.places]
+            for meter in {meter for _, meter in exchange.places}:
+                portions |= _in_both(
+                    case, [cell_meter for cell_meter in exchange.places if cell_meter[1] == meter]
+                )
+    tiers = {tier or "standard" for exchange in exchanges.values() for tier in exchange.gains}
+    entries: list[Entry] = [
+        (VOLUME, *cell_meter) for exchange in exchanges.values() for cell_meter in exchange.places
+    ]
     claim = case.left.take(
         "tier_unknown",
         case.left.with_rates(entries) if is_mixed else entries,
-        sure=STRONG if all(each.is_whole for each in found.values()) else WEAK,
+        sure=STRONG if all(exchange.is_whole for exchange in exchanges.values()) else WEAK,
         evidence=f"the bill has these tokens under {named(sorted(tiers))}, Tollhouse under another tier"
-        + ("" if all(each.is_whole for each in found.values()) else _MORE)
+        + ("" if all(exchange.is_whole for exchange in exchanges.values()) else _MORE)
         + (_LARGE if is_mixed else ""),
         advice=(
             "Let the source report the tier that served the call: `service_tier`, or `processing` = `batch`."
         ),
         portions=portions,
         beside=[
-            *([] if all(each.is_whole for each in found.values()) else [OTHERS]),
+            *([] if all(exchange.is_whole for exchange in exchanges.values()) else [OTHERS]),
             *([KINDS] if is_mixed else []),
         ],
     )
@@ -115,15 +119,17 @@ def _lasting(found: Mapping[Cell, _Exchange], days: int, *, is_enough: bool = Tr
     `is_enough`, exact ones always stay.
     """
     gains: dict[tuple[str, str], list[frozenset[str]]] = defaultdict(list)
-    for group, each in found.items():
-        gains[group.key, group.model].append(each.gains)
-    common = {place: max(set(each), key=each.count) for place, each in gains.items()}
+    for group, exchange in found.items():
+        gains[group.key, group.model].append(exchange.gains)
+    common = {
+        key_model: max(set(gains_seen), key=gains_seen.count) for key_model, gains_seen in gains.items()
+    }
     return {
-        group: each
-        for group, each in found.items()
-        if (each.is_exact and is_enough)
+        group: exchange
+        for group, exchange in found.items()
+        if (exchange.is_exact and is_enough)
         or (
-            each.gains == (usual := common[group.key, group.model])
+            exchange.gains == (usual := common[group.key, group.model])
             and len(gains[group.key, group.model]) >= max(LEAST_DAYS, days // ONE_OF)
             and gains[group.key, group.model].count(usual) >= MOST_OF * len(gains[group.key, group.model])
         )
@@ -133,20 +139,20 @@ def _lasting(found: Mapping[Cell, _Exchange], days: int, *, is_enough: bool = Tr
 def _exchanged(extras: Iterable[int]) -> int:
     """Return the tokens that are surplus in some places and missing in others."""
     extras = list(extras)
-    return min(sum(each for each in extras if each > 0), -sum(each for each in extras if each < 0))
+    return min(sum(extra for extra in extras if extra > 0), -sum(extra for extra in extras if extra < 0))
 
 
 def _in_both(case: Case, places: list[Place]) -> dict[Entry, Portion]:
     """Return portions that exchange the same number of tokens between surplus and missing places."""
-    extras = {place: case.left.extra[place] for place in places}
-    more = sum(each for each in extras.values() if each > 0)
-    fewer = -sum(each for each in extras.values() if each < 0)
-    exchanged = min(more, fewer)
+    extras = {cell_meter: case.left.extra[cell_meter] for cell_meter in places}
+    surplus = sum(extra for extra in extras.values() if extra > 0)
+    fewer = -sum(extra for extra in extras.values() if extra < 0)
+    exchanged = min(surplus, fewer)
     return {
-        (entry := (VOLUME, *place)): case.left.portion(
-            entry, Fraction(exchanged, more if extra > 0 else fewer)
+        (entry := (VOLUME, *cell_meter)): case.left.portion(
+            entry, Fraction(exchanged, surplus if extra > 0 else fewer)
         )
-        for place, extra in extras.items()
+        for cell_meter, extra in extras.items()
         if extra
     }
 
@@ -158,14 +164,14 @@ def _of_tiers_alone(case: Case, places: list[Place]) -> dict[Entry, Portion]:
     """
     extra = case.left.extra
     of_kinds: dict[str, int] = defaultdict(int)
-    for place in places:
-        of_kinds[place[1]] += extra[place]
+    for cell_meter in places:
+        of_kinds[cell_meter[1]] += extra[cell_meter]
     lacking: dict[str, int] = defaultdict(int)
     for cell, meter in places:
         if of_kinds[meter] < 0 and extra[cell, meter] < 0:
             lacking[cell.tier] -= extra[cell, meter]
     whole = sum(lacking.values())
-    size = sum(abs(extra[place]) for place in places)
+    size = sum(abs(extra[cell_meter]) for cell_meter in places)
     if not whole or sum(map(abs, of_kinds.values())) <= AGREES * size:
         return {}
     return {
@@ -181,7 +187,7 @@ def cache_split(case: Case) -> Iterator[Claim]:
     Claim input that agrees in total while its cached and uncached parts differ. If only cache writes differ,
     claim their lifetime instead.
     """
-    found: dict[str, list[Place]] = {"cache_split": [], "cache_ttl_1h": []}
+    places_by_cause: dict[str, list[Place]] = {"cache_split": [], "cache_ttl_1h": []}
     groups: dict[Cell, list[str]] = defaultdict(list)
     for cell, meter in case.left.extra:
         if meter in INPUT_METERS:
@@ -196,11 +202,11 @@ def cache_split(case: Case) -> Iterator[Claim]:
             tokens for meter, tokens in case.split.billed[cell].tokens.items() if meter != METERS[-1]
         )
         places = [(cell, meter) for meter in meters]
-        extras = [case.left.extra[place] for place in places]
+        extras = [case.left.extra[cell_meter] for cell_meter in places]
         difference_share = abs(sum(extras)) / max(billed_input, 1)
         is_mixed = difference_share > AGREES or (difference_share > 0 and is_shifted)
-        if is_mixed and (moved := _of_unbilled_kinds(case, cell, unbilled_kinds)):
-            whole |= moved
+        if is_mixed and (moved_portions := _of_unbilled_kinds(case, cell, unbilled_kinds)):
+            whole |= moved_portions
         elif (
             not (difference_share and is_shifted)
             and _exchanged(extras) * 2 > (LEAST_MIXED if is_mixed else AGREES) * billed_input
@@ -208,15 +214,15 @@ def cache_split(case: Case) -> Iterator[Claim]:
             gains = frozenset(meter for meter, extra in zip(meters, extras, strict=True) if extra > 0)
             exchanges[cell] = _Exchange(places, difference_share, gains)
     exchanges = _lasting(exchanges, len(case.days), is_enough=not is_shifted)
-    is_exact = all(each.is_whole for each in exchanges.values()) and not whole
-    found["cache_split"] += [(cell, meter) for _, cell, meter in whole]
+    is_exact = all(exchange.is_whole for exchange in exchanges.values()) and not whole
+    places_by_cause["cache_split"] += [(cell, meter) for _, cell, meter in whole]
     portions |= whole
-    for each in exchanges.values():
-        is_of_writes = {meter for _, meter in each.places} <= {WRITE_5M, WRITE_1H}
-        found["cache_ttl_1h" if is_of_writes else "cache_split"] += each.places
-        if not each.is_whole:
-            portions |= _in_both(case, each.places)
-    for cause, places in found.items():
+    for exchange in exchanges.values():
+        is_of_writes = {meter for _, meter in exchange.places} <= {WRITE_5M, WRITE_1H}
+        places_by_cause["cache_ttl_1h" if is_of_writes else "cache_split"] += exchange.places
+        if not exchange.is_whole:
+            portions |= _in_both(case, exchange.places)
+    for cause, places in places_by_cause.items():
         lacking = sorted({meter for cell, meter in places if case.left.extra.get((cell, meter), 0) > 0})
         advice = (
             "Report the lifetime of cache writes: the provider's answer states it in `cache_creation`."
@@ -253,13 +259,13 @@ def _unbilled_kinds(case: Case) -> dict[tuple[str, str], str]:
             extra[cell.model][meter] += tokens
     for cell, meter in split.values:
         billed_tokens[cell.model, meter] += case.left.said((VOLUME, cell, meter)).tokens
-    found = {}
+    target_of = {}
     for model, of in extra.items():
         target = max(of, key=lambda meter: of[meter])
         for meter, tokens in of.items():
             if tokens < 0 and not billed_tokens[model, meter] and of[target] >= MOST_OF * -tokens:
-                found[model, meter] = target
-    return found
+                target_of[model, meter] = target
+    return target_of
 
 
 def _of_unbilled_kinds(
@@ -268,7 +274,7 @@ def _of_unbilled_kinds(
     """
     Claim all tokens of a cell under kinds that the bill lacks, and as many under the kinds that contain them.
     """
-    found: dict[Entry, Portion] = {}
+    portions: dict[Entry, Portion] = {}
     for (model, meter), target in unbilled_kinds.items():
         tokens = -case.left.extra.get((cell, meter), 0)
         listed = case.split.listed.get((cell, meter), 0)
@@ -277,8 +283,8 @@ def _of_unbilled_kinds(
         entry = (VOLUME, cell, meter)
         target_entry = (VOLUME, cell, target)
         share = Fraction(case.split.listed.get((cell, target), 0), listed)
-        before = found.get(target_entry, Portion(0))
-        more = round(case.split.values[cell, meter] * share)
-        found[entry] = Portion(case.left.amounts.get(entry, 0), -tokens)
-        found[target_entry] = Portion(before.amount + more, before.tokens + tokens)
-    return found
+        before = portions.get(target_entry, Portion(0))
+        gained_amount = round(case.split.values[cell, meter] * share)
+        portions[entry] = Portion(case.left.amounts.get(entry, 0), -tokens)
+        portions[target_entry] = Portion(before.amount + gained_amount, before.tokens + tokens)
+    return portions

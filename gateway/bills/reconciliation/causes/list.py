@@ -56,27 +56,33 @@ def claims(case: Case) -> list[Claim]:
     """
     Run all checks. Return the claims, largest first, each with the causes that would explain the same amounts.
     """
-    found = [claim for test in TESTS for claim in test(case)]
-    found = [_named(claim, found, case) for claim in found]
-    return sorted(found, key=lambda each: (-each.moved, -abs(each.tokens), each.cause))
+    all_claims = [claim for test in TESTS for claim in test(case)]
+    all_claims = [_named(claim, all_claims, case) for claim in all_claims]
+    return sorted(all_claims, key=lambda each: (-each.moved, -abs(each.tokens), each.cause))
 
 
 def _named(claim: Claim, found: Sequence[Claim], case: Case) -> Claim:
     """Replace placeholders in `beside` by the names of causes, and add them to the evidence."""
     names: list[str] = []
-    for each in claim.beside:
-        if each in (OTHERS, KINDS):
-            overlapping = [other.cause for other in found if other.moved >= CENT and _overlap(claim, other)]
-            names += [cause for cause in overlapping if each == OTHERS or cause in OF_KINDS]
-        elif each == PRICES:
+    for cause_name in claim.beside:
+        if cause_name in (OTHERS, KINDS):
+            overlapping = [
+                other_claim.cause
+                for other_claim in found
+                if other_claim.moved >= CENT and _overlap(claim, other_claim)
+            ]
+            names += [cause for cause in overlapping if cause_name == OTHERS or cause in OF_KINDS]
+        elif cause_name == PRICES:
             names += _prices(claim, found, case)
         else:
-            names.append(each)
+            names.append(cause_name)
     beside = tuple(sorted(set(names) - {claim.cause} - _NO_CAUSE))
     if not beside:
         return replace(claim, beside=())
-    words = " and ".join(spaced(name) for name in (claim.cause, *beside))
-    return replace(claim, beside=beside, evidence=f"{claim.evidence}; {words} cannot be distinguished here")
+    cause_text = " and ".join(spaced(name) for name in (claim.cause, *beside))
+    return replace(
+        claim, beside=beside, evidence=f"{claim.evidence}; {cause_text} cannot be distinguished here"
+    )
 
 
 def _prices(claim: Claim, found: Sequence[Claim], case: Case) -> list[str]:
@@ -89,13 +95,23 @@ def _prices(claim: Claim, found: Sequence[Claim], case: Case) -> list[str]:
     models = {cell.model for cell in claim.by_cell} & {cell.model for cell in case.split.counted}
     if not models:
         return []
-    priced = [other for other in found if other.cause in OF_PRICES and other.moved >= CENT]
-    names = [other.cause for other in priced if any(cell.model in models for cell in other.by_cell)]
+    priced = [
+        other_claim for other_claim in found if other_claim.cause in OF_PRICES and other_claim.moved >= CENT
+    ]
+    names = [
+        other_claim.cause
+        for other_claim in priced
+        if any(cell.model in models for cell in other_claim.by_cell)
+    ]
     if names or not models & case.split.varying:
         return names or [ANY_PRICE]
     # missing tokens may hide a price that other models show
-    of_calls = [other.cause for other in found if other.moved >= CENT and _overlap(claim, other)]
-    return [*of_calls, *(other.cause for other in priced)]
+    of_calls = [
+        other_claim.cause
+        for other_claim in found
+        if other_claim.moved >= CENT and _overlap(claim, other_claim)
+    ]
+    return [*of_calls, *(other_claim.cause for other_claim in priced)]
 
 
 def _overlap(claim: Claim, other: Claim) -> bool:

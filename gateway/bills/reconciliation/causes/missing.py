@@ -251,7 +251,7 @@ def missing_share(case: Case) -> Iterator[Claim]:
             continue  # calls without tokens and shifted times together also lack a share on many days
         share = sum(lacking.values()) / whole
         shares = [lacking[meter] / tokens for meter, tokens in billed.items() if tokens >= LEAST_KIND * whole]
-        is_even = all(share / UNEVEN <= each <= share * UNEVEN for each in shares)
+        is_even = all(share / UNEVEN <= day_share <= share * UNEVEN for day_share in shares)
         many = sum(extra > 0 for extra in days.values()) * 4 >= len(case.days)
         if share <= LEAST_SHARE or len(shares) < 2 or not is_even or not many:
             continue
@@ -280,11 +280,11 @@ def _missing(case: Case, model: str) -> list[Entry]:
     missing calls do not explain that.
     """
     extras = {(cell, meter): extra for (cell, meter), extra in case.left.extra.items() if cell.model == model}
-    found: list[Entry] = [(VOLUME, *place) for place in extras]
+    entries: list[Entry] = [(VOLUME, *cell_meter) for cell_meter in extras]
     lacking, over = (
-        sum(abs(each) for each in extras.values() if (each > 0) is sign) for sign in (True, False)
+        sum(abs(extra) for extra in extras.values() if (extra > 0) is sign) for sign in (True, False)
     )
-    return found if over <= EXCHANGED * lacking else []
+    return entries if over <= EXCHANGED * lacking else []
 
 
 def _unusual_days(case: Case) -> set[int]:
@@ -294,17 +294,17 @@ def _unusual_days(case: Case) -> set[int]:
     """
     billed_places = list(_said(case))
     halves, lacking = _days_lacking_half(case, billed_places), _lacking(billed_places)
-    others = [each for day, each in lacking.items() if day not in halves]
-    extra, tokens = (sum(each[place] for each in others) for place in (0, 1))
+    other_days = [day_sums for day, day_sums in lacking.items() if day not in halves]
+    extra, tokens = (sum(day_sums[index] for day_sums in other_days) for index in (0, 1))
     return halves if extra > LEAST_SHARE * tokens and len(halves) * FEW <= len(lacking) else set()
 
 
 def _lacking(billed_places: Iterable[_Said]) -> dict[int, tuple[int, int]]:
     """Return missing and billed tokens by day."""
-    found: dict[int, tuple[int, int]] = defaultdict(lambda: (0, 0))
+    by_day: dict[int, tuple[int, int]] = defaultdict(lambda: (0, 0))
     for cell, _, extra, tokens in billed_places:
-        found[cell.day] = found[cell.day][0] + extra, found[cell.day][1] + tokens
-    return found
+        by_day[cell.day] = by_day[cell.day][0] + extra, by_day[cell.day][1] + tokens
+    return by_day
 
 
 def _said(case: Case) -> Iterator[_Said]:
@@ -364,12 +364,12 @@ def _too_many(case: Case, model: str, *, may_be_shifted: bool) -> Doubts:
     extras = [extra for (cell, _), extra in case.left.extra.items() if cell.model == model]
     over = -sum(extra for extra in extras if extra < 0)
     is_much = over > LEAST_SHARE * sum(extra for extra in extras if extra > 0)
-    words = f"; {over:,} tokens are surplus in other places" if is_much else ""
+    note = f"; {over:,} tokens are surplus in other places" if is_much else ""
     if may_be_shifted:
         return Doubts(
-            words=f"{words}; shifted times would also explain the differences of days", beside=("time_edge",)
+            words=f"{note}; shifted times would also explain the differences of days", beside=("time_edge",)
         )
-    return Doubts(words=words, beside=(OTHERS,) if is_much else ())
+    return Doubts(words=note, beside=(OTHERS,) if is_much else ())
 
 
 def _of_model(case: Case, model: str, without: Collection[int] = ()) -> tuple[CountedSums, int | None]:

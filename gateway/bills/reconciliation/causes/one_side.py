@@ -57,19 +57,19 @@ def _as_large_as_the_gap(case: Case) -> Iterator[Claim]:
         if not any(are_alike(_by_day(tokens), own) for own in case.own_keys.values())
     }
     for keys in [[key] for key in sorted(alone)] + ([sorted(alone)] if len(alone) > 1 else []):
-        wanted: dict[tuple[int, str], int] = defaultdict(int)
+        expected_tokens: dict[tuple[int, str], int] = defaultdict(int)
         for key in keys:
-            for place, tokens in alone[key].items():
-                wanted[place] += tokens
+            for day_model, tokens in alone[key].items():
+                expected_tokens[day_model] += tokens
         entries = []
         gap = defaultdict[int, int](int)
         for entry in case.left.volume():
             cell = entry[1]
             extra = case.left.extra[cell, entry[2]]
-            if extra > 0 and wanted.get((cell.day, cell.model), 0) > 0:
+            if extra > 0 and expected_tokens.get((cell.day, cell.model), 0) > 0:
                 entries.append(entry)
                 gap[cell.day] += extra
-        if entries and are_alike(_by_day(wanted), gap):
+        if entries and are_alike(_by_day(expected_tokens), gap):
             claim = case.left.take(
                 "unreported_traffic",
                 case.left.with_rates(entries),
@@ -104,13 +104,13 @@ def other_account(case: Case) -> Iterator[Claim]:
 
 def _only(case: Case, name: str, *, billed: bool) -> list[str]:
     """Return the keys or models that only the bill or only the ledger has over the whole month."""
-    place = attrgetter(name)
+    field_of = attrgetter(name)
     theirs = {
-        place(cell) for cell, sums in case.split.billed.items() if any(sums.tokens.values()) or sums.calls
+        field_of(cell) for cell, sums in case.split.billed.items() if any(sums.tokens.values()) or sums.calls
     }
-    theirs |= {place(cell) for cell, amount in case.split.billed_money.items() if amount}
+    theirs |= {field_of(cell) for cell, amount in case.split.billed_money.items() if amount}
     ours = {
-        place(cell) for cell, sums in case.split.counted.items() if sums.calls or any(sums.tokens.values())
+        field_of(cell) for cell, sums in case.split.counted.items() if sums.calls or any(sums.tokens.values())
     }
     is_silent = billed and name == "model" and not ours  # a provider for which nothing reports
     return (
@@ -120,32 +120,32 @@ def _only(case: Case, name: str, *, billed: bool) -> list[str]:
 
 def _may_be(case: Case, name: str, value: str, *, billed: bool) -> str:
     """Return words about names that only the other side has and that have about as many tokens, or ""."""
-    place = attrgetter(name)
+    field_of = attrgetter(name)
     sides = (case.split.billed, case.split.counted) if billed else (case.split.counted, case.split.billed)
 
     def tokens(side: Mapping[Cell, BilledSums | CountedSums], of: str) -> int:
-        return sum(sum(sums.tokens.values()) for cell, sums in side.items() if place(cell) == of)
+        return sum(sum(sums.tokens.values()) for cell, sums in side.items() if field_of(cell) == of)
 
     size = tokens(sides[0], value)
-    others = _only(case, name, billed=not billed)
+    candidates = _only(case, name, billed=not billed)
     alike = [
-        each
-        for each in others
-        if size < SAME_SIZE * tokens(sides[1], each) and tokens(sides[1], each) < SAME_SIZE * size
+        candidate
+        for candidate in candidates
+        if size < SAME_SIZE * tokens(sides[1], candidate) and tokens(sides[1], candidate) < SAME_SIZE * size
     ]
     return f"; {named(alike)} on the other side has about as many tokens and may be the same" if alike else ""
 
 
 def _entries(case: Case, name: str, value: str) -> list[Entry]:
-    left = case.left
-    place = attrgetter(name)
-    volume = [each for each in left.volume() if place(each[1]) == value]
-    priced = [each for part in (RATE, OWN) for each in left.of(part) if place(each[1]) == value]
-    return list(dict.fromkeys((*left.with_rates(volume), *priced)))
+    remainder = case.left
+    field_of = attrgetter(name)
+    volume = [entry for entry in remainder.volume() if field_of(entry[1]) == value]
+    priced = [entry for part in (RATE, OWN) for entry in remainder.of(part) if field_of(entry[1]) == value]
+    return list(dict.fromkeys((*remainder.with_rates(volume), *priced)))
 
 
 def _by_day(tokens: Mapping[tuple[int, str], int]) -> dict[int, int]:
-    found: dict[int, int] = defaultdict(int)
+    count_by_day: dict[int, int] = defaultdict(int)
     for (day, _), count in tokens.items():
-        found[day] += count
-    return found
+        count_by_day[day] += count
+    return count_by_day

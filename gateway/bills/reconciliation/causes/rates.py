@@ -46,20 +46,20 @@ _OF_TIER, _LEAST_OF_TIER = Decimal("0.5"), Decimal("0.4")
 
 def reported_cost(case: Case) -> Iterator[Claim]:
     """Claim costs that sources report if they agree with the bill, while list prices differ from both."""
-    left, levels = case.left, case.split.levels
+    remainder, levels = case.left, case.split.levels
     own: dict[object, int] = defaultdict(int)
     rate: dict[object, int] = defaultdict(int)
-    for entry, amount in left.amounts.items():
+    for entry, amount in remainder.amounts.items():
         if entry[0] in (OWN, RATE):
             (own if entry[0] == OWN else rate)[levels.coarse(entry[1])] += amount
     undone = {
         cell for cell, amount in own.items() if amount and abs(amount + rate[cell]) <= abs(amount) // 100
     }
     entries = [
-        entry for entry in left.amounts if entry[0] in (OWN, RATE) and levels.coarse(entry[1]) in undone
+        entry for entry in remainder.amounts if entry[0] in (OWN, RATE) and levels.coarse(entry[1]) in undone
     ]
     difference = sum(abs(own[cell]) for cell in undone)
-    claim = left.take(
+    claim = remainder.take(
         "reported_cost",
         entries,
         sure=STRONG,
@@ -86,18 +86,18 @@ def rates(case: Case) -> Iterator[Claim]:
     for model in case.models():
         if (claim := _usual_factor(case, model)) is not None:
             yield claim
-        found = [*_of_place(case, model, lambda cell: True)]
-        yield from found
+        place_claims = [*_of_place(case, model, lambda cell: True)]
+        yield from place_claims
         places = {_place(cell) for _, cell, _ in case.left.rates(model)}
-        if found or len({_place(cell) for cell in case.split.cells(model)}) < 2:
+        if place_claims or len({_place(cell) for cell in case.split.cells(model)}) < 2:
             continue
-        for place in sorted(places):
-            entries = [each for each in case.left.rates(model) if _place(each[1]) == place]
+        for cell_group in sorted(places):
+            entries = [entry for entry in case.left.rates(model) if _place(entry[1]) == cell_group]
             if not all(
                 cell in differing_cells or case.is_rounded((part, cell, meter))
                 for part, cell, meter in entries
             ):
-                yield from _of_place(case, model, _within(place, differing_cells))
+                yield from _of_place(case, model, _within(cell_group, differing_cells))
 
 
 def _usual_factor(case: Case, model: str) -> Claim | None:
@@ -106,31 +106,31 @@ def _usual_factor(case: Case, model: str) -> Claim | None:
     may have another price on top of it, which stays unclaimed.
     """
     entries = case.left.rates(model)
-    left = {meter for _, _, meter in entries}
+    differing_meters = {meter for _, _, meter in entries}
     cells = case.split.cells(model)
-    meters = of_cells(case.split, cells, left, case.left.paid)
-    usual, others = _usual_days(meters)
-    are_few = all(each.steps() is not None for each in meters.values()) or bool(sets_of_days(meters))
-    if not usual or not others or not are_few:
+    meters = of_cells(case.split, cells, differing_meters, case.left.paid)
+    usual, other_days = _usual_days(meters)
+    are_few = all(series.steps() is not None for series in meters.values()) or bool(sets_of_days(meters))
+    if not usual or not other_days or not are_few:
         return None
     ratios = _ratios_on(usual, meters)
     known = known_factor(ratios, knows_regions(case.split, model, usual))
-    off = _ratios_on(others, meters)
+    off = _ratios_on(other_days, meters)
     if known is None or all(abs(ratio - _ONE) <= SAME for ratio in off.values()):
         return None  # the other days have our price, so the difference belongs to the usual days only
-    cause, sure, words = known
+    cause, sure, description = known
     factor = sum(ratios.values(), Decimal(0)) / len(ratios)
     portions = {
         entry: Portion(round((factor - 1) * case.split.worth[entry[1], entry[2]]))
         for entry in entries
-        if entry[1].day in others and (entry[1], entry[2]) in case.split.worth
+        if entry[1].day in other_days and (entry[1], entry[2]) in case.split.worth
     }
     return case.left.take(
         cause,
-        [entry for entry in entries if entry[1].day in usual | others],
+        [entry for entry in entries if entry[1].day in usual | other_days],
         sure=sure,
         evidence=(
-            f"{_name(model, {_place(cell) for _, cell, _ in entries})}: {words}, and on {len(others):,} "
+            f"{_name(model, {_place(cell) for _, cell, _ in entries})}: {description}, and on {len(other_days):,} "
             "days another price in addition"
         ),
         advice=_ADVICE.get(cause, _OVERRIDE),
@@ -141,7 +141,7 @@ def _usual_factor(case: Case, model: str) -> Claim | None:
 
 def _ratios_on(days: Collection[int], meters: Mapping[str, RateSeries]) -> dict[str, Decimal]:
     """Return the ratios of kinds of tokens with a value on these days."""
-    chosen = {meter: set(days) & each.worth.keys() for meter, each in meters.items()}
+    chosen = {meter: set(days) & series.worth.keys() for meter, series in meters.items()}
     return {meter: meters[meter].ratio(of) for meter, of in chosen.items() if of}
 
 
@@ -151,21 +151,26 @@ def _usual_days(meters: Mapping[str, RateSeries]) -> tuple[set[int], set[int]]:
     first group must be most days, or all days before the first remaining one. Otherwise return nothing.
     """
     days = sorted(days_of(meters))
-    of_day = {day: [each.ratio({day}) for each in meters.values() if day in each.worth] for day in days}
+    of_day = {day: [series.ratio({day}) for series in meters.values() if day in series.worth] for day in days}
     first = {day: ratios[0] for day, ratios in of_day.items()}
-    alike = [day for day in days if all(is_near(each, first[day]) for each in of_day[day])]
+    alike = [day for day in days if all(is_near(ratio, first[day]) for ratio in of_day[day])]
     groups: list[list[int]] = []
     for day in alike:
-        group = next((each for each in groups if is_near(first[day], first[each[0]])), None)
+        group = next((group for group in groups if is_near(first[day], first[group[0]])), None)
         if group is None:
             groups.append([day])
         else:
             group.append(day)
     for group in groups:
-        others = set(days) - set(group)
-        is_first = bool(others) and group[0] == days[0] and max(group) < min(others) and len(group) > FEW_DAYS
+        other_days = set(days) - set(group)
+        is_first = (
+            bool(other_days)
+            and group[0] == days[0]
+            and max(group) < min(other_days)
+            and len(group) > FEW_DAYS
+        )
         if (len(group) * 2 > len(days) or is_first) and abs(of_day[group[0]][0] - _ONE) > SAME:
-            return set(group), others
+            return set(group), other_days
     return set(), set()
 
 
@@ -182,9 +187,9 @@ def _of_place(case: Case, model: str, is_of: Callable[[Cell], bool]) -> Iterator
     Yield a claim for the first kind of price difference that fits the remaining rates of some cells of a model.
     """
     entries = [entry for entry in case.left.rates(model) if is_of(entry[1])]
-    left, days = {meter for _, _, meter in entries}, {cell.day for _, cell, _ in entries}
+    differing_meters, days = {meter for _, _, meter in entries}, {cell.day for _, cell, _ in entries}
     cells = set(filter(is_of, case.split.cells(model)))
-    meters = of_cells(case.split, cells, left, case.left.paid)
+    meters = of_cells(case.split, cells, differing_meters, case.left.paid)
     ratios = {meter: days.ratio() for meter, days in meters.items()}
     if not ratios or all(abs(ratio - _ONE) <= NOTHING for ratio in ratios.values()):
         return
@@ -195,10 +200,10 @@ def _of_place(case: Case, model: str, is_of: Callable[[Cell], bool]) -> Iterator
         return
     name = _name(model, {_place(cell) for _, cell, _ in entries})
     steps = {meter: days.steps() for meter, days in meters.items()}
-    if any(each is None for each in steps.values()):
+    if any(meter_steps is None for meter_steps in steps.values()):
         yield from _on_days(case, name, entries, meters)
         return
-    constant = all(each is not None and len(each) == 1 for each in steps.values())
+    constant = all(meter_steps is not None and len(meter_steps) == 1 for meter_steps in steps.values())
     # Regions were checked before, but not each of them where tokens differ.
     is_region_known = knows_regions(case.split, model, days) and not all(
         cell.region for _, cell, _ in entries
@@ -211,16 +216,25 @@ def _of_place(case: Case, model: str, is_of: Callable[[Cell], bool]) -> Iterator
         or ((long_context(ratios) or dear_writes(ratios)) if constant else None)
         or _price(meters, steps)
     )
-    since = max((each[1][0] for each in steps.values() if each is not None and len(each) == 2), default=0)
+    since = max(
+        (
+            meter_steps[1][0]
+            for meter_steps in steps.values()
+            if meter_steps is not None and len(meter_steps) == 2
+        ),
+        default=0,
+    )
     off = [
-        meter for meter, each in steps.items() if any(abs(ratio - _ONE) > NOTHING for _, ratio in each or ())
+        meter
+        for meter, meter_steps in steps.items()
+        if any(abs(ratio - _ONE) > NOTHING for _, ratio in meter_steps or ())
     ]
     if since and _is_apart(case, entries, {day for day in days if day >= since}):
         return
     if since and len(off) < 2 <= len(meters) and sum(day >= since for day in priced_days) < 2:
         return  # one kind of token on the last day only: calls with another price, not a change
     before = {day for day in days if day < since}
-    is_ours = all(abs(each[-1][1] - _ONE) <= NOTHING for each in steps.values() if each)
+    is_ours = all(abs(meter_steps[-1][1] - _ONE) <= NOTHING for meter_steps in steps.values() if meter_steps)
     if before and (_is_apart(case, entries, before) or (is_ours and _are_few(case, entries, before))):
         yield from _of_place(case, model, lambda cell: is_of(cell) and cell.day >= since)
         return  # the first days have one-sided calls and do not show a price
@@ -240,11 +254,11 @@ def _of_place(case: Case, model: str, is_of: Callable[[Cell], bool]) -> Iterator
 def _are_taken(case: Case, cells: Collection[Cell], but: Collection[str]) -> bool:
     """Return whether the cells have other kinds of tokens and claims have taken the prices of all of them."""
     paid = [
-        case.left.paid(*place)
-        for place in case.split.worth
-        if place[0] in cells and place[1] not in but and place in case.split.paid
+        case.left.paid(*cell_meter)
+        for cell_meter in case.split.worth
+        if cell_meter[0] in cells and cell_meter[1] not in but and cell_meter in case.split.paid
     ]
-    return bool(paid) and all(each is None for each in paid)
+    return bool(paid) and all(paid_rate is None for paid_rate in paid)
 
 
 def _on_days(
@@ -256,21 +270,21 @@ def _on_days(
     every = sorted(days_of(meters))
     differing_cells = {case.split.levels.coarse(cell) for cell, _ in case.split.extra}
     sets = sets_of_days(meters)
-    others = {day for days, _ in sets for day in days}
-    of_all = _of_every_day(sets) if others == set(every) else ()
+    differing_days = {day for days, _ in sets for day in days}
+    of_all = _of_every_day(sets) if differing_days == set(every) else ()
     # A lasting price also applies to later days that have another price as well, so it is claimed first.
-    for days, off in sorted(sets, key=lambda each: not _stays(each[0], every, others)):
+    for days, off in sorted(sets, key=lambda item: not _stays(item[0], every, differing_days)):
         if _is_apart(case, entries, set(days)) or all(
             map(case.is_rounded, (e for e in entries if e[1].day in days))
         ):
             continue
-        stays = _stays(days, every, others)
+        stays = _stays(days, every, differing_days)
         since = _begin(days, off, every, sets) if stays else 0
         later = {day for day in every if day >= since}
         first = next(iter(off.values()))
         alike = len(off) > 1 and all(is_near(ratio, first) for ratio in off.values())
         is_of_all = alike and all(
-            meter in off for meter, each in meters.items() if not each.worth.keys().isdisjoint(days)
+            meter in off for meter, series in meters.items() if not series.worth.keys().isdisjoint(days)
         )
         if not is_of_all and any(cell in differing_cells and cell.day in days for _, cell, _ in entries):
             continue  # these are tokens of another tier or size, so the price belongs to them and not to the days
@@ -312,10 +326,12 @@ def _begin(
     """
     both = {
         day
-        for others, known in sets
-        if others is not days
-        and any(_is_product(known, off, each) for of, each in sets if of is not days and of is not others)
-        for day in others
+        for other_days, known in sets
+        if other_days is not days
+        and any(
+            _is_product(known, off, ratios) for of, ratios in sets if of is not days and of is not other_days
+        )
+        for day in other_days
     }
     begin = days[0]
     for day in reversed([day for day in every if day < begin]):
@@ -360,11 +376,11 @@ def _of_every_day(sets: list[tuple[list[int], dict[str, Decimal]]]) -> tuple[str
     Return the cause of the known factor that applies on most days. No day has our price, so the factor may
     apply to all days.
     """
-    found = []
+    candidates = []
     for days, off in sets:
         if len(off) > 1 and (known := known_factor(off, regions_known=True)) is not None:
-            found.append((len(days), known[0]))
-    return (max(found)[1],) if found else ()
+            candidates.append((len(days), known[0]))
+    return (max(candidates)[1],) if candidates else ()
 
 
 def _is_apart(case: Case, entries: list[Entry], days: set[int]) -> bool:
@@ -377,7 +393,9 @@ def _is_apart(case: Case, entries: list[Entry], days: set[int]) -> bool:
         cell.day for cell, sums in case.split.counted.items() if sums.calls and coarse(cell).model == model
     ):
         return True
-    differing_days = {cell.day for each, _ in case.split.extra if (cell := coarse(each)).model == model}
+    differing_days = {
+        cell.day for fine_cell, _ in case.split.extra if (cell := coarse(fine_cell)).model == model
+    }
     clean = {cell.day for cell in case.split.cells(model)} - differing_days
     return bool(clean) and len(days) <= FEW_DAYS and days.isdisjoint(clean)
 
@@ -396,13 +414,13 @@ def _when(days: list[int], *, stays: bool) -> str:
 
 def _name(model: str, places: set[tuple[str, str, str]]) -> str:
     """Describe in words what the cells have in common."""
-    words = [named([model]) if model else "all tokens"]
+    parts = [named([model]) if model else "all tokens"]
     if len(places) == 1:
         [(key, tier, region)] = places
-        words += [f"key {named([key])}"] if key else []
-        words += [f"tier {tier}"] if tier else []
-        words += [f"region {region}"] if region else []
-    return ", ".join(words)
+        parts += [f"key {named([key])}"] if key else []
+        parts += [f"tier {tier}"] if tier else []
+        parts += [f"region {region}"] if region else []
+    return ", ".join(parts)
 
 
 _ADVICE = {
@@ -420,20 +438,26 @@ _ADVICE = {
 def _price(
     meters: Mapping[str, RateSeries], steps: Mapping[str, list[tuple[int, Decimal]] | None]
 ) -> tuple[str, str, str]:
-    changed = sorted({found[1][0] for found in steps.values() if found is not None and len(found) == 2})
-    words = []
+    changed = sorted(
+        {
+            meter_steps[1][0]
+            for meter_steps in steps.values()
+            if meter_steps is not None and len(meter_steps) == 2
+        }
+    )
+    price_texts = []
     for meter, days in meters.items():
-        found = steps[meter] or []
-        since = found[-1][0] if len(found) == 2 else 0
+        meter_steps = steps[meter] or []
+        since = meter_steps[-1][0] if len(meter_steps) == 2 else 0
         later = {day for day in days.worth if day >= since}
-        if abs(days.ratio(later) - _ONE) <= NOTHING and len(found) < 2:
+        if abs(days.ratio(later) - _ONE) <= NOTHING and len(meter_steps) < 2:
             continue
         sold = sum(days.sold[day] for day in later)
         billed = per_million(sum(days.paid.get(day, 0) for day in later), sold)
         ours = per_million(sum(days.worth[day] for day in later), sold)
-        words.append(f"{meter} ${billed} a million, ours ${ours}")
+        price_texts.append(f"{meter} ${billed} a million, ours ${ours}")
     when = f"from {day_text(changed[0])} on, " if changed else ""
-    return "price_change", EXACT if changed else STRONG, f"{when}{'; '.join(words)}"
+    return "price_change", EXACT if changed else STRONG, f"{when}{'; '.join(price_texts)}"
 
 
 def known_factor(
@@ -446,16 +470,16 @@ def known_factor(
     """
     factor = next(iter(ratios.values()))
     is_one = len(ratios) < 2 and WHOLE not in ratios
-    if (is_one and not is_rest) or not all(is_near(each, factor) for each in ratios.values()):
+    if (is_one and not is_rest) or not all(is_near(ratio, factor) for ratio in ratios.values()):
         return None
-    for known, cause, words in _FACTORS:
+    for known, cause, description in _FACTORS:
         # regions that the ledger knows were checked before
         if is_near(factor, known) and not (cause == REGION and (regions_known or is_one)):
             sure = WEAK if cause == REGION or is_one else STRONG
             kinds = "every kind of token"
             if is_one:
                 kinds = f"{next(iter(ratios))}, the only kind whose price no other claim explains,"
-            return cause, sure, f"{kinds} was billed at {words}"
+            return cause, sure, f"{kinds} was billed at {description}"
     if factor < 1 and not is_one:
         return "discount", STRONG, f"every kind of token was billed at {factor:.4f} of our price"
     return None
@@ -478,11 +502,11 @@ def long_context(ratios: Mapping[str, Decimal]) -> tuple[str, str, str] | None:
         return None
     if CACHE_READ in ratios and abs(ratios[CACHE_READ] - 1 - input_surcharge) > input_surcharge / 2:
         return None
-    words = (
+    description = (
         f"input at {ratios[INPUT]:.3f} and output at {ratios[OUTPUT]:.3f} of our price; large inputs "
         f"above a threshold cost 2 and 1.5 times as much, and they are {input_surcharge:.0%} of these tokens"
     )
-    return "long_context", WEAK, words
+    return "long_context", WEAK, description
 
 
 def dear_writes(ratios: Mapping[str, Decimal]) -> tuple[str, str, str] | None:
@@ -492,10 +516,10 @@ def dear_writes(ratios: Mapping[str, Decimal]) -> tuple[str, str, str] | None:
         return None
     ratio = max(ratios[meter] for meter in off)
     share = (ratio - 1) / Decimal("0.6")
-    words = (
+    description = (
         f"only cache writes differ, at {ratio:.3f} of our price, as if {share:.0%} were stored for an hour"
     )
-    return "cache_ttl_1h", WEAK, words
+    return "cache_ttl_1h", WEAK, description
 
 
 def is_near(ratio: Decimal, factor: Decimal, tolerance: Decimal = SAME) -> bool:

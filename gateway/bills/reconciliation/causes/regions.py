@@ -85,7 +85,7 @@ def regional_price(case: Case) -> Iterator[Claim]:
             _left(case, model, case.split.billed_in),
         )
         # Last, try only the days for which the ledger knows regions, because earlier records lack them.
-        found = None
+        best_claim = None
         for side_name, rates in (
             ("Tollhouse", ledger),
             ("the bill", statement),
@@ -95,12 +95,12 @@ def regional_price(case: Case) -> Iterator[Claim]:
             fit = _best(rates, _LEFT if is_counted else _LEFT_OF_BILL)
             if fit is None:
                 continue
-            share = Decimal(sum(each.within(fit.regions) for each in rates)) / sum(
-                each.worth for each in rates
+            share = Decimal(sum(rate.within(fit.regions) for rate in rates)) / sum(
+                rate.worth for rate in rates
             )
             claim = case.left.take(
                 REGION,
-                [(RATE, each.cell, each.meter) for each in rates],
+                [(RATE, rate.cell, rate.meter) for rate in rates],
                 sure=STRONG if fit.left <= _LEFT else WEAK,
                 evidence=(
                     f"{named([model]) if model else 'all tokens'}: according to {side_name}, {share:.1%} by "
@@ -110,15 +110,15 @@ def regional_price(case: Case) -> Iterator[Claim]:
                 regions=fit.regions,
             )
             if claim is not None:
-                found = claim
+                best_claim = claim
             break
-        found = (
-            found
+        best_claim = (
+            best_claim
             or _beside_a_price(case, model, ledger, "Tollhouse")
             or _beside_a_price(case, model, statement, "the bill")
         )
-        if found is not None:
-            yield found
+        if best_claim is not None:
+            yield best_claim
 
 
 def _beside_a_price(case: Case, model: str, rates: list[_Rates], side_name: str) -> Claim | None:
@@ -127,11 +127,11 @@ def _beside_a_price(case: Case, model: str, rates: list[_Rates], side_name: str)
     token must have one or few prices over all days; with it, it has none.
     """
     worth: dict[str, int] = defaultdict(int)
-    for each in rates:
-        for region, amount in each.regional.items():
+    for rate in rates:
+        for region, amount in rate.regional.items():
             worth[region] += amount
     names = sorted(region for region, amount in worth.items() if region not in ANYWHERE and amount > 0)
-    is_rounded = all(case.is_rounded((RATE, each.cell, each.meter)) for each in rates if each.amount)
+    is_rounded = all(case.is_rounded((RATE, rate.cell, rate.meter)) for rate in rates if rate.amount)
     if not names or is_rounded or _has_shape(rates, (), Decimal(0)):
         return None
     candidates = [(name,) for name in names[:_MOST]] + ([tuple(names)] if len(names) > 1 else [])
@@ -141,12 +141,12 @@ def _beside_a_price(case: Case, model: str, rates: list[_Rates], side_name: str)
                 continue
             portions, share = (
                 {},
-                Fraction(sum(each.within(regions) for each in rates), sum(e.worth for e in rates)),
+                Fraction(sum(rate.within(regions) for rate in rates), sum(e.worth for e in rates)),
             )
-            for each in rates:
-                plain = each.worth + Fraction(dearer) * each.within(regions)
-                added = Fraction(dearer) * each.within(regions) * (each.worth + each.amount) / plain
-                portions[RATE, each.cell, each.meter] = Portion(round(added) if each.amount else 0)
+            for rate in rates:
+                plain = rate.worth + Fraction(dearer) * rate.within(regions)
+                added = Fraction(dearer) * rate.within(regions) * (rate.worth + rate.amount) / plain
+                portions[RATE, rate.cell, rate.meter] = Portion(round(added) if rate.amount else 0)
             return case.left.take(
                 REGION,
                 [entry for entry, portion in portions.items() if portion.amount],
@@ -166,12 +166,14 @@ def _beside_a_price(case: Case, model: str, rates: list[_Rates], side_name: str)
 def _has_shape(rates: list[_Rates], regions: tuple[str, ...], dearer: Decimal) -> bool:
     """Return whether each kind of token has few prices, if the regions cost more by the share `dearer`."""
     sums: dict[str, tuple[dict[int, int], dict[int, int]]] = {}
-    for each in rates:
-        paid, worth = sums.setdefault(each.meter, (defaultdict(int), defaultdict(int)))
-        paid[each.cell.day] += each.worth + each.amount
-        worth[each.cell.day] += each.worth + int(dearer * each.within(regions))
+    for rate in rates:
+        paid, worth = sums.setdefault(rate.meter, (defaultdict(int), defaultdict(int)))
+        paid[rate.cell.day] += rate.worth + rate.amount
+        worth[rate.cell.day] += rate.worth + int(dearer * rate.within(regions))
     series = {meter: RateSeries(paid, worth, {}) for meter, (paid, worth) in sums.items()}
-    return all(each.steps() is not None for each in series.values()) or bool(sets_of_days(series))
+    return all(rate_series.steps() is not None for rate_series in series.values()) or bool(
+        sets_of_days(series)
+    )
 
 
 def knows_regions(split: Split, model: str, days: Collection[int]) -> bool:
@@ -184,30 +186,30 @@ def knows_regions(split: Split, model: str, days: Collection[int]) -> bool:
 
 def _with_known_regions(rates: list[_Rates]) -> list[_Rates]:
     """Return the rates of days with a known region, or nothing if all days have one."""
-    days = {each.cell.day for each in rates if any(each.regional.values())}
-    found = [each for each in rates if each.cell.day in days]
-    return found if len(found) < len(rates) else []
+    days = {rate.cell.day for rate in rates if any(rate.regional.values())}
+    known_rates = [rate for rate in rates if rate.cell.day in days]
+    return known_rates if len(known_rates) < len(rates) else []
 
 
 def _left(case: Case, model: str, regional: Regional) -> list[_Rates]:
     """Return the unclaimed rest of a model's rates where a bill has amounts for them."""
     split = case.split
-    left = case.left.amounts
+    amounts = case.left.amounts
     return [
-        _Rates(cell, meter, left.get((RATE, cell, meter), 0), worth, regional.get((cell, meter), {}))
+        _Rates(cell, meter, amounts.get((RATE, cell, meter), 0), worth, regional.get((cell, meter), {}))
         for (cell, meter), worth in split.worth.items()
         if cell.model == model
         and worth > 0
         and (cell, meter) in split.paid
-        and ((RATE, cell, meter) in left or (RATE, cell, meter) not in split.parts)
+        and ((RATE, cell, meter) in amounts or (RATE, cell, meter) not in split.parts)
     ]
 
 
 def _best(rates: list[_Rates], most: Decimal) -> _Fit | None:
     """Return the regions that explain the most, or None if nothing explains nearly all."""
     worth: dict[str, int] = defaultdict(int)
-    for each in rates:
-        for region, amount in each.regional.items():
+    for rate in rates:
+        for region, amount in rate.regional.items():
             if region not in ANYWHERE and amount > 0:
                 worth[region] += amount
     largest = sorted(worth, key=lambda region: (-worth[region], region))[:_MOST]
@@ -218,10 +220,10 @@ def _best(rates: list[_Rates], most: Decimal) -> _Fit | None:
 
 def _alike(rates: list[_Rates], regions: tuple[str, ...], most: Decimal) -> _Fit | None:
     """Fit regions that share one factor."""
-    inside = sum(each.within(regions) for each in rates)
+    inside = sum(rate.within(regions) for rate in rates)
     if not inside:
         return None
-    factor = Decimal(sum(each.amount for each in rates)) / inside
+    factor = Decimal(sum(rate.amount for rate in rates)) / inside
     return _fit(rates, dict.fromkeys(regions, factor), most)
 
 
@@ -229,18 +231,18 @@ def _apart(rates: list[_Rates], regions: list[str], most: Decimal) -> _Fit | Non
     """Fit a factor per region by least squares, if there are at least four times as many rates as regions."""
     if len(regions) < 2 or len(rates) < 4 * len(regions):
         return None
-    columns = [[each.regional.get(region, 0) for each in rates] for region in regions]
-    right = [each.amount for each in rates]
+    columns = [[rate.regional.get(region, 0) for rate in rates] for region in regions]
+    right = [rate.amount for rate in rates]
     equations = [
         [Fraction(sum(a * b for a, b in zip(row, column, strict=True))) for column in (*columns, right)]
         for row in columns
     ]
-    found = _solved(equations)
-    if found is None:
+    solution = _solved(equations)
+    if solution is None:
         return None
     factors = {
-        region: Decimal(each.numerator) / each.denominator
-        for region, each in zip(regions, found, strict=True)
+        region: Decimal(fraction.numerator) / fraction.denominator
+        for region, fraction in zip(regions, solution, strict=True)
     }
     return _fit(rates, {region: factor for region, factor in factors.items() if abs(factor) >= _LEAST}, most)
 
@@ -250,17 +252,17 @@ def _solved(equations: list[list[Fraction]]) -> list[Fraction] | None:
     Solve linear equations whose last column is the right side. Return None if there is no unique solution.
     """
     size = len(equations)
-    for place in range(size):
-        pivot = next((row for row in range(place, size) if equations[row][place]), None)
+    for column in range(size):
+        pivot = next((row for row in range(column, size) if equations[row][column]), None)
         if pivot is None:
             return None
-        equations[place], equations[pivot] = equations[pivot], equations[place]
-        divisor = equations[place][place]
-        equations[place] = [value / divisor for value in equations[place]]
+        equations[column], equations[pivot] = equations[pivot], equations[column]
+        divisor = equations[column][column]
+        equations[column] = [value / divisor for value in equations[column]]
         for row in range(size):
-            if row != place and (factor := equations[row][place]):
-                pairs = zip(equations[row], equations[place], strict=True)
-                equations[row] = [value - factor * other for value, other in pairs]
+            if row != column and (factor := equations[row][column]):
+                pairs = zip(equations[row], equations[column], strict=True)
+                equations[row] = [value - factor * pivot_value for value, pivot_value in pairs]
     return [row[-1] for row in equations]
 
 
@@ -269,15 +271,17 @@ def _fit(rates: list[_Rates], factors: Mapping[str, Decimal], most: Decimal) -> 
     Return the fit if all regions cost more, almost nothing is left, and one factor for everything would be
     worse. Otherwise return None.
     """
-    size = sum(abs(each.amount) for each in rates)
+    size = sum(abs(rate.amount) for rate in rates)
     if not size or not factors or min(factors.values()) < _LEAST:
         return None
-    of_all = Decimal(sum(each.amount for each in rates)) / sum(each.worth for each in rates)
-    left = sum((abs(each.amount - each.dearer(factors)) for each in rates), Decimal(0)) / size
-    by_one_factor = sum((abs(each.amount - of_all * each.worth) for each in rates), Decimal(0)) / size
+    of_all = Decimal(sum(rate.amount for rate in rates)) / sum(rate.worth for rate in rates)
+    unexplained_share = sum((abs(rate.amount - rate.dearer(factors)) for rate in rates), Decimal(0)) / size
+    by_one_factor = sum((abs(rate.amount - of_all * rate.worth) for rate in rates), Decimal(0)) / size
     is_published = all(
         any(abs(factor - known) <= _LEAST for known in _PUBLISHED) for factor in factors.values()
     )
-    if left > (most if is_published else _LEFT) or not (is_published or by_one_factor > _SHAPELESS):
+    if unexplained_share > (most if is_published else _LEFT) or not (
+        is_published or by_one_factor > _SHAPELESS
+    ):
         return None
-    return _Fit(factors, is_published, left)
+    return _Fit(factors, is_published, unexplained_share)

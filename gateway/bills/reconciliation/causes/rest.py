@@ -71,23 +71,23 @@ def rounding(case: Case) -> Iterator[Claim]:
     Each rate is at most half of that digit per line. Rounding goes both ways, so its sum grows only with the
     square root of the number of lines. A larger sum has another cause, unless it is a tiny share of the bill.
     """
-    left = case.left
+    remainder = case.left
     split = case.split
-    differing_cells = {split.levels.coarse(cell) for cell, _ in left.extra}
+    differing_cells = {split.levels.coarse(cell) for cell, _ in remainder.extra}
     entries = []
     lines = 0
     last = 0
-    for entry in left.of(RATE):
+    for entry in remainder.of(RATE):
         _, cell, meter = entry
         if cell not in differing_cells and case.is_rounded(entry):
             entries.append(entry)
             lines += max(1, split.lines.get((cell, meter), 0))
             last = max(last, case.precision.get(cell.day, 0))
-    if abs(sum(left.amounts[entry] for entry in entries)) > max(
+    if abs(sum(remainder.amounts[entry] for entry in entries)) > max(
         last * isqrt(lines), abs(split.billed_total) // LEAST_SHARE
     ):
         return
-    claim = left.take(
+    claim = remainder.take(
         "rounding",
         entries,
         sure=WEAK,

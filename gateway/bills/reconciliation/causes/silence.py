@@ -37,19 +37,19 @@ def no_telemetry(case: Case) -> Iterator[Claim]:
     if not silent or not counted:
         return
     shift = shift_of(case)
-    moved = of_shift(case, shift, silent) if shift is not None else {}
+    moved_portions = of_shift(case, shift, silent) if shift is not None else {}
     claim = case.left.take(
         "no_telemetry",
         _entries(case, silent),
         sure=EXACT,
         evidence=(
             f"{_named(silent)}: the bill has tokens or money, but Tollhouse has no call, unlike on "
-            f"{len(counted):,} other days{BY_TOKENS if moved else ''}"
+            f"{len(counted):,} other days{BY_TOKENS if moved_portions else ''}"
         ),
         advice=_POINT,
-        portions={entry: case.left.beside(entry, portion) for entry, portion in moved.items()},
-        explains_calls=not moved,
-        beside=["time_edge"] if moved else (),
+        portions={entry: case.left.beside(entry, portion) for entry, portion in moved_portions.items()},
+        explains_calls=not moved_portions,
+        beside=["time_edge"] if moved_portions else (),
     )
     if claim is not None:
         yield claim
@@ -79,19 +79,19 @@ def billed_twice(case: Case) -> Iterator[Claim]:
     must be an exact multiple. With shifted times, the tokens of the shifted hours count.
     """
     split = case.split
-    left = case.left
+    remainder = case.left
     in_calls = _twice_in_calls(case)
     in_hours = _twice_in_hours(case)
     again = {**in_hours, **in_calls, **split.repeats.billed}
     portions = {}
     for cell, meter in split.values:
-        if cell.day in again and cell not in left.explained:
+        if cell.day in again and cell not in remainder.explained:
             share = 1 - Fraction(1, again[cell.day])
-            worth, tokens = left.said((VOLUME, cell, meter))
+            worth, tokens = remainder.said((VOLUME, cell, meter))
             portions[VOLUME, cell, meter] = Portion(round(worth * share), round(tokens * share))
     is_of_hours = not again.keys() <= {*in_calls, *split.repeats.billed}
     what = "the input and output of each model" if split.repeats.billed else "the calls of each key and model"
-    claim = left.take(
+    claim = remainder.take(
         "billed_twice",
         portions,
         sure=STRONG,
@@ -121,14 +121,14 @@ def _twice_in_calls(case: Case) -> dict[int, int]:
     for cell, of in case.split.counted.items():
         if of.calls and cell not in case.left.explained:
             ours[cell.day][cell.key, cell.model] += of.calls
-    found = {}
+    times_by_day = {}
     for day, calls in theirs.items():
         own = ours[day]
         if calls.keys() == own.keys() and sum(own.values()) >= LEAST_CALLS:
-            times = {Fraction(count, own[place]) for place, count in calls.items()}
+            times = {Fraction(count, own[key]) for key, count in calls.items()}
             if len(times) == 1 and (once := times.pop()).denominator == 1 and 1 < once <= MOST_AGAIN + 1:
-                found[day] = int(once)
-    return found if len(found) * 2 < len(theirs) else {}
+                times_by_day[day] = int(once)
+    return times_by_day if len(times_by_day) * 2 < len(theirs) else {}
 
 
 def _twice_in_hours(case: Case) -> dict[int, int]:
@@ -145,7 +145,7 @@ def _twice_in_hours(case: Case) -> dict[int, int]:
         billed[cell.day] += sum(sums.tokens.values())
     for cell, of in case.split.counted.items():
         counted[cell.day] += sum(of.tokens.values())
-    found = {}
+    times_by_day = {}
     for day in shift.others(billed):
         once = counted[day] + shift.moved[day]
         times = round(billed[day] / once) if once > 0 else 0
@@ -153,8 +153,8 @@ def _twice_in_hours(case: Case) -> dict[int, int]:
             1 < times <= MOST_AGAIN + 1 and abs(billed[day] - times * once) <= LEAST_GAP * billed[day]
         )
         if is_multiple and not _has_gap(case, day, shift.hours):
-            found[day] = times
-    return found
+            times_by_day[day] = times
+    return times_by_day
 
 
 def _has_gap(case: Case, day: int, shift: int) -> bool:
@@ -163,9 +163,9 @@ def _has_gap(case: Case, day: int, shift: int) -> bool:
 
     def usual(begin: int, end: int) -> int:
         return sum(
-            case.hours.get(other + (hour + shift) * HOUR_S, 0)
-            for other in case.days
-            if other != day
+            case.hours.get(other_day + (hour + shift) * HOUR_S, 0)
+            for other_day in case.days
+            if other_day != day
             for hour in range(begin, end)
         )
 
@@ -195,7 +195,7 @@ def silent_hours(case: Case) -> Iterator[Claim]:
     whole = [day for day in billed_days if abs(gaps[day]) <= max(LEAST_SHARE * billed[day], chance)]
     is_beside = usual > LEAST_GAP
     least = LEAST_BESIDE if is_beside else LEAST_HOURS
-    days, words = [], []
+    days, hour_spans = [], []
     large = set()  # days whose gap exceeds the silence, so that they may be billed twice
     for day in sorted(gaps):
         if gaps[day] <= LEAST_SHARE * billed[day] or len(whole) * 2 < len(case.days):
@@ -203,12 +203,12 @@ def silent_hours(case: Case) -> Iterator[Claim]:
         first, hours = _longest_silence(case, day, case.left.shift)
         begin = first + case.left.shift
         then = [
-            case.hours.get(other + hour * HOUR_S, 0)
-            for other in whole
+            case.hours.get(other_day + hour * HOUR_S, 0)
+            for other_day in whole
             for hour in range(begin, begin + hours)
         ]
         mean = sum(then) / len(whole)
-        mean_day = sum(billed[other] for other in whole) / len(whole)
+        mean_day = sum(billed[other_day] for other_day in whole) / len(whole)
         is_as_usual = (
             mean >= LEAST_USUAL * (1 - usual) * mean_day and mean / ALIKE <= gaps[day] <= mean * ALIKE
         )
@@ -227,11 +227,11 @@ def silent_hours(case: Case) -> Iterator[Claim]:
             once = gaps[day] - billed[day] / 2  # what the day would lack if everything was billed twice
             if gaps[day] > 2 * mean and once > mean / 2:
                 large.add(day)
-            words.append(f"{date} {hour:02d}:00 to {hour + hours:02d}:00")
+            hour_spans.append(f"{date} {hour:02d}:00 to {hour + hours:02d}:00")
     if not days:
         return
     evidence = (
-        f"{named(words)} (UTC): Tollhouse has no call, and the day lacks about as much as other days "
+        f"{named(hour_spans)} (UTC): Tollhouse has no call, and the day lacks about as much as other days "
         "have at that time"
     )
     if is_beside:
@@ -292,19 +292,19 @@ def _entries(case: Case, days: Collection[int]) -> list[Entry]:
     """
     Return the unclaimed volume on some days. Rates are included unless the model has the same rate on other days.
     """
-    left = case.left
+    remainder = case.left
     chosen = set(days)
-    volume = [entry for entry in left.volume() if entry[1].day in chosen]
+    volume = [entry for entry in remainder.volume() if entry[1].day in chosen]
     rates: list[Entry] = []
-    for model in {entry[1].model for entry in left.of(RATE)}:
-        model_rates = [entry for entry in left.rates(model) if entry[1].day in chosen]
-        series = of_model(case.split, model, {meter for _, _, meter in model_rates}, left.paid)
+    for model in {entry[1].model for entry in remainder.of(RATE)}:
+        model_rates = [entry for entry in remainder.rates(model) if entry[1].day in chosen]
+        series = of_model(case.split, model, {meter for _, _, meter in model_rates}, remainder.paid)
         for entry in model_rates:
             of_meter = series.get(entry[2])
-            others = set(of_meter.worth) - chosen if of_meter is not None else set()
-            if of_meter is None or not others or abs(of_meter.ratio(others) - 1) <= SAME:
+            other_days = set(of_meter.worth) - chosen if of_meter is not None else set()
+            if of_meter is None or not other_days or abs(of_meter.ratio(other_days) - 1) <= SAME:
                 rates.append(entry)
-    return list(dict.fromkeys((*volume, *left.with_rates(volume), *rates)))
+    return list(dict.fromkeys((*volume, *remainder.with_rates(volume), *rates)))
 
 
 def _beside_price(case: Case, days: Collection[int]) -> dict[Entry, Portion]:
@@ -312,21 +312,21 @@ def _beside_price(case: Case, days: Collection[int]) -> dict[Entry, Portion]:
     Return the rates on some days without the price difference that other days show. That difference also
     applies to the counted part of these days.
     """
-    left = case.left
+    remainder = case.left
     split = case.split
-    entries = [entry for entry in left.of(RATE) if entry[1].day in days]
-    found = {}
+    entries = [entry for entry in remainder.of(RATE) if entry[1].day in days]
+    portions = {}
     for model in {entry[1].model for entry in entries}:
         cells = {cell for cell in split.cells(model) if cell.day not in days}
         meters = {meter for _, cell, meter in entries if cell.model == model}
-        for meter, of_meter in of_cells(split, cells, meters, left.paid).items():
+        for meter, of_meter in of_cells(split, cells, meters, remainder.paid).items():
             steps = of_meter.steps() if of_meter.is_steady() else None
-            for entry in (each for each in entries if (each[1].model, each[2]) == (model, meter)):
+            for entry in (entry for entry in entries if (entry[1].model, entry[2]) == (model, meter)):
                 prices = [price for since, price in steps or () if since <= entry[1].day]
                 if prices and abs(prices[-1] - 1) > SAME and (entry[1], meter) in split.worth:
                     of_price = round((prices[-1] - 1) * split.worth[entry[1], meter])
-                    found[entry] = Portion(left.amounts[entry] - of_price)
-    return found
+                    portions[entry] = Portion(remainder.amounts[entry] - of_price)
+    return portions
 
 
 def _named(days: list[int]) -> str:

@@ -29,8 +29,8 @@ def _rows(document: Document, cells: Cells, add: Callable[[Row, Row], None]) -> 
         if page.get("data_refreshed_at") is not None:
             refreshed = moment(page, "data_refreshed_at")
             cells.refreshed_at = min(refreshed, cells.refreshed_at or refreshed)
-        for place, row in enumerate(objects(page.get("data"), "data"), start=1):
-            with cells.row(f"page {which}, row {place}", row, once=True):
+        for row_number, row in enumerate(objects(page.get("data"), "data"), start=1):
+            with cells.row(f"page {which}, row {row_number}", row, once=True):
                 cells.cover(moment(row, "starting_at"), moment(row, "ending_at"))
                 group = inner(row, "group")
                 if text(group, "rbac_group_id") is not None:

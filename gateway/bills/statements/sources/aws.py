@@ -80,7 +80,7 @@ _NOTHING = Decimal(0)
 
 
 def _is_bedrock(*names: str | None) -> bool:
-    folded = " ".join(each for each in names if each).lower()
+    folded = " ".join(name for name in names if name).lower()
     return "bedrock" in folded or (_MARKETPLACE.lower() in folded and "token" in folded)
 
 
@@ -129,15 +129,15 @@ def region_of(usage_type: str) -> str | None:
     """
     if "global" in cloud_meters.words(usage_type):
         return "global"
-    found = _REGION.match(usage_type)
-    return _REGIONS.get(found[1], found[1]) if found else None
+    match = _REGION.match(usage_type)
+    return _REGIONS.get(match[1], match[1]) if match else None
 
 
 def model_of(resource: str | None, service: str | None, usage_type: str) -> str | None:
     """Return the model named by the resource, else by the service, else by the usage type."""
-    found = _MODEL_ARN.search(resource or "")
-    if found is not None:
-        return found[1]
+    match = _MODEL_ARN.search(resource or "")
+    if match is not None:
+        return match[1]
     if service is not None and _EDITION in service:
         return service.replace(_EDITION, "").strip()
     classic = None if _MARKETPLACE in usage_type else _CLASSIC.match(usage_type)
@@ -194,9 +194,9 @@ def _add_line(row: Row, cells: Cells) -> None:
 
 def _product(row: Row) -> str | None:
     """Return the product name, which CUR 2.0 stores within a map."""
-    found = text(row, "product_product_name") or text(row, "product_servicename")
-    if found is not None or text(row, "product") is None:
-        return found
+    product = text(row, "product_product_name") or text(row, "product_servicename")
+    if product is not None or text(row, "product") is None:
+        return product
     named = object_of(row, "product")
     return text(named, "product_name") or text(named, "servicename")
 
@@ -247,8 +247,8 @@ def _add_fee(row: Row, kind: str, bucket: Bucket, cells: Cells) -> None:
         return
     purchase = replace(alone, line_type=PURCHASE)
     cells.amounts(purchase, kind, RowAmounts(paid, amount_effective=_NOTHING), currency)
-    left = replace(bucket, line_type=UNUSED)
-    cells.amounts(left, kind, RowAmounts(_NOTHING, amount_effective=unused), currency)
+    unused_bucket = replace(bucket, line_type=UNUSED)
+    cells.amounts(unused_bucket, kind, RowAmounts(_NOTHING, amount_effective=unused), currency)
 
 
 def _unused(row: Row, bucket: Bucket) -> Decimal | None:
@@ -282,17 +282,20 @@ _AMORTIZED = {"NetUnblendedCost": "NetAmortizedCost", "UnblendedCost": "Amortize
 def _read_document(document: Document, cells: Cells) -> None:
     for number_, page in enumerate(document.pages(), start=1):
         names = [
-            str(each.get("Key", "")) for each in objects(page.get("GroupDefinitions"), "GroupDefinitions")
+            str(definition.get("Key", ""))
+            for definition in objects(page.get("GroupDefinitions"), "GroupDefinitions")
         ]
-        for place, result in enumerate(objects(page.get("ResultsByTime"), "ResultsByTime"), start=1):
-            where = f"page {number_}, result {place}"
+        for result_number, result in enumerate(objects(page.get("ResultsByTime"), "ResultsByTime"), start=1):
+            where = f"page {number_}, result {result_number}"
             groups = objects(None, "Groups")
             with cells.row(where):
                 period = inner(result, "TimePeriod")
                 cells.cover(moment(period, "Start"), moment(period, "End"))
                 groups = objects(result.get("Groups"), "Groups")
-            for each, group in enumerate(groups, start=1):
-                with cells.row(f"{where}, group {each}", (names, result.get("TimePeriod"), group), once=True):
+            for group_number, group in enumerate(groups, start=1):
+                with cells.row(
+                    f"{where}, group {group_number}", (names, result.get("TimePeriod"), group), once=True
+                ):
                     _add_group(
                         group, names, inner(result, "TimePeriod"), result.get("Estimated") is True, cells
                     )

@@ -86,8 +86,8 @@ def _add(row: Row, cells: Cells) -> None:
         cells.amounts(bucket, _CHARGES.get(charge, "throughput"), paid, currency)
         return
     if kind is None:
-        other = cloud_meters.beside(unit, meter_words) or "other"
-        cells.amounts(bucket, "throughput" if is_reserved else other, paid, currency)
+        usage_kind = cloud_meters.beside(unit, meter_words) or "other"
+        cells.amounts(bucket, "throughput" if is_reserved else usage_kind, paid, currency)
         return
     size = cloud_meters.unit_size(unit)
     if size is None:
@@ -100,7 +100,7 @@ def _add(row: Row, cells: Cells) -> None:
 
 def _is_ai(row: Row, resource: str | None) -> bool:
     categories = [text(row, name) for name in ("metercategory", "metersubcategory", "consumedservice")]
-    names = " | ".join(each for each in (*categories, resource) if each)
+    names = " | ".join(label for label in (*categories, resource) if label)
     return any(service in names.lower() for service in _SERVICES)
 
 
@@ -136,8 +136,8 @@ def _cost(row: Row) -> tuple[Decimal, str | None, Decimal | None]:
 
 def model_of(meter: str) -> str | None:
     """Return the model's name from a meter, or None."""
-    found = [word for word in meter.replace("-", " ").split() if word.lower() not in _NO_MODEL]
-    return "-".join(found).lower() or None
+    model_words = [word for word in meter.replace("-", " ").split() if word.lower() not in _NO_MODEL]
+    return "-".join(model_words).lower() or None
 
 
 AZURE_COSTS = ReportSource(

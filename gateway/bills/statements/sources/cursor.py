@@ -36,8 +36,8 @@ def _is_document(document: Document) -> bool:
 
 def _read_document(document: Document, cells: Cells) -> None:
     for number_, page in enumerate(document.pages(), start=1):
-        for place, event in enumerate(objects(page.get(EVENTS), EVENTS), start=1):
-            with cells.row(f"page {number_}, event {place}", event, once=True):
+        for event_number, event in enumerate(objects(page.get(EVENTS), EVENTS), start=1):
+            with cells.row(f"page {number_}, event {event_number}", event, once=True):
                 _add(event, cells)
 
 

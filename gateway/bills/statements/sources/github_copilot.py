@@ -29,9 +29,9 @@ _SEAT_UNITS = ("usermonths", "usermonth")
 
 
 def _read_document(document: Document, cells: Cells) -> None:
-    for place, page in enumerate(document.pages(), start=1):
+    for page_number, page in enumerate(document.pages(), start=1):
         span: tuple[int, int] | None = None
-        with cells.row(f"page {place}, timePeriod"):
+        with cells.row(f"page {page_number}, timePeriod"):
             if page.get("timePeriod") is not None:
                 span = _span(inner(page, "timePeriod"))
                 cells.cover(*span)
@@ -40,7 +40,7 @@ def _read_document(document: Document, cells: Cells) -> None:
                 cells.accounts.add(account)
         for number_, item in enumerate(objects(page.get("usageItems"), "usageItems"), start=1):
             content = (span, *(page.get(name) for name in ("organization", "enterprise", "user")), item)
-            with cells.row(f"page {place}, item {number_}", content, once=True):
+            with cells.row(f"page {page_number}, item {number_}", content, once=True):
                 _add(item, page, span, cells)
 
 

@@ -63,8 +63,8 @@ def _is_document(document: Document) -> bool:
 
 
 def _read_document(document: Document, cells: Cells) -> None:
-    for place, row in enumerate(_rows(document), start=1):
-        with cells.row(f"row {place}", row):
+    for row_number, row in enumerate(_rows(document), start=1):
+        with cells.row(f"row {row_number}", row):
             _add(row, cells)
 
 
@@ -76,18 +76,18 @@ def _read_table(table: Table, cells: Cells) -> None:
 
 def _nested(row: Row) -> dict[str, Any]:
     """Turn columns such as `sku.description` into nested objects."""
-    found: dict[str, Any] = {}
+    nested: dict[str, Any] = {}
     for name, value in row.items():
         head, separator, rest = name.partition(".")
         if separator and "." not in rest:
-            found.setdefault(head, {})[rest] = value
+            nested.setdefault(head, {})[rest] = value
         else:
-            found[name] = value
-    if isinstance(found.get("credits"), dict):  # a query that selects `credits.amount` returns one sum
-        found["credits"] = [{"amount": found["credits"].get("amount")}]
-    elif isinstance(found.get("credits"), str):
+            nested[name] = value
+    if isinstance(nested.get("credits"), dict):  # a query that selects `credits.amount` returns one sum
+        nested["credits"] = [{"amount": nested["credits"].get("amount")}]
+    elif isinstance(nested.get("credits"), str):
         raise Damaged("credits is not a list; export the sum of the credits as credits.amount")
-    return found
+    return nested
 
 
 def _add(row: Row, cells: Cells) -> None:
@@ -102,7 +102,7 @@ def _add(row: Row, cells: Cells) -> None:
     service = inner(row, "service")
     sku = text(inner(row, "sku"), "description") or ""
     name = (text(service, "description") or "").lower()
-    is_gemini = any(each in name for each in _GEMINI)
+    is_gemini = any(keyword in name for keyword in _GEMINI)
     if not (is_gemini or _VERTEX in name or text(service, "id") == _VERTEX_ID):
         return
     sku_words = cloud_meters.words(sku)
@@ -157,8 +157,8 @@ def _kind(sku_words: list[str], unit: str | None) -> str:
 
 def model_of(sku: str) -> str | None:
     """Return the model's name from the start of a SKU, or None."""
-    found = _MODEL.match(sku)
-    return (found[1].strip().lower().replace(" ", "-") if found else "") or None
+    match = _MODEL.match(sku)
+    return (match[1].strip().lower().replace(" ", "-") if match else "") or None
 
 
 GOOGLE_BILLING = ReportSource(

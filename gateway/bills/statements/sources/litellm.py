@@ -27,12 +27,12 @@ from spool import providers
 
 def _rows(document: Document) -> Iterator[Row]:
     """Yield rows of a list, or of API pages."""
-    for each in document.pages():
-        inside = each.get("data")
+    for page in document.pages():
+        inside = page.get("data")
         if isinstance(inside, list):
             yield from (row for row in inside if isinstance(row, dict))
         else:
-            yield each
+            yield page
 
 
 def _is_document(document: Document) -> bool:
@@ -45,8 +45,8 @@ def _is_document(document: Document) -> bool:
 def _read_document(document: Document, cells: Cells) -> None:
     for page in document.pages():
         objects(page.get("data"), "data")
-    for place, row in enumerate(_rows(document), start=1):
-        with cells.row(f"row {place}", row, once=_has_id(row)):
+    for row_number, row in enumerate(_rows(document), start=1):
+        with cells.row(f"row {row_number}", row, once=_has_id(row)):
             _add(row, inner(row, "metadata") if not isinstance(row.get("metadata"), str) else {}, cells)
 
 

@@ -64,15 +64,15 @@ def _add(row: Row, money: Row, start: int, end: int, cells: Cells) -> None:
 def _kind(line: str | None, unit: str | None) -> tuple[str, str | None]:
     if line is None:
         return "cost", None
-    found = _TOKENS.fullmatch(line)
-    if found is not None:
-        kind = _KINDS[found[3]]
-        is_apart = found[2] is not None and kind in ("input", "output")
-        return f"{found[2]}_{kind}" if is_apart else kind, found[1]
+    match = _TOKENS.fullmatch(line)
+    if match is not None:
+        kind = _KINDS[match[3]]
+        is_apart = match[2] is not None and kind in ("input", "output")
+        return f"{match[2]}_{kind}" if is_apart else kind, match[1]
     if unit == _STORAGE:
         return "storage", None
     folded = line.lower()
-    known = next((kind for words, kind in _OTHERS.items() if words in folded), None)
+    known = next((kind for phrase, kind in _OTHERS.items() if phrase in folded), None)
     return known or re.sub(r"[^a-z0-9]+", "_", folded).strip("_")[:60] or "other", None
 
 

@@ -22,8 +22,8 @@ def _is_document(document: Document) -> bool:
 
 def _read_document(document: Document, cells: Cells) -> None:
     for number_, page in enumerate(document.pages(), start=1):
-        for place, row in enumerate(objects(page.get("data"), "data"), start=1):
-            with cells.row(f"page {number_}, row {place}", row, once=bool(row.get("endpoint_id"))):
+        for row_number, row in enumerate(objects(page.get("data"), "data"), start=1):
+            with cells.row(f"page {number_}, row {row_number}", row, once=bool(row.get("endpoint_id"))):
                 _add(row, cells)
 
 
