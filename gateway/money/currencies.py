@@ -92,12 +92,12 @@ def parse(content: bytes, most_bytes: int) -> list[Quotation]:
     except UnicodeDecodeError as error:
         raise RatesUnreadable("it is not UTF-8 text") from error
     is_xml = text.lstrip().startswith("<")
-    found = list(islice(_of_xml(text) if is_xml else _of_csv(content), MAX_QUOTATIONS + 1))
-    if len(found) > MAX_QUOTATIONS:
+    quotations = list(islice(_of_xml(text) if is_xml else _of_csv(content), MAX_QUOTATIONS + 1))
+    if len(quotations) > MAX_QUOTATIONS:
         raise RatesUnreadable(f"it has more than {MAX_QUOTATIONS:,} rates")
-    if not found:
+    if not quotations:
         raise RatesUnreadable("it contains no rates")
-    return found
+    return quotations
 
 
 def _unpacked(content: bytes, most_bytes: int) -> bytes:
@@ -114,9 +114,12 @@ def _unpacked(content: bytes, most_bytes: int) -> bytes:
 
 
 def _of_xml(text: str) -> Iterator[Quotation]:
-    for found in _DAY.finditer(text + "<"):
-        quoted = ((each[1], each[2]) for each in _RATE.finditer(text, found.start(2), found.end(2)))
-        yield from _of_euros(_day(found[1]), quoted)
+    for match in _DAY.finditer(text + "<"):
+        quoted = (
+            (rate_match[1], rate_match[2])
+            for rate_match in _RATE.finditer(text, match.start(2), match.end(2))
+        )
+        yield from _of_euros(_day(match[1]), quoted)
 
 
 def _of_csv(content: bytes) -> Iterator[Quotation]:
@@ -222,12 +225,12 @@ class RateTable:
         if currency == CURRENCY:
             return _ONE
         rates = self.own.get(currency, ())
-        at = bisect_right(rates, day, key=lambda each: each[0])
+        at = bisect_right(rates, day, key=lambda pair: pair[0])
         if at:
             since, usd = rates[at - 1]
             return DayValue(usd, CONFIGURED, since)
         quoted = self.quotations.get(currency, ())
-        at = bisect_right(quoted, day, key=lambda each: each.day)
+        at = bisect_right(quoted, day, key=lambda item: item.day)
         if at:
             last = quoted[at - 1]
             if day - last.day <= LOOK_BACK_DAYS * DAY_S:
@@ -244,8 +247,8 @@ def table_of(section: CurrencySettings, quotations: Iterable[Quotation]) -> Rate
     Build the rates of a configuration and its file. A quotation from an own file replaces one from the bank.
     """
     own: dict[str, list[tuple[int, Fraction]]] = defaultdict(list)
-    for each in section.rate:
-        own[each.currency].append((_since(each.since), Fraction(each.usd or 0)))
+    for rate_setting in section.rate:
+        own[rate_setting.currency].append((_since(rate_setting.since), Fraction(rate_setting.usd or 0)))
     quoted: dict[str, dict[int, Quotation]] = defaultdict(dict)
     for quotation in sorted(quotations, key=lambda each: (each.source == OWN, each.day)):
         quoted[quotation.currency][quotation.day] = quotation
@@ -267,7 +270,7 @@ def _since(day: str) -> int:
 def restored(months: Mapping[str, Mapping[str, Any]]) -> Frozen:
     """Parse frozen rates from their stored documents, by month."""
     return {
-        _begin(day): {currency: _day_value(*kept) for currency, kept in currencies.items()}
+        _begin(day): {currency: _day_value(*fields) for currency, fields in currencies.items()}
         for month in months.values()
         for day, currencies in month["days"].items()
     }
@@ -309,8 +312,8 @@ class ExchangeRates:
 
     def __call__(self, given: str, asked: str, day: int) -> int | None:
         one = self.value(given, day)
-        other = self.value(asked, day)
-        return None if one is None or other is None else rate_of(one, other)
+        target_value = self.value(asked, day)
+        return None if one is None or target_value is None else rate_of(one, target_value)
 
     def value(self, currency: str, day: int) -> DayValue | None:
         """Return the value of a currency on a day. A closed month uses its frozen rates."""

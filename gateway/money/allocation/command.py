@@ -220,9 +220,9 @@ def asked(client: OperatorClient, method: str, path: str, body: object) -> JsonO
     faults = payload.get("errors")
     if faults:
         for fault in faults:
-            place = ".".join(map(str, fault["path"]))
+            path_text = ".".join(map(str, fault["path"]))
             shown = f" ({fault['value']})" if fault["value"] else ""
-            click.echo(printable(f"{place or 'definition'}: {fault['error']}{shown}"), err=True)
+            click.echo(printable(f"{path_text or 'definition'}: {fault['error']}{shown}"), err=True)
         fail(f"the definition has {len(faults)} {'fault' if len(faults) == 1 else 'faults'}", 2)
     if status >= 400:
         fail(payload["error"]["message"], 2 if status in (400, 404, 409, 413, 422) else 1)
@@ -241,18 +241,26 @@ def _show_border(border: JsonObject) -> None:
 
 def _show_dimension(dimension: JsonObject, total: JsonObject) -> None:
     click.echo(f"\n{dimension['name']} ({dimension['id']}): {dimension['state']}")
-    rows = [(each["element"], _cost(each["before"]), _cost(each["after"])) for each in dimension["elements"]]
+    rows = [
+        (element["element"], _cost(element["before"]), _cost(element["after"]))
+        for element in dimension["elements"]
+    ]
     rest = rows[_MOST_SHOWN:]
     if rest:
-        was = _sum(each[1] for each in rest)
-        now = _sum(each[2] for each in rest)
-        rows = [*rows[:_MOST_SHOWN], (f"({len(rest)} more)", was, now)]
+        sum_before = _sum(row[1] for row in rest)
+        now = _sum(row[2] for row in rest)
+        rows = [*rows[:_MOST_SHOWN], (f"({len(rest)} more)", sum_before, now)]
     whole = Decimal(total["cost"])
     state = dimension["state"]
     rows.append(("total", None if state == "new" else whole, None if state == "gone" else whole))
     lines = [
-        {"element": name, "before": _describe(was), "after": _describe(now), "change": _change(was, now)}
-        for name, was, now in rows
+        {
+            "element": name,
+            "before": _describe(before),
+            "after": _describe(now),
+            "change": _change(before, now),
+        }
+        for name, before, now in rows
     ]
     show_table(lines, ("element", "before", "after", "change"))
 

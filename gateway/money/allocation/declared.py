@@ -160,9 +160,9 @@ def check_namespace(draft: NamespaceDraft) -> NamespaceDraft:
 def in_force(versions: Sequence[DefinitionVersion]) -> Mapping[str, DefinitionVersion]:
     """Return the newest version of each namespace, sorted by namespace. "" (the default one) comes first."""
     newest: dict[str, DefinitionVersion] = {}
-    for each in versions:
-        if each.namespace not in newest or newest[each.namespace].number < each.number:
-            newest[each.namespace] = each
+    for version in versions:
+        if version.namespace not in newest or newest[version.namespace].number < version.number:
+            newest[version.namespace] = version
     return {name: newest[name] for name in sorted(newest)}
 
 
@@ -271,22 +271,24 @@ class AllocationTable(ManagedTable[Namespace]):
         Delete the versions of the namespace. Raises NotAllowed while its dimensions are in force or a
         job is unfinished.
         """
-        kept = _all(rows)
-        newest = in_force(list(kept.versions.values())).get(row.id)
+        documents = _all(rows)
+        newest = in_force(list(documents.versions.values())).get(row.id)
         if newest is not None and newest.dimensions:
             keys = ", ".join(newest.dimensions)
             raise NotAllowed(
                 f"{row.id} defines {keys}; publish a definition without dimensions (Dimensions: {{}}) first"
             )
-        if any(job.namespace == row.id and job.state not in OVER for job in kept.jobs.values()):
+        if any(job.namespace == row.id and job.state not in OVER for job in documents.jobs.values()):
             raise NotAllowed(f"a definition of {row.id} is being published; wait for its job or cancel it")
-        _forget_versions(rows, (each for each in kept.versions.values() if each.namespace == row.id))
+        _forget_versions(
+            rows, (version for version in documents.versions.values() if version.namespace == row.id)
+        )
 
     # -- versions --------------------------------------------------------------------------------------------
 
     def versions(self, namespace: str | None = None) -> list[DefinitionVersion]:
-        found = self._kept.versions.values()
-        return [each for each in found if namespace is None or each.namespace == namespace]
+        all_versions = self._kept.versions.values()
+        return [version for version in all_versions if namespace is None or version.namespace == namespace]
 
     def in_force(self) -> Mapping[str, DefinitionVersion]:
         """Return the version in force of each namespace. Namespaces without a version are left out."""
@@ -298,10 +300,10 @@ class AllocationTable(ManagedTable[Namespace]):
         return 0 if newest is None else newest.number
 
     def version(self, namespace: str, number: int) -> DefinitionVersion:
-        found = self._kept.versions.get(version_id(namespace, number))
-        if found is None:
+        version = self._kept.versions.get(version_id(namespace, number))
+        if version is None:
             raise NotThere("this definition has no such version; old versions may have been deleted")
-        return found
+        return version
 
     async def text(self, version: DefinitionVersion) -> str:
         """Return the text of a definition as it was sent."""
@@ -347,7 +349,7 @@ class AllocationTable(ManagedTable[Namespace]):
             latest = _latest(documents, namespace)
             _check_base(latest if base is None else base, latest)
             _make_room(rows, documents.jobs.values(), most, actor)
-            number = max((each.number for each in documents.jobs.values()), default=0) + 1
+            number = max((job.number for job in documents.jobs.values()), default=0) + 1
             job = PublishJob(
                 id=id,
                 number=number,
@@ -417,7 +419,7 @@ class AllocationTable(ManagedTable[Namespace]):
             latest = _latest(documents, job.namespace)
             _check_base(job.base, latest)
             text = _text(rows, JOB_TEXT_KIND, id)
-            made = DefinitionVersion(
+            new_version = DefinitionVersion(
                 namespace=job.namespace,
                 number=latest + 1,
                 dimensions=tuple(dimensions),
@@ -425,16 +427,16 @@ class AllocationTable(ManagedTable[Namespace]):
                 created=now,
                 created_by=job.submitted_by,
             )
-            VERSIONS.put(rows, made)
-            rows.put_document(VERSION_TEXT_KIND, made.id, {"text": text})
+            VERSIONS.put(rows, new_version)
+            rows.put_document(VERSION_TEXT_KIND, new_version.id, {"text": text})
             _forget_versions(
                 rows, _of(documents, job.namespace)[: max(0, len(_of(documents, job.namespace)) + 1 - most)]
             )
-            done = replace(job, state=DONE, version=made.number, border=border, last_updated=now)
+            done = replace(job, state=DONE, version=new_version.number, border=border, last_updated=now)
             JOBS.put(rows, done)
             rows.delete_document(JOB_TEXT_KIND, id)
             actor = Actor(job.submitted_by, job.submitted_from)
-            after = {"version": made.number, "dimensions": list(made.dimensions)}
+            after = {"version": new_version.number, "dimensions": list(new_version.dimensions)}
             rows.add_audit(now, actor, "allocation.publish", job.namespace or DEFAULT_WORD, after=after)
             return _all(rows)
 
@@ -480,7 +482,7 @@ class AllocationTable(ManagedTable[Namespace]):
         self._news.set()
 
     def _forget(self, id: str) -> None:
-        versions = {key: each for key, each in self._kept.versions.items() if each.namespace != id}
+        versions = {key: version for key, version in self._kept.versions.items() if version.namespace != id}
         self._kept = replace(self._kept, versions=versions)
         super()._forget(id)
 
@@ -490,20 +492,20 @@ def _all(rows: RegistryRows) -> _Kept:
 
 
 def _job(kept: _Kept, id: str) -> PublishJob:
-    found = kept.jobs.get(id)
-    if found is None:
+    stored_job = kept.jobs.get(id)
+    if stored_job is None:
         raise NotThere("there is no publish job with this id")
-    return found
+    return stored_job
 
 
 def _of(kept: _Kept, namespace: str) -> list[DefinitionVersion]:
     """Return the versions of a namespace, the oldest first."""
-    found = (each for each in kept.versions.values() if each.namespace == namespace)
-    return sorted(found, key=lambda each: each.number)
+    matching = (version for version in kept.versions.values() if version.namespace == namespace)
+    return sorted(matching, key=lambda version: version.number)
 
 
 def _latest(kept: _Kept, namespace: str) -> int:
-    return max((each.number for each in _of(kept, namespace)), default=0)
+    return max((version.number for version in _of(kept, namespace)), default=0)
 
 
 def _check_base(base: int, latest: int) -> None:
@@ -513,8 +515,8 @@ def _check_base(base: int, latest: int) -> None:
 
 
 def _make_room(rows: RegistryRows, jobs: Iterable[PublishJob], most: int, actor: Actor) -> None:
-    kept = sorted(jobs, key=lambda job: job.number)
-    waiting = [job.submitter for job in kept if job.state not in OVER]
+    sorted_jobs = sorted(jobs, key=lambda job: job.number)
+    waiting = [job.submitter for job in sorted_jobs if job.state not in OVER]
     own = waiting.count((actor.name, actor.is_key))
     if not may_add(own, len(waiting), 1, most):
         wait = f"{len(waiting)} publish jobs are waiting (limit: allocation.max_jobs)"
@@ -525,18 +527,18 @@ def _make_room(rows: RegistryRows, jobs: Iterable[PublishJob], most: int, actor:
             )
         raise NotAllowed(f"{wait}; wait until a job has finished, or cancel one")
     over: defaultdict[tuple[str, bool], list[str]] = defaultdict(list)
-    for job in kept:
+    for job in sorted_jobs:
         if job.state in OVER:
             over[job.submitter].append(job.id)
     held = Holdings({submitter: len(ids) for submitter, ids in over.items()})
-    for id in islice(fullest_first(held, over.__getitem__, lambda _: 1), max(0, len(kept) + 1 - most)):
+    for id in islice(fullest_first(held, over.__getitem__, lambda _: 1), max(0, len(sorted_jobs) + 1 - most)):
         JOBS.delete(rows, id)
 
 
 def _forget_versions(rows: RegistryRows, versions: Iterable[DefinitionVersion]) -> None:
-    for each in versions:
-        VERSIONS.delete(rows, each.id)
-        rows.delete_document(VERSION_TEXT_KIND, each.id)
+    for version in versions:
+        VERSIONS.delete(rows, version.id)
+        rows.delete_document(VERSION_TEXT_KIND, version.id)
 
 
 def _text(rows: RegistryRows, kind: str, id: str) -> str:

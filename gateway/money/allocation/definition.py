@@ -133,10 +133,10 @@ class Definition:
                     yield from _equal_values(rule.condition)
 
     def of_namespace(self, namespace: str) -> Definition:
-        return Definition([each for each in self.dimensions if self._owner(each) == namespace])
+        return Definition([dimension for dimension in self.dimensions if self._owner(dimension) == namespace])
 
     def of_other_namespaces(self, namespace: str) -> Mapping[str, Definition]:
-        names = dict.fromkeys(self._owner(each) for each in self.dimensions)
+        names = dict.fromkeys(self._owner(dimension) for dimension in self.dimensions)
         return {name: self.of_namespace(name) for name in names if name != namespace}
 
     def _owner(self, dimension: Dimension) -> str:
@@ -147,8 +147,8 @@ def _equal_values(condition: Condition) -> Iterator[str]:
     if isinstance(condition, ValueCondition):
         yield from condition.values if condition.operator == EQUALS else ()
     elif not isinstance(condition, HasValue):
-        for each in condition.conditions:
-            yield from _equal_values(each)
+        for subcondition in condition.conditions:
+            yield from _equal_values(subcondition)
 
 
 def _sources_of_rule(rule: Rule) -> Iterator[str]:
@@ -162,16 +162,16 @@ def _sources_of(condition: Condition) -> Iterator[str]:
     if isinstance(condition, ValueCondition | HasValue):
         yield from condition.source.names
         return
-    for each in condition.conditions:
-        yield from _sources_of(each)
+    for subcondition in condition.conditions:
+        yield from _sources_of(subcondition)
 
 
 def rule_text(rule: Rule) -> str:
     """Describe a rule in words: the element, and the condition."""
     if not isinstance(rule, GroupBy):
         return f"{_quoted(rule.name)} if {condition_text(rule.condition)}"
-    given = _joined(rule.source) if rule.form else f"the value of {_source_text(rule.source)}"
-    element = f"{_quoted(rule.form)} of {given}" if rule.form else given
+    source_text = _joined(rule.source) if rule.form else f"the value of {_source_text(rule.source)}"
+    element = f"{_quoted(rule.form)} of {source_text}" if rule.form else source_text
     return element if rule.condition is None else f"{element} if {condition_text(rule.condition)}"
 
 
@@ -215,11 +215,13 @@ def _joined(source: Source) -> str:
 
 
 def _changed(transforms: Sequence[Transform]) -> str:
-    words = [
-        f"{each.type} at {_quoted(each.delimiter)}, part {each.index}" if each.type == SPLIT else each.type
-        for each in transforms
+    descriptions = [
+        f"{transform.type} at {_quoted(transform.delimiter)}, part {transform.index}"
+        if transform.type == SPLIT
+        else transform.type
+        for transform in transforms
     ]
-    return f" ({'; '.join(words)})" if words else ""
+    return f" ({'; '.join(descriptions)})" if descriptions else ""
 
 
 def _quoted(text: str) -> str:

@@ -64,7 +64,12 @@ def sources_of(*definitions: Definition) -> Sequence[str]:
     Return the dimensions of the totals that the definitions read. Rows for `difference` are grouped by them.
     """
     return tuple(
-        dict.fromkeys(name for each in definitions for made in decisions(each) for name in made.sources)
+        dict.fromkeys(
+            name
+            for definition in definitions
+            for decision in decisions(definition)
+            for name in decision.sources
+        )
     )
 
 
@@ -85,8 +90,8 @@ def difference(
     the highest first, at most `most` per dimension. `check` is called between dimensions and may raise to
     stop the work.
     """
-    old_decisions = {each.dimension.id: each for each in decisions(before, people)}
-    new_decisions = {each.dimension.id: each for each in decisions(after, people)}
+    old_decisions = {decision.dimension.id: decision for decision in decisions(before, people)}
+    new_decisions = {decision.dimension.id: decision for decision in decisions(after, people)}
     total = ElementSpend()
     for row in rows:
         total.add(row)
@@ -99,7 +104,7 @@ def difference(
             ElementDifference(element=element, before=_of(old, element), after=_of(new, element))
             for element in {**(new or {}), **(old or {}), **({} if rows else {"": ElementSpend()})}
         ]
-        elements.sort(key=lambda each: (-_largest(each), each.element))
+        elements.sort(key=lambda item: (-_largest(item), item.element))
         dimension = (new_decisions.get(id) or old_decisions[id]).dimension
         count = len(elements)
         state = _state(elements)
@@ -119,7 +124,7 @@ def _added_up(
     places = [sources.index(name) for name in decision.sources]
     sums: dict[str, ElementSpend] = defaultdict(ElementSpend)
     for row in rows:
-        sums[decision.element(tuple(row.group[place] or "" for place in places))].add(row)
+        sums[decision.element(tuple(row.group[index] or "" for index in places))].add(row)
     return dict(sums)
 
 
@@ -128,27 +133,29 @@ def _of(sums: Mapping[str, ElementSpend] | None, element: str) -> ElementSpend |
 
 
 def _state(elements: Sequence[ElementDifference]) -> str:
-    if any(each.before is None for each in elements):
+    if any(element.before is None for element in elements):
         return NEW
-    if any(each.after is None for each in elements):
+    if any(element.after is None for element in elements):
         return GONE
-    return CHANGED if any(each.before != each.after for each in elements) else UNCHANGED
+    return CHANGED if any(element.before != element.after for element in elements) else UNCHANGED
 
 
 def _joined(elements: Sequence[ElementDifference]) -> ElementDifference:
     return ElementDifference(
         element=OTHER,
-        before=_together([each.before for each in elements]),
-        after=_together([each.after for each in elements]),
+        before=_together([element.before for element in elements]),
+        after=_together([element.after for element in elements]),
     )
 
 
 def _together(spends: Sequence[ElementSpend | None]) -> ElementSpend | None:
     """Sum the spends. Return None if the dimension does not exist, because then all elements are None."""
-    there = [each for each in spends if each is not None]
-    if not there:
+    known_spends = [spend for spend in spends if spend is not None]
+    if not known_spends:
         return None
-    return ElementSpend(cost=sum(each.cost for each in there), calls=sum(each.calls for each in there))
+    return ElementSpend(
+        cost=sum(spend.cost for spend in known_spends), calls=sum(spend.calls for spend in known_spends)
+    )
 
 
 def _largest(each: ElementDifference) -> int:

@@ -61,30 +61,30 @@ def element(dimension: Dimension, values: Values) -> str:
 
 def passes(condition: Condition, values: Values) -> bool:
     if isinstance(condition, AllOf):
-        return all(passes(each, values) for each in condition.conditions)
+        return all(passes(subcondition, values) for subcondition in condition.conditions)
     if isinstance(condition, AnyOf):
-        return any(passes(each, values) for each in condition.conditions)
+        return any(passes(subcondition, values) for subcondition in condition.conditions)
     if isinstance(condition, ValueCondition):
         holds = _HOLDS[condition.operator]
         return any(value and holds(value, condition.values) for value in _read(condition.source, values))
     if isinstance(condition, HasValue):
         return any(_read(condition.source, values)) is condition.wanted
-    return not any(passes(each, values) for each in condition.conditions)
+    return not any(passes(subcondition, values) for subcondition in condition.conditions)
 
 
 def transformed(value: str, transforms: Sequence[Transform]) -> str:
-    for each in transforms:
-        if each.type == SPLIT:
-            parts = value.split(each.delimiter)
-            value = parts[each.index] if each.index < len(parts) else ""
+    for transform in transforms:
+        if transform.type == SPLIT:
+            parts = value.split(transform.delimiter)
+            value = parts[transform.index] if transform.index < len(parts) else ""
         else:
-            value = _CHANGES[each.type](value)
+            value = _CHANGES[transform.type](value)
     return value
 
 
 def joined_by(form: str, values: Sequence[str]) -> str:
     """Replace {0}, {1} and so on in `form` by the values. Braces inside a value are not replaced."""
-    return PLACE.sub(lambda place: values[int(place[1])], form)
+    return PLACE.sub(lambda match: values[int(match[1])], form)
 
 
 PLACE = re.compile(r"\{(\d{1,2})\}")
@@ -107,8 +107,8 @@ class _Memory:
         if self._count >= MOST_REMEMBERED:
             self._count = 0
             self._texts.clear()
-            for each in self._all:
-                each.clear()
+            for cache in self._all:
+                cache.clear()
         self._count += 1
         texts = self._texts
         elements[tuple([texts.setdefault(value, value) for value in values])] = texts.setdefault(
@@ -125,8 +125,8 @@ class Decision:
         self.dimension = dimension
         self._memory = memory
         self._needed = _needed(dimension, earlier)  # ends with the dimension itself
-        made = {each.id for each in self._needed}
-        names = (name for each in self._needed for name in each.sources if name not in made)
+        needed_ids = {needed.id for needed in self._needed}
+        names = (name for needed in self._needed for name in needed.sources if name not in needed_ids)
         self.sources = tuple(dict.fromkeys(names))
         self._elements = memory.of_one()
 
@@ -138,8 +138,8 @@ class Decision:
         cached = self._elements.get(values)
         if cached is None:
             known_values = dict(zip(self.sources, values, strict=True))
-            for each in self._needed:
-                known_values[each.id] = element(each, known_values)
+            for needed in self._needed:
+                known_values[needed.id] = element(needed, known_values)
             cached = known_values[self.dimension.id]
             self._memory.keep(self._elements, values, cached)
         return cached
@@ -150,12 +150,12 @@ def decisions(definition: Definition, people: People | None = None) -> Sequence[
     Return one decision per dimension, in order. `Equals` conditions also match the other names of the same person.
     """
     earlier: dict[str, Dimension] = {}
-    memory, found = _Memory(), []
+    memory, results = _Memory(), []
     for stated in definition.dimensions:
         dimension = stated if people is None else _with_people(stated, people)
-        found.append(Decision(dimension, earlier, memory))
+        results.append(Decision(dimension, earlier, memory))
         earlier[dimension.id] = dimension
-    return found
+    return results
 
 
 def _with_people(dimension: Dimension, people: People) -> Dimension:
@@ -168,7 +168,10 @@ def _with_people(dimension: Dimension, people: People) -> Dimension:
 
 def _matched(condition: Condition, people: People) -> Any:
     if isinstance(condition, AllOf | AnyOf | NoneOf):
-        return replace(condition, conditions=tuple(_matched(each, people) for each in condition.conditions))
+        return replace(
+            condition,
+            conditions=tuple(_matched(subcondition, people) for subcondition in condition.conditions),
+        )
     if isinstance(condition, ValueCondition) and condition.operator == EQUALS:
         return replace(condition, values=people.matched({"": condition.values})[""])
     return condition
@@ -179,15 +182,17 @@ def _needed(dimension: Dimension, earlier: dict[str, Dimension]) -> Sequence[Dim
     Return the dimension after all earlier ones that it depends on, directly or indirectly, in their order.
     """
     needed = {dimension.id}
-    for each in (dimension, *reversed(earlier.values())):
-        if each.id in needed:
-            needed.update(each.sources)
-    return [*(each for each in earlier.values() if each.id in needed), dimension]
+    for candidate in (dimension, *reversed(earlier.values())):
+        if candidate.id in needed:
+            needed.update(candidate.sources)
+    return [*(candidate for candidate in earlier.values() if candidate.id in needed), dimension]
 
 
 def _read(source: Source, values: Values) -> Sequence[str]:
-    found = [transformed(values[name], source.transforms) if values[name] else "" for name in source.names]
-    return [next((value for value in found if value), "")] if source.first else found
+    source_values = [
+        transformed(values[name], source.transforms) if values[name] else "" for name in source.names
+    ]
+    return [next((value for value in source_values if value), "")] if source.first else source_values
 
 
 def _normalized(value: str) -> str:
@@ -201,8 +206,8 @@ _CHANGES: Mapping[str, Callable[[str], str]] = {
     TRIM: str.strip,
 }
 _HOLDS: Mapping[str, Callable[[str, tuple[str, ...]], bool]] = {
-    EQUALS: lambda value, wanted: value in wanted,
+    EQUALS: lambda value, expected: value in expected,
     BEGINS_WITH: str.startswith,
-    CONTAINS: lambda value, wanted: any(part in value for part in wanted),
+    CONTAINS: lambda value, expected: any(part in value for part in expected),
     ENDS_WITH: str.endswith,
 }

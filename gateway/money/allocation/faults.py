@@ -26,9 +26,9 @@ class InvalidDefinition(Exception):
 
     def __init__(self, faults: Sequence[Fault]) -> None:
         first = faults[0]
-        place = f"{'.'.join(map(str, first.path))}: " if first.path else ""
-        more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
-        super().__init__(f"{place}{first.error}{more}")
+        prefix = f"{'.'.join(map(str, first.path))}: " if first.path else ""
+        suffix = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
+        super().__init__(f"{prefix}{first.error}{suffix}")
         self.faults = list(faults)
 
 

@@ -65,7 +65,7 @@ _NESTED: Mapping[str, type[AllOf | AnyOf | NoneOf]] = {"And": AllOf, "Or": AnyOf
 _COMPARISONS = (EQUALS, BEGINS_WITH, CONTAINS, ENDS_WITH)
 _OPERATORS = (*_COMPARISONS, "HasValue", *_NESTED)
 _TRANSFORMS = (NORMALIZE, LOWER, UPPER, TRIM, SPLIT)
-_RECORD_FIELDS = frozenset(each.name for each in msgspec.structs.fields(Inference))
+_RECORD_FIELDS = frozenset(inference_field.name for inference_field in msgspec.structs.fields(Inference))
 _NO_ALLOCATION = (
     "Type Allocation would split a cost among elements, but here each cost has exactly one element "
     "per dimension; write Type: Grouping"
@@ -88,8 +88,8 @@ def parse(text: bytes, known: Collection[str], limits: Limits | None = None) -> 
     limits = limits or Limits()
     faults = Faults()
     if len(text) > limits.max_bytes:
-        most = f"{limits.max_bytes} bytes (allocation.max_definition_bytes)"
-        faults.add(f"a definition may have at most {most}, but this one has {len(text)}", "", ())
+        limit_text = f"{limits.max_bytes} bytes (allocation.max_definition_bytes)"
+        faults.add(f"a definition may have at most {limit_text}, but this one has {len(text)}", "", ())
         faults.check()
     # imported late, because it loads the YAML library, which most runs do not need
     from gateway.money.allocation.reading import read
@@ -117,17 +117,17 @@ def joined(definitions: Mapping[str, Definition], limits: Limits | None = None) 
                 whose = f"the namespace {owner}" if owner else "the default namespace"
                 error = f"the dimension {key} belongs to {whose}; choose another key"
                 faults.add(error, key, ("Dimensions", key))
-    _check_count(sum(len(each.dimensions) for each in definitions.values()), limits, faults)
+    _check_count(sum(len(definition.dimensions) for definition in definitions.values()), limits, faults)
     faults.check()
-    dimensions = [dimension for each in definitions.values() for dimension in each.dimensions]
+    dimensions = [dimension for definition in definitions.values() for dimension in definition.dimensions]
     return Definition(tuple(dimensions), owners)
 
 
 def _check_count(count: int, limits: Limits, faults: Faults) -> None:
-    most = limits.max_dimensions
-    if count > most:
+    limit = limits.max_dimensions
+    if count > limit:
         error = (
-            f"at most {most} dimensions are allowed (allocation.max_dimensions), but with this definition "
+            f"at most {limit} dimensions are allowed (allocation.max_dimensions), but with this definition "
             f"there are {count}"
         )
         faults.add(error, str(count), ("Dimensions",))
@@ -165,17 +165,17 @@ class _Parser:
         for key, node in list(nodes.items())[: self._limits.max_dimensions]:
             self._later.discard(f"{PREFIX}{key}")
             dimension = self._dimension(key, node, (*path, key))
-            other = names.setdefault(dimension.name, key)
-            if other != key:
+            first_key = names.setdefault(dimension.name, key)
+            if first_key != key:
                 self._faults.add(
-                    f"the dimension {other} already has this name", dimension.name, (*path, key, "Name")
+                    f"the dimension {first_key} already has this name", dimension.name, (*path, key, "Name")
                 )
             dimensions.append(dimension)
             self._earlier[dimension.id] = dimension.id
         if self._rules > self._limits.max_rules:
-            most = self._limits.max_rules
+            limit = self._limits.max_rules
             error = (
-                f"a definition may have at most {most} rules (allocation.max_rules), but this one has "
+                f"a definition may have at most {limit} rules (allocation.max_rules), but this one has "
                 f"{self._rules}"
             )
             self._faults.add(error, str(self._rules), path)
@@ -196,7 +196,9 @@ class _Parser:
         source = self._source(fields, None, path)
         nodes = self._list(fields, "Rules", path)
         self._rules += len(nodes)
-        rules = [self._rule(each, source, (*path, "Rules", place)) for place, each in enumerate(nodes)]
+        rules = [
+            self._rule(rule_node, source, (*path, "Rules", index)) for index, rule_node in enumerate(nodes)
+        ]
         return Dimension(
             id=f"{PREFIX}{key}",
             name=self._text(fields, "Name", path) or key,
@@ -207,10 +209,10 @@ class _Parser:
     def _rule(self, node: Node, inherited: Source | None, path: Path) -> Rule | None:
         type_ = node.get("Type") if isinstance(node, dict) else None
         if type_ == "Group":
-            given = self._mapping(node, _GROUP_FIELDS, path)
-            source = self._source(given, inherited, path)
-            name = self._text(given, "Name", path, required=True)
-            return Group(name, AnyOf(self._conditions(given, "Conditions", source, path)))
+            fields = self._mapping(node, _GROUP_FIELDS, path)
+            source = self._source(fields, inherited, path)
+            name = self._text(fields, "Name", path, required=True)
+            return Group(name, AnyOf(self._conditions(fields, "Conditions", source, path)))
         if type_ == "GroupBy":
             return self._group_by(self._mapping(node, _GROUP_BY_FIELDS, path), inherited, path)
         if isinstance(node, dict):
@@ -229,7 +231,7 @@ class _Parser:
             return None
         form = self._text(given, "Format", path)
         count = 1 if source.first else len(source.names)
-        places = [int(place[1]) for place in PLACE.finditer(form)]
+        places = [int(match[1]) for match in PLACE.finditer(form)]
         if form and (not places or max(places) >= count):
             error = "Format must name a source: {0}" + (f", up to {{{count - 1}}}" if count > 1 else "")
             self._faults.add(error, form, (*path, "Format"))
@@ -247,8 +249,10 @@ class _Parser:
         self, given: Mapping[str, Node], field: str, source: Source | None, path: Path
     ) -> tuple[Condition, ...]:
         nodes = self._list(given, field, path)
-        found = [self._condition(node, source, (*path, field, place)) for place, node in enumerate(nodes)]
-        return tuple(each for each in found if each is not None)
+        conditions = [
+            self._condition(node, source, (*path, field, index)) for index, node in enumerate(nodes)
+        ]
+        return tuple(condition for condition in conditions if condition is not None)
 
     def _condition(self, node: Node, inherited: Source | None, path: Path) -> Condition | None:
         if not isinstance(node, dict):
@@ -272,7 +276,7 @@ class _Parser:
         if operator == "HasValue":
             return HasValue(source, self._flag(fields, operator, path))
         named = self._one_or_more(fields, operator, path)
-        values = tuple(self._value(value, place) for value, place in named)
+        values = tuple(self._value(value, value_path) for value, value_path in named)
         return ValueCondition(source, operator, values) if values else None
 
     # -- sources ---------------------------------------------------------------------------------------------
@@ -281,8 +285,8 @@ class _Parser:
         transforms = None
         if "Transforms" in given:
             nodes = self._list(given, "Transforms", path, most=MAX_TRANSFORMS)
-            parsed = [self._transform(node, (*path, "Transforms", place)) for place, node in enumerate(nodes)]
-            transforms = tuple(each for each in parsed if each is not None)
+            parsed = [self._transform(node, (*path, "Transforms", index)) for index, node in enumerate(nodes)]
+            transforms = tuple(transform for transform in parsed if transform is not None)
         if "Source" in given and "Sources" in given:
             self._faults.add("use either Source or Sources, not both", None, (*path, "Sources"))
         field = next((name for name in ("Source", "Sources") if name in given), None)
@@ -297,7 +301,7 @@ class _Parser:
                 return None
             return inherited if transforms is None else replace(inherited, transforms=transforms)
         named = self._one_or_more(given, field, path, most=1 if field == "Source" else MAX_SOURCES)
-        names = [self._name_of(node, place) for node, place in named]
+        names = [self._name_of(node, name_path) for node, name_path in named]
         first = "CoalesceSources" in given and self._flag(given, "CoalesceSources", path)
         return Source(tuple(name for name in names if name), first, transforms or ())
 
@@ -392,7 +396,7 @@ class _Parser:
         if not isinstance(node, list) or most == 1:
             return [(node, (*path, field))]
         nodes = self._list(given, field, path, most=most)
-        return [(each, (*path, field, place)) for place, each in enumerate(nodes)]
+        return [(node, (*path, field, index)) for index, node in enumerate(nodes)]
 
     def _text(self, given: Mapping[str, Node], field: str, path: Path, *, required: bool = False) -> str:
         if field not in given and not required:

@@ -41,8 +41,13 @@ class Published:
 def derived(definition: Definition, people: People | None) -> Sequence[Derived]:
     """Return the dimensions of a definition in the form that the totals derive."""
     return [
-        Derived(name=each.dimension.id, label=each.dimension.name, sources=each.sources, value=each.element)
-        for each in decisions(definition, people)
+        Derived(
+            name=decision.dimension.id,
+            label=decision.dimension.name,
+            sources=decision.sources,
+            value=decision.element,
+        )
+        for decision in decisions(definition, people)
     ]
 
 

@@ -78,7 +78,9 @@ class Publishing:
         """
         async with self._turn:
             versions = self._table.in_force()
-            current = {namespace: (each.number, each.created) for namespace, each in versions.items()}
+            current = {
+                namespace: (version.number, version.created) for namespace, version in versions.items()
+            }
             deleted = self._taken.keys() - current.keys()
             changed = [namespace for namespace in current if current[namespace] != self._taken.get(namespace)]
             for namespace in deleted:
@@ -127,8 +129,10 @@ class Publishing:
             self._table.people.check(drafted.equal_values)
         except Invalid as error:
             raise InvalidDefinition([Fault(str(error), "", [])]) from None
-        others = {name: each for name, each in self._owned().items() if name != namespace}
-        joined({**others, namespace: drafted}, limits)
+        other_definitions = {
+            name: definition for name, definition in self._owned().items() if name != namespace
+        }
+        joined({**other_definitions, namespace: drafted}, limits)
         return drafted
 
     async def submit(self, text: bytes, *, namespace: str, base: int | None, actor: Actor) -> PublishJob:
@@ -153,18 +157,18 @@ class Publishing:
         """
         self._table.check_namespace(namespace)
         await self.validated(text, namespace)
-        most = self._max_jobs()
-        made = await self._table.submit(
-            self._storable(text), namespace=namespace, base=base, most=most, actor=actor
+        limit = self._max_jobs()
+        new_job = await self._table.submit(
+            self._storable(text), namespace=namespace, base=base, most=limit, actor=actor
         )
-        for each in self._table.unfinished():
-            if each.number < made.number:
-                await self._carry_out(each.id)
-        job = await self._carry_out(made.id)
+        for unfinished_job in self._table.unfinished():
+            if unfinished_job.number < new_job.number:
+                await self._carry_out(unfinished_job.id)
+        job = await self._carry_out(new_job.id)
         if job.version is None:
             if job.faults:
                 raise InvalidDefinition(
-                    [Fault(each.error, each.value, list(each.path)) for each in job.faults]
+                    [Fault(fault.error, fault.value, list(fault.path)) for fault in job.faults]
                 )
             raise NotAllowed(job.error or f"the publish job was {job.state}")
         return job, self._table.version(namespace, job.version)
@@ -196,8 +200,8 @@ class Publishing:
                 return await self._steps(job)
             except InvalidDefinition as error:
                 faults = [
-                    JobFault(error=each.error, value=each.value, path=tuple(each.path))
-                    for each in error.faults
+                    JobFault(error=fault.error, value=fault.value, path=tuple(fault.path))
+                    for fault in error.faults
                 ]
                 return await self._end(id, f"the definition is not valid: {error}", faults)
             except (NotAllowed, NotThere) as error:
@@ -216,13 +220,15 @@ class Publishing:
         definition = await self.validated(text.encode(), job.namespace)
         from gateway.money.allocation.difference import sources_of  # imported late to keep the start fast
 
-        found = describe(await border(self._ledger, sources_of(definition)))
+        border_fields = describe(await border(self._ledger, sources_of(definition)))
         await self._table.advance(job.id, PUBLISHING)
-        keys = [each.id for each in definition.dimensions]
-        made = await self._table.publish(job.id, dimensions=keys, border=found, most=self._max_versions())
+        keys = [dimension.id for dimension in definition.dimensions]
+        new_version = await self._table.publish(
+            job.id, dimensions=keys, border=border_fields, most=self._max_versions()
+        )
         self._definitions[job.namespace] = definition
         self._broken.pop(job.namespace, None)
-        self._taken[job.namespace] = made.number, made.created
+        self._taken[job.namespace] = new_version.number, new_version.created
         self._put()
         return self._table.job(job.id)
 
@@ -256,9 +262,9 @@ class Publishing:
     def _put(self) -> None:
         versions = self._table.in_force()
         names = [name for name in sorted(self._definitions) if name in versions]
-        words = (f"{name} {versions[name].number}".strip() for name in names)
+        labels = (f"{name} {versions[name].number}".strip() for name in names)
         together = joined({name: self._definitions[name] for name in names}, _ANY_SIZE)
-        self._published.put(together, version=", ".join(words))
+        self._published.put(together, version=", ".join(labels))
         self._changed()
 
     def _owned(self) -> Mapping[str, Definition]:
@@ -271,13 +277,16 @@ class Publishing:
             for name in self._broken
             if name in versions
         }
-        return {**{name: each for name, each in self._definitions.items() if name in versions}, **waiting}
+        return {
+            **{name: definition for name, definition in self._definitions.items() if name in versions},
+            **waiting,
+        }
 
     def _storable(self, text: bytes) -> str:
-        most = self._limits().max_bytes
-        if len(text) > most:
+        limit = self._limits().max_bytes
+        if len(text) > limit:
             error = (
-                f"a definition may have at most {most} bytes (allocation.max_definition_bytes), but "
+                f"a definition may have at most {limit} bytes (allocation.max_definition_bytes), but "
                 f"this one has {len(text)}"
             )
             raise InvalidDefinition([Fault(error, "", [])])

@@ -173,15 +173,15 @@ class AnnotationResource(ManagedResource[Annotation]):
         """
         Return the given fields. Raises Refusal 403 for an annotation about calls that the person may not see.
         """
-        found = stated(given)
-        word = found.pop("view", UNSET)
+        stated_fields = stated(given)
+        word = stated_fields.pop("view", UNSET)
         if word is UNSET:
-            return found
+            return stated_fields
         if not word and not (await asking.sees()).is_whole:
             raise Refusal(
                 403, "limited_data", "you may see only some calls, so choose a view that contains only these"
             )
-        return {**found, "view_id": (await asking.view_named(word)).id if word else ""}
+        return {**stated_fields, "view_id": (await asking.view_named(word)).id if word else ""}
 
 
 ANNOTATION = AnnotationResource()

@@ -91,7 +91,7 @@ def create(client: OperatorClient, as_json: bool, **given: Any) -> None:
 @with_client
 def show(client: OperatorClient, id: str, expand: tuple[str, ...], as_json: bool) -> None:
     """Show a budget and its spend."""
-    query = [("expand", each) for each in expand or ("current",)]
+    query = [("expand", expansion) for expansion in expand or ("current",)]
     payload = client.request("GET", f"/budgets/{part(id)}", query=query)
     if as_json:
         show_json(payload)
@@ -199,10 +199,10 @@ def _planned(plan: tuple[str, ...], every: str) -> JsonObject | None:
     if not plan:
         return None
     amounts = {}
-    for each in plan:
-        day, mark, amount = each.partition("=")
+    for entry in plan:
+        day, mark, amount = entry.partition("=")
         if not mark:
-            fail(f"--plan must be DAY=AMOUNT, such as 2026-11-01=1000, but is {each}", 2)
+            fail(f"--plan must be DAY=AMOUNT, such as 2026-11-01=1000, but is {entry}", 2)
         amounts[day] = {"amount": amount}
     return {every: amounts}
 

@@ -129,7 +129,7 @@ BUDGETS = DocumentKind("budget", SpendBudget, "budget")
 
 def percents(alerts: Mapping[str, str]) -> list[int]:
     """Return the percentages that are switched on, ascending."""
-    return sorted(int(percent) for percent, wanted in alerts.items() if wanted == "Y")
+    return sorted(int(percent) for percent, flag in alerts.items() if flag == "Y")
 
 
 def check_budget(draft: BudgetDraft, *, now: float) -> BudgetDraft:
@@ -179,22 +179,25 @@ def _first_day(text: str, granularity: str) -> str:
     try:
         when = datetime.fromisoformat(text)
         is_midnight = when.time().isoformat() == "00:00:00" and when.utcoffset() in (None, timedelta(0))
-        found: date | None = when.date() if is_midnight else None
+        first_day: date | None = when.date() if is_midnight else None
     except ValueError:
-        found = None
-    if found is None or not 2000 <= found.year < 2200:
+        first_day = None
+    if first_day is None or not 2000 <= first_day.year < 2200:
         raise Invalid(f"planned_limits.{granularity} needs days such as 2026-11-01, not {text[:40]!r}")
-    if beginning(datetime(found.year, found.month, found.day, tzinfo=UTC), granularity).date() != found:
-        raise Invalid(f"planned_limits.{granularity}: no {granularity} period begins on {found}")
-    return found.isoformat()
+    if (
+        beginning(datetime(first_day.year, first_day.month, first_day.day, tzinfo=UTC), granularity).date()
+        != first_day
+    ):
+        raise Invalid(f"planned_limits.{granularity}: no {granularity} period begins on {first_day}")
+    return first_day.isoformat()
 
 
 def _alerts(field: str, alerts: Mapping[str, str]) -> dict[str, str]:
     if len(alerts) > MAX_ALERTS:
         raise Invalid(f"{field} accepts at most {MAX_ALERTS} percentages")
-    for percent, wanted in alerts.items():
+    for percent, flag in alerts.items():
         is_percent = percent.isascii() and percent.isdecimal() and percent[0] != "0" and len(percent) <= 4
-        if not is_percent or int(percent) > MAX_PERCENT or wanted not in ("Y", "N"):
+        if not is_percent or int(percent) > MAX_PERCENT or flag not in ("Y", "N"):
             raise Invalid(
                 f'{field} maps whole percentages from 1 to {MAX_PERCENT} to "Y" or "N", such as {{"80": "Y"}}'
             )
@@ -313,8 +316,8 @@ class BudgetTable(ManagedTable[SpendBudget]):
     action = "budget"
 
     async def alerts(self, id: str) -> list[PeriodAlerts]:
-        found = await self._changes.read(BUDGET_ALERTS.all)
-        return [alerts for alerts in found.values() if alerts.budget_id == id]
+        all_alerts = await self._changes.read(BUDGET_ALERTS.all)
+        return [alerts for alerts in all_alerts.values() if alerts.budget_id == id]
 
     def checked(self, draft: BudgetDraft) -> BudgetDraft:
         return check_budget(draft, now=self._changes.now())
@@ -341,7 +344,7 @@ class BudgetTable(ManagedTable[SpendBudget]):
         """Check that the view exists and has no other budget of this name."""
         if VIEWS.find(rows, row.view_id) is None:
             raise Invalid(NO_VIEW)
-        of_view = [each for each in stored.values() if each.view_id == row.view_id]
+        of_view = [budget for budget in stored.values() if budget.view_id == row.view_id]
         if is_taken(of_view, row, sees):
             raise AlreadyThere(f"this view has a budget named {row.name!r}")
 

@@ -103,8 +103,8 @@ class BudgetEvaluator:
 
     async def _divided(self, cost_type: str) -> AnswersCosts:
         plans = await imported("gateway.bills.plans.coverage")
-        found: AnswersCosts = plans.divided(self._ledger, self._registry, cost_type)
-        return found
+        ledger: AnswersCosts = plans.divided(self._ledger, self._registry, cost_type)
+        return ledger
 
     def wake(self) -> None:
         """Have `run` evaluate soon, because totals changed for another reason than new records."""
@@ -127,11 +127,16 @@ class BudgetEvaluator:
             if not await self._ledger.is_complete():
                 return _WAITING
             judged = await self._judged(
-                lambda: {id: each for id, each in figures.items() if id not in self._alone}, books.now
+                lambda: {
+                    id: budget_figures for id, budget_figures in figures.items() if id not in self._alone
+                },
+                books.now,
             )
-            alone = {id: each for id, each in self._alone.items() if each is not None}
+            alone = {
+                id: budget_figures for id, budget_figures in self._alone.items() if budget_figures is not None
+            }
             self.figures, self._basis = {**figures, **alone}, basis
-        broken = sum(each.problem is not None for each in figures.values())
+        broken = sum(budget_figures.problem is not None for budget_figures in figures.values())
         return BudgetRun(evaluated=len(figures) - broken, broken=broken, told=len(judged.notices))
 
     async def evaluate_one(self, budget: SpendBudget) -> bool:
@@ -188,7 +193,9 @@ class BudgetEvaluator:
         """
         channels = self._registry.notices.channels
         return await self._registry.table(BudgetTable).keep(
-            lambda kept: judge_all(figures(), kept, now=now, channels=channels, link=self._link)
+            lambda stored_alerts: judge_all(
+                figures(), stored_alerts, now=now, channels=channels, link=self._link
+            )
         )
 
     async def _until_due(self) -> None:
@@ -207,7 +214,7 @@ class BudgetEvaluator:
         views = self._registry.views
         budgets = self._registry.table(BudgetTable).all()
         rules = tuple(rules_digest(budget, views.find(budget.view_id)) for budget in budgets)
-        plans = tuple(f"{each.id}:{each.last_updated}" for each in self._registry.table(PlanTable).all())
+        plans = tuple(f"{plan.id}:{plan.last_updated}" for plan in self._registry.table(PlanTable).all())
         return _Basis(reach=self._ledger.needs(AI_TELEMETRY) or 0, rules=(*rules, *plans))
 
 
@@ -215,11 +222,11 @@ def gauges(figures: Iterable[BudgetFigures]) -> Iterator[BudgetGauge]:
     """
     Yield a gauge for each budget without owners, and one per owner of budgets with at most MAX_OWNERS owners.
     """
-    for each in figures:
-        if not each.periods or each.view is None:
+    for budget_figures in figures:
+        if not budget_figures.periods or budget_figures.view is None:
             continue
-        budget = each.budget
-        running = each.periods[0]
+        budget = budget_figures.budget
+        running = budget_figures.periods[0]
         limit = limit_of(budget, running)
         owners = running.spent if budget.per else ("",)
         if len(owners) > MAX_OWNERS:
@@ -231,7 +238,7 @@ def gauges(figures: Iterable[BudgetFigures]) -> Iterator[BudgetGauge]:
             is_money = budget.measure == COST
             yield BudgetGauge(
                 budget=budget.name,
-                view=each.view.name,
+                view=budget_figures.view.name,
                 owner=owner,
                 spent=actual / money.UNIT if is_money else None,
                 limit=limit / money.UNIT if is_money and limit is not None else None,

@@ -84,7 +84,7 @@ def current(figures: BudgetFigures) -> dict[str, object]:
     }
     if budget.per:
         past = limit is not None and sum(
-            each.actual > 0 and each.actual >= limit for each in running.spent.values()
+            owner_spend.actual > 0 and owner_spend.actual >= limit for owner_spend in running.spent.values()
         )
         answer["owners"] = {
             "count": len(running.spent),
@@ -164,9 +164,13 @@ async def forecast_of(
     if isinstance(forecast, TooEarly):
         return {"total": None, "low": None, "high": None, "reason": forecast.reason, "past_errors": {}}
     errors = {
-        each.first_day: error[0]
-        for each in earlier_periods
-        if (error := past_errors(known, [(each.start, each.end)], elapsed=period.elapsed(at)))
+        earlier_period.first_day: error[0]
+        for earlier_period in earlier_periods
+        if (
+            error := past_errors(
+                known, [(earlier_period.start, earlier_period.end)], elapsed=period.elapsed(at)
+            )
+        )
     }
     widened_forecast = widened(forecast, list(errors.values()), actual=total.actual)
     return {
@@ -198,8 +202,8 @@ async def _spent(
     is_utc = all(
         period.start.astimezone(budget.zone).utcoffset() == period.start.utcoffset() for period in periods
     )
-    kept = since if is_utc else await books.ledger.since_hours(since)
-    first = min((period.start for period in periods if period.start >= kept), default=until)
+    hourly_since = since if is_utc else await books.ledger.since_hours(since)
+    first = min((period.start for period in periods if period.start >= hourly_since), default=until)
     sums = await books.sums(budget, budget_view.view, first, until, budget.granularity, by_owner=False)
     return {
         period.first_day: _of(sums.get((period.start, ""))) if period.start >= first else None

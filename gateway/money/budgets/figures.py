@@ -63,10 +63,10 @@ class PeriodFigures:
     @property
     def total(self) -> Spent:
         return Spent(
-            actual=sum(each.actual for each in self.spent.values()),
-            calls=sum(each.calls for each in self.spent.values()),
-            unpriced=sum(each.unpriced for each in self.spent.values()),
-            unconverted=money.added(each.unconverted for each in self.spent.values()),
+            actual=sum(spend.actual for spend in self.spent.values()),
+            calls=sum(spend.calls for spend in self.spent.values()),
+            unpriced=sum(spend.unpriced for spend in self.spent.values()),
+            unconverted=money.added(spend.unconverted for spend in self.spent.values()),
         )
 
 
@@ -221,7 +221,7 @@ class BudgetLedger:
         self, budget: SpendBudget, view: View, running: PeriodFigures
     ) -> Mapping[str, Forecast | TooEarly]:
         """Forecast each owner if forecast alerts are on. Otherwise forecast only budgets without owners."""
-        if budget.per and not any(wanted == "Y" for wanted in budget.forecast_alerts.values()):
+        if budget.per and not any(flag == "Y" for flag in budget.forecast_alerts.values()):
             return {}
         days = await self.days(budget, view, WINDOW_DAYS, by_owner=True)
         hours = await self.hours(budget, view)

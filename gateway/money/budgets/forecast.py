@@ -67,9 +67,9 @@ def forecast(
         return TooEarly(reason=f"too early for a forecast: {len(known)} of {LEAST_DAYS} days of history")
     if known.count(0) * 2 > len(known):
         return TooEarly(reason="too early for a forecast: most days spent nothing")
-    left = _days_left(history.hours, now, end)
+    remaining_days = _days_left(history.hours, now, end)
     totals = sorted(
-        actual + sum(expected[weekday] * parts for weekday, parts in left.items()) // _PARTS
+        actual + sum(expected[weekday] * parts for weekday, parts in remaining_days.items()) // _PARTS
         for expected in _methods(known, today, start, now, actual)
     )
     return Forecast(total=(totals[1] + totals[2]) // 2, low=totals[0], high=totals[3])
@@ -102,9 +102,9 @@ def past_errors(
         now = max(now, start)
         spent = _sum(history.days, start, end)
         until_now = _sum(history.days, start, now)
-        made = forecast(history, start=start, end=end, now=now, actual=until_now)
-        if isinstance(made, Forecast) and spent > 0:
-            errors.append((made.total - spent) * _PARTS // spent)
+        prediction = forecast(history, start=start, end=end, now=now, actual=until_now)
+        if isinstance(prediction, Forecast) and spent > 0:
+            errors.append((prediction.total - spent) * _PARTS // spent)
     return errors
 
 
@@ -138,13 +138,13 @@ def _methods(
 def _days_left(hours: tuple[int, ...], now: datetime, end: datetime) -> Mapping[int, int]:
     """Return the remaining share of each weekday between two times, in parts of a day's spend."""
     at, end = now.astimezone(UTC), end.astimezone(UTC)
-    left = dict.fromkeys(range(7), 0)
+    remaining_parts = dict.fromkeys(range(7), 0)
     while at < end:
         midnight = datetime.combine(at.date() + DAY, datetime.min.time(), UTC)
         until = _share(hours, end) if end < midnight else _PARTS
-        left[at.weekday()] += until - _share(hours, at)
+        remaining_parts[at.weekday()] += until - _share(hours, at)
         at = midnight
-    return left
+    return remaining_parts
 
 
 def _share(hours: tuple[int, ...], when: datetime) -> int:
@@ -213,10 +213,10 @@ async def outlook(ledger: AnswersHours, query: CostQuery, granularity: str, now:
     first = min(before[-1].start, midnight - timedelta(days=WINDOW_DAYS))
 
     async def sums(since: datetime, until: datetime, per: str, query: CostQuery) -> Sequence[CostRow]:
-        asked = replace(
+        sum_query = replace(
             query, since=since, until=until, granularity=per, group_by=(), measures=("calls",), kept=None
         )
-        return await ledger.costs(asked) if since < until else []
+        return await ledger.costs(sum_query) if since < until else []
 
     in_utc = replace(query, zone=UTC)
     hourly = await sums(
@@ -244,26 +244,30 @@ def _outlook(
     known = History(days=days, hours=hours)
     at = datetime.fromtimestamp(now, UTC)
     until = [forecast(known, start=period.start, end=day.end, now=at, actual=actual) for day in left]
-    made = until[-1]
-    if isinstance(made, TooEarly):
-        return Outlook(period=period, actual=actual, made=made)
-    errors = past_errors(known, [(each.start, each.end) for each in before], elapsed=period.elapsed(now))
-    wide = widened(made, errors, actual=actual)
-    left_over = max(1, made.total - actual)
-    found, was = [], actual
-    for day, here in zip(left, until, strict=True):
-        amount = max(0, here.total - was) if isinstance(here, Forecast) else 0
+    prediction = until[-1]
+    if isinstance(prediction, TooEarly):
+        return Outlook(period=period, actual=actual, made=prediction)
+    errors = past_errors(
+        known,
+        [(earlier_period.start, earlier_period.end) for earlier_period in before],
+        elapsed=period.elapsed(now),
+    )
+    wide = widened(prediction, errors, actual=actual)
+    left_over = max(1, prediction.total - actual)
+    day_forecasts, forecast_so_far = [], actual
+    for day, day_prediction in zip(left, until, strict=True):
+        amount = max(0, day_prediction.total - forecast_so_far) if isinstance(day_prediction, Forecast) else 0
         base = spent_today if day is left[0] else 0
-        found.append(
+        day_forecasts.append(
             ExpectedDay(
                 first_day=day.first_day,
                 amount=base + amount,
-                low=base + amount - amount * (made.total - wide.low) // left_over,
-                high=base + amount + amount * (wide.high - made.total) // left_over,
+                low=base + amount - amount * (prediction.total - wide.low) // left_over,
+                high=base + amount + amount * (wide.high - prediction.total) // left_over,
             )
         )
-        was += amount
-    return Outlook(period=period, actual=actual, made=wide, days=found)
+        forecast_so_far += amount
+    return Outlook(period=period, actual=actual, made=wide, days=day_forecasts)
 
 
 def _cost(rows: Sequence[CostRow]) -> int:
@@ -275,7 +279,7 @@ def _by_day(rows: Sequence[CostRow]) -> dict[date, int]:
 
 
 def _by_hour(rows: Sequence[CostRow]) -> tuple[int, ...]:
-    found = [0] * 24
+    cost_by_hour = [0] * 24
     for row in rows:
-        found[row.start.hour] += money.units(row.cost)
-    return tuple(found)
+        cost_by_hour[row.start.hour] += money.units(row.cost)
+    return tuple(cost_by_hour)

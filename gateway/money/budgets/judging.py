@@ -50,12 +50,12 @@ class Judgement:
     def add(self, figures: BudgetFigures, kept: Kept) -> None:
         budget = figures.budget
         crossed = list[CrossedOwner]()
-        for place, period in enumerate(figures.periods):
+        for index, period in enumerate(figures.periods):
             key = f"{budget.id}.{period.period.first_day}"
             after = self._period(figures, period, kept.alerts.get(key))
             if after != kept.alerts.get(key):
                 self.alerts.append(after)
-            if place == 0:
+            if index == 0:
                 crossed = _crossed_owners(budget, period, after)
         finding = finding_of(figures, crossed)
         if finding is not None:
@@ -108,20 +108,20 @@ class Judgement:
         rules: str,
     ) -> None:
         channels = self._channels(figures)
-        for each in notices:
+        for notice in notices:
             subject = (
                 figures.budget.id,
                 owner,
                 period.period.first_day,
-                each.kind,
-                each.percent,
-                each.state,
+                notice.kind,
+                notice.percent,
+                notice.state,
                 rules,
             )
             id = "bgt_" + blake2b(msgspec.json.encode(subject), digest_size=16).hexdigest()
             link = self.link(figures.budget)
             self.notices.append(
-                (notice_of(figures, period, owner, each, id=id, now=self.now, link=link), channels)
+                (notice_of(figures, period, owner, notice, id=id, now=self.now, link=link), channels)
             )
 
     def _channels(self, figures: BudgetFigures) -> tuple[str, ...]:
@@ -192,7 +192,9 @@ def _crossed_owners(budget: SpendBudget, period: PeriodFigures, alerts: PeriodAl
             crossed.append(
                 CrossedOwner(owner=owner, spent=period.spent.get(owner), limit=limit, alert=highest)
             )
-    return sorted(crossed, key=lambda each: (-(each.spent.actual if each.spent else 0), each.owner))
+    return sorted(
+        crossed, key=lambda crossing: (-(crossing.spent.actual if crossing.spent else 0), crossing.owner)
+    )
 
 
 def _weight(alert: Alert) -> tuple[bool, int]:

@@ -49,11 +49,11 @@ def period_at(now: float, granularity: str, zone: tzinfo) -> BudgetPeriod:
 
 def periods_before(period: BudgetPeriod, granularity: str, zone: tzinfo, count: int) -> list[BudgetPeriod]:
     """Return the `count` periods before this one, newest first."""
-    found = []
+    earlier_periods = []
     for _ in range(count):
         period = period_at(period.start.timestamp() - 1, granularity, zone)
-        found.append(period)
-    return found
+        earlier_periods.append(period)
+    return earlier_periods
 
 
 def judged_periods(budget: SpendBudget, now: float) -> list[BudgetPeriod]:

@@ -119,7 +119,9 @@ def finding_of(figures: BudgetFigures, crossed: Sequence[CrossedOwner]) -> Findi
     if not crossed:
         return None
     period = figures.periods[0]
-    over = sum(max(0, (each.spent.actual if each.spent else 0) - each.limit) for each in crossed)
+    over = sum(
+        max(0, (crossing.spent.actual if crossing.spent else 0) - crossing.limit) for crossing in crossed
+    )
     return finding(
         FINDER,
         (budget.id,),
@@ -133,7 +135,7 @@ def finding_of(figures: BudgetFigures, crossed: Sequence[CrossedOwner]) -> Findi
         category=CATEGORY,
         effort=LOW,
         impact=Decimal(units.text(over)) if budget.measure == COST else Decimal(0),
-        newest=max(each.alert.fired_at or each.alert.since for each in crossed),
+        newest=max(crossing.alert.fired_at or crossing.alert.since for crossing in crossed),
         concerns=Concerned(include=view.include, exclude=view.exclude) if (view := figures.view) else None,
     )
 
@@ -142,20 +144,18 @@ def _headline(figures: BudgetFigures, crossed: Sequence[CrossedOwner]) -> str:
     budget = figures.budget
     if budget.per:
         return f"Budget {named(budget.name)}: {len(crossed)} of {named(figures.per_label)} past a threshold"
-    [each] = crossed
-    words = "is expected to pass" if each.alert.kind == FORECAST else "is past"
-    return (
-        f"Budget {named(budget.name)} {words} {each.alert.percent} % of {amount(budget.measure, each.limit)}"
-    )
+    [crossing] = crossed
+    verb = "is expected to pass" if crossing.alert.kind == FORECAST else "is past"
+    return f"Budget {named(budget.name)} {verb} {crossing.alert.percent} % of {amount(budget.measure, crossing.limit)}"
 
 
 def _lines(budget: SpendBudget, period: PeriodFigures, crossed: Sequence[CrossedOwner]) -> list[str]:
     lines = [f"since {period.period.first_day}:"]
-    for each in crossed[:_NAMED_OWNERS]:
-        spent = amount(budget.measure, each.spent.actual if each.spent else 0)
-        whose = f"{named(each.owner)} " if budget.per else ""
-        lines.append(f"{whose}{spent} of {amount(budget.measure, each.limit)};")
-        expected = period.forecasts.get(each.owner)
+    for crossing in crossed[:_NAMED_OWNERS]:
+        spent = amount(budget.measure, crossing.spent.actual if crossing.spent else 0)
+        whose = f"{named(crossing.owner)} " if budget.per else ""
+        lines.append(f"{whose}{spent} of {amount(budget.measure, crossing.limit)};")
+        expected = period.forecasts.get(crossing.owner)
         if isinstance(expected, Forecast):
             lines.append(f"expected {amount(budget.measure, expected.total)};")
     if len(crossed) > _NAMED_OWNERS:
@@ -167,14 +167,14 @@ def _missing(budget: SpendBudget, spent: Spent | None) -> list[str]:
     """Return a sentence for each kind of cost that the sum lacks."""
     if budget.measure != COST or spent is None:
         return []
-    found = []
+    sentences = []
     if spent.unpriced:
-        found.append(
+        sentences.append(
             f"{spent.unpriced:,} of {spent.calls:,} calls have no price, so the true cost is higher."
         )
     if spent.unconverted:
-        found.append(f"{unconverted_words(spent.unconverted, CURRENCY)}.")
-    return found
+        sentences.append(f"{unconverted_words(spent.unconverted, CURRENCY)}.")
+    return sentences
 
 
 def _whose(budget: SpendBudget, owner: str) -> str:

@@ -66,8 +66,8 @@ async def diff_definition(request: OperatorRequest[MoneyServices, DefinitionDraf
     since, until = _month(draft.month, request.now())
     drafted = parse(draft.definition.encode(), ledger.own_dimensions(), limits)
     in_force = services.published.definition
-    others = in_force.of_other_namespaces(draft.namespace)
-    joined({**others, draft.namespace: drafted}, limits)
+    other_namespaces = in_force.of_other_namespaces(draft.namespace)
+    joined({**other_namespaces, draft.namespace: drafted}, limits)
     before = in_force.of_namespace(draft.namespace)
     sources = sources_of(before, drafted)
     await ledger.catch_up(services.log)
@@ -82,7 +82,7 @@ async def diff_definition(request: OperatorRequest[MoneyServices, DefinitionDraf
             f"dimensions is more than {DECISIONS_OF_A_ROW} times answers.max_summed_rows; compare "
             "fewer dimensions at once, or an earlier month"
         )
-    most = max(LEAST_ELEMENTS, section.max_rows // max(1, len(drafted.dimensions)))
+    element_limit = max(LEAST_ELEMENTS, section.max_rows // max(1, len(drafted.dimensions)))
     limit = limit_of_question()
     result = await asyncio.to_thread(
         difference,
@@ -91,7 +91,7 @@ async def diff_definition(request: OperatorRequest[MoneyServices, DefinitionDraf
         sources,
         rows,
         people=request.shared.people,
-        most=most,
+        most=element_limit,
         check=limit.check_time if limit else lambda: None,
     )
     whole = await ledger.whole_since()
@@ -103,7 +103,9 @@ async def diff_definition(request: OperatorRequest[MoneyServices, DefinitionDraf
             "version": services.published.version or None,
             "whole_since": moment(whole) if since.timestamp() < whole else None,
             "border": describe(await border(ledger, sources_of(drafted))),
-            "truncated": any(each.element_count > len(each.elements) for each in result.dimensions),
+            "truncated": any(
+                dimension.element_count > len(dimension.elements) for dimension in result.dimensions
+            ),
         },
         "dimensions": _dimensions(result),
         "total": _spend(result.total),
@@ -113,20 +115,20 @@ async def diff_definition(request: OperatorRequest[MoneyServices, DefinitionDraf
 def _dimensions(found: Difference) -> list[Mapping[str, object]]:
     return [
         {
-            "id": each.dimension.id,
-            "name": each.dimension.name,
-            "state": each.state,
-            "element_count": each.element_count,
+            "id": dimension.dimension.id,
+            "name": dimension.dimension.name,
+            "state": dimension.state,
+            "element_count": dimension.element_count,
             "elements": [
                 {
                     "element": element.element or None,
                     "before": element.before and _spend(element.before),
                     "after": element.after and _spend(element.after),
                 }
-                for element in each.elements
+                for element in dimension.elements
             ],
         }
-        for each in found.dimensions
+        for dimension in found.dimensions
     ]
 
 
@@ -167,19 +169,19 @@ class DraftToPublish(DraftToValidate):
 
 @call("POST", "/allocation/validate", VIEW_COSTS, "Validate a definition", in_turn=True)
 async def validate_definition(request: OperatorRequest[MoneyServices, DraftToValidate]) -> Result:
-    given = request.body
-    text = given.definition.encode("utf-8", "replace")
-    return {"version": await what_it_would_be(request.services, text, given.namespace, request.actor)}
+    body = request.body
+    text = body.definition.encode("utf-8", "replace")
+    return {"version": await what_it_would_be(request.services, text, body.namespace, request.actor)}
 
 
 @call("POST", "/allocation/publish", MODIFY_DIMENSIONS, "Publish a definition", status=201)
 async def publish_definition(request: OperatorRequest[MoneyServices, DraftToPublish]) -> Result:
     services = request.services
-    given = request.body
+    body = request.body
     job, version = await services.require_publishing().publish(
-        given.definition.encode("utf-8", "replace"),
-        namespace=given.namespace,
-        base=given.base,
+        body.definition.encode("utf-8", "replace"),
+        namespace=body.namespace,
+        base=body.base,
         actor=request.actor,
     )
     return {"version": describe_version(add_state(services, version)), "publish_job": describe_job(job)}

@@ -296,7 +296,7 @@ def _furthest(figures: BudgetFigures | None) -> int | None:
         return None
     running = figures.periods[0]
     limit = limit_of(figures.budget, running)
-    return percent_of(max((each.actual for each in running.spent.values()), default=0), limit)
+    return percent_of(max((owner_spend.actual for owner_spend in running.spent.values()), default=0), limit)
 
 
 class BudgetResource(ManagedResource[SpendBudget]):
@@ -349,13 +349,13 @@ class BudgetResource(ManagedResource[SpendBudget]):
 
     async def show(self, asking: Asker[Any], word: str) -> Answer:
         budget = await self.find(asking, word)
-        wanted = frozenset(asking.http.query.getall("expand", []))
-        if not wanted <= set(EXPANSIONS):
+        expansions = frozenset(asking.http.query.getall("expand", []))
+        if not expansions <= set(EXPANSIONS):
             raise Refusal(400, "invalid_parameter", f"expand must be one of {', '.join(EXPANSIONS)}")
         shown = describe_budget(add_state(asking.services, budget))
-        if wanted:
+        if expansions:
             books = asking.services.require_budgets().books()
-            shown = {**shown, **await _expanded(asking.services, books, budget.id, wanted)}
+            shown = {**shown, **await _expanded(asking.services, books, budget.id, expansions)}
         return {"budget": shown}
 
     async def made(self, asking: Asker[Any], row: SpendBudget) -> Answer:
@@ -377,11 +377,11 @@ class BudgetResource(ManagedResource[SpendBudget]):
 
     async def filled(self, asking: Asker[Any], page: Mapping[str, Any]) -> Answer:
         """Add the requested sections to each budget on the page."""
-        wanted = frozenset(page["filtering"]["current"].get("expand", ()))
-        if wanted:
+        expansions = frozenset(page["filtering"]["current"].get("expand", ()))
+        if expansions:
             books = asking.services.require_budgets().books()
             for item in page["budgets"]:
-                item.update(await _expanded(asking.services, books, item["id"], wanted))
+                item.update(await _expanded(asking.services, books, item["id"], expansions))
         return page
 
 
@@ -499,7 +499,7 @@ def _planned(limits: PlannedLimits, granularity: str | None) -> dict[str, Any]:
     ):
         raise Invalid(f"planned_limits accepts periods of only one granularity: {', '.join(GRANULARITIES)}")
     [(name, periods)] = limits.items()
-    return {"granularity": name, "planned": {day: _text(each.amount) for day, each in periods.items()}}
+    return {"granularity": name, "planned": {day: _text(planned.amount) for day, planned in periods.items()}}
 
 
 _KNOWN = set(GRANULARITIES)
@@ -554,10 +554,10 @@ async def list_alerts(request: OperatorRequest[MoneyServices, None]) -> Result:
     """
     budget = await _budget(request)
     if request.is_limited:
-        kept = await alerts_of_now(request.services, budget)
+        budget_alerts = await alerts_of_now(request.services, budget)
     else:
-        kept = await request.registry.table(BudgetTable).alerts(budget.id)
-    return {"budget": {"id": budget.id}, **await request.list(ALERTS, alert_rows(kept))}
+        budget_alerts = await request.registry.table(BudgetTable).alerts(budget.id)
+    return {"budget": {"id": budget.id}, **await request.list(ALERTS, alert_rows(budget_alerts))}
 
 
 async def _budget(request: OperatorRequest[MoneyServices, None]) -> SpendBudget:

@@ -139,13 +139,13 @@ async def list_channels(request: OperatorRequest[InstallationServices, None]) ->
 
 @call("POST", "/notification-channels", INSTALLATION_ADMINISTRATION, "Create a channel", status=201)
 async def add_channel(request: OperatorRequest[InstallationServices, NewChannel]) -> Result:
-    given = _stated(request.body)
-    secret = given.pop("secret")
+    stated_fields = _stated(request.body)
+    secret = stated_fields.pop("secret")
     table = request.registry.kept_channels
-    most = request.shared.most(table.limit)
+    limit = request.shared.most(table.limit)
     seal = request.services.seal_channel
-    made = await table.create(ChannelDraft(**given), secret, seal, most=most, actor=request.actor)
-    return {"notification_channel": describe_kept_channel(made)}
+    channel = await table.create(ChannelDraft(**stated_fields), secret, seal, most=limit, actor=request.actor)
+    return {"notification_channel": describe_kept_channel(channel)}
 
 
 @call(
@@ -157,12 +157,14 @@ async def show_channel(request: OperatorRequest[InstallationServices, None]) -> 
 
 @call("PATCH", "/notification-channels/{name}", INSTALLATION_ADMINISTRATION, "Change a channel")
 async def edit_channel(request: OperatorRequest[InstallationServices, ChannelChanges]) -> Result:
-    given = _stated(request.body)
+    stated_fields = _stated(request.body)
     table = request.registry.kept_channels
-    secret = given.pop("secret")
-    version = given.pop("version")
+    secret = stated_fields.pop("secret")
+    version = stated_fields.pop("version")
     seal = request.services.seal_channel
-    changed = await table.change(_name(request), given, secret, seal, version=version, actor=request.actor)
+    changed = await table.change(
+        _name(request), stated_fields, secret, seal, version=version, actor=request.actor
+    )
     return {"notification_channel": describe_kept_channel(changed)}
 
 

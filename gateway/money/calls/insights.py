@@ -91,9 +91,9 @@ async def list_insights(request: OperatorRequest[InstallationServices, None]) ->
     if not request.is_limited:
         return await request.list(INSIGHTS_OF_PEOPLE, insight_rows(request.registry))
     visible = await request.reads.visible()
-    found = await request.registry.insights.found()
+    all_insights = await request.registry.insights.found()
     return await request.list(
-        INSIGHTS_OF_PEOPLE, MemoryRows([each for each in found if visible.insight(each)])
+        INSIGHTS_OF_PEOPLE, MemoryRows([insight for insight in all_insights if visible.insight(insight)])
     )
 
 
@@ -122,12 +122,12 @@ async def show_insight(request: OperatorRequest[InstallationServices, None]) -> 
 
 @call("PATCH", "/insights/{id}", WORK_ON_INSIGHTS, "Set an insight's status", shows=SLICED)
 async def set_insight(request: OperatorRequest[InstallationServices, InsightStatus]) -> Result:
-    given = request.body
-    if given.status is not None:  # check the request first, so that its errors are reported for every insight
-        check_status(given.status)
-    changes: dict[str, Any] = {} if given.effort is None else {"effort": check_effort(given.effort)}
+    body = request.body
+    if body.status is not None:  # check the request first, so that its errors are reported for every insight
+        check_status(body.status)
+    changes: dict[str, Any] = {} if body.effort is None else {"effort": check_effort(body.effort)}
     id, table = (await _insight(request)).id, request.registry.insights
-    insight = await table.change(id, status=given.status, fields=changes, actor=request.actor)
+    insight = await table.change(id, status=body.status, fields=changes, actor=request.actor)
     return {"insight": describe_for_people(insight)}
 
 

@@ -92,8 +92,13 @@ async def show_notification(request: OperatorRequest[InstallationServices, None]
     row = await request.registry.notices.find(request.word("id"))
     row = replace(row, error=shown_error(request, row.error))
     notice = row.notice
-    said = {"text": notice.text, "fields": dict(notice.fields), "link": notice.link, "thread": notice.thread}
-    return {"notification": {**describe_notification(row), **said}}
+    message = {
+        "text": notice.text,
+        "fields": dict(notice.fields),
+        "link": notice.link,
+        "thread": notice.thread,
+    }
+    return {"notification": {**describe_notification(row), **message}}
 
 
 @call("POST", "/notifications/retry", OPERATE_SPOOL, "Send notifications again")
@@ -136,13 +141,13 @@ async def _all(
 async def _chosen(
     request: OperatorRequest[InstallationServices, ChosenNotifications], *, of_states: Collection[str]
 ) -> list[str]:
-    given = request.body
-    if (given.ids is not None) + (given.channel is not None) + given.all != 1:
+    body = request.body
+    if (body.ids is not None) + (body.channel is not None) + body.all != 1:
         raise Invalid("give either the ids of notifications, or a channel, or all")
-    if given.ids is not None:
-        return given.ids
+    if body.ids is not None:
+        return body.ids
     return [
         row.id
         for row in await _all(request)
-        if row.state in of_states and given.channel in (None, row.channel)
+        if row.state in of_states and body.channel in (None, row.channel)
     ]

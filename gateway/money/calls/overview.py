@@ -51,19 +51,19 @@ async def state(request: OperatorRequest[MoneyServices, None]) -> Result:
 async def described(request: OperatorRequest[MoneyServices, None], *, counts_rows: bool) -> Result:
     """Return the same as `state`. Without `counts_rows`, `rows` is null."""
     services = request.services
-    found = asdict(await services.ledger.state(counts_rows=counts_rows))
-    found["rows"] = found["rows"] if counts_rows else None
-    found["behind"] = max(0, services.log.closed_below(AI_TELEMETRY) - found["reach"])
+    state = asdict(await services.ledger.state(counts_rows=counts_rows))
+    state["rows"] = state["rows"] if counts_rows else None
+    state["behind"] = max(0, services.log.closed_below(AI_TELEMETRY) - state["reach"])
     if request.is_limited:
-        found = {name: value if name in _BORDERS else None for name, value in found.items()}
-    borders = {name: found[name] and moment(found[name].timestamp()) for name in _BORDERS}
+        state = {name: value if name in _BORDERS else None for name, value in state.items()}
+    borders = {name: state[name] and moment(state[name].timestamp()) for name in _BORDERS}
     registry = services.registry
     frozen = {} if registry is None else registry.frozen_rates.all()
     months = {
         name: {field: value for field, value in body.items() if field != "days"}
         for name, body in sorted(frozen.items())
     }
-    return {"ledger": {**found, **borders}, "frozen_rates": months}
+    return {"ledger": {**state, **borders}, "frozen_rates": months}
 
 
 @call(
@@ -98,8 +98,8 @@ async def overview(request: OperatorRequest[OperatorServices, None]) -> Result:
     since = largest.since
     daily = replace(largest, granularity="daily", group_by=(MODEL_FAMILY,))
     lists = [replace(largest, group_by=(name,)) for name in LISTS]
-    found = await request.ledger.costs_of([base, preceding(base), today, preceding(today), daily, *lists])
-    month, month_before, day, day_before, by_day, *by_list = found
+    row_sets = await request.ledger.costs_of([base, preceding(base), today, preceding(today), daily, *lists])
+    month, month_before, day, day_before, by_day, *by_list = row_sets
     whole = await request.ledger.whole_since()
     return {
         "overview": {
@@ -112,7 +112,8 @@ async def overview(request: OperatorRequest[OperatorServices, None]) -> Result:
             "days": _shown(daily, by_day),
             **await marks_of(request, services.money, replace(largest, top=None)),
             "lists": {
-                asked.group_by[0]: _shown(asked, rows) for asked, rows in zip(lists, by_list, strict=True)
+                list_query.group_by[0]: _shown(list_query, rows)
+                for list_query, rows in zip(lists, by_list, strict=True)
             },
             "operation": await _operation(request),
             "insights": await _insights(request),
@@ -125,18 +126,18 @@ def _of_asked_days(request: OperatorRequest[OperatorServices, None], query: Cost
     Return the query for the requested days. Raises Refusal 400 if they are too many or in the wrong order.
     """
     since, until, _ = times(request.http.query, request.now(), default="last_30d")
-    asked = replace(query, since=since, until=until)
-    check_span(replace(asked, granularity="daily"), most=MOST_DAYS)
-    return asked
+    day_query = replace(query, since=since, until=until)
+    check_span(replace(day_query, granularity="daily"), most=MOST_DAYS)
+    return day_query
 
 
 def _beside(
     start: datetime, now: Sequence[CostRow], before: Sequence[CostRow], names: Sequence[str]
 ) -> dict[str, object]:
-    rows = [combined(each, start=start, group=()) for each in (now, before)]
-    shown, was = ({name: getattr(row, name) for name in names} for row in rows)
-    each = {"cost_per_call": per(rows[0].cost, rows[0].calls)}
-    return {"from": start.date().isoformat(), **shown, **each, "previous": was}
+    rows = [combined(side, start=start, group=()) for side in (now, before)]
+    shown, previous = ({name: getattr(row, name) for name in names} for row in rows)
+    averages = {"cost_per_call": per(rows[0].cost, rows[0].calls)}
+    return {"from": start.date().isoformat(), **shown, **averages, "previous": previous}
 
 
 def _shown(query: CostQuery, rows: Sequence[CostRow]) -> list[dict[str, object]]:
@@ -149,11 +150,11 @@ async def _operation(request: OperatorRequest[OperatorServices, None]) -> Mappin
     if request.is_limited or VIEW_OPERATION not in request.rights.permission_sets:
         return None
     services = request.services
-    asked = cast(OperatorRequest[Any, None], request)
+    untyped_request = cast(OperatorRequest[Any, None], request)
     devices = services.senders.devices
     counts = devices.counts() if devices else {}
-    status = await deliveries.status(replace(asked, services=services.spool))
-    counted = await described(replace(asked, services=services.money), counts_rows=False)
+    status = await deliveries.status(replace(untyped_request, services=services.spool))
+    counted = await described(replace(untyped_request, services=services.money), counts_rows=False)
     return {
         "status": status,
         **cast(Mapping[str, object], counted),
@@ -175,9 +176,9 @@ async def _insights(request: OperatorRequest[OperatorServices, None]) -> Mapping
     if request.is_limited:
         visible = await request.reads.visible()
         seen: list[Insight] = [
-            each for each in await table.found() if visible.insight(each) and each.status in _OPEN
+            insight for insight in await table.found() if visible.insight(insight) and insight.status in _OPEN
         ]
-        seen.sort(key=lambda each: (-float(each.cost_impact), each.id))
-        return {"rows": [describe_for_people(each) for each in seen[:LISTED]], "total_count": len(seen)}
+        seen.sort(key=lambda insight: (-float(insight.cost_impact), insight.id))
+        return {"rows": [describe_for_people(insight) for insight in seen[:LISTED]], "total_count": len(seen)}
     page = await table.page(query)
-    return {"rows": [describe_for_people(each) for each in page.rows], "total_count": page.total}
+    return {"rows": [describe_for_people(insight) for insight in page.rows], "total_count": page.total}

@@ -116,7 +116,7 @@ def describe_job(job: PublishJob) -> dict[str, object]:
         "version": None if job.version is None else str(job.version),
         "error": job.error or None,
         "errors": [
-            {"error": each.error, "value": each.value, "path": list(each.path)} for each in job.faults
+            {"error": fault.error, "value": fault.value, "path": list(fault.path)} for fault in job.faults
         ],
         "border": dict(job.border) or None,
         "submitted": seconds(job.submitted),
@@ -203,7 +203,7 @@ def version_rows(
     """Return the versions of a namespace, or of all if None. `place` is the base path of their addresses."""
     versions = money.require_registry().table(AllocationTable).versions(namespace)
     return MemoryRows(
-        [add_state(money, each, place and f"{place}/{each.number}/definition") for each in versions]
+        [add_state(money, version, place and f"{place}/{version.number}/definition") for version in versions]
     )
 
 
@@ -282,7 +282,7 @@ def _faults_as_422(
         except InvalidDefinition as error:
             error_body = {"type": "invalid_definition", "message": f"The definition is not valid: {error}."}
             return json_response(
-                {"error": error_body, "errors": [each._asdict() for each in error.faults]}, status=422
+                {"error": error_body, "errors": [fault._asdict() for fault in error.faults]}, status=422
             )
 
     return answered
@@ -359,10 +359,10 @@ async def read_definition_versions(request: KeyRequest[MoneyServices, None]) -> 
 async def create_definition_version(request: KeyRequest[MoneyServices, bytes]) -> Result:
     """Publish a definition. With `validate_only`, only return the version that it would become."""
     money = request.services
-    given = request.http.query
+    parameters = request.http.query
     is_dry, base, text = (
-        _flag(given.get("validate_only", "false")),
-        base_of(given.get("base_version")),
+        _flag(parameters.get("validate_only", "false")),
+        base_of(parameters.get("base_version")),
         _text(request),
     )
     if is_dry:
@@ -384,8 +384,8 @@ async def create_definition_version(request: KeyRequest[MoneyServices, bytes]) -
 async def read_definition_version(request: KeyRequest[MoneyServices, None]) -> Result:
     money = request.services
     version = find_version(money, DEFAULT, request.word("version"))
-    place = request.http.path.rpartition("/")[0]
-    return {"version": await with_text(money, version, uri=_uri(place, version))}
+    parent_path = request.http.path.rpartition("/")[0]
+    return {"version": await with_text(money, version, uri=_uri(parent_path, version))}
 
 
 @_call(
@@ -446,9 +446,9 @@ class NamespaceResource(ManagedResource[Namespace]):
         return namespace_with_state(asking.services, row)
 
     async def fields(self, asking: Asker[Any], given: Any) -> dict[str, Any]:
-        found = stated(given)
-        id = found.pop("id", None)
-        return {**found, "name": id} if found.get("name", "") is None else found
+        stated_fields = stated(given)
+        id = stated_fields.pop("id", None)
+        return {**stated_fields, "name": id} if stated_fields.get("name", "") is None else stated_fields
 
     def own(self, asking: Asker[Any], given: Any) -> Mapping[str, Any]:
         return {"id": given.id}
@@ -474,8 +474,8 @@ NAMESPACE = NamespaceResource()
 )
 async def create_namespace(request: KeyRequest[MoneyServices, NewNamespace]) -> Result:
     """Create the namespace whose id is in the path."""
-    given = NewNamespaceOfId(id=request.word("namespace"), **msgspec.structs.asdict(request.body))
-    return await NAMESPACE.create(asking_key(request), given)
+    new_namespace = NewNamespaceOfId(id=request.word("namespace"), **msgspec.structs.asdict(request.body))
+    return await NAMESPACE.create(asking_key(request), new_namespace)
 
 
 @_publish(_NAMESPACE + "/definitions", "Publish the definition of a namespace with a job", 202, OnePublishJob)
@@ -547,7 +547,7 @@ async def what_it_would_be(
     would_be = DefinitionVersion(
         namespace=namespace,
         number=table.latest(namespace) + 1,
-        dimensions=tuple(each.id for each in definition.dimensions),
+        dimensions=tuple(dimension.id for dimension in definition.dimensions),
         bytes=len(text),
         created=money.clock.now(),
         created_by=actor.name,

@@ -149,16 +149,18 @@ class InsightRows:
     async def page(self, listed: List[Insight], wanted: PageQuery) -> ListPage[Insight]:
         filters = dict(wanted.filters)
         if filters.pop(HIDE_RESOLVED, ()) == ("true",):
-            left = tuple(status for status in filters.get("status", STATUSES) if status not in RESOLVED)
-            filters["status"] = left or NOTHING
-        asked = set(filters.pop(ABOUT, ()))
-        if len(asked) != 1:
+            open_statuses = tuple(
+                status for status in filters.get("status", STATUSES) if status not in RESOLVED
+            )
+            filters["status"] = open_statuses or NOTHING
+        subjects = set(filters.pop(ABOUT, ()))
+        if len(subjects) != 1:
             return await self._stored.page(listed, replace(wanted, filters=filters))
         known = (await self._table.page(replace(_EVERY, limit=1))).known["category"]
         if not known:  # too many categories, so the storage does not list them
             return await MemoryRows((await self._table.page(_EVERY)).rows).page(listed, wanted)
-        of_operation = asked == {OPERATION}
-        chosen = tuple(each for each in known if (each in _OF_OPERATION) == of_operation)
+        of_operation = subjects == {OPERATION}
+        chosen = tuple(category for category in known if (category in _OF_OPERATION) == of_operation)
         with_category = replace(listed, filters={**listed.filters, "category": Filter(field="category")})
         return await self._stored.page(
             with_category, replace(wanted, filters={**filters, "category": chosen or NOTHING})
@@ -282,16 +284,16 @@ async def read_insights(request: KeyRequest[MoneyServices, None]) -> Result:
     gives={JSON: OneInsight},
 )
 async def create_insight(request: KeyRequest[MoneyServices, NewInsight]) -> Result:
-    given = request.body
+    body = request.body
     draft = Draft(
-        title=given.title,
-        description=given.description,
-        category=given.category,
-        link=given.link,
-        effort=given.effort,
-        cost_impact=str(given.cost_impact),
+        title=body.title,
+        description=body.description,
+        category=body.category,
+        link=body.link,
+        effort=body.effort,
+        cost_impact=str(body.cost_impact),
     )
-    insight = await _registry(request).insights.create(draft, status=given.status, actor=request.actor)
+    insight = await _registry(request).insights.create(draft, status=body.status, actor=request.actor)
     return {"insight": describe(insight)}
 
 
@@ -316,8 +318,8 @@ async def read_insight(request: KeyRequest[MoneyServices, None]) -> Result:
     gives={JSON: OneInsight},
 )
 async def update_insight(request: KeyRequest[MoneyServices, InsightChanges]) -> Result:
-    given = msgspec.structs.asdict(request.body)
-    changes = {name: str(value) for name, value in given.items() if value is not None}
+    stated_fields = msgspec.structs.asdict(request.body)
+    changes = {name: str(value) for name, value in stated_fields.items() if value is not None}
     status = changes.pop("status", None)
     table = _registry(request).insights
     insight = await table.change(request.word("id"), status=status, fields=changes, actor=request.actor)

@@ -198,16 +198,23 @@ async def recommendation_comment_rows(registry: Registry, id: str) -> MemoryRows
 
 async def type_rows(registry: Registry) -> MemoryRows[ShownType]:
     settings = await registry.recommendations.types()
-    return MemoryRows([ShownType(type=each, settings=_settings(settings, each.NAME)) for each in TYPES])
+    return MemoryRows(
+        [
+            ShownType(type=recommendation_type, settings=_settings(settings, recommendation_type.NAME))
+            for recommendation_type in TYPES
+        ]
+    )
 
 
 def dimension_rows(kept: Iterable[Recommendation], dimensions: Sequence[str]) -> MemoryRows[ShownDimension]:
-    found = [each.saving.dimensions for each in kept if each.is_open]
+    dimension_sets = [recommendation.saving.dimensions for recommendation in kept if recommendation.is_open]
     values = {
-        name: sorted({value for each in found for value in each.get(name, ())})
+        name: sorted({value for values_by_name in dimension_sets for value in values_by_name.get(name, ())})
         for name in recommendation_dimensions(dimensions)
     }
-    return MemoryRows([ShownDimension(id=name, values=each) for name, each in values.items()])
+    return MemoryRows(
+        [ShownDimension(id=name, values=dimension_values) for name, dimension_values in values.items()]
+    )
 
 
 def _settings(settings: Mapping[str, TypeSettings], type: str) -> TypeSettings:
@@ -462,8 +469,8 @@ async def update_recommendation_type(request: KeyRequest[MoneyServices, TypeChan
 )
 async def get_available_dimensions(request: KeyRequest[MoneyServices, None]) -> Result:
     money = request.services
-    kept = await money.require_registry().recommendations.all()
-    rows = dimension_rows(kept, money.ledger.own_dimensions())
+    all_recommendations = await money.require_registry().recommendations.all()
+    rows = dimension_rows(all_recommendations, money.ledger.own_dimensions())
     return await request.list(RECOMMENDATION_DIMENSIONS, rows)
 
 
@@ -501,9 +508,9 @@ async def change_recommendations(
     return {
         "recommendations": [
             {"id": id, "error": "there is no recommendation with this id"}
-            if each is None
-            else {"id": id, "status": each.status, "assignee": each.assignee}
-            for id, each in changed.items()
+            if recommendation is None
+            else {"id": id, "status": recommendation.status, "assignee": recommendation.assignee}
+            for id, recommendation in changed.items()
         ]
     }
 
@@ -524,7 +531,7 @@ async def change_type(registry: Registry, name: str, given: TypeChanges, actor: 
 async def add_comments(registry: Registry, id: str, given: NewComments, actor: Actor) -> Result:
     if (given.message is None) == (not given.comments):
         raise Invalid("give either message or comments")
-    texts = [each.message for each in given.comments] if given.message is None else [given.message]
+    texts = [comment.message for comment in given.comments] if given.message is None else [given.message]
     added = await registry.recommendations.comment(id, texts, actor=actor)
     return {"comments": [describe_recommendation_comment(comment) for comment in added]}
 
@@ -554,8 +561,12 @@ async def check_savings(
             "monthly_savings": decimal_text(sum((amount for _, amount in amounts), Decimal(0))),
             "spent": result.spent,
             "types": [
-                {"type": type, "count": len(each), "monthly_savings": decimal_text(sum(each, Decimal(0)))}
-                for type, each in by_type.items()
+                {
+                    "type": type,
+                    "count": len(savings),
+                    "monthly_savings": decimal_text(sum(savings, Decimal(0))),
+                }
+                for type, savings in by_type.items()
             ],
             "failed": list(result.failed),
         }

@@ -56,9 +56,9 @@ async def list_recommendations(request: OperatorRequest[MoneyServices, None]) ->
     listed = recommendation_list(request.services.ledger.own_dimensions())
     visible = await request.reads.visible()
     rows = [
-        _seen(each, visible)
-        for each in await request.registry.recommendations.all()
-        if visible.recommendation(each)
+        _seen(recommendation, visible)
+        for recommendation in await request.registry.recommendations.all()
+        if visible.recommendation(recommendation)
     ]
     return await request.list(listed, MemoryRows(rows))
 
@@ -71,8 +71,12 @@ async def list_recommendations(request: OperatorRequest[MoneyServices, None]) ->
     shows=SLICED,
 )
 async def change_recommendations(request: OperatorRequest[MoneyServices, RecommendationChanges]) -> Result:
-    visible, kept = await request.reads.visible(), await request.registry.recommendations.all()
-    hidden = frozenset(each.id for each in kept if not visible.recommendation(each))
+    visible, all_recommendations = await request.reads.visible(), await request.registry.recommendations.all()
+    hidden = frozenset(
+        recommendation.id
+        for recommendation in all_recommendations
+        if not visible.recommendation(recommendation)
+    )
     return await by_key.change_recommendations(request.registry, request.body, request.actor, hidden=hidden)
 
 
@@ -96,9 +100,9 @@ async def look_for_savings(request: OperatorRequest[MoneyServices, SavingsLook])
 )
 async def show_recommendation(request: OperatorRequest[MoneyServices, None]) -> Result:
     visible = await request.reads.visible()
-    found = await _found(request, visible)
-    shown = describe_recommendation(_seen(found, visible))
-    comments = await request.registry.recommendations.comments(found.id)
+    recommendation = await _found(request, visible)
+    shown = describe_recommendation(_seen(recommendation, visible))
+    comments = await request.registry.recommendations.comments(recommendation.id)
     return {
         "recommendation": shown,
         "comments": [describe_recommendation_comment(comment) for comment in comments],
@@ -198,8 +202,10 @@ async def change_recommendation_type(request: OperatorRequest[MoneyServices, Typ
     shows=SLICED,
 )
 async def list_recommendation_dimensions(request: OperatorRequest[MoneyServices, None]) -> Result:
-    visible, kept = await request.reads.visible(), await request.registry.recommendations.all()
-    rows = dimension_rows(filter(visible.recommendation, kept), request.ledger.own_dimensions())
+    visible, all_recommendations = await request.reads.visible(), await request.registry.recommendations.all()
+    rows = dimension_rows(
+        filter(visible.recommendation, all_recommendations), request.ledger.own_dimensions()
+    )
     return await request.list(RECOMMENDATION_DIMENSIONS, rows)
 
 
@@ -216,16 +222,16 @@ async def check_savings(request: OperatorRequest[MoneyServices, None]) -> Result
     """Return the savings that a run would find. `filter` is JSON, as in the request body for keys."""
     query = request.http.query
     try:
-        wanted = msgspec.json.decode(query.get("filter", "{}"), type=dict[str, list[str | None]])
+        filters = msgspec.json.decode(query.get("filter", "{}"), type=dict[str, list[str | None]])
     except msgspec.DecodeError as error:
         raise Invalid(f'filter must be a JSON object such as {{"team": ["search"]}}: {error}') from None
-    given = SavingsCheck(type=query.get("type"), filter=wanted)
+    savings_check = SavingsCheck(type=query.get("type"), filter=filters)
     ledger = request.ledger
 
     def may_see(dimensions: Dimensions) -> bool:
         return ledger.is_whole or ledger.holds(partial(value_of, dimensions))
 
-    return await by_key.check_savings(request.services, request.shared.people, given, may_see)
+    return await by_key.check_savings(request.services, request.shared.people, savings_check, may_see)
 
 
 def _seen(each: Recommendation, visible: Visible) -> Recommendation:
@@ -240,7 +246,7 @@ async def _found(request: OperatorRequest[MoneyServices, Any], visible: Visible)
     """
     Return the recommendation of the path. Raises NotThere if it does not exist or is not visible to this person.
     """
-    found = await request.registry.recommendations.get(request.word("id"))
-    if not visible.recommendation(found):
+    recommendation = await request.registry.recommendations.get(request.word("id"))
+    if not visible.recommendation(recommendation):
         raise NotThere("there is no recommendation with this id")
-    return found
+    return recommendation

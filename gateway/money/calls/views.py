@@ -101,15 +101,15 @@ class ViewResource(ManagedResource[View]):
             (await asking.sees()).check_filter(given.filter)
             for values in given.filter.values():
                 asking.shared.people.check(value or "" for value in values)
-        found = stated(
+        stated_fields = stated(
             given,
             filter=_stored_filter,
             connections=lambda value: msgspec.convert(msgspec.to_builtins(value), ViewConnections),
             anomalies=lambda value: msgspec.convert(msgspec.to_builtins(value), Anomalies),
         )
-        if "connections" in found:
-            asking.registry.notices.check_channels("connections.notify", found["connections"].notify)
-        return found
+        if "connections" in stated_fields:
+            asking.registry.notices.check_channels("connections.notify", stated_fields["connections"].notify)
+        return stated_fields
 
     async def delete(self, asking: Asker[Any], word: str) -> str:
         id = (await self.find(asking, word)).id

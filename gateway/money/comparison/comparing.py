@@ -91,18 +91,18 @@ async def compare(
     Raises NotKept if a time range cuts a stored total.
     """
     measures = (*needed(USAGE_AMOUNT, ()), *MEASURES, "unpriced", "reported")
-    sides = [replace(each, granularity=TOTAL, measures=measures) for each in (baseline, query)]
+    sides = [replace(side, granularity=TOTAL, measures=measures) for side in (baseline, query)]
     if query.arranged:
         old_rows, rows = [
-            await _with_bills(ledger, replace(each, group_by=_with_kinds(query))) for each in sides
+            await _with_bills(ledger, replace(side, group_by=_with_kinds(query))) for side in sides
         ]
         return await asyncio.to_thread(_of_bills, old_rows, rows, query, top, prices)
     if query.currency == CURRENCY and not set(query.group_by).isdisjoint(OF_MODELS):
-        old_rows, rows = [await ledger.costs(replace(each, group_by=_with_kinds(query))) for each in sides]
+        old_rows, rows = [await ledger.costs(replace(side, group_by=_with_kinds(query))) for side in sides]
         return await asyncio.to_thread(_at_once, old_rows, rows, query, top, prices)
-    before, now = [await ledger.costs(each) for each in sides]
+    before, now = [await ledger.costs(side) for side in sides]
     changes = await asyncio.to_thread(_changes, before, now, top)
-    old, new = [await _kinds(ledger, each, changes) for each in sides]
+    old, new = [await _kinds(ledger, side, changes) for side in sides]
     return await asyncio.to_thread(changes.compared, old, new, prices, query.since.timestamp())
 
 
@@ -145,9 +145,9 @@ async def compared(
     ledger = await ledger_for(full_question, reader)
     query = _by_whole_days(full_question.query, full_question.cost_type, now)
     before = _by_whole_days(baseline(query), full_question.cost_type, now)
-    found = await compare(ledger, query, before, top=top, prices=await list_prices(prices))
+    comparison = await compare(ledger, query, before, top=top, prices=await list_prices(prices))
     return ComparedAnswer(
-        found=found, query=query, baseline=before, whole_since=await reader.whole.whole_since()
+        found=comparison, query=query, baseline=before, whole_since=await reader.whole.whole_since()
     )
 
 
@@ -181,10 +181,10 @@ class _Changes:
 
     def __init__(self, before: Mapping[Group, Spending], now: Mapping[Group, Spending], top: int) -> None:
         self._largest, self._rest = _divided(unranked(before, now, {}), top)
-        self.others = [each for each in self._rest if each.has_kinds]
+        self.others = [driver for driver in self._rest if driver.has_kinds]
         # Other groups without kinds of tokens are read as well, to subtract them from the sum of all groups.
-        alone = [each for each in self._rest if not each.has_kinds] if self.others else []
-        self.apart = frozenset([each.group for each in (*self._largest, *alone)])
+        alone = [driver for driver in self._rest if not driver.has_kinds] if self.others else []
+        self.apart = frozenset([driver.group for driver in (*self._largest, *alone)])
         self.are_few = bool(self._rest) and len(self.apart) <= MOST_APART
 
     def compared(self, old: _Kinds, new: _Kinds, prices: PriceBook | None, at: float) -> Comparison:
@@ -193,12 +193,12 @@ class _Changes:
             for group, rows in new.apart.items()
             if group in old.apart
         }
-        found = [weighed(each, known) for each in self._largest]
+        drivers = [weighed(driver, known) for driver in self._largest]
         if self._rest:
             # Groups that are read separately have no kinds, so old prices change none of their parts.
-            others = together(self._rest, group=(OTHER,) * len(self._rest[0].group))
-            found.append(self._priced(others, at_old_prices(old.others, new.others, prices, at)))
-        return Comparison(drivers=found, total=together(found, group=()))
+            other_driver = together(self._rest, group=(OTHER,) * len(self._rest[0].group))
+            drivers.append(self._priced(other_driver, at_old_prices(old.others, new.others, prices, at)))
+        return Comparison(drivers=drivers, total=together(drivers, group=()))
 
     def _priced(self, driver: Driver, at_old_prices: int) -> Driver:
         """
@@ -207,7 +207,7 @@ class _Changes:
         """
         if not self.others:
             return driver
-        costs = [each.now.cost - each.parts.prices for each in self.others]
+        costs = [driver.now.cost - driver.parts.prices for driver in self.others]
         kinds = at_old_prices - sum(costs)
         parts = driver.parts
         divided = msgspec.structs.replace(
@@ -223,9 +223,11 @@ async def _kinds(ledger: AnswersCosts, query: CostQuery, changes: _Changes) -> _
     whole = await ledger.costs(replace(query, group_by=KINDS)) if changes.others else ()
 
     def kinds() -> _Kinds:
-        found = by_group(rows, by, len(query.group_by))
-        apart = {group: rows for group, rows in found.items() if group in changes.apart}
-        return _Kinds(apart, without(by_group(whole, KINDS, 0)[()] if whole else (), apart.values()))
+        rows_by_group = by_group(rows, by, len(query.group_by))
+        separate_rows = {group: rows for group, rows in rows_by_group.items() if group in changes.apart}
+        return _Kinds(
+            separate_rows, without(by_group(whole, KINDS, 0)[()] if whole else (), separate_rows.values())
+        )
 
     return await asyncio.to_thread(kinds)
 
@@ -241,7 +243,7 @@ def _at_once(
     old, new = [
         _Kinds(
             {group: side[group] for group in changes.apart if group in side},
-            added_up([side[each.group] for each in changes.others]),
+            added_up([side[driver.group] for driver in changes.others]),
         )
         for side in sides
     ]
@@ -254,15 +256,19 @@ def _with_kinds(query: CostQuery) -> Sequence[str]:
 
 def _only(query: CostQuery, groups: Collection[Group]) -> CostQuery:
     """Return the query limited to the values of these groups. Other groups may match as well."""
-    values = {name: {group[place] or "" for group in groups} for place, name in enumerate(query.group_by)}
-    return within(query, include={name: tuple(sorted(each)) for name, each in values.items()}, exclude={})
+    values = {name: {group[index] or "" for group in groups} for index, name in enumerate(query.group_by)}
+    return within(
+        query,
+        include={name: tuple(sorted(group_values)) for name, group_values in values.items()},
+        exclude={},
+    )
 
 
 def _divided(drivers: Sequence[Driver], top: int) -> tuple[list[Driver], list[Driver]]:
     """Return the largest changes in order, and all other changes."""
-    largest = first([each for each in drivers if set(each.group) != {OTHER}], top)
-    groups = {each.group for each in largest}
-    return largest, [each for each in drivers if each.group not in groups]
+    largest = first([driver for driver in drivers if set(driver.group) != {OTHER}], top)
+    groups = {driver.group for driver in largest}
+    return largest, [driver for driver in drivers if driver.group not in groups]
 
 
 def _changes(before: Sequence[CostRow], now: Sequence[CostRow], top: int) -> _Changes:
@@ -278,7 +284,7 @@ def _of_bills(
 ) -> Comparison:
     """Compare billed money. A group OTHER of the totals is treated as one of the smaller groups."""
     by, width = _with_kinds(query), len(query.group_by)
-    apart = [_nobodys(rows, width) for rows in (before, now)]
+    unassigned = [_nobodys(rows, width) for rows in (before, now)]
     before, now = list(filter(_has_calls, before)), list(filter(_has_calls, now))
     old = by_group(before, by, width)
     new = by_group(now, by, width)
@@ -286,7 +292,7 @@ def _of_bills(
     priced = {
         group: at_old_prices(old[group], rows, prices, at) for group, rows in new.items() if group in old
     }
-    drivers = with_nobodys(unranked(_spent(old), _spent(new), priced), *apart)
+    drivers = with_nobodys(unranked(_spent(old), _spent(new), priced), *unassigned)
     largest, rest = _divided(drivers, top)
     if rest:
         largest.append(together(rest, group=(OTHER,) * len(rest[0].group)))

@@ -133,22 +133,23 @@ def added_up(parts: Iterable[Sequence[Row]]) -> list[Row]:
 
 def without(rows: Sequence[Row], parts: Iterable[Sequence[Row]]) -> list[Row]:
     """Subtract the parts from the rows, by provider and model."""
-    taken = _by_kind(parts)
-    return [_plus(row, taken.get(row[:2], ()), sign=-1) for row in rows]
+    parts_by_kind = _by_kind(parts)
+    return [_plus(row, parts_by_kind.get(row[:2], ()), sign=-1) for row in rows]
 
 
 def _by_kind(parts: Iterable[Sequence[Row]]) -> dict[tuple[str | None, str | None], list[Row]]:
-    found: dict[tuple[str | None, str | None], list[Row]] = {}
+    rows_by_kind: dict[tuple[str | None, str | None], list[Row]] = {}
     for part in parts:
         for row in part:
-            found.setdefault(row[:2], []).append(row)
-    return found
+            rows_by_kind.setdefault(row[:2], []).append(row)
+    return rows_by_kind
 
 
 def _plus(first: Row, others: Sequence[Row], sign: int = 1) -> Row:
     provider, model, row, cost = first
-    found = [each for _, _, each, _ in others]
+    cost_rows = [cost_row for _, _, cost_row, _ in others]
     sums = {
-        name: getattr(row, name) + sign * sum([getattr(each, name) for each in found]) for name in _WEIGHED
+        name: getattr(row, name) + sign * sum([getattr(cost_row, name) for cost_row in cost_rows])
+        for name in _WEIGHED
     }
-    return provider, model, replace(row, **sums), cost + sign * sum([each[3] for each in others])
+    return provider, model, replace(row, **sums), cost + sign * sum([row[3] for row in others])

@@ -24,11 +24,13 @@ def sentence(found: Comparison) -> str:
             else "Nothing was spent."
         )
     change = total.parts.change
-    shown_drivers = [each for each in found.drivers if set(each.group) != {OTHER} and each.parts.change]
+    shown_drivers = [
+        driver for driver in found.drivers if set(driver.group) != {OTHER} and driver.parts.change
+    ]
     if not shown_drivers:
         return "Nothing changed."
     least = abs(shown_drivers[0].parts.change) // _LITTLE
-    reasons = [driver_words(each) for each in shown_drivers[:MOST] if abs(each.parts.change) >= least]
+    reasons = [driver_words(driver) for driver in shown_drivers[:MOST] if abs(driver.parts.change) >= least]
     if not change:
         return f"The total did not change: {'; '.join(reasons)}."
     return f"{dollars(abs(change))} {'more' if change > 0 else 'less'}: {'; '.join(reasons)}."

@@ -117,17 +117,17 @@ def with_nobodys(
     drivers: Iterable[Driver], before: Mapping[Group, int], now: Mapping[Group, int]
 ) -> list[Driver]:
     """Add money without known calls to the drivers, as a change of prices. The result is unsorted."""
-    known = {each.group: each for each in drivers}
+    known = {driver.group: driver for driver in drivers}
     for group in dict.fromkeys((*before, *now)):
         old = before.get(group, 0)
         new = now.get(group, 0)
-        apart = Driver(
+        nobodys_driver = Driver(
             group=group,
             before=Spending(cost=old),
             now=Spending(cost=new),
             parts=Parts(prices=new - old),
         )
-        of_group = [known[group], apart] if group in known else [apart]
+        of_group = [known[group], nobodys_driver] if group in known else [nobodys_driver]
         known[group] = together(of_group, group=group)
     return [*known.values()]
 
@@ -136,9 +136,9 @@ def together(drivers: Iterable[Driver], *, group: Group) -> Driver:
     drivers = list(drivers)
     return Driver(
         group=group,
-        before=_sum(Spending, [each.before for each in drivers]),
-        now=_sum(Spending, [each.now for each in drivers]),
-        parts=_sum(Parts, [each.parts for each in drivers]),
+        before=_sum(Spending, [driver.before for driver in drivers]),
+        now=_sum(Spending, [driver.now for driver in drivers]),
+        parts=_sum(Parts, [driver.parts for driver in drivers]),
     )
 
 

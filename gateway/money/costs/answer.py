@@ -67,8 +67,8 @@ async def answer(
     rows = await ledger.costs(replace(query, top=question.top, top_by=question.top_by))
     filled = {COUNTED: ledger.counted} if question.fills else {}
     if question.top is not None:
-        kept = await asyncio.to_thread(_groups, rows) | {(None,) * len(query.group_by)}
-        query, previous = replace(query, kept=kept), previous and replace(previous, kept=kept)
+        shown_groups = await asyncio.to_thread(_groups, rows) | {(None,) * len(query.group_by)}
+        query, previous = replace(query, kept=shown_groups), previous and replace(previous, kept=shown_groups)
     before = [] if previous is None else await ledger.costs(previous)
     billed = await bills_status(query, reader, now, states_alone=states_alone)
     return CostAnswer(
@@ -106,10 +106,10 @@ async def bills_status(
         return None
     beside = await imported(_BILLED)
     is_limited = reader.is_limited or states_alone
-    found: Mapping[str, object] = await beside.billed_beside(
+    status: Mapping[str, object] = await beside.billed_beside(
         reader.whole, query, now, states_alone=is_limited
     )
-    return found
+    return status
 
 
 def _groups(rows: Sequence[CostRow]) -> frozenset[Group]:

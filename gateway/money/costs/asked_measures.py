@@ -54,10 +54,10 @@ class FoundMeasures:
 
     def shown(self) -> dict[str, object]:
         units = self.amount if self.amount is not None else Decimal(len(self.values))
-        each = Decimal(money.text(self.cost)) / units if units > 0 else None
+        unit_cost = Decimal(money.text(self.cost)) / units if units > 0 else None
         return {
             UNITS: f"{units.normalize():f}" if units else None,
-            COST_PER_UNIT: None if each is None else f"{each.quantize(_CENTS).normalize():f}",
+            COST_PER_UNIT: None if unit_cost is None else f"{unit_cost.quantize(_CENTS).normalize():f}",
             SAVED_BY_CACHING: None if self.saved is None else money.text(self.saved),
         }
 
@@ -85,9 +85,9 @@ class AskedMeasures:
     def folded(self, shown: Callable[[Group], Group]) -> Placed:
         rows: dict[Place, FoundMeasures] = defaultdict(FoundMeasures)
         total = FoundMeasures()
-        for (index, group), found in self.found.items():
-            rows[index, shown(group)].add(found)
-            total.add(found)
+        for (index, group), measures in self.found.items():
+            rows[index, shown(group)].add(measures)
+            total.add(measures)
         if self.whole is not None:
             total.amount = self.whole
         return Placed(rows=rows, total=total)
@@ -134,25 +134,25 @@ async def _asked(
     prices: PriceBook | None,
 ) -> AskedMeasures:
     plain = replace(query, kept=None)
-    found: dict[Place, FoundMeasures] = defaultdict(FoundMeasures)
+    measures_of_place: dict[Place, FoundMeasures] = defaultdict(FoundMeasures)
     starts = [start for start, _ in periods(query)]
     whole = None
     if unit.startswith(STREAM):
         rows = await ledger.costs(replace(plain, measures=("calls",)))
-        await asyncio.to_thread(_add_costs, rows, starts, found)
-        whole = await _count_stream(streams, unit.removeprefix(STREAM), query, starts, found)
+        await asyncio.to_thread(_add_costs, rows, starts, measures_of_place)
+        whole = await _count_stream(streams, unit.removeprefix(STREAM), query, starts, measures_of_place)
     elif unit:
-        asked = replace(plain, group_by=(*query.group_by, unit), measures=("calls",))
-        rows = await ledger.costs(asked)
-        await asyncio.to_thread(_count_values, rows, starts, found)
+        part_query = replace(plain, group_by=(*query.group_by, unit), measures=("calls",))
+        rows = await ledger.costs(part_query)
+        await asyncio.to_thread(_count_values, rows, starts, measures_of_place)
     if prices is not None:
         by_day = plain if query.granularity == "hourly" else replace(plain, granularity="daily")
-        asked = replace(by_day, group_by=(*query.group_by, *_KINDS), measures=_OF_CACHE)
+        part_query = replace(by_day, group_by=(*query.group_by, *_KINDS), measures=_OF_CACHE)
         # responses from a gateway's own cache count under `saved`
-        asked = within(asked, include={}, exclude={"status": ("cached",)})
-        rows = await ledger.costs(asked)
-        await asyncio.to_thread(_add_savings, rows, starts, found, prices)
-    return AskedMeasures(found=dict(found), whole=whole)
+        part_query = within(part_query, include={}, exclude={"status": ("cached",)})
+        rows = await ledger.costs(part_query)
+        await asyncio.to_thread(_add_savings, rows, starts, measures_of_place, prices)
+    return AskedMeasures(found=dict(measures_of_place), whole=whole)
 
 
 def _add_costs(
@@ -199,7 +199,7 @@ async def _count_stream(
     Add the values of a stream by period and by the dimension that query and stream share, if any.
     Return the total.
     """
-    known = [] if streams is None else [each.name for each in await streams.streams()]
+    known = [] if streams is None else [stream.name for stream in await streams.streams()]
     if streams is None or name not in known:
         raise Invalid(
             f"there is no unit-cost stream {name!r}" + (f"; streams are {', '.join(known)}" if known else "")

@@ -98,8 +98,8 @@ def metered(row: CostRow) -> Mapping[str, str]:
         "input_tokens": row.input_tokens - row.cached_input_tokens,
         "output_tokens": row.output_tokens - row.cached_output_tokens,
     }
-    found = {name: str(count) for name, count in tokens.items() if count}
-    return found | {name: str(quantity_of(row.meters[name])) for name in METERS if row.meters.get(name)}
+    counts = {name: str(count) for name, count in tokens.items() if count}
+    return counts | {name: str(quantity_of(row.meters[name])) for name in METERS if row.meters.get(name)}
 
 
 def unit_of(meter: str) -> str:

@@ -55,8 +55,8 @@ async def charged_lines(ledger: AnswersCosts, query: CostQuery, prices: Callable
     except CardUnreadable as error:
         raise Invalid(f"prices.file: {error}") from error
     by = (*query.group_by, *_DECIDES)
-    asked = replace(query, kept=None, group_by=by, measures=COUNTS, meter=EVERY_METER)
-    estimated = within(asked, include={"cost_source": (_ESTIMATED,)}, exclude={"status": ("cached",)})
+    line_query = replace(query, kept=None, group_by=by, measures=COUNTS, meter=EVERY_METER)
+    estimated = within(line_query, include={"cost_source": (_ESTIMATED,)}, exclude={"status": ("cached",)})
     rows = await ledger.costs(estimated)
     starts = {start: index for index, (start, _) in enumerate(periods(query))}
     return await asyncio.to_thread(_by_place, rows, starts, partial(lines_of_sum, book))
@@ -66,14 +66,14 @@ def with_lines(show: Shown, charged: Charged) -> Shown:
     """Extend `show` so that a row also has its price lines, or null."""
 
     def shown(place: Place) -> dict[str, object]:
-        found = charged.get(place)
-        return {**show(place), "price_lines": None if found is None else found.shown()}
+        lines = charged.get(place)
+        return {**show(place), "price_lines": None if lines is None else lines.shown()}
 
     return shown
 
 
 def _by_place(rows: Sequence[CostRow], starts: Mapping[datetime, int], price_lines: LinesOf) -> Charged:
-    found: dict[Place, _Charged] = defaultdict(lambda: _Charged([0] * _WIDTH))
+    lines_by_place: dict[Place, _Charged] = defaultdict(lambda: _Charged([0] * _WIDTH))
     for row in rows:
         group = row.group[: -len(_DECIDES)]
         key = _key(row.group[-len(_DECIDES) :])
@@ -81,12 +81,12 @@ def _by_place(rows: Sequence[CostRow], starts: Mapping[datetime, int], price_lin
         hour = int(row.start.timestamp())
         lines = lines_of_row(price_lines, hour, key, measures, row.meters)
         if lines:
-            at = found[starts[row.start], group]
+            at = lines_by_place[starts[row.start], group]
             counts = zip(at.counts, measures, strict=False)
-            at.counts = [before + more for before, more in counts]
+            at.counts = [before + added for before, added in counts]
             at.estimated += measures[-1]
             at.lines = joined(at.lines, lines)
-    return found
+    return lines_by_place
 
 
 def _key(decides: Group) -> Dimensions:

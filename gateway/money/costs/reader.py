@@ -45,10 +45,10 @@ class CostReader:
 
         Raises Refusal 403 if calls are visible only in other cost types.
         """
-        found = self.rights.slice_of(cost_types)
-        if self.rights.shown and not found.parts:
+        cost_slice = self.rights.slice_of(cost_types)
+        if self.rights.shown and not cost_slice.parts:
             raise hides(self.rights, cost_types)
-        return SlicedLedger(self.whole, found)
+        return SlicedLedger(self.whole, cost_slice)
 
     async def visible(self) -> Visible:
         """Return the predicate for visible views, budgets, insights and recommendations."""
@@ -76,7 +76,7 @@ class CostReader:
             *visible.limits,
             *(name for view in views for name in dimensions(view)),
         }
-        return [each for each in derived if each.name in named]
+        return [dimension for dimension in derived if dimension.name in named]
 
     async def dimensions(self, cost_type: str = "", *, within: SlicedLedger | None = None) -> Sequence[str]:
         """
@@ -85,7 +85,7 @@ class CostReader:
         For billed money, these include dimensions of bills and tags of their rows that are visible in
         `within`, by default in the totals of every counted cost type.
         """
-        known = (*self.whole.own_dimensions(), *(each.name for each in await self.derived()))
+        known = (*self.whole.own_dimensions(), *(dimension.name for dimension in await self.derived()))
         if cost_type not in BILLED_TYPES:
             return known
         return (*known, *BILLED_DIMENSIONS, *await (within or self.ledger).row_tags())
@@ -106,7 +106,9 @@ class CostReader:
 
 def hides(rights: Rights, cost_types: Collection[str]) -> Refusal:
     """Return the refusal for cost types that the roles do not show together."""
-    asked = " and ".join(cost_types)
+    requested = " and ".join(cost_types)
     shown = ", ".join(rights.cost_types)
-    words = f"this shows {asked}, but your roles show only {shown}; ask an Admin for a role that shows more"
-    return Refusal(403, "cost_type", words)
+    message = (
+        f"this shows {requested}, but your roles show only {shown}; ask an Admin for a role that shows more"
+    )
+    return Refusal(403, "cost_type", message)

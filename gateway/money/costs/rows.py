@@ -39,18 +39,20 @@ class AnswerRows:
         sides = [answer.rows, answer.before]
         rows = _placed(answer, sides)
         self.row_count = len(rows)
-        kept = None if most is None else _largest(answer.rows, rows, most, by=answer.question.top_by)
-        self.is_truncated = kept is not None
+        largest_groups = (
+            None if most is None else _largest(answer.rows, rows, most, by=answer.question.top_by)
+        )
+        self.is_truncated = largest_groups is not None
         shown = answer.query.shown
-        if kept is not None:
-            shown = replace(answer.query, kept=kept).shown
-            sides = [[msgspec.structs.replace(row, group=shown(row.group)) for row in each] for each in sides]
+        if largest_groups is not None:
+            shown = replace(answer.query, kept=largest_groups).shown
+            sides = [[msgspec.structs.replace(row, group=shown(row.group)) for row in side] for side in sides]
             rows = _placed(answer, sides)
         self._rows = rows
-        self._asked = [None if each is None else each.folded(shown) for each in asked]
+        self._asked = [None if side is None else side.folded(shown) for side in asked]
         self.places = ordered(rows, key=_order)
-        found = [None if each is None else each.total for each in self._asked]
-        self.total = self._beside(sides, _EPOCH, (), found)
+        totals = [None if side is None else side.total for side in self._asked]
+        self.total = self._beside(sides, _EPOCH, (), totals)
         total = combined(answer.rows, start=_EPOCH, group=())
         self.latency = _latency(total.latency)
         self.charges, self.unconverted = total.charges, total.unconverted
@@ -64,11 +66,11 @@ class AnswerRows:
             if query.granularity == TOTAL
             else {"period": own_start(query.granularity, start.astimezone(query.zone)).isoformat()}
         )
-        asked = [None if each is None else each.at(place) for each in self._asked]
+        place_measures = [None if side is None else side.at(place) for side in self._asked]
         return {
             **period,
             **dict(zip(query.group_by, group, strict=True)),
-            **self._beside(self._rows[place], start, group, asked),
+            **self._beside(self._rows[place], start, group, place_measures),
         }
 
     def _beside(
@@ -80,10 +82,10 @@ class AnswerRows:
     ) -> dict[str, object]:
         """Return the measures of a row, with those of the period before if they are requested."""
         now, before = sides
-        found = self._measures(combined(now, start=start, group=group), asked[0])
+        fields = self._measures(combined(now, start=start, group=group), asked[0])
         if not self._has_previous:
-            return found
-        return {**found, PREVIOUS: self._measures(combined(before, start=start, group=group), asked[1])}
+            return fields
+        return {**fields, PREVIOUS: self._measures(combined(before, start=start, group=group), asked[1])}
 
     def _measures(self, row: CostRow, asked: FoundMeasures | None) -> dict[str, object]:
         measures: dict[str, object] = {
@@ -120,17 +122,17 @@ def _placed(
     Group the rows of the time range and of the one before by place. Earlier periods without a counterpart
     are left out.
     """
-    found: dict[Place, tuple[list[CostRow], list[CostRow]]] = defaultdict(lambda: ([], []))
+    rows_by_place: dict[Place, tuple[list[CostRow], list[CostRow]]] = defaultdict(lambda: ([], []))
     starts = {start: index for index, (start, _) in enumerate(periods(answer.query))}
     now, before = sides
     for row in now:
-        found[starts[row.start], row.group][0].append(row)
+        rows_by_place[starts[row.start], row.group][0].append(row)
     if answer.previous is not None:
         earlier = {start: index for index, (start, _) in enumerate(periods(answer.previous))}
         for row in before:
             if earlier[row.start] < len(starts):
-                found[earlier[row.start], row.group][1].append(row)
-    return dict(found)
+                rows_by_place[earlier[row.start], row.group][1].append(row)
+    return dict(rows_by_place)
 
 
 def _largest(
@@ -142,18 +144,18 @@ def _largest(
     if len(places) <= most:
         return None
     counts = Counter(group for _, group in places)
-    left = most - len({period for period, _ in places})
+    remaining = most - len({period for period, _ in places})
     sizes: dict[Group, int] = defaultdict(int)
     for row in rows:
         value = getattr(row, by)
         sizes[row.group] += money.units(value) if by in MONEY else value
-    kept = []
+    largest_groups = []
     for group in ordered(sizes, key=lambda group: (-sizes[group], [value or "" for value in group])):
-        left -= counts[group]
-        if left < 0:
+        remaining -= counts[group]
+        if remaining < 0:
             break
-        kept.append(group)
-    return frozenset(kept)
+        largest_groups.append(group)
+    return frozenset(largest_groups)
 
 
 def _latency(counts: Sequence[int]) -> dict[str, int | None]:

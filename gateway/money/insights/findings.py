@@ -50,12 +50,12 @@ def rows_of(rows: Sequence[str], most: int = MAX_ROWS) -> str:
     """Format the first rows of a finding as a list. Return "" for fewer than two rows."""
     if len(rows) < 2:
         return ""
-    more = [f"- and {len(rows) - most} more"] if len(rows) > most else []
-    return "\n".join(["", "", *(f"- {row}" for row in rows[:most]), *more])
+    more_line = [f"- and {len(rows) - most} more"] if len(rows) > most else []
+    return "\n".join(["", "", *(f"- {row}" for row in rows[:most]), *more_line])
 
 
 def ordered(findings: Iterable[Finding], *, most: int = MAX_FINDINGS) -> list[Finding]:
-    return sorted(findings, key=lambda each: (-Decimal(each.draft.cost_impact), each.key))[:most]
+    return sorted(findings, key=lambda finding: (-Decimal(finding.draft.cost_impact), finding.key))[:most]
 
 
 def named(value: str | None, unknown: str = "unknown", *, most: int = MAX_NAME) -> str:

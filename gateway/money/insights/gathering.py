@@ -186,8 +186,8 @@ class SpendReader:
         of_teams = await self.rows(since, "daily", _WHAT, exclude={"team": ("",)})
         return [
             *await self.rows(since, "daily", (*_WHAT, "api_key"), include=nobody),
-            *await asyncio.to_thread(lambda: [replace(each, user=OTHER) for each in of_users]),
-            *await asyncio.to_thread(lambda: [replace(each, team=OTHER) for each in of_teams]),
+            *await asyncio.to_thread(lambda: [replace(spend, user=OTHER) for spend in of_users]),
+            *await asyncio.to_thread(lambda: [replace(spend, team=OTHER) for spend in of_teams]),
         ]
 
     async def rows(
@@ -244,7 +244,7 @@ def _spikes(spends: Sequence[Spend], now: float) -> Mapping[float, set[str | Non
 def _other_rows(spends: Sequence[Spend], start: float, teams: Collection[str | None]) -> list[Spend]:
     """Return the rows without those of these teams on the given day."""
     is_all = EVERYBODY in teams
-    return [each for each in spends if each.start != start or not (is_all or each.team in teams)]
+    return [spend for spend in spends if spend.start != start or not (is_all or spend.team in teams)]
 
 
 def _by_day(rows: Sequence[CostRow]) -> dict[float, dict[str | None, Decimal]]:
@@ -281,7 +281,9 @@ async def recent_calls(log: Log, since: float) -> list[Inference]:
     newest: list[Inference] = []
     for first in range(max(1, below - RECENT), below, STEP):
         for entry in await log.read(AI_TELEMETRY, first, min(first + STEP, below) - 1):
-            calls = (each for each in entry.records if isinstance(each, Inference) and not each.shadow)
+            calls = (
+                record for record in entry.records if isinstance(record, Inference) and not record.shadow
+            )
             newest += [call for call in calls if call.start_time is None or call.start_time >= since * NS]
     return newest
 

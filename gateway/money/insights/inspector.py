@@ -138,8 +138,10 @@ class Inspector:
             return False
         run = run_detectors(await gather_states(self._sources, now=self._clock.now()), OF_STATES)
         unsure = {*run.cut, *run.failed}
-        found = {finding.key for finding in run.findings}
-        return any(finding not in found for finding in known if finding.partition(":")[0] not in unsure)
+        current_keys = {finding.key for finding in run.findings}
+        return any(
+            finding not in current_keys for finding in known if finding.partition(":")[0] not in unsure
+        )
 
     async def run(self) -> None:
         """

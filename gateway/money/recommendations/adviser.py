@@ -61,13 +61,13 @@ class Adviser:
         async with self._turn:
             now = self._clock.now()
             known = await self._known()
-            evaluation, found = await self._evaluate(known, now)
+            evaluation, savings = await self._evaluate(known, now)
             realized = {
-                each.id: amount
-                for each in known.recommendations.values()
-                if (amount := await realized_by(self._sources.ledger, each, now)) is not None
+                recommendation.id: amount
+                for recommendation in known.recommendations.values()
+                if (amount := await realized_by(self._sources.ledger, recommendation, now)) is not None
             }
-            merged = await self._table.merge(found, looked_for=evaluation.looked_for, realized=realized)
+            merged = await self._table.merge(savings, looked_for=evaluation.looked_for, realized=realized)
             return Look(merged=merged, failed=evaluation.failed)
 
     async def check(
@@ -84,10 +84,13 @@ class Adviser:
         async with self._turn:
             known = await self._known()
             passes = chosen_by(filters or {})
-            evaluation, found = await self._evaluate(
-                known, self._clock.now(), type=type, chosen=lambda each: passes(each) and may_see(each)
+            evaluation, savings = await self._evaluate(
+                known,
+                self._clock.now(),
+                type=type,
+                chosen=lambda dimensions: passes(dimensions) and may_see(dimensions),
             )
-            return Check(savings=found, spent=money.text(evaluation.spent), failed=evaluation.failed)
+            return Check(savings=savings, spent=money.text(evaluation.spent), failed=evaluation.failed)
 
     async def run(self) -> None:
         """Look for savings periodically. Log failures and continue with the next run."""
@@ -102,14 +105,20 @@ class Adviser:
             await asyncio.sleep(EVERY_S)
 
     async def _known(self) -> Known:
-        kept = {each.saving.key: each for each in await self._table.all()}
-        return Known(settings=await self._table.types(), recommendations=kept)
+        recommendations = {
+            recommendation.saving.key: recommendation for recommendation in await self._table.all()
+        }
+        return Known(settings=await self._table.types(), recommendations=recommendations)
 
     async def _evaluate(
         self, known: Known, now: float, *, type: str | None = None, chosen: Chosen = lambda _: True
     ) -> tuple[Evaluation, Sequence[Saving]]:
         facts, book = await gather(self._sources, now=now, chosen=chosen)
-        types = [each for each in TYPES if known.is_enabled(each.NAME) and type in (None, each.NAME)]
+        types = [
+            recommendation_type
+            for recommendation_type in TYPES
+            if known.is_enabled(recommendation_type.NAME) and type in (None, recommendation_type.NAME)
+        ]
         dimensions = recommendation_dimensions(self._sources.ledger.own_dimensions())
 
         def work() -> tuple[Evaluation, Sequence[Saving]]:
@@ -151,8 +160,8 @@ def saved(before: CostRow | None, after: CostRow | None, *, promised: int) -> in
     if not answered_before or not answered_after:
         return 0
     would_cost = money.units(before.cost) * answered_after // answered_before
-    most = promised * answered_after // answered_before
-    return max(0, min(would_cost - money.units(after.cost), most))
+    limit = promised * answered_after // answered_before
+    return max(0, min(would_cost - money.units(after.cost), limit))
 
 
 async def _cost(ledger: Ledger, each: Recommendation, since: int, until: int) -> CostRow | None:

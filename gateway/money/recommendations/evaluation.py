@@ -66,7 +66,9 @@ def evaluate(facts: SavingFacts, types: Sequence[RecommendationType], known: Kno
     looked_for, failed = [], []
     for type in types:
         try:
-            opportunities = [_counted(facts, each, type.NAME, known) for each in type.find(facts)]
+            opportunities = [
+                _counted(facts, opportunity, type.NAME, known) for opportunity in type.find(facts)
+            ]
         except Exception:  # noqa: BLE001 - the supervised loop: a mistake in one type must not stop the others
             _log.exception(
                 "a type of recommendations failed, so its recommendations stay as they were",
@@ -76,7 +78,7 @@ def evaluate(facts: SavingFacts, types: Sequence[RecommendationType], known: Kno
         else:
             looked_for.append(type.NAME)
             largest = sorted(opportunities, key=lambda each: (-each.gross, list(each.subject)))[:MOST]
-            candidates += [(type.NAME, each) for each in largest if each.gross > 0]
+            candidates += [(type.NAME, opportunity) for opportunity in largest if opportunity.gross > 0]
     spent = sum(use.cost for use in facts.uses)
 
     def least(type: str) -> int:
@@ -101,16 +103,20 @@ def key_of(type: str, opportunity: Opportunity) -> str:
 def savings(
     facts: SavingFacts, evaluation: Evaluation, *, dimensions: Sequence[str], price_book: str
 ) -> list[Saving]:
-    return [_saving(facts, each, dimensions, price_book) for each in evaluation.settled]
+    return [_saving(facts, settled_pair, dimensions, price_book) for settled_pair in evaluation.settled]
 
 
 def _counted(facts: SavingFacts, opportunity: Opportunity, type: str, known: Known) -> Opportunity:
     """Return the opportunity without uses and seats from before GRACE_S after it was addressed."""
-    kept = known.recommendations.get(key_of(type, opportunity))
-    if kept is None or kept.addressed_at is None:
+    recommendation = known.recommendations.get(key_of(type, opportunity))
+    if recommendation is None or recommendation.addressed_at is None:
         return opportunity
-    since = kept.addressed_at + GRACE_S
-    later = {place: claim for place, claim in opportunity.claims.items() if facts.uses[place].day >= since}
+    since = recommendation.addressed_at + GRACE_S
+    later = {
+        use_index: claim
+        for use_index, claim in opportunity.claims.items()
+        if facts.uses[use_index].day >= since
+    }
     seats = [seat for seat in opportunity.seats if seat.first_day >= since]
     return replace(opportunity, claims=later, seats=seats)
 
@@ -152,8 +158,8 @@ def _saving(facts: SavingFacts, settled: Settled, dimensions: Sequence[str], pri
 
 
 def _days(facts: SavingFacts, found: Opportunity) -> Iterator[int]:
-    for place in found.claims:
-        yield facts.uses[place].day
+    for use_index in found.claims:
+        yield facts.uses[use_index].day
     for seat in found.seats:
         yield seat.first_day
         yield seat.last_day
@@ -162,8 +168,8 @@ def _days(facts: SavingFacts, found: Opportunity) -> Iterator[int]:
 def _values(facts: SavingFacts, found: Opportunity, dimension: str) -> list[str]:
     """Return the known values of a dimension, those with the largest savings first."""
     amounts: dict[str, int] = defaultdict(int)
-    for place, claim in found.claims.items():
-        amounts[value_of(facts.uses[place].dimensions, dimension)] += claim
+    for use_index, claim in found.claims.items():
+        amounts[value_of(facts.uses[use_index].dimensions, dimension)] += claim
     for seat in found.seats:
         amounts[seat_value(seat.person, seat.team, dimension)] += seat.fee
     amounts.pop("", None)
@@ -201,7 +207,7 @@ def settle(
     remaining_costs = [use.cost for use in uses]
     settled = []
     for type, opportunity in sorted(
-        found, key=lambda each: (is_last(*each), -each[1].gross, each[0], *_words(each))
+        found, key=lambda pair: (is_last(*pair), -pair[1].gross, pair[0], *_words(pair))
     ):
         claimed = {
             index: claim * remaining_costs[index] // uses[index].cost

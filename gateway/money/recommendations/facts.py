@@ -200,5 +200,5 @@ def seat_value(user: str, team: str, name: str) -> str:
 
 @lru_cache(maxsize=10_000)
 def _tags(text: str) -> Mapping[str, str]:
-    found: Mapping[str, str] = json.loads(text) if text else {}
-    return found
+    tags: Mapping[str, str] = json.loads(text) if text else {}
+    return tags

@@ -98,21 +98,21 @@ def _like_a_call(seat: UnusedSeat) -> Dimensions:
 def _chosen_uses(
     sums: Sequence[DaySum], chosen: Chosen, known: dict[Dimensions, Dimensions], book: PriceBook
 ) -> list[Use]:
-    return priced_uses([each for each in sums if chosen(each.dimensions)], known, book)
+    return priced_uses([day_sum for day_sum in sums if chosen(day_sum.dimensions)], known, book)
 
 
 def priced_uses(sums: Sequence[DaySum], known: dict[Dimensions, Dimensions], book: PriceBook) -> list[Use]:
     estimate = of_sum(book)
     return [
         Use(
-            day=each.day,
+            day=day_sum.day,
             # share equal dimensions between days to save memory
-            dimensions=known.setdefault(each.dimensions, each.dimensions),
-            tokens=each.tokens,
-            cost=each.cost,
-            estimate=estimate(each.tokens),
+            dimensions=known.setdefault(day_sum.dimensions, day_sum.dimensions),
+            tokens=day_sum.tokens,
+            cost=day_sum.cost,
+            estimate=estimate(day_sum.tokens),
         )
-        for each in sums
+        for day_sum in sums
     ]
 
 
@@ -132,12 +132,12 @@ async def _hours(ledger: Ledger, now: float) -> dict[Work, dict[int, int]]:
 
 
 def _by_work(by: Sequence[str], rows: Sequence[CostRow]) -> dict[Work, dict[int, int]]:
-    found: dict[Work, dict[int, int]] = defaultdict(dict)
+    calls_by_work: dict[Work, dict[int, int]] = defaultdict(dict)
     for row in rows:
         values = dict(zip(by, row.group, strict=True))
         work = Work(*(values.get(name) or "" for name in _WORK))
-        found[work][int(row.start.timestamp())] = row.calls
-    return found
+        calls_by_work[work][int(row.start.timestamp())] = row.calls
+    return calls_by_work
 
 
 def _placed(calls: Sequence[Inference], uses: Sequence[Use], tags: Sequence[str]) -> list[RecentCall]:
@@ -151,7 +151,7 @@ def _placed(calls: Sequence[Inference], uses: Sequence[Use], tags: Sequence[str]
         if index is not None:
             cost = money.units(call.cost or call.estimated_cost or "0")
             placed.append(RecentCall(call=call, place=index, cost=cost))
-    return sorted(placed, key=lambda each: each.call.start_time or 0)
+    return sorted(placed, key=lambda recent_call: recent_call.call.start_time or 0)
 
 
 def of_sum(book: PriceBook) -> Callable[[TokenSum], int | None]:

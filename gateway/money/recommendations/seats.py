@@ -38,18 +38,18 @@ async def unused_seats(ledger: Ledger, registry: Registry, now: float) -> tuple[
     busy_now = _busy(running)
     unused = []
     for costs, busy in ((last, busy_now | _busy(last)), (running, busy_now)):
-        for each in costs.idle_seats:
-            key = (each.plan, each.user.casefold())
-            is_newest = each.first_day == newest.get(each.plan)
+        for idle_seat in costs.idle_seats:
+            key = (idle_seat.plan, idle_seat.user.casefold())
+            is_newest = idle_seat.first_day == newest.get(idle_seat.plan)
             if is_newest and key in held and key not in busy:
-                unused.append(_unused(each, registry.people))
+                unused.append(_unused(idle_seat, registry.people))
     cost = money.units(last.total.fees) + money.units(last.total.overage)
     return unused, cost
 
 
 def _newest(plan: AssistantPlan, month: CalendarMonth, now: float) -> int:
     """Return the first day of the newest finished cycle. It ended in this month or in the previous one."""
-    over = [each for each in cycles(plan.cycle_day, month.previous.start, month.end) if each.end <= now]
+    over = [cycle for cycle in cycles(plan.cycle_day, month.previous.start, month.end) if cycle.end <= now]
     return over[-1].start
 
 

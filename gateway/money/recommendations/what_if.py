@@ -55,10 +55,10 @@ class Instead:
     @classmethod
     def together(cls, several: Collection[Instead]) -> Instead:
         return cls(
-            calls=sum(each.calls for each in several),
-            cost=sum(each.cost for each in several),
-            saves=sum(each.saves for each in several),
-            unchanged=sum(each.unchanged for each in several),
+            calls=sum(part.calls for part in several),
+            cost=sum(part.cost for part in several),
+            saves=sum(part.saves for part in several),
+            unchanged=sum(part.unchanged for part in several),
         )
 
     @property
@@ -97,24 +97,27 @@ async def what_if(
     `days` are starts of days in epoch seconds (UTC). `chosen` selects calls; None selects all. Only the most
     expensive sums of each day are read. Raises AskedTooMuch if the query exceeds its limits, like a cost query.
     """
-    found: dict[Group, Instead] = defaultdict(Instead)
+    instead_by_group: dict[Group, Instead] = defaultdict(Instead)
     limit = limit_of_question()
 
     def add(by_dimensions: Sequence[Sequence[DaySum]]) -> None:
         savings = _Savings(book, model, int(now) * NS)
         for sums in by_dimensions:
-            group = found[group_of(sums[0].dimensions)]
-            for each in sums:
-                group.add(each, savings.of(each))
+            group = instead_by_group[group_of(sums[0].dimensions)]
+            for day_sum in sums:
+                group.add(day_sum, savings.of(day_sum))
 
     at_once = DAYS_AT_ONCE if chosen is None else DAYS_OF_CHOSEN
     for begin in range(0, len(days), at_once):
         sums = await ledger.sums_of_days(days[begin : begin + at_once], most=MOST_A_DAY, chosen=chosen)
         await asyncio.to_thread(add, sums)
         if limit is not None:
-            limit.check_rows(len(found))
+            limit.check_rows(len(instead_by_group))
             limit.check_time()
-    return WhatIf(groups=dict(found), total=await asyncio.to_thread(Instead.together, found.values()))
+    return WhatIf(
+        groups=dict(instead_by_group),
+        total=await asyncio.to_thread(Instead.together, instead_by_group.values()),
+    )
 
 
 class _Savings:

@@ -57,15 +57,15 @@ async def comparison(request: OperatorRequest[MoneyServices, None]) -> Result:
     included if totals may lack records that were deleted before they were counted. `billed` is null, or
     states how final the bills are.
     """
-    services, reads, given = request.services, request.reads, request.http.query
-    cost_type = given.get("cost_type", REAL_COST)
+    services, reads, parameters = request.services, request.reads, request.http.query
+    cost_type = parameters.get("cost_type", REAL_COST)
     check_one_of("cost_type", cost_type, COMPARED_KINDS)
     ledger = reads.ledger_of((cost_type, *COUNTED_TYPES))
     await ledger.catch_up(services.log)
     known = await reads.dimensions(cost_type, within=ledger)
     question = replace(await question_of(request, known), cost_type=cost_type)
-    top = top_of(given.get("top", str(DEFAULT_TOP)))
-    against = partial(_baseline, against=given.get("against", SAME_WEEKDAYS), now=request.now())
+    top = top_of(parameters.get("top", str(DEFAULT_TOP)))
+    against = partial(_baseline, against=parameters.get("against", SAME_WEEKDAYS), now=request.now())
     answer = await compared(question, against, reads, now=request.now(), top=top, prices=services.prices)
     page = await enveloped(
         request,
@@ -88,7 +88,11 @@ async def comparison(request: OperatorRequest[MoneyServices, None]) -> Result:
             "top": top,
             "cost_type": cost_type,
             "sentence": sentence(answer.found),
-            "names": {each.name: each.label for each in reads.whole.derived() if each.name in known},
+            "names": {
+                dimension.name: dimension.label
+                for dimension in reads.whole.derived()
+                if dimension.name in known
+            },
             "whole_since": answer.may_lack,
         },
         "total": _describe(answer.found.total),
@@ -112,8 +116,8 @@ def _baseline(query: CostQuery, *, against: str, now: float) -> CostQuery:
     else:
         first, dots, last = against.partition("..")
         if not dots:
-            words = ", ".join((SAME_WEEKDAYS, PREVIOUS, *RANGES))
-            raise Invalid(f"against must be one of {words}, or two days such as 2026-10-01..2026-10-31")
+            choices = ", ".join((SAME_WEEKDAYS, PREVIOUS, *RANGES))
+            raise Invalid(f"against must be one of {choices}, or two days such as 2026-10-01..2026-10-31")
         since = parse_moment("against", first, zone=query.zone)
         until = parse_moment("against", last, zone=query.zone, end=True)
     baseline = replace(query, since=since, until=until)
@@ -127,8 +131,13 @@ def _span(query: CostQuery) -> dict[str, str]:
 
 def _describe(driver: Driver) -> Mapping[str, object]:
     parts = {name: money.text(getattr(driver.parts, name)) for name in PARTS}
-    was = _spending(driver.before)
-    return {**_spending(driver.now), "against": was, "change": money.text(driver.parts.change), **parts}
+    spending_before = _spending(driver.before)
+    return {
+        **_spending(driver.now),
+        "against": spending_before,
+        "change": money.text(driver.parts.change),
+        **parts,
+    }
 
 
 def _spending(spending: Spending) -> Mapping[str, object]:

@@ -36,30 +36,34 @@ async def forecast(request: OperatorRequest[MoneyServices, None]) -> Result:
     `total` is null with a `reason` if there is too little history. The first of the remaining `days` includes
     today's spend so far.
     """
-    given = request.http.query
+    parameters = request.http.query
     ledger = request.ledger
     await ledger.catch_up(request.services.log)
-    per = given.get("per", MONTHLY)
+    per = parameters.get("per", MONTHLY)
     check_one_of("per", per, PERIODS)
     query = (await question_of(request, await request.reads.dimensions())).query
-    found = await outlook(ledger, query, per, request.now())
+    result = await outlook(ledger, query, per, request.now())
 
     def shown(units: int) -> str:
         return rounded(COST, units)
 
-    made = found.made
-    period = found.period
+    prediction = result.made
+    period = result.period
     bounds: dict[str, str | None] = dict.fromkeys(("total", "low", "high"))
-    if not isinstance(made, TooEarly):
-        bounds = {"total": shown(made.total), "low": shown(made.low), "high": shown(made.high)}
+    if not isinstance(prediction, TooEarly):
+        bounds = {
+            "total": shown(prediction.total),
+            "low": shown(prediction.low),
+            "high": shown(prediction.high),
+        }
     return {
         "forecast": {
             "per": per,
             "from": period.start.isoformat(),
             "to": period.end.isoformat(),
-            "actual": shown(found.actual),
+            "actual": shown(result.actual),
             **bounds,
-            "reason": made.reason if isinstance(made, TooEarly) else None,
+            "reason": prediction.reason if isinstance(prediction, TooEarly) else None,
             "days": [
                 {
                     "day": day.first_day,
@@ -67,7 +71,7 @@ async def forecast(request: OperatorRequest[MoneyServices, None]) -> Result:
                     "low": shown(day.low),
                     "high": shown(day.high),
                 }
-                for day in found.days
+                for day in result.days
             ],
         }
     }

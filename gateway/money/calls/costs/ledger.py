@@ -102,10 +102,10 @@ async def thaw_rates(request: OperatorRequest[MoneyServices, None]) -> Result:
 
 @call("POST", "/ledger/reprice", MODIFY_BILLING, "Recalculate estimated costs")
 async def reprice(request: OperatorRequest[MoneyServices, Reprice]) -> Result:
-    given = request.body
+    body = request.body
     services = request.services
     ledger = request.services.ledger
-    since = parse_moment("since", given.since)
+    since = parse_moment("since", body.since)
     try:
         book = services.prices()
     except CardUnreadable as error:

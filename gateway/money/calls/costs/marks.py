@@ -69,25 +69,27 @@ async def marks(request: OperatorRequest[MoneyServices, None]) -> Result:
 async def marks_of(request: OperatorRequest[Any, None], money: MoneyServices, query: CostQuery) -> Answer:
     """Return the notes for a query in the requested view. Does not update the totals first."""
     ledger = request.ledger
-    found = [
+    marks = [
         *await _annotations(request, query),
         *await _new_models(ledger, query),
         *await _prices(ledger, money, query),
     ]
-    found.sort(key=lambda mark: (mark.day, mark.kind, mark.text))
-    shown = found[-MOST_MARKS:]
+    marks.sort(key=lambda mark: (mark.day, mark.kind, mark.text))
+    shown = marks[-MOST_MARKS:]
     rows = [{"day": mark.day, "kind": mark.kind, "text": mark.text, "id": mark.id} for mark in shown]
-    return {"marks": rows, "truncated": len(shown) < len(found)}
+    return {"marks": rows, "truncated": len(shown) < len(marks)}
 
 
 async def _annotations(request: OperatorRequest[Any, None], query: CostQuery) -> list[ChartMark]:
     registry, sees, word = request.registry, await request.reads.visible(), request.http.query.get("view")
     views = ("", request.reads.view_among(word, sees).id) if word else None
-    first, last = (each.astimezone(query.zone).date().isoformat() for each in (query.since, _last(query)))
+    first, last = (edge.astimezone(query.zone).date().isoformat() for edge in (query.since, _last(query)))
     return [
-        ChartMark(day=each.day, kind=ANNOTATION, text=each.text, id=each.id)
-        for each in registry.table(AnnotationTable).all()
-        if first <= each.day <= last and (views is None or each.view_id in views) and sees.named(each.view_id)
+        ChartMark(day=annotation.day, kind=ANNOTATION, text=annotation.text, id=annotation.id)
+        for annotation in registry.table(AnnotationTable).all()
+        if first <= annotation.day <= last
+        and (views is None or annotation.view_id in views)
+        and sees.named(annotation.view_id)
     ]
 
 
@@ -98,16 +100,16 @@ def _last(query: CostQuery) -> datetime:
 async def _new_models(ledger: SlicedLedger, query: CostQuery) -> list[ChartMark]:
     """Return the first calls of new models. Days are read only for these models, which are usually none."""
     days = (query.until - query.since).days
-    asked = replace(query, group_by=(MODEL_FAMILY,), measures=("calls",))
-    rows = await ledger.costs(replace(asked, granularity=TOTAL, top=MOST_MODELS, top_by="calls"))
+    model_query = replace(query, group_by=(MODEL_FAMILY,), measures=("calls",))
+    rows = await ledger.costs(replace(model_query, granularity=TOTAL, top=MOST_MODELS, top_by="calls"))
     models = frozenset(row.group for row in rows) - {(None,), (OTHER,)}
-    known = await _known_before(ledger, asked, models)
+    known = await _known_before(ledger, model_query, models)
     new = models - (known or frozenset())
     if not new:
         return []
     per = "daily" if days <= MOST_DAYS else "monthly"
     first: dict[str, datetime] = {}
-    rows = await ledger.costs(replace(asked, granularity=per, kept=new))
+    rows = await ledger.costs(replace(model_query, granularity=per, kept=new))
     for row in sorted(rows, key=lambda row: row.start):
         if row.calls and row.group in new:
             first.setdefault(str(row.group[0]), row.start)
@@ -135,8 +137,8 @@ async def _known_before(
 
 async def _prices(ledger: SlicedLedger, money: MoneyServices, query: CostQuery) -> list[ChartMark]:
     """Return changes of list prices in the time range. They take effect at midnight in UTC."""
-    asked = replace(query, granularity=TOTAL, group_by=("provider", "model"), measures=("calls",))
-    rows = await ledger.costs(replace(asked, top=MOST_MODELS, top_by="calls"))
+    model_query = replace(query, granularity=TOTAL, group_by=("provider", "model"), measures=("calls",))
+    rows = await ledger.costs(replace(model_query, top=MOST_MODELS, top_by="calls"))
     groups = {row.group for row in rows}
     models = sorted(
         {(provider, str(model)) for provider, model in groups if model not in (None, OTHER)}, key=str
@@ -154,7 +156,7 @@ def _changed_prices(
     """
     Yield the price changes of the models (provider, name). Equal changes of several providers are yielded once.
     """
-    since, until = (int(each.timestamp() * NS) for each in (query.since, query.until))
+    since, until = (int(edge.timestamp() * NS) for edge in (query.since, query.until))
     seen = set()
     for provider, model in models:
         for at, before, after in book.changes(provider, model, since, until):
@@ -186,8 +188,8 @@ def _words(before: Mapping[int, Mapping[str, str]], after: Mapping[int, Mapping[
 
 
 def _per(name: str) -> str:
-    words = UNITS[name].per_words
-    return " each" if words == "one" else f" a {words}"
+    unit_words = UNITS[name].per_words
+    return " each" if unit_words == "one" else f" a {unit_words}"
 
 
 def _day(at: float) -> str:

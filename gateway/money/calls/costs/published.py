@@ -223,7 +223,7 @@ async def read_costs(request: KeyRequest[MoneyServices, None]) -> Result:
 async def read_dimensions(request: KeyRequest[MoneyServices, None]) -> Result:
     ledger = request.services.ledger
     dimensions = [{"id": name, "name": _name(name)} for name in ledger.own_dimensions()]
-    dimensions += [{"id": each.name, "name": each.label} for each in ledger.derived()]
+    dimensions += [{"id": dimension.name, "name": dimension.label} for dimension in ledger.derived()]
     return await request.list(DIMENSION_LIST, MemoryRows(dimensions))
 
 
@@ -245,21 +245,21 @@ async def read_resource_tags(request: KeyRequest[MoneyServices, None]) -> Result
     than the list.
     """
     tags = await request.services.ledger.tag_values()
-    most = request.services.billing_connections.max_tags
-    shown = await asyncio.to_thread(lambda: list(map(_tag, tags[:most])))
+    limit = request.services.billing_connections.max_tags
+    shown = await asyncio.to_thread(lambda: list(map(_tag, tags[:limit])))
     page = await request.list(TAG_LIST, MemoryRows(shown))
-    return {**page, "more_tags": len(tags) - most} if len(tags) > most else page
+    return {**page, "more_tags": len(tags) - limit} if len(tags) > limit else page
 
 
 def _tag(tag: TagValues) -> dict[str, Any]:
     values = sorted(tag.values)
-    found = zip((CALLS, BILLING), (tag.of_calls, tag.of_rows), strict=True)
+    origins = zip((CALLS, BILLING), (tag.of_calls, tag.of_rows), strict=True)
     return {
         "id": tag.name,
         "name": _name(tag.name),
         "values": values[:MAX_VALUES],
         "more_values": max(0, len(values) - MAX_VALUES),
-        "sources": [origin for origin, has_it in found if has_it],
+        "sources": [origin for origin, has_it in origins if has_it],
     }
 
 
@@ -274,18 +274,18 @@ class _Rows:
     async def row_tags(self) -> Sequence[str]:
         """Return the tags that only rows of billing connections have, up to the limit of the list."""
         ledger = self._money.ledger
-        most = max(0, self._money.billing_connections.max_tags - len(ledger.tags))
-        self._row_tags = (await ledger.row_tags())[:most]
+        limit = max(0, self._money.billing_connections.max_tags - len(ledger.tags))
+        self._row_tags = (await ledger.row_tags())[:limit]
         return self._row_tags
 
     async def page(self, listed: List[Item], wanted: PageQuery) -> ListPage[Item]:
-        asked = dict(wanted.filters)
+        filters = dict(wanted.filters)
         for name in _ONCE:
-            if len(asked.get(name, ())) > 1:
+            if len(filters.get(name, ())) > 1:
                 raise _wrong(f"{name} may be given only once")
-        once = {name: asked[name][0] for name in _ONCE if name in asked}
+        once = {name: filters[name][0] for name in _ONCE if name in filters}
         cost_type, meter = once.get("cost_type", REAL_COST), once.get("meter", "")
-        measures, group_by = asked.get("measures", ()), asked.get("group_by", ())
+        measures, group_by = filters.get("measures", ()), filters.get("group_by", ())
         is_usage, by_meter = cost_type == USAGE_AMOUNT, METER in group_by
         if by_meter:
             check_by_meter(cost_type, measures)
@@ -297,7 +297,7 @@ class _Rows:
         if "missing" in once and cost_type not in BILLED_TYPES:
             raise _wrong(MISSING_IS_OF_BILLS)
         question = replace(
-            await self._question(asked, once),
+            await self._question(filters, once),
             by=group_by,
             cost_type=REAL_COST if is_usage else cost_type,
             fills="missing" in once,
@@ -305,20 +305,20 @@ class _Rows:
             meter=EVERY_METER if by_meter else meter,
         )
         try:
-            found = await answer(question, self._reads, self._money.clock.now())
+            result = await answer(question, self._reads, self._money.clock.now())
         except NotKept as error:
             raise _wrong(str(error)) from None
-        if found.billed is not None:
-            self.beside["billed"] = found.billed
-        if found.may_lack is not None:
-            self.beside["whole_since"] = found.may_lack
+        if result.billed is not None:
+            self.beside["billed"] = result.billed
+        if result.may_lack is not None:
+            self.beside["whole_since"] = result.may_lack
         if measures or (is_usage and not by_meter):
             self.beside["units"] = units(cost_type, measures, meter)
-        if found.cut_periods:
-            self.beside["cut_periods"] = list(map(_time, found.cut_periods))
+        if result.cut_periods:
+            self.beside["cut_periods"] = list(map(_time, result.cut_periods))
 
         def page() -> ListPage[Item]:
-            items = [Item(question, row, cost_type, measures) for row in found.rows]
+            items = [Item(question, row, cost_type, measures) for row in result.rows]
             return _page(listed, wanted, _by_meter(items, meter) if by_meter else items)
 
         cut = await asyncio.to_thread(page)
@@ -348,10 +348,10 @@ class _Rows:
         include = {name: values for name, values in asked.items() if name in known}
         if "filters" not in asked:
             return include, {}
-        more, exclude = map(self._people.asked, _filters(asked["filters"][0], known))
-        for name in include.keys() & more.keys():
+        extra_filters, exclude = map(self._people.asked, _filters(asked["filters"][0], known))
+        for name in include.keys() & extra_filters.keys():
             raise _wrong(f"{name} is given both in filters and by its own name; use only one of them")
-        return include | more, exclude
+        return include | extra_filters, exclude
 
 
 def check_by_meter(cost_type: str, measures: Sequence[str]) -> None:
@@ -380,11 +380,11 @@ def _filters(
         raise _wrong('filters must be a JSON object such as {"team": ["search"], "!model": ["gpt-4o"]}')
     include: dict[str, tuple[str, ...]] = {}
     exclude: dict[str, tuple[str, ...]] = {}
-    for name, wanted in filters.items():
+    for name, stated_values in filters.items():
         dimension = name.removeprefix("!")
         if dimension not in known:
             raise _wrong(f"filters accepts only {', '.join(known)}")
-        values = wanted if isinstance(wanted, list) else [wanted]
+        values = stated_values if isinstance(stated_values, list) else [stated_values]
         if not values or not all(value is None or isinstance(value, str) for value in values):
             raise _wrong(f"filters: {dimension} must be a text or a list of texts")
         (exclude if name != dimension else include)[dimension] = tuple(value or "" for value in values)

@@ -79,32 +79,36 @@ async def report_question(
     request: OperatorRequest[Any, Any], known: Sequence[str]
 ) -> tuple[CostQuestion, ReportForm]:
     """Read the query of a report. Raises Invalid or a Refusal if it is wrong."""
-    given = request.http.query
-    show = _words(given.getall("show", []))
+    parameters = request.http.query
+    show = _words(parameters.getall("show", []))
     for name in show:
         check_one_of("show", name, (*MEASURES, *ASKED))
-    top_by, cost_type = given.get("top_by", "cost"), given.get("cost_type", REAL_COST)
+    top_by, cost_type = parameters.get("top_by", "cost"), parameters.get("cost_type", REAL_COST)
     check_one_of("cost_type", cost_type, MONEY_KINDS)
-    is_billed, fills = cost_type in BILLED_TYPES, "missing" in given
+    is_billed, fills = cost_type in BILLED_TYPES, "missing" in parameters
     if is_billed:
-        _check_of_bills(given, cost_type, {*show, top_by})
+        _check_of_bills(parameters, cost_type, {*show, top_by})
         show = _OF_BILLS
     if fills:
-        check_one_of("missing", given["missing"], (COUNTED,))
+        check_one_of("missing", parameters["missing"], (COUNTED,))
         if not is_billed:
             raise Invalid(MISSING_IS_OF_BILLS)
-    unit, as_csv, has_lines = given.get("unit", ""), given.get("format") == "csv", "lines" in given
+    unit, as_csv, has_lines = (
+        parameters.get("unit", ""),
+        parameters.get("format") == "csv",
+        "lines" in parameters,
+    )
     check_unit(unit, known, show)
     check_one_of("top_by", top_by, SUMS)
-    check_one_of("format", given.get("format", "json"), FORMATS)
-    check_one_of("compare", given.get("compare", PREVIOUS), (PREVIOUS,))
-    if as_csv and not set(PAGING).isdisjoint(given):
+    check_one_of("format", parameters.get("format", "json"), FORMATS)
+    check_one_of("compare", parameters.get("compare", PREVIOUS), (PREVIOUS,))
+    if as_csv and not set(PAGING).isdisjoint(parameters):
         raise Invalid("format=csv returns all rows, so use it without limit and cursor")
-    currency = given.get("currency", CURRENCY)
+    currency = parameters.get("currency", CURRENCY)
     check_one_of("currency", currency, DECIMALS)
     asked = await question_of(request, known)
     if has_lines:
-        check_one_of("lines", given["lines"], LINES)
+        check_one_of("lines", parameters["lines"], LINES)
         if asked.per != "hourly" or is_billed or currency != CURRENCY or as_csv:
             raise Invalid("lines=meters needs per=hourly, format=json, counted costs and the currency USD")
     form = ReportForm(show=show or MEASURES, unit=unit, as_csv=as_csv, has_lines=has_lines)
@@ -115,9 +119,9 @@ async def report_question(
         fills=fills,
         measures=(*show, top_by, *needed_for(show)) if show else (),
         currency=currency,
-        top=top_of(given["top"]) if "top" in given else None,
+        top=top_of(parameters["top"]) if "top" in parameters else None,
         top_by=top_by,
-        compares="compare" in given,
+        compares="compare" in parameters,
         tells=(*needed_types, *((MEASURED_IN["estimated"],) if has_lines else ())),
     )
     return question, form
@@ -127,11 +131,11 @@ async def question_of(request: OperatorRequest[Any, Any], known: Sequence[str]) 
     """
     Read the time range, the groups and the filters of a query. Raises Invalid or a Refusal if they are wrong.
     """
-    given = request.http.query
-    by = _words(given.getall("by", []))
+    parameters = request.http.query
+    by = _words(parameters.getall("by", []))
     include: dict[str, tuple[str, ...]] = {}
     exclude: dict[str, tuple[str, ...]] = {}
-    for text in given.getall("where", []):
+    for text in parameters.getall("where", []):
         name, equals, value = text.partition("=")
         if not equals:
             raise Invalid(f"where={text} is not a filter; use NAME=VALUE or NAME!=VALUE, such as team=search")
@@ -143,14 +147,18 @@ async def question_of(request: OperatorRequest[Any, Any], known: Sequence[str]) 
             raise Invalid(f"unknown dimension {name!r}. Use one of: {', '.join(known)}")
     people = request.shared.people
     include, exclude = people.asked(include), people.asked(exclude)
-    per = given.get("per", TOTAL)
+    per = parameters.get("per", TOTAL)
     check_one_of("per", per, (TOTAL, *GRANULARITIES))
-    since, until, zone = times(given, request.now())
-    asked = CostQuestion(
+    since, until, zone = times(parameters, request.now())
+    question = CostQuestion(
         since=since, until=until, zone=zone, per=per, by=by, include=include, exclude=exclude
     )
-    asked.check_span()
-    return replace(asked, view=await request.reads.view(given["view"])) if "view" in given else asked
+    question.check_span()
+    return (
+        replace(question, view=await request.reads.view(parameters["view"]))
+        if "view" in parameters
+        else question
+    )
 
 
 def times(
@@ -179,7 +187,7 @@ def asks_closed_months(request: OperatorRequest[Any, Any]) -> bool:
     since, until, zone = times(request.http.query, now)
     edges = [since.astimezone(zone), until.astimezone(zone)]
     return until.timestamp() <= now and all(
-        each == each.replace(day=1, hour=0, minute=0, second=0, microsecond=0) for each in edges
+        edge == edge.replace(day=1, hour=0, minute=0, second=0, microsecond=0) for edge in edges
     )
 
 
@@ -221,8 +229,8 @@ async def enveloped(
     Without a limit, one page has up to `most` rows. A cursor is valid only for its own query, otherwise the
     response is 400.
     """
-    given = request.http.query
-    question = sorted((name, value) for name, value in given.items() if name not in PAGING)
+    parameters = request.http.query
+    question = sorted((name, value) for name, value in parameters.items() if name not in PAGING)
     root = f"{ROWS} {blake2b(orjson.dumps(question), digest_size=8).hexdigest()}"
     listed: List[Row] = List(
         root=root,
@@ -233,9 +241,11 @@ async def enveloped(
         default_limit=most,
         max_limit=most,
     )
-    asked = [(name, value) for name, value in given.items() if name in PAGING]
+    page_parameters = [(name, value) for name, value in parameters.items() if name in PAGING]
     shared = request.shared
-    page = await envelope(listed, MemoryRows(rows), asked, secret=shared.cursor_secret, people=shared.people)
+    page = await envelope(
+        listed, MemoryRows(rows), page_parameters, secret=shared.cursor_secret, people=shared.people
+    )
     rows = [row[_PLACE] for row in page.pop(root)]
     shown = await asyncio.to_thread(lambda: [show(row) for row in rows])
     current = {**query.include, **{f"{name}!": values for name, values in query.exclude.items()}}

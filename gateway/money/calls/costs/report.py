@@ -56,52 +56,62 @@ async def report(request: OperatorRequest[MoneyServices, None]) -> Result:
     await reads.ledger.catch_up(services.log)
     known = await reads.dimensions(request.http.query.get("cost_type", ""))
     question, form = await report_question(request, known)
-    found = await answer(question, reads, request.now())
+    result = await answer(question, reads, request.now())
     streams = None if reads.is_limited else services.streams
-    asked = await asked_measures(found, form.show, unit=form.unit, streams=streams, prices=services.prices)
+    unit_measures = await asked_measures(
+        result, form.show, unit=form.unit, streams=streams, prices=services.prices
+    )
     max_rows = request.shared.answers().max_rows
-    rows = await asyncio.to_thread(AnswerRows, found, form.show, asked, None if form.as_csv else max_rows)
+    rows = await asyncio.to_thread(
+        AnswerRows, result, form.show, unit_measures, None if form.as_csv else max_rows
+    )
     beside: dict[str, Any] = {
         "report": {
-            **_span(found.query),
+            **_span(result.query),
             "by": list(question.by),
             "per": question.per,
             "show": list(form.show),
             "top": question.top,
             "dimensions": list(known),
-            "names": {each.name: each.label for each in reads.whole.derived() if each.name in known},
-            "previous": found.previous and _span(found.previous),
-            "whole_since": found.may_lack,
-            "cut_periods": [start.isoformat() for start in found.cut_periods],
+            "names": {
+                dimension.name: dimension.label
+                for dimension in reads.whole.derived()
+                if dimension.name in known
+            },
+            "previous": result.previous and _span(result.previous),
+            "whole_since": result.may_lack,
+            "cut_periods": [start.isoformat() for start in result.cut_periods],
             "currency": question.currency,
             "cost_type": question.cost_type,
             "charges": rows.charges,
             "unconverted": rows.unconverted,
             "unit": form.unit or None,
             "streams": [
-                each.name for each in (await streams.streams() if streams else ()) if each.type == METRIC
+                stream.name
+                for stream in (await streams.streams() if streams else ())
+                if stream.type == METRIC
             ],
             "row_count": rows.row_count,
             "truncated": rows.is_truncated,
         },
         "total": rows.total,
         "latency": rows.latency,
-        "billed": found.billed,
+        "billed": result.billed,
     }
     if form.as_csv:
         return _as_csv({**beside, "rows": map(rows.shown, rows.places)})
     show = rows.shown
     if form.has_lines:
         lines = await imported("gateway.money.costs.price_lines")
-        charged = await lines.charged_lines(found.ledger, found.query, services.prices)
+        charged = await lines.charged_lines(result.ledger, result.query, services.prices)
         show = lines.with_lines(show, charged)
     page = await enveloped(
         request,
         rows.places,
         show=show,
-        place=lambda place: place[0],
+        place=lambda key: key[0],
         identity=identity,
-        query=found.query,
+        query=result.query,
         dimensions=known,
         most=max_rows,
     )
@@ -123,9 +133,9 @@ def _as_csv(payload: Mapping[str, Any]) -> Pieces:
 
 def csv_rows(payload: Mapping[str, Any]) -> Iterator[Sequence[object]]:
     """Yield the rows of a report as CSV. The columns do not depend on whether there are rows."""
-    asked = payload["report"]
-    before = [f"previous_{name}" for name in asked["show"]] if asked["previous"] else []
-    names = [*columns(asked), *asked["show"], *before]
+    report_fields = payload["report"]
+    before = [f"previous_{name}" for name in report_fields["show"]] if report_fields["previous"] else []
+    names = [*columns(report_fields), *report_fields["show"], *before]
     yield names
     for row in payload["rows"]:
         cells = {**row, **{f"previous_{name}": value for name, value in row.get(PREVIOUS, {}).items()}}

@@ -60,7 +60,7 @@ async def what_if(request: OperatorRequest[MoneyServices, None]) -> Result:
     except CardUnreadable as error:
         raise Invalid(f"prices.file: {error}") from error
     check_model(book, model, now)
-    derived = {each.name: each for each in ledger.derived()}
+    derived = {dimension.name: dimension for dimension in ledger.derived()}
 
     def value(dimensions: Dimensions, name: str) -> str:
         own = derived.get(name)
@@ -81,12 +81,12 @@ async def what_if(request: OperatorRequest[MoneyServices, None]) -> Result:
     days = days_within(query.since.timestamp(), min(query.until.timestamp(), now))
     has_choice = request.is_limited or query.include or query.exclude
     chosen = is_chosen if has_choice else None
-    found = await worked_out(
+    result = await worked_out(
         request.whole_ledger, book, model, days=days, chosen=chosen, group_of=group_of, now=now
     )
     whole = await ledger.costs(_of_days(query, days)) if days else []
     cost = sum(money.units(row.cost) for row in whole)
-    shown = await asyncio.to_thread(_largest_first, found.groups, (OTHER,) * len(query.group_by))
+    shown = await asyncio.to_thread(_largest_first, result.groups, (OTHER,) * len(query.group_by))
     return {
         "what_if": {
             "model": model,
@@ -96,11 +96,13 @@ async def what_if(request: OperatorRequest[MoneyServices, None]) -> Result:
             "to": _day(days[-1]) if days else None,
             "price_book": book.version,
             "assumptions": list(ASSUMPTIONS),
-            "saves_a_month": money.text(found.total.saves * DAYS // max(1, len(days))),
-            "left_out": money.text(max(0, cost - found.total.cost)),
+            "saves_a_month": money.text(result.total.saves * DAYS // max(1, len(days))),
+            "left_out": money.text(max(0, cost - result.total.cost)),
         },
-        "rows": [{**dict(zip(query.group_by, group, strict=True)), **_shown(each)} for group, each in shown],
-        "total": _shown(found.total),
+        "rows": [
+            {**dict(zip(query.group_by, group, strict=True)), **_shown(instead)} for group, instead in shown
+        ],
+        "total": _shown(result.total),
     }
 
 
@@ -110,7 +112,7 @@ def _largest_first(groups: Mapping[Group, Instead], others: Group) -> list[tuple
     """
     by_name = ordered(groups.items(), lambda item: [word or "" for word in item[0]])
     rows = ordered(by_name, lambda item: -abs(item[1].saves))
-    rest = [each for _, each in rows[MAX_TOP:]]
+    rest = [instead for _, instead in rows[MAX_TOP:]]
     return [*rows[:MAX_TOP], *([(others, Instead.together(rest))] if rest else [])]
 
 

@@ -244,12 +244,12 @@ class ScheduledReportTable(ManagedTable[ScheduledReport], NamedTable[ScheduledRe
         """
 
         def work(rows: RegistryRows) -> ScheduledReport | None:
-            kept = KIND.find(rows, report.id)
-            if kept is None or kept.version != report.version or kept.done >= due:
+            stored_report = KIND.find(rows, report.id)
+            if stored_report is None or stored_report.version != report.version or stored_report.done >= due:
                 return None
             for notice, channel in addressed:
                 add_notices(rows, [notice], [channel])
-            after = replace(kept, done=due, problem=problem)
+            after = replace(stored_report, done=due, problem=problem)
             KIND.put(rows, after)
             return after
 
@@ -333,11 +333,11 @@ class ScheduledReportResource(ManagedResource[ScheduledReport]):
         return row, view.name if view is not None and is_seen else None, asking.shared.clock.now()
 
     async def fields(self, asking: Asker[Any], given: Any) -> dict[str, Any]:
-        found = stated(given)
+        stated_fields = stated(given)
         if given.view is not UNSET:
-            view = await asking.view_named(found.pop("view"))
-            found["view_id"] = check_usable(asking.services.ledger.dimensions(), view).id
-        return found
+            view = await asking.view_named(stated_fields.pop("view"))
+            stated_fields["view_id"] = check_usable(asking.services.ledger.dimensions(), view).id
+        return stated_fields
 
     async def check(
         self, asking: Asker[Any], fields: Mapping[str, Any], before: ScheduledReport | None
@@ -358,7 +358,7 @@ class ScheduledReportResource(ManagedResource[ScheduledReport]):
             raise Refusal(
                 403, "limited_data", "you may see only some calls, so you can send reports only to yourself"
             )
-        known = {each.email for each in await asking.registry.operators.all()}
+        known = {account.email for account in await asking.registry.operators.all()}
         for person in people:
             if person.strip().casefold() not in known:
                 raise Invalid(

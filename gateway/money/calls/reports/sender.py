@@ -90,10 +90,10 @@ class ReportSender:
         """Return the notices of a report with their channels, and why some recipients get none."""
         table = self.services.require_registry().notices
         mails = [name for name in report.channels if report.people and name in table.mail_channels]
-        others = [name for name in report.channels if name not in mails]
+        other_channels = [name for name in report.channels if name not in mails]
         addressed: list[tuple[Notice, str]] = []
         problems = []
-        for person in (*([report.owner] if others else []), *(report.people if mails else ())):
+        for person in (*([report.owner] if other_channels else []), *(report.people if mails else ())):
             is_mail = person in report.people and bool(mails)
             try:
                 rights = await rights_of(self.services.require_registry(), person, self.is_default)
@@ -101,8 +101,8 @@ class ReportSender:
             except NotReadable as error:
                 problems.append(f"not sent: {error}")
                 continue
-            if others and person == report.owner:
-                addressed += [(notice, name) for name in others]
+            if other_channels and person == report.owner:
+                addressed += [(notice, name) for name in other_channels]
             if is_mail:
                 mail = replace(notice, id=f"{notice.id}-{report.people.index(person)}", to=person)
                 addressed += [(mail, name) for name in mails]
@@ -164,7 +164,7 @@ async def figures_of(
     """
     since, until = report.span(due)
     by = _dimension(view)
-    asked = CostQuestion(
+    question = CostQuestion(
         since=since,
         until=until,
         zone=report.zone,
@@ -173,31 +173,33 @@ async def figures_of(
         cost_type=view.cost_type,
         tells=COUNTED_TYPES,
     )
-    query = asked.query
+    query = question.query
     try:
-        ledger = await ledger_for(asked, reader) if query.arranged else reader.ledger
+        ledger = await ledger_for(question, reader) if query.arranged else reader.ledger
     except Refusal as error:
         raise NotReadable(error.message) from error
     prices = await list_prices(services.prices)
-    found = await compare(ledger, query, preceding(query), top=CHANGES, prices=prices)
+    comparison = await compare(ledger, query, preceding(query), top=CHANGES, prices=prices)
     rows = await ledger.costs(replace(query, measures=("calls",)))
     groups, unconverted = await asyncio.to_thread(_groups, rows)
     registry, visible = reader.require_registry(), await reader.visible()
     insights = [
-        each for each in await registry.insights.found() if each.status in OPEN and visible.insight(each)
+        insight
+        for insight in await registry.insights.found()
+        if insight.status in OPEN and visible.insight(insight)
     ]
     billed: Mapping[str, Any] = await bills_status(query, reader, due, states_alone=True) or {}
-    insights.sort(key=lambda each: -abs(Decimal(each.cost_impact)))
+    insights.sort(key=lambda insight: -abs(Decimal(insight.cost_impact)))
     return ReportFigures(
         view=view.name,
         since=since,
         until=until,
         by=by,
-        found=found,
+        found=comparison,
         bars=await _bars(ledger, query, report),
-        top=[each for each in groups[:TOP] if each[1]],
+        top=[group for group in groups[:TOP] if group[1]],
         budgets=list(_budgets(services, registry, visible, view)),
-        insights=[_insight(each) for each in insights[:CHANGES]],
+        insights=[_insight(insight) for insight in insights[:CHANGES]],
         insight_count=len(insights),
         unconverted=unconverted,
         billed=view.cost_type if query.arranged else "",
@@ -208,7 +210,7 @@ async def figures_of(
 def _groups(rows: Sequence[CostRow]) -> tuple[list[tuple[str | None, int]], Mapping[str, str]]:
     """Return the cost by group, highest first, and the amounts without an exchange rate."""
     groups = [(row.group[0], money.units(row.cost)) for row in rows]
-    return ordered(groups, key=lambda each: -each[1]), money.added(row.unconverted for row in rows)
+    return ordered(groups, key=lambda item: -item[1]), money.added(row.unconverted for row in rows)
 
 
 def _dimension(view: View) -> str:
@@ -223,9 +225,9 @@ async def _bars(
     ledger: AnswersCosts, query: CostQuery, report: ScheduledReport
 ) -> Sequence[tuple[datetime, int]]:
     per = "daily" if report.every == WEEK else "weekly"
-    asked = replace(query, granularity=per, group_by=(), measures=("calls",))
-    spent = {row.start: money.units(row.cost) for row in await ledger.costs(asked)}
-    return [(start.astimezone(report.zone), spent.get(start, 0)) for start, _ in periods(asked)]
+    bar_query = replace(query, granularity=per, group_by=(), measures=("calls",))
+    spent = {row.start: money.units(row.cost) for row in await ledger.costs(bar_query)}
+    return [(start.astimezone(report.zone), spent.get(start, 0)) for start, _ in periods(bar_query)]
 
 
 def _budgets(services: MoneyServices, registry: Registry, visible: Visible, view: View) -> Iterator[str]:

@@ -87,23 +87,25 @@ def _parts(figures: ReportFigures) -> Iterator[Sequence[str]]:
     if figures.top:
         yield [
             f"Top {len(figures.top)} by {figures.by}",
-            *(_top(each, total.now.cost) for each in figures.top),
+            *(_top(group, total.now.cost) for group in figures.top),
         ]
-    drivers = [each for each in figures.found.drivers if set(each.group) != {OTHER} and each.parts.change]
+    drivers = [
+        driver for driver in figures.found.drivers if set(driver.group) != {OTHER} and driver.parts.change
+    ]
     if drivers:
-        yield ["Largest changes", *(f"- {driver_words(each)}" for each in drivers[:CHANGES])]
+        yield ["Largest changes", *(f"- {driver_words(driver)}" for driver in drivers[:CHANGES])]
     if figures.budgets:
-        yield ["Budgets", *(f"- {each}" for each in figures.budgets)]
+        yield ["Budgets", *(f"- {line}" for line in figures.budgets)]
     if figures.insight_count:
         many = f"{figures.insight_count:,} open insight{'s' * (figures.insight_count > 1)}"
-        yield [many, *(f"- {each}" for each in figures.insights)]
+        yield [many, *(f"- {line}" for line in figures.insights)]
 
 
 def _bars(bars: Sequence[tuple[date, int]]) -> Iterator[str]:
     """Draw a chart as text, which mails and chats show without loading anything."""
-    most = max((amount for _, amount in bars), default=0)
-    for day, amount in bars if most else ():
-        width = -(-amount * WIDTH // most)
+    highest = max((amount for _, amount in bars), default=0)
+    for day, amount in bars if highest else ():
+        width = -(-amount * WIDTH // highest)
         yield f"{day:%a %d %b}  {BAR * width}{' ' * (width > 0)}{dollars(amount)}"
 
 

@@ -76,12 +76,13 @@ def doubled_source(facts: Facts) -> Sequence[Finding]:
     by_source = Counter(call.source for call in calls)
     pairs: dict[tuple[str, str], list[Pair]] = defaultdict(list)
     for first, second in _pairs(calls):
-        one, other = sorted((first.source, second.source))
-        pairs[one, other].append((first, second))
+        one, other_source = sorted((first.source, second.source))
+        pairs[one, other_source].append((first, second))
     return ordered(
-        _doubled(one, other, found, min(by_source[one], by_source[other]))
-        for (one, other), found in pairs.items()
-        if len(found) >= max(LEAST_PAIRS, LEAST_PAIRED_SHARE * min(by_source[one], by_source[other]))
+        _doubled(one, other_source, source_pairs, min(by_source[one], by_source[other_source]))
+        for (one, other_source), source_pairs in pairs.items()
+        if len(source_pairs)
+        >= max(LEAST_PAIRS, LEAST_PAIRED_SHARE * min(by_source[one], by_source[other_source]))
     )
 
 
@@ -98,13 +99,18 @@ def _pairs(calls: Sequence[Inference]) -> Iterator[Pair]:
     for group in alike.values():
         waiting: list[Inference] = []
         for call in sorted(group, key=_start):
-            waiting = [each for each in waiting if _start(call) - _start(each) <= APART_NS]
-            other = next((each for each in reversed(waiting) if each.source != call.source), None)
-            if other is None:
+            waiting = [
+                waiting_call for waiting_call in waiting if _start(call) - _start(waiting_call) <= APART_NS
+            ]
+            paired_call = next(
+                (waiting_call for waiting_call in reversed(waiting) if waiting_call.source != call.source),
+                None,
+            )
+            if paired_call is None:
                 waiting.append(call)
             else:
-                waiting.remove(other)
-                yield other, call
+                waiting.remove(paired_call)
+                yield paired_call, call
 
 
 def _start(call: Inference) -> int:
@@ -185,7 +191,7 @@ def retry_storm(facts: Facts) -> Sequence[Finding]:
     for spend in facts.failed:
         paid[_client(spend), spend.start] += spend.cost
     return ordered(
-        _storm(client, hours, sum((paid[client, each.start] for each in hours), Decimal(0)))
+        _storm(client, hours, sum((paid[client, hour.start] for hour in hours), Decimal(0)))
         for client, hours in storms.items()
     )
 
@@ -197,8 +203,8 @@ def _client(spend: Spend) -> Client:
 def _storm(client: Client, hours: Sequence[Spend], cost: Decimal) -> Finding:
     source, model, team = client
     worst = max(hours, key=lambda each: each.errors)
-    errors = sum(each.errors for each in hours)
-    calls = sum(each.calls for each in hours)
+    errors = sum(hour.errors for hour in hours)
+    calls = sum(hour.calls for hour in hours)
     return finding(
         "retry_storm",
         client,
@@ -218,7 +224,7 @@ def _storm(client: Client, hours: Sequence[Spend], cost: Decimal) -> Finding:
         category="reliability",
         effort=MEDIUM,
         impact=cost,
-        newest=max(each.start for each in hours),
+        newest=max(hour.start for hour in hours),
         concerns=Concerned(
             include={"source": (source or "",), "model": (model or "",), "team": (team or "",)}
         ),

@@ -33,7 +33,7 @@ def missing_price(facts: Facts) -> Sequence[Finding]:
     for (provider, model), spends in models.items():
         if sum(spend.unpriced for spend in spends) >= LEAST_UNPRICED:
             providers[provider][model] = spends
-    return ordered(_unpriced(provider, found, usual) for provider, found in providers.items())
+    return ordered(_unpriced(provider, models, usual) for provider, models in providers.items())
 
 
 def _usual_price(week: Sequence[Spend]) -> Decimal:
@@ -45,7 +45,7 @@ def _usual_price(week: Sequence[Spend]) -> Decimal:
 
 def _unpriced(provider: str | None, models: Mapping[str | None, Sequence[Spend]], usual: Decimal) -> Finding:
     """Build one finding for a provider, with one row per model."""
-    spends = [spend for each in models.values() for spend in each]
+    spends = [spend for model_spends in models.values() for spend in model_spends]
     calls = sum(spend.unpriced for spend in spends)
     tokens = sum(spend.tokens for spend in spends)
     sources = ", ".join(sorted({named(spend.source) for spend in spends})[:5])
@@ -139,7 +139,7 @@ def cost_gap(facts: Facts) -> Sequence[Finding]:
         gap = _Gap(provider=provider, model=model, calls=group, reported=reported, estimated=estimated)
         if len(group) >= LEAST_CALLS and gap.apart >= max(LEAST_APART, LEAST_GAP * max(reported, estimated)):
             gaps[source].append(gap)
-    return ordered(_gap(source, sorted(each, key=_dearest)) for source, each in gaps.items())
+    return ordered(_gap(source, sorted(spends, key=_dearest)) for source, spends in gaps.items())
 
 
 def _dearest(gap: _Gap) -> tuple[Decimal, str]:

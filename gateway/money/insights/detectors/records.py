@@ -56,12 +56,12 @@ def _most_first(shape: UnrecognisedShape) -> tuple[int, Sequence[str]]:
 
 def _unrecognised(shape: UnrecognisedShape) -> Finding:
     names = ", ".join(named(name) for name in shape.names[:MAX_NAMES])
-    more = f" and {len(shape.names) - MAX_NAMES} more" if len(shape.names) > MAX_NAMES else ""
+    suffix = f" and {len(shape.names) - MAX_NAMES} more" if len(shape.names) > MAX_NAMES else ""
     return finding(
         "unrecognised_shape",
         tuple(shape.names),
         title=f"{shape.count:,} items look like AI calls but are unrecognized",
-        seen=f"Items with the attributes {names}{more} were received and ignored. Their cost is not counted.",
+        seen=f"Items with the attributes {names}{suffix} were received and ignored. Their cost is not counted.",
         advice=(
             "Look at the items with `tollhouse spool ignored`. Switch the instrumentation to the "
             "OpenTelemetry GenAI conventions, or report the shape to the Tollhouse project so that a "
@@ -79,8 +79,8 @@ def read_otherwise(facts: Facts) -> Sequence[Finding]:
 
     There is one finding per product and instrumentation. It names the fields that differ, but not their values.
     """
-    found = {(each.source, each.scope): each for each in facts.read_otherwise}
-    return ordered(_otherwise(each) for each in found.values())
+    distinct = {(report.source, report.scope): report for report in facts.read_otherwise}
+    return ordered(_otherwise(report) for report in distinct.values())
 
 
 def _otherwise(each: ReadOtherwise) -> Finding:
@@ -109,7 +109,7 @@ def late_reports(facts: Facts) -> Sequence[Finding]:
     Find reports that arrived after the records of their calls were closed, so that their costs or
     owners are missing.
     """
-    return ordered(_late(each) for each in facts.late_reports)
+    return ordered(_late(report) for report in facts.late_reports)
 
 
 def _late(each: LateReports) -> Finding:
@@ -257,14 +257,14 @@ def refused_records(facts: Facts) -> Sequence[Finding]:
 
 def _refused(route: RouteState) -> Finding:
     name = named(route.name)
-    words = f" The newest reason: {named(route.refusal, most=300)}." if route.refusal else ""
+    reason = f" The newest reason: {named(route.refusal, most=300)}." if route.refusal else ""
     return finding(
         "refused_records",
         (route.name,),
         title=f"{name} rejected {route.refused_recently:,} records within a day",
         seen=(
             f"The destination of {name} answered with success, but rejected {route.refused_recently:,} "
-            f"records within 24 hours and accepted the others.{words} The destination does not have the "
+            f"records within 24 hours and accepted the others.{reason} The destination does not have the "
             "rejected records, and they are not sent again."
         ),
         advice=(

@@ -90,12 +90,12 @@ def silent_cluster(facts: Facts) -> Sequence[Finding]:
 
 
 def _silent(cluster: Cluster) -> Finding:
-    place = f"account {named(cluster.account, 'unknown')} in {named(cluster.region, 'unknown')}"
+    location = f"account {named(cluster.account, 'unknown')} in {named(cluster.region, 'unknown')}"
     return finding(
         "silent_cluster",
         (cluster.id,),
         title=f"The cluster {named(cluster.display_name or cluster.name)} has stopped reporting",
-        seen=f"Its agent last reported on {day(cluster.last_seen)}. The cluster runs for {place}.",
+        seen=f"Its agent last reported on {day(cluster.last_seen)}. The cluster runs for {location}.",
         advice=(
             "Check whether the agent's pods run and reach this Tollhouse with a valid key. If the "
             f"cluster no longer exists, delete it: `tollhouse clusters delete {cluster.id} --confirm "
@@ -109,9 +109,9 @@ def _silent(cluster: Cluster) -> Finding:
 
 def unapplied_config(facts: Facts) -> Sequence[Finding]:
     """Find clusters whose agent has not run its assigned configuration for at least a day."""
-    waiting = [each for each in facts.unapplied_configs if facts.now - each.since >= DAY_S]
-    waiting.sort(key=lambda each: (each.since, each.cluster.id))
-    return [_unapplied(each) for each in waiting[:MAX_FINDINGS]]
+    waiting = [config for config in facts.unapplied_configs if facts.now - config.since >= DAY_S]
+    waiting.sort(key=lambda config: (config.since, config.cluster.id))
+    return [_unapplied(config) for config in waiting[:MAX_FINDINGS]]
 
 
 def _unapplied(each: UnappliedConfig) -> Finding:
@@ -178,12 +178,12 @@ def _beyond(key: Key) -> frozenset[str]:
 
 def _wide(key: Key, beyond: frozenset[str]) -> Finding:
     names = ", ".join(sorted(beyond)[:MAX_SCOPES])
-    more = f" and {len(beyond) - MAX_SCOPES} more" if len(beyond) > MAX_SCOPES else ""
+    suffix = f" and {len(beyond) - MAX_SCOPES} more" if len(beyond) > MAX_SCOPES else ""
     return finding(
         "wide_key",
         (str(key.id),),
         title=f"The API key {named(key.name)} sends telemetry and has {len(beyond)} other scopes",
-        seen=f"Besides the scopes for sending, it has {names}{more}.",
+        seen=f"Besides the scopes for sending, it has {names}{suffix}.",
         advice=(
             "Give the sender its own key with a managed use case (`tollhouse keys create --use-case "
             "...`), and remove the scopes for sending from this key."
@@ -223,7 +223,9 @@ def crowding_key(facts: Facts) -> Sequence[Finding]:
 
     Beyond it, their requests are refused, or their oldest items are closed or forgotten.
     """
-    shares = sorted(facts.shares, key=lambda each: (-each.held / each.most, each.limit, each.key))
+    shares = sorted(
+        facts.shares, key=lambda key_use: (-key_use.held / key_use.most, key_use.limit, key_use.key)
+    )
     return [_crowding(share) for share in shares[:MAX_FINDINGS]]
 
 

@@ -100,7 +100,7 @@ def different_settings(facts: Facts) -> Sequence[Finding]:
         return []
     minutes = (facts.now - min(since[name] for name in old)) / 60
     shown = "; ".join(f"{name}: {_nodes_by_value(name, facts.node_settings)}" for name in old[:MOST_SETTINGS])
-    more = f"; and {len(old) - MOST_SETTINGS} more" if len(old) > MOST_SETTINGS else ""
+    suffix = f"; and {len(old) - MOST_SETTINGS} more" if len(old) > MOST_SETTINGS else ""
     return [
         finding(
             "different_settings",
@@ -108,7 +108,7 @@ def different_settings(facts: Facts) -> Sequence[Finding]:
             title="Gateways use different settings",
             seen=(
                 f"Settings have differed for {minutes:,.0f} minutes. `|` separates gateways with "
-                f"different values: {shown}{more}."
+                f"different values: {shown}{suffix}."
             ),
             advice=(
                 "Give all gateways the same configuration file and price file, then run `tollhouse "
@@ -124,10 +124,10 @@ def different_settings(facts: Facts) -> Sequence[Finding]:
 def _differing(nodes: Sequence[NodeSettings]) -> Mapping[str, float]:
     """Return since when each setting differs. Settings that one of two gateways lacks are not compared."""
     since: dict[str, float] = {}
-    for one, other in combinations(nodes, 2):
-        at = max(one.since, other.since)
-        for name in one.digests.keys() & other.digests.keys():
-            if one.digests[name] != other.digests[name]:
+    for one, other_node in combinations(nodes, 2):
+        at = max(one.since, other_node.since)
+        for name in one.digests.keys() & other_node.digests.keys():
+            if one.digests[name] != other_node.digests[name]:
                 since[name] = min(at, since.get(name, at))
     return since
 
@@ -142,7 +142,7 @@ def _nodes_by_value(setting: str, nodes: Sequence[NodeSettings]) -> str:
 
 
 def _node_name(node: NodeSettings, nodes: Sequence[NodeSettings]) -> str:
-    has_namesake = sum(each.name == node.name for each in nodes) > 1
+    has_namesake = sum(other_node.name == node.name for other_node in nodes) > 1
     return f"{named(node.name)} ({node.node[:8]})" if has_namesake else named(node.name)
 
 

@@ -38,8 +38,8 @@ class Spike(NamedTuple):
 
 def spend_spike(facts: Facts) -> Sequence[Finding]:
     """Find days on which a team, or the whole organization, spent far more than on comparable days."""
-    found = newest_streaks(facts.days, facts.now)
-    return ordered(_spike(facts, streak, team) for team, streak in found)
+    team_streaks = newest_streaks(facts.days, facts.now)
+    return ordered(_spike(facts, streak, team) for team, streak in team_streaks)
 
 
 def newest_streaks(spends: Sequence[Spend], now: float) -> list[tuple[str | None, list[Spike]]]:
@@ -57,20 +57,20 @@ def newest_streaks(spends: Sequence[Spend], now: float) -> list[tuple[str | None
     today = int(now // DAY_S)
     first = min((number for number, cost in total.items() if cost), default=today)
     least = max(LEAST, LEAST_SHARE * median(total.values())) if total else LEAST
-    found: list[tuple[str | None, list[Spike]]] = []
+    team_streaks: list[tuple[str | None, list[Spike]]] = []
     explained: set[int] = set()
     for team, days in teams.items():
         spikes = list(spikes_of(days, first, today, least))
         explained.update(spike.number for spike in spikes)
-        found += [(team, streak) for streak in streaks(spikes)]
+        team_streaks += [(team, streak) for streak in streaks(spikes)]
     spikes = [spike for spike in spikes_of(total, first, today, least) if spike.number not in explained]
-    found += [(EVERYBODY, streak) for streak in streaks(spikes)]
-    return [(team, streak) for team, streak in found if streak[-1].number >= today - REPORTED_DAYS]
+    team_streaks += [(EVERYBODY, streak) for streak in streaks(spikes)]
+    return [(team, streak) for team, streak in team_streaks if streak[-1].number >= today - REPORTED_DAYS]
 
 
 def _spike(facts: Facts, streak: Sequence[Spike], team: str | None) -> Finding:
-    first, last = (each.number * DAY_S for each in (streak[0], streak[-1]))
-    starts = {each.number * DAY_S for each in streak}
+    first, last = (spike.number * DAY_S for spike in (streak[0], streak[-1]))
+    starts = {spike.number * DAY_S for spike in streak}
     models: dict[str | None, Decimal] = defaultdict(Decimal)
     for spend in facts.days:
         if spend.start in starts and team in (EVERYBODY, spend.team):
@@ -109,9 +109,9 @@ def view_anomaly(facts: Facts) -> Sequence[Finding]:
     with the day before.
     """
     today = int(facts.now // DAY_S)
-    found = [_anomaly(spend, streak) for spend in facts.views for streak in _anomalies(spend, today)]
+    findings = [_anomaly(spend, streak) for spend in facts.views for streak in _anomalies(spend, today)]
     since = (today - REPORTED_DAYS) * DAY_S
-    recent = [each for each in found if each.newest is not None and each.newest >= since]
+    recent = [finding for finding in findings if finding.newest is not None and finding.newest >= since]
     return ordered(
         recent, most=len(recent)
     )  # people chose these views, so no finding is dropped for a more costly one
@@ -141,11 +141,11 @@ def _grown(days: Days, first: int, today: int, percent: int) -> Iterator[Spike]:
 
 def _anomaly(spend: ViewSpend, streak: Sequence[Spike]) -> Finding:
     view = spend.view
-    first, last = (each.number * DAY_S for each in (streak[0], streak[-1]))
+    first, last = (spike.number * DAY_S for spike in (streak[0], streak[-1]))
     spent, expected = (
         sum(amounts, Decimal(0)) for amounts in ((e.spent for e in streak), (e.expected for e in streak))
     )
-    starts = [each.number * DAY_S for each in streak]
+    starts = [spike.number * DAY_S for spike in streak]
     parts = {part for start in starts for part in spend.days.get(start, {})}
     costs = {
         part: sum((spend.days[start].get(part, Decimal(0)) for start in starts), Decimal(0)) for part in parts
@@ -189,7 +189,7 @@ def spikes_of(days: Days, first: int, today: int, least: Decimal) -> Iterator[Sp
         before = _before(days, number, first)
         if not before or not (expected := median(before)):
             continue
-        spread = median(abs(each - expected) for each in before)
+        spread = median(abs(amount - expected) for amount in before)
         excess = days.get(number, Decimal(0)) - expected
         if excess >= max(least, (TIMES - 1) * expected, SPREADS * spread):
             yield Spike(number, expected + excess, expected)
@@ -198,10 +198,10 @@ def spikes_of(days: Days, first: int, today: int, least: Decimal) -> Iterator[Sp
 def _before(days: Days, number: int, first: int) -> list[Decimal]:
     """Return the costs of the comparable days, or an empty list if there is too little history."""
     same_weekdays = (number - 7 * week for week in range(1, WEEKS + 1))
-    weeks = [days.get(each, Decimal(0)) for each in same_weekdays if each >= first]
+    weeks = [days.get(day_number, Decimal(0)) for day_number in same_weekdays if day_number >= first]
     if len(weeks) >= ENOUGH_WEEKS:
         return weeks
-    every = [days.get(each, Decimal(0)) for each in range(max(first, number - 7 * WEEKS), number)]
+    every = [days.get(day_number, Decimal(0)) for day_number in range(max(first, number - 7 * WEEKS), number)]
     return every if len(every) >= ENOUGH_DAYS else []
 
 

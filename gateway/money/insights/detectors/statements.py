@@ -30,11 +30,11 @@ def reconciliation_difference(facts: Facts) -> Sequence[Finding]:
     Find settled days on which the billed and the counted costs of a provider differ by more than the tolerance.
     """
     findings = []
-    for each in facts.reconciled:
-        for found in each.providers:
-            differing = [line for line in found.days if line.state == DIFFERS]
+    for reconciled_month in facts.reconciled:
+        for reconciliation in reconciled_month.providers:
+            differing = [line for line in reconciliation.days if line.state == DIFFERS]
             if differing:
-                findings.append(_difference(each.month.name, found, differing))
+                findings.append(_difference(reconciled_month.month.name, reconciliation, differing))
     return ordered(findings)
 
 
@@ -55,9 +55,9 @@ def _difference(month: str, reconciliation: Reconciliation, differing: Sequence[
     )
     unexplained = reconciliation.total.unexplained
     rows = [
-        f"{each.cause} ({each.sure}): {_signed(each.amount)}"
-        for each in reconciliation.claims
-        if abs(each.moved) >= CENT
+        f"{claim.cause} ({claim.sure}): {_signed(claim.amount)}"
+        for claim in reconciliation.claims
+        if abs(claim.moved) >= CENT
     ]
     rows += [f"unexplained: {_signed(unexplained)}"] if abs(unexplained) >= CENT else []
     count = f"{len(differing)} settled days of {month}"
@@ -91,12 +91,14 @@ def coverage_drop(facts: Facts) -> Sequence[Finding]:
     """
     Find providers with a smaller counted share of the bill than before. Some calls are probably no longer reported.
     """
-    found: dict[str, list[Reconciliation]] = {}
+    by_provider: dict[str, list[Reconciliation]] = {}
     for month in facts.reconciled:
-        for each in month.providers:
-            found.setdefault(each.provider, []).append(each)
+        for reconciliation in month.providers:
+            by_provider.setdefault(reconciliation.provider, []).append(reconciliation)
     return ordered(
-        _fallen(provider, months, drop) for provider, months in found.items() for drop in _largest(months)
+        _fallen(provider, months, drop)
+        for provider, months in by_provider.items()
+        for drop in _largest(months)
     )
 
 
@@ -105,10 +107,10 @@ def _largest(months: Sequence[Reconciliation]) -> Iterator[_Drop]:
     measures: list[tuple[str, Amounts]] = [
         ("tokens", lambda line: (line.captured_tokens, line.billed_tokens))
     ]
-    if any(each.has_money for each in months):
+    if any(month.has_money for month in months):
         measures.append(("money", lambda line: (line.captured_money, line.billed)))
     settled = sorted(
-        (line for each in months for line in each.days if line.state in (AGREES, DIFFERS)),
+        (line for month in months for line in month.days if line.state in (AGREES, DIFFERS)),
         key=lambda line: int(line.name),
     )
     drops = [drop for name, amounts in measures if (drop := _drop_of(name, amounts, settled)) is not None]
@@ -140,12 +142,12 @@ def _drop_of(measure: str, amounts: Amounts, settled: Sequence[Line]) -> _Drop |
 
 def _rate(amounts: Amounts, lines: Sequence[Line]) -> Decimal:
     """Return the counted share of the billed amounts, in percent."""
-    both, billed = (sum(amounts(line)[place] for line in lines) for place in (0, 1))
+    both, billed = (sum(amounts(line)[index] for line in lines) for index in (0, 1))
     return Decimal(100) * both / billed
 
 
 def _fallen(provider: str, months: Sequence[Reconciliation], drop: _Drop) -> Finding:
-    cause = next((claim for each in reversed(months) for claim in each.claims), None)
+    cause = next((claim for month in reversed(months) for claim in month.claims), None)
     why = (
         f" The largest cause of the month is {cause.cause} ({cause.sure}): {cause.evidence}." if cause else ""
     )
@@ -178,12 +180,14 @@ def statement_stale(facts: Facts) -> Sequence[Finding]:
 
 
 def _stale(facts: Facts) -> Iterator[Finding]:
-    for each in sorted(facts.arrivals, key=lambda each: (each.source, each.account, each.pull)):
-        if each.pull:
-            if _pull_is_stale(each, facts.now):
-                yield _of_pull(each)
-        elif each.until is not None and _month_is_missing(each, each.until, facts.now):
-            yield _of_import(each, each.until, facts.now)
+    for arrival in sorted(
+        facts.arrivals, key=lambda arrival: (arrival.source, arrival.account, arrival.pull)
+    ):
+        if arrival.pull:
+            if _pull_is_stale(arrival, facts.now):
+                yield _of_pull(arrival)
+        elif arrival.until is not None and _month_is_missing(arrival, arrival.until, facts.now):
+            yield _of_import(arrival, arrival.until, facts.now)
 
 
 def _pull_is_stale(each: Arrival, now: float) -> bool:

@@ -65,12 +65,14 @@ def find(facts: SavingFacts) -> Iterable[Opportunity]:
     for worker in _workers(facts):
         works[worker.work].append(worker)
     for everybody in works.values():
-        workers = sorted(everybody, key=lambda each: (-each.cost, each.who))[:MOST_WORKERS]
+        workers = sorted(everybody, key=lambda candidate: (-candidate.cost, candidate.who))[:MOST_WORKERS]
         for worker in workers:
-            peers = [each for each in workers if each is not worker and each.is_like(worker)]
+            peers = [
+                candidate for candidate in workers if candidate is not worker and candidate.is_like(worker)
+            ]
             if len(peers) >= LEAST_PEERS:
-                usual = median_low(each.price for each in peers)
-                peer = min(peers, key=lambda each: (abs(each.price - usual), each.who))
+                usual = median_low(peer_worker.price for peer_worker in peers)
+                peer = min(peers, key=lambda candidate: (abs(candidate.price - usual), candidate.who))
                 is_other = peer.main.dimensions.model != worker.main.dimensions.model
                 if is_other and worker.price >= TIMES * usual:
                     yield _opportunity(facts, worker, peer, len(peers))
@@ -78,22 +80,22 @@ def find(facts: SavingFacts) -> Iterable[Opportunity]:
 
 def _workers(facts: SavingFacts) -> Iterator[Worker]:
     groups: dict[tuple[str, str], list[int]] = defaultdict(list)
-    for place, use in enumerate(facts.uses):
+    for use_index, use in enumerate(facts.uses):
         of = use.dimensions
         work = use.work
         who = of.user or of.team or of.api_key
         if who:
-            groups[work.service or work.source, who].append(place)
+            groups[work.service or work.source, who].append(use_index)
     for (work_name, who), places in groups.items():
-        uses = [facts.uses[place] for place in places]
+        uses = [facts.uses[use_index] for use_index in places]
         calls = sum(use.tokens.calls for use in uses)
         input_tokens = sum(use.tokens.input_tokens for use in uses)
-        made = sum(use.tokens.output_tokens or 0 for use in uses)
-        if calls >= LEAST_CALLS and input_tokens + made:
+        output_tokens = sum(use.tokens.output_tokens or 0 for use in uses)
+        if calls >= LEAST_CALLS and input_tokens + output_tokens:
             costs: dict[str | None, int] = defaultdict(int)
             for use in uses:
                 costs[use.dimensions.model] += use.cost
-            model = max(costs, key=lambda each: (costs[each], each or ""))
+            model = max(costs, key=lambda name: (costs[name], name or ""))
             yield Worker(
                 work=work_name,
                 who=who,
@@ -101,7 +103,7 @@ def _workers(facts: SavingFacts) -> Iterator[Worker]:
                 places=tuple(places),
                 calls=calls,
                 input_tokens=input_tokens,
-                output_tokens=made,
+                output_tokens=output_tokens,
                 cost=sum(use.cost for use in uses),
             )
 
@@ -112,22 +114,22 @@ def _near(one: int, other: int) -> bool:
 
 
 def _opportunity(facts: SavingFacts, worker: Worker, peer: Worker, peers: int) -> Opportunity:
-    there = peer.main.tokens
+    peer_tokens = peer.main.tokens
     claims: dict[int, int] = {}
     cost = 0
-    for place in worker.places:
-        use = facts.uses[place]
+    for use_index in worker.places:
+        use = facts.uses[use_index]
         instead = replace(
             use.tokens,
-            provider=there.provider,
-            response_model=there.response_model,
-            request_model=there.request_model,
-            mode=there.mode,
+            provider=peer_tokens.provider,
+            response_model=peer_tokens.response_model,
+            request_model=peer_tokens.request_model,
+            mode=peer_tokens.mode,
             time=int(facts.now) * NS,
         )
         saving = facts.saving(use, instead)
         if saving is not None:
-            claims[place] = saving
+            claims[use_index] = saving
             cost += use.cost
     now = worker.main.dimensions
     then = peer.main.dimensions

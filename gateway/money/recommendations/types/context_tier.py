@@ -63,10 +63,10 @@ def edge_of(facts: SavingFacts, use: Use) -> int | None:
     tokens = use.tokens
     if not tokens.beyond or not tokens.calls:
         return None
-    for place in range(SIZES.index(tokens.beyond), 0, -1):
-        lower = facts.estimate(replace(tokens, beyond=SIZES[place - 1]))
+    for size_index in range(SIZES.index(tokens.beyond), 0, -1):
+        lower = facts.estimate(replace(tokens, beyond=SIZES[size_index - 1]))
         if lower is not None and use.estimate is not None and lower < use.estimate:
-            edge = SIZES[place]
+            edge = SIZES[size_index]
             is_near = OVER * tokens.input_tokens <= (OVER + 1) * edge * tokens.calls
             return edge if is_near else None
     return None

@@ -74,10 +74,10 @@ def cheaper_follower(facts: SavingFacts, use: Use) -> str | None:
         cache_write_1h_tokens=0,
         reasoning_tokens=0,
     )
-    made = replace(input_sample, input_tokens=0, output_tokens=_SAMPLE)
-    now = [facts.estimate(each) for each in (input_sample, made)]
+    output_sample = replace(input_sample, input_tokens=0, output_tokens=_SAMPLE)
+    now = [facts.estimate(sample) for sample in (input_sample, output_sample)]
     for model in facts.newer(use.dimensions.model or ""):
-        then = [facts.estimate(_named(facts, each, model)) for each in (input_sample, made)]
+        then = [facts.estimate(_named(facts, sample, model)) for sample in (input_sample, output_sample)]
         pairs = list(zip(now, then, strict=True))
         if any(old is None or new is None or new > old for old, new in pairs):
             continue

@@ -41,13 +41,13 @@ def find(facts: SavingFacts) -> Iterable[Opportunity]:
     since = int(facts.now) * NS - RECENT_NS
     works: dict[Work, list[RecentCall]] = defaultdict(list)
     reading = set()
-    for each in facts.recent:
-        if (each.call.start_time or 0) >= since:
-            work = facts.uses[each.place].work
-            if each.call.cache_read_tokens:
+    for recent_call in facts.recent:
+        if (recent_call.call.start_time or 0) >= since:
+            work = facts.uses[recent_call.place].work
+            if recent_call.call.cache_read_tokens:
                 reading.add(work)
-            elif each.call.session and each.call.status == "ok":
-                works[work].append(each)
+            elif recent_call.call.session and recent_call.call.status == "ok":
+                works[work].append(recent_call)
     for work, calls in works.items():
         if work not in reading:
             yield from _of_work(facts, work, calls)
@@ -55,21 +55,21 @@ def find(facts: SavingFacts) -> Iterable[Opportunity]:
 
 def _of_work(facts: SavingFacts, work: Work, calls: Sequence[RecentCall]) -> Iterator[Opportunity]:
     sessions: dict[str | None, list[RecentCall]] = defaultdict(list)
-    for each in calls:
-        sessions[each.call.session].append(each)
+    for recent_call in calls:
+        sessions[recent_call.call.session].append(recent_call)
     claims: dict[int, int] = defaultdict(int)
     resent = cost = 0
     for session in sessions.values():
         before: Inference | None = None
-        for each in session:
-            held = _held(before, each.call)
-            before = each.call
-            saving = _saving(facts, each, held)
+        for recent_call in session:
+            held = _held(before, recent_call.call)
+            before = recent_call.call
+            saving = _saving(facts, recent_call, held)
             # A session of one call is not a conversation, so a cache would save nothing.
             if saving is not None and len(session) > 1:
-                claims[each.place] += saving
+                claims[recent_call.place] += saving
                 resent += held > 0
-            cost += 0 if saving is None else each.cost
+            cost += 0 if saving is None else recent_call.cost
     saved = sum(claims.values())
     if resent < LEAST_CALLS or 100 * saved < LEAST_SHARE * cost:
         return

@@ -28,19 +28,19 @@ _REGIONAL = re.compile(
 
 
 def find(facts: SavingFacts) -> Iterable[Opportunity]:
-    for work, found in repriced(facts, _globally):
+    for work, repricing in repriced(facts, _globally):
         name = global_name(work.model) or ""
         yield Opportunity(
             subject=work,
             work=work,
-            claims=found.claims,
+            claims=repricing.claims,
             title=f"{name} for {work.name} instead of {work.model}",
             seen=(
-                f"{found.calls:,} calls of {work.name} requested {work.model}, which costs more because "
+                f"{repricing.calls:,} calls of {work.name} requested {work.model}, which costs more because "
                 "it is regional."
             ),
             advice=f"Request {name} where the data may be processed in any region.",
-            formula=f"{exact(found.cost)} in the region - {exact(found.cost - found.saving)} globally",
+            formula=f"{exact(repricing.cost)} in the region - {exact(repricing.cost - repricing.saving)} globally",
             current=work.processing(),
             recommended=Processing(model=name, provider=work.provider),
             measured_by=work.measured_by,

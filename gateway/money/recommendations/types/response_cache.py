@@ -33,11 +33,11 @@ BY_CHANCE = 4  # at most one in BY_CHANCE repeats may be by chance
 
 def find(facts: SavingFacts) -> Iterable[Opportunity]:
     works: dict[Work, list[RecentCall]] = defaultdict(list)
-    for each in facts.recent:
-        call = each.call
+    for recent_call in facts.recent:
+        call = recent_call.call
         # Calls of a session differ, because each input contains the earlier turns.
         if call.status == "ok" and call.session is None and call.input_tokens and call.output_tokens:
-            works[facts.uses[each.place].work].append(each)
+            works[facts.uses[recent_call.place].work].append(recent_call)
     for work, calls in works.items():
         yield from _of_work(work, calls)
 
@@ -46,23 +46,23 @@ def _of_work(work: Work, calls: Sequence[RecentCall]) -> Iterator[Opportunity]:
     seen: dict[tuple[int, int], int] = {}
     repeats: list[RecentCall] = []
     chance = 0
-    for each in calls:  # in order of time
-        start, input_tokens, made = (
-            each.call.start_time or 0,
-            each.call.input_tokens or 0,
-            each.call.output_tokens or 0,
+    for recent_call in calls:  # in order of time
+        start, input_tokens, output_tokens = (
+            recent_call.call.start_time or 0,
+            recent_call.call.input_tokens or 0,
+            recent_call.call.output_tokens or 0,
         )
-        if start - seen.get((input_tokens, made), -WITHIN_NS - 1) <= WITHIN_NS:
-            repeats.append(each)
-        chance += start - seen.get((input_tokens + 1, made), -WITHIN_NS - 1) <= WITHIN_NS
-        seen[input_tokens, made] = start
+        if start - seen.get((input_tokens, output_tokens), -WITHIN_NS - 1) <= WITHIN_NS:
+            repeats.append(recent_call)
+        chance += start - seen.get((input_tokens + 1, output_tokens), -WITHIN_NS - 1) <= WITHIN_NS
+        seen[input_tokens, output_tokens] = start
     count = len(repeats)
     if count < LEAST_CALLS or 100 * count < LEAST_SHARE * len(calls) or BY_CHANCE * chance > count:
         return
     claims: dict[int, int] = defaultdict(int)
-    for each in repeats:
-        claims[each.place] += each.cost * (count - chance) // count
-    cost = sum(each.cost for each in repeats)
+    for recent_call in repeats:
+        claims[recent_call.place] += recent_call.cost * (count - chance) // count
+    cost = sum(recent_call.cost for recent_call in repeats)
     yield Opportunity(
         subject=work,
         work=work,

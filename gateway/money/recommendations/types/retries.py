@@ -41,22 +41,22 @@ class _Same(NamedTuple):
 def find(facts: SavingFacts) -> Iterable[Opportunity]:
     failed: dict[_Same, list[RecentCall]] = defaultdict(list)
     works: dict[Work, list[RecentCall]] = defaultdict(list)
-    for each in facts.recent:  # in order of time
-        same = _same(each.call)
+    for recent_call in facts.recent:  # in order of time
+        same = _same(recent_call.call)
         for before in failed.pop(same, ()):
-            if (each.call.start_time or 0) - (before.call.start_time or 0) <= WITHIN_NS:
+            if (recent_call.call.start_time or 0) - (before.call.start_time or 0) <= WITHIN_NS:
                 works[facts.uses[before.place].work].append(before)
-        if each.call.status == "error":
-            failed[same].append(each)
+        if recent_call.call.status == "error":
+            failed[same].append(recent_call)
     for work, calls in works.items():
         if len(calls) < LEAST_CALLS:
             continue
         claims: dict[int, int] = defaultdict(int)
-        for each in calls:
-            claims[each.place] += each.cost
+        for recent_call in calls:
+            claims[recent_call.place] += recent_call.cost
         cost = sum(claims.values())
         [(error, _)] = Counter(
-            named(each.call.error_type, "errors without a name") for each in calls
+            named(recent_call.call.error_type, "errors without a name") for recent_call in calls
         ).most_common(1)
         yield Opportunity(
             subject=work,
