@@ -78,12 +78,12 @@ async def admit_person(request: web.Request, services: Services) -> Bearer | Non
     oauth = operators.assistants.mcp().oauth
     if not takes_tokens(oauth, request.path):
         return None
-    given = authorization(request)
+    header = authorization(request)
     if request.headers.get(API_KEY_HEADER):
         return None
-    if not given or not given.strip():
+    if not header or not header.strip():
         raise no_credential(oauth)
-    token = _token(given, oauth, takes_keys=services.receivers.access.takes_prefix)
+    token = _token(header, oauth, takes_keys=services.receivers.access.takes_prefix)
     if token is None:
         return None
     people = operators.people.assistants

@@ -152,10 +152,10 @@ async def answer(
     try:
         asking.count()
         modern = is_modern(message, headers)
-        found = await _answered(message, asking, modern=modern)
+        fields = await _answered(message, asking, modern=modern)
     except McpError as error:
         return failure(message.id, error)
-    return result(message.id, _as_modern(message.method, found, asking) if modern else found)
+    return result(message.id, _as_modern(message.method, fields, asking) if modern else fields)
 
 
 async def _answered(
@@ -197,8 +197,8 @@ async def _call(called: Called, asking: Asking[OperatorServices]) -> Mapping[str
     """Call a tool. Wrong arguments get a result that explains the correction, because models retry well."""
     tool = TOOLS.get(called.name)
     if tool is None or not is_enabled(asking.services, called.name):
-        there = ", ".join(offered(asking))
-        raise McpError(INVALID_PARAMS, f"{_why_not(called.name)}; available tools: {there}")
+        tool_names = ", ".join(offered(asking))
+        raise McpError(INVALID_PARAMS, f"{_why_not(called.name)}; available tools: {tool_names}")
     if tool.writes and asking.step_up is not None:
         message = f"{tool.name} writes, but this token allows only reading"
         raise McpError(INSUFFICIENT_SCOPE, message, status=403, challenge=asking.step_up)
@@ -211,7 +211,7 @@ async def _call(called: Called, asking: Asking[OperatorServices]) -> Mapping[str
         await asking.ledger.catch_up(asking.services.spool.log)
         registry = asking.shared.registry
         statuses = OF_WHAT_IS_THERE if tool.writes else NOT_THERE
-        given = await confirmed(tool.answer(arguments, asking), registry, statuses=statuses)
+        tool_answer = await confirmed(tool.answer(arguments, asking), registry, statuses=statuses)
     except msgspec.ValidationError as error:
         mistake = f"invalid arguments for {tool.name}: {error}"
     except (AskedTooMuch, NotAllowed, NotThere) as error:
@@ -220,7 +220,7 @@ async def _call(called: Called, asking: Asking[OperatorServices]) -> Mapping[str
         mistake = error.message
     else:
         asking.told(tool.name, ANSWERED)
-        return _answer_of(given)
+        return _answer_of(tool_answer)
     asking.told(tool.name, MISTAKEN)
     return _mistaken(mistake)
 
@@ -270,8 +270,8 @@ def _as_modern(
     """
     Complete a result for the stateless revision: with the server, and with the time for which lists may be cached.
     """
-    kept = {} if method == "tools/call" else {"ttlMs": _TTL_MS, "cacheScope": "private"}
-    return {**found, **kept, "resultType": "complete", "_meta": {SERVER_INFO: _server(asking)}}
+    cache_fields = {} if method == "tools/call" else {"ttlMs": _TTL_MS, "cacheScope": "private"}
+    return {**found, **cache_fields, "resultType": "complete", "_meta": {SERVER_INFO: _server(asking)}}
 
 
 def _server(asking: Asking[OperatorServices]) -> Mapping[str, object]:

@@ -66,8 +66,8 @@ class _Values:
     @property
     def none_of(self) -> str:
         """Return the beginning of the error about a value that does not exist."""
-        found = "no billed costs in this time have the" if self.is_billed else "there is no"
-        return f"{found} {self.dimension}"
+        beginning = "no billed costs in this time have the" if self.is_billed else "there is no"
+        return f"{beginning} {self.dimension}"
 
 
 async def question(
@@ -99,14 +99,14 @@ async def question(
         dimension = _dimension(name)
         look = _containing if "&" in name[: -len(dimension)] else _exact
         asking.shared.people.check(value or "" for value in values)
-        there = await _values(asking, replace(everything, group_by=[dimension]), cost_type)
-        found, value_notes = await look(there, values, asking.shared.people)
+        known_values = await _values(asking, replace(everything, group_by=[dimension]), cost_type)
+        matched_values, value_notes = await look(known_values, values, asking.shared.people)
         notes += value_notes
         if name.startswith("!"):
-            exclude[dimension] = (*exclude.get(dimension, ()), *found)
+            exclude[dimension] = (*exclude.get(dimension, ()), *matched_values)
         else:
-            others = set(include.get(dimension, found))
-            include[dimension] = tuple(each for each in found if each in others)
+            included = set(include.get(dimension, matched_values))
+            include[dimension] = tuple(value for value in matched_values if value in included)
             if values and not include[dimension]:
                 raise Invalid(f"no value passes both filters on {dimension}; leave one of them out")
     cost_question = CostQuestion(
@@ -137,19 +137,19 @@ def _dimension(name: str) -> str:
 async def _values(asking: Asking[MoneyServices], query: CostQuery, cost_type: str) -> _Values:
     """Return the values that a filter may name. For billed costs: those of calls and of bills."""
     [dimension] = query.group_by
-    here: list[str | None] = []
+    range_values: list[str | None] = []
     ever: Sequence[str] = ()
     arranged = BILLED_TYPES.get(cost_type, 0)
     if dimension not in BILLED_DIMENSIONS:
         rows = await asking.ledger.costs(query)
-        here += await asyncio.to_thread(_firsts, rows)
+        range_values += await asyncio.to_thread(_firsts, rows)
         ever = await asking.ledger.values(dimension)
     if arranged:
         billed = replace(_whole_days(query), arranged=arranged, measures=())
         rows = await asking.reads.ledger_of((cost_type,)).costs(billed)
-        here += await asyncio.to_thread(_firsts, rows)
+        range_values += await asyncio.to_thread(_firsts, rows)
     is_billed = dimension in BILLED_DIMENSIONS
-    return _Values(dimension=dimension, here=here, ever=ever, is_billed=is_billed)
+    return _Values(dimension=dimension, here=range_values, ever=ever, is_billed=is_billed)
 
 
 def _firsts(rows: Sequence[CostRow]) -> list[str | None]:
@@ -174,34 +174,34 @@ async def _containing(
     """
     dimension = there.dimension
     ever = there.ever
-    here = [value for value in there.here if value]
-    folded = await asyncio.to_thread(lambda: [(value, clean(value).casefold()) for value in here])
-    found: list[str] = []
+    range_values = [value for value in there.here if value]
+    folded = await asyncio.to_thread(lambda: [(value, clean(value).casefold()) for value in range_values])
+    matched: list[str] = []
     notes = []
-    for each in wanted:
-        texts = [clean(form).casefold() for form in people.forms(each or "")]
+    for wanted_value in wanted:
+        texts = [clean(form).casefold() for form in people.forms(wanted_value or "")]
         if not all(texts):
             raise Invalid(
                 f"a filter with & before {dimension} needs a text to search for; use null in a filter "
                 "without &"
             )
-        passing = [value for value, words in folded if any(text in words for text in texts)]
+        passing = [value for value, folded_value in folded if any(text in folded_value for text in texts)]
         if not passing:
             passing = [value for value in ever if any(text in clean(value).casefold() for text in texts)]
-            notes.append(f"no call in this time has a {dimension} that contains {clean(each or '')}")
+            notes.append(f"no call in this time has a {dimension} that contains {clean(wanted_value or '')}")
         if not passing:
-            nearest = await asyncio.to_thread(suggestion, texts[0], [*here, *ever])
-            raise Invalid(f"no {dimension} contains {clean(each or '')}{nearest}")
-        found += passing
-    return tuple(dict.fromkeys(found)), notes
+            nearest = await asyncio.to_thread(suggestion, texts[0], [*range_values, *ever])
+            raise Invalid(f"no {dimension} contains {clean(wanted_value or '')}{nearest}")
+        matched += passing
+    return tuple(dict.fromkeys(matched)), notes
 
 
 def _by_name(values: Iterable[str | None]) -> Mapping[str, list[str]]:
     """Map displayed names to the values that have them."""
-    found: dict[str, list[str]] = {}
+    values_by_name: dict[str, list[str]] = {}
     for value in values:
-        found.setdefault(clean(value or ""), []).append(value or "")
-    return found
+        values_by_name.setdefault(clean(value or ""), []).append(value or "")
+    return values_by_name
 
 
 async def _exact(
@@ -212,26 +212,26 @@ async def _exact(
     """
     dimension = there.dimension
     ever = there.ever
-    here = set(there.here)
-    by_name = await asyncio.to_thread(_by_name, here)
-    found: list[str] = []
+    range_values = set(there.here)
+    by_name = await asyncio.to_thread(_by_name, range_values)
+    matched: list[str] = []
     notes = []
-    for each in wanted:
-        value = each or ""
+    for wanted_value in wanted:
+        value = wanted_value or ""
         forms = people.forms(value)
         if not value:
-            found.append(value)
-        elif known := [form for form in forms if form in here]:
-            found += known
+            matched.append(value)
+        elif known := [form for form in forms if form in range_values]:
+            matched += known
         elif value in by_name:
-            found += by_name[value]
+            matched += by_name[value]
         elif known := [form for form in forms if form in ever]:
-            found += known
+            matched += known
             notes.append(f"no call in this time has the {dimension} {clean(value)}")
         else:
             nearest = await asyncio.to_thread(suggestion, value, [*by_name, *ever])
             raise Invalid(f"{there.none_of} {clean(value)}{nearest}")
-    return tuple(dict.fromkeys(found)), notes
+    return tuple(dict.fromkeys(matched)), notes
 
 
 def billed_note(billed: Mapping[str, Any]) -> str:

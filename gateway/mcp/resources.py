@@ -71,11 +71,11 @@ async def read_resource(asking: Asking[OperatorServices], uri: str, *, modern: b
     """
     Return the text of a resource. Counts as a call of its tool. Raises McpError if the resource does not exist.
     """
-    found = await _behind(asking, uri)
-    if found is None or found[0].name not in offered(asking):
+    target = await _behind(asking, uri)
+    if target is None or target[0].name not in offered(asking):
         code = INVALID_PARAMS if modern else _NOT_FOUND_ONCE
         raise McpError(code, "there is no such resource; list them with resources/list", data={"uri": uri})
-    tool, arguments = found
+    tool, arguments = target
     await asking.charge()
     await asking.ledger.catch_up(asking.services.spool.log)
     try:

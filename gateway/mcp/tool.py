@@ -158,13 +158,13 @@ class Tool(Generic[Input]):
 def schema(kind: type, dimensions: Sequence[str]) -> dict[str, Any]:
     """Return the JSON schema of a struct, with all referenced schemas inside."""
     _, components = msgspec.json.schema_components((kind,), ref_template="#/$defs/{name}")
-    found = copy.deepcopy(components)
-    own: dict[str, Any] = found.pop(kind.__name__)
-    for each in (own, *found.values()):  # docstrings are for developers
-        each.pop("description", None)
-        each.pop("title", None)
-    if found:
-        own["$defs"] = found
+    definitions = copy.deepcopy(components)
+    own: dict[str, Any] = definitions.pop(kind.__name__)
+    for definition in (own, *definitions.values()):  # docstrings are for developers
+        definition.pop("description", None)
+        definition.pop("title", None)
+    if definitions:
+        own["$defs"] = definitions
     _fill(own, dimensions)
     return own
 

@@ -39,7 +39,11 @@ _UNKNOWN = "unknown"  # the console's name for a missing value
 
 def clean(name: str) -> str:
     """Remove control, formatting and bidirectional characters from a name, which could hide its real text."""
-    return "".join(each for each in name if unicodedata.category(each) not in ("Cc", "Cf", "Cs", "Zl", "Zp"))
+    return "".join(
+        character
+        for character in name
+        if unicodedata.category(character) not in ("Cc", "Cf", "Cs", "Zl", "Zp")
+    )
 
 
 def clean_text(text: str) -> str:
@@ -103,15 +107,18 @@ def nearest(word: str, values: Iterable[str]) -> list[str]:
     """Return the values that a misspelled word may mean, most likely first."""
     by_folded = {value.casefold(): value for value in values}
     folded = word.casefold()
-    containing = [value for each, value in by_folded.items() if folded and folded in each]
-    close = [by_folded[each] for each in get_close_matches(folded, by_folded, n=_NEAREST, cutoff=0.5)]
+    containing = [value for folded_value, value in by_folded.items() if folded and folded in folded_value]
+    close = [
+        by_folded[folded_value]
+        for folded_value in get_close_matches(folded, by_folded, n=_NEAREST, cutoff=0.5)
+    ]
     return list(dict.fromkeys([*close, *containing]))[:_NEAREST]
 
 
 def suggestion(word: str, values: Iterable[str]) -> str:
     """Return "; did you mean ...?" with the nearest values, or ""."""
-    found = ", ".join(as_text(clean(value)) for value in nearest(word, values))
-    return f"; did you mean {found}?" if found else ""
+    matches = ", ".join(as_text(clean(value)) for value in nearest(word, values))
+    return f"; did you mean {matches}?" if matches else ""
 
 
 def page(asking: Asking[Any], path: str, parameters: Mapping[str, Sequence[str]] | None = None) -> str:
@@ -137,10 +144,10 @@ def costs_page(
     parameters_of_page |= {name: [value] for name, value in (more or {}).items() if value}
     parameters_of_page |= {"view": [posed.view.id] if posed.view else []}
     parameters_of_page |= {
-        name: [each or _UNKNOWN for each in values] for name, values in posed.include.items()
+        name: [value or _UNKNOWN for value in values] for name, values in posed.include.items()
     }
     parameters_of_page |= {
-        f"{name}!": [each or _UNKNOWN for each in values] for name, values in posed.exclude.items()
+        f"{name}!": [value or _UNKNOWN for value in values] for name, values in posed.exclude.items()
     }
     return page(asking, "/costs", parameters_of_page)
 

@@ -250,7 +250,7 @@ def table_of(section: CurrencySettings, quotations: Iterable[Quotation]) -> Rate
     for rate_setting in section.rate:
         own[rate_setting.currency].append((_since(rate_setting.since), Fraction(rate_setting.usd or 0)))
     quoted: dict[str, dict[int, Quotation]] = defaultdict(dict)
-    for quotation in sorted(quotations, key=lambda each: (each.source == OWN, each.day)):
+    for quotation in sorted(quotations, key=lambda item: (item.source == OWN, item.day)):
         quoted[quotation.currency][quotation.day] = quotation
     return RateTable(
         own={currency: sorted(rates) for currency, rates in own.items()},

@@ -97,46 +97,53 @@ Ruled = tuple[DefinitionVersion, Dimension, int]  # version, dimension, and inde
 
 
 async def run(arguments: AllocationQuestion, asking: Asking[MoneyServices]) -> ToolAnswer:
-    kept = asking.shared.require_registry().table(AllocationTable)
+    allocation_table = asking.shared.require_registry().table(AllocationTable)
     namespace = _namespace(arguments, asking)
-    newest = kept.in_force()
+    newest = allocation_table.in_force()
     if arguments.version is not None:
         chosen = [find_version(asking.services, namespace or DEFAULT, str(arguments.version))]
     else:
-        chosen = [each for name, each in newest.items() if namespace in (None, name)]
+        chosen = [version for name, version in newest.items() if namespace in (None, name)]
     versions = [*newest.values()]
     if namespace is not None:
-        versions = sorted(kept.versions(namespace), key=lambda each: -each.number)
+        versions = sorted(allocation_table.versions(namespace), key=lambda item: -item.number)
     shown = list(dict.fromkeys([*chosen, *versions])) if arguments.version is not None else versions
     problems: list[str] = []
-    defined = [(each, await _definition(each, asking, problems)) for each in chosen]
-    wanted = _wanted(arguments, [(version, each) for version, found in defined for each in found.dimensions])
-    rules = [(version, each, index) for version, each in wanted for index in range(len(each.rules))]
+    defined = [(version, await _definition(version, asking, problems)) for version in chosen]
+    wanted_dimensions = _wanted(
+        arguments,
+        [(version, dimension) for version, definition in defined for dimension in definition.dimensions],
+    )
+    rules = [
+        (version, dimension, index)
+        for version, dimension in wanted_dimensions
+        for index in range(len(dimension.rules))
+    ]
     first = opened(asking, NAME, arguments, arguments.cursor)
-    here = rules[first : first + arguments.limit]
-    lines = [_version_line(each, asking) for each in shown[:MOST_VERSIONS]]
+    page_rules = rules[first : first + arguments.limit]
+    lines = [_version_line(version, asking) for version in shown[:MOST_VERSIONS]]
 
     def written(count: int) -> ToolAnswer:
-        end = first + min(count, len(here))
+        end = first + min(count, len(page_rules))
         content = AllocationDefinitions(
             versions=lines,
             version_count=len(shown),
-            dimensions=_dimensions(here[:count]),
-            dimension_count=len(wanted),
+            dimensions=_dimensions(page_rules[:count]),
+            dimension_count=len(wanted_dimensions),
             rule_count=len(rules),
             truncated=end < len(rules) or len(lines) < len(shown),
             next_cursor=sealed(asking, NAME, arguments, end) if end < len(rules) else None,
         )
         return ToolAnswer(text=_text(content, problems), content=content, link=page(asking, "/allocation"))
 
-    return fit(written, len(here))
+    return fit(written, len(page_rules))
 
 
 def _namespace(arguments: AllocationQuestion, asking: Asking[MoneyServices]) -> str | None:
     """Return the requested namespace, or None for all. Raises Invalid if it does not exist."""
     if arguments.namespace is None:
         return DEFAULT if arguments.version is not None else None
-    known = [each.id for each in asking.shared.require_registry().table(AllocationTable).all()]
+    known = [namespace.id for namespace in asking.shared.require_registry().table(AllocationTable).all()]
     if arguments.namespace in (DEFAULT, DEFAULT_WORD):
         return DEFAULT
     if arguments.namespace not in known:
@@ -167,10 +174,12 @@ def _wanted(
         return list(found)
     names = (arguments.dimension, f"{PREFIX}{arguments.dimension}")
     chosen = [
-        (version, each) for version, each in found if each.id in names or each.name == arguments.dimension
+        (version, dimension)
+        for version, dimension in found
+        if dimension.id in names or dimension.name == arguments.dimension
     ]
     if not chosen:
-        known = [name for _, each in found for name in (each.id, each.name)]
+        known = [name for _, dimension in found for name in (dimension.id, dimension.name)]
         raise Invalid(
             f"no dimension {clean(arguments.dimension)} is defined here{suggestion(arguments.dimension, known)}"
         )
@@ -195,23 +204,23 @@ def _version_line(version: DefinitionVersion, asking: Asking[MoneyServices]) -> 
 
 def _dimensions(rules: Sequence[Ruled]) -> list[DefinedDimension]:
     """Group consecutive rules by dimension."""
-    found: list[DefinedDimension] = []
-    for version, each, index in rules:
-        if not found or (found[-1].namespace, found[-1].id) != (_word(version.namespace), each.id):
-            found.append(
+    defined: list[DefinedDimension] = []
+    for version, dimension, index in rules:
+        if not defined or (defined[-1].namespace, defined[-1].id) != (_word(version.namespace), dimension.id):
+            defined.append(
                 DefinedDimension(
                     namespace=_word(version.namespace),
                     version=version.number,
-                    id=each.id,
-                    name=cut(each.name, _MOST_NAME),
-                    default=cut(each.default, _MOST_NAME) or None,
-                    rule_count=len(each.rules),
+                    id=dimension.id,
+                    name=cut(dimension.name, _MOST_NAME),
+                    default=cut(dimension.default, _MOST_NAME) or None,
+                    rule_count=len(dimension.rules),
                     first_rule=index + 1,
                     rules=[],
                 )
             )
-        found[-1].rules.append(cut(rule_text(each.rules[index]), _MOST_RULE))
-    return found
+        defined[-1].rules.append(cut(rule_text(dimension.rules[index]), _MOST_RULE))
+    return defined
 
 
 def _word(namespace: str) -> str:
@@ -230,20 +239,20 @@ def _text(content: AllocationDefinitions, problems: Sequence[str]) -> str:
     if content.versions:
         rows = [
             [
-                cell(each.namespace),
-                str(each.version),
-                "yes" if each.is_in_force else "no",
-                str(each.dimension_count),
-                each.published_at,
-                cell(each.published_by),
+                cell(version.namespace),
+                str(version.version),
+                "yes" if version.is_in_force else "no",
+                str(version.dimension_count),
+                version.published_at,
+                cell(version.published_by),
             ]
-            for each in content.versions
+            for version in content.versions
         ]
         parts.append(table(["namespace", "version", "in force", "dimensions", "published", "by"], rows))
     rules = [
-        [cell(each.id), cell(each.name), str(number), cell(rule, _MOST_RULE_CELL)]
-        for each in content.dimensions
-        for number, rule in enumerate(each.rules, each.first_rule)
+        [cell(dimension.id), cell(dimension.name), str(number), cell(rule, _MOST_RULE_CELL)]
+        for dimension in content.dimensions
+        for number, rule in enumerate(dimension.rules, dimension.first_rule)
     ]
     if rules:
         parts.append(table(["dimension", "name", "rule", "gives"], rules[:MAX_TABLE_ROWS]))

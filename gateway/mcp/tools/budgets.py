@@ -70,7 +70,7 @@ async def run(arguments: BudgetsQuestion, asking: Asking[MoneyServices]) -> Tool
     registry = asking.shared.require_registry()
     books = asking.services.require_budgets().books()
     sees = await asking.reads.visible()
-    known = [each for each in registry.table(BudgetTable).all() if sees.budget(each)]
+    known = [budget for budget in registry.table(BudgetTable).all() if sees.budget(budget)]
     chosen = known if arguments.name is None else [_named(known, arguments.name)]
     lines = []
     for budget in chosen[: arguments.limit]:
@@ -132,16 +132,16 @@ def _line(figures: BudgetFigures, shown: dict[str, Any], now: float, link: str) 
 def _text(content: BudgetStates, left_out: int) -> str:
     rows = [
         [
-            cell(each.name),
-            amount_text(each.spent, each.unit),
-            amount_text(each.planned, each.unit),
-            "-" if each.percent is None else f"{each.percent} %",
-            amount_text(each.forecast, each.unit),
-            cell(each.unit),
-            "-" if each.days_left is None else str(each.days_left),
-            cell("; ".join(_notes(each))),
+            cell(line.name),
+            amount_text(line.spent, line.unit),
+            amount_text(line.planned, line.unit),
+            "-" if line.percent is None else f"{line.percent} %",
+            amount_text(line.forecast, line.unit),
+            cell(line.unit),
+            "-" if line.days_left is None else str(line.days_left),
+            cell("; ".join(_notes(line))),
         ]
-        for each in content.budgets[:MAX_TABLE_ROWS]
+        for line in content.budgets[:MAX_TABLE_ROWS]
     ]
     parts = [f"{content.budget_count} budgets in their current periods. As of {content.as_of}."]
     if rows:
@@ -153,9 +153,9 @@ def _text(content: BudgetStates, left_out: int) -> str:
 
 
 def _notes(line: BudgetLine) -> Iterator[str]:
-    said = line.problem or line.no_forecast_because
-    if said:
-        yield said
+    note = line.problem or line.no_forecast_because
+    if note:
+        yield note
     if line.unconverted:
         yield unconverted_words(line.unconverted, CURRENCY)
 

@@ -160,8 +160,8 @@ class _Page:
 
     def written(self, count: int) -> ToolAnswer:
         """Write the result with a number of drivers."""
-        query, baseline, found = self.answer.query, self.answer.baseline, self.answer.found
-        others = found.drivers[count:]
+        query, baseline, comparison = self.answer.query, self.answer.baseline, self.answer.found
+        other_drivers = comparison.drivers[count:]
         content = CostComparison(
             start=query.since.astimezone(UTC).isoformat(),
             end=query.until.astimezone(UTC).isoformat(),
@@ -172,13 +172,13 @@ class _Page:
             cost_type=self.arguments.cost_type,
             currency=CURRENCY_UNIT,
             group_by=self.arguments.group_by,
-            drivers=[_line(each, self._names(each)) for each in found.drivers[:count]],
-            other=_line(together(others, group=()), {}) if others else None,
-            total=_line(found.total, {}),
-            estimated_percent=_estimated(found.total.now),
-            baseline_estimated_percent=_estimated(found.total.before),
-            truncated=bool(others),
-            sentence=sentence(found),
+            drivers=[_line(driver, self._names(driver)) for driver in comparison.drivers[:count]],
+            other=_line(together(other_drivers, group=()), {}) if other_drivers else None,
+            total=_line(comparison.total, {}),
+            estimated_percent=_estimated(comparison.total.now),
+            baseline_estimated_percent=_estimated(comparison.total.before),
+            truncated=bool(other_drivers),
+            sentence=sentence(comparison),
             notes=list(self._notes()),
         )
         return ToolAnswer(text=self._text(content), content=content, link=self.link)

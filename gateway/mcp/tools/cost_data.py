@@ -178,15 +178,15 @@ async def run(arguments: CostDataQuestion, asking: Asking[MoneyServices]) -> Too
     if arguments.missing:
         shows["missing"] = arguments.missing
     first, now = opened(asking, NAME, arguments, arguments.cursor), asking.shared.clock.now()
-    found = await answer(posed, asking.reads, now, states_alone=True)
-    if found.billed is not None:
-        notes.append(billed_note(found.billed))
+    cost_answer = await answer(posed, asking.reads, now, states_alone=True)
+    if cost_answer.billed is not None:
+        notes.append(billed_note(cost_answer.billed))
         if arguments.missing:
-            counted = f"{money_text(str(found.billed[COUNTED]))} {CURRENCY_UNIT}"
+            counted = f"{money_text(str(cost_answer.billed[COUNTED]))} {CURRENCY_UNIT}"
             notes.append(f"{counted} of it are counted costs, on days without a bill")
     page = _Page(
         arguments=arguments,
-        found=found,
+        found=cost_answer,
         notes=notes,
         first=first,
         now=now,
@@ -208,11 +208,11 @@ class _Page:
         """Write the page of rows: by period, then largest first."""
         rows = ordered(
             self.found.rows,
-            key=lambda row: (row.start, -_size(self._value(row)), [each or "" for each in row.group]),
+            key=lambda row: (row.start, -_size(self._value(row)), [value or "" for value in row.group]),
         )
-        here = rows[self.first : self.first + self.arguments.limit]
+        page_rows = rows[self.first : self.first + self.arguments.limit]
         total = _sum(rows)
-        return fit(lambda count: self._written(rows, here[:count], total, seal), len(here))
+        return fit(lambda count: self._written(rows, page_rows[:count], total, seal), len(page_rows))
 
     def _written(
         self, rows: Sequence[CostRow], here: Sequence[CostRow], total: CostRow, seal: Callable[[int], str]
@@ -296,7 +296,7 @@ class _Page:
             )
         parts = self.found.cut_periods
         if parts:
-            notes.append(f"these periods are not complete: {', '.join(each.isoformat() for each in parts)}")
+            notes.append(f"these periods are not complete: {', '.join(start.isoformat() for start in parts)}")
         return notes
 
     def _text(self, content: CostData, total: CostRow, elsewhere: int) -> str:

@@ -68,54 +68,54 @@ async def run(arguments: ValuesQuestion, asking: Asking[MoneyServices]) -> ToolA
     posed, _ = await question(asking, arguments.date_range, filters={}, group_by=group_by, **of_bills)
     rows = await (await ledger_for(posed, asking.reads)).costs(posed.query)
     asking.shared.people.check([arguments.match or ""])
-    found = await asyncio.to_thread(_found, rows, asking.shared.people.forms(arguments.match or ""))
+    matching_rows = await asyncio.to_thread(_found, rows, asking.shared.people.forms(arguments.match or ""))
     hint = ""
-    if arguments.match and not found:
+    if arguments.match and not matching_rows:
         hint = await asyncio.to_thread(suggestion, arguments.match, [row.group[0] or "" for row in rows])
 
     link = costs_page(asking, posed, group_by, of_bills)
 
     def written(count: int) -> ToolAnswer:
-        left_out = len(found) - count
+        left_out = len(matching_rows) - count
         content = DimensionValues(
             dimension=arguments.dimension,
             start=posed.since.isoformat(),
             end=posed.until.isoformat(),
             zone=ZONE,
             currency=CURRENCY_UNIT,
-            values=[_line(row) for row in found[:count]],
+            values=[_line(row) for row in matching_rows[:count]],
             estimated_percent=percent_of(
-                sum(map(estimated, found)), sum(money.units(row.cost) for row in found)
+                sum(map(estimated, matching_rows)), sum(money.units(row.cost) for row in matching_rows)
             ),
-            value_count=len(found),
+            value_count=len(matching_rows),
             left_out=left_out,
             truncated=left_out > 0,
         )
-        what = f"{len(found)} values of {cell(arguments.dimension)}"
+        what = f"{len(matching_rows)} values of {cell(arguments.dimension)}"
         share = (
             ""
             if content.estimated_percent is None
             else f"; {content.estimated_percent} % of their cost is estimated"
         )
         parts = [f"{what} in {days_text(posed.since, posed.until)} ({ZONE}){hint}{share}"]
-        shown_rows = [[cell(each.value), money_text(each.cost), f"{each.calls:,}"] for each in content.values]
+        shown_rows = [[cell(line.value), money_text(line.cost), f"{line.calls:,}"] for line in content.values]
         if shown_rows:
             columns = [cell(arguments.dimension), f"cost ({CURRENCY_UNIT})", "calls"]
             parts.append(table(columns, shown_rows[:MAX_TABLE_ROWS]))
-        if len(found) > MAX_TABLE_ROWS:
-            more = len(found) - MAX_TABLE_ROWS
+        if len(matching_rows) > MAX_TABLE_ROWS:
+            hidden_count = len(matching_rows) - MAX_TABLE_ROWS
             parts.append(
-                f"{more} more values are not shown; {left_out} of them are not in the structured "
+                f"{hidden_count} more values are not shown; {left_out} of them are not in the structured "
                 "content either. Use match to find them."
             )
         return ToolAnswer(text="\n\n".join(parts), content=content, link=link)
 
-    return await asyncio.to_thread(fit, written, min(arguments.limit, len(found)))
+    return await asyncio.to_thread(fit, written, min(arguments.limit, len(matching_rows)))
 
 
 def _found(rows: Sequence[CostRow], wanted: Sequence[str]) -> Sequence[CostRow]:
     """Return the rows whose value contains one of the texts, most expensive first."""
-    texts = [each.casefold() for each in wanted]
+    texts = [value.casefold() for value in wanted]
     values = [(row, clean(row.group[0] or "").casefold()) for row in rows]
     passing = [row for row, value in values if any(text in value for text in texts)]
     return ordered(passing, key=lambda row: (-money.units(row.cost), -row.calls, row.group[0] or ""))

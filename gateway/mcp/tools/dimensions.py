@@ -45,23 +45,26 @@ class DimensionsKnown(ToolOutput):
 
 async def run(arguments: DimensionsQuestion, asking: Asking[InstallationServices]) -> ToolAnswer:
     everything = await meanings(asking)
-    wanted = (arguments.filter or "").casefold()
-    names = [name for name, meaning in everything.items() if wanted in f"{name}\n{meaning}".casefold()]
-    found = await known(asking, names[: arguments.limit])
+    filter_text = (arguments.filter or "").casefold()
+    names = [name for name, meaning in everything.items() if filter_text in f"{name}\n{meaning}".casefold()]
+    known_dimensions = await known(asking, names[: arguments.limit])
     hint = suggestion(arguments.filter or "", everything) if not names else ""
 
     def written(count: int) -> ToolAnswer:
         content = DimensionsKnown(
-            dimensions=found[:count], dimension_count=len(names), truncated=count < len(names)
+            dimensions=known_dimensions[:count], dimension_count=len(names), truncated=count < len(names)
         )
         return ToolAnswer(text=_text(content, hint), content=content)
 
-    return fit(written, len(found))
+    return fit(written, len(known_dimensions))
 
 
 def _text(content: DimensionsKnown, hint: str) -> str:
     matching = content.dimensions
-    rows = [[cell(each.name), cell(each.meaning, MAX_MEANING), _count(each)] for each in matching]
+    rows = [
+        [cell(dimension.name), cell(dimension.meaning, MAX_MEANING), _count(dimension)]
+        for dimension in matching
+    ]
     parts = [f"Costs can be grouped and filtered by {content.dimension_count} matching dimensions{hint}."]
     if rows:
         parts.append(table(["dimension", "meaning", "values"], rows))
@@ -81,20 +84,23 @@ async def meanings(asking: Asking[Any]) -> Mapping[str, str]:
         for name in asking.ledger.own_dimensions()
     }
     defined = {
-        each.name: _MEANINGS.get(each.name) or f"{cut(each.label, MAX_TAG)}, as the organization defines it"
-        for each in await asking.reads.derived()
+        dimension.name: _MEANINGS.get(dimension.name)
+        or f"{cut(dimension.label, MAX_TAG)}, as the organization defines it"
+        for dimension in await asking.reads.derived()
     }
     return {**own, **defined}
 
 
 async def known(asking: Asking[Any], names: Iterable[str] | None = None) -> list[KnownDimension]:
     """Return these dimensions (default: all) with the number of their values so far."""
-    found = await meanings(asking)
-    counts = {name: len(await asking.ledger.values(name)) for name in (found if names is None else names)}
+    meaning_of = await meanings(asking)
+    counts = {
+        name: len(await asking.ledger.values(name)) for name in (meaning_of if names is None else names)
+    }
     return [
         KnownDimension(
             name=name,
-            meaning=found[name],
+            meaning=meaning_of[name],
             value_count=count,
             is_bound=count >= MOST_VALUES,
         )

@@ -69,7 +69,7 @@ class InsightLines(ToolOutput):
 async def run(arguments: InsightsQuestion, asking: Asking[InstallationServices]) -> ToolAnswer:
     registry = asking.shared.require_registry()
     sees = await asking.reads.visible()
-    found: list[InsightLine] = []
+    lines: list[InsightLine] = []
     if arguments.kind != "recommendation":
         query = ListQuery(
             sort=SortField("cost_impact", numeric=True),
@@ -79,20 +79,24 @@ async def run(arguments: InsightsQuestion, asking: Asking[InstallationServices])
             filters={"status": tuple(arguments.status)},
         )
         rows = (await registry.insights.page(query)).rows
-        found += [
-            _of_insight(each, opened_row(asking, "/insights", each.id)) for each in rows if sees.insight(each)
+        lines += [
+            _of_insight(insight, opened_row(asking, "/insights", insight.id))
+            for insight in rows
+            if sees.insight(insight)
         ]
     if arguments.kind != "insight":
-        kept = await registry.recommendations.all()
-        found += [
-            _of_recommendation(each, opened_row(asking, "/recommendations", each.id))
-            for each in kept
-            if each.is_open and each.status in arguments.status and sees.recommendation(each)
+        all_recommendations = await registry.recommendations.all()
+        lines += [
+            _of_recommendation(recommendation, opened_row(asking, "/recommendations", recommendation.id))
+            for recommendation in all_recommendations
+            if recommendation.is_open
+            and recommendation.status in arguments.status
+            and sees.recommendation(recommendation)
         ]
-    categories = sorted({each.category for each in found})
-    chosen = [each for each in found if arguments.category in (None, each.category)]
-    chosen.sort(key=lambda each: (-Decimal(each.impact), each.id))
-    savings = sum((Decimal(each.impact) for each in chosen if each.kind == "recommendation"), Decimal(0))
+    categories = sorted({line.category for line in lines})
+    chosen = [line for line in lines if arguments.category in (None, line.category)]
+    chosen.sort(key=lambda line: (-Decimal(line.impact), line.id))
+    savings = sum((Decimal(line.impact) for line in chosen if line.kind == "recommendation"), Decimal(0))
 
     def written(count: int) -> ToolAnswer:
         content = InsightLines(
@@ -156,8 +160,8 @@ def _text(content: InsightLines) -> str:
             f"No finding has this category; the categories are {', '.join(map(cell, content.categories))}."
         )
     rows = [
-        [each.kind, cell(each.title), cell(each.category), each.status, money_text(each.impact)]
-        for each in content.insights[:MAX_TABLE_ROWS]
+        [line.kind, cell(line.title), cell(line.category), line.status, money_text(line.impact)]
+        for line in content.insights[:MAX_TABLE_ROWS]
     ]
     if rows:
         parts.append(table(["kind", "title", "category", "status", f"impact ({content.currency})"], rows))
@@ -202,12 +206,12 @@ async def log(arguments: InsightWords, asking: Asking[InstallationServices]) -> 
         description=clean_text(arguments.text),
         category=clean(arguments.category),
     )
-    kept = await asking.shared.require_registry().insights.log(draft, actor=asking.actor)
+    insight = await asking.shared.require_registry().insights.log(draft, actor=asking.actor)
     content = LoggedInsight(
-        id=kept.id, title=clean(kept.title), category=clean(kept.category), status=kept.status
+        id=insight.id, title=clean(insight.title), category=clean(insight.category), status=insight.status
     )
     return ToolAnswer(
-        text=f"The insight {cell(kept.title)} is stored; its status is {kept.status}.", content=content
+        text=f"The insight {cell(insight.title)} is stored; its status is {insight.status}.", content=content
     )
 
 

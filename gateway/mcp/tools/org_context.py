@@ -95,7 +95,7 @@ async def run(_: ContextQuestion, asking: Asking[MoneyServices]) -> ToolAnswer:
     budgets = (
         []
         if registry is None
-        else [each.name for each in registry.table(BudgetTable).all() if sees.budget(each)]
+        else [budget.name for budget in registry.table(BudgetTable).all() if sees.budget(budget)]
     )
     is_complete = await ledger.is_complete()
     notes = [] if is_complete else ["the totals are being counted again and lack calls until that is done"]
@@ -112,7 +112,7 @@ async def run(_: ContextQuestion, asking: Asking[MoneyServices]) -> ToolAnswer:
         estimated_percent=percent_of(estimated(total), money.units(total.cost)),
         unpriced_calls=total.unpriced,
         unowned_calls=sum(row.calls for row in month["team"] if row.group[0] is None),
-        dimensions={each.name: each.value_count for each in await known(asking)},
+        dimensions={dimension.name: dimension.value_count for dimension in await known(asking)},
         top={name: await asyncio.to_thread(_spenders, rows) for name, rows in month.items()},
         views=[shown(name) or "" for name in views[:_NAMES]],
         view_count=len(views),
@@ -140,10 +140,10 @@ async def _known_days(asking: Asking[MoneyServices]) -> tuple[datetime, datetime
 
 
 async def _notes(registry: Registry) -> OrgNotes | None:
-    kept = await registry.org_context.get()
-    if kept is None:
+    notes = await registry.org_context.get()
+    if notes is None:
         return None
-    return OrgNotes(text=clean_text(kept.text), set_by=clean(kept.set_by), set_at=moment(kept.set_at))
+    return OrgNotes(text=clean_text(notes.text), set_by=clean(notes.set_by), set_at=moment(notes.set_at))
 
 
 def _day(when: datetime) -> str:
@@ -168,8 +168,8 @@ def _text(found: ContextAnswer) -> str:
         *(
             f"Top {name}: "
             + ", ".join(
-                f"{UNKNOWN if each.name is None else cell(each.name)} {money_text(each.cost)}"
-                for each in spenders
+                f"{UNKNOWN if spender.name is None else cell(spender.name)} {money_text(spender.cost)}"
+                for spender in spenders
             )
             for name, spenders in found.top.items()
             if spenders
@@ -180,17 +180,17 @@ def _text(found: ContextAnswer) -> str:
     ]
     if found.org_context is not None:
         # as JSON text, so that notes cannot look like a line of this result
-        kept = found.org_context
-        noted = json.dumps(kept.text, ensure_ascii=False)
+        notes = found.org_context
+        noted = json.dumps(notes.text, ensure_ascii=False)
         lines.append(
-            f"Notes on the organization (data, set by {cell(kept.set_by)} at {kept.set_at}): {noted}"
+            f"Notes on the organization (data, set by {cell(notes.set_by)} at {notes.set_at}): {noted}"
         )
     return "\n".join(lines)
 
 
 def _names(what: str, names: list[str], count: int) -> str:
-    more = f", and {count - len(names)} more" if count > len(names) else ""
-    return f"{what}: {', '.join(map(cell, names)) or 'none'}{more}"
+    suffix = f", and {count - len(names)} more" if count > len(names) else ""
+    return f"{what}: {', '.join(map(cell, names)) or 'none'}{suffix}"
 
 
 TOOL = Tool(
@@ -230,13 +230,14 @@ class OrgContextSet(ToolOutput):
 
 async def set_notes(arguments: NewOrgContext, asking: Asking[InstallationServices]) -> ToolAnswer:
     table = asking.shared.require_registry().org_context
-    kept = await table.set(clean_text(arguments.text), actor=asking.actor)
+    stored_notes = await table.set(clean_text(arguments.text), actor=asking.actor)
     content = OrgContextSet(
-        text="" if kept is None else kept.text, set_by=None if kept is None else kept.set_by
+        text="" if stored_notes is None else stored_notes.text,
+        set_by=None if stored_notes is None else stored_notes.set_by,
     )
-    said = "removed" if kept is None else f"set, {len(kept.text)} characters"
+    outcome = "removed" if stored_notes is None else f"set, {len(stored_notes.text)} characters"
     return ToolAnswer(
-        text=f"The notes on the organization are {said}; get_org_context returns them.", content=content
+        text=f"The notes on the organization are {outcome}; get_org_context returns them.", content=content
     )
 
 

@@ -110,15 +110,15 @@ async def run(arguments: PlanCostsQuestion, asking: Asking[MoneyServices]) -> To
         now=now,
         most=asking.shared.answers().max_rows,
     )
-    found = await asked_costs(question)
+    plan_costs = await asked_costs(question)
     link = page(asking, "/plans", {"month": [question.month.name]})
 
     def written(count: int) -> ToolAnswer:
-        content = _content(found, count)
+        content = _content(plan_costs, count)
         return ToolAnswer(text=_text(content), content=content, link=link)
 
     def largest_first() -> ToolAnswer:
-        found.rows = ordered(found.rows, key=lambda row: -float(row.paid))
+        plan_costs.rows = ordered(plan_costs.rows, key=lambda row: -float(row.paid))
         return fit(written, arguments.limit)
 
     return await asyncio.to_thread(largest_first)
@@ -128,18 +128,18 @@ def _content(found: PlanCosts, count: int) -> PlanCostsOfMonth:
     total = found.total
     plans = [
         PlanLine(
-            name=clean(each.name),
-            seats=each.seats,
-            paid=each.paid,
-            fees=each.fees,
-            overage=each.overage,
-            included_value=each.included_value,
-            unit=each.unit,
-            used=each.used,
-            included=each.included,
-            source=each.source,
+            name=clean(plan.name),
+            seats=plan.seats,
+            paid=plan.paid,
+            fees=plan.fees,
+            overage=plan.overage,
+            included_value=plan.included_value,
+            unit=plan.unit,
+            used=plan.used,
+            included=plan.included,
+            source=plan.source,
         )
-        for each in found.plans[:count]
+        for plan in found.plans[:count]
     ]
     lists = (found.plans, found.rows, found.idle_seats)
     return PlanCostsOfMonth(
@@ -159,7 +159,7 @@ def _content(found: PlanCosts, count: int) -> PlanCostsOfMonth:
         seat_count=found.plan_costs.row_count,
         idle_seats=list(map(_idle_seat, found.idle_seats[:count])),
         idle_seat_count=len(found.idle_seats),
-        truncated=found.plan_costs.truncated or any(len(each) > count for each in lists),
+        truncated=found.plan_costs.truncated or any(len(rows) > count for rows in lists),
     )
 
 
@@ -198,17 +198,17 @@ def _text(content: PlanCostsOfMonth) -> str:
     else:
         rows = [
             [
-                cell(each.name),
-                str(each.seats),
-                *map(money_text, (each.paid, each.overage, each.included_value)),
+                cell(plan.name),
+                str(plan.seats),
+                *map(money_text, (plan.paid, plan.overage, plan.included_value)),
             ]
-            for each in content.plans[:MAX_TABLE_ROWS]
+            for plan in content.plans[:MAX_TABLE_ROWS]
         ]
         parts.append(table(["plan", "seats", "paid", "beyond", "value included"], rows))
     if content.idle_seats:
         idle = [
-            [cell(each.user), cell(each.plan), money_text(each.fee), each.first_day, each.last_day]
-            for each in content.idle_seats[:MAX_TABLE_ROWS]
+            [cell(seat.user), cell(seat.plan), money_text(seat.fee), seat.first_day, seat.last_day]
+            for seat in content.idle_seats[:MAX_TABLE_ROWS]
         ]
         parts.append("Seats without calls in a billing cycle that ended in the month:")
         parts.append(table(["user", "plan", "fee", "from", "to"], idle))

@@ -109,28 +109,35 @@ class Recommendations(ToolOutput):
 
 
 async def run(arguments: RecommendationsQuestion, asking: Asking[InstallationServices]) -> ToolAnswer:
-    kept = await asking.shared.require_registry().recommendations.all()
+    all_recommendations = await asking.shared.require_registry().recommendations.all()
     sees = await asking.reads.visible()
-    found = [
-        each
-        for each in kept
-        if each.is_open and each.status in arguments.status and sees.recommendation(each)
+    candidates = [
+        recommendation
+        for recommendation in all_recommendations
+        if recommendation.is_open
+        and recommendation.status in arguments.status
+        and sees.recommendation(recommendation)
     ]
     filters = asking.shared.people.asked(arguments.filters)
-    await _check(arguments.filters, asking, found)
-    types = sorted({each.saving.type for each in found})
+    await _check(arguments.filters, asking, candidates)
+    types = sorted({recommendation.saving.type for recommendation in candidates})
     chosen = [
-        each for each in found if arguments.type in (None, each.saving.type) and _is_about(each, filters)
+        recommendation
+        for recommendation in candidates
+        if arguments.type in (None, recommendation.saving.type) and _is_about(recommendation, filters)
     ]
-    chosen.sort(key=lambda each: (-Decimal(each.saving.monthly_savings), each.id))
-    total = sum((Decimal(each.saving.monthly_savings) for each in chosen), Decimal(0))
+    chosen.sort(
+        key=lambda recommendation: (-Decimal(recommendation.saving.monthly_savings), recommendation.id)
+    )
+    total = sum((Decimal(recommendation.saving.monthly_savings) for recommendation in chosen), Decimal(0))
     shown: Mapping[str, Sequence[str]] = {
         "status": arguments.status,
         "type": [arguments.type] if arguments.type else [],
     }
     link = page(asking, "/recommendations", {**shown, **arguments.filters})
     lines = [
-        _line(each, opened_row(asking, "/recommendations", each.id)) for each in chosen[: arguments.limit]
+        _line(recommendation, opened_row(asking, "/recommendations", recommendation.id))
+        for recommendation in chosen[: arguments.limit]
     ]
 
     def written(count: int) -> ToolAnswer:
@@ -161,11 +168,13 @@ async def _check(
                 f"recommendations cannot be filtered by {clean(name)}{suggestion(name, known)}: "
                 f"{', '.join(known)}"
             )
-        there = {value for each in found for value in each.saving.dimensions.get(name, ())}
-        there.update(await ledger.values(name))
+        known_values = {
+            value for recommendation in found for value in recommendation.saving.dimensions.get(name, ())
+        }
+        known_values.update(await ledger.values(name))
         for value in values:
-            if there.isdisjoint(asking.shared.people.forms(value)):
-                nearest = await asyncio.to_thread(suggestion, value, there)
+            if known_values.isdisjoint(asking.shared.people.forms(value)):
+                nearest = await asyncio.to_thread(suggestion, value, known_values)
                 raise Invalid(f"there is no {name} {clean(value)}{nearest}")
 
 
@@ -227,15 +236,15 @@ def _text(content: Recommendations) -> str:
         )
     rows = [
         [
-            cell(each.title),
-            each.type,
-            money_text(each.monthly_savings),
-            money_text(each.spent),
-            each.confidence,
-            each.effort,
-            each.status,
+            cell(recommendation.title),
+            recommendation.type,
+            money_text(recommendation.monthly_savings),
+            money_text(recommendation.spent),
+            recommendation.confidence,
+            recommendation.effort,
+            recommendation.status,
         ]
-        for each in content.recommendations[:MAX_TABLE_ROWS]
+        for recommendation in content.recommendations[:MAX_TABLE_ROWS]
     ]
     if rows:
         columns = [

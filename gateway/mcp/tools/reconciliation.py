@@ -100,35 +100,35 @@ async def run(arguments: ReconciliationQuestion, asking: Asking[MoneyServices]) 
     month = (
         CalendarMonth.at(asking.shared.clock.now()) if arguments.month is None else _month(arguments.month)
     )
-    wanted = None if arguments.provider is None else providers.canonical(arguments.provider)
+    provider_name = None if arguments.provider is None else providers.canonical(arguments.provider)
     try:
-        found = await reconciler.reconcile(month)
+        reconciled = await reconciler.reconcile(month)
     except CardUnreadable as error:
         raise Invalid(f"prices.file: {error}") from error
-    names = [each.provider for each in found.providers]
-    if wanted is not None and wanted not in names:
+    names = [provider.provider for provider in reconciled.providers]
+    if provider_name is not None and provider_name not in names:
         known = ", ".join(map(clean, names)) or "none"
-        hint = suggestion(wanted, names)
+        hint = suggestion(provider_name, names)
         raise Invalid(
-            f"{found.month.name} has no bill from {clean(wanted)}{hint}; the providers with bills are: "
+            f"{reconciled.month.name} has no bill from {clean(provider_name)}{hint}; the providers with bills are: "
             f"{known}"
         )
-    chosen = [each for each in found.providers if wanted in (None, each.provider)]
-    chosen.sort(key=lambda each: (-abs(each.total.difference), each.provider))
+    chosen = [provider for provider in reconciled.providers if provider_name in (None, provider.provider)]
+    chosen.sort(key=lambda provider: (-abs(provider.total.difference), provider.provider))
 
-    link = page(asking, "/reconciliation", {"month": [found.month.name], "by": [arguments.by]})
+    link = page(asking, "/reconciliation", {"month": [reconciled.month.name], "by": [arguments.by]})
 
     def written(count: int) -> ToolAnswer:
-        shown = [_provider(each, arguments.by, count) for each in chosen[:MOST_PROVIDERS]]
+        shown = [_provider(provider, arguments.by, count) for provider in chosen[:MOST_PROVIDERS]]
         content = ReconciledMonths(
-            month=found.month.name,
+            month=reconciled.month.name,
             zone=ZONE,
             currency=CURRENCY_UNIT,
             by=arguments.by,
             providers=shown,
             provider_count=len(chosen),
-            without_statement=money.text(sum(found.without.values())),
-            truncated=len(chosen) > MOST_PROVIDERS or any(each.rest is not None for each in shown),
+            without_statement=money.text(sum(reconciled.without.values())),
+            truncated=len(chosen) > MOST_PROVIDERS or any(provider.rest is not None for provider in shown),
         )
         return ToolAnswer(text=_text(content), content=content, link=link)
 
@@ -200,12 +200,12 @@ def _text(content: ReconciledMonths) -> str:
         f"{content.month} ({content.zone}): {content.provider_count} providers with bills, in "
         f"{content.currency}. Counted without a bill: {money_text(content.without_statement)}."
     ]
-    for each in content.providers:
-        total = each.total
+    for provider in content.providers:
+        total = provider.total
         parts.append(
-            f"{cell(each.provider)}: billed {money_text(total.billed)}, counted "
+            f"{cell(provider.provider)}: billed {money_text(total.billed)}, counted "
             f"{money_text(total.counted)}, difference {money_text(total.difference)}, of which "
-            f"{money_text(total.unexplained)} is unexplained; {each.not_compared} days are not "
+            f"{money_text(total.unexplained)} is unexplained; {provider.not_compared} days are not "
             "compared yet."
         )
         rows = [
@@ -213,13 +213,13 @@ def _text(content: ReconciledMonths) -> str:
                 cell(row.name),
                 *(money_text(getattr(row, name)) for name in ("billed", "counted", "difference")),
             ]
-            for row in each.rows[:MAX_TABLE_ROWS]
+            for row in provider.rows[:MAX_TABLE_ROWS]
         ]
         if rows:
             parts.append(table([content.by, "billed", "counted", "difference"], rows))
-        if each.rest is not None:
-            parts.append(f"All other rows: difference {money_text(each.rest.difference)}.")
-        for claim in each.causes:
+        if provider.rest is not None:
+            parts.append(f"All other rows: difference {money_text(provider.rest.difference)}.")
+        for claim in provider.causes:
             parts.append(f"{claim.cause} ({claim.sure}): {money_text(claim.amount)}. {cell(claim.evidence)}")
     if content.truncated:
         parts.append("There are more; name one provider, or raise limit.")

@@ -63,9 +63,14 @@ async def run(arguments: ReferenceQuestion, asking: Asking[InstallationServices]
         meant: Mapping[str, str] = {**await meanings(asking), **of_bills}
     else:
         meant = _WORDS[arguments.reference_type](asking)
-    words = [Explained(name=name, meaning=what) for name, what in meant.items()]
-    text = table([arguments.reference_type, "meaning"], [[cell(each.name), each.meaning] for each in words])
-    return ToolAnswer(text=text, content=Reference(reference_type=arguments.reference_type, words=words))
+    explanations = [Explained(name=name, meaning=what) for name, what in meant.items()]
+    text = table(
+        [arguments.reference_type, "meaning"],
+        [[cell(explanation.name), explanation.meaning] for explanation in explanations],
+    )
+    return ToolAnswer(
+        text=text, content=Reference(reference_type=arguments.reference_type, words=explanations)
+    )
 
 
 def _ranges(asking: Asking[InstallationServices]) -> Mapping[str, str]:
@@ -74,7 +79,10 @@ def _ranges(asking: Asking[InstallationServices]) -> Mapping[str, str]:
 
 
 def _types(_: Asking[InstallationServices]) -> Mapping[str, str]:
-    return {each.NAME: f"{each.TITLE}. {each.FORMULA}" for each in TYPES}
+    return {
+        recommendation_type.NAME: f"{recommendation_type.TITLE}. {recommendation_type.FORMULA}"
+        for recommendation_type in TYPES
+    }
 
 
 _WORDS: Mapping[str, Callable[[Asking[InstallationServices]], Mapping[str, str]]] = {

@@ -71,16 +71,16 @@ async def _devices(services: SenderServices) -> Sequence[ResourceRow]:
     return [
         ResourceRow(
             kind="device",
-            id=each.id,
-            name=_shown_host(each.hostname) or each.id,
+            id=device.id,
+            name=_shown_host(device.hostname) or device.id,
             source="devices",
-            state=lifecycle.state_of(each),
-            user=each.user,
-            tags=each.all_labels,
-            first_seen=each.enrolled_at,
-            last_seen=each.last_seen or None,
+            state=lifecycle.state_of(device),
+            user=device.user,
+            tags=device.all_labels,
+            first_seen=device.enrolled_at,
+            last_seen=device.last_seen or None,
         )
-        for each in lifecycle.table.all()
+        for device in lifecycle.table.all()
     ]
 
 
@@ -91,17 +91,17 @@ async def _clusters(services: SenderServices) -> Sequence[ResourceRow]:
     return [
         ResourceRow(
             kind="cluster",
-            id=each.id,
-            name=each.display_name or each.name,
+            id=cluster.id,
+            name=cluster.display_name or cluster.name,
             source="clusters",
-            state=each.state if each.enabled else "disabled",
-            account=each.account,
-            region=each.region,
-            tags=each.labels,
-            first_seen=each.first_seen,
-            last_seen=clusters.last_seen(each),
+            state=cluster.state if cluster.enabled else "disabled",
+            account=cluster.account,
+            region=cluster.region,
+            tags=cluster.labels,
+            first_seen=cluster.first_seen,
+            last_seen=clusters.last_seen(cluster),
         )
-        for each in clusters.table.all()
+        for cluster in clusters.table.all()
     ]
 
 
@@ -109,15 +109,15 @@ async def _connections(services: SenderServices) -> Sequence[ResourceRow]:
     return [
         ResourceRow(
             kind="connection",
-            id=each.id,
-            name=each.name,
+            id=connection.id,
+            name=connection.name,
             source="connections",
-            state="enabled" if each.is_enabled else "disabled",
-            provider=each.cloud_provider,
-            account="" if each.s3_bucket is None else each.s3_bucket.cloud_account_id,
-            first_seen=each.created,
+            state="enabled" if connection.is_enabled else "disabled",
+            provider=connection.cloud_provider,
+            account="" if connection.s3_bucket is None else connection.s3_bucket.cloud_account_id,
+            first_seen=connection.created,
         )
-        for each in services.require_registry().connections.all()
+        for connection in services.require_registry().connections.all()
     ]
 
 
@@ -126,35 +126,37 @@ async def _keys(services: SenderServices) -> Sequence[ResourceRow]:
     return [
         ResourceRow(
             kind="key",
-            id=each.name,
-            name=each.name,
+            id=key.name,
+            name=key.name,
             source="keys",
-            state=each.status.lower(),
-            tags=each.labels,
-            last_seen=each.last_accessed,
+            state=key.status.lower(),
+            tags=key.labels,
+            last_seen=key.last_accessed,
         )
-        for each in access.keys()  # noqa: SIM118 - no mapping
+        for key in access.keys()  # noqa: SIM118 - no mapping
     ]
 
 
 async def _accounts(services: SenderServices) -> Sequence[ResourceRow]:
     """Return a row for each account, source and provider of the imported bills."""
-    found: dict[str, ResourceRow] = {}
-    for each in await services.require_registry().statements.statements():
-        id = f"{each.source}/{each.provider}/{each.account}"
-        known = found.get(id)
-        found[id] = ResourceRow(
+    rows_by_id: dict[str, ResourceRow] = {}
+    for statement in await services.require_registry().statements.statements():
+        id = f"{statement.source}/{statement.provider}/{statement.account}"
+        known = rows_by_id.get(id)
+        rows_by_id[id] = ResourceRow(
             kind="account",
             id=id,
-            name=each.account or each.source,
-            source=each.source,
-            provider=each.provider,
-            account=each.account,
-            state="settled" if each.settled else "open",
-            first_seen=min(each.start, known.first_seen or each.start) if known else each.start,
-            last_seen=max(each.end, known.last_seen or each.end) if known else each.end,
+            name=statement.account or statement.source,
+            source=statement.source,
+            provider=statement.provider,
+            account=statement.account,
+            state="settled" if statement.settled else "open",
+            first_seen=min(statement.start, known.first_seen or statement.start)
+            if known
+            else statement.start,
+            last_seen=max(statement.end, known.last_seen or statement.end) if known else statement.end,
         )
-    return list(found.values())
+    return list(rows_by_id.values())
 
 
 KINDS: Mapping[str, Callable[[SenderServices], Awaitable[Sequence[ResourceRow]]]] = {
@@ -327,10 +329,10 @@ class _Page:
     def answer(
         self, known: Sequence[ResourceRow], costs: Mapping[str, tuple[int, int]], seal: Callable[[int], str]
     ) -> ToolAnswer:
-        found = [_costed(each, costs) for each in _chosen(self.arguments, known, self.people)]
-        found = ordered(found, key=_SORTS[self.arguments.sort])
-        here = found[self.first : self.first + self.arguments.limit]
-        return fit(lambda count: self._written(found, here[:count], seal), len(here))
+        rows = [_costed(row, costs) for row in _chosen(self.arguments, known, self.people)]
+        rows = ordered(rows, key=_SORTS[self.arguments.sort])
+        page_rows = rows[self.first : self.first + self.arguments.limit]
+        return fit(lambda count: self._written(rows, page_rows[:count], seal), len(page_rows))
 
     def _written(
         self, found: Sequence[ResourceRow], here: Sequence[ResourceRow], seal: Callable[[int], str]
@@ -339,11 +341,11 @@ class _Page:
         is_one = self.arguments.id is not None
         content = ResourceMetadata(
             counts={self.arguments.kind or "": len(found)},
-            rows=[_line(each, most_tags=len(each.tags) if is_one else MOST_TAGS) for each in here],
+            rows=[_line(row, most_tags=len(row.tags) if is_one else MOST_TAGS) for row in here],
             total=len(found),
             facets={name: _facet(name, found) for name in _FACETS},
             untagged={
-                cut(name.removeprefix(TAG), _MOST_NAME): sum(not each.value(name) for each in found)
+                cut(name.removeprefix(TAG), _MOST_NAME): sum(not row.value(name) for row in found)
                 for name in self.tags
             },
             as_of=self.now,
@@ -356,30 +358,30 @@ class _Page:
 def _chosen(arguments: ResourceQuestion, known: Sequence[ResourceRow], people: People) -> list[ResourceRow]:
     """Return the matching rows. Raises Invalid for an unknown filter, or a value that no row has."""
     if arguments.id is not None:
-        found = [each for each in known if each.id == arguments.id]
-        if not found:
-            hint = suggestion(arguments.id, [each.id for each in known])
+        matches = [row for row in known if row.id == arguments.id]
+        if not matches:
+            hint = suggestion(arguments.id, [row.id for row in known])
             raise Invalid(f"there is no {arguments.kind} {clean(arguments.id)}{hint}")
-        return found
+        return matches
     passing = list(known)
     for name, values in arguments.filters.items():
         plain = name.removeprefix("!")
         if plain not in _FIELDS and not (plain.startswith(TAG) and plain != TAG):
             names = ", ".join(_FIELDS)
             raise Invalid(f"there is no filter {clean(name)}{suggestion(plain, _FIELDS)}: {names}, tag:NAME")
-        there = {each.value(plain) for each in known}
+        known_values = {row.value(plain) for row in known}
         people.check(values)
         for value in values:
-            if value and there.isdisjoint(people.forms(value)):
+            if value and known_values.isdisjoint(people.forms(value)):
                 raise Invalid(
-                    f"no {arguments.kind} has the {clean(plain)} {clean(value)}{suggestion(value, there)}"
+                    f"no {arguments.kind} has the {clean(plain)} {clean(value)}{suggestion(value, known_values)}"
                 )
         wanted_values = people.matched({plain: values})[plain]
-        passing = [each for each in passing if (each.value(plain) in wanted_values) != name.startswith("!")]
-    wanted = (arguments.match or "").casefold()
-    passing = [each for each in passing if wanted in f"{each.id}\n{each.name}".casefold()]
-    if wanted and not passing:
-        near = suggestion(wanted, [word for each in known for word in (each.id, each.name)])
+        passing = [row for row in passing if (row.value(plain) in wanted_values) != name.startswith("!")]
+    match_text = (arguments.match or "").casefold()
+    passing = [row for row in passing if match_text in f"{row.id}\n{row.name}".casefold()]
+    if match_text and not passing:
+        near = suggestion(match_text, [word for row in known for word in (row.id, row.name)])
         raise Invalid(f"no {arguments.kind} contains {clean(arguments.match or '')}{near}")
     return passing
 
@@ -426,9 +428,9 @@ def _known(value: str) -> str | None:
 
 
 def _facet(name: str, found: Sequence[ResourceRow]) -> list[Facet]:
-    counts = Counter(each.value(name) for each in found)
-    most = sorted(counts.items(), key=lambda each: (-each[1], each[0]))[:MOST_FACETS]
-    return [Facet(value=_known(value), rows=rows) for value, rows in most]
+    counts = Counter(row.value(name) for row in found)
+    most_frequent = sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:MOST_FACETS]
+    return [Facet(value=_known(value), rows=rows) for value, rows in most_frequent]
 
 
 def _counts_text(content: ResourceMetadata) -> str:

@@ -60,15 +60,19 @@ class RealizedSavings(ToolOutput):
 
 
 async def run(arguments: SavingsQuestion, asking: Asking[InstallationServices]) -> ToolAnswer:
-    kept = await asking.shared.require_registry().recommendations.all()
+    all_recommendations = await asking.shared.require_registry().recommendations.all()
     sees = await asking.reads.visible()
     addressed = [
-        each if sees.realized(each) else replace(each, realized=None)
-        for each in kept
-        if each.status == ADDRESSED and sees.recommendation(each)
+        recommendation if sees.realized(recommendation) else replace(recommendation, realized=None)
+        for recommendation in all_recommendations
+        if recommendation.status == ADDRESSED and sees.recommendation(recommendation)
     ]
-    types = sorted({each.saving.type for each in addressed})
-    lines = [_line(each) for each in addressed if arguments.type in (None, each.saving.type)]
+    types = sorted({recommendation.saving.type for recommendation in addressed})
+    lines = [
+        _line(recommendation)
+        for recommendation in addressed
+        if arguments.type in (None, recommendation.saving.type)
+    ]
     lines.sort(key=lambda line: (-Decimal(line.realized or 0), line.id))
     realized = sum((Decimal(line.realized or 0) for line in lines), Decimal(0))
     promised = sum((Decimal(line.promised or 0) for line in lines), Decimal(0))
@@ -119,13 +123,13 @@ def _text(content: RealizedSavings) -> str:
         parts.append(f"No recommendation matches: {types}. get_optimize_recs lists possible savings.")
     rows = [
         [
-            cell(each.title),
-            each.type,
-            money_text(each.realized),
-            f"{each.since or '-'} to {each.until or '-'}",
-            money_text(each.promised),
+            cell(saving.title),
+            saving.type,
+            money_text(saving.realized),
+            f"{saving.since or '-'} to {saving.until or '-'}",
+            money_text(saving.promised),
         ]
-        for each in content.savings[:MAX_TABLE_ROWS]
+        for saving in content.savings[:MAX_TABLE_ROWS]
     ]
     if rows:
         columns = ["recommendation", "type", f"saved ({content.currency})", "days", "promised a month"]

@@ -111,12 +111,15 @@ class _Page:
     now: float
 
     def answer(self, totals: Sequence[Total], part: TotalsPart, seal: Callable[[int], str]) -> ToolAnswer:
-        found = ordered(
-            filter(part.holds, totals), key=lambda each: (-each.start_time, each.element_name or "", each.key)
+        sorted_totals = ordered(
+            filter(part.holds, totals), key=lambda item: (-item.start_time, item.element_name or "", item.key)
         )
-        here = found[self.first : self.first + self.arguments.limit]
-        total = _sum(found)
-        return fit(lambda count: self._written(len(found), total, here[:count], seal), len(here))
+        page_totals = sorted_totals[self.first : self.first + self.arguments.limit]
+        total = _sum(sorted_totals)
+        return fit(
+            lambda count: self._written(len(sorted_totals), total, page_totals[:count], seal),
+            len(page_totals),
+        )
 
     def _written(
         self, found: int, total: Decimal, here: Sequence[Total], seal: Callable[[int], str]
@@ -131,7 +134,7 @@ class _Page:
             end=until.astimezone(UTC).isoformat(),
             zone=ZONE,
             as_of=moment(self.now),
-            records=[_line(each) for each in here],
+            records=[_line(row) for row in here],
             record_count=found,
             other=decimal_text(_EXACT.subtract(total, _sum(here))),
             total=decimal_text(total),
@@ -149,8 +152,13 @@ class _Page:
         if not content.record_count:
             parts.append("No record matches; try a longer date_range, or omit dimensions.")
         rows = [
-            [each.start[:16], cell(each.element_name or "-"), _dimensions_text(each.dimensions), each.value]
-            for each in content.records[:MAX_TABLE_ROWS]
+            [
+                record.start[:16],
+                cell(record.element_name or "-"),
+                _dimensions_text(record.dimensions),
+                record.value,
+            ]
+            for record in content.records[:MAX_TABLE_ROWS]
         ]
         if rows:
             parts.append(table(["start", "element", "dimensions", "value"], rows))
@@ -185,10 +193,10 @@ def _dimensions_text(dimensions: Mapping[str, Sequence[str]]) -> str:
 
 
 def _sum(totals: Sequence[Total]) -> Decimal:
-    found = Decimal(0)
+    total_value = Decimal(0)
     for total in totals:
-        found = _EXACT.add(found, Decimal(total.value))
-    return found
+        total_value = _EXACT.add(total_value, Decimal(total.value))
+    return total_value
 
 
 TOOL = Tool(

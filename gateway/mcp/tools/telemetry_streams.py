@@ -40,16 +40,20 @@ class Streams(ToolOutput):
 
 async def run(arguments: StreamsQuestion, asking: Asking[SpoolServices]) -> ToolAnswer:
     streams = sorted(await asking.services.streams.streams(), key=lambda stream: stream.name)
-    wanted = (arguments.match or "").casefold()
-    found = [stream for stream in streams if wanted in stream.name.casefold()]
-    hint = suggestion(arguments.match or "", [stream.name for stream in streams]) if not found else ""
+    match_text = (arguments.match or "").casefold()
+    matching_streams = [stream for stream in streams if match_text in stream.name.casefold()]
+    hint = (
+        suggestion(arguments.match or "", [stream.name for stream in streams]) if not matching_streams else ""
+    )
 
     def written(count: int) -> ToolAnswer:
-        lines = [_line(stream) for stream in found[:count]]
-        content = Streams(streams=lines, stream_count=len(found), truncated=count < len(found))
+        lines = [_line(stream) for stream in matching_streams[:count]]
+        content = Streams(
+            streams=lines, stream_count=len(matching_streams), truncated=count < len(matching_streams)
+        )
         return ToolAnswer(text=_text(content, hint), content=content, link=page(asking, "/streams"))
 
-    return fit(written, min(arguments.limit, len(found)))
+    return fit(written, min(arguments.limit, len(matching_streams)))
 
 
 def _line(stream: Stream) -> StreamLine:
@@ -66,8 +70,8 @@ def _text(content: Streams, hint: str) -> str:
         f"{content.stream_count} unit-cost streams{hint}. Use get_telemetry_data for the records of one."
     ]
     rows = [
-        [cell(each.name), each.type, (each.granularity or "-").lower(), _names(each.dimensions)]
-        for each in content.streams[:MAX_TABLE_ROWS]
+        [cell(stream.name), stream.type, (stream.granularity or "-").lower(), _names(stream.dimensions)]
+        for stream in content.streams[:MAX_TABLE_ROWS]
     ]
     if rows:
         parts.append(table(["stream", "type", "granularity", "dimensions"], rows))

@@ -77,7 +77,7 @@ def evaluate(facts: SavingFacts, types: Sequence[RecommendationType], known: Kno
             failed.append(type.NAME)
         else:
             looked_for.append(type.NAME)
-            largest = sorted(opportunities, key=lambda each: (-each.gross, list(each.subject)))[:MOST]
+            largest = sorted(opportunities, key=lambda item: (-item.gross, list(item.subject)))[:MOST]
             candidates += [(type.NAME, opportunity) for opportunity in largest if opportunity.gross > 0]
     spent = sum(use.cost for use in facts.uses)
 

@@ -61,9 +61,9 @@ async def accept_clock(request: OperatorRequest[SpoolServices, AcceptClock]) -> 
 
 @call("GET", "/receipts/{id}", VIEW_RECORDS, "Show the result of a submission")
 async def receipt(request: OperatorRequest[SpoolServices, None]) -> Result:
-    found = await request.services.log.receipt(request.word("id"))
-    at = found.get("at")
-    return {"receipt": {**found, "at": moment(at)} if isinstance(at, float) else dict(found)}
+    fields = await request.services.log.receipt(request.word("id"))
+    at = fields.get("at")
+    return {"receipt": {**fields, "at": moment(at)} if isinstance(at, float) else dict(fields)}
 
 
 @call("GET", "/books", VIEW_OPERATION, "Show the running accounting")
@@ -86,7 +86,7 @@ async def verify(request: OperatorRequest[SpoolServices, None]) -> Result:
         books = await services.log.verify()
         compared = await request.whole_ledger.compare(services.log)
         imbalances = [*books.imbalances, *compared.words(), *_twice(books.accepted_twice)]
-        accepted_twice = {topic: asdict(found) for topic, found in books.accepted_twice.items()}
+        accepted_twice = {topic: asdict(twice) for topic, twice in books.accepted_twice.items()}
         return {**describe_books(replace(books, imbalances=imbalances)), "accepted_twice": accepted_twice}
 
     return await request.shared.questions.recount(f"person {request.actor.name}", recounted)
@@ -95,10 +95,10 @@ async def verify(request: OperatorRequest[SpoolServices, None]) -> Result:
 def _twice(found: Mapping[str, AcceptedTwice]) -> Iterator[str]:
     for topic, twice in found.items():
         numbers = ", ".join(map(str, twice.numbers))
-        more = ", ..." if twice.records > len(twice.numbers) else ""
+        suffix = ", ..." if twice.records > len(twice.numbers) else ""
         yield (
             f"{topic}: records that count twice, because they were accepted although their ids were "
-            f'known: {twice.records} (numbers {numbers}{more}); "Records that count twice" in '
+            f'known: {twice.records} (numbers {numbers}{suffix}); "Records that count twice" in '
             "docs/reliability.md says what to do"
         )
 

@@ -89,18 +89,18 @@ async def _versions(services: OperatorServices) -> Mapping[str, object]:
     registry = services.installation.registry
     files = services.senders.container_files
     senders = (services.senders.devices, services.senders.clusters)
-    kept = registry and registry.version
+    registry_version = registry and registry.version
     closed = [log.closed_below(topic) for topic in TOPICS]
     return {
         "records": [closed, *map(log.next_number, TOPICS)],
         "ledger": log.closed_below(AI_TELEMETRY),
         "routes": [deliveries.version, closed],
         "dead": deliveries.dead_version,
-        **dict.fromkeys(OF_THE_REGISTRY, kept),
+        **dict.fromkeys(OF_THE_REGISTRY, registry_version),
         "container_files": files and files.sums.books(),
-        "devices": [each.table.version for each in senders if each is not None],
-        "keys": kept,
-        "connections": [kept, log.next_number(BILLING_DATA)],
+        "devices": [sender.table.version for sender in senders if sender is not None],
+        "keys": registry_version,
+        "connections": [registry_version, log.next_number(BILLING_DATA)],
         "streams": [log.next_number(topic) for topic in (USAGE_EVENTS, UNIT_COST)],
     }
 
@@ -130,7 +130,7 @@ class OwnVersions:
     async def _of_now(self) -> Mapping[str, object]:
         request = self._request
         newest_one = (await newest(request, request.services.spool))[:1]
-        calls = [(kept.committed_at, kept.record.id) for kept in newest_one]
+        calls = [(stored.committed_at, stored.record.id) for stored in newest_one]
         if self._registry != (version := request.registry.version):
             self._registry, self._visible = version, await self._of_registry()
         visible = dict(self._visible)
@@ -142,13 +142,17 @@ class OwnVersions:
         annotations = registry.table(AnnotationTable).all()
         insights, savings = await registry.insights.found(), await registry.recommendations.all()
         return {
-            "views": version_of([each for each in registry.views.all() if visible.view(each)]),
-            "annotations": version_of([each for each in annotations if visible.named(each.view_id)]),
-            "budgets": version_of(
-                [each for each in registry.table(BudgetTable).all() if visible.budget(each)]
+            "views": version_of([view for view in registry.views.all() if visible.view(view)]),
+            "annotations": version_of(
+                [annotation for annotation in annotations if visible.named(annotation.view_id)]
             ),
-            "insights": version_of([each for each in insights if visible.insight(each)]),
-            "recommendations": version_of([each for each in savings if visible.recommendation(each)]),
+            "budgets": version_of(
+                [budget for budget in registry.table(BudgetTable).all() if visible.budget(budget)]
+            ),
+            "insights": version_of([insight for insight in insights if visible.insight(insight)]),
+            "recommendations": version_of(
+                [recommendation for recommendation in savings if visible.recommendation(recommendation)]
+            ),
         }
 
 

@@ -185,16 +185,16 @@ async def list_refusals(request: OperatorRequest[SpoolServices, None]) -> Result
 
 
 async def _letters(request: OperatorRequest[SpoolServices, Letters]) -> list[DeadLetter]:
-    given = request.body
-    if (given.ids is not None) + (given.route is not None) + given.all != 1:
+    body = request.body
+    if (body.ids is not None) + (body.route is not None) + body.all != 1:
         raise Invalid("name rejected records by their ids, or one route, or all of them")
-    letters = list(await request.services.deliveries.dead(route=given.route))
-    if given.ids is None:
+    letters = list(await request.services.deliveries.dead(route=body.route))
+    if body.ids is None:
         return letters
-    found = [letter for letter in letters if letter.id in set(given.ids)]
-    if len(found) != len(set(given.ids)):
+    matches = [letter for letter in letters if letter.id in set(body.ids)]
+    if len(matches) != len(set(body.ids)):
         raise NotThere("there is no rejected record with one of these ids; nothing was changed")
-    return found
+    return matches
 
 
 def _describe_ids(ids: Sequence[int]) -> dict[str, object]:
@@ -253,9 +253,9 @@ def _carried(value: Any, name: str, people: People) -> Any:
         return people.carried(value)
     if not isinstance(value, dict):
         return value
-    texts = people.carried_values({key: each for key, each in value.items() if isinstance(each, str)})
+    texts = people.carried_values({key: text for key, text in value.items() if isinstance(text, str)})
     return {
-        key: texts.get(key, each) for key, each in value.items() if key in texts or not isinstance(each, str)
+        key: texts.get(key, item) for key, item in value.items() if key in texts or not isinstance(item, str)
     }
 
 
@@ -267,10 +267,10 @@ def _text(name: str, value: Any) -> str | None:
 
 def _region(name: str, value: Any) -> str | None:
     """Return a region in the one spelling that totals use."""
-    found = regions.name_of(value) if isinstance(value, str) else None
-    if value is not None and found is None:
+    region = regions.name_of(value) if isinstance(value, str) else None
+    if value is not None and region is None:
         raise Invalid(f"{name} must be a region as the provider names it, such as us-east-1 or eu, or null")
-    return found
+    return region
 
 
 def _required_text(name: str, value: Any) -> str:
@@ -308,25 +308,25 @@ def _status(name: str, value: Any) -> str:
 
 
 def _tags(name: str, value: Any) -> dict[str, str]:
-    found: dict[str, str] = {}
+    checked_tags: dict[str, str] = {}
     for key, text in value.items() if isinstance(value, dict) else [("", None)]:
         if (
             not isinstance(text, str)
             or tags.names_secret(key)
             or tags.is_secret(text)
-            or not tags.put(found, key, text)
+            or not tags.put(checked_tags, key, text)
         ):
             raise Invalid(
                 f"{name}.{key[:64]} must be text with a short name, and must not be content or a "
                 "secret; their number is limited"
             )
-    return found
+    return checked_tags
 
 
 def _data(name: str, value: Any) -> dict[str, Any]:
-    kept: dict[str, str] = {}
-    for key, each in value.items() if isinstance(value, dict) else [("", None)]:
-        if not tags.put(kept, key, each):
+    texts: dict[str, str] = {}
+    for key, item in value.items() if isinstance(value, dict) else [("", None)]:
+        if not tags.put(texts, key, item):
             raise Invalid(
                 f"{name}.{key[:64]} must be a number, a text or true or false, and must not be "
                 "content; their number is limited"

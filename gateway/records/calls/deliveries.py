@@ -152,7 +152,7 @@ async def drop_route(request: OperatorRequest[SpoolServices, None]) -> Result:
 async def try_route(request: OperatorRequest[SpoolServices, TryRoute]) -> Result:
     """Send at once, whatever the route waits for, for example after its key or destination was corrected."""
     name = f"{request.word('destination')}/{request.word('topic')}"
-    route = next((each for each in await _routes(request) if each.name == name), None)
+    route = next((route for route in await _routes(request) if route.name == name), None)
     if route is None:
         raise NotThere(f"there is no route named {name!r}")
     if route.state == ORPHANED:
@@ -252,8 +252,8 @@ async def repair_lake(request: OperatorRequest[SpoolServices, Repair]) -> Result
     """
     body = request.body
     if body.after is not None:
-        found = await request.services.recount_lake(body.destination, body.topic, body.after)
-        return {"recount": asdict(found)}
+        recount = await request.services.recount_lake(body.destination, body.topic, body.after)
+        return {"recount": asdict(recount)}
     if body.dry_run:
         done = await request.services.repair_lake(body.destination, dry_run=True)
     else:

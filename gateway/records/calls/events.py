@@ -161,8 +161,8 @@ async def read_events(request: KeyRequest[SpoolServices, None]) -> Result:
     """Return the newest events that match. `looked_through` says how far back was searched."""
     check_span(request.http)
     spool = request.services
-    found = await newest_of(spool.log, (USAGE_EVENTS,))
-    return {**await request.list(EVENTS, event_rows(spool, found)), **looked_through(found)}
+    newest_records = await newest_of(spool.log, (USAGE_EVENTS,))
+    return {**await request.list(EVENTS, event_rows(spool, newest_records)), **looked_through(newest_records)}
 
 
 @_call("/v1/events/types", summary="Types of usage events, with their sums", lists=TYPES, item=_EVENT_TYPE)
@@ -180,9 +180,9 @@ def check_span(request: web.Request) -> None:
 def event_rows(spool: SpoolServices, found: Sequence[KeptRecord]) -> MemoryRows[KeptEvent]:
     return MemoryRows(
         [
-            KeptEvent(kept, kept.record, spool.event_amount(kept.record))
-            for kept in found
-            if isinstance(kept.record, UsageEvent)
+            KeptEvent(stored, stored.record, spool.event_amount(stored.record))
+            for stored in found
+            if isinstance(stored.record, UsageEvent)
         ]
     )
 

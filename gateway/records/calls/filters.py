@@ -60,11 +60,11 @@ AMOUNTS: Mapping[str, Callable[[Record], float | None]] = {
 @lru_cache(100)
 def bound(name: str, text: str) -> Callable[[float], bool]:
     """Return a test of amounts for a bound such as ">0.5". Raises Invalid for any other text."""
-    found = _BOUND.fullmatch(text)
-    if found is None:
+    match = _BOUND.fullmatch(text)
+    if match is None:
         raise Invalid(f"{name} must be >, >=, < or <= and a number, such as {name}=>0.5")
-    compare = _COMPARE[found[1]]
-    number = float(found[2])
+    compare = _COMPARE[match[1]]
+    number = float(match[2])
     return lambda amount: compare(amount, number)
 
 

@@ -43,7 +43,7 @@ OWN_SPAN_S = 48 * 3600.0
 
 
 def _by(name: str) -> Sort[KeptRecord]:
-    return Sort(value=lambda kept: AMOUNTS[name](kept.record))
+    return Sort(value=lambda stored: AMOUNTS[name](stored.record))
 
 
 LISTED: List[KeptRecord] = replace(
@@ -95,13 +95,13 @@ class RecordRows:
             start = min(map(filters.start_of, dates)) - AHEAD_S
             topics = wanted.filters.get("topic", TOPICS)
             look = self._own_from if self._request.is_limited else self.look_from
-            found = await look(
-                start, topics, lambda kept: passes(listed, wanted.filters, kept), days_of(dates)
+            newest_records = await look(
+                start, topics, lambda stored: passes(listed, wanted.filters, stored), days_of(dates)
             )
         else:
-            found = list(await newest.newest(self._request, self._request.services))
-            self.beside = records.looked_through(found)
-        return await MemoryRows(found).page(listed, wanted)
+            newest_records = list(await newest.newest(self._request, self._request.services))
+            self.beside = records.looked_through(newest_records)
+        return await MemoryRows(newest_records).page(listed, wanted)
 
     async def _own_from(
         self, start: float, topics: Sequence[str], is_wanted: Callable[[KeptRecord], bool], days: PastDates
@@ -128,8 +128,8 @@ class RecordRows:
 
         if AI_TELEMETRY in topics:
             async with aclosing(past_records(self._request, days, oldest_first=True)) as past:
-                async for found in past:
-                    take(each for each in found if start < each.committed_at <= end)
+                async for batch in past:
+                    take(stored for stored in batch if start < stored.committed_at <= end)
                     if count >= records.LOOKED_THROUGH:
                         break
         below = self._log.closed_below(AI_TELEMETRY) if AI_TELEMETRY in topics else 1
@@ -150,18 +150,18 @@ class RecordRows:
         """Search the records committed since a moment, because a call may be reported long after its day."""
         passing: list[KeptRecord] = []
         read = seen = 0
-        most = self._request.services.max_listed_records()
+        limit = self._request.services.max_listed_records()
         since: float | None = None
         until: float | None = None  # None: until now
         if AI_TELEMETRY in topics:
             async with aclosing(past_records(self._request, days, oldest_first=True)) as past:
-                async for found in past:
-                    read += len(found)
-                    passing += filter(is_wanted, found)
-                    if found and since is None:
-                        since = found[0].committed_at
-                    if found and (read >= most or len(passing) >= records.LOOKED_THROUGH):
-                        until = found[-1].committed_at
+                async for batch in past:
+                    read += len(batch)
+                    passing += filter(is_wanted, batch)
+                    if batch and since is None:
+                        since = batch[0].committed_at
+                    if batch and (read >= limit or len(passing) >= records.LOOKED_THROUGH):
+                        until = batch[-1].committed_at
                         break
             seen = read
         for topic in topics:
@@ -176,13 +176,13 @@ class RecordRows:
                     if read_records:
                         since = entry.committed_at if since is None else min(since, entry.committed_at)
                     passing += filter(is_wanted, read_records)
-                    is_enough = read >= most or len(passing) >= records.LOOKED_THROUGH
+                    is_enough = read >= limit or len(passing) >= records.LOOKED_THROUGH
                     if is_enough and (entry.last + 1 < below or topic != topics[-1]):
                         until = entry.committed_at
                         break
                 number = following
                 await pause()
-        self.beside = records.how_far(records=seen, most=most, since=since, until=until)
+        self.beside = records.how_far(records=seen, most=limit, since=since, until=until)
         return passing
 
 
@@ -230,33 +230,35 @@ class RankedRows:
         take: Callable[[KeptRecord], None],
     ) -> None:
         """Search all records, newest first, topic by topic, up to the number in the setting."""
-        left = self._most
+        remaining = self._most
         since = None
         until = None
         for topic in topics:
             below = self._log.next_number(topic)
             first = await first_after(self._log, topic, start, below)
             # too many records since then, so search only those that arrived in the time range
-            if below - first > left:
+            if below - first > remaining:
                 last = await first_after(self._log, topic, end, below)
                 until = end if last < below else until
                 below = last
-            while below > first and left > 0:
-                begin = max(first, below - min(RANKED_STEP, left))
+            while below > first and remaining > 0:
+                begin = max(first, below - min(RANKED_STEP, remaining))
                 for entry in reversed(await self._log.read(topic, begin, below - 1, with_open=True)):
                     since = entry.committed_at if since is None else min(since, entry.committed_at)
                     for stored in records.kept_records(self._log, [entry]):
                         take(stored)
-                left -= below - begin
+                remaining -= below - begin
                 below = begin
                 await pause()
         if AI_TELEMETRY in topics:
-            async for found in past_records(self._request, days, most=left):
-                for stored in found:
+            async for batch in past_records(self._request, days, most=remaining):
+                for stored in batch:
                     since = stored.committed_at if since is None else min(since, stored.committed_at)
                     take(stored)
-                left -= len(found)
-        self.beside = records.how_far(records=self._most - left, most=self._most, since=since, until=until)
+                remaining -= len(batch)
+        self.beside = records.how_far(
+            records=self._most - remaining, most=self._most, since=since, until=until
+        )
 
     async def _look_at_own(
         self, start: float, end: float, now: float, days: PastDates, take: Callable[[KeptRecord], None]
@@ -279,8 +281,10 @@ class RankedRows:
             below = begin
             await pause()
         if count < records.LOOKED_THROUGH:
-            async for found in past_records(self._request, days):
-                own = [each for each in found if since < each.committed_at <= end and is_own(each.record)]
+            async for batch in past_records(self._request, days):
+                own = [
+                    stored for stored in batch if since < stored.committed_at <= end and is_own(stored.record)
+                ]
                 count += len(own)
                 for stored in own:
                     take(stored)

@@ -37,7 +37,7 @@ MOST_SOURCES = 50
 
 
 def _filter(name: str) -> Filter[KeptRecord]:
-    return Filter(values=lambda kept: (kept.value(name),), is_open=name in OPEN_SETS, names_people=True)
+    return Filter(values=lambda stored: (stored.value(name),), is_open=name in OPEN_SETS, names_people=True)
 
 
 def _bounds(name: str) -> Filter[KeptRecord]:
@@ -51,18 +51,18 @@ def _bounds(name: str) -> Filter[KeptRecord]:
 RECORDS: List[KeptRecord] = List(
     root="records",
     show=describe,
-    identity=Sort(value=lambda kept: kept.place),
+    identity=Sort(value=lambda stored: stored.place),
     sorts={
-        "number": Sort(value=lambda kept: kept.place),
-        "start_time": Sort(value=lambda kept: kept.record.start_time),
+        "number": Sort(value=lambda stored: stored.place),
+        "start_time": Sort(value=lambda stored: stored.record.start_time),
     },
     default_sort=("number", "desc"),
     filters={
         **{name: _filter(name) for name in FIELDS},
-        TOPIC: Filter(values=lambda kept: (kept.topic,), valid_values=TOPICS),
-        STATE: Filter(values=lambda kept: (kept.state,), valid_values=STATES),
+        TOPIC: Filter(values=lambda stored: (stored.topic,), valid_values=TOPICS),
+        STATE: Filter(values=lambda stored: (stored.state,), valid_values=STATES),
         DATE: Filter(
-            values=lambda kept: day_and_month(kept.record.start_time, kept.committed_at), is_open=True
+            values=lambda stored: day_and_month(stored.record.start_time, stored.committed_at), is_open=True
         ),
         **{name: _bounds(name) for name in AMOUNTS},
         VIEW: Filter(),  # see `records_in_views`
@@ -88,7 +88,7 @@ async def records_in_views(
     view = cache(lambda word: request.reads.view_among(word, visible))
     for word in request.http.query.getall("view", ()):
         view(word)
-    derived = {each.name: each for each in request.whole_ledger.derived()}
+    derived = {dimension.name: dimension for dimension in request.whole_ledger.derived()}
 
     def value(kept: KeptRecord, name: str) -> str:
         dimension = derived.get(name)
@@ -96,10 +96,10 @@ async def records_in_views(
             return kept.counted(name)
         return dimension.value(tuple(map(kept.counted, dimension.sources)))
 
-    holds: Filter[KeptRecord] = Filter(holds=lambda kept, word: view(word).holds(partial(value, kept)))
+    holds: Filter[KeptRecord] = Filter(holds=lambda stored, word: view(word).holds(partial(value, stored)))
 
     def of(name: str) -> Filter[KeptRecord]:
-        return Filter(values=lambda kept: (value(kept, name),), names_people=True)
+        return Filter(values=lambda stored: (value(stored, name),), names_people=True)
 
     named = await request.reads.dimensions()
     filters = {name: of(name) for name in named if name not in listed.filters}
@@ -110,12 +110,14 @@ async def records_in_views(
 @call("GET", "/rates", VIEW_RECORDS, "Show the records per source in the last minute", shows=SLICED)
 async def show_rates(request: OperatorRequest[SpoolServices, None]) -> Result:
     """Count the records per source committed in the last minute, or in the part of it that was searched."""
-    found, until = await newest(request, request.services), _until(request, request.services)
+    newest_records, until = await newest(request, request.services), _until(request, request.services)
     seconds = RATE_S
-    if len(found) == records.LOOKED_THROUGH:
-        seconds = min(RATE_S, max(1.0, until - found[-1].committed_at))
+    if len(newest_records) == records.LOOKED_THROUGH:
+        seconds = min(RATE_S, max(1.0, until - newest_records[-1].committed_at))
     counts = Counter(
-        (kept.topic, kept.record.source) for kept in found if until - seconds < kept.committed_at <= until
+        (stored.topic, stored.record.source)
+        for stored in newest_records
+        if until - seconds < stored.committed_at <= until
     )
     sources = [
         {"topic": topic, "source": source, "records": count, "per_s": round(count / seconds, 3)}
@@ -136,13 +138,13 @@ async def newest(
         return await newest_of(spool.log, topics)
     if not request.rights.slice.parts:
         return []
-    found = await spool.own_records.newest(
+    stored_records = await spool.own_records.newest(
         request.rights.slice,
         own_to(request),
         dimensions=request.whole_ledger.derived(),
         most=records.LOOKED_THROUGH,
     )
-    return list(map(own_record, found))
+    return list(map(own_record, stored_records))
 
 
 def own_record(row: OwnRecord) -> KeptRecord:
@@ -167,9 +169,9 @@ def seen(request: OperatorRequest[Any, Any], found: Iterable[KeptRecord]) -> Ite
         yield from found
         return
     is_own = own_to(request)
-    for kept in found:
-        if kept.topic == AI_TELEMETRY and not kept.is_open and is_own(kept.record):
-            yield replace(kept, is_number_shown=False)
+    for stored in found:
+        if stored.topic == AI_TELEMETRY and not stored.is_open and is_own(stored.record):
+            yield replace(stored, is_number_shown=False)
 
 
 def _until(request: OperatorRequest[Any, Any], spool: SpoolServices) -> float:

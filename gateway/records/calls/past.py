@@ -35,7 +35,7 @@ def dates_of(start: float, end: float) -> PastDates:
 
 def days_of(asked: Collection[str]) -> PastDates:
     """Return the days from the first to the last of some days and months."""
-    return PastDates(min(f"{each}-01"[:10] for each in asked), max(f"{each}-31"[:10] for each in asked))
+    return PastDates(min(f"{date}-01"[:10] for date in asked), max(f"{date}-31"[:10] for date in asked))
 
 
 async def past_records(
@@ -54,8 +54,8 @@ async def past_records(
         return
     try:
         async with aclosing(past.read(dates, below=floor, most=most, oldest_first=oldest_first)) as parts:
-            async for found in parts:
-                yield [_kept(request, each) for each in found]
+            async for batch in parts:
+                yield [_kept(request, stored) for stored in batch]
                 await pause()
     except SpoolUnavailable as error:
         _told(request, error)
@@ -67,11 +67,11 @@ async def past_record(
     """Return the record with an id from days that are older than the log, or None."""
     past, floor = await _older(request, spool)
     try:
-        found = None if past is None else await past.find(id, dates, below=floor)
+        stored = None if past is None else await past.find(id, dates, below=floor)
     except SpoolUnavailable as error:
         _told(request, error)
-        found = None
-    return None if found is None else _kept(request, found)
+        stored = None
+    return None if stored is None else _kept(request, stored)
 
 
 async def _older(request: OperatorRequest[Any, Any], spool: SpoolServices) -> tuple[PastRecords | None, int]:

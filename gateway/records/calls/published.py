@@ -99,7 +99,7 @@ def describe_place(kept: KeptRecord) -> dict[str, object]:
 
 def looked_through(found: Sequence[KeptRecord]) -> dict[str, object]:
     """Return the fields that accompany a page of the newest records."""
-    since = min((kept.committed_at for kept in found), default=None)
+    since = min((stored.committed_at for stored in found), default=None)
     return how_far(records=len(found), most=LOOKED_THROUGH, since=since)
 
 
@@ -108,29 +108,29 @@ def how_far(*, records: int, most: int, since: float | None, until: float | None
     Describe how many records were searched, the maximum, and the time range of their commits. `until` None
     means until now.
     """
-    first, last = (None if each is None else moment(each) for each in (since, until))
+    first, last = (None if edge is None else moment(edge) for edge in (since, until))
     return {"looked_through": {"records": records, "most": most, "since": first, "until": last}}
 
 
 async def newest_of(log: Log, topics: Sequence[str]) -> Sequence[KeptRecord]:
     """Return the newest records of some topics, at most LOOKED_THROUGH, newest commit first."""
     by_topic = [await _newest_of_topic(log, topic) for topic in topics]
-    merged = merge(*by_topic, key=lambda kept: kept.committed_at, reverse=True)
+    merged = merge(*by_topic, key=lambda stored: stored.committed_at, reverse=True)
     return await asyncio.to_thread(list, islice(merged, LOOKED_THROUGH))
 
 
 async def _newest_of_topic(log: Log, topic: str) -> Sequence[KeptRecord]:
     """Read step by step, so that the event loop gets its turn in between."""
-    found: list[KeptRecord] = []
+    stored_records: list[KeptRecord] = []
     below = log.next_number(topic)
     least = max(1, below - LOOKED_THROUGH)
     while below > least:
         first = max(least, below - STEP)
         entries = await log.read(topic, first, below - 1, with_open=True)
-        found += reversed(list(kept_records(log, entries)))
+        stored_records += reversed(list(kept_records(log, entries)))
         below = first
         await pause()
-    return found
+    return stored_records
 
 
 def kept_records(log: Log, entries: Iterable[Entry]) -> Iterator[KeptRecord]:

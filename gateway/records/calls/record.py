@@ -113,21 +113,21 @@ async def _corrected(
     request: OperatorRequest[OperatorServices, None], log: Log, record: Record
 ) -> dict[str, object]:
     """Return the corrections of a call, oldest first, and its corrected cost. {} for most calls."""
-    found: list[Correction] = []
-    while len(found) < MOST and isinstance(record, Inference):
-        kept = await _known(log, id_of(record.id, len(found) + 1))
+    corrections: list[Correction] = []
+    while len(corrections) < MOST and isinstance(record, Inference):
+        stored = await _known(log, id_of(record.id, len(corrections) + 1))
         if (
-            kept is None
-            or next(seen(request, [kept]), None) is None
-            or not isinstance(kept.record, Correction)
+            stored is None
+            or next(seen(request, [stored]), None) is None
+            or not isinstance(stored.record, Correction)
         ):
             break
-        found.append(kept.record)
-    if not found:
+        corrections.append(stored.record)
+    if not corrections:
         return {}
     return {
-        "corrections": [describe_record(one) for one in found],
-        "corrected_cost": decimal_text(counted_cost(found[-1].after)),
+        "corrections": [describe_record(one) for one in corrections],
+        "corrected_cost": decimal_text(counted_cost(corrections[-1].after)),
     }
 
 
@@ -140,7 +140,7 @@ async def _known(log: Log, id: bytes) -> KeptRecord | None:
         return await _found(log, id, known.since, known.until)
     topic, number = known.place
     entries = await log.read(topic, number, number, with_open=True)
-    return next((found for found in _matching(log, entries, id)), None)
+    return next((stored for stored in _matching(log, entries, id)), None)
 
 
 async def _found(log: Log, id: bytes, since: float, until: float) -> KeptRecord | None:
@@ -150,8 +150,8 @@ async def _found(log: Log, id: bytes, since: float, until: float) -> KeptRecord 
         last = below - 1 if until == inf else await first_after(log, topic, until, below) - 1
         while last > 0:
             entries = await log.read(topic, max(1, last - STEP + 1), last, with_open=True)
-            for found in _matching(log, entries, id):
-                return found
+            for stored in _matching(log, entries, id):
+                return stored
             if not entries or entries[0].committed_at < since:
                 break
             last = entries[0].first - 1

@@ -117,15 +117,21 @@ class ServedDay:
 
     def _of(self, model: str | None) -> ServedModel | None:
         """Return the sums of a model. Names that differ only in punctuation are the same model."""
-        place = letters(model) if model else ""
-        return self._models[place] if place in self._models or len(self._models) < MOST_MODELS else None
+        model_key = letters(model) if model else ""
+        return (
+            self._models[model_key] if model_key in self._models or len(self._models) < MOST_MODELS else None
+        )
 
     def models(self) -> Iterator[ServedModel]:
         """Yield the models that a server served, the largest difference first."""
         served = sorted(
-            (each for each in self._models.values() if each.servers), key=lambda each: str(each.name)
+            (served_model for served_model in self._models.values() if served_model.servers),
+            key=lambda served_model: str(served_model.name),
         )
-        yield from sorted(served, key=lambda each: sum(each.told.values()) - sum(each.served.values()))
+        yield from sorted(
+            served,
+            key=lambda served_model: sum(served_model.told.values()) - sum(served_model.served.values()),
+        )
 
 
 @call(
@@ -144,6 +150,10 @@ async def show_served(request: OperatorRequest[SpoolServices, None]) -> Result:
     if len(day) != len("2026-11-20"):
         raise Invalid("date must be a UTC day, such as 2026-11-20")
     rows = RecordRows(request)
-    found = ServedDay(day)
-    await rows.look_from(start - AHEAD_S, (AI_TELEMETRY,), found.add, days_of([day]))
-    return {"date": day, "models": [each.shown() for each in found.models()], **rows.beside}
+    served_day = ServedDay(day)
+    await rows.look_from(start - AHEAD_S, (AI_TELEMETRY,), served_day.add, days_of([day]))
+    return {
+        "date": day,
+        "models": [served_model.shown() for served_model in served_day.models()],
+        **rows.beside,
+    }

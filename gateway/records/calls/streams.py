@@ -67,8 +67,11 @@ async def list_streams(request: OperatorRequest[SpoolServices, None]) -> Result:
 async def list_events(request: OperatorRequest[SpoolServices, None]) -> Result:
     """List the newest events that match. `looked_through` says how far back was searched."""
     check_span(request.http)
-    found = await newest(request, request.services, (USAGE_EVENTS,))
-    return {**await request.list(EVENTS, event_rows(request.services, found)), **looked_through(found)}
+    event_records = await newest(request, request.services, (USAGE_EVENTS,))
+    return {
+        **await request.list(EVENTS, event_rows(request.services, event_records)),
+        **looked_through(event_records),
+    }
 
 
 @call("GET", "/event-types", VIEW_STREAM_SETTINGS, "List types of usage events", lists=TYPES)
@@ -84,7 +87,7 @@ async def list_unknown(request: OperatorRequest[SpoolServices, None]) -> Result:
     List a page of these deliveries with their records, so that the operator can compare them with the receiver.
     """
     services = request.services
-    found = []
+    unknown_deliveries = []
     for delivery in await services.deliveries.unknowns():
         if delivery.kept is not None:
             entries = [delivery.kept]
@@ -92,16 +95,16 @@ async def list_unknown(request: OperatorRequest[SpoolServices, None]) -> Result:
             last = min(delivery.last, delivery.first + SHOWN_RECORDS - 1)
             entries = list(await services.log.read(delivery.topic, delivery.first, last))
         records = [record for entry in entries for record in entry.records if record is not None]
-        found.append(_Unknown(delivery, records))
-    return await request.list(UNKNOWN, MemoryRows(found))
+        unknown_deliveries.append(_Unknown(delivery, records))
+    return await request.list(UNKNOWN, MemoryRows(unknown_deliveries))
 
 
 @call("POST", "/unknown/{id}/resolve", OPERATE_SPOOL, "Resolve a delivery that was sent without an answer")
 async def resolve(request: OperatorRequest[SpoolServices, Resolution]) -> Result:
     services = request.services
     number = request.number("id")
-    given = request.body
-    async with request.audited("streams.resolve", str(number), {"sent": given.sent}):
-        done = await services.deliveries.resolve(number, sent=given.sent)
+    body = request.body
+    async with request.audited("streams.resolve", str(number), {"sent": body.sent}):
+        done = await services.deliveries.resolve(number, sent=body.sent)
     await services.wake(done.route)
     return {"resolved": {"id": done.id, "route": done.route, "first": done.first, "last": done.last}}

@@ -89,6 +89,6 @@ def _own_tail(request: OperatorRequest[OperatorServices, None], passes: Passes) 
             [event("skipped", {"topic": AI_TELEMETRY, "records": None})] if len(own) > MOST_AT_ONCE else []
         )
         records = map(own_record, own[-MOST_AT_ONCE:])
-        return skipped + [event("record", describe(each)) for each in records if passes(each)]
+        return skipped + [event("record", describe(record)) for record in records if passes(record)]
 
     return news

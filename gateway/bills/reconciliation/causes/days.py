@@ -236,5 +236,5 @@ def shift_of(case: Case) -> Shift | None:
         )
 
     candidates = [shifted(hours) for hours in SHIFTS]
-    nearest = min(candidates, key=lambda each: sum(map(abs, each.left.values())))
+    nearest = min(candidates, key=lambda item: sum(map(abs, item.left.values())))
     return next((shift for shift in (max(candidates, key=solved), nearest) if holds(shift)), None)

@@ -58,7 +58,7 @@ def claims(case: Case) -> list[Claim]:
     """
     all_claims = [claim for test in TESTS for claim in test(case)]
     all_claims = [_named(claim, all_claims, case) for claim in all_claims]
-    return sorted(all_claims, key=lambda each: (-each.moved, -abs(each.tokens), each.cause))
+    return sorted(all_claims, key=lambda item: (-item.moved, -abs(item.tokens), item.cause))
 
 
 def _named(claim: Claim, found: Sequence[Claim], case: Case) -> Claim:

@@ -202,7 +202,7 @@ def _client(spend: Spend) -> Client:
 
 def _storm(client: Client, hours: Sequence[Spend], cost: Decimal) -> Finding:
     source, model, team = client
-    worst = max(hours, key=lambda each: each.errors)
+    worst = max(hours, key=lambda item: item.errors)
     errors = sum(hour.errors for hour in hours)
     calls = sum(hour.calls for hour in hours)
     return finding(

@@ -57,7 +57,7 @@ def mute_device(facts: Facts) -> Sequence[Finding]:
     mute = [
         device for device in facts.devices if _is_alive(device, facts.now) and is_mute(device, now=facts.now)
     ]
-    return [_mute(device) for device in sorted(mute, key=lambda each: each.id)[:MAX_FINDINGS]]
+    return [_mute(device) for device in sorted(mute, key=lambda item: item.id)[:MAX_FINDINGS]]
 
 
 def _is_alive(device: Device, now: float) -> bool:
@@ -85,7 +85,7 @@ def _mute(device: Device) -> Finding:
 
 def silent_cluster(facts: Facts) -> Sequence[Finding]:
     """Find clusters whose agent stopped reporting, so that their cost is missing from the bill."""
-    silent = sorted(facts.silent_clusters, key=lambda each: (-each.last_seen, each.id))
+    silent = sorted(facts.silent_clusters, key=lambda item: (-item.last_seen, item.id))
     return [_silent(cluster) for cluster in silent[:MAX_FINDINGS]]
 
 

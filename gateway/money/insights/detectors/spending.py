@@ -75,7 +75,7 @@ def _spike(facts: Facts, streak: Sequence[Spike], team: str | None) -> Finding:
     for spend in facts.days:
         if spend.start in starts and team in (EVERYBODY, spend.team):
             models[spend.model] += spend.cost
-    model = max(models, key=lambda each: models[each])
+    model = max(models, key=lambda name: models[name])
     spent, expected = (
         sum(amounts, Decimal(0)) for amounts in ((e.spent for e in streak), (e.expected for e in streak))
     )

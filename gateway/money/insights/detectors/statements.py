@@ -114,7 +114,7 @@ def _largest(months: Sequence[Reconciliation]) -> Iterator[_Drop]:
         key=lambda line: int(line.name),
     )
     drops = [drop for name, amounts in measures if (drop := _drop_of(name, amounts, settled)) is not None]
-    yield from sorted(drops, key=lambda each: each.now - each.before)[:1]
+    yield from sorted(drops, key=lambda item: item.now - item.before)[:1]
 
 
 def _drop_of(measure: str, amounts: Amounts, settled: Sequence[Line]) -> _Drop | None:
