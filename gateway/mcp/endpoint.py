@@ -94,11 +94,11 @@ async def admit_person(request: web.Request, services: Services) -> Bearer | Non
     return Bearer(person.principal, frozenset({AI_HUB}), person=person)
 
 
-def _token(given: str, oauth: McpOAuthSettings, *, takes_keys: bool) -> str | None:
+def _token(header: str, oauth: McpOAuthSettings, *, takes_keys: bool) -> str | None:
     """Return the token of an Authorization header, or None if it is a key. Refuses anything else with 401."""
-    if given[: len(_BEARER)].lower() != _BEARER:
+    if header[: len(_BEARER)].lower() != _BEARER:
         return None
-    text = given[len(_BEARER) :].strip()
+    text = header[len(_BEARER) :].strip()
     if text.startswith(_KEYS):
         return None
     if text.count(".") == 2:

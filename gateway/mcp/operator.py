@@ -26,8 +26,8 @@ class McpLine(RequestBody):
     line: str
 
 
-def asks_tool_on_stdio(given: McpLine) -> bool:
-    return asks_tool(_message(given))
+def asks_tool_on_stdio(mcp_line: McpLine) -> bool:
+    return asks_tool(_message(mcp_line))
 
 
 @call(
@@ -61,8 +61,8 @@ async def _not_counted() -> None:
     """Do nothing, because calls on standard input have no limit."""
 
 
-def _message(given: McpLine) -> bytes:
-    return given.line.encode("utf-8", "replace")
+def _message(mcp_line: McpLine) -> bytes:
+    return mcp_line.line.encode("utf-8", "replace")
 
 
 class ToolChange(RequestBody):

@@ -225,8 +225,8 @@ async def _call(called: Called, asking: Asking[OperatorServices]) -> Mapping[str
     return _mistaken(mistake)
 
 
-def _mistaken(words: str) -> Mapping[str, object]:
-    return {"content": [{"type": "text", "text": words}], "isError": True}
+def _mistaken(message: str) -> Mapping[str, object]:
+    return {"content": [{"type": "text", "text": message}], "isError": True}
 
 
 def _why_not(name: str) -> str:
@@ -256,22 +256,22 @@ def _closed(tool: Tool[Any], asking: Asking[OperatorServices]) -> str:
     )
 
 
-def _answer_of(given: ToolAnswer) -> Mapping[str, object]:
+def _answer_of(tool_answer: ToolAnswer) -> Mapping[str, object]:
     return {
-        "content": [{"type": "text", "text": given.whole_text}],
-        "structuredContent": msgspec.to_builtins(given.content),
+        "content": [{"type": "text", "text": tool_answer.whole_text}],
+        "structuredContent": msgspec.to_builtins(tool_answer.content),
         "isError": False,
     }
 
 
 def _as_modern(
-    method: str, found: Mapping[str, object], asking: Asking[OperatorServices]
+    method: str, fields: Mapping[str, object], asking: Asking[OperatorServices]
 ) -> Mapping[str, object]:
     """
     Complete a result for the stateless revision: with the server, and with the time for which lists may be cached.
     """
     cache_fields = {} if method == "tools/call" else {"ttlMs": _TTL_MS, "cacheScope": "private"}
-    return {**found, **cache_fields, "resultType": "complete", "_meta": {SERVER_INFO: _server(asking)}}
+    return {**fields, **cache_fields, "resultType": "complete", "_meta": {SERVER_INFO: _server(asking)}}
 
 
 def _server(asking: Asking[OperatorServices]) -> Mapping[str, object]:

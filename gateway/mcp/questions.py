@@ -167,18 +167,18 @@ def _whole_days(query: CostQuery) -> CostQuery:
 
 
 async def _containing(
-    there: _Values, wanted: Sequence[str | None], people: People
+    known_values: _Values, wanted_values: Sequence[str | None], people: People
 ) -> tuple[tuple[str, ...], Sequence[str]]:
     """
     Return the values that contain one of the texts, and notes. Raises Invalid if no value contains a text.
     """
-    dimension = there.dimension
-    ever = there.ever
-    range_values = [value for value in there.here if value]
+    dimension = known_values.dimension
+    ever = known_values.ever
+    range_values = [value for value in known_values.here if value]
     folded = await asyncio.to_thread(lambda: [(value, clean(value).casefold()) for value in range_values])
     matched: list[str] = []
     notes = []
-    for wanted_value in wanted:
+    for wanted_value in wanted_values:
         texts = [clean(form).casefold() for form in people.forms(wanted_value or "")]
         if not all(texts):
             raise Invalid(
@@ -205,18 +205,18 @@ def _by_name(values: Iterable[str | None]) -> Mapping[str, list[str]]:
 
 
 async def _exact(
-    there: _Values, wanted: Sequence[str | None], people: People
+    known_values: _Values, wanted_values: Sequence[str | None], people: People
 ) -> tuple[tuple[str, ...], Sequence[str]]:
     """
     Return the values as the totals have them, and notes. Raises Invalid for a value that never occurred.
     """
-    dimension = there.dimension
-    ever = there.ever
-    range_values = set(there.here)
+    dimension = known_values.dimension
+    ever = known_values.ever
+    range_values = set(known_values.here)
     by_name = await asyncio.to_thread(_by_name, range_values)
     matched: list[str] = []
     notes = []
-    for wanted_value in wanted:
+    for wanted_value in wanted_values:
         value = wanted_value or ""
         forms = people.forms(value)
         if not value:
@@ -230,7 +230,7 @@ async def _exact(
             notes.append(f"no call in this time has the {dimension} {clean(value)}")
         else:
             nearest = await asyncio.to_thread(suggestion, value, [*by_name, *ever])
-            raise Invalid(f"{there.none_of} {clean(value)}{nearest}")
+            raise Invalid(f"{known_values.none_of} {clean(value)}{nearest}")
     return tuple(dict.fromkeys(matched)), notes
 
 
@@ -258,18 +258,22 @@ DateRange = Annotated[
 ]
 
 
-def bounds(given: RangeWord | Days, now: float) -> Span:
+def bounds(date_range: RangeWord | Days, now: float) -> Span:
     """
     Return start and end (exclusive). Raises Invalid for days that do not exist or end before they begin.
     """
-    if isinstance(given, Days):
-        since = parse_moment("date_range.start", given.start)
-        until = end_of_hour(now) if given.end is None else parse_moment("date_range.end", given.end, end=True)
-    elif given in RANGES_OF_WORDS:
-        since, until = span(RANGES_OF_WORDS[given], now)
+    if isinstance(date_range, Days):
+        since = parse_moment("date_range.start", date_range.start)
+        until = (
+            end_of_hour(now)
+            if date_range.end is None
+            else parse_moment("date_range.end", date_range.end, end=True)
+        )
+    elif date_range in RANGES_OF_WORDS:
+        since, until = span(RANGES_OF_WORDS[date_range], now)
     else:
         midnight = datetime.fromtimestamp(now, UTC).replace(hour=0, minute=0, second=0, microsecond=0)
-        is_today = given == "today"
+        is_today = date_range == "today"
         since, until = (midnight, end_of_hour(now)) if is_today else (midnight - timedelta(days=1), midnight)
     if since >= until:
         raise Invalid("the start of date_range must be before its end")

@@ -122,10 +122,10 @@ class Tool(Generic[Input]):
     shows: str = WHOLE
     asks_cost_type: bool = False
 
-    def answer(self, given: Input, asking: Asking[OperatorServices]) -> Awaitable[ToolAnswer]:
+    def answer(self, arguments: Input, asking: Asking[OperatorServices]) -> Awaitable[ToolAnswer]:
         """Run the tool with the services that it names."""
         held = asking.services.of(named_holder(self.run))
-        return self.run(given, replace(asking, services=held))
+        return self.run(arguments, replace(asking, services=held))
 
     def is_for(self, rights: Rights) -> bool:
         if self.needs not in rights.permission_sets or (rights.hides_calls and not self.asks_cost_type):

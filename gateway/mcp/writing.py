@@ -132,7 +132,10 @@ def opened_row(asking: Asking[Any], path: str, id: str) -> str:
 
 
 def costs_page(
-    asking: Asking[Any], posed: CostQuestion, by: Sequence[str], more: Mapping[str, str] | None = None
+    asking: Asking[Any],
+    posed: CostQuestion,
+    by: Sequence[str],
+    extra_parameters: Mapping[str, str] | None = None,
 ) -> str:
     """Return a link to the page Costs with the same time, filters and view."""
     until = [] if posed.until >= end_of_hour(asking.shared.clock.now()) else [last_day(posed.until)]
@@ -141,7 +144,7 @@ def costs_page(
         "to": until,
         "by": by[:_MOST_GROUPS],
     }
-    parameters_of_page |= {name: [value] for name, value in (more or {}).items() if value}
+    parameters_of_page |= {name: [value] for name, value in (extra_parameters or {}).items() if value}
     parameters_of_page |= {"view": [posed.view.id] if posed.view else []}
     parameters_of_page |= {
         name: [value or _UNKNOWN for value in values] for name, values in posed.include.items()

@@ -284,9 +284,9 @@ def _begin(day: str) -> int:
     return int(datetime.fromisoformat(day).replace(tzinfo=UTC).timestamp())
 
 
-def rate_of(given: DayValue, asked: DayValue) -> int:
-    """Return the value of one unit of `given` in units of `asked`, times SCALE, rounded half to even."""
-    return round(given.usd / asked.usd * SCALE)
+def rate_of(from_value: DayValue, to_value: DayValue) -> int:
+    """Return the value of one unit of `from_value` in units of `to_value`, times SCALE, rounded half to even."""
+    return round(from_value.usd / to_value.usd * SCALE)
 
 
 class ExchangeRates:
@@ -310,9 +310,9 @@ class ExchangeRates:
         self._lock = threading.Lock()  # needed because database threads call this object
         self.problem: str | None = None
 
-    def __call__(self, given: str, asked: str, day: int) -> int | None:
-        one = self.value(given, day)
-        target_value = self.value(asked, day)
+    def __call__(self, from_currency: str, to_currency: str, day: int) -> int | None:
+        one = self.value(from_currency, day)
+        target_value = self.value(to_currency, day)
         return None if one is None or target_value is None else rate_of(one, target_value)
 
     def value(self, currency: str, day: int) -> DayValue | None:

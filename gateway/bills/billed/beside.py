@@ -75,9 +75,9 @@ def _days(query: CostQuery, now: float) -> range:
     return range(first, int(min(query.until.timestamp(), now)), DAY_S)
 
 
-def _states(made: Sequence[BilledDay], days: Sequence[int]) -> dict[str, int]:
+def _states(billed_days: Sequence[BilledDay], days: Sequence[int]) -> dict[str, int]:
     states: dict[int, set[str]] = defaultdict(set)
-    for day in made:
+    for day in billed_days:
         states[day.day].add(day.state)
     counts = Counter(_least_final(states[day]) if day in states else OPEN for day in days)
     shown = (CLOSED, PROVISIONAL, OPEN, *([FROZEN] if counts[FROZEN] else []))
@@ -88,9 +88,9 @@ def _least_final(states: set[str]) -> str:
     return next(state for state in (PROVISIONAL, CLOSED, FROZEN) if state in states)
 
 
-def _sources(made: Sequence[BilledDay]) -> list[dict[str, str]]:
+def _sources(billed_days: Sequence[BilledDay]) -> list[dict[str, str]]:
     newest: dict[tuple[str, str], float] = {}
-    for day in made:
+    for day in billed_days:
         seller_source = (day.seller, day.source)
         newest[seller_source] = max(day.read_at, newest.get(seller_source, 0.0))
     return [
@@ -99,8 +99,10 @@ def _sources(made: Sequence[BilledDay]) -> list[dict[str, str]]:
     ]
 
 
-async def _without(ledger: Ledger, query: CostQuery, made: Sequence[BilledDay]) -> list[dict[str, str]]:
-    billed_places = {(day.provider, day.day) for day in made}
+async def _without(
+    ledger: Ledger, query: CostQuery, billed_days: Sequence[BilledDay]
+) -> list[dict[str, str]]:
+    billed_places = {(day.provider, day.day) for day in billed_days}
     include = {name: values for name, values in query.include.items() if name not in BILLED_DIMENSIONS}
     exclude = {name: values for name, values in query.exclude.items() if name not in BILLED_DIMENSIONS}
     counted_query = replace(
@@ -220,16 +222,16 @@ def _money_of(row: CostRow) -> CostRow:
     return msgspec.structs.replace(blank, cost=row.cost, unconverted=row.unconverted)
 
 
-def _largest(found: Mapping[_Place, Sequence[CostRow]], most: int | None) -> set[Group] | None:
+def _largest(rows_by_group: Mapping[_Place, Sequence[CostRow]], limit: int | None) -> set[Group] | None:
     """
     Return the largest groups over all periods and the group of unknown values, or None if all are shown.
     """
-    if most is None:
+    if limit is None:
         return None
     sizes: Counter[Group] = Counter()
-    for (_, group), rows in found.items():
+    for (_, group), rows in rows_by_group.items():
         sizes[group] += sum(money.units(row.cost) for row in rows)
-    largest = nsmallest(most, sizes, key=lambda group: (-sizes[group], [value or "" for value in group]))
+    largest = nsmallest(limit, sizes, key=lambda group: (-sizes[group], [value or "" for value in group]))
     unknown = {(None,) * len(group) for group in sizes}
     return {*largest, *unknown}
 

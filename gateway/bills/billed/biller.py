@@ -365,7 +365,7 @@ class Biller:
         sums = await self._sources.ledger.whole_sums_of_day(day)
         return await asyncio.to_thread(_by_seller, sums, read.prices)
 
-    def _day(self, read: _Month, bill: Bill, day: int, found: DividedDay) -> BilledDay:
+    def _day(self, read: _Month, bill: Bill, day: int, divided: DividedDay) -> BilledDay:
         source, state = bill.sources[day], bill.states[day]
         foreign = bill.foreign.get(day, {})
         return BilledDay(
@@ -373,13 +373,17 @@ class Biller:
             provider=bill.provider,
             state=state,
             mark=mark_of(
-                found.sums, RULES, state, source, *map(_ordered, (found.reasons, found.accrued, foreign))
+                divided.sums,
+                RULES,
+                state,
+                source,
+                *map(_ordered, (divided.reasons, divided.accrued, foreign)),
             ),
             source=source,
             read_at=read.read_at(bill.provider, source, day),
             made_at=self._clock.now(),
-            reasons=found.reasons,
-            accrued=found.accrued,
+            reasons=divided.reasons,
+            accrued=divided.accrued,
             foreign=foreign,
         )
 

@@ -105,7 +105,7 @@ class RowRules:
         }
 
 
-def add_rows(found: Sums, text: bytes, rules: RowRules) -> None:
+def add_rows(sums_by_day: Sums, text: bytes, rules: RowRules) -> None:
     """Add the rows of one hour, given as JSON objects separated by commas."""
     for row in _rows.decode(b"[" + text + b"]"):
         if str(row.get("resource/id", "")).startswith(OWN_ROWS):
@@ -118,7 +118,7 @@ def add_rows(found: Sums, text: bytes, rules: RowRules) -> None:
             row_key = dimensions, charge, _kept(mask, is_closed=rules.is_closed)
             for day, part in zip(days, in_turn(amount, seconds), strict=True):
                 if part or is_of_node:
-                    _add(found, day, row_key, part, rules.nodes)
+                    _add(sums_by_day, day, row_key, part, rules.nodes)
 
 
 def masks_of(*, is_closed: bool) -> int:
@@ -130,14 +130,14 @@ def _kept(mask: int, *, is_closed: bool) -> int:
     return mask | INVOICED if is_closed and mask & _LAST else mask
 
 
-def sums_of_day(found: Mapping[Place, int], divided: Collection[Dimensions] = ()) -> list[BilledSum]:
+def sums_of_day(totals: Mapping[Place, int], divided: Collection[Dimensions] = ()) -> list[BilledSum]:
     """
     Return the sums of a day. Beyond MAX_SETS, the smallest are merged by provider, region and service, or
     only by provider if that is still too many. `divided` are dimensions whose amounts are a proportional part
     of a row.
     """
     sums = []
-    for (dimensions, charge, mask), amount in _together(found, MAX_SETS).items():
+    for (dimensions, charge, mask), amount in _together(totals, MAX_SETS).items():
         owned = SHARED if dimensions in divided else EXACT
         basis = owned if _has_owner(dimensions) else UNALLOCATED
         if amount:
@@ -145,19 +145,19 @@ def sums_of_day(found: Mapping[Place, int], divided: Collection[Dimensions] = ()
     return sorted(sums)
 
 
-def _add(found: Sums, day: int, place: Place, part: int, nodes: Collection[str]) -> None:
+def _add(sums_by_day: Sums, day: int, row_key: Place, part: int, nodes: Collection[str]) -> None:
     """
     Add an amount to a day. Merge the day's smallest sets when there are many, because a month may have
     a million rows.
     """
-    sums = found.setdefault(day, Counter())
-    is_new = place not in sums
-    sums[place] += part
+    sums = sums_by_day.setdefault(day, Counter())
+    is_new = row_key not in sums
+    sums[row_key] += part
     if is_new and len(sums) % FOLD_AT == 0:
-        found[day] = _together(sums, 2 * MAX_SETS, nodes)
+        sums_by_day[day] = _together(sums, 2 * MAX_SETS, nodes)
 
 
-def _together(sums: Mapping[Place, int], most: int, nodes: Collection[str] = ()) -> Counter[Place]:
+def _together(sums: Mapping[Place, int], limit: int, nodes: Collection[str] = ()) -> Counter[Place]:
     """
     Keep the sums of the largest sets and merge the others.
 
@@ -169,10 +169,10 @@ def _together(sums: Mapping[Place, int], most: int, nodes: Collection[str] = ())
     for (dimensions, _, _), amount in sums.items():
         sizes[dimensions] += abs(amount)
     largest = sorted(sizes, key=lambda group: (-sizes[group], group))
-    joint = {dimensions: _untagged(dimensions) for dimensions in largest[most:]}
+    joint = {dimensions: _untagged(dimensions) for dimensions in largest[limit:]}
     if len(set(joint.values())) * FEW_OF > len(joint):
         joint = {dimensions: _joint(dimensions, nodes) for dimensions in joint}
-    if len(set(joint.values())) > most:
+    if len(set(joint.values())) > limit:
         joint = {dimensions: _joint(dimensions, nodes, is_last=True) for dimensions in joint}
     together: Counter[Place] = Counter()
     for (dimensions, charge, mask), amount in sums.items():

@@ -230,20 +230,20 @@ def _fits(price: ContainerPrice, cluster: str, node: str) -> bool:
 
 
 def _named_node(
-    place: Dimensions, clusters: Sequence[ClusterDay], covered: set[Node]
+    dimensions: Dimensions, clusters: Sequence[ClusterDay], covered: set[Node]
 ) -> tuple[ClusterDay | None, str]:
     """
     Return the cluster and the node that a row is about as a whole, and add them to `covered`. If a name fits
     several, return none and cover all of them.
     """
-    columns = columns_of(place)
+    columns = columns_of(dimensions)
     if name := columns.get("cluster"):
         clusters = [cluster for cluster in clusters if cluster.identity.name == name]
     id = node_id(columns.get("resource", ""))
     matches = [(cluster, cluster.nodes[id]) for cluster in clusters if id and id in cluster.nodes]
     if not matches and name:
         matches = [(cluster, "") for cluster in clusters]
-    for value, of in ((columns.get("account"), "account"), (place.region, "region")):
+    for value, of in ((columns.get("account"), "account"), (dimensions.region, "region")):
         matches = [
             candidate for candidate in matches if getattr(candidate[0].identity, of) == value
         ] or matches
@@ -253,14 +253,14 @@ def _named_node(
 
 
 def _divide(
-    found: DividedRows,
-    place: Place,
+    divided_rows: DividedRows,
+    row_key: Place,
     amount: int,
     whose: tuple[ClusterDay, str],
     rules: RowRules,
 ) -> None:
     cluster, node = whose
-    dimensions, charge, mask = place
+    dimensions, charge, mask = row_key
     parts = spread(
         amount,
         cluster.weights(node),
@@ -275,8 +275,8 @@ def _divide(
                 key,
                 rules,
             )
-            found.amounts[of_part, charge, mask] += part
-            found.places.add(of_part)
+            divided_rows.amounts[of_part, charge, mask] += part
+            divided_rows.places.add(of_part)
 
 
 def _idle(node: str) -> str:

@@ -51,13 +51,13 @@ Place = tuple[Dimensions, str, int]  # dimensions, basis, bit mask of cost types
 Made = list[tuple[BilledDay, Sequence[BilledSum]]]
 
 
-def restated(made: Sequence[BilledSum], known: Iterable[BilledSum]) -> list[BilledSum]:
+def restated(new_sums: Sequence[BilledSum], known: Iterable[BilledSum]) -> list[BilledSum]:
     """
     Return the recalculated amounts of a closed day minus the known ones, which are the closed day and its
     entries. The result belongs to no invoice.
     """
     differences: Counter[Place] = Counter()
-    for sign, sums in ((1, made), (-1, known)):
+    for sign, sums in ((1, new_sums), (-1, known)):
         for billed_sum in sums:
             if mask := billed_sum.arranged & ~INVOICED:
                 differences[billed_sum.dimensions, billed_sum.basis, mask] += sign * billed_sum.amount
@@ -112,8 +112,8 @@ class Restated:
         return Restated(self.day, [billed_sum for billed_sum in sums if billed_sum.amount], reasons, accrued)
 
 
-def _part(amount: int, left: int, whole: int) -> int:
-    part = abs(amount) * left // whole
+def _part(amount: int, share: int, whole: int) -> int:
+    part = abs(amount) * share // whole
     return -part if amount < 0 else part
 
 
@@ -152,10 +152,10 @@ def billed_of(totals: Mapping[int, int], later: Iterable[BilledLater]) -> Mappin
     return billed_by_day
 
 
-def entry_of(found: Restated, at: int, known: Sequence[BilledDay], *, mark: str) -> BilledDay:
+def entry_of(restatement: Restated, at: int, known: Sequence[BilledDay], *, mark: str) -> BilledDay:
     """Return the entry on day `at` for a restated day, without what earlier entries already state."""
-    day = found.day
-    reasons, accrued = dict(found.reasons), dict(found.accrued)
+    day = restatement.day
+    reasons, accrued = dict(restatement.reasons), dict(restatement.accrued)
     for known_day in known:
         reasons, accrued = _less(reasons, known_day.reasons), _less(accrued, known_day.accrued)
     return replace(
@@ -231,22 +231,22 @@ class FrozenMonths:
                 new_entries += await self._entry(restatement.unbilled(billed.get(day, 0)))
         return new_entries
 
-    async def _entry(self, found: Restated) -> Made:
-        text = day_text(found.day.day)
+    async def _entry(self, restatement: Restated) -> Made:
+        text = day_text(restatement.day.day)
         entries = [
             correction
             for correction in self._corrections
-            if (correction.seller, correction.corrects) == (found.day.provider, text)
+            if (correction.seller, correction.corrects) == (restatement.day.provider, text)
         ]
         known = [entry for entry in entries if entry.day < self._today]
         amounts: list[BilledSum] = []
         for entry in known:
             amounts += await self._ledger.billed_sums(entry.day, entry.provider)
-        sums = restated(found.sums, amounts)
+        sums = restated(restatement.sums, amounts)
         is_there = any(entry.day == self._today for entry in entries)
         if not sums and not is_there:
             return []
-        return [(entry_of(found, self._today, known, mark=mark_of(sums)), sums)]
+        return [(entry_of(restatement, self._today, known, mark=mark_of(sums)), sums)]
 
     async def note_without_bill(self, day: int, present: Collection[str]) -> None:
         """Note a closed day that no bill covers any more, so that its entries are reversed."""

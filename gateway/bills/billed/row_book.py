@@ -125,9 +125,9 @@ class RowBook:
         self._used = {day: (tuple(day_stamps), prices) for day, day_stamps in stamps.items()}
         return True
 
-    def _used_in(self, place: tuple[str, str]) -> object:
+    def _used_in(self, month_key: tuple[str, str]) -> object:
         """Return the usage inputs on the days that a connection's month covers."""
-        days = [*CalendarMonth.of(place[1]).days, *self._beyond.get(place, ())]
+        days = [*CalendarMonth.of(month_key[1]).days, *self._beyond.get(month_key, ())]
         return tuple(self._used.get(day) for day in days)
 
     async def _names(self, month: CalendarMonth) -> frozenset[str]:
@@ -320,9 +320,9 @@ class RowBook:
         return [day for day in days if day.connection]
 
 
-def _add(found: Sums, hour: HourRows, rules: RowRules) -> None:
+def _add(sums_by_day: Sums, hour: HourRows, rules: RowRules) -> None:
     add_rows(
-        found,
+        sums_by_day,
         hour.text,
         rules,
     )

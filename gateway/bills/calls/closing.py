@@ -163,14 +163,14 @@ async def close_month(request: OperatorRequest[MoneyServices, MonthClosing]) -> 
     if not invoices:
         raise Invalid(f"{provider} has no invoice of {month.name}; add the invoice first")
 
-    async def keep(found: MonthFigures) -> None:
-        if not found.by_charge:
+    async def keep(figures: MonthFigures) -> None:
+        if not figures.by_charge:
             raise Invalid(f"there is no bill of {provider} for {month.name}; import it first")
-        problems = found.problems()
+        problems = figures.problems()
         if problems and not body_fields.accept:
             raise NotAllowed(f"{'; '.join(problems)}; to close the month anyway, set accept")
         body = {
-            **closing.shown(found),
+            **closing.shown(figures),
             "accepted": bool(problems),
             "rules": RULES,
             "layers": asdict(_biller(request.services).layers()),
@@ -209,7 +209,7 @@ def _closed(registry: Registry, provider: str, month: str) -> Mapping[str, Any]:
     return registry.closed_months.all()[closing.closed_id(provider, month)]
 
 
-def _described(found: MonthFigures) -> dict[str, Any]:
+def _described(figures: MonthFigures) -> dict[str, Any]:
     largest = [
         {
             "charge": billed_sum.charge,
@@ -218,12 +218,12 @@ def _described(found: MonthFigures) -> dict[str, Any]:
             "region": billed_sum.dimensions.region or None,
             "amount": money.text(billed_sum.amount),
         }
-        for billed_sum in found.largest
+        for billed_sum in figures.largest
     ]
-    restated = {day: money.text(amount) for day, amount in sorted(found.restated.items())}
+    restated = {day: money.text(amount) for day, amount in sorted(figures.restated.items())}
     return {
-        **closing.shown(found),
-        "problems": found.problems(),
+        **closing.shown(figures),
+        "problems": figures.problems(),
         "largest_unallocated": largest,
         "restated": restated,
     }

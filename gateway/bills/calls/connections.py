@@ -306,17 +306,17 @@ async def _counted_twice(asking: Asker[Any], connection: BillingConnection) -> s
     return None
 
 
-def _fields(given: Any) -> dict[str, Any]:
+def _fields(body: Any) -> dict[str, Any]:
     """Return the given fields under the names of a draft."""
-    values = stated(given, s3_bucket_info=_bucket)
+    values = stated(body, s3_bucket_info=_bucket)
     values.pop("connection_id", None)
     values.pop("in_costs", None)
     names = {"s3_bucket_info": "s3_bucket", "upstream_connection_id": "upstream_id"}
     return {names.get(name, name): value for name, value in values.items()}
 
 
-def _bucket(given: BucketInfo | None) -> S3Bucket | None:
-    return None if given is None else S3Bucket(**msgspec.structs.asdict(given))
+def _bucket(bucket: BucketInfo | None) -> S3Bucket | None:
+    return None if bucket is None else S3Bucket(**msgspec.structs.asdict(bucket))
 
 
 @call(

@@ -62,13 +62,17 @@ class MonthRows:
     async def page(self, listed: List[DropRow], wanted: PageQuery) -> ListPage[DropRow]:
         return await asyncio.to_thread(self._page, wanted)
 
-    def _page(self, wanted: PageQuery) -> ListPage[DropRow]:
-        hours, walk, at = self._walked(wanted.position)
-        chosen = list(_passing(hours, wanted)) if wanted.filters else range(sum(hour.rows for hour in hours))
-        is_falling = wanted.sort_order == DESCENDING
+    def _page(self, page_query: PageQuery) -> ListPage[DropRow]:
+        hours, walk, at = self._walked(page_query.position)
+        chosen = (
+            list(_passing(hours, page_query))
+            if page_query.filters
+            else range(sum(hour.rows for hour in hours))
+        )
+        is_falling = page_query.sort_order == DESCENDING
         is_backward = at is not None and at[1].backward
         places: Sequence[int] = chosen[::-1] if is_falling else chosen
-        start, end = _bounds(places, at, wanted.limit, is_falling=is_falling, is_backward=is_backward)
+        start, end = _bounds(places, at, page_query.limit, is_falling=is_falling, is_backward=is_backward)
         cut = places[start:end]
         texts = _texts(hours, set(cut))
         rows = [DropRow(texts[index], f"{index} {walk}") for index in cut]
@@ -130,10 +134,10 @@ def _bounds(
     return start, min(len(places), start + limit)
 
 
-def _passing(hours: Sequence[HourRows], wanted: PageQuery) -> Iterator[int]:
+def _passing(hours: Sequence[HourRows], page_query: PageQuery) -> Iterator[int]:
     for index, text in enumerate(_all(hours)):
         fields = _fields.decode(text)
-        if all(str(fields.get(name, "")) in values for name, values in wanted.filters.items()):
+        if all(str(fields.get(name, "")) in values for name, values in page_query.filters.items()):
             yield index
 
 

@@ -114,41 +114,41 @@ async def reconciliation(request: OperatorRequest[MoneyServices, None]) -> Resul
     return payload
 
 
-def _provider(found: Reconciliation, by: str, most: int) -> dict[str, Any]:
+def _provider(result: Reconciliation, by: str, limit: int) -> dict[str, Any]:
     """
-    Return at most `most` rows. The remaining rows are merged into one, so the rows still add up to `total`.
-    Lists of names are cut at `most` as well.
+    Return at most `limit` rows. The remaining rows are merged into one, so the rows still add up to `total`.
+    Lists of names are cut at `limit` as well.
     """
-    lines = found.lines(by)
+    lines = result.lines(by)
     shown = lines
-    if len(lines) > most:
-        shown = [*lines[: most - 1], together(lines[most - 1 :], name=OTHER)]
-    lists: list[Sequence[object]] = [found.claims, found.renamed, found.overrides, found.owners]
-    lists += [*found.only_billed.values(), *found.only_counted.values()]
+    if len(lines) > limit:
+        shown = [*lines[: limit - 1], together(lines[limit - 1 :], name=OTHER)]
+    lists: list[Sequence[object]] = [result.claims, result.renamed, result.overrides, result.owners]
+    lists += [*result.only_billed.values(), *result.only_counted.values()]
     return {
-        "provider": found.provider,
-        "calls_where": calls_of(found.provider),
-        "sources": list(found.sources),
-        "set_aside": list(found.set_aside),
-        "other_currencies": dict(found.foreign),
-        "finest": found.finest,
-        "has_money": found.has_money,
-        "total": _describe(found.total, ""),
+        "provider": result.provider,
+        "calls_where": calls_of(result.provider),
+        "sources": list(result.sources),
+        "set_aside": list(result.set_aside),
+        "other_currencies": dict(result.foreign),
+        "finest": result.finest,
+        "has_money": result.has_money,
+        "total": _describe(result.total, ""),
         "rows": [_describe(line, by) for line in shown],
         "row_count": len(lines),
-        "truncated": len(shown) < len(lines) or any(len(rows) > most for rows in lists),
-        "causes": [{**_cause(claim), "where": found.where(claim)} for claim in found.claims[:most]],
-        "only_billed": {name: values[:most] for name, values in found.only_billed.items()},
-        "only_counted": {name: values[:most] for name, values in found.only_counted.items()},
-        "renamed": [{"billed": theirs, "counted": ours} for theirs, ours in found.renamed[:most]],
+        "truncated": len(shown) < len(lines) or any(len(rows) > limit for rows in lists),
+        "causes": [{**_cause(claim), "where": result.where(claim)} for claim in result.claims[:limit]],
+        "only_billed": {name: values[:limit] for name, values in result.only_billed.items()},
+        "only_counted": {name: values[:limit] for name, values in result.only_counted.items()},
+        "renamed": [{"billed": theirs, "counted": ours} for theirs, ours in result.renamed[:limit]],
         "suggestions": [
             *(
                 {"kind": "prices.override", "model": override.model, "toml": override.toml}
-                for override in found.overrides[:most]
+                for override in result.overrides[:limit]
             ),
             *(
                 {"kind": "reconciliation.owner", "billed": pair.billed, "days": pair.days, "toml": pair.toml}
-                for pair in found.owners[:most]
+                for pair in result.owners[:limit]
             ),
         ],
     }

@@ -173,8 +173,8 @@ async def pull_statements(request: OperatorRequest[MoneyServices, StatementPull]
     }
 
 
-def _open(path: Path, most: int, now: float) -> ReportFile:
-    return open_report(path, most=most, now=now)
+def _open(path: Path, limit: int, now: float) -> ReportFile:
+    return open_report(path, most=limit, now=now)
 
 
 def _report(report: ReadReport, outcome: StatementOutcome | None) -> Mapping[str, object]:

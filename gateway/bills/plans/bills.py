@@ -57,7 +57,7 @@ class BillDifference:
 
 
 async def read_bills(
-    statements: Statements, providers: Iterable[str], month: CalendarMonth, asked: AskedDays
+    statements: Statements, providers: Iterable[str], month: CalendarMonth, asked_days: AskedDays
 ) -> dict[str, PlanBill]:
     """Return the final bills that cover every day of the month, by provider."""
     provider_names = sorted(set(providers) - {""})
@@ -71,7 +71,7 @@ async def read_bills(
         source_rows = [row for row in rows if row.source == source]
         if all(row.settled for row in source_rows):
             bills_by_provider[provider] = bill_of(
-                [row for row in source_rows if day_of(row) in month.days], asked
+                [row for row in source_rows if day_of(row) in month.days], asked_days
             )
     return bills_by_provider
 
@@ -92,7 +92,7 @@ def _whole_source(known: Iterable[StatementInfo], provider: str, month: Calendar
     return max(whole, key=lambda source: (rows[source], source), default=None)
 
 
-def bill_of(rows: Sequence[StatementRow], asked: AskedDays) -> PlanBill:
+def bill_of(rows: Sequence[StatementRow], asked_days: AskedDays) -> PlanBill:
     """Sum the lines of a bill by what they pay for, without taxes."""
     sums: dict[str, dict[str, Counter[int]]] = defaultdict(lambda: defaultdict(Counter))
     seats = Fraction(0)
@@ -105,7 +105,7 @@ def bill_of(rows: Sequence[StatementRow], asked: AskedDays) -> PlanBill:
             sums[kind][row.currency][day_of(row)] += units
     lacking: Counter[str] = Counter()
     totals = {
-        kind: sum(asked.converted(days, currency, lacking) for currency, days in by_currency.items())
+        kind: sum(asked_days.converted(days, currency, lacking) for currency, days in by_currency.items())
         for kind, by_currency in sums.items()
     }
     discount = totals.get(DISCOUNT, 0)

@@ -305,34 +305,34 @@ class _Asked:
     names: SeatNames
 
 
-def _answer(asked: _Asked, used: Uses, shown: Uses) -> PlanCosts:
+def _answer(inputs: _Asked, used: Uses, shown: Uses) -> PlanCosts:
     """
     Build the answer. Run this in a thread, because thousands of seats are slow. `shown` is the part of `used`
     that the person sees.
     """
-    month, limit = asked.month, asked.most
-    by_plans = list(chain.from_iterable(month_of_plan(plan, asked.days, used) for plan in asked.plans))
-    months, differing, billed = with_bills(by_plans, asked.bills)
-    seen = _seen(months, asked)
+    month, limit = inputs.month, inputs.most
+    by_plans = list(chain.from_iterable(month_of_plan(plan, inputs.days, used) for plan in inputs.plans))
+    months, differing, billed = with_bills(by_plans, inputs.bills)
+    seen = _seen(months, inputs)
     return PlanCosts(
         plan_costs=PlanMonth(
             month=month.name,
             start=moment(month.start) or "",
             end=moment(month.end) or "",
-            currency=asked.days.converter.currency,
+            currency=inputs.days.converter.currency,
             row_count=len(seen),
             truncated=len(seen) > limit,
         ),
         total=_total(months, seen, shown),
         plans=list(_plans(seen, shown, billed)),
-        idle_seats=_idle_seats(asked, used)[:limit],
-        differences=list(map(_difference, differing)) if asked.ledger.is_whole else [],
-        rows=_rows(seen, shown, limit, asked.names),
+        idle_seats=_idle_seats(inputs, used)[:limit],
+        differences=list(map(_difference, differing)) if inputs.ledger.is_whole else [],
+        rows=_rows(seen, shown, limit, inputs.names),
     )
 
 
-def _seen(months: Iterable[SeatMonth], asked: _Asked) -> list[SeatMonth]:
-    return [seat_month for seat_month in months if asked.ledger.holds(partial(_value_of, seat_month.seat))]
+def _seen(months: Iterable[SeatMonth], inputs: _Asked) -> list[SeatMonth]:
+    return [seat_month for seat_month in months if inputs.ledger.holds(partial(_value_of, seat_month.seat))]
 
 
 def _value_of(seat: Seat, name: str) -> str:
@@ -377,15 +377,15 @@ def _texts(amounts: Iterable[Mapping[str, int]]) -> dict[str, str]:
     return {currency: money.text(units) for currency, units in sorted(together.items()) if units}
 
 
-def _difference(each: BillDifference) -> PlanDifference:
+def _difference(bill_difference: BillDifference) -> PlanDifference:
     return PlanDifference(
-        provider=each.provider,
-        cause=each.cause,
-        billed=money.text(each.billed),
-        counted=money.text(each.counted),
-        difference=money.text(each.billed - each.counted),
-        billed_seats=_seats(each.billed_seats),
-        counted_seats=_seats(each.counted_seats),
+        provider=bill_difference.provider,
+        cause=bill_difference.cause,
+        billed=money.text(bill_difference.billed),
+        counted=money.text(bill_difference.counted),
+        difference=money.text(bill_difference.billed - bill_difference.counted),
+        billed_seats=_seats(bill_difference.billed_seats),
+        counted_seats=_seats(bill_difference.counted_seats),
     )
 
 
@@ -420,34 +420,36 @@ def _plans(seen: Sequence[SeatMonth], shown: Uses, billed: Collection[str]) -> I
         )
 
 
-def _idle_seats(asked: _Asked, used: Uses) -> list[IdleSeat]:
+def _idle_seats(inputs: _Asked, used: Uses) -> list[IdleSeat]:
     """
     Return seats that were held for a whole cycle that ended in the month, without any call, highest fee first.
 
     If a pool has overage, its idle seats are not listed, because others used their allowance.
     """
     idle_seats: list[tuple[int, IdleSeat]] = []
-    for plan in asked.plans:
-        for days in _ended_cycles(plan, asked):
+    for plan in inputs.plans:
+        for days in _ended_cycles(plan, inputs):
             months = month_of_plan(plan, days, used)
             if plan.is_pooled and any(seat_month.beyond for seat_month in months):
                 continue
-            idle = (seat_month for seat_month in _seen(months, asked) if _is_idle(seat_month, asked))
-            idle_seats += [(seat_month.fee, _idle_seat(seat_month, days, asked.names)) for seat_month in idle]
+            idle = (seat_month for seat_month in _seen(months, inputs) if _is_idle(seat_month, inputs))
+            idle_seats += [
+                (seat_month.fee, _idle_seat(seat_month, days, inputs.names)) for seat_month in idle
+            ]
     idle_seats.sort(key=lambda item: -item[0])
     return [seat for _, seat in idle_seats]
 
 
-def _ended_cycles(plan: AssistantPlan, asked: _Asked) -> Iterator[AskedDays]:
-    last = min(asked.month.end, asked.now)
-    for cycle in cycles(plan.cycle_day, asked.month.start, asked.month.end):
+def _ended_cycles(plan: AssistantPlan, inputs: _Asked) -> Iterator[AskedDays]:
+    last = min(inputs.month.end, inputs.now)
+    for cycle in cycles(plan.cycle_day, inputs.month.start, inputs.month.end):
         if cycle.end <= last:
-            yield AskedDays(days=cycle.days, begun=len(cycle.days), converter=asked.days.converter)
+            yield AskedDays(days=cycle.days, begun=len(cycle.days), converter=inputs.days.converter)
 
 
-def _is_idle(month: SeatMonth, asked: _Asked) -> bool:
+def _is_idle(month: SeatMonth, inputs: _Asked) -> bool:
     is_whole = month.held_days == month.days and not month.lacking
-    return is_whole and month.use == NOTHING and month.fee > 0 and not asked.names.is_dropped(month.mark)
+    return is_whole and month.use == NOTHING and month.fee > 0 and not inputs.names.is_dropped(month.mark)
 
 
 def _idle_seat(month: SeatMonth, days: AskedDays, names: SeatNames) -> IdleSeat:
@@ -461,18 +463,18 @@ def _idle_seat(month: SeatMonth, days: AskedDays, names: SeatNames) -> IdleSeat:
     )
 
 
-def _rows(seen: Sequence[SeatMonth], shown: Uses, most: int, names: SeatNames) -> list[SeatOfMonth]:
+def _rows(seen: Sequence[SeatMonth], shown: Uses, limit: int, names: SeatNames) -> list[SeatOfMonth]:
     plans: dict[str, set[str]] = defaultdict(set)
     for seat_month in seen:
         plans[seat_month.seat.user.casefold()].add(seat_month.plan.name)
     rows = []
-    for seat_month in seen[:most]:
+    for seat_month in seen[:limit]:
         other_plans = plans[seat_month.seat.user.casefold()] - {seat_month.plan.name}
         rows.append(_row(seat_month, _use(seat_month, shown), shown, other_plans, names.of(seat_month.mark)))
     return rows
 
 
-def _row(month: SeatMonth, use: SeatUse, shown: Uses, others: Collection[str], user: str) -> SeatOfMonth:
+def _row(month: SeatMonth, use: SeatUse, shown: Uses, other_plans: Collection[str], user: str) -> SeatOfMonth:
     plan, seat = month.plan, month.seat
     return SeatOfMonth(
         plan=plan.name,
@@ -489,14 +491,14 @@ def _row(month: SeatMonth, use: SeatUse, shown: Uses, others: Collection[str], u
         beyond=money.text(month.beyond),
         calls=use.calls,
         unpriced_calls=use.unpriced,
-        also_in=sorted(others),
+        also_in=sorted(other_plans),
     )
 
 
-def month_of(given: str | None, now: float) -> CalendarMonth:
-    if given is None:
+def month_of(month_name: str | None, now: float) -> CalendarMonth:
+    if month_name is None:
         return CalendarMonth.at(now)
     try:
-        return CalendarMonth.of(given)
+        return CalendarMonth.of(month_name)
     except (ValueError, OverflowError):
         raise Invalid("month must be written as a year and a month, such as 2026-10") from None

@@ -39,9 +39,9 @@ def is_held(seat: Seat, day: str) -> bool:
     return seat.since <= day and (not seat.until or day < seat.until)
 
 
-def seat_mark(plan: AssistantPlan, place: int) -> str:
+def seat_mark(plan: AssistantPlan, seat_index: int) -> str:
     """Return the name of a seat: the plan id and the seat's position. It is the value of the dimension."""
-    return f"{plan.id}:{place}"
+    return f"{plan.id}:{seat_index}"
 
 
 def place_of(mark: str) -> tuple[str, int]:
@@ -216,11 +216,11 @@ def _first(rows: Sequence[CostRow], name: str, top: int) -> list[Group]:
     return [row.group for row in largest[:top]]
 
 
-def _together(query: CostQuery, found: Sequence[Sequence[CostRow]]) -> list[CostRow]:
+def _together(query: CostQuery, row_sets: Sequence[Sequence[CostRow]]) -> list[CostRow]:
     """Merge the rows of all parts, one row per period and group."""
     starts = [start for start, _ in periods(query)]
     places: dict[_Place, list[CostRow]] = defaultdict(list)
-    for row in chain.from_iterable(found):
+    for row in chain.from_iterable(row_sets):
         period = bisect_right(starts, row.start) - 1
         places[starts[period], row.group].append(row)
     rows = []
@@ -235,8 +235,8 @@ def _size(row: CostRow, name: str) -> int:
     return money.units(value) if isinstance(value, str) else int(value)
 
 
-def _order(place: _Place) -> tuple[datetime, list[str]]:
-    start, group = place
+def _order(key: _Place) -> tuple[datetime, list[str]]:
+    start, group = key
     return start, _texts(group)
 
 

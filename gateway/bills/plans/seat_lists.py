@@ -176,13 +176,13 @@ def _numbers(pages: Sequence[Mapping[str, Any]], field: str) -> list[int]:
     return [value for value in values if isinstance(value, int)]
 
 
-def _read_row(name: str, field: str, place: int, row: Any) -> list[ListedSeat]:
+def _read_row(name: str, field: str, row_number: int, row: Any) -> list[ListedSeat]:
     try:
         seat = _READERS[field](row)
     except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise Invalid(f"{name}: entry {place} of {field} is not a seat: {error!r}") from error
+        raise Invalid(f"{name}: entry {row_number} of {field} is not a seat: {error!r}") from error
     if seat is not None and not seat.user:
-        raise Invalid(f"{name}: entry {place} of {field} has no user")
+        raise Invalid(f"{name}: entry {row_number} of {field} has no user")
     return [] if seat is None else [seat]
 
 
@@ -314,8 +314,8 @@ def _plain(column: str) -> str:
     return "".join(filter(str.isalnum, column.lower()))
 
 
-def _cell(row: Sequence[str], place: int | None) -> str:
-    return "" if place is None or place >= len(row) else row[place].strip()
+def _cell(row: Sequence[str], column: int | None) -> str:
+    return "" if column is None or column >= len(row) else row[column].strip()
 
 
 def _day(value: Any) -> str:

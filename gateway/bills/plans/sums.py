@@ -198,18 +198,18 @@ class Beyond:
     value: int = 0
 
 
-def month_of_plan(plan: AssistantPlan, asked: AskedDays, uses: Uses) -> list[SeatMonth]:
+def month_of_plan(plan: AssistantPlan, asked_days: AskedDays, uses: Uses) -> list[SeatMonth]:
     """Return the seats that are held on a requested day, with the fees of the days that have begun."""
     beyond: dict[str, Beyond] = defaultdict(Beyond)
-    for cycle in cycles(plan.cycle_day, asked.start, asked.end):
+    for cycle in cycles(plan.cycle_day, asked_days.start, asked_days.end):
         for seats in _sharing(plan, cycle):
-            _add_beyond(beyond, plan, cycle, seats, asked, uses)
-    fees = _fees_by_day(plan, asked)
+            _add_beyond(beyond, plan, cycle, seats, asked_days, uses)
+    fees = _fees_by_day(plan, asked_days)
     months = []
     for seat_index, seat in enumerate(plan.seats):
-        if any(is_held(seat, day) for day in asked.texts):
+        if any(is_held(seat, day) for day in asked_days.texts):
             mark = seat_mark(plan, seat_index)
-            months.append(_month(plan, seat, mark, asked, uses, fees, beyond[mark]))
+            months.append(_month(plan, seat, mark, asked_days, uses, fees, beyond[mark]))
     return months
 
 
@@ -217,28 +217,28 @@ def _month(
     plan: AssistantPlan,
     seat: Seat,
     mark: str,
-    asked: AskedDays,
+    asked_days: AskedDays,
     uses: Uses,
     fees: Mapping[int, int],
     beyond: Beyond,
 ) -> SeatMonth:
     lacking: Counter[str] = Counter()
-    use = uses.of(mark, asked.start, asked.end)
-    held = [day for day, text in zip(asked.days, asked.texts, strict=True) if is_held(seat, text)]
+    use = uses.of(mark, asked_days.start, asked_days.end)
+    held = [day for day, text in zip(asked_days.days, asked_days.texts, strict=True) if is_held(seat, text)]
     own_fees = {day: fees[day] for day in held if day in fees}
     overage = 0
     if beyond.overage:
-        last = asked.days[max(0, asked.begun - 1)]
-        overage = asked.converted({last: beyond.overage}, plan.currency, lacking)
+        last = asked_days.days[max(0, asked_days.begun - 1)]
+        overage = asked_days.converted({last: beyond.overage}, plan.currency, lacking)
     return SeatMonth(
         plan=plan,
         seat=seat,
         mark=mark,
-        start=asked.start,
-        end=asked.end,
+        start=asked_days.start,
+        end=asked_days.end,
         held_days=len(held),
-        days=len(asked.days),
-        fee=asked.converted(own_fees, plan.currency, lacking),
+        days=len(asked_days.days),
+        fee=asked_days.converted(own_fees, plan.currency, lacking),
         use=use,
         used=used_of(plan, use),
         beyond=beyond.quantity,
@@ -279,11 +279,11 @@ def _sharing(plan: AssistantPlan, cycle: Cycle) -> Iterator[Sequence[MarkedSeat]
 
 
 def _add_beyond(
-    found: dict[str, Beyond],
+    beyond_by_mark: dict[str, Beyond],
     plan: AssistantPlan,
     cycle: Cycle,
     seats: Sequence[MarkedSeat],
-    asked: AskedDays,
+    asked_days: AskedDays,
     uses: Uses,
 ) -> None:
     """
@@ -293,7 +293,7 @@ def _add_beyond(
     included = allowance(plan, [seat for seat, _ in seats])
     if included is None:
         return
-    start, end = max(cycle.start, asked.start), min(cycle.end, asked.end)
+    start, end = max(cycle.start, asked_days.start), min(cycle.end, asked_days.end)
     through = [used_of(plan, uses.of(mark, cycle.start, end)) for _, mark in seats]
     before = [used_of(plan, uses.of(mark, cycle.start, start)) for _, mark in seats]
     parts = [max(0, used - earlier) for used, earlier in zip(through, before, strict=True)]
@@ -305,7 +305,7 @@ def _add_beyond(
     for (_, mark), part, quantity, overage in zip(seats, parts, quantities, overages, strict=True):
         if part:
             value = max(0, uses.of(mark, start, end).value)
-            beyond = found[mark]
+            beyond = beyond_by_mark[mark]
             beyond.quantity += quantity
             beyond.overage += overage
             beyond.value += value * quantity // part
@@ -316,14 +316,14 @@ def _price_of(plan: AssistantPlan, beyond: int) -> int:
     return int(beyond * money.units(plan.overage_price or "0") // money.UNIT)
 
 
-def _fees_by_day(plan: AssistantPlan, asked: AskedDays) -> dict[int, int]:
+def _fees_by_day(plan: AssistantPlan, asked_days: AskedDays) -> dict[int, int]:
     """
     Divide a seat's fee among the requested days that have begun, in units of the plan's currency. All days of
     a cycle together have the whole fee.
     """
-    begun = set(asked.days[: asked.begun])
+    begun = set(asked_days.days[: asked_days.begun])
     fees: dict[int, int] = {}
-    for cycle in cycles(plan.cycle_day, asked.start, asked.end):
+    for cycle in cycles(plan.cycle_day, asked_days.start, asked_days.end):
         parts = in_turn(money.units(plan.fee or "0"), [1] * len(cycle.days))
         fees.update((day, part) for day, part in zip(cycle.days, parts, strict=True) if day in begun)
     return fees

@@ -240,29 +240,32 @@ def split(
 
 
 def _add_sides(
-    found: Split, tokens: Iterable[BilledTokens], money: Iterable[BilledMoney], counted: Iterable[CountedUse]
+    split_sides: Split,
+    tokens: Iterable[BilledTokens],
+    money: Iterable[BilledMoney],
+    counted: Iterable[CountedUse],
 ) -> None:
-    levels = found.levels
+    levels = split_sides.levels
     for billed_row in tokens:
-        sums = found.billed[levels.fine(billed_row)]
+        sums = split_sides.billed[levels.fine(billed_row)]
         if billed_row.meter is None:
             sums.calls = (sums.calls or 0) + billed_row.quantity
         else:
             sums.tokens[billed_row.meter] += billed_row.quantity
             if billed_row.region:
                 sums.regional[billed_row.region, billed_row.meter] += billed_row.quantity
-            found.metered.add(billed_row.day)
+            split_sides.metered.add(billed_row.day)
     for row in counted:
-        found.counted[levels.fine(row)].add(row)
-    kinds = {kind for sums in found.counted.values() for kind in sums.fees}
+        split_sides.counted[levels.fine(row)].add(row)
+    kinds = {kind for sums in split_sides.counted.values() for kind in sums.fees}
     for amount in money:
         cell = levels.coarse(levels.fine(amount))
-        found.billed_money[cell] += amount.amount
+        split_sides.billed_money[cell] += amount.amount
         if amount.is_for_tokens:
-            found.paid[cell, amount.meter] += amount.amount
-            found.lines[cell, amount.meter] += 1
+            split_sides.paid[cell, amount.meter] += amount.amount
+            split_sides.lines[cell, amount.meter] += 1
         else:
-            found.parts[OTHER, cell, _beside(amount.meter, kinds)] += amount.amount
+            split_sides.parts[OTHER, cell, _beside(amount.meter, kinds)] += amount.amount
 
 
 def _beside(kind: str, kinds: Collection[str]) -> str:
@@ -274,26 +277,26 @@ def _beside(kind: str, kinds: Collection[str]) -> str:
     return unit if kind not in kinds and unit in kinds else kind
 
 
-def _paid_rates(found: Split) -> dict[tuple[str, str], int]:
+def _paid_rates(split_sides: Split) -> dict[tuple[str, str], int]:
     """Return the billed price per token by model and meter. It is used if no other price is known."""
     tokens: dict[tuple[str, str], int] = defaultdict(int)
-    for cell, sums in found.billed.items():
+    for cell, sums in split_sides.billed.items():
         for meter, quantity in sums.tokens.items():
-            tokens[found.levels.coarse(cell).model, meter] += quantity
+            tokens[split_sides.levels.coarse(cell).model, meter] += quantity
     paid: dict[tuple[str, str], int] = defaultdict(int)
-    for (cell, meter), amount in found.paid.items():
+    for (cell, meter), amount in split_sides.paid.items():
         paid[cell.model, meter] += amount
     return {key: amount // tokens[key] for key, amount in paid.items() if tokens.get(key)}
 
 
-def _billed_tokens_of(found: Split, cell: Cell) -> dict[str, int]:
+def _billed_tokens_of(split_sides: Split, cell: Cell) -> dict[str, int]:
     """
     Return the billed tokens of a cell by METERS. If no bill states tokens for the day, return the counted tokens.
     """
-    ours = found.counted.get(cell, CountedSums()).tokens
+    ours = split_sides.counted.get(cell, CountedSums()).tokens
     return (
-        _metered(found.billed.get(cell, BilledSums()).tokens, ours)
-        if cell.day in found.metered
+        _metered(split_sides.billed.get(cell, BilledSums()).tokens, ours)
+        if cell.day in split_sides.metered
         else dict(ours)
     )
 
@@ -329,18 +332,18 @@ def _add_regions(
             sums.billed_in[region] += worth * tokens // whole
 
 
-def _level(found: Split, at_our_prices: _AtOurPrices, moved: list[Move]) -> None:
+def _level(split_sides: Split, at_our_prices: _AtOurPrices, matched_moves: list[Move]) -> None:
     """Adjust the value of moved tokens, so that both places are billed at the same ratio to our prices."""
-    coarse = found.levels.coarse
+    coarse = split_sides.levels.coarse
     for move, less, gain in levelled(
-        moved,
+        matched_moves,
         coarse,
         worth=lambda cell_meter: at_our_prices[cell_meter[0]][cell_meter[1]].worth,
         listed=lambda cell_meter: at_our_prices[cell_meter[0]][cell_meter[1]].listed,
-        paid=lambda cell_meter: found.paid.get(cell_meter),
+        paid=lambda cell_meter: split_sides.paid.get(cell_meter),
     ):
         for (cell, meter), amount in ((move.source, -less), (move.target, gain)):
-            found.parts[VOLUME, cell, meter] += amount
+            split_sides.parts[VOLUME, cell, meter] += amount
             at_our_prices[coarse(cell)][meter].worth += amount
 
 
@@ -353,32 +356,37 @@ def _move_regions(sums: _Worth, move: Move, ours: CountedSums) -> None:
             )
 
 
-def _rates(found: Split, at_our_prices: _AtOurPrices, *, imputed: bool) -> None:
+def _rates(split_sides: Split, at_our_prices: _AtOurPrices, *, imputed: bool) -> None:
     """
     Subtract the billed tokens at our prices from the billed amount, by the meters that the bill distinguishes.
     """
-    for (cell, meter), amount in found.paid.items():
-        found.parts[RATE, cell, meter] += amount
+    for (cell, meter), amount in split_sides.paid.items():
+        split_sides.parts[RATE, cell, meter] += amount
     for cell, by_meter in at_our_prices.items():
         for meter, sums in by_meter.items():
-            paid_meter = _paid_as(found, cell, meter)
-            found.sold[cell, paid_meter] += sums.tokens
-            found.worth[cell, paid_meter] += sums.worth
-            for regional, of in ((found.counted_in, sums.counted_in), (found.billed_in, sums.billed_in)):
+            paid_meter = _paid_as(split_sides, cell, meter)
+            split_sides.sold[cell, paid_meter] += sums.tokens
+            split_sides.worth[cell, paid_meter] += sums.worth
+            for regional, of in (
+                (split_sides.counted_in, sums.counted_in),
+                (split_sides.billed_in, sums.billed_in),
+            ):
                 for region, share in of.items():
                     regional[cell, paid_meter][region] += share
             if imputed:
-                found.billed_money[cell] += sums.worth
+                split_sides.billed_money[cell] += sums.worth
             else:
-                found.parts[RATE, cell, paid_meter] -= sums.worth
+                split_sides.parts[RATE, cell, paid_meter] -= sums.worth
 
 
-def _paid_as(found: Split, cell: Cell, meter: str) -> str:
+def _paid_as(split_sides: Split, cell: Cell, meter: str) -> str:
     """Return the meter under which the bill charges one of our meters in a cell."""
-    if (cell, meter) in found.paid:
+    if (cell, meter) in split_sides.paid:
         return meter
-    pools = [pooled for pooled, meters in POOLED.items() if meter in meters and (cell, pooled) in found.paid]
-    return pools[0] if pools else (WHOLE if (cell, WHOLE) in found.paid else meter)
+    pools = [
+        pooled for pooled, meters in POOLED.items() if meter in meters and (cell, pooled) in split_sides.paid
+    ]
+    return pools[0] if pools else (WHOLE if (cell, WHOLE) in split_sides.paid else meter)
 
 
 def tier_of(stated: str | None) -> str:
@@ -431,9 +439,12 @@ def moves(
 
 
 def _matched(
-    chosen: Mapping[Place, int], left: dict[Place, int], counted: Mapping[Cell, CountedSums], prices: Prices
+    chosen: Mapping[Place, int],
+    remaining: dict[Place, int],
+    counted: Mapping[Cell, CountedSums],
+    prices: Prices,
 ) -> Iterator[Move]:
-    """Yield moves between the chosen places, and subtract their tokens from `left`."""
+    """Yield moves between the chosen places, and subtract their tokens from `remaining`."""
     if min(chosen.values()) >= 0 or max(chosen.values()) <= 0:
         return
     for source in (cell_meter for cell_meter, extra in chosen.items() if extra < 0):
@@ -445,12 +456,12 @@ def _matched(
         for target in (
             (cell_meter for cell_meter, extra in chosen.items() if extra > 0) if valued and listed else ()
         ):
-            tokens = min(-left[source], left[target])
+            tokens = min(-remaining[source], remaining[target])
             target_listed = prices(target[0].model, target[0].tier, target[0].day).get(target[1], 0)
             if tokens <= 0 or not target_listed:
                 continue
-            left[source] += tokens
-            left[target] -= tokens
+            remaining[source] += tokens
+            remaining[target] -= tokens
             price = Fraction(counted[cell].values[meter], valued)
             target_price = price * target_listed / listed
             yield Move(
@@ -464,7 +475,7 @@ def _matched(
 
 
 def levelled(
-    found: list[Move],
+    matched_moves: list[Move],
     coarse: Callable[[Cell], Cell],
     worth: Callable[[Place], int],
     listed: Callable[[Place], int],
@@ -479,7 +490,7 @@ def levelled(
     returns the value of a money cell's billed tokens at our prices, and `listed` their value at list prices.
     """
     between: dict[tuple[Place, Place], list[Move]] = defaultdict(list)
-    for move in found:
+    for move in matched_moves:
         source = move.source
         target = move.target
         between[(coarse(source[0]), source[1]), (coarse(target[0]), target[1])].append(move)

@@ -331,7 +331,7 @@ def _by_key(
     return theirs, ours
 
 
-def _lines(found: Split, claimed: Sequence[Claim], name_of: Naming) -> dict[str, Line]:
+def _lines(split_sides: Split, claimed: Sequence[Claim], name_of: Naming) -> dict[str, Line]:
     """Sum cells by a name. The billed amount of a line is its counted amount plus its parts."""
     lines: dict[str, Line] = {}
 
@@ -339,22 +339,22 @@ def _lines(found: Split, claimed: Sequence[Claim], name_of: Naming) -> dict[str,
         name = name_of(cell)
         return lines.setdefault(name, Line(name=name))
 
-    for cell, sums in found.counted.items():
+    for cell, sums in split_sides.counted.items():
         cell_line = line(cell)
         cell_line.counted += sums.cost
         cell_line.counted_tokens += sum(sums.tokens.values())
         cell_line.counted_calls += sums.calls
-    for (part, cell, _), amount in found.parts.items():
+    for (part, cell, _), amount in split_sides.parts.items():
         line(cell).parts[part] += amount
-    for cell, billed_sums in found.billed.items():
+    for cell, billed_sums in split_sides.billed.items():
         cell_line = line(cell)
         if billed_sums.calls is not None:
             cell_line.billed_calls = (cell_line.billed_calls or 0) + billed_sums.calls
-    both = {*found.billed, *found.counted}
+    both = {*split_sides.billed, *split_sides.counted}
     for cell in both:
-        ours = sum(found.counted[cell].tokens.values()) if cell in found.counted else 0
-        theirs = sum(found.billed[cell].tokens.values()) if cell in found.billed else 0
-        if cell.day not in found.metered:
+        ours = sum(split_sides.counted[cell].tokens.values()) if cell in split_sides.counted else 0
+        theirs = sum(split_sides.billed[cell].tokens.values()) if cell in split_sides.billed else 0
+        if cell.day not in split_sides.metered:
             theirs = ours
         cell_line = line(cell)
         cell_line.billed_tokens += theirs
@@ -389,12 +389,14 @@ def _with_state(line: Line, state: str, tolerance: Tolerance, claimed: int) -> L
     return line
 
 
-def _only(found: Split, *, billed: bool) -> dict[str, list[str]]:
+def _only(split_sides: Split, *, billed: bool) -> dict[str, list[str]]:
     lists = {}
     for name, field_index in (("models", 2), ("keys", 1)):
-        theirs = {str(cell[field_index]) for cell, sums in found.billed.items() if any(sums.tokens.values())}
-        theirs |= {str(cell[field_index]) for cell, amount in found.billed_money.items() if amount}
-        ours = {str(cell[field_index]) for cell, sums in found.counted.items() if sums.calls}
+        theirs = {
+            str(cell[field_index]) for cell, sums in split_sides.billed.items() if any(sums.tokens.values())
+        }
+        theirs |= {str(cell[field_index]) for cell, amount in split_sides.billed_money.items() if amount}
+        ours = {str(cell[field_index]) for cell, sums in split_sides.counted.items() if sums.calls}
         lists[name] = sorted((theirs - ours if billed else ours - theirs) - {""})
     return lists
 
@@ -435,7 +437,11 @@ class OwnerPair:
 
 
 def overrides(
-    provider: str, found: Split, claimed: Sequence[Claim], prices: Prices, priced_as: Callable[[str], str]
+    provider: str,
+    split_sides: Split,
+    claimed: Sequence[Claim],
+    prices: Prices,
+    priced_as: Callable[[str], str],
 ) -> list[Override]:
     """
     Return the billed prices behind claims about prices: list prices, scaled by the ratio of billed
@@ -448,7 +454,7 @@ def overrides(
     for model in sorted({model for claim in claimed if claim.cause in _OF_PRICES for model in claim.models}):
         since = max(claim.since for claim in claimed if claim.cause in _OF_PRICES and model in claim.models)
         named: dict[str, str] = {}
-        for meter, days in of_model(found, model, _PRICES).items():
+        for meter, days in of_model(split_sides, model, _PRICES).items():
             later = {day for day in days.worth if day >= since}
             listed = prices(model, STANDARD, max(days.worth)).get(meter)
             if not later:

@@ -188,14 +188,14 @@ class TokenPrices:
         return self.of_sum(_one(_Priced(provider, model or None, None, tier, day * NS, 0), _NONE))
 
 
-def _one(place: _Priced, counts: Mapping[str, int]) -> TokenSum:
+def _one(price_key: _Priced, counts: Mapping[str, int]) -> TokenSum:
     return TokenSum(
-        provider=place.provider,
-        response_model=place.response,
-        request_model=place.request,
-        mode=place.mode,
-        time=place.time,
-        beyond=place.beyond,
+        provider=price_key.provider,
+        response_model=price_key.response,
+        request_model=price_key.request,
+        mode=price_key.mode,
+        time=price_key.time,
+        beyond=price_key.beyond,
         **{**_NONE, **counts},  # type: ignore[arg-type]
     )
 
@@ -229,10 +229,10 @@ def calls_of(seller: str) -> Mapping[str, tuple[str, ...]]:
     return {"source": sources} if sources else {"provider": (seller,)}
 
 
-def counted_use(each: UsageSum, prices: TokenPrices) -> CountedUse:
+def counted_use(usage_sum: UsageSum, prices: TokenPrices) -> CountedUse:
     """Return a sum of the ledger in the form in which providers bill it."""
-    total = each.tokens
-    of = each.dimensions
+    total = usage_sum.tokens
+    of = usage_sum.dimensions
     read = total.cache_read_tokens
     written = total.cache_write_tokens
     written_1h = total.cache_write_1h_tokens
@@ -258,7 +258,7 @@ def counted_use(each: UsageSum, prices: TokenPrices) -> CountedUse:
             values = {meter: charged.get(meter, 0) for meter in METERS}
             fees = {kind: amount for kind, amount in charged.items() if kind not in METERS}
     return CountedUse(
-        day=each.day,
+        day=usage_sum.day,
         source=of.source or "",
         key=of.api_key or "",
         team=of.team or "",
@@ -266,10 +266,10 @@ def counted_use(each: UsageSum, prices: TokenPrices) -> CountedUse:
         tier=of.mode,
         calls=total.calls,
         errors=total.calls if of.status == "error" else 0,
-        unsized=0 if each.sized else total.calls,
+        unsized=0 if usage_sum.sized else total.calls,
         tokens={meter: count for meter, count in tokens.items() if count},
         values=values,
-        cost=each.cost,
+        cost=usage_sum.cost,
         region=of.region or "",
         fees=fees,
         beside=_beside(total.meters) if total.meters else {},

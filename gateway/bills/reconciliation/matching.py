@@ -131,10 +131,10 @@ def billed(rows: Iterable[StatementRow], *, as_billed: bool = False) -> Billed:
     )
 
 
-def _line_of(row: StatementRow, place: Mapping[str, Any]) -> BilledMoney:
+def _line_of(row: StatementRow, fields: Mapping[str, Any]) -> BilledMoney:
     amount = money.units(f"{row.amount:f}")
     meter = meter_of(row.kind)
-    line = BilledMoney(**place, meter=meter, amount=amount, line=row.line_type or "")
+    line = BilledMoney(**fields, meter=meter, amount=amount, line=row.line_type or "")
     is_again = row.line_type in (REFUND, CORRECTION)
     if not is_again and (row.corrects is None or not line.is_for_tokens):
         return line
@@ -334,10 +334,10 @@ def named_alike(
         if model_family in ours and names.isdisjoint(ours[model_family])
     ]
 
-    def priced_as(found: str) -> str:
-        if ours.get(found):
-            return max(ours[found], key=lambda name: (ours[found][name], name))
-        return min(theirs.get(found, {found}))
+    def priced_as(model_name: str) -> str:
+        if ours.get(model_name):
+            return max(ours[model_name], key=lambda name: (ours[model_name][name], name))
+        return min(theirs.get(model_name, {model_name}))
 
     return (
         [replace(row, model=families[row.model]) for row in tokens],

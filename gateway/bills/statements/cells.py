@@ -78,11 +78,11 @@ class Cells:
     _row: list[tuple[_Cell, RowAmounts]] = field(default_factory=list)
 
     @contextmanager
-    def row(self, place: str, said: object = None, *, once: bool = False) -> Iterator[None]:
+    def row(self, position: str, content: object = None, *, once: bool = False) -> Iterator[None]:
         """
         Collect the cells of one row. They are kept only if the body raises no Damaged.
 
-        `said` is the row's content, used to recognize repeats, or None if the row has no amounts. Set `once`
+        `content` is the row's content, used to recognize repeats, or None if the row has no amounts. Set `once`
         if the row has an id or is the only row of its bucket and group. Then an identical row is a repeat and
         is not summed again.
         """
@@ -92,14 +92,14 @@ class Cells:
         except Damaged as error:
             self.damaged += 1
             if len(self.named) < MOST_NAMED:
-                self.named.append(f"{place}: {error}")
+                self.named.append(f"{position}: {error}")
             return
         self.read += 1
-        if said is not None and self._row and self._is_known(said):
+        if content is not None and self._row and self._is_known(content):
             if once:
                 self.repeated += 1
                 if len(self.repeated_named) < MOST_NAMED:
-                    self.repeated_named.append(place)
+                    self.repeated_named.append(position)
                 return
             self.equal += 1
         for cell, amounts in self._row:

@@ -84,14 +84,14 @@ class ReportFile:
             yield unpacked
 
 
-def _copy(source: BinaryIO | gzip.GzipFile, target: IO[bytes], most: int) -> int:
-    """Copy at most `most` bytes in steps; return the number of copied bytes."""
-    remaining = most
+def _copy(source: BinaryIO | gzip.GzipFile, target: IO[bytes], limit: int) -> int:
+    """Copy at most `limit` bytes in steps; return the number of copied bytes."""
+    remaining = limit
     while remaining and (piece := source.read(min(remaining, _PIECE))):
         target.write(piece)
         remaining -= len(piece)
     target.flush()
-    return most - remaining
+    return limit - remaining
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -241,11 +241,11 @@ def _digest(stream: BinaryIO) -> bytes:
     return digest.digest()
 
 
-def _recognised(opened: Document | Table, name: str, wanted: str | None) -> ReportSource:
-    if wanted is not None:
-        source = SOURCES.get(wanted)
+def _recognised(opened: Document | Table, name: str, source_name: str | None) -> ReportSource:
+    if source_name is not None:
+        source = SOURCES.get(source_name)
         if source is None:
-            raise Invalid(f"there is no source {wanted!r}; use one of: {', '.join(SOURCES)}")
+            raise Invalid(f"there is no source {source_name!r}; use one of: {', '.join(SOURCES)}")
         if (source.read_document if isinstance(opened, Document) else source.read_table) is None:
             raise Invalid(
                 f"{name}: {source.title} does not come as {'JSON' if isinstance(opened, Document) else 'CSV'}"

@@ -72,8 +72,8 @@ def _bound_memory() -> None:
         return  # this system has no resource limits; the limits on bytes and rows still apply
 
 
-def _refuse(words: str) -> int:
-    sys.stderr.write(words)
+def _refuse(message: str) -> int:
+    sys.stderr.write(message)
     return TOO_LARGE
 
 

@@ -245,23 +245,23 @@ class StatementPuller:
         pull: StatementPullSettings,
         request: PullRequest,
         progress: dict[str, Any],
-        asked: tuple[int, int],
+        span: tuple[int, int],
     ) -> None:
         """Fetch and store the reports of a span: page by page, or all pages together."""
-        reader = self._reader(pull, asked)
+        reader = self._reader(pull, span)
         absent = 0
         if request.empty_days_are_unbilled and not request.whole_pages:
-            reader.cover(*asked)
+            reader.cover(*span)
         for path in request.paths:
             base = (pull.base_url or request.base_url).rstrip("/")
             url = base + path.format(account=quote(pull.account, safe=""))
             cursor = progress["cursor"]
             try:
-                async for page, following in self._pages(pull, request, (url, asked), cursor):
+                async for page, following in self._pages(pull, request, (url, span), cursor):
                     await asyncio.to_thread(_add, reader, page)
                     if request.whole_pages:
                         await self._keep(pull, reader, progress)
-                        reader = self._reader(pull, asked)
+                        reader = self._reader(pull, span)
                         if following is not None:
                             progress["cursor"] = following
                             await self._table.keep_pull_state(pull.name, progress)
@@ -276,11 +276,11 @@ class StatementPuller:
         self,
         pull: StatementPullSettings,
         request: PullRequest,
-        asked: tuple[str, tuple[int, int]],
+        target: tuple[str, tuple[int, int]],
         cursor: str,
     ) -> AsyncIterator[tuple[_Page, str | None]]:
         """Yield each page with the cursor of the next one."""
-        (url, span), page_limit = asked, self._settings().max_pages
+        (url, span), page_limit = target, self._settings().max_pages
         for _ in range(page_limit):
             query = [*request.query(*span), *([("page", cursor)] if cursor else [])]
             content = await self._fetch_patiently(pull, url, query, request.headers, posts=request.posts)
@@ -327,8 +327,8 @@ class StatementPuller:
                 await self._sleep(waiting)
         raise AssertionError("the last attempt raises")
 
-    def _reader(self, pull: StatementPullSettings, asked: tuple[int, int]) -> ReportReader:
-        return ReportReader(SOURCES[pull.source], most=self._settings().max_rows, asked=asked)
+    def _reader(self, pull: StatementPullSettings, span: tuple[int, int]) -> ReportReader:
+        return ReportReader(SOURCES[pull.source], most=self._settings().max_rows, asked=span)
 
     async def _keep(
         self, pull: StatementPullSettings, reader: ReportReader, progress: dict[str, Any]

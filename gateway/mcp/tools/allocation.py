@@ -168,18 +168,18 @@ async def _definition(
 
 
 def _wanted(
-    arguments: AllocationQuestion, found: Sequence[tuple[DefinitionVersion, Dimension]]
+    arguments: AllocationQuestion, dimensions: Sequence[tuple[DefinitionVersion, Dimension]]
 ) -> list[tuple[DefinitionVersion, Dimension]]:
     if arguments.dimension is None:
-        return list(found)
+        return list(dimensions)
     names = (arguments.dimension, f"{PREFIX}{arguments.dimension}")
     chosen = [
         (version, dimension)
-        for version, dimension in found
+        for version, dimension in dimensions
         if dimension.id in names or dimension.name == arguments.dimension
     ]
     if not chosen:
-        known = [name for _, dimension in found for name in (dimension.id, dimension.name)]
+        known = [name for _, dimension in dimensions for name in (dimension.id, dimension.name)]
         raise Invalid(
             f"no dimension {clean(arguments.dimension)} is defined here{suggestion(arguments.dimension, known)}"
         )

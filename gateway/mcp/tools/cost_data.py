@@ -215,9 +215,13 @@ class _Page:
         return fit(lambda count: self._written(rows, page_rows[:count], total, seal), len(page_rows))
 
     def _written(
-        self, rows: Sequence[CostRow], here: Sequence[CostRow], total: CostRow, seal: Callable[[int], str]
+        self,
+        rows: Sequence[CostRow],
+        page_rows: Sequence[CostRow],
+        total: CostRow,
+        seal: Callable[[int], str],
     ) -> ToolAnswer:
-        end = self.first + len(here)
+        end = self.first + len(page_rows)
         elsewhere = [*rows[: self.first], *rows[end:]]
         query = self.found.query
         content = CostData(
@@ -231,7 +235,7 @@ class _Page:
             currency=CURRENCY_UNIT,
             group_by=self.arguments.group_by,
             granularity=self.arguments.granularity,
-            rows=[self._line(row) for row in here],
+            rows=[self._line(row) for row in page_rows],
             other=self._line(_sum(elsewhere), whole=True) if elsewhere else None,
             total=self._line(total, whole=True),
             row_count=len(rows),

@@ -113,9 +113,9 @@ async def run(arguments: ValuesQuestion, asking: Asking[MoneyServices]) -> ToolA
     return await asyncio.to_thread(fit, written, min(arguments.limit, len(matching_rows)))
 
 
-def _found(rows: Sequence[CostRow], wanted: Sequence[str]) -> Sequence[CostRow]:
+def _found(rows: Sequence[CostRow], name_forms: Sequence[str]) -> Sequence[CostRow]:
     """Return the rows whose value contains one of the texts, most expensive first."""
-    texts = [value.casefold() for value in wanted]
+    texts = [value.casefold() for value in name_forms]
     values = [(row, clean(row.group[0] or "").casefold()) for row in rows]
     passing = [row for row, value in values if any(text in value for text in texts)]
     return ordered(passing, key=lambda row: (-money.units(row.cost), -row.calls, row.group[0] or ""))

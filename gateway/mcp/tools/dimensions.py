@@ -73,8 +73,8 @@ def _text(content: DimensionsKnown, hint: str) -> str:
     return "\n\n".join(parts)
 
 
-def _count(each: KnownDimension) -> str:
-    return f"{each.value_count}{'+' * each.is_bound}"
+def _count(dimension: KnownDimension) -> str:
+    return f"{dimension.value_count}{'+' * dimension.is_bound}"
 
 
 async def meanings(asking: Asking[Any]) -> Mapping[str, str]:

@@ -128,20 +128,20 @@ def _of_insight(insight: Insight, page: str) -> InsightLine:
     )
 
 
-def _of_recommendation(each: Recommendation, page: str) -> InsightLine:
-    saving = each.saving
+def _of_recommendation(recommendation: Recommendation, page: str) -> InsightLine:
+    saving = recommendation.saving
     return InsightLine(
         kind="recommendation",
-        id=each.id,
+        id=recommendation.id,
         title=clean(saving.title),
         category=saving.type,
-        status=each.status,
+        status=recommendation.status,
         effort=saving.effort,
         impact=saving.monthly_savings,
         text=clean(f"{saving.description} {saving.formula}")[:_TEXT],
         link=page,
-        gone=not each.is_open,
-        last_updated=_time(each.last_updated),
+        gone=not recommendation.is_open,
+        last_updated=_time(recommendation.last_updated),
     )
 
 

@@ -155,32 +155,32 @@ def _spenders(rows: Sequence[CostRow]) -> list[Spender]:
     return [Spender(name=shown(row.group[0]), cost=row.cost) for row in largest]
 
 
-def _text(found: ContextAnswer) -> str:
-    days = f"{found.first_day} to {found.last_day}" if found.first_day else "no data yet"
+def _text(context: ContextAnswer) -> str:
+    days = f"{context.first_day} to {context.last_day}" if context.first_day else "no data yet"
     lines = [
-        f"This month so far: {money_text(found.month_cost)} {found.currency} in {found.month_calls:,} "
-        f"calls; {found.estimated_percent or '0.0'} % of the cost is estimated, "
-        f"{found.unpriced_calls:,} calls have no known cost, {found.unowned_calls:,} have no team. As "
-        f"of {found.as_of}.",
-        f"Data: {days}. Days are in {found.zone}. List prices: {found.price_book}.",
+        f"This month so far: {money_text(context.month_cost)} {context.currency} in {context.month_calls:,} "
+        f"calls; {context.estimated_percent or '0.0'} % of the cost is estimated, "
+        f"{context.unpriced_calls:,} calls have no known cost, {context.unowned_calls:,} have no team. As "
+        f"of {context.as_of}.",
+        f"Data: {days}. Days are in {context.zone}. List prices: {context.price_book}.",
         "Dimensions (values): "
-        + ", ".join(f"{cell(name)} ({count})" for name, count in found.dimensions.items()),
+        + ", ".join(f"{cell(name)} ({count})" for name, count in context.dimensions.items()),
         *(
             f"Top {name}: "
             + ", ".join(
                 f"{UNKNOWN if spender.name is None else cell(spender.name)} {money_text(spender.cost)}"
                 for spender in spenders
             )
-            for name, spenders in found.top.items()
+            for name, spenders in context.top.items()
             if spenders
         ),
-        _names("Views", found.views, found.view_count),
-        _names("Budgets", found.budgets, found.budget_count),
-        *found.notes,
+        _names("Views", context.views, context.view_count),
+        _names("Budgets", context.budgets, context.budget_count),
+        *context.notes,
     ]
-    if found.org_context is not None:
+    if context.org_context is not None:
         # as JSON text, so that notes cannot look like a line of this result
-        notes = found.org_context
+        notes = context.org_context
         noted = json.dumps(notes.text, ensure_ascii=False)
         lines.append(
             f"Notes on the organization (data, set by {cell(notes.set_by)} at {notes.set_at}): {noted}"

@@ -124,8 +124,8 @@ async def run(arguments: PlanCostsQuestion, asking: Asking[MoneyServices]) -> To
     return await asyncio.to_thread(largest_first)
 
 
-def _content(found: PlanCosts, count: int) -> PlanCostsOfMonth:
-    total = found.total
+def _content(plan_costs: PlanCosts, count: int) -> PlanCostsOfMonth:
+    total = plan_costs.total
     plans = [
         PlanLine(
             name=clean(plan.name),
@@ -139,13 +139,13 @@ def _content(found: PlanCosts, count: int) -> PlanCostsOfMonth:
             included=plan.included,
             source=plan.source,
         )
-        for plan in found.plans[:count]
+        for plan in plan_costs.plans[:count]
     ]
-    lists = (found.plans, found.rows, found.idle_seats)
+    lists = (plan_costs.plans, plan_costs.rows, plan_costs.idle_seats)
     return PlanCostsOfMonth(
-        month=found.plan_costs.month,
+        month=plan_costs.plan_costs.month,
         zone=ZONE,
-        currency=found.plan_costs.currency,
+        currency=plan_costs.plan_costs.currency,
         total=PlanSums(
             paid=total.paid,
             fees=total.fees,
@@ -155,11 +155,11 @@ def _content(found: PlanCosts, count: int) -> PlanCostsOfMonth:
             unconverted=total.unconverted,
         ),
         plans=plans,
-        seats=list(map(_seat, found.rows[:count])),
-        seat_count=found.plan_costs.row_count,
-        idle_seats=list(map(_idle_seat, found.idle_seats[:count])),
-        idle_seat_count=len(found.idle_seats),
-        truncated=found.plan_costs.truncated or any(len(rows) > count for rows in lists),
+        seats=list(map(_seat, plan_costs.rows[:count])),
+        seat_count=plan_costs.plan_costs.row_count,
+        idle_seats=list(map(_idle_seat, plan_costs.idle_seats[:count])),
+        idle_seat_count=len(plan_costs.idle_seats),
+        truncated=plan_costs.plan_costs.truncated or any(len(rows) > count for rows in lists),
     )
 
 
@@ -174,13 +174,13 @@ def _seat(row: SeatOfMonth) -> SeatLine:
     )
 
 
-def _idle_seat(each: IdleSeat) -> IdleSeatLine:
+def _idle_seat(seat: IdleSeat) -> IdleSeatLine:
     return IdleSeatLine(
-        plan=clean(each.plan),
-        user=clean(each.user),
-        fee=each.fee,
-        first_day=each.first_day,
-        last_day=each.last_day,
+        plan=clean(seat.plan),
+        user=clean(seat.user),
+        fee=seat.fee,
+        first_day=seat.first_day,
+        last_day=seat.last_day,
     )
 
 

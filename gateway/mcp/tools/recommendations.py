@@ -157,7 +157,7 @@ async def run(arguments: RecommendationsQuestion, asking: Asking[InstallationSer
 async def _check(
     filters: Mapping[str, Sequence[str]],
     asking: Asking[InstallationServices],
-    found: Sequence[Recommendation],
+    recommendations: Sequence[Recommendation],
 ) -> None:
     """Raise Invalid for a dimension that recommendations do not have, or a value that never occurred."""
     ledger = asking.ledger
@@ -169,7 +169,9 @@ async def _check(
                 f"{', '.join(known)}"
             )
         known_values = {
-            value for recommendation in found for value in recommendation.saving.dimensions.get(name, ())
+            value
+            for recommendation in recommendations
+            for value in recommendation.saving.dimensions.get(name, ())
         }
         known_values.update(await ledger.values(name))
         for value in values:
@@ -178,22 +180,22 @@ async def _check(
                 raise Invalid(f"there is no {name} {clean(value)}{nearest}")
 
 
-def _is_about(each: Recommendation, filters: Mapping[str, Sequence[str]]) -> bool:
-    of = each.saving.dimensions
+def _is_about(recommendation: Recommendation, filters: Mapping[str, Sequence[str]]) -> bool:
+    of = recommendation.saving.dimensions
     return all(set(values) & set(of.get(name, ())) for name, values in filters.items())
 
 
-def _line(each: Recommendation, link: str) -> RecommendationLine:
-    saving = each.saving
+def _line(recommendation: Recommendation, link: str) -> RecommendationLine:
+    saving = recommendation.saving
     return RecommendationLine(
-        id=each.id,
+        id=recommendation.id,
         type=saving.type,
         title=cut(saving.title, _TEXT),
         description=cut(saving.description, _TEXT),
         formula=cut(saving.formula, _TEXT),
         assumptions=[cut(text, _TEXT) for text in saving.assumptions],
-        status=each.status,
-        assignee=cut(each.assignee, _MOST_NAME),
+        status=recommendation.status,
+        assignee=cut(recommendation.assignee, _MOST_NAME),
         effort=saving.effort,
         confidence=saving.confidence,
         monthly_savings=saving.monthly_savings,
@@ -207,13 +209,15 @@ def _line(each: Recommendation, link: str) -> RecommendationLine:
         first_day=saving.first_day,
         last_day=saving.last_day,
         price_book=saving.price_book,
-        last_updated=moment(each.last_updated),
+        last_updated=moment(recommendation.last_updated),
         link=link,
     )
 
 
-def _processing(given: Processing) -> ProcessedBy:
-    return ProcessedBy(model=_named(given.model), provider=_named(given.provider), mode=_named(given.mode))
+def _processing(processing: Processing) -> ProcessedBy:
+    return ProcessedBy(
+        model=_named(processing.model), provider=_named(processing.provider), mode=_named(processing.mode)
+    )
 
 
 def _named(name: str | None) -> str | None:

@@ -142,19 +142,19 @@ def _month(text: str) -> CalendarMonth:
         raise Invalid("month must be a year and a month, such as 2026-10") from None
 
 
-def _provider(found: Reconciliation, by: str, count: int) -> ReconciledProvider:
+def _provider(result: Reconciliation, by: str, count: int) -> ReconciledProvider:
     lines = ordered(
-        filter(_is_compared, found.lines(by)), key=lambda line: (-abs(line.difference), line.name)
+        filter(_is_compared, result.lines(by)), key=lambda line: (-abs(line.difference), line.name)
     )
     rest = lines[count:]
     return ReconciledProvider(
-        provider=cut(found.provider, _TEXT),
-        total=_line([found.total], None),
+        provider=cut(result.provider, _TEXT),
+        total=_line([result.total], None),
         rows=[_line([line], _name(line, by)) for line in lines[:count]],
         rest=_line(rest, None) if rest else None,
-        causes=[_cause(claim) for claim in found.claims[:MOST_CAUSES]],
-        cause_count=len(found.claims),
-        not_compared=sum(not _is_compared(line) for line in found.days),
+        causes=[_cause(claim) for claim in result.claims[:MOST_CAUSES]],
+        cause_count=len(result.claims),
+        not_compared=sum(not _is_compared(line) for line in result.days),
     )
 
 

@@ -335,22 +335,25 @@ class _Page:
         return fit(lambda count: self._written(rows, page_rows[:count], seal), len(page_rows))
 
     def _written(
-        self, found: Sequence[ResourceRow], here: Sequence[ResourceRow], seal: Callable[[int], str]
+        self,
+        matching_rows: Sequence[ResourceRow],
+        page_rows: Sequence[ResourceRow],
+        seal: Callable[[int], str],
     ) -> ToolAnswer:
-        end = self.first + len(here)
+        end = self.first + len(page_rows)
         is_one = self.arguments.id is not None
         content = ResourceMetadata(
-            counts={self.arguments.kind or "": len(found)},
-            rows=[_line(row, most_tags=len(row.tags) if is_one else MOST_TAGS) for row in here],
-            total=len(found),
-            facets={name: _facet(name, found) for name in _FACETS},
+            counts={self.arguments.kind or "": len(matching_rows)},
+            rows=[_line(row, most_tags=len(row.tags) if is_one else MOST_TAGS) for row in page_rows],
+            total=len(matching_rows),
+            facets={name: _facet(name, matching_rows) for name in _FACETS},
             untagged={
-                cut(name.removeprefix(TAG), _MOST_NAME): sum(not row.value(name) for row in found)
+                cut(name.removeprefix(TAG), _MOST_NAME): sum(not row.value(name) for row in matching_rows)
                 for name in self.tags
             },
             as_of=self.now,
-            truncated=end < len(found),
-            next_cursor=seal(end) if end < len(found) else None,
+            truncated=end < len(matching_rows),
+            next_cursor=seal(end) if end < len(matching_rows) else None,
         )
         return ToolAnswer(text=_text(content, self.arguments), content=content, link=self.link)
 

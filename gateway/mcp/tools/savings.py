@@ -94,14 +94,14 @@ async def run(arguments: SavingsQuestion, asking: Asking[InstallationServices]) 
     return fit(written, min(arguments.limit, len(lines)))
 
 
-def _line(each: Recommendation) -> SavingLine:
-    realized = each.realized
+def _line(recommendation: Recommendation) -> SavingLine:
+    realized = recommendation.realized
     return SavingLine(
-        id=each.id,
-        type=each.saving.type,
-        title=clean(each.saving.title),
-        addressed_at=moment(each.status_at),
-        promised=each.promised,
+        id=recommendation.id,
+        type=recommendation.saving.type,
+        title=clean(recommendation.saving.title),
+        addressed_at=moment(recommendation.status_at),
+        promised=recommendation.promised,
         realized=None if realized is None else realized.amount,
         since=None if realized is None else realized.since,
         until=None if realized is None else realized.until,

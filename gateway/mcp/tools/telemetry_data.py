@@ -122,9 +122,9 @@ class _Page:
         )
 
     def _written(
-        self, found: int, total: Decimal, here: Sequence[Total], seal: Callable[[int], str]
+        self, record_count: int, total: Decimal, page_totals: Sequence[Total], seal: Callable[[int], str]
     ) -> ToolAnswer:
-        end = self.first + len(here)
+        end = self.first + len(page_totals)
         since, until = self.span
         content = TelemetryData(
             stream=cut(self.stream.name, MAX_SHOWN),
@@ -134,12 +134,12 @@ class _Page:
             end=until.astimezone(UTC).isoformat(),
             zone=ZONE,
             as_of=moment(self.now),
-            records=[_line(row) for row in here],
-            record_count=found,
-            other=decimal_text(_EXACT.subtract(total, _sum(here))),
+            records=[_line(row) for row in page_totals],
+            record_count=record_count,
+            other=decimal_text(_EXACT.subtract(total, _sum(page_totals))),
             total=decimal_text(total),
-            truncated=end < found,
-            next_cursor=seal(end) if end < found else None,
+            truncated=end < record_count,
+            next_cursor=seal(end) if end < record_count else None,
         )
         return ToolAnswer(text=self._text(content), content=content)
 

@@ -278,5 +278,5 @@ def _describe(cost: Decimal | None) -> str | None:
     return None if cost is None else f"{cost:,.4f}"
 
 
-def _change(was: Decimal | None, now: Decimal | None) -> str | None:
-    return None if was is None or now is None else f"{now - was:+,.4f}"
+def _change(before: Decimal | None, now: Decimal | None) -> str | None:
+    return None if before is None or now is None else f"{now - before:+,.4f}"

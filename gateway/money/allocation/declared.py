@@ -473,9 +473,9 @@ class AllocationTable(ManagedTable[Namespace]):
     async def _text(self, kind: str, id: str) -> str:
         return await self._changes.read(lambda rows: _text(rows, kind, id))
 
-    def _remember_all(self, kept: _Kept) -> None:
-        self._kept = kept
-        self._set(dict(kept.namespaces))
+    def _remember_all(self, documents: _Kept) -> None:
+        self._kept = documents
+        self._set(dict(documents.namespaces))
 
     def _set(self, rows: dict[str, Namespace]) -> None:
         super()._set(rows)
@@ -491,21 +491,21 @@ def _all(rows: RegistryRows) -> _Kept:
     return _Kept(namespaces=NAMESPACES.all(rows), versions=VERSIONS.all(rows), jobs=JOBS.all(rows))
 
 
-def _job(kept: _Kept, id: str) -> PublishJob:
-    stored_job = kept.jobs.get(id)
+def _job(documents: _Kept, id: str) -> PublishJob:
+    stored_job = documents.jobs.get(id)
     if stored_job is None:
         raise NotThere("there is no publish job with this id")
     return stored_job
 
 
-def _of(kept: _Kept, namespace: str) -> list[DefinitionVersion]:
+def _of(documents: _Kept, namespace: str) -> list[DefinitionVersion]:
     """Return the versions of a namespace, the oldest first."""
-    matching = (version for version in kept.versions.values() if version.namespace == namespace)
+    matching = (version for version in documents.versions.values() if version.namespace == namespace)
     return sorted(matching, key=lambda version: version.number)
 
 
-def _latest(kept: _Kept, namespace: str) -> int:
-    return max((version.number for version in _of(kept, namespace)), default=0)
+def _latest(documents: _Kept, namespace: str) -> int:
+    return max((version.number for version in _of(documents, namespace)), default=0)
 
 
 def _check_base(base: int, latest: int) -> None:
@@ -514,13 +514,13 @@ def _check_base(base: int, latest: int) -> None:
         raise NotAllowed(f"this definition is based on version {base}, but {now}; merge the changes first")
 
 
-def _make_room(rows: RegistryRows, jobs: Iterable[PublishJob], most: int, actor: Actor) -> None:
+def _make_room(rows: RegistryRows, jobs: Iterable[PublishJob], limit: int, actor: Actor) -> None:
     sorted_jobs = sorted(jobs, key=lambda job: job.number)
     waiting = [job.submitter for job in sorted_jobs if job.state not in OVER]
     own = waiting.count((actor.name, actor.is_key))
-    if not may_add(own, len(waiting), 1, most):
+    if not may_add(own, len(waiting), 1, limit):
         wait = f"{len(waiting)} publish jobs are waiting (limit: allocation.max_jobs)"
-        if len(waiting) < most:
+        if len(waiting) < limit:
             wait = (
                 f"{own} of {wait} are yours, and one submitter may not have more waiting jobs than there "
                 "are free places"
@@ -531,7 +531,9 @@ def _make_room(rows: RegistryRows, jobs: Iterable[PublishJob], most: int, actor:
         if job.state in OVER:
             over[job.submitter].append(job.id)
     held = Holdings({submitter: len(ids) for submitter, ids in over.items()})
-    for id in islice(fullest_first(held, over.__getitem__, lambda _: 1), max(0, len(sorted_jobs) + 1 - most)):
+    for id in islice(
+        fullest_first(held, over.__getitem__, lambda _: 1), max(0, len(sorted_jobs) + 1 - limit)
+    ):
         JOBS.delete(rows, id)
 
 

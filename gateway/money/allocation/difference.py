@@ -158,5 +158,5 @@ def _together(spends: Sequence[ElementSpend | None]) -> ElementSpend | None:
     )
 
 
-def _largest(each: ElementDifference) -> int:
-    return max(spend.cost for spend in (each.before, each.after) if spend is not None)
+def _largest(element: ElementDifference) -> int:
+    return max(spend.cost for spend in (element.before, element.after) if spend is not None)

@@ -221,15 +221,15 @@ class _Parser:
             self._faults.add("a rule must be a mapping with the key Type", node, path)
         return None
 
-    def _group_by(self, given: Mapping[str, Node], inherited: Source | None, path: Path) -> Rule | None:
-        source = self._source(given, inherited, path)
+    def _group_by(self, fields: Mapping[str, Node], inherited: Source | None, path: Path) -> Rule | None:
+        source = self._source(fields, inherited, path)
         condition = None
-        if "Conditions" in given:
-            condition = AnyOf(self._conditions(given, "Conditions", source, path))
+        if "Conditions" in fields:
+            condition = AnyOf(self._conditions(fields, "Conditions", source, path))
         if source is None:
             self._faults.add("GroupBy needs a Source, in the rule or in its dimension", None, path)
             return None
-        form = self._text(given, "Format", path)
+        form = self._text(fields, "Format", path)
         count = 1 if source.first else len(source.names)
         places = [int(match[1]) for match in PLACE.finditer(form)]
         if form and (not places or max(places) >= count):
@@ -246,9 +246,9 @@ class _Parser:
     # -- conditions ------------------------------------------------------------------------------------------
 
     def _conditions(
-        self, given: Mapping[str, Node], field: str, source: Source | None, path: Path
+        self, fields: Mapping[str, Node], field: str, source: Source | None, path: Path
     ) -> tuple[Condition, ...]:
-        nodes = self._list(given, field, path)
+        nodes = self._list(fields, field, path)
         conditions = [
             self._condition(node, source, (*path, field, index)) for index, node in enumerate(nodes)
         ]
@@ -281,17 +281,17 @@ class _Parser:
 
     # -- sources ---------------------------------------------------------------------------------------------
 
-    def _source(self, given: Mapping[str, Node], inherited: Source | None, path: Path) -> Source | None:
+    def _source(self, fields: Mapping[str, Node], inherited: Source | None, path: Path) -> Source | None:
         transforms = None
-        if "Transforms" in given:
-            nodes = self._list(given, "Transforms", path, most=MAX_TRANSFORMS)
+        if "Transforms" in fields:
+            nodes = self._list(fields, "Transforms", path, most=MAX_TRANSFORMS)
             parsed = [self._transform(node, (*path, "Transforms", index)) for index, node in enumerate(nodes)]
             transforms = tuple(transform for transform in parsed if transform is not None)
-        if "Source" in given and "Sources" in given:
+        if "Source" in fields and "Sources" in fields:
             self._faults.add("use either Source or Sources, not both", None, (*path, "Sources"))
-        field = next((name for name in ("Source", "Sources") if name in given), None)
+        field = next((name for name in ("Source", "Sources") if name in fields), None)
         if field is None:
-            if "CoalesceSources" in given:
+            if "CoalesceSources" in fields:
                 self._faults.add(
                     "CoalesceSources is only allowed with Sources", None, (*path, "CoalesceSources")
                 )
@@ -300,9 +300,9 @@ class _Parser:
                     self._faults.add("Transforms needs a Source", None, (*path, "Transforms"))
                 return None
             return inherited if transforms is None else replace(inherited, transforms=transforms)
-        named = self._one_or_more(given, field, path, most=1 if field == "Source" else MAX_SOURCES)
+        named = self._one_or_more(fields, field, path, most=1 if field == "Source" else MAX_SOURCES)
         names = [self._name_of(node, name_path) for node, name_path in named]
-        first = "CoalesceSources" in given and self._flag(given, "CoalesceSources", path)
+        first = "CoalesceSources" in fields and self._flag(fields, "CoalesceSources", path)
         return Source(tuple(name for name in names if name), first, transforms or ())
 
     def _name_of(self, node: Node, path: Path) -> str:
@@ -371,15 +371,15 @@ class _Parser:
         self._check_fields(node, allowed, path)
         return node
 
-    def _check_fields(self, given: Mapping[str, Node], allowed: Sequence[str], path: Path) -> None:
-        for name in given:
+    def _check_fields(self, fields: Mapping[str, Node], allowed: Sequence[str], path: Path) -> None:
+        for name in fields:
             if name not in allowed:
                 near = difflib.get_close_matches(name, allowed, n=1)
                 hint = f"did you mean {near[0]}?" if near else f"allowed keys: {', '.join(allowed)}"
                 self._faults.add(f"this key is not allowed here; {hint}", name, (*path, name))
 
-    def _list(self, given: Mapping[str, Node], field: str, path: Path, *, most: int = 0) -> list[Node]:
-        node = given.get(field)
+    def _list(self, fields: Mapping[str, Node], field: str, path: Path, *, most: int = 0) -> list[Node]:
+        node = fields.get(field)
         if not isinstance(node, list) or not node:
             self._faults.add(f"{field} must be a list with at least one item", node, (*path, field))
             return []
@@ -389,19 +389,19 @@ class _Parser:
         return node
 
     def _one_or_more(
-        self, given: Mapping[str, Node], field: str, path: Path, *, most: int = 0
+        self, fields: Mapping[str, Node], field: str, path: Path, *, most: int = 0
     ) -> Sequence[tuple[Node, Path]]:
         """Return the value, or each value of a list, with its path."""
-        node = given[field]
+        node = fields[field]
         if not isinstance(node, list) or most == 1:
             return [(node, (*path, field))]
-        nodes = self._list(given, field, path, most=most)
+        nodes = self._list(fields, field, path, most=most)
         return [(node, (*path, field, index)) for index, node in enumerate(nodes)]
 
-    def _text(self, given: Mapping[str, Node], field: str, path: Path, *, required: bool = False) -> str:
-        if field not in given and not required:
+    def _text(self, fields: Mapping[str, Node], field: str, path: Path, *, required: bool = False) -> str:
+        if field not in fields and not required:
             return ""
-        return self._value(given.get(field), (*path, field))
+        return self._value(fields.get(field), (*path, field))
 
     def _value(self, node: Node, path: Path) -> str:
         if not isinstance(node, str) or not node.strip():
@@ -413,8 +413,8 @@ class _Parser:
             self._faults.add("this must be printable text without line breaks", node, path)
         return node
 
-    def _flag(self, given: Mapping[str, Node], field: str, path: Path) -> bool:
-        node = given.get(field)
+    def _flag(self, fields: Mapping[str, Node], field: str, path: Path) -> bool:
+        node = fields.get(field)
         word = node.lower() if isinstance(node, str) else ""
         if word not in ("true", "false"):
             self._faults.add(f"{field} must be true or false", node, (*path, field))

@@ -68,8 +68,8 @@ async def border(ledger: Ledger, sources: Sequence[str]) -> DefinitionBorder:
     return DefinitionBorder(kept_since=span[0] if span else None, tags=tags)
 
 
-def describe(found: DefinitionBorder) -> Mapping[str, object]:
+def describe(definition_border: DefinitionBorder) -> Mapping[str, object]:
     return {
-        "kept_since": found.kept_since and found.kept_since.isoformat(),
-        "tags": {name: since and since.isoformat() for name, since in found.tags.items()},
+        "kept_since": definition_border.kept_since and definition_border.kept_since.isoformat(),
+        "tags": {name: since and since.isoformat() for name, since in definition_border.tags.items()},
     }

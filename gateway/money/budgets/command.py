@@ -181,16 +181,17 @@ def evaluate(client: OperatorClient, as_json: bool) -> None:
         )
 
 
-def _body(client: OperatorClient, given: JsonObject) -> JsonObject:
-    view = given["view"] and client.request("GET", f"/views/{part(given['view'])}")["view"]["id"]
-    plain = {name: value for name, value in given.items() if name != "view"}
+def _body(client: OperatorClient, options: JsonObject) -> JsonObject:
+    view = options["view"] and client.request("GET", f"/views/{part(options['view'])}")["view"]["id"]
+    plain = {name: value for name, value in options.items() if name != "view"}
     body: dict[str, Any] = {
         **body_of(NewBudget, plain),
         "view": view and {"id": view},
-        "planned_limits": _planned(given["plan"], given["granularity"] or "monthly"),
-        "alerts": {str(percent): "Y" for percent in given["alert"]} or None,
-        "forecast_alerts": {str(percent): "Y" for percent in given["forecast_alert"]} or None,
-        "silence": given["silent_until"] and {"until": given["silent_until"], "reason": given["reason"]},
+        "planned_limits": _planned(options["plan"], options["granularity"] or "monthly"),
+        "alerts": {str(percent): "Y" for percent in options["alert"]} or None,
+        "forecast_alerts": {str(percent): "Y" for percent in options["forecast_alert"]} or None,
+        "silence": options["silent_until"]
+        and {"until": options["silent_until"], "reason": options["reason"]},
     }
     return {field: value for field, value in body.items() if value is not None}
 
@@ -217,10 +218,10 @@ def _show_made(payload: JsonObject, as_json: bool) -> None:
         click.echo(f"already crossed, so no alert is sent: {past}", err=True)
 
 
-def _show_expansion(name: str, found: JsonObject) -> None:
+def _show_expansion(name: str, expansion: JsonObject) -> None:
     if name in ("current", "forecast"):
-        show_fields(found)
+        show_fields(expansion)
         return
-    for granularity, periods in found.items():
+    for granularity, periods in expansion.items():
         rows = [{granularity: day, **values} for day, values in periods.items()]
         show_table(rows, (granularity, "actual", "planned"))

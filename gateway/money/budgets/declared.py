@@ -322,8 +322,8 @@ class BudgetTable(ManagedTable[SpendBudget]):
     def checked(self, draft: BudgetDraft) -> BudgetDraft:
         return check_budget(draft, now=self._changes.now())
 
-    def check_known(self, draft: BudgetDraft, given: Collection[str], known: Collection[str]) -> None:
-        if "per" in given and draft.per and draft.per not in known:
+    def check_known(self, draft: BudgetDraft, stated_names: Collection[str], known: Collection[str]) -> None:
+        if "per" in stated_names and draft.per and draft.per not in known:
             raise Invalid(f"unknown dimension in per. Use one of: {', '.join(known)}")
 
     def made(self, actor: Actor, now: float) -> Mapping[str, Any]:

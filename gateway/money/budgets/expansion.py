@@ -46,19 +46,21 @@ class BudgetView:
     view: View
 
 
-async def expanded(books: BudgetLedger, figures: BudgetFigures, wanted: frozenset[str]) -> dict[str, object]:
+async def expanded(
+    books: BudgetLedger, figures: BudgetFigures, expansions: frozenset[str]
+) -> dict[str, object]:
     """Return the requested sections by name. Each is null while the budget has a problem."""
     if figures.view is None or not figures.periods:
-        return dict.fromkeys(sorted(wanted))
+        return dict.fromkeys(sorted(expansions))
     budget_view = BudgetView(budget=figures.budget, view=figures.view)
     sections: dict[str, object] = {}
-    if CURRENT in wanted:
+    if CURRENT in expansions:
         sections[CURRENT] = current(figures)
-    if HISTORY in wanted:
+    if HISTORY in expansions:
         sections[HISTORY] = await history(books, budget_view)
-    if BURNUP in wanted:
+    if BURNUP in expansions:
         sections[BURNUP] = await burnup(books, budget_view, figures.periods[0])
-    if FORECAST in wanted:
+    if FORECAST in expansions:
         sections[FORECAST] = await forecast_of(books, budget_view, figures.periods[0])
     return sections
 
@@ -182,8 +184,8 @@ async def forecast_of(
     }
 
 
-def forecast_text(budget: SpendBudget, made: Forecast | TooEarly | None) -> str | None:
-    return rounded(budget.measure, made.total) if isinstance(made, Forecast) else None
+def forecast_text(budget: SpendBudget, prediction: Forecast | TooEarly | None) -> str | None:
+    return rounded(budget.measure, prediction.total) if isinstance(prediction, Forecast) else None
 
 
 def rounded(measure: str, value: int) -> str:

@@ -75,14 +75,14 @@ def forecast(
     return Forecast(total=(totals[1] + totals[2]) // 2, low=totals[0], high=totals[3])
 
 
-def widened(made: Forecast, errors: Sequence[int], *, actual: int) -> Forecast:
+def widened(prediction: Forecast, errors: Sequence[int], *, actual: int) -> Forecast:
     """
     Widen the bounds by the mean error of earlier forecasts (parts of 10,000). The lower bound is at least `actual`.
     """
     wrong = sum(map(abs, errors)) // len(errors) if errors else 0
-    low = min(made.low, made.total - made.total * wrong // _PARTS)
-    high = max(made.high, made.total + made.total * wrong // _PARTS)
-    return Forecast(total=made.total, low=max(low, actual), high=high)
+    low = min(prediction.low, prediction.total - prediction.total * wrong // _PARTS)
+    high = max(prediction.high, prediction.total + prediction.total * wrong // _PARTS)
+    return Forecast(total=prediction.total, low=max(low, actual), high=high)
 
 
 def past_errors(
@@ -238,12 +238,12 @@ def _outlook(
     hours: tuple[int, ...],
     actual: int,
     spent_today: int,
-    left: Sequence[BudgetPeriod],
+    days_left: Sequence[BudgetPeriod],
     now: float,
 ) -> Outlook:
     known = History(days=days, hours=hours)
     at = datetime.fromtimestamp(now, UTC)
-    until = [forecast(known, start=period.start, end=day.end, now=at, actual=actual) for day in left]
+    until = [forecast(known, start=period.start, end=day.end, now=at, actual=actual) for day in days_left]
     prediction = until[-1]
     if isinstance(prediction, TooEarly):
         return Outlook(period=period, actual=actual, made=prediction)
@@ -255,9 +255,9 @@ def _outlook(
     wide = widened(prediction, errors, actual=actual)
     left_over = max(1, prediction.total - actual)
     day_forecasts, forecast_so_far = [], actual
-    for day, day_prediction in zip(left, until, strict=True):
+    for day, day_prediction in zip(days_left, until, strict=True):
         amount = max(0, day_prediction.total - forecast_so_far) if isinstance(day_prediction, Forecast) else 0
-        base = spent_today if day is left[0] else 0
+        base = spent_today if day is days_left[0] else 0
         day_forecasts.append(
             ExpectedDay(
                 first_day=day.first_day,

@@ -47,13 +47,13 @@ class Judgement:
     notices: list[tuple[Notice, tuple[str, ...]]] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
 
-    def add(self, figures: BudgetFigures, kept: Kept) -> None:
+    def add(self, figures: BudgetFigures, stored: Kept) -> None:
         budget = figures.budget
         crossed = list[CrossedOwner]()
         for index, period in enumerate(figures.periods):
             key = f"{budget.id}.{period.period.first_day}"
-            after = self._period(figures, period, kept.alerts.get(key))
-            if after != kept.alerts.get(key):
+            after = self._period(figures, period, stored.alerts.get(key))
+            if after != stored.alerts.get(key):
                 self.alerts.append(after)
             if index == 0:
                 crossed = _crossed_owners(budget, period, after)
@@ -62,15 +62,17 @@ class Judgement:
             self.findings.append(finding)
 
     def _period(
-        self, figures: BudgetFigures, period: PeriodFigures, kept: PeriodAlerts | None
+        self, figures: BudgetFigures, period: PeriodFigures, stored: PeriodAlerts | None
     ) -> PeriodAlerts:
         budget = figures.budget
         rules = rules_digest(figures.budget, figures.view)
-        is_first = kept is None or kept.rules != rules
-        before = _EMPTY if kept is None or is_first else kept
+        is_first = stored is None or stored.rules != rules
+        before = _EMPTY if stored is None or is_first else stored
         # A new or changed budget sends no notice for thresholds that are already crossed. The answer to its
         # author lists them.
-        is_old_news = is_first and (kept is not None or budget.rules_since > period.period.start.timestamp())
+        is_old_news = is_first and (
+            stored is not None or budget.rules_since > period.period.start.timestamp()
+        )
         owners = {}
         thresholds = Thresholds(actual=percents(budget.alerts), forecast=percents(budget.forecast_alerts))
         for owner in dict.fromkeys((*period.spent, *before.owners)) if budget.per else ("",):
@@ -138,7 +140,7 @@ class Judgement:
 
 def judge_all(
     figures: Mapping[str, BudgetFigures],
-    kept: Kept,
+    stored: Kept,
     *,
     now: float,
     channels: Collection[str],
@@ -151,16 +153,16 @@ def judge_all(
     """
     judgement = Judgement(now=now, channels=channels, link=link)
     is_complete = True
-    for budget in kept.budgets:
+    for budget in stored.budgets:
         budget_figures = figures.get(budget.id)
-        view = kept.views.get(budget.view_id)
+        view = stored.views.get(budget.view_id)
         is_current = budget_figures is not None and rules_digest(
             budget_figures.budget, budget_figures.view
         ) == rules_digest(budget, view)
         if budget_figures is None or not is_current:
             is_complete = False
             continue
-        judgement.add(replace(budget_figures, budget=budget, view=view), kept)
+        judgement.add(replace(budget_figures, budget=budget, view=view), stored)
     findings = judgement.findings if is_complete else None
     return Judged(alerts=judgement.alerts, notices=judgement.notices, findings=findings)
 

@@ -112,7 +112,7 @@ async def diff_definition(request: OperatorRequest[MoneyServices, DefinitionDraf
     }
 
 
-def _dimensions(found: Difference) -> list[Mapping[str, object]]:
+def _dimensions(result: Difference) -> list[Mapping[str, object]]:
     return [
         {
             "id": dimension.dimension.id,
@@ -128,7 +128,7 @@ def _dimensions(found: Difference) -> list[Mapping[str, object]]:
                 for element in dimension.elements
             ],
         }
-        for dimension in found.dimensions
+        for dimension in result.dimensions
     ]
 
 

@@ -262,11 +262,11 @@ async def owner_rows(money: MoneyServices, id: str) -> MemoryRows[OwnerRow]:
     )
 
 
-def alert_rows(kept: Sequence[PeriodAlerts]) -> MemoryRows[AlertRow]:
+def alert_rows(budget_alerts: Sequence[PeriodAlerts]) -> MemoryRows[AlertRow]:
     return MemoryRows(
         [
             AlertRow(owner=owner, first_day=period.first_day, alert=alert)
-            for period in kept
+            for period in budget_alerts
             for owner, alerts in period.owners.items()
             for alert in alerts
         ]
@@ -443,9 +443,9 @@ async def read_budget_alerts(request: KeyRequest[MoneyServices, None]) -> Result
 
 
 async def _expanded(
-    money: MoneyServices, books: BudgetLedger, id: str, wanted: frozenset[str]
+    money: MoneyServices, books: BudgetLedger, id: str, expansions: frozenset[str]
 ) -> dict[str, object]:
-    return await expanded(books, await fresh(money, books, id), wanted)
+    return await expanded(books, await fresh(money, books, id), expansions)
 
 
 async def _evaluate(money: MoneyServices, evaluation: Awaitable[bool | None]) -> bool:
@@ -465,9 +465,9 @@ async def _evaluate(money: MoneyServices, evaluation: Awaitable[bool | None]) ->
         return False
 
 
-def _fields(given: Any) -> dict[str, Any]:
+def _fields(body: Any) -> dict[str, Any]:
     """Return the given fields under the names of a draft."""
-    values = stated(given, default_amount=_text, per=lambda dimension: dimension or "")
+    values = stated(body, default_amount=_text, per=lambda dimension: dimension or "")
     if "view" in values:
         values["view_id"] = values.pop("view").id
     if values.get("granularity", "") is None:

@@ -229,6 +229,6 @@ def _name(request: OperatorRequest[InstallationServices, Any]) -> str:
     return name
 
 
-def _stated(given: msgspec.Struct) -> dict[str, Any]:
-    values = {name: getattr(given, name) for name in given.__struct_fields__}
+def _stated(body: msgspec.Struct) -> dict[str, Any]:
+    values = {name: getattr(body, name) for name in body.__struct_fields__}
     return {name: value for name, value in values.items() if value is not UNSET}

@@ -198,12 +198,15 @@ def add_state(money: MoneyServices, version: DefinitionVersion, uri: str | None 
 
 
 def version_rows(
-    money: MoneyServices, namespace: str | None = DEFAULT, *, place: str | None = None
+    money: MoneyServices, namespace: str | None = DEFAULT, *, parent_path: str | None = None
 ) -> MemoryRows[ShownVersion]:
-    """Return the versions of a namespace, or of all if None. `place` is the base path of their addresses."""
+    """Return the versions of a namespace, or of all if None. `parent_path` is the base path of their addresses."""
     versions = money.require_registry().table(AllocationTable).versions(namespace)
     return MemoryRows(
-        [add_state(money, version, place and f"{place}/{version.number}/definition") for version in versions]
+        [
+            add_state(money, version, parent_path and f"{parent_path}/{version.number}/definition")
+            for version in versions
+        ]
     )
 
 
@@ -345,7 +348,7 @@ def _most_bytes(services: Services) -> int:
     item=VersionItem,
 )
 async def read_definition_versions(request: KeyRequest[MoneyServices, None]) -> Result:
-    return await request.list(VERSIONS, version_rows(request.services, place=request.http.path))
+    return await request.list(VERSIONS, version_rows(request.services, parent_path=request.http.path))
 
 
 @_publish(
@@ -576,8 +579,8 @@ async def _submit(request: KeyRequest[MoneyServices, bytes], namespace: str) -> 
     }
 
 
-def _uri(place: str, version: DefinitionVersion) -> str:
-    return f"{place}/{version.number}/definition"
+def _uri(parent_path: str, version: DefinitionVersion) -> str:
+    return f"{parent_path}/{version.number}/definition"
 
 
 def _flag(text: str) -> bool:

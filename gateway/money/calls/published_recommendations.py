@@ -55,18 +55,18 @@ class ShownDimension:
     values: Sequence[str]
 
 
-def describe_recommendation(each: Recommendation) -> dict[str, object]:
-    saving = each.saving
+def describe_recommendation(recommendation: Recommendation) -> dict[str, object]:
+    saving = recommendation.saving
     return {
-        "id": each.id,
+        "id": recommendation.id,
         "type": saving.type,
         "title": saving.title,
         "description": saving.description,
         "formula": saving.formula,
         "assumptions": list(saving.assumptions),
-        "status": each.status,
-        "open": each.is_open,
-        "assignee": each.assignee,
+        "status": recommendation.status,
+        "open": recommendation.is_open,
+        "assignee": recommendation.assignee,
         "effort": saving.effort,
         "confidence": saving.confidence,
         "monthly_savings": saving.monthly_savings,
@@ -77,10 +77,10 @@ def describe_recommendation(each: Recommendation) -> dict[str, object]:
         "recommended": asdict(saving.recommended),
         "dimensions": {name: list(values) for name, values in saving.dimensions.items()},
         "evidence": {"first_day": saving.first_day, "last_day": saving.last_day},
-        "promised_savings": each.promised,
-        "realized_savings": None if each.realized is None else asdict(each.realized),
-        "created": seconds(each.created),
-        "last_updated": seconds(each.last_updated),
+        "promised_savings": recommendation.promised,
+        "realized_savings": None if recommendation.realized is None else asdict(recommendation.realized),
+        "created": seconds(recommendation.created),
+        "last_updated": seconds(recommendation.last_updated),
     }
 
 
@@ -206,8 +206,12 @@ async def type_rows(registry: Registry) -> MemoryRows[ShownType]:
     )
 
 
-def dimension_rows(kept: Iterable[Recommendation], dimensions: Sequence[str]) -> MemoryRows[ShownDimension]:
-    dimension_sets = [recommendation.saving.dimensions for recommendation in kept if recommendation.is_open]
+def dimension_rows(
+    recommendations: Iterable[Recommendation], dimensions: Sequence[str]
+) -> MemoryRows[ShownDimension]:
+    dimension_sets = [
+        recommendation.saving.dimensions for recommendation in recommendations if recommendation.is_open
+    ]
     values = {
         name: sorted({value for values_by_name in dimension_sets for value in values_by_name.get(name, ())})
         for name in recommendation_dimensions(dimensions)
@@ -494,7 +498,7 @@ async def check(request: KeyRequest[MoneyServices, SavingsCheck]) -> Result:
 
 
 async def change_recommendations(
-    registry: Registry, given: RecommendationChanges, actor: Actor, hidden: Container[str] = ()
+    registry: Registry, body: RecommendationChanges, actor: Actor, hidden: Container[str] = ()
 ) -> Result:
     """
     Change recommendations, and return a result for each id in the given order.
@@ -503,7 +507,7 @@ async def change_recommendations(
     """
     table = registry.recommendations
     changed = await table.update(
-        given.ids, status=given.status, assignee=given.assignee, actor=actor, hidden=hidden
+        body.ids, status=body.status, assignee=body.assignee, actor=actor, hidden=hidden
     )
     return {
         "recommendations": [
@@ -520,33 +524,33 @@ async def one_type(registry: Registry, name: str) -> Result:
     return _describe_type(name, (await registry.recommendations.types()).get(name, TypeSettings()))
 
 
-async def change_type(registry: Registry, name: str, given: TypeChanges, actor: Actor) -> Result:
+async def change_type(registry: Registry, name: str, body: TypeChanges, actor: Actor) -> Result:
     check_type(name)
-    thresholds = msgspec.structs.asdict(given.thresholds) if given.thresholds else {}
+    thresholds = msgspec.structs.asdict(body.thresholds) if body.thresholds else {}
     changes = {threshold: str(value) for threshold, value in thresholds.items() if value is not None}
-    changed: dict[str, Any] = changes if given.enabled is None else {**changes, "enabled": given.enabled}
+    changed: dict[str, Any] = changes if body.enabled is None else {**changes, "enabled": body.enabled}
     return _describe_type(name, await registry.recommendations.change_type(name, changed, actor=actor))
 
 
-async def add_comments(registry: Registry, id: str, given: NewComments, actor: Actor) -> Result:
-    if (given.message is None) == (not given.comments):
+async def add_comments(registry: Registry, id: str, body: NewComments, actor: Actor) -> Result:
+    if (body.message is None) == (not body.comments):
         raise Invalid("give either message or comments")
-    texts = [comment.message for comment in given.comments] if given.message is None else [given.message]
+    texts = [comment.message for comment in body.comments] if body.message is None else [body.message]
     added = await registry.recommendations.comment(id, texts, actor=actor)
     return {"comments": [describe_recommendation_comment(comment) for comment in added]}
 
 
 async def check_savings(
-    money: MoneyServices, people: People, given: SavingsCheck, may_see: Chosen = lambda _: True
+    money: MoneyServices, people: People, body: SavingsCheck, may_see: Chosen = lambda _: True
 ) -> Result:
     """
     Return the number and sum of savings by type that a run over the visible calls would find now. Stores nothing.
     """
-    if given.type is not None:
-        check_type(given.type)
-    filters = people.asked(_check_filter(given.filter, money.ledger.own_dimensions()))
+    if body.type is not None:
+        check_type(body.type)
+    filters = people.asked(_check_filter(body.filter, money.ledger.own_dimensions()))
     try:
-        result = await money.require_adviser().check(type=given.type, filters=filters, may_see=may_see)
+        result = await money.require_adviser().check(type=body.type, filters=filters, may_see=may_see)
     except CardUnreadable:
         raise Refusal(
             503, "unavailable", "The price card cannot be read. The log of the gateway has the reason."
@@ -584,13 +588,13 @@ def comment_number(text: str) -> int:
     return int(text)
 
 
-def _check_filter(given: Mapping[str, Sequence[str | None]], known: Sequence[str]) -> dict[str, list[str]]:
-    for name, values in given.items():
+def _check_filter(filters: Mapping[str, Sequence[str | None]], known: Sequence[str]) -> dict[str, list[str]]:
+    for name, values in filters.items():
         if name.removeprefix(EXCLUDES) not in known:
             raise Invalid(f"filter accepts only the dimensions {', '.join(known)}")
         if not values:
             raise Invalid(f"filter: {name} needs at least one value")
-    return {name: [value or "" for value in values] for name, values in given.items()}
+    return {name: [value or "" for value in values] for name, values in filters.items()}
 
 
 def _describe_type(name: str, settings: TypeSettings) -> Result:

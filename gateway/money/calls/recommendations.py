@@ -234,8 +234,8 @@ async def check_savings(request: OperatorRequest[MoneyServices, None]) -> Result
     return await by_key.check_savings(request.services, request.shared.people, savings_check, may_see)
 
 
-def _seen(each: Recommendation, visible: Visible) -> Recommendation:
-    return each if visible.realized(each) else replace(each, realized=None)
+def _seen(recommendation: Recommendation, visible: Visible) -> Recommendation:
+    return recommendation if visible.realized(recommendation) else replace(recommendation, realized=None)
 
 
 async def _id(request: OperatorRequest[MoneyServices, Any]) -> str:

@@ -145,11 +145,11 @@ def _by_kind(parts: Iterable[Sequence[Row]]) -> dict[tuple[str | None, str | Non
     return rows_by_kind
 
 
-def _plus(first: Row, others: Sequence[Row], sign: int = 1) -> Row:
+def _plus(first: Row, other_rows: Sequence[Row], sign: int = 1) -> Row:
     provider, model, row, cost = first
-    cost_rows = [cost_row for _, _, cost_row, _ in others]
+    cost_rows = [cost_row for _, _, cost_row, _ in other_rows]
     sums = {
         name: getattr(row, name) + sign * sum([getattr(cost_row, name) for cost_row in cost_rows])
         for name in _WEIGHED
     }
-    return provider, model, replace(row, **sums), cost + sign * sum([row[3] for row in others])
+    return provider, model, replace(row, **sums), cost + sign * sum([row[3] for row in other_rows])

@@ -14,9 +14,9 @@ MOST = 3  # drivers in the sentence
 _LITTLE = 20  # drivers smaller than 1/20 of the largest one are left out
 
 
-def sentence(found: Comparison) -> str:
+def sentence(comparison: Comparison) -> str:
     """Describe the change and its reasons, from the largest drivers."""
-    total = found.total
+    total = comparison.total
     if not total.before.calls and not total.before.cost:
         return (
             "Nothing was spent in the time to compare with."
@@ -25,7 +25,7 @@ def sentence(found: Comparison) -> str:
         )
     change = total.parts.change
     shown_drivers = [
-        driver for driver in found.drivers if set(driver.group) != {OTHER} and driver.parts.change
+        driver for driver in comparison.drivers if set(driver.group) != {OTHER} and driver.parts.change
     ]
     if not shown_drivers:
         return "Nothing changed."

@@ -62,9 +62,9 @@ PREVIOUS = "previous"
 SAME_WEEKDAYS = "same_weekdays"
 
 
-def columns(asked: Mapping[str, Any]) -> list[str]:
+def columns(report_fields: Mapping[str, Any]) -> list[str]:
     """Return the columns that distinguish the rows of a report."""
-    return [*(["period"] if asked["per"] != TOTAL else []), *asked["by"]]
+    return [*(["period"] if report_fields["per"] != TOTAL else []), *report_fields["by"]]
 
 
 def billed_tokens(row: CostRow) -> int:

@@ -78,14 +78,14 @@ class AnswerRows:
         sides: Sequence[Sequence[CostRow]],
         start: datetime,
         group: Group,
-        asked: Sequence[FoundMeasures | None],
+        measures: Sequence[FoundMeasures | None],
     ) -> dict[str, object]:
         """Return the measures of a row, with those of the period before if they are requested."""
         now, before = sides
-        fields = self._measures(combined(now, start=start, group=group), asked[0])
+        fields = self._measures(combined(now, start=start, group=group), measures[0])
         if not self._has_previous:
             return fields
-        return {**fields, PREVIOUS: self._measures(combined(before, start=start, group=group), asked[1])}
+        return {**fields, PREVIOUS: self._measures(combined(before, start=start, group=group), measures[1])}
 
     def _measures(self, row: CostRow, asked: FoundMeasures | None) -> dict[str, object]:
         measures: dict[str, object] = {
@@ -136,15 +136,15 @@ def _placed(
 
 
 def _largest(
-    rows: Sequence[CostRow], places: Collection[Place], most: int, *, by: str
+    rows: Sequence[CostRow], places: Collection[Place], limit: int, *, by: str
 ) -> frozenset[Group] | None:
     """
-    Return the largest groups that fit into `most` rows, with one row per period for the others. None if all fit.
+    Return the largest groups that fit into `limit` rows, with one row per period for the others. None if all fit.
     """
-    if len(places) <= most:
+    if len(places) <= limit:
         return None
     counts = Counter(group for _, group in places)
-    remaining = most - len({period for period, _ in places})
+    remaining = limit - len({period for period, _ in places})
     sizes: dict[Group, int] = defaultdict(int)
     for row in rows:
         value = getattr(row, by)

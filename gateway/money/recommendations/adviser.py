@@ -128,7 +128,7 @@ class Adviser:
         return await asyncio.to_thread(work)
 
 
-async def realized_by(ledger: Ledger, each: Recommendation, now: float) -> Realized | None:
+async def realized_by(ledger: Ledger, recommendation: Recommendation, now: float) -> Realized | None:
     """
     Return the money that an addressed recommendation saved within at most thirty days.
 
@@ -136,16 +136,20 @@ async def realized_by(ledger: Ledger, each: Recommendation, now: float) -> Reali
     count, whichever model they use now. The result never exceeds the promised savings for the same number of
     calls. Returns None if the recommendation is not addressed, is about seats, or was addressed too recently.
     """
-    if each.addressed_at is None or each.promised is None or not each.saving.measured_by:
+    if (
+        recommendation.addressed_at is None
+        or recommendation.promised is None
+        or not recommendation.saving.measured_by
+    ):
         return None
-    addressed = int(each.addressed_at) // DAY_S * DAY_S
+    addressed = int(recommendation.addressed_at) // DAY_S * DAY_S
     since = addressed + DAY_S
     until = min(int(now) // DAY_S * DAY_S, since + DAYS * DAY_S)
     if until - since < LEAST_DAYS * DAY_S:
         return None
-    before = await _cost(ledger, each, addressed - DAYS * DAY_S, addressed)
-    after = await _cost(ledger, each, since, until)
-    amount = saved(before, after, promised=money.units(each.promised))
+    before = await _cost(ledger, recommendation, addressed - DAYS * DAY_S, addressed)
+    after = await _cost(ledger, recommendation, since, until)
+    amount = saved(before, after, promised=money.units(recommendation.promised))
     return Realized(amount=money.text(amount), since=_text(since), until=_text(until))
 
 
@@ -164,9 +168,9 @@ def saved(before: CostRow | None, after: CostRow | None, *, promised: int) -> in
     return max(0, min(would_cost - money.units(after.cost), limit))
 
 
-async def _cost(ledger: Ledger, each: Recommendation, since: int, until: int) -> CostRow | None:
+async def _cost(ledger: Ledger, recommendation: Recommendation, since: int, until: int) -> CostRow | None:
     known = ledger.own_dimensions()
-    include = {name: (value,) for name, value in each.saving.measured_by.items() if name in known}
+    include = {name: (value,) for name, value in recommendation.saving.measured_by.items() if name in known}
     query = CostQuery(since=_at(since), until=_at(until), granularity=TOTAL, include=include)
     return next(iter(await ledger.costs(query)), None)
 

@@ -157,20 +157,20 @@ def _saving(facts: SavingFacts, settled: Settled, dimensions: Sequence[str], pri
     )
 
 
-def _days(facts: SavingFacts, found: Opportunity) -> Iterator[int]:
-    for use_index in found.claims:
+def _days(facts: SavingFacts, opportunity: Opportunity) -> Iterator[int]:
+    for use_index in opportunity.claims:
         yield facts.uses[use_index].day
-    for seat in found.seats:
+    for seat in opportunity.seats:
         yield seat.first_day
         yield seat.last_day
 
 
-def _values(facts: SavingFacts, found: Opportunity, dimension: str) -> list[str]:
+def _values(facts: SavingFacts, opportunity: Opportunity, dimension: str) -> list[str]:
     """Return the known values of a dimension, those with the largest savings first."""
     amounts: dict[str, int] = defaultdict(int)
-    for use_index, claim in found.claims.items():
+    for use_index, claim in opportunity.claims.items():
         amounts[value_of(facts.uses[use_index].dimensions, dimension)] += claim
-    for seat in found.seats:
+    for seat in opportunity.seats:
         amounts[seat_value(seat.person, seat.team, dimension)] += seat.fee
     amounts.pop("", None)
     return sorted(amounts, key=lambda value: (-amounts[value], value))[:MOST_VALUES]
@@ -192,7 +192,7 @@ class Settled:
 
 def settle(
     uses: Sequence[Use],
-    found: Sequence[tuple[str, Opportunity]],
+    opportunities: Sequence[tuple[str, Opportunity]],
     *,
     least: Callable[[str], int],
     is_last: Callable[[str, Opportunity], bool] = lambda *_: False,
@@ -207,7 +207,7 @@ def settle(
     remaining_costs = [use.cost for use in uses]
     settled = []
     for type, opportunity in sorted(
-        found, key=lambda pair: (is_last(*pair), -pair[1].gross, pair[0], *_words(pair))
+        opportunities, key=lambda pair: (is_last(*pair), -pair[1].gross, pair[0], *_words(pair))
     ):
         claimed = {
             index: claim * remaining_costs[index] // uses[index].cost
@@ -226,5 +226,5 @@ def settle(
     return settled
 
 
-def _words(each: tuple[str, Opportunity]) -> Sequence[str]:
-    return each[1].subject
+def _words(pair: tuple[str, Opportunity]) -> Sequence[str]:
+    return pair[1].subject

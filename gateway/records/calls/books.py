@@ -92,8 +92,8 @@ async def verify(request: OperatorRequest[SpoolServices, None]) -> Result:
     return await request.shared.questions.recount(f"person {request.actor.name}", recounted)
 
 
-def _twice(found: Mapping[str, AcceptedTwice]) -> Iterator[str]:
-    for topic, twice in found.items():
+def _twice(twice_by_topic: Mapping[str, AcceptedTwice]) -> Iterator[str]:
+    for topic, twice in twice_by_topic.items():
         numbers = ", ".join(map(str, twice.numbers))
         suffix = ", ..." if twice.records > len(twice.numbers) else ""
         yield (

@@ -211,7 +211,7 @@ _PEOPLE = frozenset(("user", "team", "session", "subject"))  # texts that may be
 _COST = re.compile(r"\d+(\.\d+)?")
 
 
-def edited(record: Record, given: Mapping[str, Any], people: People) -> tuple[Record, Sequence[str]]:
+def edited(record: Record, new_fields: Mapping[str, Any], people: People) -> tuple[Record, Sequence[str]]:
     """
     Return a copy of a record with the given values, and the names of the changed fields. `people` replaces
     e-mail addresses as it does for records from senders. A given cost counts as reported.
@@ -224,7 +224,7 @@ def edited(record: Record, given: Mapping[str, Any], people: People) -> tuple[Re
             "discard it and send a correction"
         )
     shown = as_json(record)
-    names = [name for name, value in given.items() if name not in shown or shown[name] != value]
+    names = [name for name, value in new_fields.items() if name not in shown or shown[name] != value]
     if not names:
         raise Invalid("the record would not change; to send it unchanged, retry it")
     if isinstance(record, Correction):
@@ -239,7 +239,7 @@ def edited(record: Record, given: Mapping[str, Any], people: People) -> tuple[Re
                 f"{name[:64]} cannot be changed; the fields of this record that can be changed are "
                 f"{', '.join(checks)}"
             )
-    changes = {name: _carried(checks[name](name, given[name]), name, people) for name in names}
+    changes = {name: _carried(checks[name](name, new_fields[name]), name, people) for name in names}
     if isinstance(record, Inference) and "cost" in changes:
         estimated = "none" if record.estimated_cost is None else "estimated"
         changes["cost_source"] = estimated if changes["cost"] is None else "reported"

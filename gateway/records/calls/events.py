@@ -177,11 +177,11 @@ def check_span(request: web.Request) -> None:
             nanoseconds(name, text)
 
 
-def event_rows(spool: SpoolServices, found: Sequence[KeptRecord]) -> MemoryRows[KeptEvent]:
+def event_rows(spool: SpoolServices, stored_records: Sequence[KeptRecord]) -> MemoryRows[KeptEvent]:
     return MemoryRows(
         [
             KeptEvent(stored, stored.record, spool.event_amount(stored.record))
-            for stored in found
+            for stored in stored_records
             if isinstance(stored.record, UsageEvent)
         ]
     )

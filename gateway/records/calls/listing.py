@@ -117,9 +117,9 @@ class RecordRows:
         count = 0
         passing: list[KeptRecord] = []
 
-        def take(found: Iterable[KeptRecord]) -> None:
+        def take(batch: Iterable[KeptRecord]) -> None:
             nonlocal count, until
-            for stored in found:
+            for stored in batch:
                 if count < records.LOOKED_THROUGH and is_own(stored.record):
                     count += 1
                     if count == records.LOOKED_THROUGH:
@@ -186,9 +186,9 @@ class RecordRows:
         return passing
 
 
-def is_asked(wanted: PageQuery) -> bool:
+def is_asked(page_query: PageQuery) -> bool:
     """Return whether a query requests a time range or amounts, instead of the newest records."""
-    return wanted.sort_key in AMOUNTS or any(name in wanted.filters for name in (*ONE_SPAN, *AMOUNTS))
+    return page_query.sort_key in AMOUNTS or any(name in page_query.filters for name in (*ONE_SPAN, *AMOUNTS))
 
 
 class RankedRows:
@@ -208,9 +208,9 @@ class RankedRows:
         start = since.timestamp()
         end = until.timestamp()
 
-        def take(kept: KeptRecord) -> None:
-            if start <= hour_of(kept.record.start_time, kept.committed_at) < end:
-                best.take(kept)
+        def take(stored: KeptRecord) -> None:
+            if start <= hour_of(stored.record.start_time, stored.committed_at) < end:
+                best.take(stored)
 
         days = dates_of(start, end)
         if self._request.is_limited:
@@ -304,10 +304,10 @@ class _Best:
         self._falls = wanted.sort_order == DESCENDING
         self._heap: list[_Ranked] = []
 
-    def take(self, kept: KeptRecord) -> None:
-        ranked = _Ranked(self._value(kept), self._falls, kept)
+    def take(self, stored: KeptRecord) -> None:
+        ranked = _Ranked(self._value(stored), self._falls, stored)
         is_full = len(self._heap) >= MOST_RANKED
-        if (is_full and not self._heap[0] < ranked) or not passes(self._listed, self._filters, kept):
+        if (is_full and not self._heap[0] < ranked) or not passes(self._listed, self._filters, stored):
             return
         (heapq.heappushpop if is_full else heapq.heappush)(self._heap, ranked)
 

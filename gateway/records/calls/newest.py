@@ -41,8 +41,8 @@ def _filter(name: str) -> Filter[KeptRecord]:
 
 
 def _bounds(name: str) -> Filter[KeptRecord]:
-    def holds(kept: KeptRecord, text: str) -> bool:
-        amount = AMOUNTS[name](kept.record)
+    def holds(stored: KeptRecord, text: str) -> bool:
+        amount = AMOUNTS[name](stored.record)
         return amount is not None and bound(name, text)(amount)
 
     return Filter(holds=holds)
@@ -90,11 +90,11 @@ async def records_in_views(
         view(word)
     derived = {dimension.name: dimension for dimension in request.whole_ledger.derived()}
 
-    def value(kept: KeptRecord, name: str) -> str:
+    def value(stored: KeptRecord, name: str) -> str:
         dimension = derived.get(name)
         if dimension is None:
-            return kept.counted(name)
-        return dimension.value(tuple(map(kept.counted, dimension.sources)))
+            return stored.counted(name)
+        return dimension.value(tuple(map(stored.counted, dimension.sources)))
 
     holds: Filter[KeptRecord] = Filter(holds=lambda stored, word: view(word).holds(partial(value, stored)))
 
@@ -157,7 +157,7 @@ def own_to(request: OperatorRequest[Any, Any]) -> Callable[[Record], bool]:
     return lambda record: ledger.holds(KeptRecord(AI_TELEMETRY, 0, 0.0, False, record).counted)
 
 
-def seen(request: OperatorRequest[Any, Any], found: Iterable[KeptRecord]) -> Iterator[KeptRecord]:
+def seen(request: OperatorRequest[Any, Any], stored_records: Iterable[KeptRecord]) -> Iterator[KeptRecord]:
     """
     Return the records that the person may see, in the form that this person sees.
 
@@ -166,10 +166,10 @@ def seen(request: OperatorRequest[Any, Any], found: Iterable[KeptRecord]) -> Ite
     many records others have.
     """
     if not request.is_limited:
-        yield from found
+        yield from stored_records
         return
     is_own = own_to(request)
-    for stored in found:
+    for stored in stored_records:
         if stored.topic == AI_TELEMETRY and not stored.is_open and is_own(stored.record):
             yield replace(stored, is_number_shown=False)
 

@@ -33,9 +33,9 @@ def dates_of(start: float, end: float) -> PastDates:
     return PastDates(first_day, last_day)
 
 
-def days_of(asked: Collection[str]) -> PastDates:
+def days_of(dates: Collection[str]) -> PastDates:
     """Return the days from the first to the last of some days and months."""
-    return PastDates(min(f"{date}-01"[:10] for date in asked), max(f"{date}-31"[:10] for date in asked))
+    return PastDates(min(f"{date}-01"[:10] for date in dates), max(f"{date}-31"[:10] for date in dates))
 
 
 async def past_records(
@@ -86,8 +86,8 @@ async def _older(request: OperatorRequest[Any, Any], spool: SpoolServices) -> tu
     return (past if floor > 1 else None), floor
 
 
-def _kept(request: OperatorRequest[Any, Any], found: PastRecord) -> KeptRecord:
-    number, at, record = found
+def _kept(request: OperatorRequest[Any, Any], stored: PastRecord) -> KeptRecord:
+    number, at, record = stored
     return KeptRecord(AI_TELEMETRY, number, at, False, record, is_number_shown=not request.is_limited)
 
 

@@ -74,10 +74,10 @@ class KeptRecord:
         return str(bounded(self.value(name)))
 
 
-def describe(kept: KeptRecord) -> dict[str, object]:
-    row = describe_record(kept.record)
+def describe(stored: KeptRecord) -> dict[str, object]:
+    row = describe_record(stored.record)
     row.pop("body", None)  # an hourly file, as large as a request
-    return {**describe_place(kept), **row}
+    return {**describe_place(stored), **row}
 
 
 def describe_record(record: Record) -> dict[str, object]:
@@ -88,19 +88,19 @@ def describe_record(record: Record) -> dict[str, object]:
     return {**row, "sender": record.sender_key} if isinstance(record, AiRecord) else row
 
 
-def describe_place(kept: KeptRecord) -> dict[str, object]:
+def describe_place(stored: KeptRecord) -> dict[str, object]:
     return {
-        "topic": kept.topic,
-        "number": kept.number if kept.is_number_shown else None,
-        "committed_at": moment(kept.committed_at),
-        "state": kept.state,
+        "topic": stored.topic,
+        "number": stored.number if stored.is_number_shown else None,
+        "committed_at": moment(stored.committed_at),
+        "state": stored.state,
     }
 
 
-def looked_through(found: Sequence[KeptRecord]) -> dict[str, object]:
+def looked_through(stored_records: Sequence[KeptRecord]) -> dict[str, object]:
     """Return the fields that accompany a page of the newest records."""
-    since = min((stored.committed_at for stored in found), default=None)
-    return how_far(records=len(found), most=LOOKED_THROUGH, since=since)
+    since = min((stored.committed_at for stored in stored_records), default=None)
+    return how_far(records=len(stored_records), most=LOOKED_THROUGH, since=since)
 
 
 def how_far(*, records: int, most: int, since: float | None, until: float | None = None) -> dict[str, object]:

@@ -168,7 +168,7 @@ def _matching(log: Log, entries: Sequence[Entry], id: bytes) -> Iterator[KeptRec
 
 
 def _passed(
-    route: RouteState, found: KeptRecord, held: Sequence[UnsettledDelivery], dead: Sequence[DeadLetter]
+    route: RouteState, stored: KeptRecord, held: Sequence[UnsettledDelivery], dead: Sequence[DeadLetter]
 ) -> dict[str, object]:
     """
     Return the progress of a record on a route. `passed` means delivered, rejected in part, or older
@@ -180,10 +180,10 @@ def _passed(
     letter = next((one for one in dead if one.route == route.name), None)
     if letter is not None:
         return {"route": route.name, "state": "dead", "last_error": letter.error}
-    state = "passed" if found.number < route.progress else "waiting"
+    state = "passed" if stored.number < route.progress else "waiting"
     return {"route": route.name, "state": state, "last_error": None}
 
 
-def _holds(delivery: UnsettledDelivery, found: KeptRecord) -> bool:
-    of_topic = delivery.route.rpartition("/")[2] == found.topic
-    return of_topic and delivery.first <= found.number <= delivery.last
+def _holds(delivery: UnsettledDelivery, stored: KeptRecord) -> bool:
+    of_topic = delivery.route.rpartition("/")[2] == stored.topic
+    return of_topic and delivery.first <= stored.number <= delivery.last

@@ -75,11 +75,11 @@ class ServedDay:
         self._day = day
         self._models: dict[str, ServedModel] = defaultdict(ServedModel)
 
-    def add(self, kept: KeptRecord) -> bool:
+    def add(self, stored: KeptRecord) -> bool:
         """Add a record. Always returns False, because no record needs to be kept."""
-        record = kept.record
+        record = stored.record
         if isinstance(record, Inference | UsageMetric):
-            day, _ = filters.day_and_month(record.start_time, kept.committed_at)
+            day, _ = filters.day_and_month(record.start_time, stored.committed_at)
             if day == self._day:
                 self._add_call(record) if isinstance(record, Inference) else self._add_counter(record)
         return False

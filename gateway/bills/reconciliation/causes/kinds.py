@@ -113,20 +113,22 @@ def tier_unknown(case: Case) -> Iterator[Claim]:
         yield claim
 
 
-def _lasting(found: Mapping[Cell, _Exchange], days: int, *, is_enough: bool = True) -> dict[Cell, _Exchange]:
+def _lasting(
+    exchanges: Mapping[Cell, _Exchange], days: int, *, is_enough: bool = True
+) -> dict[Cell, _Exchange]:
     """
     Drop inexact exchanges that change direction or occur on few days, because they are chance. With
     `is_enough`, exact ones always stay.
     """
     gains: dict[tuple[str, str], list[frozenset[str]]] = defaultdict(list)
-    for group, exchange in found.items():
+    for group, exchange in exchanges.items():
         gains[group.key, group.model].append(exchange.gains)
     common = {
         key_model: max(set(gains_seen), key=gains_seen.count) for key_model, gains_seen in gains.items()
     }
     return {
         group: exchange
-        for group, exchange in found.items()
+        for group, exchange in exchanges.items()
         if (exchange.is_exact and is_enough)
         or (
             exchange.gains == (usual := common[group.key, group.model])

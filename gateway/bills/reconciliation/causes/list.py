@@ -61,19 +61,19 @@ def claims(case: Case) -> list[Claim]:
     return sorted(all_claims, key=lambda item: (-item.moved, -abs(item.tokens), item.cause))
 
 
-def _named(claim: Claim, found: Sequence[Claim], case: Case) -> Claim:
+def _named(claim: Claim, all_claims: Sequence[Claim], case: Case) -> Claim:
     """Replace placeholders in `beside` by the names of causes, and add them to the evidence."""
     names: list[str] = []
     for cause_name in claim.beside:
         if cause_name in (OTHERS, KINDS):
             overlapping = [
                 other_claim.cause
-                for other_claim in found
+                for other_claim in all_claims
                 if other_claim.moved >= CENT and _overlap(claim, other_claim)
             ]
             names += [cause for cause in overlapping if cause_name == OTHERS or cause in OF_KINDS]
         elif cause_name == PRICES:
-            names += _prices(claim, found, case)
+            names += _prices(claim, all_claims, case)
         else:
             names.append(cause_name)
     beside = tuple(sorted(set(names) - {claim.cause} - _NO_CAUSE))
@@ -85,7 +85,7 @@ def _named(claim: Claim, found: Sequence[Claim], case: Case) -> Claim:
     )
 
 
-def _prices(claim: Claim, found: Sequence[Claim], case: Case) -> list[str]:
+def _prices(claim: Claim, all_claims: Sequence[Claim], case: Case) -> list[str]:
     """
     Return the price causes of the same models. If calls have their own price, causes of other claims and
     models count as well. If there are none, return ANY_PRICE.
@@ -96,7 +96,9 @@ def _prices(claim: Claim, found: Sequence[Claim], case: Case) -> list[str]:
     if not models:
         return []
     priced = [
-        other_claim for other_claim in found if other_claim.cause in OF_PRICES and other_claim.moved >= CENT
+        other_claim
+        for other_claim in all_claims
+        if other_claim.cause in OF_PRICES and other_claim.moved >= CENT
     ]
     names = [
         other_claim.cause
@@ -108,13 +110,13 @@ def _prices(claim: Claim, found: Sequence[Claim], case: Case) -> list[str]:
     # missing tokens may hide a price that other models show
     of_calls = [
         other_claim.cause
-        for other_claim in found
+        for other_claim in all_claims
         if other_claim.moved >= CENT and _overlap(claim, other_claim)
     ]
     return [*of_calls, *(other_claim.cause for other_claim in priced)]
 
 
-def _overlap(claim: Claim, other: Claim) -> bool:
+def _overlap(claim: Claim, other_claim: Claim) -> bool:
     """Return whether both claims are about tokens of the same days and models."""
     places = {(cell.day, cell.model) for cell in claim.by_cell}
-    return other.is_of_tokens and any((cell.day, cell.model) in places for cell in other.by_cell)
+    return other_claim.is_of_tokens and any((cell.day, cell.model) in places for cell in other_claim.by_cell)

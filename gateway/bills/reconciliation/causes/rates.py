@@ -178,8 +178,8 @@ def _place(cell: Cell) -> tuple[str, str, str]:
     return cell.key, cell.tier, cell.region
 
 
-def _within(place: tuple[str, str, str], differing_cells: Collection[Cell]) -> Callable[[Cell], bool]:
-    return lambda cell: _place(cell) == place and cell not in differing_cells
+def _within(cell_group: tuple[str, str, str], differing_cells: Collection[Cell]) -> Callable[[Cell], bool]:
+    return lambda cell: _place(cell) == cell_group and cell not in differing_cells
 
 
 def _of_place(case: Case, model: str, is_of: Callable[[Cell], bool]) -> Iterator[Claim]:
@@ -306,12 +306,12 @@ def _on_days(
             yield claim
 
 
-def _stays(days: list[int], every: list[int], others: Collection[int]) -> bool:
+def _stays(days: list[int], every: list[int], differing_days: Collection[int]) -> bool:
     """
     Return whether a price applies to most days from its first one to the end, and no day in between has our price.
     """
     later = {day for day in every if day >= days[0]}
-    is_to_the_end = days[-1] >= every[-2] and later - set(others) <= set(days)
+    is_to_the_end = days[-1] >= every[-2] and later - set(differing_days) <= set(days)
     return len(days) * 2 > len(later) > 1 and is_to_the_end
 
 

@@ -205,7 +205,7 @@ def _left(case: Case, model: str, regional: Regional) -> list[_Rates]:
     ]
 
 
-def _best(rates: list[_Rates], most: Decimal) -> _Fit | None:
+def _best(rates: list[_Rates], tolerance: Decimal) -> _Fit | None:
     """Return the regions that explain the most, or None if nothing explains nearly all."""
     worth: dict[str, int] = defaultdict(int)
     for rate in rates:
@@ -214,20 +214,20 @@ def _best(rates: list[_Rates], most: Decimal) -> _Fit | None:
                 worth[region] += amount
     largest = sorted(worth, key=lambda region: (-worth[region], region))[:_MOST]
     candidates = [(region,) for region in largest] + ([tuple(sorted(worth))] if len(worth) > 1 else [])
-    fits = [fit for regions in candidates if (fit := _alike(rates, regions, most)) is not None]
-    return min(fits, key=_Fit.rank) if fits else _apart(rates, largest[:_MOST_APART], most)
+    fits = [fit for regions in candidates if (fit := _alike(rates, regions, tolerance)) is not None]
+    return min(fits, key=_Fit.rank) if fits else _apart(rates, largest[:_MOST_APART], tolerance)
 
 
-def _alike(rates: list[_Rates], regions: tuple[str, ...], most: Decimal) -> _Fit | None:
+def _alike(rates: list[_Rates], regions: tuple[str, ...], tolerance: Decimal) -> _Fit | None:
     """Fit regions that share one factor."""
     inside = sum(rate.within(regions) for rate in rates)
     if not inside:
         return None
     factor = Decimal(sum(rate.amount for rate in rates)) / inside
-    return _fit(rates, dict.fromkeys(regions, factor), most)
+    return _fit(rates, dict.fromkeys(regions, factor), tolerance)
 
 
-def _apart(rates: list[_Rates], regions: list[str], most: Decimal) -> _Fit | None:
+def _apart(rates: list[_Rates], regions: list[str], tolerance: Decimal) -> _Fit | None:
     """Fit a factor per region by least squares, if there are at least four times as many rates as regions."""
     if len(regions) < 2 or len(rates) < 4 * len(regions):
         return None
@@ -244,7 +244,9 @@ def _apart(rates: list[_Rates], regions: list[str], most: Decimal) -> _Fit | Non
         region: Decimal(fraction.numerator) / fraction.denominator
         for region, fraction in zip(regions, solution, strict=True)
     }
-    return _fit(rates, {region: factor for region, factor in factors.items() if abs(factor) >= _LEAST}, most)
+    return _fit(
+        rates, {region: factor for region, factor in factors.items() if abs(factor) >= _LEAST}, tolerance
+    )
 
 
 def _solved(equations: list[list[Fraction]]) -> list[Fraction] | None:
@@ -266,7 +268,7 @@ def _solved(equations: list[list[Fraction]]) -> list[Fraction] | None:
     return [row[-1] for row in equations]
 
 
-def _fit(rates: list[_Rates], factors: Mapping[str, Decimal], most: Decimal) -> _Fit | None:
+def _fit(rates: list[_Rates], factors: Mapping[str, Decimal], tolerance: Decimal) -> _Fit | None:
     """
     Return the fit if all regions cost more, almost nothing is left, and one factor for everything would be
     worse. Otherwise return None.
@@ -280,7 +282,7 @@ def _fit(rates: list[_Rates], factors: Mapping[str, Decimal], most: Decimal) -> 
     is_published = all(
         any(abs(factor - known) <= _LEAST for known in _PUBLISHED) for factor in factors.values()
     )
-    if unexplained_share > (most if is_published else _LEFT) or not (
+    if unexplained_share > (tolerance if is_published else _LEFT) or not (
         is_published or by_one_factor > _SHAPELESS
     ):
         return None

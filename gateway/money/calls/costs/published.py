@@ -324,11 +324,13 @@ class _Rows:
         cut = await asyncio.to_thread(page)
         return replace(cut, known=await self._money.known_values())
 
-    async def _question(self, asked: Mapping[str, tuple[str, ...]], once: Mapping[str, str]) -> CostQuestion:
+    async def _question(
+        self, stated_filters: Mapping[str, tuple[str, ...]], once: Mapping[str, str]
+    ) -> CostQuestion:
         """Return the query with its filters, in its view. Raises Refusal 400 if it is invalid."""
         if "start_date" not in once:
             raise _wrong("start_date is required; use a day such as 2026-11-01, or an RFC 3339 time")
-        include, exclude = self._filters(asked)
+        include, exclude = self._filters(stated_filters)
         now, end = self._money.clock.now(), once.get("end_date")
         question = CostQuestion(
             since=parse_moment("start_date", once["start_date"]),
@@ -340,15 +342,15 @@ class _Rows:
         question.check_span()
         return replace(question, view=await self._reads.view(once["view"])) if "view" in once else question
 
-    def _filters(self, asked: Mapping[str, tuple[str, ...]]) -> tuple[Wanted, Wanted]:
+    def _filters(self, stated_filters: Mapping[str, tuple[str, ...]]) -> tuple[Wanted, Wanted]:
         """
         Return the included and the excluded values of the dimensions, from `filters` and from the other parameters.
         """
         known = (*self._money.ledger.dimensions(), *BILLED_DIMENSIONS, *self._row_tags)
-        include = {name: values for name, values in asked.items() if name in known}
-        if "filters" not in asked:
+        include = {name: values for name, values in stated_filters.items() if name in known}
+        if "filters" not in stated_filters:
             return include, {}
-        extra_filters, exclude = map(self._people.asked, _filters(asked["filters"][0], known))
+        extra_filters, exclude = map(self._people.asked, _filters(stated_filters["filters"][0], known))
         for name in include.keys() & extra_filters.keys():
             raise _wrong(f"{name} is given both in filters and by its own name; use only one of them")
         return include | extra_filters, exclude
@@ -396,17 +398,17 @@ def _by_meter(items: Sequence[Item], meter: str) -> list[Item]:
     return [replace(item, meter=name) for item in items for name in metered(item.row) if meter in ("", name)]
 
 
-def _page(listed: List[Item], wanted: PageQuery, rows: Sequence[Item]) -> ListPage[Item]:
-    sort = listed.sorts[wanted.sort_key].value
+def _page(listed: List[Item], page_query: PageQuery, rows: Sequence[Item]) -> ListPage[Item]:
+    sort = listed.sorts[page_query.sort_key].value
     identity = listed.identity.value
     assert sort is not None and identity is not None
     return cut_page(
         rows,
         value_of=sort,
         identity_of=identity,
-        order=wanted.sort_order,
-        limit=wanted.limit,
-        position=wanted.position,
+        order=page_query.sort_order,
+        limit=page_query.limit,
+        position=page_query.position,
     )
 
 

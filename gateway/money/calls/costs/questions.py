@@ -162,22 +162,22 @@ async def question_of(request: OperatorRequest[Any, Any], known: Sequence[str]) 
 
 
 def times(
-    given: Mapping[str, str], now: float, *, default: str = "mtd"
+    parameters: Mapping[str, str], now: float, *, default: str = "mtd"
 ) -> tuple[datetime, datetime, ZoneInfo]:
     """Return the start, the end and the zone of the time range in the parameters ONE_SPAN. Raises Invalid."""
     try:
-        zone = ZoneInfo(given.get("tz", "UTC"))
+        zone = ZoneInfo(parameters.get("tz", "UTC"))
     except (ValueError, OSError, LookupError):  # invalid name, a directory, or an unknown zone
         raise Invalid("tz must be the name of a time zone, such as Europe/Berlin") from None
-    if "range" in given and ("from" in given or "to" in given):
+    if "range" in parameters and ("from" in parameters or "to" in parameters):
         raise Invalid("range sets the start and the end, so use it without from and to")
-    named = given.get("range", default)
+    named = parameters.get("range", default)
     check_one_of("range", named, RANGES)
     since, until = span(named, now, zone)
-    if "from" in given:
-        since = parse_moment("from", given["from"], zone=zone)
-    if "to" in given:
-        until = parse_moment("to", given["to"], zone=zone, end=True)
+    if "from" in parameters:
+        since = parse_moment("from", parameters["from"], zone=zone)
+    if "to" in parameters:
+        until = parse_moment("to", parameters["to"], zone=zone, end=True)
     return since, until, zone
 
 
@@ -197,14 +197,14 @@ def top_of(text: str) -> int:
     return int(text)
 
 
-def _check_of_bills(given: Mapping[str, str], cost_type: str, measures: set[str]) -> None:
+def _check_of_bills(parameters: Mapping[str, str], cost_type: str, measures: set[str]) -> None:
     """Raise Invalid if a query of billed money needs calls or another currency."""
-    if measures - {*_OF_BILLS} or "unit" in given:
+    if measures - {*_OF_BILLS} or "unit" in parameters:
         raise Invalid(
             f"{cost_type} has only money, so use show=cost and top_by=cost without unit, or use another "
             "cost_type"
         )
-    if given.get("currency", CURRENCY) != CURRENCY:
+    if parameters.get("currency", CURRENCY) != CURRENCY:
         raise Invalid(f"{cost_type} is in {CURRENCY}, so leave currency out, or use another cost_type")
 
 

@@ -106,14 +106,14 @@ async def what_if(request: OperatorRequest[MoneyServices, None]) -> Result:
     }
 
 
-def _largest_first(groups: Mapping[Group, Instead], others: Group) -> list[tuple[Group, Instead]]:
+def _largest_first(groups: Mapping[Group, Instead], other_group: Group) -> list[tuple[Group, Instead]]:
     """
     Return the MAX_TOP groups with the largest change, and the sum of the others. Ties are sorted by name.
     """
     by_name = ordered(groups.items(), lambda item: [word or "" for word in item[0]])
     rows = ordered(by_name, lambda item: -abs(item[1].saves))
     rest = [instead for _, instead in rows[MAX_TOP:]]
-    return [*rows[:MAX_TOP], *([(others, Instead.together(rest))] if rest else [])]
+    return [*rows[:MAX_TOP], *([(other_group, Instead.together(rest))] if rest else [])]
 
 
 def _of_days(query: CostQuery, days: range) -> CostQuery:
@@ -122,13 +122,13 @@ def _of_days(query: CostQuery, days: range) -> CostQuery:
     return replace(query, since=since, until=until, granularity=TOTAL, group_by=(), measures=("calls",))
 
 
-def _shown(found: Instead) -> Mapping[str, object]:
+def _shown(instead: Instead) -> Mapping[str, object]:
     return {
-        "calls": found.calls,
-        "cost": money.text(found.cost),
-        "as_if": money.text(found.as_if),
-        "saves": money.text(found.saves),
-        "unchanged": money.text(found.unchanged),
+        "calls": instead.calls,
+        "cost": money.text(instead.cost),
+        "as_if": money.text(instead.as_if),
+        "saves": money.text(instead.saves),
+        "unchanged": money.text(instead.unchanged),
     }
 
 

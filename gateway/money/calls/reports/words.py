@@ -109,8 +109,8 @@ def _bars(bars: Sequence[tuple[date, int]]) -> Iterator[str]:
         yield f"{day:%a %d %b}  {BAR * width}{' ' * (width > 0)}{dollars(amount)}"
 
 
-def _top(each: tuple[str | None, int], total: int) -> str:
-    name, amount = each
+def _top(group_amount: tuple[str | None, int], total: int) -> str:
+    name, amount = group_amount
     share = round(amount * 100 / total) if total > 0 else 0
     part = f"{share} %" if share or not amount else "under 1 %"
     return f"- {named(name)}: {dollars(amount)} ({part})"

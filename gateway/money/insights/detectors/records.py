@@ -83,15 +83,15 @@ def read_otherwise(facts: Facts) -> Sequence[Finding]:
     return ordered(_otherwise(report) for report in distinct.values())
 
 
-def _otherwise(each: ReadOtherwise) -> Finding:
-    who = named(each.source, named(each.scope))
-    fields = named(", ".join(each.fields), most=300)
+def _otherwise(report: ReadOtherwise) -> Finding:
+    who = named(report.source, named(report.scope))
+    fields = named(", ".join(report.fields), most=300)
     return finding(
         "read_otherwise",
-        (each.source, each.scope),
+        (report.source, report.scope),
         title=f"The compiled module reads spans of {who} differently from the Python rules",
         seen=(
-            f"The compiled module and the Python rules read the same span of {named(each.scope)}, and "
+            f"The compiled module and the Python rules read the same span of {named(report.scope)}, and "
             f"these fields differ: {fields}. The result of the rules was stored. Until the next start, "
             "only the rules read spans of this shape. Earlier spans may be wrong."
         ),
@@ -112,24 +112,24 @@ def late_reports(facts: Facts) -> Sequence[Finding]:
     return ordered(_late(report) for report in facts.late_reports)
 
 
-def _late(each: LateReports) -> Finding:
+def _late(report: LateReports) -> Finding:
     seen = []
-    if each.late:
+    if report.late:
         seen.append(
-            f"{each.late:,} of them would have added values to a call whose record was already "
+            f"{report.late:,} of them would have added values to a call whose record was already "
             "closed. A closed record can still get a correction of a cost or a count, but not a "
             "user, a team, a status or a tag."
         )
-    if each.uncompared:
+    if report.uncompared:
         seen.append(
-            f"{each.uncompared:,} of them repeat calls whose records are deleted or too old to "
+            f"{report.uncompared:,} of them repeat calls whose records are deleted or too old to "
             "compare. They may be plain duplicates. Any values they add to a call are not counted."
         )
     return finding(
         "late_reports",
-        (each.source,),
+        (report.source,),
         title=(
-            f"{each.late + each.uncompared:,} reports of {named(each.source)} came too late for their calls"
+            f"{report.late + report.uncompared:,} reports of {named(report.source)} came too late for their calls"
         ),
         seen=f"This happened in the last seven days. {' '.join(seen)}",
         advice=(

@@ -114,14 +114,14 @@ def unapplied_config(facts: Facts) -> Sequence[Finding]:
     return [_unapplied(config) for config in waiting[:MAX_FINDINGS]]
 
 
-def _unapplied(each: UnappliedConfig) -> Finding:
-    cluster = each.cluster
-    why = f" It says: {named(each.problem)}." if each.problem else ""
+def _unapplied(config: UnappliedConfig) -> Finding:
+    cluster = config.cluster
+    why = f" It says: {named(config.problem)}." if config.problem else ""
     return finding(
         "unapplied_config",
         (cluster.id,),
         title=f"The cluster {named(cluster.display_name or cluster.name)} does not run its configuration",
-        seen=f"The assigned configuration has had the state {each.state} since {day(each.since)}.{why}",
+        seen=f"The assigned configuration has had the state {config.state} since {day(config.since)}.{why}",
         advice=(
             "If the agent reads Helm values, apply the configuration by hand or with your GitOps tool "
             f"(`tollhouse clusters config {cluster.id} --format configmap`), and have that tool report "
@@ -129,7 +129,7 @@ def _unapplied(each: UnappliedConfig) -> Finding:
         ),
         category="coverage",
         effort=LOW,
-        newest=each.since,
+        newest=config.since,
     )
 
 

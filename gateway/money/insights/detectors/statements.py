@@ -190,17 +190,17 @@ def _stale(facts: Facts) -> Iterator[Finding]:
             yield _of_import(arrival, arrival.until, facts.now)
 
 
-def _pull_is_stale(each: Arrival, now: float) -> bool:
+def _pull_is_stale(arrival: Arrival, now: float) -> bool:
     """Return whether a pull's bills are overdue. A pull without any bill yet is overdue only if it failed."""
-    if each.until is None:
-        return bool(each.failure)
-    return each.until < now - each.settle_s - each.every - DAY_S
+    if arrival.until is None:
+        return bool(arrival.failure)
+    return arrival.until < now - arrival.settle_s - arrival.every - DAY_S
 
 
-def _month_is_missing(each: Arrival, until: float, now: float) -> bool:
+def _month_is_missing(arrival: Arrival, until: float, now: float) -> bool:
     begin = _month_start(now)
-    is_monthly = len(each.months) >= MONTHLY and now - until <= FORGOTTEN_S
-    return is_monthly and until < begin and now >= begin + each.settle_s
+    is_monthly = len(arrival.months) >= MONTHLY and now - until <= FORGOTTEN_S
+    return is_monthly and until < begin and now >= begin + arrival.settle_s
 
 
 def _month_start(now: float) -> float:
@@ -209,41 +209,41 @@ def _month_start(now: float) -> float:
     )
 
 
-def _of_pull(each: Arrival) -> Finding:
-    since = "has never arrived" if each.until is None else f"ends with {day(each.until - DAY_S)}"
+def _of_pull(arrival: Arrival) -> Finding:
+    since = "has never arrived" if arrival.until is None else f"ends with {day(arrival.until - DAY_S)}"
     why = (
-        f" The pull failed: {named(each.failure, most=MAX_FAILURE)}."
-        if each.failure
+        f" The pull failed: {named(arrival.failure, most=MAX_FAILURE)}."
+        if arrival.failure
         else " No pull has finished since."
     )
     return finding(
         "statement_stale",
-        (each.source, each.account, each.pull),
-        title=f"The report {named(each.source)} that {named(each.pull)} pulls {since}",
+        (arrival.source, arrival.account, arrival.pull),
+        title=f"The report {named(arrival.source)} that {named(arrival.pull)} pulls {since}",
         seen=(
-            f"Later bills of {_whose(each)} are unknown, so they are not compared with the counted "
+            f"Later bills of {_whose(arrival)} are unknown, so they are not compared with the counted "
             f"costs.{why}"
         ),
         advice=(
             "`tollhouse reconcile pulls` shows the state. Check that the key of "
             "`[[reconciliation.pull]]` is still an admin key. Then pull the report with `tollhouse "
-            f"reconcile pull --name {named(each.pull)}`."
+            f"reconcile pull --name {named(arrival.pull)}`."
         ),
         category="coverage",
         effort=LOW,
-        newest=each.until,
+        newest=arrival.until,
     )
 
 
-def _of_import(each: Arrival, until: float, now: float) -> Finding:
+def _of_import(arrival: Arrival, until: float, now: float) -> Finding:
     month = datetime.fromtimestamp(_month_start(now) - DAY_S, UTC).strftime("%Y-%m")
     return finding(
         "statement_stale",
-        (each.source, each.account),
-        title=f"The report {named(each.source)} does not cover the whole of {month}",
+        (arrival.source, arrival.account),
+        title=f"The report {named(arrival.source)} does not cover the whole of {month}",
         seen=(
-            f"The bills of {_whose(each)} are known until {day(until - DAY_S)}. Reports for "
-            f"{len(each.months)} months were imported before. Later days are not compared with the "
+            f"The bills of {_whose(arrival)} are known until {day(until - DAY_S)}. Reports for "
+            f"{len(arrival.months)} months were imported before. Later days are not compared with the "
             "counted costs."
         ),
         advice=(
@@ -256,5 +256,5 @@ def _of_import(each: Arrival, until: float, now: float) -> Finding:
     )
 
 
-def _whose(each: Arrival) -> str:
-    return f"the account {named(each.account)}" if each.account else "the account"
+def _whose(arrival: Arrival) -> str:
+    return f"the account {named(arrival.account)}" if arrival.account else "the account"

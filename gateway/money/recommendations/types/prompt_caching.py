@@ -93,13 +93,13 @@ def _of_work(facts: SavingFacts, work: Work, calls: Sequence[RecentCall]) -> Ite
     )
 
 
-def _saving(facts: SavingFacts, each: RecentCall, held: int) -> int | None:
+def _saving(facts: SavingFacts, recent_call: RecentCall, held: int) -> int | None:
     """Return the saving of one call with a cache, or None if a price is unknown."""
-    as_it_was = facts.estimate_call(each.call)
-    with_cache = facts.estimate_call(_cached(each.call, held))
+    as_it_was = facts.estimate_call(recent_call.call)
+    with_cache = facts.estimate_call(_cached(recent_call.call, held))
     if not as_it_was or with_cache is None:
         return None
-    return share_of(as_it_was - with_cache, each.cost, as_it_was)
+    return share_of(as_it_was - with_cache, recent_call.cost, as_it_was)
 
 
 def _held(before: Inference | None, call: Inference) -> int:
