@@ -311,9 +311,9 @@ class ExchangeRates:
         self.problem: str | None = None
 
     def __call__(self, from_currency: str, to_currency: str, day: int) -> int | None:
-        one = self.value(from_currency, day)
+        source_value = self.value(from_currency, day)
         target_value = self.value(to_currency, day)
-        return None if one is None or target_value is None else rate_of(one, target_value)
+        return None if source_value is None or target_value is None else rate_of(source_value, target_value)
 
     def value(self, currency: str, day: int) -> DayValue | None:
         """Return the value of a currency on a day. A closed month uses its frozen rates."""
