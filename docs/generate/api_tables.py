@@ -3,14 +3,34 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+import msgspec
+
 from docs.generate import api_words as words
 from docs.generate.api_fields import FIELDS
+from gateway.bills.connections.declared import ConnectionItem
+from gateway.bills.plans.declared import PlanItem
+from gateway.money.allocation.declared import NamespaceItem
+from gateway.money.annotations.declared import AnnotationItem
+from gateway.money.budgets.declared import BudgetItem
+from gateway.money.calls.reports.declared import ScheduledReportItem
+from gateway.money.views.declared import ViewItem
+from gateway.people.roles.declared import RoleItem
 
 MAX_VALUES = 12  # of an enumeration
 MAX_DEPTH = 3  # levels of fields below a body
+_REF = "#/components/schemas/{name}"
+_ITEMS = (
+    AnnotationItem, BudgetItem, ConnectionItem, NamespaceItem, PlanItem, RoleItem, ScheduledReportItem, ViewItem,
+)  # fmt: skip
+ITEM_SCHEMAS: Mapping[str, Any] = msgspec.json.schema_components(_ITEMS, ref_template=_REF)[1]
+RESOURCES = {
+    re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower(): f"{name}Item"
+    for name in (item.__name__.removesuffix("Item") for item in _ITEMS)
+}
 _TYPES = {"string": "text", "boolean": "true or false", "array": "list"}
 _SEEN_TYPES = {
     str: "string",
@@ -63,19 +83,27 @@ def meanings(
     return {name: descriptions.pop() for name, descriptions in found.items() if len(descriptions) == 1}
 
 
-def or_seen(schema: Mapping[str, Any], value: Any) -> Mapping[str, Any]:
-    """Return `schema`, with the fields of an example in each object of which the document names no field."""
+def or_seen(schema: Mapping[str, Any], value: Any, name: str = "") -> Mapping[str, Any]:
+    """
+    Return `schema`, with more fields in each object of which the document names no field.
+
+    If an example has all fields of the resource called `name`, these are its fields. Otherwise they are the fields of
+    the example.
+    """
     if "$ref" in schema or "anyOf" in schema or isinstance(schema.get("additionalProperties"), dict):
         return schema
     if isinstance(value, dict):
         known = schema.get("properties", {})
+        resource = RESOURCES.get(name.removesuffix("s"))
+        if resource and not known and value.keys() >= {*ITEM_SCHEMAS[resource]["required"]}:
+            return {"$ref": _REF.format(name=resource)}
         fields = {
-            name: known.get(name, {}) if name in _MAPS else or_seen(known.get(name, {}), item)
+            name: known.get(name, {}) if name in _MAPS else or_seen(known.get(name, {}), item, name)
             for name, item in value.items()
         }
         return {**schema, "type": "object", "properties": {**known, **fields}}
     if isinstance(value, list) and value:
-        return {**schema, "type": "array", "items": or_seen(schema.get("items", {}), value[0])}
+        return {**schema, "type": "array", "items": or_seen(schema.get("items", {}), value[0], name)}
     return schema or {"type": _SEEN_TYPES.get(type(value), "any")}
 
 
@@ -114,28 +142,29 @@ def _bounds(schema: Mapping[str, Any]) -> str:
     return bounds
 
 
-def table(title: str, schema: Mapping[str, Any], known: Known, *, shows_required: bool) -> list[str]:
-    rows = list(_fields(schema, known, "", shows_required=shows_required))
+def table(title: str, schema: Mapping[str, Any], known: Known, *, is_body: bool) -> list[str]:
+    rows = list(_fields(schema, known, "", is_body=is_body))
     return ["", f"| {title} | type | meaning |", "|---|---|---|", *rows] if rows else []
 
 
-def _fields(schema: Mapping[str, Any], known: Known, prefix: str, *, shows_required: bool) -> Iterator[str]:
+def _fields(schema: Mapping[str, Any], known: Known, prefix: str, *, is_body: bool) -> Iterator[str]:
     """Yield a row for each field, and for the fields of objects in it; a list is shown as `name[]`."""
     held = _resolved(schema, known.schemas)
     if held.get("type") == "array":
-        yield from _fields(held.get("items", {}), known, prefix + "[]", shows_required=shows_required)
+        yield from _fields(held.get("items", {}), known, prefix + "[]", is_body=is_body)
         return
     for name, field in held.get("properties", {}).items():
         inner = _resolved(field, known.schemas)
-        notes = ["required"] if shows_required and name in held.get("required", ()) else []
+        notes = ["required"] if is_body and name in held.get("required", ()) else []
         if field.get("default") not in (None, "", [], {}):
             notes.append(f"default `{json.dumps(field['default'])}`")
         place = f"{prefix}.{name}" if prefix else name
-        description = field.get("description") or inner.get("description") or _words_of(place, inner, known)
+        description = field.get("description") or inner.get("description")
+        description = description or _words_of(place, inner, known, is_body=is_body)
         meaning = from_page(" ".join(description.split()))
         yield f"| `{place}` | {', '.join([_type(field), *notes])} | {meaning} |"
         if name not in _LIST_PARTS and place.count(".") + 1 < MAX_DEPTH:
-            yield from _fields(inner, known, place, shows_required=shows_required)
+            yield from _fields(inner, known, place, is_body=is_body)
 
 
 def from_page(text: str) -> str:
@@ -143,12 +172,12 @@ def from_page(text: str) -> str:
     return text.replace("](../", "](../../").replace("](http-api", "](../http-api")
 
 
-def _words_of(place: str, schema: Mapping[str, Any], known: Known) -> str:
+def _words_of(place: str, schema: Mapping[str, Any], known: Known, *, is_body: bool) -> str:
     """Return words for a field without a description: of the field, of its name on this page, or of its name."""
-    *above, name = place.replace("[]", "").split(".")
+    *above, name = place.replace("[]", "").lstrip(".").split(".")
+    parent = above[-1].removesuffix("s") if above else "body" if is_body else ""
     if not above and ("items" in schema or "properties" in schema):
-        return FIELDS.get("." + name) or f"The {name.replace('_', ' ')}."
-    parent = above[-1].removesuffix("s") if above else ""
+        return FIELDS.get(f"{parent}.{name}") or FIELDS.get(f".{name}") or f"The {name.replace('_', ' ')}."
     return FIELDS.get(f"{parent}.{name}") or known.meanings.get(name) or FIELDS.get(name, "")
 
 

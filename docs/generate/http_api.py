@@ -148,7 +148,7 @@ def pages() -> Mapping[str, str]:
     for path, methods in found["paths"].items():
         group = next(group for group in GROUPS if _belongs(path, group))
         operations[group] += [(method.upper(), path, operation) for method, operation in methods.items()]
-    schemas = found["components"]["schemas"]
+    schemas = {**tables.ITEM_SCHEMAS, **found["components"]["schemas"]}
     return {
         "http-api.md": _index(operations),
         **{f"api/{group.name}.md": _page(group, rows, schemas) for group, rows in operations.items()},
@@ -208,13 +208,13 @@ def _operation(method: str, path: str, found: Mapping[str, Any], known: tables.K
         lines += ["", "Body: " + " or ".join(f"`{name}`" for name in media) + "."]
         schema = body["content"].get(_JSON, body["content"][media[0]])["schema"]
         shown = None if known.bodies_have_formats else example.get("body")
-        lines += tables.table("body field", tables.or_seen(schema, shown), known, shows_required=True)
+        lines += tables.table("body field", tables.or_seen(schema, shown), known, is_body=True)
     for status, answer in found["responses"].items():
         if status.startswith("2") and _JSON in answer.get("content", {}):
             schema = answer["content"][_JSON]["schema"]
             shown = example.get("answer") if status == str(example.get("status")) else None
             lines += tables.table(
-                f"answer field ({status})", tables.or_seen(schema, shown), known, shows_required=False
+                f"answer field ({status})", tables.or_seen(schema, shown), known, is_body=False
             )
     lines += _example(method, path)
     refused = [status for status in found["responses"] if status >= "4"]

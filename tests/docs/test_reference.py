@@ -12,6 +12,7 @@ import pytest
 from jsonschema import Draft7Validator, Draft202012Validator
 
 from docs.generate.__main__ import reference
+from docs.generate.api_tables import ITEM_SCHEMAS, RESOURCES
 from docs.generate.configuration import tables
 from docs.generate.http_api import EXAMPLES
 from gateway.http.openapi import document
@@ -121,6 +122,21 @@ def _faults(content: Any, value: Any) -> list[str]:
         return []
     schema = {**media["schema"], "components": API["components"]}
     return [error.message for error in Draft202012Validator(schema).iter_errors(value)]
+
+
+def test_resources_in_answers_to_operators_have_the_fields_of_their_tables() -> None:
+    """The document does not describe them, so the pages take their fields from the type of the resource."""
+    compared = 0
+    for example in EXAMPLES.values():
+        answer = example.get("answer")
+        for name, value in answer.items() if isinstance(answer, dict) else ():
+            resource = RESOURCES.get(name.removesuffix("s"), "")
+            item = value[0] if isinstance(value, list) and value else value
+            if resource and isinstance(item, dict) and item.keys() >= {*ITEM_SCHEMAS[resource]["required"]}:
+                schema = {**ITEM_SCHEMAS[resource], "components": {"schemas": ITEM_SCHEMAS}}
+                assert [] == [error.message for error in Draft202012Validator(schema).iter_errors(item)]
+                compared += 1
+    assert compared > len(RESOURCES)
 
 
 def test_examples_have_no_secrets_and_nothing_of_a_machine() -> None:
