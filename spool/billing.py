@@ -171,11 +171,11 @@ def apply(rows: DropRows, first: int, records: Iterable[Record], *, at: float) -
 
 def hours_of(body: bytes) -> list[HourRows]:
     """Return the rows of a drop by hour, unchanged. Raises ValueError or MsgspecError if it is not a drop."""
-    found: dict[int, list[bytes]] = {}
+    rows_by_hour: dict[int, list[bytes]] = {}
     for row in _data.decode(body).data:
-        found.setdefault(hour_of(_start.decode(row).usage_start), []).append(bytes(row))
+        rows_by_hour.setdefault(hour_of(_start.decode(row).usage_start), []).append(bytes(row))
     hours = []
-    for hour, rows in sorted(found.items()):
+    for hour, rows in sorted(rows_by_hour.items()):
         text = b",".join(rows)
         hours.append(HourRows(hour=hour, rows=len(rows), size=len(text), body=zlib.compress(text, 1)))
     return hours

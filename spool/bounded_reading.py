@@ -91,20 +91,20 @@ class KnownDigests:
         if self._count * 3 >= len(self._slots) * 2:
             self._grow()
         value = int.from_bytes(digest, "little") or 1  # because 0 marks a free slot
-        place = self._place(value)
-        if self._slots[place] == value:
+        slot = self._place(value)
+        if self._slots[slot] == value:
             return True
-        self._slots[place] = value
+        self._slots[slot] = value
         self._count += 1
         return False
 
     def _place(self, value: int) -> int:
         """Return the slot of a value, or the free slot for it."""
         slots, mask = self._slots, len(self._slots) - 1
-        place = value & mask
-        while slots[place] and slots[place] != value:
-            place = (place + 1) & mask
-        return place
+        slot = value & mask
+        while slots[slot] and slots[slot] != value:
+            slot = (slot + 1) & mask
+        return slot
 
     def _grow(self) -> None:
         if self._count > MAX_ROWS:

@@ -183,7 +183,7 @@ class SteadyClock:
         agreed_offset = median(self._witnesses)
         # any call is better evidence than a clock that was never set
         needed = WITNESSES if self._was_set else 1
-        if sum(abs(each - agreed_offset) <= NEAR_S for each in self._witnesses) < needed:
+        if sum(abs(offset - agreed_offset) <= NEAR_S for offset in self._witnesses) < needed:
             return
         if abs(wall - timer - agreed_offset) <= NEAR_S:
             self._hold_back(timer)

@@ -234,9 +234,9 @@ class ClusterTable:
     async def follow(self) -> None:
         """Apply what other processes wrote or deleted."""
         async with self._writing:
-            kept = {cluster.id: cluster for cluster in await self._rows.load()}
-            if kept != self._clusters:
-                self._clusters = kept
+            stored = {cluster.id: cluster for cluster in await self._rows.load()}
+            if stored != self._clusters:
+                self._clusters = stored
                 self.version += 1
 
     def brought(self) -> Iterator[str]:
@@ -246,7 +246,9 @@ class ClusterTable:
     def _may_bring(self, key: str | None) -> bool:
         if key is None:
             return True
-        return may_add(sum(each == key for each in self.brought()), len(self._clusters), 1, self.max)
+        return may_add(
+            sum(cluster_key == key for cluster_key in self.brought()), len(self._clusters), 1, self.max
+        )
 
     def _known(self, id: str) -> Cluster:
         known = self._clusters.get(id)
@@ -279,7 +281,9 @@ def cluster_id(account: str, region: str, name: str) -> str:
 
 
 _FACTS = tuple(
-    each.name for each in fields(ReportedCluster) if each.name not in ("account", "region", "name", "checks")
+    attribute.name
+    for attribute in fields(ReportedCluster)
+    if attribute.name not in ("account", "region", "name", "checks")
 )
 
 
@@ -294,7 +298,7 @@ def _news(cluster: ReportedCluster) -> dict[str, Any]:
     return news
 
 
-_OURS = tuple(each.name for each in fields(ClusterChange))
+_OURS = tuple(attribute.name for attribute in fields(ClusterChange))
 
 
 def _describe(cluster: Cluster, names: Iterable[str]) -> dict[str, Any]:

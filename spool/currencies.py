@@ -55,12 +55,12 @@ MAX_CHARGE = 10**12 * money.UNIT  # like MAX_MONEY, for the currency with the lo
 
 def limbs_of(charges: Mapping[str, str], *, sign: int = 1) -> dict[str, int]:
     """Split amounts (decimal text by currency) into limbs, by name. Limbs of 0 are left out."""
-    found: dict[str, int] = {}
+    units_by_name: dict[str, int] = {}
     for currency, amount in charges.items():
         for limb, units in zip(_LIMBS, money.limbs(sign * money.units(amount)), strict=True):
             if units:
-                found[f"{BEGINNING}{currency}.{limb}"] = units
-    return found
+                units_by_name[f"{BEGINNING}{currency}.{limb}"] = units
+    return units_by_name
 
 
 def is_charge(name: str) -> bool:
@@ -70,12 +70,12 @@ def is_charge(name: str) -> bool:
 
 def charges_of(meters: Iterable[tuple[str, int]]) -> dict[str, int]:
     """Join the limbs among the meters to units by currency. Amounts of 0 are left out."""
-    found: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
+    limbs_by_currency: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
     for name, units in meters:
         if is_charge(name):
             _, currency, limb = name.split(".")
-            found[currency][_LIMBS.index(limb)] += units
-    joined = {currency: money.joined(*limbs) for currency, limbs in sorted(found.items())}
+            limbs_by_currency[currency][_LIMBS.index(limb)] += units
+    joined = {currency: money.joined(*limbs) for currency, limbs in sorted(limbs_by_currency.items())}
     return {currency: units for currency, units in joined.items() if units}
 
 
@@ -128,7 +128,7 @@ class Converter:
         """Return the rate of the day of a moment (epoch seconds), times SCALE. None if it is unknown."""
         if currency == self.currency:
             return SCALE
-        place = (currency, start // DAY_S * DAY_S)
-        if place not in self._known:
-            self._known[place] = self.rates(currency, self.currency, place[1])
-        return self._known[place]
+        currency_day = (currency, start // DAY_S * DAY_S)
+        if currency_day not in self._known:
+            self._known[currency_day] = self.rates(currency, self.currency, currency_day[1])
+        return self._known[currency_day]

@@ -80,34 +80,38 @@ class Mount:
 
 def mount_of(path: Path) -> Mount | None:
     """Return the file system of a path or of its nearest existing parent. Return None if it is unknown."""
-    place = nearest(path).resolve()
+    resolved = nearest(path).resolve()
     try:
         lines = MOUNTS.read_text("utf-8", "replace").splitlines()
     except OSError:
         return None
-    found = None
+    innermost = None
     for line in lines:
         mount = _parsed(line)
         # If several mounts have the same point, the last one hides the others.
-        if mount and place.is_relative_to(mount.point) and (found is None or found.point <= mount.point):
-            found = mount
-    return found
+        if (
+            mount
+            and resolved.is_relative_to(mount.point)
+            and (innermost is None or innermost.point <= mount.point)
+        ):
+            innermost = mount
+    return innermost
 
 
 def mount_point(path: Path) -> Path:
     """Return the directory on which the file system of a path is mounted."""
-    place = nearest(path).resolve()
-    while not os.path.ismount(place):
-        place = place.parent
-    return place
+    point = nearest(path).resolve()
+    while not os.path.ismount(point):
+        point = point.parent
+    return point
 
 
 def nearest(path: Path) -> Path:
     """Return the path, or its nearest existing parent."""
-    place = path.absolute()
-    while not place.exists() and place != place.parent:
-        place = place.parent
-    return place
+    candidate = path.absolute()
+    while not candidate.exists() and candidate != candidate.parent:
+        candidate = candidate.parent
+    return candidate
 
 
 def _parsed(line: str) -> Mount | None:
@@ -120,7 +124,7 @@ def _parsed(line: str) -> Mount | None:
     kinds = after.split()
     if len(fields) < 6 or not kinds:
         return None
-    point = _OCTAL.sub(lambda found: chr(int(found[1], 8)), fields[4])
+    point = _OCTAL.sub(lambda match: chr(int(match[1], 8)), fields[4])
     return Mount(kind=kinds[0], point=Path(point), read_only="ro" in fields[5].split(","))
 
 
@@ -201,6 +205,6 @@ def make_directory(directory: Path, mode: int = 0o777) -> None:
     """Create a directory and its missing parents, and flush their entries."""
     missing = [one for one in (directory, *directory.parents) if not one.exists()]
     directory.mkdir(mode=mode, parents=True, exist_ok=True)
-    for made in missing:
+    for created in missing:
         with suppress(PermissionError):  # a directory that is writable but not readable cannot be flushed
-            flush_directory(made.parent)
+            flush_directory(created.parent)

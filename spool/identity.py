@@ -170,13 +170,13 @@ def of_response(response_id: str) -> bytes:
 
 def of_responses(response_ids: Iterable[str]) -> list[bytes]:
     """Return `of_response` of each id, with less overhead."""
-    found = []
+    digests = []
     copied = _HASHES[2].copy
     for response_id in response_ids:
         hash = copied()
         hash.update(response_id.encode("utf-8", "surrogatepass"))
-        found.append(hash.digest())
-    return found
+        digests.append(hash.digest())
+    return digests
 
 
 def rule_of(record: Inference) -> str:
@@ -316,8 +316,8 @@ def of_link(trace_id: str, span_id: str, record: Inference) -> tuple[bytes, byte
     outcome = "error"
     if record.status != "error":
         outcome = f"{record.input_tokens or 0}\0{record.output_tokens or 0}"
-    made = f"{trace_id}\0{span_id}\0{outcome}".encode("utf-8", "surrogatepass")
-    both = blake2b(made, digest_size=32, person=b"tollhouse-link").digest()
+    link_text = f"{trace_id}\0{span_id}\0{outcome}".encode("utf-8", "surrogatepass")
+    both = blake2b(link_text, digest_size=32, person=b"tollhouse-link").digest()
     return both[:16], both[16:]
 
 
@@ -351,10 +351,10 @@ def of_shadow(identity: Identity) -> Identity:
 def of_request(sender: str, path: str, idempotency_key: str, *body: bytes) -> RequestNames:
     """Return the names of a request with an idempotency key. `body` is its whole content, in parts."""
     key = digest(10, sender, path, idempotency_key)
-    said = blake2b(key, digest_size=32)
+    content_hash = blake2b(key, digest_size=32)
     for part in body:
-        said.update(len(part).to_bytes(8) + part)
-    return RequestNames(key, digest(11, said.hexdigest()))
+        content_hash.update(len(part).to_bytes(8) + part)
+    return RequestNames(key, digest(11, content_hash.hexdigest()))
 
 
 def of_item(request: RequestNames, place: int) -> bytes:

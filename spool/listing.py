@@ -154,12 +154,14 @@ def cut_page(
     position: Position | None,
 ) -> ListPage[Row]:
     """Sort rows that passed the filters and cut one page out of them."""
-    found = [(rank_of(value_of(row)), identity_of(row), row) for row in rows]
-    ranked = ordered(found, key=lambda each: each[:2])
+    keyed_rows = [(rank_of(value_of(row)), identity_of(row), row) for row in rows]
+    ranked = ordered(keyed_rows, key=lambda keyed_row: keyed_row[:2])
     # Bounds are in ascending order. A descending list is the mirror image.
     falling = order == DESCENDING
     backward = position is not None and position.backward
-    start, end = page_bounds(ranked, lambda each: each[:2], position, limit, from_end=falling != backward)
+    start, end = page_bounds(
+        ranked, lambda keyed_row: keyed_row[:2], position, limit, from_end=falling != backward
+    )
     cut = ranked[start:end]
     before = start > 0
     after = end < len(ranked)

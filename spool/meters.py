@@ -158,24 +158,26 @@ def fitting(record: Inference, meters: Mapping[str, Quantity]) -> dict[str, Quan
     A part is at most its total, and so is the sum of parts that exclude each other. If a group does not fit,
     its whole group is left out.
     """
-    kept = {name: meters[name] for name in METERS if name in meters and _is_within(name, meters[name])}
+    fitted = {name: meters[name] for name in METERS if name in meters and _is_within(name, meters[name])}
     for whole in _COVERS:
         parts = APART.get(whole) or ("cache_write_12h_tokens",)
-        present = [name for name in parts if name in kept]
-        if present and sum(millionths(kept[name]) for name in present) > _whole(record, kept, whole):
+        present = [name for name in parts if name in fitted]
+        if present and sum(millionths(fitted[name]) for name in present) > _whole(record, fitted, whole):
             for name in present:
-                del kept[name]
-    for name in list(kept):
+                del fitted[name]
+    for name in list(fitted):
         meter = METERS[name]
         if any(
-            millionths(kept[name]) > _whole(record, kept, whole)
+            millionths(fitted[name]) > _whole(record, fitted, whole)
             for whole in meter.wholes
-            if meter.is_part or whole in kept
+            if meter.is_part or whole in fitted
         ):
-            del kept[name]
-    if not any(kept.values()):  # only zeros, which most providers send with every text, carry no information
+            del fitted[name]
+    if not any(
+        fitted.values()
+    ):  # only zeros, which most providers send with every text, carry no information
         return {}
-    return dict(list(kept.items())[:MOST])
+    return dict(list(fitted.items())[:MOST])
 
 
 def _whole(record: Inference, meters: Mapping[str, Quantity], name: str) -> int:

@@ -58,8 +58,8 @@ class People:
 
     def carried_values(self, texts: Mapping[str, str]) -> dict[str, str]:
         """Return a copy with the values that new records contain."""
-        kept = {name: self.carried(value) for name, value in texts.items()}
-        return {name: value for name, value in kept.items() if value is not None}
+        carried_texts = {name: self.carried(value) for name, value in texts.items()}
+        return {name: value for name, value in carried_texts.items() if value is not None}
 
     def hashed(self, text: str) -> str:
         """Return the hash of an address, and any other text unchanged."""

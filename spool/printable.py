@@ -35,7 +35,7 @@ def json_for_people(document: Any, *, option: int = 0) -> str:
         text = orjson.dumps(document, default=str, option=option).decode()
     except TypeError:  # half a character, as in a file name that is not UTF-8
         return json.dumps(document, default=str, indent=2 if option & orjson.OPT_INDENT_2 else None)
-    return _IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return _IN_JSON.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 # -- cells of CSV --------------------------------------------------------------------------------------------
@@ -59,9 +59,9 @@ def csv_lines(rows: Iterable[Iterable[object]]) -> str:
 
 def csv_pieces(rows: Iterable[Iterable[object]]) -> Iterator[bytes]:
     """Encode rows as `csv_lines` does, some rows at a time."""
-    left = iter(rows)
-    while some := list(islice(left, ROWS_OF_A_PIECE)):
-        yield csv_lines(some).encode()
+    remaining_rows = iter(rows)
+    while piece := list(islice(remaining_rows, ROWS_OF_A_PIECE)):
+        yield csv_lines(piece).encode()
 
 
 def _cell(value: object) -> object:

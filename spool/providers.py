@@ -90,7 +90,7 @@ _BY_SPELLING = {
     for spelling in (provider.name.translate(_SEPARATORS), *provider.spellings)
 }
 _FAMILIES = {
-    each.card: each.display or each.name for each in reversed(PROVIDERS)
+    provider.card: provider.display or provider.name for provider in reversed(PROVIDERS)
 }  # the first provider with a card gives the name of the family
 # Vercel's AI SDK appends the kind of call: `groq.chat`, `vertex.anthropic.messages`.
 _CALLED = re.compile(r"\.(?:chat|completion|image|messages|responses|(?:text-?)?embedding)$")

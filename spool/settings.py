@@ -260,7 +260,7 @@ class ContainerPrice:
 
     def problems(self, at: str) -> Iterator[str]:
         hours = (self.cpu_hour, self.memory_hour, self.gpu_hour)
-        if not any(hours) or not all(each.is_finite() and 0 <= each <= MOST_HOUR for each in hours):
+        if not any(hours) or not all(hour.is_finite() and 0 <= hour <= MOST_HOUR for hour in hours):
             yield f"{at} needs cpu_hour, memory_hour or gpu_hour, in dollars from 0 to {MOST_HOUR}"
 
 

@@ -56,7 +56,7 @@ def nearly_gives_way(limit: str, held: Mapping[str, int], most: int) -> Iterator
     Yield the key with the largest use, whose oldest entries are dropped first, if the limit is nearly used up.
     """
     total = sum(held.values())
-    key = max(held, key=lambda each: held[each], default="")
+    key = max(held, key=lambda name: held[name], default="")
     if total >= NEARLY_FULL * most:
         yield KeyShare(limit, key, held[key], max(most - (total - held[key]), held[key]), gives_way=True)
 
@@ -117,8 +117,8 @@ class Holdings(Mapping[Owner, int]):
         seen = set[Owner]()
         places = [(heap[0], 0)] if heap else []
         while places:
-            (held, _, owner), place = heappop(places)
-            for below in (2 * place + 1, 2 * place + 2):
+            (held, _, owner), index = heappop(places)
+            for below in (2 * index + 1, 2 * index + 2):
                 if below < len(heap):
                     heappush(places, (heap[below], below))
             if owner not in seen and self._amounts.get(owner) == -held:
@@ -127,7 +127,7 @@ class Holdings(Mapping[Owner, int]):
 
     def _in_order(self) -> list[tuple[int, int, Owner]]:
         if self._heap is None:
-            self._heap = [(-held, place, owner) for place, (owner, held) in enumerate(self._amounts.items())]
+            self._heap = [(-held, index, owner) for index, (owner, held) in enumerate(self._amounts.items())]
             heapify(self._heap)
             self._changes = 0
         return self._heap
@@ -153,13 +153,13 @@ def fullest_first(
     while begun or next_owner is not None:
         if next_owner is not None and (not begun or held[next_owner] > -begun[0][0]):
             number += 1
-            left = held[next_owner] - sum(map(size, gone.get(next_owner, ())))
-            heappush(begun, (-left, number, next_owner, iter(queue_of(next_owner))))
+            remaining = held[next_owner] - sum(map(size, gone.get(next_owner, ())))
+            heappush(begun, (-remaining, number, next_owner, iter(queue_of(next_owner))))
             next_owner = next(fullest, None)
             continue
         negative, order, owner, queue = begun[0]
         names_gone = gone.get(owner, ())
-        name = next((each for each in queue if each not in names_gone), None)
+        name = next((candidate for candidate in queue if candidate not in names_gone), None)
         if name is None:
             heappop(begun)
             continue
@@ -185,8 +185,8 @@ class Shared(Generic[K, V]):
         return len(self._values)
 
     def get(self, name: K) -> V | None:
-        found = self._values.get(name)
-        return None if found is None else found[1]
+        entry = self._values.get(name)
+        return None if entry is None else entry[1]
 
     def put(self, name: K, value: V, owner: str) -> V | None:
         """Insert a value as the newest. Return the value that was dropped, None if there was space."""
@@ -222,10 +222,10 @@ class Shared(Generic[K, V]):
         return forgotten
 
     def pop(self, name: K) -> V | None:
-        found = self._values.pop(name, None)
-        if found is None:
+        entry = self._values.pop(name, None)
+        if entry is None:
             return None
-        owner, value = found
+        owner, value = entry
         names = self._names_of[owner]
         del names[name]
         if not names:

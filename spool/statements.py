@@ -185,10 +185,10 @@ _rows = msgspec.json.Decoder(list[StatementRow])
 
 def total(amounts: Iterable[Decimal]) -> Decimal:
     """Add amounts without rounding."""
-    found = Decimal(0)
+    result = Decimal(0)
     for amount in amounts:
-        found = EXACT.add(found, amount)
-    return found
+        result = EXACT.add(result, amount)
+    return result
 
 
 class RowAmounts(NamedTuple):
@@ -224,10 +224,10 @@ def summed(rows: Iterable[StatementRow]) -> list[StatementRow]:
     cells: dict[tuple[Any, ...], RowAmounts] = {}
     for row in rows:
         cell = tuple(getattr(row, name) for name in _CELL)
-        told = RowAmounts.of(row)
-        cells[cell] = cells[cell].plus(told) if cell in cells else told
-    found = [_row(cell, amounts) for cell, amounts in cells.items() if any(amounts)]
-    return sorted(found, key=msgspec.json.encode)
+        row_amounts = RowAmounts.of(row)
+        cells[cell] = cells[cell].plus(row_amounts) if cell in cells else row_amounts
+    summed_rows = [_row(cell, amounts) for cell, amounts in cells.items() if any(amounts)]
+    return sorted(summed_rows, key=msgspec.json.encode)
 
 
 def _row(cell: tuple[Any, ...], amounts: RowAmounts) -> StatementRow:
@@ -256,7 +256,7 @@ def check(statement: Statement) -> None:
     for row in statement.rows:
         if row.source != statement.source:
             raise Invalid(f"a row of {row.source} does not belong to a statement of {statement.source}")
-        if any(each is not None and _is_too_long(each) for each in RowAmounts.of(row)):
+        if any(amount is not None and _is_too_long(amount) for amount in RowAmounts.of(row)):
             raise Invalid(
                 f"an amount must be a number of at most {MAX_DIGITS} digits with at most "
                 f"{MAX_DECIMALS} decimals"
@@ -281,8 +281,8 @@ def _in_years(seconds: int) -> bool:
 
 def by_day(statement: Statement) -> dict[int, list[StatementRow]]:
     """Return every day of the span with its rows. A row that starts outside is filed under the first day."""
-    found: dict[int, list[StatementRow]] = {day: [] for day in days(statement.start, statement.end)}
-    first = next(iter(found))
+    rows_by_day: dict[int, list[StatementRow]] = {day: [] for day in days(statement.start, statement.end)}
+    first = next(iter(rows_by_day))
     for row in statement.rows:
         if not statement.start <= row.start < statement.end:
             edges = {"start": statement.start, "end": min(first + DAY_S, statement.end)}
@@ -290,8 +290,8 @@ def by_day(statement: Statement) -> dict[int, list[StatementRow]]:
                 {"corrects": row.start, "corrects_until": row.end} if row.corrects is None else {}
             )
             row = msgspec.structs.replace(row, **edges, **corrected_time)
-        found[day_of(row.start)].append(row)
-    return found
+        rows_by_day[day_of(row.start)].append(row)
+    return rows_by_day
 
 
 def outside(rows: Iterable[StatementRow], start: int, end: int) -> Iterator[StatementRow]:

@@ -382,12 +382,14 @@ class TotalsInHand:
         Return the totals to store now, and the bytes by which streams grow with them. Both are in order
         of their keys.
         """
-        changed = [total for place in sorted(self._changed) if (total := self._totals[place]) is not None]
+        changed = [
+            total for stream_key in sorted(self._changed) if (total := self._totals[stream_key]) is not None
+        ]
         for total in changed:
-            place = (total.stream, total.key)
+            stream_key = (total.stream, total.key)
             size = size_of(total)
-            self._growth[total.stream] += size - self._sizes.get(place, 0)
-            self._sizes[place] = size
+            self._growth[total.stream] += size - self._sizes.get(stream_key, 0)
+            self._sizes[stream_key] = size
         growth = [(name, n) for name, n in sorted(self._growth.items()) if n]
         self._changed.clear()
         self._growth.clear()

@@ -115,9 +115,9 @@ class ContainerUpload:
 
     async def write(self, data: bytes) -> None:
         """Add bytes. Raises FileTooLarge or SpoolFull; the upload must be dropped then."""
-        most = self._room.settings.max_file_bytes
-        if self.size + len(data) > most:
-            raise FileTooLarge(f"the file is larger than {most} bytes (container.max_file_bytes)")
+        max_bytes = self._room.settings.max_file_bytes
+        if self.size + len(data) > max_bytes:
+            raise FileTooLarge(f"the file is larger than {max_bytes} bytes (container.max_file_bytes)")
         await self._room.make_room(self._place, len(data))
         self.size += len(data)
         self._sum.update(data)
@@ -221,9 +221,9 @@ class ContainerFiles:
         cls, rows: ContainerRows, contents: ContainerContents, settings: ContainerSettings, clock: Clock
     ) -> ContainerFiles:
         """Open the files, and repair what a crash or a salvage left without a row."""
-        kept = KeptFiles(rows, contents, settings, clock, await ContainerSums.read(rows, settings))
-        await take_up(kept, clock)
-        return cls(kept, clock)
+        kept_files = KeptFiles(rows, contents, settings, clock, await ContainerSums.read(rows, settings))
+        await take_up(kept_files, clock)
+        return cls(kept_files, clock)
 
     async def announce(
         self,
@@ -235,13 +235,13 @@ class ContainerFiles:
     ) -> Sequence[ContainerFile]:
         """Announce files. Return their rows in order. Raises SpoolFull if there is no space for new rows."""
         async with self._kept.lock:
-            found = await self.rows.named(FILE, identity, [file.reference for file in announced])
+            known_files = await self.rows.named(FILE, identity, [file.reference for file in announced])
             files = {}
             for file in announced:
-                row = self._announced(found.get(file.reference), file, identity, by)
+                row = self._announced(known_files.get(file.reference), file, identity, by)
                 files[file.reference] = replace(row, expires_at=expires_at)
-            await self._kept.make_room_for_rows(by.key, sum(name not in found for name in files))
-            pairs = [(found.get(name), file) for name, file in files.items()]
+            await self._kept.make_room_for_rows(by.key, sum(name not in known_files for name in files))
+            pairs = [(known_files.get(name), file) for name, file in files.items()]
             await self._kept.write(pairs, expects=by.expects, is_bounded=True)
         return [files[file.reference] for file in announced]
 
@@ -342,8 +342,8 @@ class ContainerFiles:
 
     async def status_taken(self, identity: ClusterIdentity, *, key: str) -> bool:
         """Return True if the newest stored status of a cluster came from this key."""
-        found = await self.rows.named(STATUS, identity, ["status", "config"])
-        return any(status.key == key for status in found.values())
+        statuses = await self.rows.named(STATUS, identity, ["status", "config"])
+        return any(status.key == key for status in statuses.values())
 
     async def abandon(
         self, identity: ClusterIdentity, reasons: Mapping[str, str], by: ContainerSender
@@ -353,8 +353,8 @@ class ContainerFiles:
         Return how many.
         """
         async with self._kept.lock:
-            found = await self.rows.named(FILE, identity, list(reasons))
-            missing = [file for file in found.values() if file.key == by.key and file.is_missing]
+            known_files = await self.rows.named(FILE, identity, list(reasons))
+            missing = [file for file in known_files.values() if file.key == by.key and file.is_missing]
             abandoned = [(file, self._abandoned(file, reasons[file.reference])) for file in missing]
             await self._kept.write(abandoned, expects=by.expects)
         return len(missing)
@@ -420,20 +420,20 @@ class ContainerFiles:
         """
         async with self._kept.lock:
             current = [await self.rows.find(file.id) for file in files]
-            here = [file for file in current if file is not None and file.is_due]
-            bodies = [file for file in here if file.kind == REMOTE_WRITE]
+            due_files = [file for file in current if file is not None and file.is_due]
+            bodies = [file for file in due_files if file.kind == REMOTE_WRITE]
             gone = [file.id for file in bodies if not self._stays(file)]
-            again = [BookChange(kind=file.kind, term=REPLAYED, n=1) for file in here if file.asked]
-            await self._kept.write([(file, self._delivered(file)) for file in here], changes=again)
+            again = [BookChange(kind=file.kind, term=REPLAYED, n=1) for file in due_files if file.asked]
+            await self._kept.write([(file, self._delivered(file)) for file in due_files], changes=again)
             await self.contents.remove(gone)
 
     def _stays(self, file: ContainerFile) -> bool:
         return file.kind == FILE or (file.kind == REMOTE_WRITE and bool(self.settings.price))
 
     def _delivered(self, file: ContainerFile) -> ContainerFile:
-        kept = file.kept and self._stays(file)
+        is_kept = file.kept and self._stays(file)
         done: dict[str, Any] = {"asked": False, "problem": None, "done_at": self._clock.now(), "body": b""}
-        return replace(file, state=DELIVERED, kept=kept, **done)
+        return replace(file, state=DELIVERED, kept=is_kept, **done)
 
     async def postpone(self, file: ContainerFile, problem: str, *, not_before: float) -> None:
         """Note that a file could not be sent, and why. It is tried again from `not_before` on."""

@@ -71,10 +71,10 @@ def changes_of(
 
 
 def terms_of(kept: Kept) -> Mapping[str, Mapping[str, int]]:
-    found: dict[str, dict[str, int]] = {kind: {} for kind in KINDS}
+    counts: dict[str, dict[str, int]] = {kind: {} for kind in KINDS}
     for (kind, term), (n, _) in kept.items():
-        found[kind][term] = n
-    return found
+        counts[kind][term] = n
+    return counts
 
 
 def recounted(kept: Kept, rows: Mapping[tuple[str, str], int]) -> ContainerBooks:
@@ -158,10 +158,10 @@ class ContainerSums:
     @property
     def waiting(self) -> Mapping[str, int]:
         """For each key, the bytes that wait for delivery or are arriving."""
-        found = Counter(self._waiting)
+        waiting_by_key = Counter(self._waiting)
         for (_, key), n in self.arriving.items():
-            found[key] += n
-        return found
+            waiting_by_key[key] += n
+        return waiting_by_key
 
     def over(self, place: Place) -> str:
         """Return the name of the setting whose limit is exceeded, or ""."""
@@ -267,13 +267,13 @@ class KeptFiles:
     async def make_room_for_rows(self, key: str, n: int) -> None:
         if not n:
             return
-        most = self.settings.max_files
+        max_rows = self.settings.max_files
         if not self.sums.may_wait(key, n):
             raise SpoolFull(
                 "this key has too many waiting files for the limit container.max_files. Retry later",
                 retry_after_s=RETRY_AFTER_S,
             )
-        while self.sums.known + n > most:
+        while self.sums.known + n > max_rows:
             done = await self.rows.select(container_rows.FORGETTABLE, limit=max(MANY, n))
             if not done:
                 raise SpoolFull(
@@ -338,8 +338,8 @@ class KeptFiles:
         all_changes = [*changes, *changes_of(pairs, gone)]
         if not (pairs or gone or all_changes):
             return
-        most = self.settings.max_files if is_bounded else None
-        await self.rows.write(pairs, gone, all_changes, expects=expects, most=most)
+        max_rows = self.settings.max_files if is_bounded else None
+        await self.rows.write(pairs, gone, all_changes, expects=expects, most=max_rows)
         self.sums.follow(pairs, gone, all_changes)
         self._news.set()
 

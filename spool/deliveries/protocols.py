@@ -323,8 +323,8 @@ class LakeVerdict:
 
 async def kept_verdict(table: Statements, route: str) -> LakeVerdict | None:
     """Return the last verdict, or None if the lake of the route was never verified."""
-    kept = await table.pull_state(_KEPT_AS + route)
-    return None if kept is None else LakeVerdict(route=route, **kept)
+    stored = await table.pull_state(_KEPT_AS + route)
+    return None if stored is None else LakeVerdict(route=route, **stored)
 
 
 async def keep_verdict(table: Statements, verdict: LakeVerdict) -> None:
@@ -336,8 +336,8 @@ async def keep_verdict(table: Statements, verdict: LakeVerdict) -> None:
 
 async def kept_landed(table: Statements, route: str) -> float | None:
     """Return when a delivery of a topic or a table last landed, to the minute, or None."""
-    kept = await table.pull_state(_LANDED_AS + route)
-    return None if kept is None else float(kept["at"])
+    stored = await table.pull_state(_LANDED_AS + route)
+    return None if stored is None else float(stored["at"])
 
 
 async def keep_landed(table: Statements, route: str, at: float) -> None:

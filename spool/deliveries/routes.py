@@ -51,14 +51,16 @@ def check_drop(route: StoredRoute) -> None:
 def backlog(deliveries: Iterable[StoredDelivery]) -> Backlog:
     """Add up what a route still has to deliver."""
     stored = list(deliveries)
-    found = [delivery for delivery in stored if delivery.state == OPEN]
-    own = [delivery for delivery in found if not delivery.replay]
-    kept = [delivery.kept for delivery in own if delivery.kept is not None]
+    open_deliveries = [delivery for delivery in stored if delivery.state == OPEN]
+    own = [delivery for delivery in open_deliveries if not delivery.replay]
+    kept_entries = [delivery.kept for delivery in own if delivery.kept is not None]
     return Backlog(
         records=sum(delivery.count for delivery in own),
         oldest=min((delivery.first for delivery in own if delivery.kept is None), default=None),
-        kept_at=min((entry.committed_at for entry in kept), default=None),
-        stuck=sum(delivery.count == 1 and delivery.server_errors >= STUCK_AFTER for delivery in found),
+        kept_at=min((entry.committed_at for entry in kept_entries), default=None),
+        stuck=sum(
+            delivery.count == 1 and delivery.server_errors >= STUCK_AFTER for delivery in open_deliveries
+        ),
         unknown=sum(delivery.count for delivery in stored if delivery.state == UNKNOWN),
     )
 

@@ -42,13 +42,13 @@ class SentDeliveries(ABC):
     def _taken_over(self, delivery: Delivery) -> TakenOver:
         """Count and log that another worker has the delivery."""
         self.fenced += 1
-        words = f"{delivery.route}: another worker took over records {delivery.first} to {delivery.last}"
+        message = f"{delivery.route}: another worker took over records {delivery.first} to {delivery.last}"
         _log.warning(
             "%s, so this result was ignored",
-            words,
+            message,
             extra={"action": "delivery_fenced", "route": delivery.route},
         )
-        return TakenOver(words)
+        return TakenOver(message)
 
     async def settle(self, delivery: Delivery, settlement: Settlement) -> None:
         transitions.check_settlement(delivery, settlement)

@@ -343,8 +343,10 @@ def retry_dead(letter: StoredDeadLetter, route: StoredRoute | None) -> RouteChan
             f"the route {letter.route} no longer exists, so its rejected records can only be discarded"
         )
     number = letter.number
-    kept = Entry(topic=letter.topic, first=number, committed_at=letter.committed_at, records=[letter.record])
-    again = _new(route.name, (number, number), acceptances=route.acceptances, replay=letter.replay, kept=kept)
+    entry = Entry(topic=letter.topic, first=number, committed_at=letter.committed_at, records=[letter.record])
+    again = _new(
+        route.name, (number, number), acceptances=route.acceptances, replay=letter.replay, kept=entry
+    )
     counts = _terms(letter, dead=-1)
     return RouteChange(route=route.name, added=[again], no_longer_dead=letter.id, counts=counts)
 

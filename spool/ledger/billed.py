@@ -40,7 +40,7 @@ AMORTIZED = BILLED_TYPES["amortized_cost"] | BILLED_TYPES["discounted_amortized_
 
 _COUNTED_AS = dict.fromkeys(BILLED_DIMENSIONS, "") | {"charge": USAGE, "basis": EXACT, "origin": CALLS}
 _COUNTED = {
-    name: Derived(name=name, label=name, sources=(), value=lambda _, each=value: each)  # type: ignore[misc]
+    name: Derived(name=name, label=name, sources=(), value=lambda _, constant=value: constant)  # type: ignore[misc]
     for name, value in _COUNTED_AS.items()
 }
 
@@ -98,10 +98,10 @@ class BilledDay:
 
     @property
     def seller(self) -> str:
-        found = self.provider
+        seller_name = self.provider
         for mark in (CORRECTS, INVOICE, CONNECTION):
-            found = found.partition(mark)[0]
-        return found
+            seller_name = seller_name.partition(mark)[0]
+        return seller_name
 
 
 def with_own_dimensions(query: CostQuery) -> CostQuery:

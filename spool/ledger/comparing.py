@@ -68,9 +68,9 @@ class PeriodDifference:
                 "than the stored records"
             )
         if self.meter:
-            counted, kept = quantity_of(self.counted), quantity_of(self.kept)
+            counted, stored = quantity_of(self.counted), quantity_of(self.kept)
             return (
-                f"the totals have {counted} of {self.meter} for the {what} from {at}, but {kept} are stored"
+                f"the totals have {counted} of {self.meter} for the {what} from {at}, but {stored} are stored"
             )
         return f"the totals have {self.counted} calls for the {what} from {at}, but {self.kept} are stored"
 
@@ -122,12 +122,13 @@ class LedgerComparison:
         return list(self._words())
 
     def _words(self) -> Iterator[str]:
-        told = self.told()
-        for one in told[:MOST_TOLD]:
+        differences = self.told()
+        for one in differences[:MOST_TOLD]:
             yield f"{one.words()}: {MEND}"
-        if len(told) > MOST_TOLD:
+        if len(differences) > MOST_TOLD:
             yield (
-                f"the totals differ from the stored records in {len(told) - MOST_TOLD} further hours and days"
+                f"the totals differ from the stored records in {len(differences) - MOST_TOLD}"
+                " further hours and days"
             )
         if self.lacks:
             yield (
@@ -163,12 +164,12 @@ class _Kept:
         sums = HourlySums()
         sums.add([entry])
         for hour, lowest in sums.first.items():
-            place = period(hour, self.hourly)
-            self.lowest[place] = min(lowest, self.lowest.get(place, lowest))
-            self.highest[place] = entry.last
-            self.calls[place] += sum(measures[0] for measures in sums.hours[hour].values())
-            for found in sums.meters.get(hour, _NO_METERS).values():
-                self.meters.setdefault(place, Counter()).update(found)
+            period_key = period(hour, self.hourly)
+            self.lowest[period_key] = min(lowest, self.lowest.get(period_key, lowest))
+            self.highest[period_key] = entry.last
+            self.calls[period_key] += sum(measures[0] for measures in sums.hours[hour].values())
+            for meter_sums in sums.meters.get(hour, _NO_METERS).values():
+                self.meters.setdefault(period_key, Counter()).update(meter_sums)
         if sums.damaged:
             self.damaged += sums.damaged
             self.unread += [
@@ -184,15 +185,15 @@ class _Kept:
     def unsure(self, places: Sequence[Place]) -> frozenset[Place]:
         """Return the periods that an unreadable record may belong to."""
         return frozenset(
-            place
-            for place in places
-            if place in self.near_unread
-            or self._has_unread(self.lowest.get(place, 1), self.highest.get(place, 0))
+            period_key
+            for period_key in places
+            if period_key in self.near_unread
+            or self._has_unread(self.lowest.get(period_key, 1), self.highest.get(period_key, 0))
         )
 
     def _has_unread(self, lowest: int, highest: int) -> bool:
-        found = bisect_left(self.unread, lowest)
-        return found < len(self.unread) and self.unread[found] <= highest
+        index = bisect_left(self.unread, lowest)
+        return index < len(self.unread) and self.unread[index] <= highest
 
 
 async def compare(
@@ -216,20 +217,20 @@ async def compare(
     logged = await _kept(log, first, end, _Kept(span=span, hourly=state["hourly"]), at_ease=at_ease)
     removed_below = await oldest()  # read again, because retention continues during the comparison
     places = [
-        place
-        for place in sorted(logged.calls.keys() | counted.keys())
-        if _is_kept(place, firsts, logged.lowest, removed_below)
+        period_key
+        for period_key in sorted(logged.calls.keys() | counted.keys())
+        if _is_kept(period_key, firsts, logged.lowest, removed_below)
     ]
     compared = set(places)
-    beyond = sum(records for place, records in logged.in_span.items() if place not in compared)
+    beyond = sum(records for period_key, records in logged.in_span.items() if period_key not in compared)
     of_calls: list[PeriodDifference] = []
     of_meters: list[PeriodDifference] = []
-    for place in places:
-        calls, sums = logged.calls[place], counted.get(place, 0)
+    for period_key in places:
+        calls, sums = logged.calls[period_key], counted.get(period_key, 0)
         if calls != sums:
-            of_calls.append(PeriodDifference(place=place, kept=calls, counted=sums))
+            of_calls.append(PeriodDifference(place=period_key, kept=calls, counted=sums))
             continue
-        difference = _of_meters(place, logged.meters.get(place, {}), meters.get(place, {}))
+        difference = _of_meters(period_key, logged.meters.get(period_key, {}), meters.get(period_key, {}))
         if difference is not None:
             of_meters.append(difference)
     return LedgerComparison(
@@ -239,11 +240,13 @@ async def compare(
         damaged=logged.damaged,
         end=end,
         hourly=state["hourly"],
-        calls={place: logged.calls[place] for place in places},
+        calls={period_key: logged.calls[period_key] for period_key in places},
         numbers={
-            place: (logged.lowest[place], logged.highest[place]) for place in places if place in logged.lowest
+            period_key: (logged.lowest[period_key], logged.highest[period_key])
+            for period_key in places
+            if period_key in logged.lowest
         },
-        suspects=sorted(place for place in logged.in_span if place in compared),
+        suspects=sorted(period_key for period_key in logged.in_span if period_key in compared),
         unsure=logged.unsure(places),
     )
 
@@ -274,9 +277,9 @@ def _meters(rows: LedgerRows) -> Mapping[Place, MeterSums]:
     """Return the meters of each period, with the same periods as `_calls`."""
     hourly = state_of(rows)["hourly"]
     return {
-        (width, start): found
+        (width, start): meters
         for width in WIDTHS
-        for start, found in rows.meters_by_start(width).items()
+        for start, meters in rows.meters_by_start(width).items()
         if (width == HOUR_S) == (start >= hourly)
     }
 
@@ -354,14 +357,14 @@ class PeriodRecount:
     async def _add(self, log: ReadableLog, first: int, end: int) -> None:
         for number in range(first, end, STEP):
             last = min(number + STEP, end) - 1
-            found = 0
+            record_count = 0
             for entry in await log.read(AI_TELEMETRY, number, last, whole=True):
-                found += len(entry.records)
+                record_count += len(entry.records)
                 for part in entry.parts(at_once()):
                     self.sums.add([part])
                     await pause()
             are_few = sum(map(len, self.sums.hours.values())) <= MOST_SUMS
-            self._is_whole &= found == last + 1 - number and not self.sums.damaged and are_few
+            self._is_whole &= record_count == last + 1 - number and not self.sums.damaged and are_few
             if not self._is_whole:
                 return
 
@@ -461,16 +464,16 @@ class LedgerMender:
         if not compared.is_done:
             return
         differing = {one.place: one for one in compared.told()}
-        short = [place for place, one in differing.items() if one.kept > one.counted]
+        short = [period_key for period_key, one in differing.items() if one.kept > one.counted]
         to_recount = sorted({*short, *(compared.suspects if compared.lacks else ())})
-        recounted = {place for place in to_recount if await self._is_replaced(compared, place)}
-        gained = sum(one.missing_calls for place, one in differing.items() if place in recounted)
-        left = [one for place, one in differing.items() if place not in recounted]
+        recounted = {period_key for period_key in to_recount if await self._is_replaced(compared, period_key)}
+        gained = sum(one.missing_calls for period_key, one in differing.items() if period_key in recounted)
+        unrepaired = [one for period_key, one in differing.items() if period_key not in recounted]
         missed = await self.ledger.settle(
             compared,
             gained=gained,
             is_mended=len(recounted) == len(to_recount),
-            left=len(left),
+            left=len(unrepaired),
             now=int(self.clock.now()),
         )
         if recounted:
@@ -484,7 +487,7 @@ class LedgerMender:
                 extra={"action": "ledger_mended", "calls": gained},
             )
             self.changed()
-        self._tell(left)
+        self._tell(unrepaired)
 
     async def _is_replaced(self, compared: LedgerComparison, place: Place) -> bool:
         is_known = place in compared.numbers and place not in compared.unsure
@@ -494,11 +497,11 @@ class LedgerMender:
         """Log the differences that remain, once for each set of periods."""
         places = frozenset(one.place for one in left)
         if places - self._told:
-            words = "; ".join(one.words() for one in left[:MOST_TOLD])
+            message = "; ".join(one.words() for one in left[:MOST_TOLD])
             _log.error(
                 "%d hours and days of the totals differ from the stored records and were not changed: %s",
                 len(left),
-                words,
+                message,
                 extra={"action": "ledger_differs"},
             )
         self._told = places

@@ -49,7 +49,7 @@ _NO_LATENCY = (0,) * (len(LATENCY) - 1)
 _EPOCH = datetime.fromtimestamp(0, UTC)
 _DAY = timedelta(days=1)
 # positions of the two money columns in measures
-_REPORTED, _ESTIMATED = (len(COUNTS) + place for place in range(len(MONEY)))
+_REPORTED, _ESTIMATED = (len(COUNTS) + index for index in range(len(MONEY)))
 _MONEY = ("cost", "reported", "estimated", "saved", "converted")
 _ADDED_UP = (
     "_cost",
@@ -133,10 +133,10 @@ def _totals(
 
         moments = instants(time_ranges)
         check_days(rows.billed_starts(int(min(moments)) - DAY_S, int(max(moments)) + 1), moments)
-        found = of_billed_days(rows, query, time_ranges, whole_days_of)
+        questions = of_billed_days(rows, query, time_ranges, whole_days_of)
     else:
         state = state_of(rows)
-        found = divided(rows, query, time_ranges, state)
+        questions = divided(rows, query, time_ranges, state)
         has_charges = bool(state["charged"])
     is_converted = query.currency != CURRENCY
     converter = _converter(rates, query.currency) if has_charges or is_converted else None
@@ -144,25 +144,25 @@ def _totals(
     # each text once, because an engine makes new strings for every row
     texts: dict[str | None, str | None] = {}
     row_count = 0
-    for question in found:
+    for question in questions:
         by_start = len(question.periods) > 1 or is_converted
         asked_of = (question.width, question.low, question.high, query)
         read = rows.billed_totals if query.arranged else rows.totals
         sums = read(*asked_of, by_start=by_start, rollup=question.rollup)
         groups, is_one_period = totals[question.periods[0]], len(question.periods) == 1
-        for place, each in enumerate(sums):
+        for index, sum_row in enumerate(sums):
             if not is_one_period:
-                groups = totals[question.period_of(each.start)]
-            group = each.group if query.kept is None else query.shown(each.group)
+                groups = totals[question.period_of(sum_row.start)]
+            group = sum_row.group if query.kept is None else query.shown(sum_row.group)
             total = groups.get(group)
             if total is None:
                 total = groups[tuple(map(texts.setdefault, group, group))] = _Total()
                 row_count += 1
-            measures = each.measures
+            measures = sum_row.measures
             if converter is not None:
-                measures = total.multiplied(converter, each)
-            total.add(each.status, each.cost_source, measures)
-            if limit is not None and place % CHECK_EVERY == 0:
+                measures = total.multiplied(converter, sum_row)
+            total.add(sum_row.status, sum_row.cost_source, measures)
+            if limit is not None and index % CHECK_EVERY == 0:
                 limit.check_rows(row_count)
                 limit.check_time()
         asked_of = (min(question.width, DAY_S), *asked_of[1:])  # rollups have no meters
@@ -218,10 +218,10 @@ def cut(query: CostQuery) -> Sequence[datetime]:
     since, until = query.since.astimezone(query.zone), query.until.astimezone(query.zone)
     first = own_start(query.granularity, since)
     last = own_start(query.granularity, until - timedelta(microseconds=1))
-    found = [first] if _instant(first) < _instant(query.since) else []
-    if _instant(next_beginning(last, query.granularity)) > _instant(query.until) and last not in found:
-        found.append(last)
-    return found
+    cut_starts = [first] if _instant(first) < _instant(query.since) else []
+    if _instant(next_beginning(last, query.granularity)) > _instant(query.until) and last not in cut_starts:
+        cut_starts.append(last)
+    return cut_starts
 
 
 def combined(rows: Iterable[CostRow], *, start: datetime, group: tuple[str | None, ...]) -> CostRow:
@@ -289,13 +289,13 @@ class _Total:
         for name in _ADDED_UP:
             setattr(self, name, getattr(self, name) + sign * sum([getattr(part, name) for part in parts]))
         sums = column_sums([part._sums for part in parts], len(self._sums))
-        self._sums = [mine + sign * more for mine, more in zip(self._sums, sums, strict=True)]
+        self._sums = [own + sign * added for own, added in zip(self._sums, sums, strict=True)]
         self._is_multiplied = self._is_multiplied or any(part._is_multiplied for part in parts)
         for name in _COUNTED:
-            if amounts := [found for part in parts if (found := getattr(part, name))]:
+            if amounts := [part_amounts for part in parts if (part_amounts := getattr(part, name))]:
                 together = Counter[str](getattr(self, name))
-                for each in amounts:
-                    (together.update if sign > 0 else together.subtract)(each)
+                for counter in amounts:
+                    (together.update if sign > 0 else together.subtract)(counter)
                 setattr(self, name, together)
 
     @property
@@ -304,8 +304,8 @@ class _Total:
         if any(self._sums):
             return False
         amounts = [getattr(self, name) for name in _ADDED_UP]
-        others = [getattr(self, name) for name in _COUNTED]
-        return not any(amounts) and not any(map(_has_some, others))
+        counted = [getattr(self, name) for name in _COUNTED]
+        return not any(amounts) and not any(map(_has_some, counted))
 
     def size(self, name: str) -> int:
         """Return a measure by its name in CostRow. Money is in units."""
@@ -324,10 +324,10 @@ class _Total:
         """Return the measures with dollars multiplied by an exchange rate. `row` rounds the sums."""
         self._is_multiplied = True
         measures = list(each.measures)
-        for place, name in enumerate(MONEY, len(COUNTS)):
-            if units := measures[place]:
+        for index, name in enumerate(MONEY, len(COUNTS)):
+            if units := measures[index]:
                 rate = converter.rate(CURRENCY, each.start)
-                measures[place] = units * (rate or 0)
+                measures[index] = units * (rate or 0)
                 if rate is None and each.status != "cached" and each.cost_source == name:
                     self._unconverted = self._unconverted or Counter()
                     self._unconverted[CURRENCY] += units
@@ -365,7 +365,7 @@ class _Total:
         return rounded(units)
 
     def row(self, start: datetime, group: tuple[str | None, ...]) -> CostRow:
-        calls, input_tokens, made, read, written, thought, written_1h = self._sums[: len(COUNTS)]
+        calls, input_tokens, output, read, written, thought, written_1h = self._sums[: len(COUNTS)]
         latency = self._sums[len(COUNTS) + len(MONEY) :]
         cost = self._amount(self._cost)
         reported = cost if self._reported == self._cost else self._amount(self._reported)
@@ -382,7 +382,7 @@ class _Total:
             cached=self._cached,
             unpriced=self._unpriced,
             input_tokens=input_tokens,
-            output_tokens=made,
+            output_tokens=output,
             cache_read_tokens=read,
             cache_write_tokens=written,
             reasoning_tokens=thought,
@@ -443,18 +443,21 @@ def largest_groups(
     top = query.top or 0
     if not rows.has_more_groups(query, top + 1):
         return set()
-    spans = [(each.width, each.low, each.high, each.rollup) for each in divided(rows, query, periods, state)]
+    spans = [
+        (question.width, question.low, question.high, question.rollup)
+        for question in divided(rows, query, periods, state)
+    ]
     if len(spans) > MOST_SPANS:
         return set()
-    count, found = rows.largest(spans, query, top + ALIKE)
+    count, ranked = rows.largest(spans, query, top + ALIKE)
     if limit is not None:
         limit.check_rows(count)
         limit.check_time()
     if count <= top + 1:
         return set()
-    last = found[max(top - 1, 0)][1]
+    last = ranked[max(top - 1, 0)][1]
     least = last - 2 * (WRONG + WRONG_OF * abs(last))
-    near = {group for group, cost in found if cost >= least}
+    near = {group for group, cost in ranked if cost >= least}
     return near if len(near) < top + ALIKE else set()
 
 
@@ -501,30 +504,30 @@ def folded(query: CostQuery, ask: Ask[T]) -> Totals[T]:
         return ask(_as_function(query))
     rest = (OTHER,) * len(query.group_by)
     plain = replace(query, kept=None)
-    kept = frozenset(query.kept or ()) - {rest}
-    if not kept:
+    kept_groups = frozenset(query.kept or ()) - {rest}
+    if not kept_groups:
         return ask(query)
-    found = ask(replace(plain, only=kept))
+    totals = ask(replace(plain, only=kept_groups))
     whole = ask(replace(plain, group_by=()))
     for start, sums in whole.items():
         for total in sums.values():
-            total.include(found[start].values(), -1)
-            found[start][rest] = total
-    return found
+            total.include(totals[start].values(), -1)
+            totals[start][rest] = total
+    return totals
 
 
 def _as_function(query: CostQuery) -> CostQuery:
     """Replace a single derived dimension by one that maps all other values to OTHER."""
-    [name, *more] = query.group_by or ("",)
+    [name, *more_names] = query.group_by or ("",)
     derived = query.derived.get(name)
-    if derived is None or more:
+    if derived is None or more_names:
         return query
-    kept = {value or "" for (value,) in query.kept or ()}
+    kept_values = {value or "" for (value,) in query.kept or ()}
     value = derived.value
 
     def shown(sources: tuple[str, ...]) -> str:
-        found = value(sources)
-        return found if found in kept else OTHER
+        shown_value = value(sources)
+        return shown_value if shown_value in kept_values else OTHER
 
     alone = replace(derived, name=_KEPT, value=shown)
     return replace(query, group_by=(_KEPT,), derived={**query.derived, _KEPT: alone})
@@ -552,28 +555,28 @@ def largest(
     """
     whole = replace(query, granularity=TOTAL)
     near = largest_groups(rows, whole, time_ranges, limit)
-    kept = near
+    kept_groups = near
     if not near or len(near) != query.top:
         decided = ask(replace(whole, measures=(query.top_by,), only=frozenset(near) or None))
         groups: Mapping[Group, T] = next(iter(decided.values()), {})
-        kept = _largest(groups, query)
+        kept_groups = _largest(groups, query)
         if not near and query.granularity == TOTAL and {query.top_by} == {*query.measures}:
-            return {start: _with_others(groups, query, kept) for start, groups in decided.items()}
-        if not near and len(groups) <= len(kept):
+            return {start: _with_others(groups, query, kept_groups) for start, groups in decided.items()}
+        if not near and len(groups) <= len(kept_groups):
             return ask(replace(query, top=None))
-    return folded(replace(query, kept=_and_unknown(query, kept), top=None), ask)
+    return folded(replace(query, kept=_and_unknown(query, kept_groups), top=None), ask)
 
 
 def _with_others(groups: Mapping[Group, T], query: CostQuery, largest: Collection[Group]) -> dict[Group, T]:
     """Return the largest groups, the unknown group, and all others as one."""
     rest = (OTHER,) * len(query.group_by)
-    kept = _and_unknown(query, largest) - {rest}
-    found = {group: total for group, total in groups.items() if group in kept}
-    others = [total for group, total in groups.items() if group not in kept]
-    if others:
-        found[rest], *more = others
-        found[rest].include(more)
-    return found
+    kept_groups = _and_unknown(query, largest) - {rest}
+    shown_totals = {group: total for group, total in groups.items() if group in kept_groups}
+    other_totals = [total for group, total in groups.items() if group not in kept_groups]
+    if other_totals:
+        shown_totals[rest], *further_totals = other_totals
+        shown_totals[rest].include(further_totals)
+    return shown_totals
 
 
 def _and_unknown(query: CostQuery, largest: Collection[Group]) -> frozenset[Group]:
@@ -582,5 +585,7 @@ def _and_unknown(query: CostQuery, largest: Collection[Group]) -> frozenset[Grou
 
 def _largest(groups: Mapping[Group, GroupTotal], query: CostQuery) -> set[Group]:
     sizes = {group: total.size(query.top_by) for group, total in groups.items()}
-    most = query.top or 0
-    return set(nsmallest(most, sizes, key=lambda group: (-sizes[group], [value or "" for value in group])))
+    max_groups = query.top or 0
+    return set(
+        nsmallest(max_groups, sizes, key=lambda group: (-sizes[group], [value or "" for value in group]))
+    )

@@ -50,8 +50,8 @@ def state_of(rows: LedgerRows) -> dict[str, int]:
         "left": 0,
         "charged": 0,  # 1 after the first amount in another currency than dollars
     }
-    kept = rows.state()
-    return {name: kept.get(name, value) for name, value in values.items()}
+    stored = rows.state()
+    return {name: stored.get(name, value) for name, value in values.items()}
 
 
 def new_marks(starts: Iterable[int] | None = None, *, every: str = EVERY) -> dict[str, int]:
@@ -122,39 +122,39 @@ class Placement:
 
     def number(self, rows: LedgerRows, width: int, start: int, dimensions: Dimensions) -> int:
         """Return the number under which dimensions are summed in a period."""
-        place = (width, start)
-        most = self._most.get(place, self._max_rows)
+        span = (width, start)
+        row_limit = self._most.get(span, self._max_rows)
         # the period is surely below the limit, so its numbers need not be read
-        if most < self._max_rows and place not in self._present:
-            self._most[place] = most + 1
+        if row_limit < self._max_rows and span not in self._present:
+            self._most[span] = row_limit + 1
             return self._given(rows, dimensions)
-        present = self._numbers_in(rows, place)
-        for step, wanted in enumerate((dimensions, _nobody(dimensions), _nothing(dimensions))):
-            found = self._find(rows, wanted)
-            if found is not None and found in present:
-                return found
+        present = self._numbers_in(rows, span)
+        for step, candidate in enumerate((dimensions, _nobody(dimensions), _nothing(dimensions))):
+            key_number = self._find(rows, candidate)
+            if key_number is not None and key_number in present:
+                return key_number
             # Rows without owners may exceed the limit by a tenth. The last step has few combinations.
             if step == 2 or len(present) < self._max_rows * (10 + step) // 10:
-                found = self._given(rows, wanted)  # assign a number only if it gets a sum
-                present.add(found)
-                self._most[place] = len(present)
-                return found
+                key_number = self._given(rows, candidate)  # assign a number only if it gets a sum
+                present.add(key_number)
+                self._most[span] = len(present)
+                return key_number
         raise AssertionError("the last step always returns")
 
     def _given(self, rows: LedgerRows, dimensions: Dimensions) -> int:
-        found = self._numbers.get(dimensions)
-        if found is None:
-            found = rows.number(kept(dimensions))
-            self._remember(dimensions, found)
-        return found
+        key_number = self._numbers.get(dimensions)
+        if key_number is None:
+            key_number = rows.number(kept(dimensions))
+            self._remember(dimensions, key_number)
+        return key_number
 
     def _find(self, rows: LedgerRows, dimensions: Dimensions) -> int | None:
-        found = self._numbers.get(dimensions)
-        if found is None:
-            found = rows.find_number(kept(dimensions))
-            if found is not None:
-                self._remember(dimensions, found)
-        return found
+        key_number = self._numbers.get(dimensions)
+        if key_number is None:
+            key_number = rows.find_number(kept(dimensions))
+            if key_number is not None:
+                self._remember(dimensions, key_number)
+        return key_number
 
     def _remember(self, dimensions: Dimensions, number: int) -> None:
         if len(self._numbers) >= 100_000:
@@ -221,7 +221,7 @@ class Missed:
 
 def note_charges(rows: LedgerRows, meters: Iterable[MeterSums]) -> None:
     """Note that amounts in other currencies exist. Without them, queries skip reading such amounts."""
-    if any(name.startswith("charge.") for found in meters for name in found):
+    if any(name.startswith("charge.") for amounts in meters for name in amounts):
         rows.set_state(charged=1)
 
 
@@ -245,18 +245,18 @@ def add(
             if hour < state["hourly"] if width == HOUR_S else hour >= state["daily"]:
                 continue
             start = hour // width * width
-            place = (start, placement.number(rows, width, start, dimensions))
-            before = added[width].get(place)
+            cell = (start, placement.number(rows, width, start, dimensions))
+            before = added[width].get(cell)
             if before is not None:
                 measures = [a + b for a, b in zip(before, measures, strict=True)]
-            added[width][place] = measures
-            if hour in sums.meters and (found := sums.meters[hour].get(dimensions)):
-                meters.append((width, (*place, found)))
+            added[width][cell] = measures
+            if hour in sums.meters and (metered := sums.meters[hour].get(dimensions)):
+                meters.append((width, (*cell, metered)))
     for width, new in added.items():
         rows.add(width, ((start, number, measures) for (start, number), measures in new.items()))
         if meters:
             rows.add_meters(width, [sum for of, sum in meters if of == width])
-    note_charges(rows, (found for _, (_, _, found) in meters))
+    note_charges(rows, (amounts for _, (_, _, amounts) in meters))
     rows.note_periods([(*period(hour, state["hourly"]), first) for hour, first in sums.first.items()])
     rows.set_state(reach=reach)
     if state["rebuilding"]:  # numbers that are read again were already counted as missed, damaged or absurd

@@ -242,8 +242,8 @@ class Ledger:
                     self._reach = (await self._state())["reach"]
                 else:
                     await self._begin_anew(below)
-            tries, most, began = 0, log.closed_below(AI_TELEMETRY), time.monotonic()
-            while self._reach < (below := min(most, log.closed_below(AI_TELEMETRY))):
+            tries, limit, began = 0, log.closed_below(AI_TELEMETRY), time.monotonic()
+            while self._reach < (below := min(limit, log.closed_below(AI_TELEMETRY))):
                 try:
                     await self._count(log, below)
                 except NotClosed:  # the watermark fell, so read it again
@@ -398,10 +398,10 @@ class Ledger:
         from spool.ledger.days import rollups  # imported only if there is a rollup
 
         wrong = []
-        for place in sorted(places):
+        for rollup_place in sorted(places):
             begun = time.monotonic()
-            if await self._read(partial(rollups.differs, place=place)):
-                wrong.append(place)
+            if await self._read(partial(rollups.differs, place=rollup_place)):
+                wrong.append(rollup_place)
             await asyncio.sleep(ROLL_REST * (time.monotonic() - begun) if at_ease else 0)
         if not wrong:
             return 0
@@ -442,12 +442,12 @@ class Ledger:
 
     async def compare(self, log: ReadableLog, *, at_ease: bool = False) -> LedgerComparison:
         """Compare the sums with the log as far as both are stored. Reads the whole log."""
-        found = await compare(log, self._read, oldest=lambda: _oldest(log), at_ease=at_ease)
-        differing = len(found.told())
-        if found.is_done and differing != (await self._state())["differing"]:
+        comparison = await compare(log, self._read, oldest=lambda: _oldest(log), at_ease=at_ease)
+        differing = len(comparison.told())
+        if comparison.is_done and differing != (await self._state())["differing"]:
             async with self._turn:
                 await self._change(lambda rows: rows.set_state(differing=differing))
-        return replace(found, rollups=await self.differing_rollups(at_ease=at_ease))
+        return replace(comparison, rollups=await self.differing_rollups(at_ease=at_ease))
 
     async def comparison_is_due(self, now: float) -> bool:
         """Return True if the last comparison is old, or a record was missed or found wrong since."""
@@ -519,8 +519,8 @@ class Ledger:
         Raises ValueError for a dimension that does not exist, NotKept if a period splits a stored sum, and
         AskedTooMuch beyond the limit that is set for the running request.
         """
-        [found] = await self.costs_of([query])
-        return found
+        [result] = await self.costs_of([query])
+        return result
 
     async def costs_of(self, queries: Sequence[CostQuery]) -> Sequence[Sequence[CostRow]]:
         """Return the sums of several queries, as `costs` does, all at one moment."""
@@ -539,12 +539,12 @@ class Ledger:
             prepared.append(replace(query, derived=known))
 
         def answer(rows: LedgerRows, query: CostQuery) -> Sequence[CostRow]:
-            if all(each is self._derived.get(name) for name, each in query.derived.items()):
+            if all(dimension is self._derived.get(name) for name, dimension in query.derived.items()):
                 return self._remembered.costs(rows, query, limit, self.rates, now)
             # not cached, because a dimension of the query is defined only for it
             return costs(rows, query, limit, self.rates)
 
-        return await self._read(lambda rows: [answer(rows, each) for each in prepared])
+        return await self._read(lambda rows: [answer(rows, query) for query in prepared])
 
     @cached_property
     def _remembered(self) -> RememberedCosts:
@@ -665,13 +665,13 @@ class Ledger:
 
     async def tag_values(self) -> Sequence[TagValues]:
         """Return the tags that costs can be grouped by, with their values in calls and in billing rows."""
-        found = {name: TagValues(name=f"{TAG}{name}") for name in self.tags}
+        values_by_tag = {name: TagValues(name=f"{TAG}{name}") for name in self.tags}
         for name, value, of_calls, of_rows in await self._read(lambda rows: rows.tags()):
-            if of_rows and name not in found:
-                found[name] = TagValues(name=f"{TAG}{name}")
-            if name in found:
-                found[name].add(value, of_calls=of_calls, of_rows=of_rows)
-        return [found[name] for name in (*self.tags, *sorted(found.keys() - {*self.tags}))]
+            if of_rows and name not in values_by_tag:
+                values_by_tag[name] = TagValues(name=f"{TAG}{name}")
+            if name in values_by_tag:
+                values_by_tag[name].add(value, of_calls=of_calls, of_rows=of_rows)
+        return [values_by_tag[name] for name in (*self.tags, *sorted(values_by_tag.keys() - {*self.tags}))]
 
     async def row_tags(self) -> Sequence[str]:
         """Return, as dimensions, the tags that only rows of billing connections have."""
@@ -689,13 +689,16 @@ class Ledger:
     async def has_joint_sums(self) -> bool:
         """Return True if there are joint sums, which merge values that were too many to keep apart."""
         is_joint = Derived(
-            name=OTHER, label=OTHER, sources=("user",), value=lambda each: "yes" if OTHER in each else ""
+            name=OTHER,
+            label=OTHER,
+            sources=("user",),
+            value=lambda sources: "yes" if OTHER in sources else "",
         )
         return bool(await self.values(is_joint))
 
     def derive(self, dimensions: Sequence[Derived]) -> None:
         """Replace the derived dimensions by which costs can be grouped and filtered."""
-        self._derived = {each.name: each for each in dimensions}
+        self._derived = {dimension.name: dimension for dimension in dimensions}
 
     def derived(self) -> Sequence[Derived]:
         return tuple(self._derived.values())

@@ -40,13 +40,13 @@ def added(rows: Iterable[Mapping[str, str]]) -> dict[str, str]:
     together: Counter[str] = Counter()
     for row in rows:
         together.update({currency: units(amount) for currency, amount in row.items()})
-    return {currency: text(found) for currency, found in sorted(together.items()) if found}
+    return {currency: text(amount) for currency, amount in sorted(together.items()) if amount}
 
 
 def unconverted_words(amounts: Mapping[str, str], currency: str) -> str:
     """Describe the amounts, by currency, that could not be converted to `currency` and are in no sum."""
-    told = ", ".join(f"{amount} {code}" for code, amount in amounts.items())
-    return f"{told} are not in these sums: no rate to {currency} is known (docs/currencies.md)"
+    amounts_text = ", ".join(f"{amount} {code}" for code, amount in amounts.items())
+    return f"{amounts_text} are not in these sums: no rate to {currency} is known (docs/currencies.md)"
 
 
 def limbs(units: int) -> tuple[int, int, int]:

@@ -74,27 +74,27 @@ class OwnRecords:
         if below < remembered.below:  # the watermark fell, so the log was replaced
             remembered.below, remembered.rows = 1, []
         floor = max(remembered.below, await first_after(self._log, AI_TELEMETRY, since, below))
-        found: list[OwnRecord] = []
+        own_records: list[OwnRecord] = []
         end = below
-        while end > floor and len(found) < most:
+        while end > floor and len(own_records) < most:
             begin = max(floor, end - STEP)
-            found += await own_of(self._log, begin, end, is_own)
+            own_records += await own_of(self._log, begin, end, is_own)
             end = begin
             await asyncio.sleep(0)
-        rows = [*found, *remembered.rows][:most]
+        rows = [*own_records, *remembered.rows][:most]
         remembered.rows = [row for row in rows if row.committed_at > since]
         remembered.below = below
 
 
 async def own_of(log: Log, begin: int, end: int, is_own: IsOwn) -> list[OwnRecord]:
     """Return the closed calls of a slice with numbers from `begin` until before `end`, newest first."""
-    found = [
+    own_records = [
         OwnRecord(number, entry.committed_at, pack([record]))
         for entry in await log.read(AI_TELEMETRY, begin, end - 1)
         for number, record in enumerate(entry.records, entry.first)
         if record is not None and is_own(record)
     ]
-    return found[::-1]
+    return own_records[::-1]
 
 
 async def first_after(log: Log, topic: str, moment: float, below: int) -> int:

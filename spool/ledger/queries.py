@@ -169,12 +169,12 @@ _COST_TYPES = {
     ),
     "saved_cost": CostType("the estimated cost of the calls that a gateway cache answered", field="saved"),
 }
-COST_TYPES: Mapping[str, str] = {name: each.field for name, each in _COST_TYPES.items() if each.field}
-BILLED_TYPES: Mapping[str, int] = {name: each.arranged for name, each in _COST_TYPES.items() if each.arranged}
+COST_TYPES: Mapping[str, str] = {name: kind.field for name, kind in _COST_TYPES.items() if kind.field}
+BILLED_TYPES: Mapping[str, int] = {name: kind.arranged for name, kind in _COST_TYPES.items() if kind.arranged}
 METERED_COST, COVERED_COST = PLAN_TYPES = tuple(
     name for name in _COST_TYPES if name not in COST_TYPES and name not in BILLED_TYPES
 )
-EXPLAINED_TYPES = {name: each.meaning for name, each in _COST_TYPES.items() if each.meaning}
+EXPLAINED_TYPES = {name: kind.meaning for name, kind in _COST_TYPES.items() if kind.meaning}
 MISSING_IS_OF_BILLS = f"missing applies only to billed costs: add cost_type={', '.join(BILLED_TYPES)}"
 
 Group = tuple[str | None, ...]  # values of the grouped dimensions in order, None for unknown

@@ -105,10 +105,10 @@ def reprice(rows: LedgerRows, placement: Placement, pricer: Pricer, since: int) 
                 if dimensions.cost_source == "none":
                     dimensions = dimensions._replace(cost_source="estimated")
                 removed.append((start, number))
-                place = placement.number(rows, width, start, dimensions)
-                new.append((start, place, measures))
+                key_number = placement.number(rows, width, start, dimensions)
+                new.append((start, key_number, measures))
                 if number in meters:
-                    moved_meters.append((start, place, meters[number]))
+                    moved_meters.append((start, key_number, meters[number]))
             # Remove all sums before adding any, because an unpriced sum may be merged into a sum that was
             # priced again as well.
             rows.remove(width, removed)
@@ -124,7 +124,7 @@ def token_sum(
 ) -> TokenSum:
     """Convert a sum that begins at `start` (epoch seconds) for a pricer."""
     beyond, output_known = sized(dimensions.size)
-    calls, input_tokens, made, read, written, thought, written_1h = measures[: len(COUNTS)]
+    calls, input_tokens, output, read, written, thought, written_1h = measures[: len(COUNTS)]
     return TokenSum(
         provider=dimensions.provider or None,
         response_model=dimensions.model or None,
@@ -134,7 +134,7 @@ def token_sum(
         beyond=beyond,
         calls=calls,
         input_tokens=input_tokens,
-        output_tokens=made if output_known else None,
+        output_tokens=output if output_known else None,
         cache_read_tokens=read,
         cache_write_tokens=written,
         reasoning_tokens=thought,

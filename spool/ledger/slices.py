@@ -37,7 +37,7 @@ class SlicedLedger:
     def __init__(self, ledger: Ledger, slice: LedgerSlice) -> None:
         self._ledger = ledger
         self._slice = slice.without_unknown(ledger.dimensions())
-        self._derived = {each.name: each for each in ledger.derived()}
+        self._derived = {dimension.name: dimension for dimension in ledger.derived()}
         self._parts = [_Part(part, frozenset(self._sources(part))) for part in self._slice.parts]
 
     @property
@@ -59,8 +59,8 @@ class SlicedLedger:
 
     async def costs(self, query: CostQuery) -> Sequence[CostRow]:
         """Return costs as `Ledger.costs` does, but only of calls in the slice."""
-        [found] = await self.costs_of([query])
-        return found
+        [result] = await self.costs_of([query])
+        return result
 
     async def costs_of(self, queries: Sequence[CostQuery]) -> Sequence[Sequence[CostRow]]:
         """Return what `Ledger.costs_of` returns, but only of calls in the slice."""
@@ -148,20 +148,20 @@ class SlicedLedger:
         Return the values of derived dimensions that follow from included source values, unless there
         are too many.
         """
-        found = {}
+        derived_values = {}
         for name in set(self._slice.dimensions) & set(self._derived):
             derived = self._derived[name]
             chosen = [include.get(source) for source in derived.sources]
             if all(chosen) and prod(len(values or ()) for values in chosen) <= _MOST_COMBINATIONS:
                 combined = product(*(values or () for values in chosen))
-                found[name] = tuple(dict.fromkeys(map(derived.value, combined)))
-        return found
+                derived_values[name] = tuple(dict.fromkeys(map(derived.value, combined)))
+        return derived_values
 
     @cached_property
     def _membership(self) -> Derived:
         """Dimension with the value _YES for calls in the slice."""
         sources = (*sorted({"source", "user"}.union(*(part.sources for part in self._parts))),)
-        places = {name: place for place, name in enumerate(sources)}
+        places = {name: index for index, name in enumerate(sources)}
 
         @lru_cache(_MEMO)  # caches the result, because few distinct values occur
         def value(values: tuple[str, ...]) -> str:
@@ -171,9 +171,9 @@ class SlicedLedger:
 
     def _sources(self, part: Collection[RoleFilter]) -> Iterator[str]:
         """Yield the ledger's own dimensions that decide about a part of the slice."""
-        for each in part:
-            derived = self._derived.get(each.dimension)
-            yield from (each.dimension,) if derived is None else derived.sources
+        for condition in part:
+            derived = self._derived.get(condition.dimension)
+            yield from (condition.dimension,) if derived is None else derived.sources
 
     def _leaves_joint_out(self, include: Wanted) -> bool:
         """Return True if the filter passes no joint sum that a part of the slice would have to split."""
@@ -204,7 +204,7 @@ class _Part:
         return value_of("source") != OTHER or not self._asks_work
 
     def passes(self, value_of: Callable[[str], str]) -> bool:
-        return all(each.holds(value_of(each.dimension)) for each in self._filters)
+        return all(condition.holds(value_of(condition.dimension)) for condition in self._filters)
 
 
 def _is_owner(name: str) -> bool:

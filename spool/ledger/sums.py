@@ -53,7 +53,7 @@ COUNTS = (
     "cache_write_1h_tokens",
 )
 MONEY = ("reported", "estimated")
-LATENCY = ("latency_ms", *(f"latency_{place}" for place in range(len(LATENCY_EDGES_MS) + 1)))
+LATENCY = ("latency_ms", *(f"latency_{index}" for index in range(len(LATENCY_EDGES_MS) + 1)))
 _REPORTED, _ESTIMATED = len(COUNTS), len(COUNTS) + 1
 _LATENCY_MS = _ESTIMATED + 1
 WIDTH = _LATENCY_MS + len(LATENCY)
@@ -164,8 +164,8 @@ class HourlySums:
     def merge(self, hour: int, call: Inference, measures: Sequence[int]) -> None:
         """Add measures that were added up elsewhere, for calls with the same dimensions as `call`."""
         row = self._row(hour, self.dimensions_of(call))
-        for place, amount in enumerate(measures):
-            row[place] += amount
+        for index, amount in enumerate(measures):
+            row[index] += amount
 
     def note_first(self, hour: int, number: int) -> None:
         """Note that an hour has a record with this number."""
@@ -193,18 +193,22 @@ class HourlySums:
         alone._call(hour, call)  # a call that was too large to count has no row
         for _, key, measures in alone.rows():
             row = self._row(hour, key)
-            for place, amount in enumerate(measures):
-                row[place] -= amount
+            for index, amount in enumerate(measures):
+                row[index] -= amount
         for _, key, meters in alone.meter_rows():
-            found = self.meters.setdefault(hour, {}).setdefault(key, {})
+            meter_sums = self.meters.setdefault(hour, {}).setdefault(key, {})
             for name, units in meters.items():
-                found[name] = found.get(name, 0) - units
+                meter_sums[name] = meter_sums.get(name, 0) - units
 
     def _call(self, hour: int, call: Inference) -> bool:
-        given, made = call.input_tokens, call.output_tokens
+        input_tokens, output_tokens = call.input_tokens, call.output_tokens
         reported = 0 if call.cost is None else money.units(call.cost)
         estimated = 0 if call.estimated_cost is None else money.units(call.estimated_cost)
-        if (given or 0) > MAX_TOKENS or (made or 0) > MAX_TOKENS or abs(reported) + estimated > MAX_MONEY:
+        if (
+            (input_tokens or 0) > MAX_TOKENS
+            or (output_tokens or 0) > MAX_TOKENS
+            or abs(reported) + estimated > MAX_MONEY
+        ):
             return False
         key = self.dimensions_of(call)
         if call.charges and not self._add_charges(hour, key, call.charges):
@@ -216,8 +220,8 @@ class HourlySums:
         if call.meters:
             self._add_meters(hour, key, call.meters)
         row[0] += 1
-        row[1] += given or 0
-        row[2] += made or 0
+        row[1] += input_tokens or 0
+        row[2] += output_tokens or 0
         row[3] += call.cache_read_tokens or 0
         row[4] += call.cache_write_tokens or 0
         row[5] += call.reasoning_tokens or 0
@@ -286,8 +290,8 @@ class HourlySums:
         if paid:
             row[_REPORTED] += units
         else:
-            for place in token_places(metric.name, metric.token_type):
-                row[place] += units
+            for index in token_places(metric.name, metric.token_type):
+                row[index] += units
             if metric.meter is not None:
                 self._add_meters(hour, key, {metric.meter: units})
         return True
@@ -301,14 +305,14 @@ class HourlySums:
     def meter_rows(self) -> Iterator[tuple[int, Dimensions, MeterSums]]:
         """Yield the meters that were added up, in millionths."""
         for hour, rows in self.meters.items():
-            for values, found in rows.items():
-                yield hour, Dimensions._make(values), found
+            for values, meter_sums in rows.items():
+                yield hour, Dimensions._make(values), meter_sums
 
     def _add_meters(self, hour: int, key: _Values, quantities: Mapping[str, int | str]) -> None:
-        found = self.meters.setdefault(hour, {}).setdefault(key, {})
+        meter_sums = self.meters.setdefault(hour, {}).setdefault(key, {})
         for name, quantity in quantities.items():
             if units := millionths(quantity):
-                found[name] = found.get(name, 0) + units
+                meter_sums[name] = meter_sums.get(name, 0) + units
 
     def _add_charges(self, hour: int, key: _Values, charges: Mapping[str, str]) -> bool:
         """
@@ -318,9 +322,9 @@ class HourlySums:
 
         if any(abs(money.units(amount)) > MAX_CHARGE for amount in charges.values()):
             return False
-        found = self.meters.setdefault(hour, {}).setdefault(key, {})
+        meter_sums = self.meters.setdefault(hour, {}).setdefault(key, {})
         for name, units in limbs_of(charges).items():
-            found[name] = found.get(name, 0) + units
+            meter_sums[name] = meter_sums.get(name, 0) + units
         return True
 
     def _row(self, hour: int, key: _Values) -> Measures:
@@ -402,8 +406,8 @@ def percentile_ms(counts: Sequence[int], percent: int) -> int | None:
     reached = 0
     for (low, high), calls in zip(pairwise((0, *LATENCY_EDGES_MS)), counts, strict=False):
         if calls and reached + calls >= rank:
-            left, beyond = total - reached, max(total - reached - calls, 0.25)
-            share = log(left / (total - rank + 0.5)) / log(left / beyond)
+            remaining, beyond = total - reached, max(total - reached - calls, 0.25)
+            share = log(remaining / (total - rank + 0.5)) / log(remaining / beyond)
             return round(low * (high / low) ** share) if low else round(high * share)
         reached += calls
     return None

@@ -62,13 +62,17 @@ def verdict_of(record: Record) -> Verdict:
 
 
 def _of_call(call: Inference) -> Verdict:
-    given, made = call.input_tokens, call.output_tokens
+    input_tokens, output_tokens = call.input_tokens, call.output_tokens
     reported = 0 if call.cost is None else money.units(call.cost)
     estimated = 0 if call.estimated_cost is None else money.units(call.estimated_cost)
-    too_large = (given or 0) > MAX_TOKENS or (made or 0) > MAX_TOKENS or abs(reported) + estimated > MAX_MONEY
+    too_large = (
+        (input_tokens or 0) > MAX_TOKENS
+        or (output_tokens or 0) > MAX_TOKENS
+        or abs(reported) + estimated > MAX_MONEY
+    )
     tokens = (
-        given,
-        made,
+        input_tokens,
+        output_tokens,
         call.cache_read_tokens,
         call.cache_write_tokens,
         call.reasoning_tokens,
@@ -97,7 +101,7 @@ def _of_metric(metric: UsageMetric) -> Verdict:
         return Verdict(abs(money.units(str(metric.value))) <= MAX_CHARGE, 0, None, NOT_COUNTED)
     amount = int(metric.value)
     places = token_places(metric.name, metric.token_type)
-    amounts = tuple(amount if place in places else None for place in _PLACES)
+    amounts = tuple(amount if index in places else None for index in _PLACES)
     tokens: Tokens = (amounts[0], amounts[1], amounts[2], amounts[3], amounts[4], None)
     return Verdict(abs(amount) <= MAX_TOKENS, 0, None, tokens)
 
@@ -107,9 +111,9 @@ def _of_correction(record: Correction) -> Verdict:
     after, before = _of_call(record.after), _of_call(record.before)
     pairs = zip(after.tokens, before.tokens, strict=True)
     if not after.counted:
-        return Verdict(False, 0, None, tuple((now or 0) - (was or 0) for now, was in pairs))  # type: ignore[arg-type]
+        return Verdict(False, 0, None, tuple((now or 0) - (before or 0) for now, before in pairs))  # type: ignore[arg-type]
     if not before.counted:  # it was too large to be counted before, so now all of it counts
         return Verdict(True, 1, after.spend or 0, after.tokens)
     spend = (after.spend or 0) - (before.spend or 0)
-    differences = tuple((now or 0) - (was or 0) for now, was in pairs)
+    differences = tuple((now or 0) - (before or 0) for now, before in pairs)
     return Verdict(True, 0, spend, differences)  # type: ignore[arg-type]

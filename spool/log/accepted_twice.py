@@ -77,14 +77,14 @@ class TwiceAccepted:
         """
         Read the topics with repeated ids again. Return the records that were accepted although they were known.
         """
-        found = {}
+        by_topic = {}
         for topic, suspects in self._suspects.items():
             if suspects:
                 first, last = self._ends[topic]
                 numbers = await self._judge(topic, suspects, first, last, read)
                 if numbers:
-                    found[topic] = AcceptedTwice(records=len(numbers), numbers=list(numbers[:SHOWN]))
-        return found
+                    by_topic[topic] = AcceptedTwice(records=len(numbers), numbers=list(numbers[:SHOWN]))
+        return by_topic
 
     async def _judge(
         self, topic: str, suspects: set[int], first: int, last: int, read: ReadEntries
@@ -102,7 +102,7 @@ class TwiceAccepted:
                     hour, near = hours_of(record, int(entry.committed_at * NS))
                     known_since = max(self._known_since, entry.committed_at - self._window_s)
                     before = earlier.setdefault(id, [])
-                    if any(at > known_since and kept in near for kept, at in before):
+                    if any(at > known_since and filed_hour in near for filed_hour, at in before):
                         numbers.append(number)
                     before.append((hour, entry.committed_at))
         return numbers

@@ -64,9 +64,9 @@ def missing(first: Inference, later: Inference) -> dict[str, Any]:
     if later.meters and later.meters != first.meters and (filled := _filled(first, later, fields)):
         fields["meters"] = filled
     room = max(0, MAX_TAGS - len(first.tags))
-    more = [name for name in later.tags if name not in first.tags][:room]
-    if more:
-        fields["tags"] = {**first.tags, **{name: later.tags[name] for name in more}}
+    added_tags = [name for name in later.tags if name not in first.tags][:room]
+    if added_tags:
+        fields["tags"] = {**first.tags, **{name: later.tags[name] for name in added_tags}}
     if later.estimated_cost is not None and (first.estimated_cost is None or _counts_more(first, later)):
         fields["estimated_cost"] = later.estimated_cost
         fields["price_book"] = later.price_book
@@ -93,16 +93,16 @@ def _filled(first: Inference, later: Inference, fields: dict[str, Any]) -> dict[
     be unable to measure the part.
     """
     known = first.meters
-    more = {
+    added = {
         name: quantity
         for name, quantity in later.meters.items()
         if name not in known or (_is_zero_part(name, known[name]) and quantity != known[name])
     }
-    if not more:
+    if not added:
         return None
-    kept = meters.fitting(amended(first, fields), known | more)
-    adds = any(name not in known or kept[name] != known[name] for name in kept)
-    return kept if adds and kept.keys() >= known.keys() else None
+    combined = meters.fitting(amended(first, fields), known | added)
+    adds = any(name not in known or combined[name] != known[name] for name in combined)
+    return combined if adds and combined.keys() >= known.keys() else None
 
 
 def _is_zero_part(name: str, quantity: int | str) -> bool:

@@ -225,10 +225,10 @@ def terms_of_damaged(
     whole = Counter({**counters, **{key: n for key, n in recounted.items() if key[1] == KEPT}})
     uncounted: Counter[tuple[str, str]] = Counter()
     for topic, terms in by_topic(whole).items():
-        there = terms.get(KEPT, 0) + terms.get(EXPIRED, 0) + terms.get(RETIRED, 0)
-        more = there - terms.get(ACCEPTED, 0)
-        if more > 0:
-            uncounted.update({(topic, RECEIVED): more, (topic, ACCEPTED): more})
+        accounted = terms.get(KEPT, 0) + terms.get(EXPIRED, 0) + terms.get(RETIRED, 0)
+        surplus = accounted - terms.get(ACCEPTED, 0)
+        if surplus > 0:
+            uncounted.update({(topic, RECEIVED): surplus, (topic, ACCEPTED): surplus})
     if any(n < 0 for n in lacking.values()) or books(by_topic(whole + uncounted), routes).imbalances:
         return None
     return lacking + uncounted, uncounted
@@ -249,9 +249,9 @@ def _topic_imbalances(topic: str, terms: Mapping[str, int]) -> Iterator[str]:
     if came != went:
         terms_out = "accepted + duplicates + ignored + rejected + pending"
         yield f"{topic}: received + split = {came}, {terms_out} = {went}"
-    there = terms.get(KEPT, 0) + terms.get(EXPIRED, 0) + terms.get(RETIRED, 0)
-    if terms.get(ACCEPTED, 0) != there:
-        yield f"{topic}: accepted = {terms.get(ACCEPTED, 0)}, kept + expired + retired = {there}"
+    accounted = terms.get(KEPT, 0) + terms.get(EXPIRED, 0) + terms.get(RETIRED, 0)
+    if terms.get(ACCEPTED, 0) != accounted:
+        yield f"{topic}: accepted = {terms.get(ACCEPTED, 0)}, kept + expired + retired = {accounted}"
 
 
 def _route_imbalances(route: str, terms: Mapping[str, int], topic: Mapping[str, int]) -> Iterator[str]:

@@ -67,13 +67,13 @@ class Conflicts(dict[Pair, Conflict]):
     """
 
     def add(self, topic: str, first: Inference, later: Inference) -> None:
-        found = Conflict(1, _sum(first), _sum(later), first.request_id or later.request_id)
-        self.merge({(topic, first.source, later.source): found})
+        conflict = Conflict(1, _sum(first), _sum(later), first.request_id or later.request_id)
+        self.merge({(topic, first.source, later.source): conflict})
 
     def merge(self, others: Mapping[Pair, Conflict]) -> None:
         for pair, conflict in others.items():
             if pair not in self and sum(map(_is_named, self)) >= MAX_PAIRS:
-                rarest = min(filter(_is_named, self), key=lambda each: (self[each].count, each))
+                rarest = min(filter(_is_named, self), key=lambda sources: (self[sources].count, sources))
                 self._count(others_of(rarest), self.pop(rarest))
             self._count(pair, conflict)
 
@@ -82,7 +82,7 @@ class Conflicts(dict[Pair, Conflict]):
 
     def rows(self) -> list[dict[str, Any]]:
         """Return rows for `Log.conflicts`, most frequent first."""
-        found = sorted(self.items(), key=lambda item: (-item[1].count, item[0]))
+        sorted_rows = sorted(self.items(), key=lambda item: (-item[1].count, item[0]))
         return [
             {
                 "topic": topic,
@@ -93,7 +93,7 @@ class Conflicts(dict[Pair, Conflict]):
                 "second": msgspec.to_builtins(_named(conflict.second)),
                 "request_id": conflict.request_id,
             }
-            for (topic, first, second), conflict in found
+            for (topic, first, second), conflict in sorted_rows
         ]
 
 

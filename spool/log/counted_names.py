@@ -77,10 +77,10 @@ def types_of(records: Iterable[Record], amount_of: AmountOf | None) -> Mapping[s
     """
     Sum usage events by type. `amount_of` returns an event's amount. Shadows are counted without an amount.
     """
-    found: dict[str, EventSum] = {}
+    sums_by_type: dict[str, EventSum] = {}
     for record in records:
         if isinstance(record, UsageEvent):
             amount = None if amount_of is None or record.shadow else amount_of(record)
             type = record.event_type
-            found[type] = found.get(type, EventSum()).plus(EventSum(count=1, amount=amount))
-    return found
+            sums_by_type[type] = sums_by_type.get(type, EventSum()).plus(EventSum(count=1, amount=amount))
+    return sums_by_type

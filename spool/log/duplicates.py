@@ -142,9 +142,9 @@ class DuplicateIndex:
         Return the place of a record, or the times between which it was committed. Return None if the id is unknown.
         """
         id = self.id_of(identity)
-        found = self.place_at_hand(id)
-        if found:
-            return Whereabouts(place_of(found), 0.0, inf)
+        packed_place = self.place_at_hand(id)
+        if packed_place:
+            return Whereabouts(place_of(packed_place), 0.0, inf)
         runs = [run for runs in self._runs.values() for run in runs if id in run]
         if not runs:
             return None
@@ -245,18 +245,18 @@ class DuplicateIndex:
         Numbers close in order of arrival, so every id after the closed ones is open, in every topic.
         """
         if closed_below is None:
-            taken = min(self._batch, len(self._newest))
+            count = min(self._batch, len(self._newest))
         else:
-            taken = self._count_closed(closed_below)
+            count = self._count_closed(closed_below)
             if but_newest:
-                taken = min(taken, max(0, len(self._newest) - self._batch))
+                count = min(count, max(0, len(self._newest) - self._batch))
         return OldestIds(
-            ids=list(islice(self._newest, taken)),
-            places=list(islice(self._newest.values(), taken)),
-            hours=self._hours[:taken],
-            arrived_at=self._arrived_at(taken),
+            ids=list(islice(self._newest, count)),
+            places=list(islice(self._newest.values(), count)),
+            hours=self._hours[:count],
+            arrived_at=self._arrived_at(count),
             expired_at=now - self._window_s,
-            max_in_runs=self._max_ids - (len(self._newest) - taken),
+            max_in_runs=self._max_ids - (len(self._newest) - count),
             recent=self._places,
             recent_since=now - MAX_AGE_S,
             lowest_place=self._lowest_place,
@@ -282,12 +282,12 @@ class DuplicateIndex:
             del self._newest[id]
         self._look_again_at = 0
         self._hours = self._hours[fold.taken :]
-        left = fold.taken
-        while left:
+        remaining = fold.taken
+        while remaining:
             at, count = self._arrivals.popleft()
-            if count > left:
-                self._arrivals.appendleft((at, count - left))
-            left -= min(count, left)
+            if count > remaining:
+                self._arrivals.appendleft((at, count - remaining))
+            remaining -= min(count, remaining)
         self.covered_since = fold.covered_since
         self._places = fold.places
         self.folds += 1
@@ -429,12 +429,12 @@ class _Plan:
         """
         Drop the runs that were idle longest while there are more ids than allowed. This shortens the window.
         """
-        kept = self._kept()
-        count = sum(len(run.ids) for run in kept)
+        kept_runs = self._kept()
+        count = sum(len(run.ids) for run in kept_runs)
         if count <= max_ids:
             return
         dropped = []
-        for run in sorted(kept, key=lambda run: run.arrived_at):
+        for run in sorted(kept_runs, key=lambda run: run.arrived_at):
             if count <= max_ids:
                 break
             count -= len(run.ids)
@@ -495,10 +495,10 @@ class NearHours:
         if start is None or start > self._now_ns + AHEAD_NS:
             return hours_of(record, self._now_ns)
         quarter = start // NEAR_NS
-        found = self._known.get(quarter)
-        if found is None:
-            found = self._known[quarter] = hours_around(start, self._now_ns)
-        return found
+        hours = self._known.get(quarter)
+        if hours is None:
+            hours = self._known[quarter] = hours_around(start, self._now_ns)
+        return hours
 
 
 def known_under(record: Record, now_ns: int) -> Iterator[tuple[bytes, int]]:

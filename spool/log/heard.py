@@ -63,14 +63,14 @@ def fact_of(*names: str | None) -> bytes:
 
 def senders_of(caller: bytes, facts: Sequence[bytes]) -> Iterator[bytes]:
     """Yield the keys for a caller's kinds of calls. There is one key for up to MOST_FACTS kinds."""
-    for place in range(0, len(facts), MOST_FACTS):
-        yield caller + b"".join(facts[place : place + MOST_FACTS])
+    for start in range(0, len(facts), MOST_FACTS):
+        yield caller + b"".join(facts[start : start + MOST_FACTS])
 
 
 def facts_in(sender: bytes) -> frozenset[bytes]:
     """Return the digests of the kinds of calls in a key."""
     places = range(CALLER_BYTES, len(sender), FACT_BYTES)
-    return frozenset(sender[place : place + FACT_BYTES] for place in places)
+    return frozenset(sender[start : start + FACT_BYTES] for start in places)
 
 
 def pack_senders(senders: Iterable[bytes]) -> bytes:
@@ -79,10 +79,10 @@ def pack_senders(senders: Iterable[bytes]) -> bytes:
 
 def unpack_senders(data: bytes) -> Iterator[bytes]:
     """Yield the keys that `pack_senders` packed. Raises ValueError if the data are cut off."""
-    place = 0
-    while place < len(data):
-        end = place + 1 + CALLER_BYTES + FACT_BYTES * data[place]
+    offset = 0
+    while offset < len(data):
+        end = offset + 1 + CALLER_BYTES + FACT_BYTES * data[offset]
         if end > len(data):
             raise ValueError("the packed senders are cut off")
-        yield data[place + 1 : end]
-        place = end
+        yield data[offset + 1 : end]
+        offset = end

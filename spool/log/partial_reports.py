@@ -145,10 +145,10 @@ def stale(group: Sequence[Expecting], version: Callable[[bytes], int]) -> set[in
         return set()
     failed: set[int] = set()
     changed: dict[bytes, int] = {}
-    for place, submission in enumerate(group):
+    for index, submission in enumerate(group):
         for key, expected in submission.expects:
             if (changed[key] if key in changed else version(key)) != expected:
-                failed.add(place)
+                failed.add(index)
                 break
         else:
             changed.update(dict.fromkeys(submission.forget, NOTHING))

@@ -47,9 +47,9 @@ class Sealer:
         self._streams = blake2b(key=derived(secret, "receipt stream"), digest_size=_PLACE.size)
 
     def seal(self, commit: int, index: int) -> str:
-        place = _PLACE.pack(commit, index)
-        tag = self._tag(place)
-        sealed = int.from_bytes(tag + _mixed(place, self._stream(tag)))
+        position = _PLACE.pack(commit, index)
+        tag = self._tag(position)
+        sealed = int.from_bytes(tag + _mixed(position, self._stream(tag)))
         return "".join([_PAIRS[sealed >> shift & 0x3FF] for shift in _SHIFTS])
 
     def open(self, receipt_id: str) -> tuple[int, int]:
@@ -64,10 +64,10 @@ class Sealer:
         hidden = sealed[TAG_SIZE:]
         if len(hidden) != _PLACE.size:
             raise NotThere("there is no such receipt")
-        place = _mixed(hidden, self._stream(tag))
-        if not hmac.compare_digest(tag, self._tag(place)):
+        position = _mixed(hidden, self._stream(tag))
+        if not hmac.compare_digest(tag, self._tag(position)):
             raise NotThere("there is no such receipt")
-        commit, index = _PLACE.unpack(place)
+        commit, index = _PLACE.unpack(position)
         return commit, index
 
     def _tag(self, place: bytes) -> bytes:

@@ -51,8 +51,8 @@ def marked(key: int, hour: int, arrived_at: float, ids: array[int], native: Nati
     """
     bits = max(8, 1 << (4 * len(ids) - 1).bit_length())
     mask = bits - 1
-    if native is not None and (found := native.marks(ids.tobytes(), bits >> 3)) is not None:
-        return IdRun(key, hour, arrived_at, ids, found, mask)
+    if native is not None and (native_marks := native.marks(ids.tobytes(), bits >> 3)) is not None:
+        return IdRun(key, hour, arrived_at, ids, native_marks, mask)
     marks = bytearray(bits >> 3)
     for id in ids:
         at = id & mask
@@ -63,8 +63,8 @@ def marked(key: int, hour: int, arrived_at: float, ids: array[int], native: Nati
 def merge(one: array[int], other: array[int], native: Native | None = None) -> array[int]:
     """Merge two runs into a sorted one, slice by slice of the number range."""
     merged = array("Q")
-    if native is not None and (found := native.merge(one.tobytes(), other.tobytes())) is not None:
-        merged.frombytes(found)
+    if native is not None and (merged_bytes := native.merge(one.tobytes(), other.tobytes())) is not None:
+        merged.frombytes(merged_bytes)
         return merged
     for low in range(SLICES):
         merged.extend(sorted(_slice(one, low) + _slice(other, low)))

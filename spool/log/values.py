@@ -97,8 +97,8 @@ class Entry:
         if len(self.records) <= most:
             yield self
             return
-        for place in range(0, len(self.records), most):
-            yield replace(self, first=self.first + place, records=self.records[place : place + most])
+        for offset in range(0, len(self.records), most):
+            yield replace(self, first=self.first + offset, records=self.records[offset : offset + most])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -50,8 +50,8 @@ class AssistantToolTable:
             decisions[name] = ToolDecision(enabled=enabled, last_updated=now, updated_by=actor.name)
             body = {"enabled": enabled, "last_updated": now, "updated_by": actor.name}
             rows.put_document(TOOL_KIND, name, body)
-            was = None if before is None else {"enabled": before.enabled}
-            rows.add_audit(now, actor, "assistant_tool.change", name, before=was, after={"enabled": enabled})
+            old = None if before is None else {"enabled": before.enabled}
+            rows.add_audit(now, actor, "assistant_tool.change", name, before=old, after={"enabled": enabled})
             return decisions
 
         await self._changes.change(work, self._set)

@@ -56,8 +56,8 @@ def devices(keys: Iterable[bytes]) -> list[tuple[str, int]]:
 def ended(group: Sequence[Brought], version: Callable[[bytes], int]) -> set[int]:
     """Return the positions in the group whose key or device has ended."""
     return {
-        place
-        for place, submission in enumerate(group)
+        index
+        for index, submission in enumerate(group)
         for key, expected in submission.expects
         if key.startswith(BEARERS) and version(key) != expected
     }

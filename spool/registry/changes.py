@@ -115,10 +115,10 @@ class Changes:
 
         Waiting causes no additional look. Raises SpoolUnavailable if no look finishes within LOOKED_S.
         """
-        wanted = self._looks_begun + 1
+        target_look = self._looks_begun + 1
         try:
             async with asyncio.timeout(LOOKED_S), self._looked:
-                await self._looked.wait_for(lambda: self._newest_look >= wanted)
+                await self._looked.wait_for(lambda: self._newest_look >= target_look)
         except TimeoutError:
             raise SpoolUnavailable(
                 "the changes of other gateways could not be read within a second"

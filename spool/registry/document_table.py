@@ -29,8 +29,8 @@ def held(rows: RegistryRows, limit: str, there: int) -> Mapping[str, int]:
     """
     Return the number of rows that each key created, with the rows of people under "". `there` is the total.
     """
-    made = Counter(makers(rows, limit).values())
-    return {**made, "": max(0, there - made.total())}
+    counts_by_maker = Counter(makers(rows, limit).values())
+    return {**counts_by_maker, "": max(0, there - counts_by_maker.total())}
 
 
 def check_share(rows: RegistryRows, limit: str, there: Collection[str], most: int, actor: Actor) -> None:
@@ -86,8 +86,8 @@ def makers(rows: RegistryRows, limit: str) -> Mapping[str, str]:
 
 def owners(rows: RegistryRows, limit: str, there: Collection[str]) -> Iterator[str]:
     """Return the key that created each existing row, or "" if a person did."""
-    made = makers(rows, limit)
-    return (made.get(id, "") for id in there)
+    maker_of = makers(rows, limit)
+    return (maker_of.get(id, "") for id in there)
 
 
 def _kind(limit: str) -> str:
@@ -255,9 +255,9 @@ class DocumentTable(Generic[Row]):
                 check(rows, stored, after)
             self.kind.put(rows, after)
             names = [name for name in names_of(self.draft) if getattr(before, name) != getattr(after, name)]
-            was = self._shown(before, names)
+            old = self._shown(before, names)
             is_now = self._shown(after, names)
-            rows.add_audit(now, actor, f"{self.action}.change", id, before=was, after=is_now)
+            rows.add_audit(now, actor, f"{self.action}.change", id, before=old, after=is_now)
             return after
 
         return await self._changes.change(work, self._remember)
@@ -430,7 +430,7 @@ class PlainDocuments:
             if action:
                 rows.add_audit(now, actor, action, id)
 
-        remaining = {each: body for each, body in self._documents.items() if each != id}
+        remaining = {other_id: body for other_id, body in self._documents.items() if other_id != id}
         await self._changes.change(work, lambda _: self._set(remaining))
 
     def _set(self, documents: Mapping[str, Mapping[str, Any]]) -> None:
@@ -442,8 +442,8 @@ class NamedTable(DocumentTable[NamedRow]):
 
     def named(self, name: str, sees: Sees[NamedRow] = everything) -> NamedRow | None:
         """Return the visible row with this name, ignoring case."""
-        wanted = name.strip().casefold()
-        return next((row for row in self.all() if row.name.casefold() == wanted and sees(row)), None)
+        folded_name = name.strip().casefold()
+        return next((row for row in self.all() if row.name.casefold() == folded_name and sees(row)), None)
 
     def find_any(self, word: str, sees: Sees[NamedRow] = everything) -> NamedRow:
         """Return the visible row with this id, or else with this name. Raises NotThere if there is none."""
@@ -456,7 +456,7 @@ class NamedTable(DocumentTable[NamedRow]):
 
 
 def names_of(draft: type[Any]) -> tuple[str, ...]:
-    return tuple(each.name for each in fields(draft))
+    return tuple(draft_field.name for draft_field in fields(draft))
 
 
 def stated(draft: Any, kind: type[Any] | None = None) -> dict[str, Any]:
@@ -471,8 +471,8 @@ def is_taken(kept: Iterable[NamedRow], row: NamedRow, sees: Sees[NamedRow] = eve
     Invisible rows do not count, because the refusal would reveal that they exist.
     """
     name = row.name.casefold()
-    same = [each for each in kept if each.name.casefold() == name and (each.id == row.id or sees(each))]
-    return bool(same) and all(each.id != row.id for each in same)
+    same = [other for other in kept if other.name.casefold() == name and (other.id == row.id or sees(other))]
+    return bool(same) and all(other.id != row.id for other in same)
 
 
 def check_name(

@@ -35,7 +35,7 @@ class RegistryNews:
         """Return True if one of these subjects was changed."""
         if self.changed is None:
             return True
-        return any(each in about or (each[0], "") in about for each in self.changed)
+        return any(change in about or (change[0], "") in about for change in self.changed)
 
     def ids(self, kind: str) -> Collection[str] | None:
         """Return the changed ids of a kind, or None if any of them may have changed."""

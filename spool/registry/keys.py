@@ -37,7 +37,7 @@ MAX_LABEL_VALUE = 256
 SECRET_PREFIX = "th_"
 
 _LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-_ORDER = {scope: place for place, scope in enumerate(scope for group in GROUPS.values() for scope in group)}
+_ORDER = {scope: index for index, scope in enumerate(scope for group in GROUPS.values() for scope in group)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -361,8 +361,12 @@ class NoticeTable:
         now = self._changes.now()
 
         def work(rows: RegistryRows) -> None:
-            still = [each for each in changed if rows.document(_WAITING, each.id) is not None]
-            for channel in {each.channel for each in still}:
+            still = [
+                notification
+                for notification in changed
+                if rows.document(_WAITING, notification.id) is not None
+            ]
+            for channel in {notification.channel for notification in still}:
                 books = _ChannelBooks(rows, channel)
                 for notification in still:
                     if notification.channel == channel:
@@ -401,7 +405,7 @@ class NoticeTable:
         """Delete finished notifications after KEPT_S, and the oldest beyond MAX_OVER."""
         ends = self._changes.now() - KEPT_S
         over = sorted(await self.over(), key=lambda each: (each.settled or 0.0, each.id), reverse=True)
-        old = [each for each in over[:MAX_OVER] if (each.settled or 0.0) <= ends]
+        old = [notification for notification in over[:MAX_OVER] if (notification.settled or 0.0) <= ends]
         expired = [*old, *over[MAX_OVER:]]
 
         def work(rows: RegistryRows) -> None:
@@ -427,7 +431,7 @@ class NoticeTable:
         def work(rows: RegistryRows) -> int:
             count = 0
             notifications = _in_order(_find(rows, id) for id in set(ids))
-            for channel in sorted({each.channel for each in notifications}):
+            for channel in sorted({notification.channel for notification in notifications}):
                 books = _ChannelBooks(rows, channel)
                 done = []
                 for notification in notifications:
@@ -487,9 +491,9 @@ class _ChannelBooks:
 
     def close(self) -> None:
         counts = self._counts
-        kept = {"waiting": counts.waiting, "sent": counts.sent, "failed": counts.failed}
+        channel_counts = {"waiting": counts.waiting, "sent": counts.sent, "failed": counts.failed}
         own = {"next": self._next, "changes": self._changes + 1}
-        self._rows.put_document(_CHANNEL, self._channel, own | kept)
+        self._rows.put_document(_CHANNEL, self._channel, own | channel_counts)
 
 
 def _counts(body: Mapping[str, int]) -> ChannelCounts:
@@ -510,4 +514,4 @@ def _reader(kind: str) -> Callable[[RegistryRows], list[Notification]]:
 
 
 def _in_order(notifications: Iterable[Notification]) -> list[Notification]:
-    return sorted(notifications, key=lambda each: (each.channel, each.number))
+    return sorted(notifications, key=lambda notification: (notification.channel, notification.number))

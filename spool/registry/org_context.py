@@ -68,8 +68,8 @@ class OrgContextTable:
 
         def work(rows: RegistryRows) -> OrgContext | None:
             before = _read(rows)
-            was = "" if before is None else before.text
-            if text == was:
+            old_text = "" if before is None else before.text
+            if text == old_text:
                 return before
             after = OrgContext(text=text, set_by=actor.name, set_at=now) if text else None
             if after is None:
@@ -77,7 +77,7 @@ class OrgContextTable:
             else:
                 rows.put_document(KIND, ID, stored(after))
             rows.add_audit(
-                now, actor, "org_context.set", "org_context", before={"text": was}, after={"text": text}
+                now, actor, "org_context.set", "org_context", before={"text": old_text}, after={"text": text}
             )
             return after
 

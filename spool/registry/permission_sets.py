@@ -138,7 +138,9 @@ _CATALOGUE = (
     ),
 )
 
-PERMISSION_SETS: Mapping[str, PermissionSet] = {each.id: each for each in _CATALOGUE}
+PERMISSION_SETS: Mapping[str, PermissionSet] = {
+    permission_set.id: permission_set for permission_set in _CATALOGUE
+}
 
 ALL = frozenset(PERMISSION_SETS)
 # Permissions of the account roles Member and Operator. An Admin may do everything.

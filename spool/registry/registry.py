@@ -139,7 +139,7 @@ class Registry:
         """
         Return the name of a document by the kind in its audit rows and its id, or None if it does not exist.
         """
-        table = next((each for each in self._documents if each.action == kind), None)
+        table = next((candidate for candidate in self._documents if candidate.action == kind), None)
         row = None if table is None else table.find(id)
         return None if row is None else str(row.name)
 

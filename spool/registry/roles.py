@@ -142,9 +142,10 @@ class LedgerSlice:
         choices = product(*(include[name] for name in restricted))
         return all(
             self._part_contains(
-                {**include, **{name: (value,) for name, value in zip(restricted, each, strict=True)}}, exclude
+                {**include, **{name: (value,) for name, value in zip(restricted, combination, strict=True)}},
+                exclude,
             )
-            for each in choices
+            for combination in choices
         )
 
     def without_unknown(self, known: Collection[str]) -> LedgerSlice:
@@ -338,11 +339,11 @@ class Roles:
         self._roles = tuple(sorted(roles, key=lambda role: (role.name.casefold(), role.id)))
         self._by_member: dict[str, list[int]] = {}
         self._by_group: dict[str, list[int]] = {}
-        for place, role in enumerate(self._roles):
+        for index, role in enumerate(self._roles):
             for member in role.members:
-                self._by_member.setdefault(member, []).append(place)
+                self._by_member.setdefault(member, []).append(index)
             for group in role.groups:
-                self._by_group.setdefault(group, []).append(place)
+                self._by_group.setdefault(group, []).append(index)
 
     def of(self, person: str, groups: Collection[str] = (), base: str = "") -> Rights:
         """
@@ -371,7 +372,7 @@ class Roles:
         places = set(self._by_member.get(person, ()))
         for group in groups:
             places.update(self._by_group.get(group, ()))
-        return (self._roles[place] for place in sorted(places))
+        return (self._roles[index] for index in sorted(places))
 
     def base_of(self, person: Person) -> str:
         """
@@ -404,7 +405,7 @@ def new_role_id() -> str:
 
 def dimensions(draft: RoleDraft) -> Iterator[str]:
     """Return every dimension that a role names."""
-    return (each.dimension for each in draft.filters)
+    return (condition.dimension for condition in draft.filters)
 
 
 def _parts(role: Role) -> Iterator[tuple[RoleFilter, ...]]:
@@ -434,7 +435,7 @@ def check_role_draft(draft: RoleDraft, limits: RoleLimits) -> RoleDraft:
         check_one_of("cost_types", name, ROLE_COST_TYPES)
     if len(draft.filters) > limits.filters:
         raise Invalid(f"a role must have at most {limits.filters} filters (roles.max_filters)")
-    if sum(len(each.values) for each in draft.filters) > limits.values:
+    if sum(len(condition.values) for condition in draft.filters) > limits.values:
         raise Invalid(f"the filters of a role must have at most {limits.values} values (roles.max_values)")
     if len(draft.members) + len(draft.groups) > limits.members:
         raise Invalid(f"a role must have at most {limits.members} members and groups (roles.max_members)")
@@ -446,7 +447,7 @@ def check_role_draft(draft: RoleDraft, limits: RoleLimits) -> RoleDraft:
         cost_types=tuple(name for name in ROLE_COST_TYPES if name in draft.cost_types),
         permission_sets=_check_sets(draft.permission_sets),
         members=tuple(sorted(set(map(check_email, draft.members)))),
-        groups=tuple(sorted({storable(check_text("groups", each, MAX_GROUP)) for each in draft.groups})),
+        groups=tuple(sorted({storable(check_text("groups", group, MAX_GROUP)) for group in draft.groups})),
     )
 
 
@@ -501,8 +502,8 @@ class RoleTable(NamedTable[Role]):
         Return the rights of a person if the draft were a role and replaced the role with the id `replaced`.
         """
         tried = Role(id="", **stated(draft))
-        others = (role for id, role in self._rows.items() if id != replaced)
-        return Roles(map(self._matched, [*others, tried])).of_holder(holder)
+        other_roles = (role for id, role in self._rows.items() if id != replaced)
+        return Roles(map(self._matched, [*other_roles, tried])).of_holder(holder)
 
     def get(self, id: str) -> Role:
         return BUILTIN.get(id) or super().get(id)
@@ -616,8 +617,8 @@ def _check_for(asker: Holder | None) -> Check[Role]:
 def _check_unused(rows: RegistryRows, role: Role) -> None:
     holders = [*role.members, *(f"the group {group}" for group in role.groups)]
     if holders:
-        more = f" and {len(holders) - _SHOWN} more" if len(holders) > _SHOWN else ""
+        suffix = f" and {len(holders) - _SHOWN} more" if len(holders) > _SHOWN else ""
         raise NotAllowed(
-            f"the role {role.name} still has members: {', '.join(holders[:_SHOWN])}{more}. Give them "
+            f"the role {role.name} still has members: {', '.join(holders[:_SHOWN])}{suffix}. Give them "
             "another role and remove them from this one first"
         )

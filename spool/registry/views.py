@@ -125,7 +125,9 @@ class View(ViewDraft):
         Return the names of channels that get its notifications. A Slack channel's name may match one of them.
         """
         return tuple(
-            dict.fromkeys((*self.connections.notify, *(each.name for each in self.connections.slack)))
+            dict.fromkeys(
+                (*self.connections.notify, *(slack_channel.name for slack_channel in self.connections.slack))
+            )
         )
 
     def holds(self, value_of: Callable[[str], str]) -> bool:

@@ -121,9 +121,9 @@ class BilledTables:
         self.drop(day.day, day.provider)
         amounts, totals = Counter[_Place](), Counter[_Place]()
         for billed_sum in sums:
-            place = billed_sum.charge, billed_sum.basis, billed_sum.arranged
-            amounts[number(billed_sum.dimensions), *place] += billed_sum.amount
-            totals[place] += billed_sum.amount
+            charge_key = billed_sum.charge, billed_sum.basis, billed_sum.arranged
+            amounts[number(billed_sum.dimensions), *charge_key] += billed_sum.amount
+            totals[charge_key] += billed_sum.amount
         self._write(BILLED, _ROW, _rows(_ROW, day, amounts))
         self._write(BILLED_SUMS, _SUM, _rows(_SUM, day, totals))
         day_row = row_of(day)
@@ -165,6 +165,6 @@ class BilledTables:
 def _rows(
     names: Sequence[str], day: BilledDay, amounts: Mapping[_Place, int]
 ) -> Iterator[Mapping[str, object]]:
-    for place in sorted(amounts):
-        limbs = money.limbs(amounts[place])
-        yield dict(zip(names, (day.day, day.provider, *place, *limbs), strict=True))
+    for charge_key in sorted(amounts):
+        limbs = money.limbs(amounts[charge_key])
+        yield dict(zip(names, (day.day, day.provider, *charge_key, *limbs), strict=True))

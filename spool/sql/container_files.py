@@ -124,8 +124,10 @@ class SqlContainerRows:
 
     async def clusters(self) -> Sequence[ClusterFiles]:
         return [
-            ClusterFiles(identity=ClusterIdentity(*place), waiting=waiting, bytes=size, newest=newest)
-            for *place, waiting, size, newest in await self._all(_CLUSTERS)
+            ClusterFiles(
+                identity=ClusterIdentity(*identity_values), waiting=waiting, bytes=size, newest=newest
+            )
+            for *identity_values, waiting, size, newest in await self._all(_CLUSTERS)
         ]
 
     async def waiting(self) -> WaitingFiles:
@@ -134,8 +136,10 @@ class SqlContainerRows:
 
     async def held(self) -> Sequence[HeldFiles]:
         return [
-            HeldFiles(identity=ClusterIdentity(*place), key=key, open=n, bytes=size, waiting_bytes=waiting)
-            for *place, key, n, size, waiting in await self._all(_HELD)
+            HeldFiles(
+                identity=ClusterIdentity(*identity_values), key=key, open=n, bytes=size, waiting_bytes=waiting
+            )
+            for *identity_values, key, n, size, waiting in await self._all(_HELD)
         ]
 
     async def page(self, query: ListQuery) -> ListPage[ContainerFile]:
@@ -209,10 +213,10 @@ class SqlContainerUsage:
         self._transactions = transactions
 
     async def document(self, identity: ClusterIdentity, day: int) -> UsageDocument | None:
-        place = {"account": identity.account, "region": identity.region, "cluster": identity.name}
+        identity_values = {"account": identity.account, "region": identity.region, "cluster": identity.name}
 
         def work(connection: SqlConnection) -> UsageDocument | None:
-            rows = connection.all(_ONE, **place, day=day)
+            rows = connection.all(_ONE, **identity_values, day=day)
             return _DOCUMENT.read(rows[0]) if rows else None
 
         return await self._transactions.read(work)
@@ -224,8 +228,8 @@ class SqlContainerUsage:
         return await self._transactions.read(work)
 
     async def keep(self, documents: Sequence[UsageDocument]) -> None:
-        ordered = sorted(documents, key=lambda each: (each.identity, each.day))
-        rows = [_DOCUMENT.values(each) for each in ordered]
+        ordered = sorted(documents, key=lambda document: (document.identity, document.day))
+        rows = [_DOCUMENT.values(document) for document in ordered]
         await self._transactions.transaction(lambda connection: connection.run_each(_PUT_USAGE, rows))
 
     async def trim(self, before: int) -> None:

@@ -54,8 +54,8 @@ class SqlLandings:
 
         def work(connection: SqlConnection) -> None:
             newest = connection.one(_NEWEST, route=_LOG)
-            place = 0 if newest is None else newest[1] + 1
-            connection.run(_ADD, route=_LOG, first=place, edition=edition)
+            next_number = 0 if newest is None else newest[1] + 1
+            connection.run(_ADD, route=_LOG, first=next_number, edition=edition)
             connection.run(_KEEP_UNUSED)
             connection.run(_ADD_TO_ROUTES, edition=edition)
 

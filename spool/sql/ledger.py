@@ -47,13 +47,13 @@ def among_dearest(
     `read` returns the largest rows, up to a given number. The last value of a row is its approximate cost in
     billionths of a dollar.
     """
-    most = dearest + ALIKE
-    while len(rows := read(most)) >= dearest:
+    row_limit = dearest + ALIKE
+    while len(rows := read(row_limit)) >= dearest:
         last = rows[dearest - 1][-1]
         least = last - 2 * (abs(last) * WRONG_OF + WRONG)
-        if len(rows) < most or rows[-1][-1] < least:
+        if len(rows) < row_limit or rows[-1][-1] < least:
             return [row for row in rows if row[-1] >= least]
-        most *= 4
+        row_limit *= 4
     return rows
 
 
@@ -122,8 +122,8 @@ class SqlLedgerRows(ABC):
         together: dict[tuple[int, int, str], int] = {}
         for start, number, meters in sums:
             for name, units in meters.items():
-                place = (start, number, name)
-                together[place] = together.get(place, 0) + units
+                key = (start, number, name)
+                together[key] = together.get(key, 0) + units
         rows = [
             {
                 "width": width,
@@ -178,7 +178,9 @@ class SqlLedgerRows(ABC):
         self.unmark_rollups([day.day], billed=True)
         if day.connection:
             self.set_state(**{ROW_TAGS: new_mark()})
-        BilledTables(self._tables, self.prefix).put(day, sums, lambda each: self.number(kept(each)))
+        BilledTables(self._tables, self.prefix).put(
+            day, sums, lambda dimensions: self.number(kept(dimensions))
+        )
 
     def drop_billed(self, day: int, provider: str) -> None:
         from spool.sql.billed import BilledTables
@@ -221,7 +223,9 @@ class SqlLedgerRows(ABC):
         statement = f"SELECT {columns}, {self.about} AS about {calls}"
         if dearest:
             first = f"{statement} ORDER BY about DESC LIMIT :most"
-            rows = among_dearest(lambda most: self._tables.all(first, start=start, most=most), dearest)
+            rows = among_dearest(
+                lambda row_limit: self._tables.all(first, start=start, most=row_limit), dearest
+            )
         else:
             rows = self._tables.all(statement, start=start)
         return [(row[0], [*row[1:_COST], self.cost_units(*row[_COST:-1])]) for row in rows]
@@ -337,24 +341,24 @@ class SqlLedgerRows(ABC):
         return {(number, width, start) for number, width, start in rows}
 
     def make_rollup(self, number: int, dimensions: Sequence[str], width: int, start: int) -> None:
-        place = {"rollup": number, "width": width, "start": start}
+        rollup_key = {"rollup": number, "width": width, "start": start}
         where = "WHERE rollup = :rollup AND width = :width AND start = :start"
-        table, columns, made = self._rollup(number, dimensions)
-        self._tables.run(f"DELETE FROM {table} {where}", **place)
+        table, columns, computed_sql = self._rollup(number, dimensions)
+        self._tables.run(f"DELETE FROM {table} {where}", **rollup_key)
         self._tables.run(
             f"INSERT INTO {table} (rollup, width, start, {', '.join(columns)})"
-            f" SELECT {number}, {width}, {start}, made.* FROM ({made}) made",
+            f" SELECT {number}, {width}, {start}, made.* FROM ({computed_sql}) made",
             since=start,
             until=start + width,
         )
-        self._tables.run(f"DELETE FROM {self._named(ROLLED)} {where}", **place)
-        self._tables.run(insert(f"{self.prefix}{ROLLED}", ("rollup", "width", "start")), **place)
+        self._tables.run(f"DELETE FROM {self._named(ROLLED)} {where}", **rollup_key)
+        self._tables.run(insert(f"{self.prefix}{ROLLED}", ("rollup", "width", "start")), **rollup_key)
 
     def differs_rollup(self, number: int, dimensions: Sequence[str], width: int, start: int) -> bool:
-        table, columns, made = self._rollup(number, dimensions)
+        table, columns, computed_sql = self._rollup(number, dimensions)
         of = f"{table} WHERE rollup = {number} AND width = {width}"
         stored = f"SELECT {', '.join(columns)} FROM {of} AND start = :since"
-        for one, other in ((made, stored), (stored, made)):
+        for one, other in ((computed_sql, stored), (stored, computed_sql)):
             statement = f"SELECT EXISTS (SELECT * FROM ({one}) a EXCEPT SELECT * FROM ({other}) b)"
             [differs] = self._tables.one(statement, since=start, until=start + width)
             if differs:
@@ -385,14 +389,15 @@ class SqlLedgerRows(ABC):
         """
         Return the table of a rollup, its columns from the key on, and the statement that computes it from days.
         """
-        table, days, apart, sums = self._named(ROLLUPS), self._of(DAY_S), tuple[str, ...](), self.columns
+        table, days, sums = self._named(ROLLUPS), self._of(DAY_S), self.columns
+        extra_columns = tuple[str, ...]()
         if number > BILLED_ROLLUPS:
             from spool.sql import billed  # imported only where billed money is used
 
             table, days = self._named(billed.ROLLUPS), self._named(billed.BILLED)
-            apart, sums = billed.PLACE, billed.LIMBS
-        made = rolled_up(days, self._named("keys"), dimensions, sums=sums, apart=apart)
-        return table, ("key", *apart, *sums), made
+            extra_columns, sums = billed.PLACE, billed.LIMBS
+        computed_sql = rolled_up(days, self._named("keys"), dimensions, sums=sums, apart=extra_columns)
+        return table, ("key", *extra_columns, *sums), computed_sql
 
     def tags(self) -> Sequence[tuple[str, str, bool, bool]]:
         has_calls, has_rows = (
@@ -437,6 +442,6 @@ class SqlLedgerRows(ABC):
 def _by_place(rows: Iterable[tuple[Any, ...]]) -> dict[Any, MeterSums]:
     """Group meters by the first value of each row."""
     meters: dict[Any, MeterSums] = {}
-    for place, meter, whole, millionths in rows:
-        meters.setdefault(place, {})[meter] = int(whole) * SCALE + int(millionths)
+    for key, meter, whole, millionths in rows:
+        meters.setdefault(key, {})[meter] = int(whole) * SCALE + int(millionths)
     return meters

@@ -89,8 +89,8 @@ def read_page(
     if query.backward:
         rows.reverse()
     return ListPage(
-        rows=[row(each[:-2]) for each in rows],
-        keys=[(each[-2], each[-1]) for each in rows],
+        rows=[row(values[:-2]) for values in rows],
+        keys=[(values[-2], values[-1]) for values in rows],
         before=bool(is_any_ahead if query.backward else is_any_behind),
         after=bool(is_any_behind if query.backward else is_any_ahead),
         total=total,
@@ -157,9 +157,9 @@ def _expression(sort: SortField) -> str:
 
 
 def _where(query: ListQuery, within: tuple[str, Mapping[str, object]]) -> tuple[str, dict[str, object]]:
-    condition, given = within
+    condition, parameters = within
     terms = [condition]
-    values = dict(given)
+    values = dict(parameters)
     for n, (name, accepted) in enumerate(query.filters.items()):
         terms.append(f'CAST("{name}" AS text) IN :filter_{n}')
         values[f"filter_{n}"] = list(accepted)

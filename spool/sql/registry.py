@@ -298,8 +298,8 @@ class SqlRegistryRows:
     def _write_secrets(self, key: Key) -> None:
         self._run("DELETE FROM {schema}.secrets WHERE key_id = :id", id=key.id)
         rows = [
-            {"digest": secret.digest, "key_id": key.id, "ends_at": secret.ends_at, "place": place}
-            for place, secret in enumerate(key.secrets)
+            {"digest": secret.digest, "key_id": key.id, "ends_at": secret.ends_at, "place": index}
+            for index, secret in enumerate(key.secrets)
         ]
         self._run_each(insert("secrets", self.secret_names), rows)
         self._tell(KEYS, str(key.id))

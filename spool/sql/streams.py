@@ -69,8 +69,8 @@ class SqlStreamRows:
 
     def _note_all(self, places: Iterable[tuple[str, str]], rows: Iterable[Sequence[Any]]) -> None:
         stored = {(row[0], row[1]): TOTAL.read(row) for row in rows}
-        for place in places:
-            self._totals.note(place, stored.get(place))
+        for stream_key in places:
+            self._totals.note(stream_key, stored.get(stream_key))
 
     def stream(self, name: str) -> Stream | None:
         if name not in self._streams:
@@ -90,11 +90,11 @@ class SqlStreamRows:
         self._totals.clear()
 
     def total(self, stream: str, key: str) -> Total | None:
-        place = (stream, key)
-        if place not in self._totals:
+        stream_key = (stream, key)
+        if stream_key not in self._totals:
             row = self._connection.one(_TOTAL, stream=stream, key=key)
-            self._totals.note(place, TOTAL.read(row) if row else None)
-        return self._totals[place]
+            self._totals.note(stream_key, TOTAL.read(row) if row else None)
+        return self._totals[stream_key]
 
     def put_total(self, total: Total) -> None:
         self.total(total.stream, total.key)  # reads the total, because `put` needs its previous size
@@ -143,8 +143,8 @@ class SqlStreams:
     async def find(self, keys: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], Total]:
         def work(connection: SqlConnection) -> dict[tuple[str, str], Total]:
             table = SqlStreamRows(connection)
-            totals = ((place, table.total(*place)) for place in keys)
-            return {place: total for place, total in totals if total is not None}
+            totals = ((stream_key, table.total(*stream_key)) for stream_key in keys)
+            return {stream_key: total for stream_key, total in totals if total is not None}
 
         return await self._transactions.read(work)
 
@@ -195,11 +195,11 @@ def trim(connection: SqlConnection, *, settled: float, old: int, max_bytes: int)
     key must be near its size limit.
     """
     stream_sizes = sizes(connection)
-    wanted = to_free(stream_sizes, max_bytes)
+    bytes_to_free = to_free(stream_sizes, max_bytes)
     table = SqlStreamRows(connection)
     newest = 0
     for stream in stream_sizes:
-        excess = wanted.get(stream.name, 0)
+        excess = bytes_to_free.get(stream.name, 0)
         before = NEVER if excess else old
         for total in settled_totals(connection, stream.name, settled=settled, before=before):
             if total.start_time >= old and excess <= 0:

@@ -110,11 +110,11 @@ class FairTurns:
         now = self._now()
         if now >= self._renew_at:
             self._renew(now)
-        found = self._parties.get(name)
-        if found is None:
-            found = self._parties[name] = Party(self, name)
-        found.seen = now
-        return found
+        party = self._parties.get(name)
+        if party is None:
+            party = self._parties[name] = Party(self, name)
+        party.seen = now
+        return party
 
     def submits(self, party: Party) -> None:
         """Note that the party has something to commit."""
@@ -130,9 +130,9 @@ class FairTurns:
         """
         if used < HEAVY_S * self.weight:
             return False
-        most, since = used / FAR_LESS, self._now() - LATELY_S
+        used_limit, since = used / FAR_LESS, self._now() - LATELY_S
         looked_at = islice(self._submitting.values(), MOST_LOOKED_AT)
-        return any(party.used < most and party.submitted > since for party in looked_at)
+        return any(party.used < used_limit and party.submitted > since for party in looked_at)
 
     def request(self, name: str) -> WorkInHand:
         """Return the work of a request. `name` is its party, unless `begin` states another."""
@@ -170,8 +170,8 @@ class FairTurns:
                 self._left_s -= party.step_s
                 self._look_again()
                 return
-            others = [each for each in islice(self._in_hand.values(), MOST_LOOKED_AT) if each is not party]
-            if others and all(party.used <= each.used for each in others):
+            rivals = [rival for rival in islice(self._in_hand.values(), MOST_LOOKED_AT) if rival is not party]
+            if rivals and all(party.used <= rival.used for rival in rivals):
                 return
         while not await self._given_turn(party):
             pass
@@ -234,16 +234,16 @@ class FairTurns:
 
     def _give_up_thread(self, waits: asyncio.Future[None]) -> None:
         if waits.cancelled() or not waits.done():
-            self._for_thread = [each for each in self._for_thread if each[1] is not waits]
+            self._for_thread = [waiter for waiter in self._for_thread if waiter[1] is not waits]
         else:  # the thread was given to this party a moment ago, so pass it on
             self._free_thread()
 
     def _free_thread(self) -> None:
         self.aside, self.is_wanted = None, False
-        waiting = [each for each in self._for_thread if not each[1].done()]
+        waiting = [waiter for waiter in self._for_thread if not waiter[1].done()]
         if waiting:
-            first = min(waiting, key=lambda each: each[0].used)
-            self._for_thread = [each for each in waiting if each is not first]
+            first = min(waiting, key=lambda waiter: waiter[0].used)
+            self._for_thread = [waiter for waiter in waiting if waiter is not first]
             self.aside = first[0]  # no other party can take the thread in between
             first[1].set_result(None)
         else:
@@ -295,53 +295,55 @@ class FairTurns:
         now = self._now()
         if not self._rested_since:
             self._rested_since = now
-        most = min(MOST_REST_S, max(LEAST_REST_S, REST * self.last_step_s))
-        left = self._rested_since + most - now
-        if left <= 0:
-            lighter.spend(most)
+        max_rest_s = min(MOST_REST_S, max(LEAST_REST_S, REST * self.last_step_s))
+        remaining_s = self._rested_since + max_rest_s - now
+        if remaining_s <= 0:
+            lighter.spend(max_rest_s)
             self._rested_since = 0.0
             return 0.0
-        return left
+        return remaining_s
 
     def _lighter(self, party: Party) -> Party | None:
         """Return a party that used far less and has a pending request that worked a moment ago."""
         if party.is_little:
             return None
-        now, most = self._now(), party.used / FAR_LESS
-        for other in islice(self._in_hand.values(), MOST_LOOKED_AT):
-            if other.used < most and other.urgent_until > now:
-                return other
+        now, used_limit = self._now(), party.used / FAR_LESS
+        for candidate in islice(self._in_hand.values(), MOST_LOOKED_AT):
+            if candidate.used < used_limit and candidate.urgent_until > now:
+                return candidate
         return None
 
     def _renew(self, now: float) -> None:
         self._renew_at = now + _RENEW_S
         exponent = (now - self._began) / MEMORY_S
         if exponent > _FAR:
-            for each in self._parties.values():
-                each.used *= exp(-exponent)
+            for party in self._parties.values():
+                party.used *= exp(-exponent)
             self._began, exponent = now, 0.0
         self.weight = exp(exponent)
         self._look_who_is_there(now)
         if now >= self._forget_at:
             self._forget_at = now + RECENT_S / 10
             gone = [
-                each for each in self._parties.values() if not each.in_hand and each.seen < now - RECENT_S
+                party for party in self._parties.values() if not party.in_hand and party.seen < now - RECENT_S
             ]
-            for each in gone:
-                del self._parties[each.name]
+            for party in gone:
+                del self._parties[party.name]
 
     def _look_who_is_there(self, now: float) -> None:
         if self._submitting:
-            kept = {name: each for name, each in self._submitting.items() if each.submitted >= now - RECENT_S}
-            self._submitting, self.commits_are_shared = kept, len(kept) > 1
+            recent = {
+                name: party for name, party in self._submitting.items() if party.submitted >= now - RECENT_S
+            }
+            self._submitting, self.commits_are_shared = recent, len(recent) > 1
         little = LITTLE_S * self.weight
-        there = 0
-        for each in self._parties.values():
-            if each.in_hand or each.used > little or each.name in self._submitting:
-                there += 1
-                if there > 1:
+        party_count = 0
+        for party in self._parties.values():
+            if party.in_hand or party.used > little or party.name in self._submitting:
+                party_count += 1
+                if party_count > 1:
                     break
-        self.are_shared = self.commits_are_shared or there > 1
+        self.are_shared = self.commits_are_shared or party_count > 1
 
 
 class WorkInHand:
@@ -409,8 +411,8 @@ class WorkInHand:
 
     async def pause_when_due(self) -> None:
         """Pause if this step has taken long enough."""
-        most = STEP_S if self.turns.are_shared else ALONE_S
-        if time.perf_counter() - self._began > most:
+        step_limit_s = STEP_S if self.turns.are_shared else ALONE_S
+        if time.perf_counter() - self._began > step_limit_s:
             await self.pause()
 
     @coroutine

@@ -91,8 +91,8 @@ def prepare(*types: Any) -> None:
     Two threads that use a type for the first time at once crash the process, because one reads what the other
     has only half prepared.
     """
-    for each in types:
-        msgspec.msgpack.Decoder(each)
+    for decoded_type in types:
+        msgspec.msgpack.Decoder(decoded_type)
 
 
 # -- sorting and summing long lists in steps of a few milliseconds -------------------------------------------
@@ -104,18 +104,18 @@ STEP = 2048  # values that are sorted or summed per step
 
 def ordered(values: Iterable[T], key: Callable[[T], Any]) -> list[T]:
     """Sort as `sorted` does, in calls of at most STEP values."""
-    found = list(values)
-    if len(found) <= STEP:
-        return sorted(found, key=key)
+    unsorted = list(values)
+    if len(unsorted) <= STEP:
+        return sorted(unsorted, key=key)
     # The merge computes keys again. If they were stored, the garbage collector would traverse all of these objects.
-    runs = [sorted(found[begin : begin + STEP], key=key) for begin in range(0, len(found), STEP)]
+    runs = [sorted(unsorted[begin : begin + STEP], key=key) for begin in range(0, len(unsorted), STEP)]
     return list(merge(*runs, key=key))
 
 
 def sums(rows: Sequence[Sequence[int]], width: int) -> tuple[int, ...]:
     """Sum each column of rows with `width` columns."""
-    found = (0,) * width
+    totals = (0,) * width
     for begin in range(0, len(rows), STEP):
         columns = zip(*rows[begin : begin + STEP], strict=True)
-        found = tuple([before + sum(column) for before, column in zip(found, columns, strict=True)])
-    return found
+        totals = tuple([before + sum(column) for before, column in zip(totals, columns, strict=True)])
+    return totals

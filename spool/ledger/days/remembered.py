@@ -53,21 +53,21 @@ class RememberedCosts:
             return costs(rows, query, limit, rates)
         marks = _marks(rows.state(), query)
         key = _key(query)
-        found = self._known(key, marks)
-        if found is None:
-            found = costs(rows, query, limit, rates)
+        cost_rows = self._known(key, marks)
+        if cost_rows is None:
+            cost_rows = costs(rows, query, limit, rates)
             # these also depend on exchange rates, which have no mark
-            if not any(row.charges or row.unconverted for row in found):
-                self._keep(key, marks, found)
-        return found
+            if not any(row.charges or row.unconverted for row in cost_rows):
+                self._keep(key, marks, cost_rows)
+        return cost_rows
 
     def _known(self, key: Hashable, marks: Marks) -> Answer | None:
         with self._lock:
-            kept, found = self._answers.get(key, ((), []))
-            if kept != marks:
+            known_marks, cost_rows = self._answers.get(key, ((), []))
+            if known_marks != marks:
                 return None
             self._answers.move_to_end(key)
-            return found
+            return cost_rows
 
     def _keep(self, key: Hashable, marks: Marks, answer: Answer) -> None:
         size = len(answer) + 1
@@ -107,12 +107,12 @@ def _places(since: datetime, until: datetime, every: str) -> Iterator[str]:
 
 
 def _key(query: CostQuery) -> Hashable:
-    return tuple(_hashable(getattr(query, each.name)) for each in fields(query))
+    return tuple(_hashable(getattr(query, attribute.name)) for attribute in fields(query))
 
 
 def _hashable(value: object) -> Hashable:
     if isinstance(value, Mapping):
-        return tuple((name, _hashable(each)) for name, each in value.items())
+        return tuple((name, _hashable(item)) for name, item in value.items())
     if isinstance(value, list):
         return tuple(value)
     return value  # the other fields of a query are frozen

@@ -48,7 +48,7 @@ ROLLUPS = (
     Rollup(number=3, dimensions=("user", "team"), widths=(FOUR_WEEKS_S, WEEK_S)),
     Rollup(number=4, dimensions=(), widths=(FOUR_WEEKS_S,)),
 )
-OF_BILLED = tuple(replace(each, number=BILLED_ROLLUPS + each.number) for each in ROLLUPS)
+OF_BILLED = tuple(replace(rollup, number=BILLED_ROLLUPS + rollup.number) for rollup in ROLLUPS)
 # dimensions that only rollups of billed costs have, and one that they lack
 _KEPT_APART, _CORRECTS = ("charge", "basis"), "corrects"
 
@@ -62,7 +62,7 @@ class Division:
 
     def __init__(self, rows: LedgerRows, query: CostQuery, since: int, until: int, *, longest: int) -> None:
         choices = _of_billed(sources(query)) if query.arranged else _of_counted(sources(query))
-        self._choices = [each for each in choices if each[0] <= longest]
+        self._choices = [choice for choice in choices if choice[0] <= longest]
         self._made: Collection[Made] = ()
         if until - since >= DAY_S:
             self._made = rows.rollups(since, until)
@@ -72,12 +72,12 @@ class Division:
         run_start, current = low, (0, 0)
         at = low
         while at < high:
-            found = self._found(at, high)
-            if found != current and run_start < at:
+            choice = self._found(at, high)
+            if choice != current and run_start < at:
                 yield current[0], run_start, at, current[1]
                 run_start = at
-            current = found
-            at += found[0]
+            current = choice
+            at += choice[0]
         yield current[0], run_start, high, current[1]
 
     def _found(self, at: int, high: int) -> tuple[int, int]:
@@ -92,7 +92,7 @@ class Division:
 
 def _of_counted(named: Collection[str]) -> list[tuple[int, int]]:
     """Return widths and numbers of the rollups that have these dimensions, best first."""
-    return [(width, each.number) for each in ROLLUPS if each.covers(named) for width in each.widths]
+    return [(width, rollup.number) for rollup in ROLLUPS if rollup.covers(named) for width in rollup.widths]
 
 
 def _of_billed(named: frozenset[str]) -> list[tuple[int, int]]:
@@ -103,16 +103,16 @@ def _of_billed(named: frozenset[str]) -> list[tuple[int, int]]:
     """
     shortest = WEEK_S if named <= {*OF_BILLS} else DAY_S
     named -= {*_KEPT_APART}
-    usable = [each for each in OF_BILLED if each.covers(named) and _CORRECTS not in named]
-    return [(width, each.number) for each in usable for width in each.widths if width >= shortest]
+    usable = [rollup for rollup in OF_BILLED if rollup.covers(named) and _CORRECTS not in named]
+    return [(width, rollup.number) for rollup in usable for width in rollup.widths if width >= shortest]
 
 
 def sources(query: CostQuery) -> frozenset[str]:
     """Return the ledger's own dimensions and tags that a query needs."""
-    found = set[str]()
+    source_names = set[str]()
     for name in query.named:
-        found.update(query.derived[name].sources if name in query.derived else (name,))
-    return frozenset(found)
+        source_names.update(query.derived[name].sources if name in query.derived else (name,))
+    return frozenset(source_names)
 
 
 def missing(rows: LedgerRows, daily: int, now: int) -> Made | None:
@@ -121,17 +121,19 @@ def missing(rows: LedgerRows, daily: int, now: int) -> Made | None:
 
     It covers days before `daily`, or finished days and weeks of billed costs.
     """
-    found = None
+    missing_rollup = None
     first = rows.oldest(DAY_S, 0)
     if first is not None and first < daily:
-        made = set(rows.rollups(begin(FOUR_WEEKS_S, first), daily))
-        found = next((each for each in _all_of(first, daily) if each not in made), None)
-    return found or _missing_billed(rows, now)
+        existing = set(rows.rollups(begin(FOUR_WEEKS_S, first), daily))
+        missing_rollup = next(
+            (candidate for candidate in _all_of(first, daily) if candidate not in existing), None
+        )
+    return missing_rollup or _missing_billed(rows, now)
 
 
 def _all_of(first: int, daily: int) -> Iterator[Made]:
     for width in reversed(ROLLUP_WIDTHS):
-        numbers = [each.number for each in ROLLUPS if width in each.widths]
+        numbers = [rollup.number for rollup in ROLLUPS if width in rollup.widths]
         last = begin(width, daily) - width
         for start, number in product(range(last, begin(width, first) - 1, -width), numbers):
             yield number, width, start
@@ -141,12 +143,12 @@ def _missing_billed(rows: LedgerRows, now: int) -> Made | None:
     days = rows.billed_starts(0, now)
     if not days:
         return None
-    made = set(rows.rollups(begin(FOUR_WEEKS_S, days[0]), now))
+    existing = set(rows.rollups(begin(FOUR_WEEKS_S, days[0]), now))
     for width in reversed(ROLLUP_WIDTHS):
-        numbers = [each.number for each in OF_BILLED if width in each.widths]
+        numbers = [rollup.number for rollup in OF_BILLED if width in rollup.widths]
         starts = {begin(width, day) for day in days}
         for start, number in product(sorted(starts, reverse=True), numbers):
-            if start + width <= now and (number, width, start) not in made:
+            if start + width <= now and (number, width, start) not in existing:
                 return number, width, start
     return None
 
@@ -163,8 +165,8 @@ def make_next(rows: LedgerRows, daily: int, now: int) -> bool:
 
 def dimensions_of(number: int) -> tuple[str, ...]:
     """Return the dimensions that a rollup keeps, empty if all."""
-    [found] = [each.dimensions for each in (*ROLLUPS, *OF_BILLED) if each.number == number]
-    return (*found, *ALWAYS) if found else ()
+    [dimensions] = [rollup.dimensions for rollup in (*ROLLUPS, *OF_BILLED) if rollup.number == number]
+    return (*dimensions, *ALWAYS) if dimensions else ()
 
 
 def differs(rows: LedgerRows, place: Made) -> bool:
@@ -177,7 +179,7 @@ def differs(rows: LedgerRows, place: Made) -> bool:
 
 def unmark_differing(rows: LedgerRows, places: Collection[Made]) -> int:
     """Remove the marks of rollups that differ from their days. Return their number."""
-    wrong = [place for place in places if differs(rows, place)]
+    wrong = [rollup_place for rollup_place in places if differs(rows, rollup_place)]
     for billed in (False, True):
         rows.unmark_rollups(
             [at for number, _, at in wrong if (number > BILLED_ROLLUPS) == billed], billed=billed

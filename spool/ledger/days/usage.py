@@ -45,8 +45,8 @@ def sums_of_day(
 
     `chosen` selects dimensions; None selects all.
     """
-    found = [each for sums in sums_of_days(rows, (day,), most, chosen) for each in sums]
-    return ordered(found, key=lambda each: (-each.cost, each.dimensions))
+    day_sums = [day_sum for sums in sums_of_days(rows, (day,), most, chosen) for day_sum in sums]
+    return ordered(day_sums, key=lambda day_sum: (-day_sum.cost, day_sum.dimensions))
 
 
 def sums_of_days(
@@ -57,7 +57,7 @@ def sums_of_days(
 
     The sums of a group are in the order of the days. The groups are in no particular order.
     """
-    found: dict[int, list[DaySum]] = {}  # sums by number of their dimensions
+    sums_by_number: dict[int, list[DaySum]] = {}  # sums by number of their dimensions
     known: dict[int, Dimensions | None] = {}  # dimensions by number; None if they are not selected
     for day in days:
         width = width_of_day(rows, day)
@@ -75,9 +75,9 @@ def sums_of_days(
             named = _dearest(named, most)
         for negative, number, dimensions in named:
             tokens = token_sum(day, dimensions, summed[number][:-1], meters.get(number, {}))
-            each = DaySum(day=day, dimensions=dimensions, tokens=tokens, cost=-negative)
-            found.setdefault(number, []).append(each)
-    return list(found.values())
+            day_sum = DaySum(day=day, dimensions=dimensions, tokens=tokens, cost=-negative)
+            sums_by_number.setdefault(number, []).append(day_sum)
+    return list(sums_by_number.values())
 
 
 def _summed(
@@ -100,15 +100,15 @@ def _first(places: list[tuple[int, int]], most: int) -> list[tuple[int, int]]:
     if len(places) <= most:
         return places
     last, _ = ordered(places, key=itemgetter(0))[most - 1]
-    return [each for each in places if each[0] <= last]
+    return [entry for entry in places if entry[0] <= last]
 
 
 def _dearest(found: list[_Named], most: int) -> list[_Named]:
     """Return the `most` most expensive sums. Among equal costs, the order of their dimensions decides."""
     found = ordered(found, key=itemgetter(0))
     last = found[most - 1][0]
-    dearer = [each for each in found if each[0] < last]
-    equal = ordered((each for each in found if each[0] == last), key=itemgetter(2, 1))
+    dearer = [entry for entry in found if entry[0] < last]
+    equal = ordered((entry for entry in found if entry[0] == last), key=itemgetter(2, 1))
     return [*dearer, *equal[: most - len(dearer)]]
 
 
@@ -160,15 +160,15 @@ def usage_of_day(rows: LedgerRows, day: int, *, whole: bool = False) -> list[Usa
         for dimensions, measures in rows.sums(width, start):
             if dimensions.status == "cached":
                 continue
-            place = dimensions._replace(**nobody)
-            before = summed.get(place)
-            summed[place] = (
+            key = dimensions._replace(**nobody)
+            before = summed.get(key)
+            summed[key] = (
                 list(measures) if before is None else [a + b for a, b in zip(before, measures, strict=True)]
             )
-        for dimensions, found in rows.metered_sums(width, start):
-            place = dimensions._replace(**nobody)
+        for dimensions, meter_sums in rows.metered_sums(width, start):
+            key = dimensions._replace(**nobody)
             if dimensions.status != "cached":
-                meters.setdefault(place, Counter()).update(found)
+                meters.setdefault(key, Counter()).update(meter_sums)
     return [
         UsageSum(
             day=day,

@@ -110,10 +110,10 @@ def unpack_ids(data: bytes) -> NewIds:
         )
     except (*NO_RECORD, zlib.error) as error:
         raise ValueError(f"the ids of a commit are damaged: {error}") from error
-    found = NewIds(_numbers("Q", packed.ids), places, hours)
-    if not len(found.ids) == len(places) == len(hours):
+    new_ids = NewIds(_numbers("Q", packed.ids), places, hours)
+    if not len(new_ids.ids) == len(places) == len(hours):
         raise ValueError("the ids of a commit are damaged")
-    return found
+    return new_ids
 
 
 def _checksum(*parts: bytes) -> int:
@@ -164,8 +164,8 @@ class Following:
 
         `first` has the first number of each topic with such ids.
         """
-        for place, row in enumerate(rows):
-            self._learn(row, first, known_in_runs=in_runs_in_part and place == 0)
+        for index, row in enumerate(rows):
+            self._learn(row, first, known_in_runs=in_runs_in_part and index == 0)
             first = row.next
 
     def begin(self, rows: Iterable[CommitRow]) -> None:
@@ -192,10 +192,10 @@ class Following:
         The first result is a commit, the second the highest closed number of each topic. All ids up to them
         would be in runs.
         """
-        left = self._unfolded.first_left(taken)
+        first_unfolded = self._unfolded.first_left(taken)
         closed = zip(TOPICS, self.last.closed, strict=True)
-        through = tuple(min(below, left.get(topic, below)) - 1 for topic, below in closed)
-        return left.get(COMMIT, self.last.id + 1) - 1, through
+        through = tuple(min(below, first_unfolded.get(topic, below)) - 1 for topic, below in closed)
+        return first_unfolded.get(COMMIT, self.last.id + 1) - 1, through
 
     def folded(self, taken: int) -> None:
         """Note that the oldest `taken` of the newest ids are in runs now."""
@@ -298,12 +298,12 @@ def _steps(values: Sequence[int]) -> array[int]:
 
 
 def _sums(steps: Sequence[int]) -> list[int]:
-    found = []
+    values = []
     value = 0
     for step in steps:
         value += step
-        found.append(value)
-    return found
+        values.append(value)
+    return values
 
 
 def _bytes(numbers: array[int]) -> bytes:

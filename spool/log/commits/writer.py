@@ -263,7 +263,7 @@ class GroupWriter:
         if len({one.party for one in waiting}) > 1:
             waiting.sort(key=_used)
         group = list[_WaitingSubmission]()
-        left = list[_WaitingSubmission]()
+        remaining = list[_WaitingSubmission]()
         by_party: Counter[Party | None] = Counter()
         full: set[Party | None] = set()
         records = 0
@@ -278,12 +278,12 @@ class GroupWriter:
             self._passed_over |= is_over and is_beside
             if one.party in full or (group and (is_over or records + one.records > self._most)):
                 full.add(one.party)
-                left.append(one)
+                remaining.append(one)
                 continue
             group.append(one)
             records += one.records
             by_party[one.party] += weight
-        self._waiting = deque(sorted(left, key=_until))
+        self._waiting = deque(sorted(remaining, key=_until))
         return group
 
     async def _answer(self, group: Sequence[_WaitingSubmission]) -> None:
@@ -322,8 +322,8 @@ class GroupWriter:
         self._timer = self._loop.call_at(self._waiting[0].until, self._refuse_late)
 
     def _grow(self, kept: int) -> None:
-        most = max(self._most, kept)
-        self._most = min(GROUP_RECORDS, most + max(1, most // GROWS_BY))
+        limit = max(self._most, kept)
+        self._most = min(GROUP_RECORDS, limit + max(1, limit // GROWS_BY))
 
     def _full(self) -> SpoolUnavailable:
         return SpoolUnavailable(
@@ -337,10 +337,10 @@ class GroupWriter:
         is the newcomer.
         """
         counts = Counter(one.party for one in self._waiting)
-        ((most, count),) = counts.most_common(1)
+        ((busiest_party, count),) = counts.most_common(1)
         if counts[newcomer] + 1 >= count:
             return False
-        newest = max(place for place, one in enumerate(self._waiting) if one.party is most)
+        newest = max(index for index, one in enumerate(self._waiting) if one.party is busiest_party)
         _fail(self._waiting[newest].receipt, self._full())
         del self._waiting[newest]
         return True

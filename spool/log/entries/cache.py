@@ -81,14 +81,14 @@ class EntryCache:
         """
         Return the records from `begin` until before `end`. Decodes those not read before. Raises EntryUnreadable.
         """
-        found = entry.decoded[begin:end]
-        if None not in found:
-            return found
+        decoded = entry.decoded[begin:end]
+        if None not in decoded:
+            return decoded
         added = 0
-        for place in range(begin, end):
-            if entry.decoded[place] is None:
-                entry.decoded[place] = codec.record(entry.raws[place])
-                added += DECODED * len(entry.raws[place])
+        for index in range(begin, end):
+            if entry.decoded[index] is None:
+                entry.decoded[index] = codec.record(entry.raws[index])
+                added += DECODED * len(entry.raws[index])
         with self._lock:
             entry.size += added
             if entry.is_kept:

@@ -109,10 +109,10 @@ def stored_raws(body: EntryBody, topic: str, first: int, count: int) -> tuple[li
     Return the undecoded records of a stored entry, one by one and packed together. Raises EntryUnreadable.
     """
     packed = check_entry(body, entry_place(topic, first, count))
-    found = raws(packed)
-    if len(found) != count:
-        raise EntryUnreadable(f"the entry holds {len(found)} records instead of {count}")
-    return found, packed
+    raw_records = raws(packed)
+    if len(raw_records) != count:
+        raise EntryUnreadable(f"the entry holds {len(raw_records)} records instead of {count}")
+    return raw_records, packed
 
 
 def raws(packed: bytes) -> list[msgspec.Raw]:
@@ -128,10 +128,10 @@ def raws(packed: bytes) -> list[msgspec.Raw]:
 def record(raw: msgspec.Raw | bytes) -> Record:
     """Decode one record of `raws`. Raises EntryUnreadable."""
     try:
-        found: Record = _record.decode(raw)
+        decoded: Record = _record.decode(raw)
     except NO_RECORD as error:
         raise EntryUnreadable("the record cannot be decoded") from error
-    return found
+    return decoded
 
 
 def pack(records: list[Any]) -> bytes:

@@ -41,8 +41,8 @@ def id_of(record_id: bytes, place: int) -> bytes:
 def as_corrected(record: Inference, find: Find) -> tuple[Inference, int]:
     """Return the call as of its newest correction, and the number of corrections."""
     newest, count = record, 0
-    while count < MOST and isinstance(found := find(id_of(record.id, count + 1)), Correction):
-        newest, count = found.after, count + 1
+    while count < MOST and isinstance(previous := find(id_of(record.id, count + 1)), Correction):
+        newest, count = previous.after, count + 1
     return newest, count
 
 
@@ -54,8 +54,8 @@ def correction(
 
     `known` is the call after `count` corrections. `fields` are the fields that the report changes.
     """
-    left = _LEFT - {"tags"} if changes_mode(known, fields) else _LEFT
-    changed = {name: value for name, value in fields.items() if name not in left}
+    excluded = _LEFT - {"tags"} if changes_mode(known, fields) else _LEFT
+    changed = {name: value for name, value in fields.items() if name not in excluded}
     before = amended(known, {"also": None})
     after = amended(before, changed)
     if (

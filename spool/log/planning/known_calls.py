@@ -162,20 +162,20 @@ class KnownCalls:
         from spool.log.planning.corrections import correction
 
         now_ns = int(self._plan.at * NS)
-        made = correction(known, count, later, fields, is_final=is_final, now_ns=now_ns)
-        if made is None:
+        correction_record = correction(known, count, later, fields, is_final=is_final, now_ns=now_ns)
+        if correction_record is None:
             return False
-        hour, near = hours_of(made, now_ns)
+        hour, near = hours_of(correction_record, now_ns)
         if (
-            self.place(made.id, near) is not None
+            self.place(correction_record.id, near) is not None
         ):  # this correction exists and counts but is unreadable, so a second one would count the change twice
             return False
         topic = self._terms.topic
         records = self._plan.records[topic]
         place = duplicates.place(topic, self._plan.first[topic] + len(records))
-        self._plan.ids[self._index.id_of(made.id)] = place
+        self._plan.ids[self._index.id_of(correction_record.id)] = place
         self._plan.hours.append(hour)
-        records.append(made)
+        records.append(correction_record)
         self._terms.duplicates -= 1
         self._plan.observed[topic, books.DUPLICATES, later.source] -= 1
         self._plan.observed[topic, books.CORRECTED, later.source] += 1
@@ -192,12 +192,12 @@ class KnownCalls:
         # for a new record, all its names were looked up before
         known_in = hours if number < self._plan.first.get(topic, 1) else ()
         names = (identity.id, *identity.names, *sorted(self._used_names))
-        more = [name for name in names if self.note(name, place, hour, known_in)]
+        noted = [name for name in names if self.note(name, place, hour, known_in)]
         self._used_names.clear()
-        if more and self.may_amend(topic, number):  # a start loads these names from the record
+        if noted and self.may_amend(topic, number):  # a start loads these names from the record
             known = self.record(topic, number)
             if isinstance(known, Inference) and known is not record:
-                also = (known.also or b"") + b"".join(more)
+                also = (known.also or b"") + b"".join(noted)
                 self.amend(topic, number, known, {"also": also[: 16 * MOST_NAMES]})
 
     def note(self, name: bytes, place: int, hour: int, known_in: Iterable[int] = ()) -> bool:
@@ -265,10 +265,10 @@ class KnownCalls:
         """
         if record.shadow or place == IN_A_RUN:
             return place
-        others = list(self._other_sides(identity.links, hours))
-        candidates = [*self._named_places(identity, hours), *[other for other, _ in others]]
+        pairs = list(self._other_sides(identity.links, hours))
+        candidates = [*self._named_places(identity, hours), *[place for place, _ in pairs]]
         fitting = {place, *map(self._counting, candidates)} - {IN_A_RUN}
-        calls = sorted(each for each in fitting if self._is_call(each))
+        calls = sorted(candidate for candidate in fitting if self._is_call(candidate))
         if len(calls) < 2:
             return place
         first, *shadows = calls
@@ -280,7 +280,7 @@ class KnownCalls:
                 self._terms.bridged_late += 1
                 self._observe(books.BRIDGED_LATE, record)
                 return place
-        for _, pair_names in others:
+        for _, pair_names in pairs:
             self._used_names.update(pair_names)
         return first
 
@@ -301,16 +301,18 @@ class KnownCalls:
         names by which the pair will be known.
         """
         sides = set()
-        for own, other in links:
+        for own, other_name in links:
             if own in sides or self.place(own, hours) is not None:
                 continue
-            found = self.place(other, hours)
-            if found is None:
+            place = self.place(other_name, hours)
+            if place is None:
                 continue
-            pair_names = [of_derived(name, "told") for name in (own, other)] if _is_step(own, links) else []
+            pair_names = (
+                [of_derived(name, "told") for name in (own, other_name)] if _is_step(own, links) else []
+            )
             if all(self.place(name, hours) is None for name in pair_names):
                 sides.add(own)
-                yield found, pair_names
+                yield place, pair_names
 
     def _is_call(self, place: int) -> bool:
         """Return True if the record at a place is a call that counts."""
@@ -326,13 +328,13 @@ class KnownCalls:
         if not is_open and number < self._terms.first:
             return False
         known = self._at(first)
-        other = self._at(later)
+        later_call = self._at(later)
         assert isinstance(known, Inference)
-        assert isinstance(other, Inference)
-        fields = self._compared(topic, known, other)
+        assert isinstance(later_call, Inference)
+        fields = self._compared(topic, known, later_call)
         if fields and is_open:
             self.amend(topic, number, known, fields)
-        self.amend(topic, later_number, other, {"shadow": True, "counted_by": known.id})
+        self.amend(topic, later_number, later_call, {"shadow": True, "counted_by": known.id})
         return True
 
     def _compared(

@@ -86,7 +86,7 @@ class Plan:
         """Return the results in the order of the group: a receipt, or the error for a refused submission."""
         rest = iter(receipts)
         places = range(len(receipts) + len(self.stale))
-        return [self._refusal(place) if place in self.stale else next(rest) for place in places]
+        return [self._refusal(index) if index in self.stale else next(rest) for index in places]
 
     def _refusal(self, place: int) -> Stale:
         if place in self.reused:

@@ -66,15 +66,15 @@ class Planner:
         """Return the places of stored records that planning the group may read."""
         index = self.index
         hours = NearHours(int(now * NS))
-        found = set()
+        places = set()
         for submission in group:
             for record, identity in zip(submission.records, submission.identities, strict=True):
                 _, near = hours.of(record)
-                others = [other for _, other in identity.links]
-                for name in (identity.id, *identity.lookups, *identity.names, *others):
+                linked_names = [linked for _, linked in identity.links]
+                for name in (identity.id, *identity.lookups, *identity.names, *linked_names):
                     if place := index.find((index.id_of(name),), near, now):
-                        found.add(place)
-        return found
+                        places.add(place)
+        return places
 
     def plan(
         self,
@@ -94,13 +94,13 @@ class Planner:
         gone = ended(group, reader.partial_report) if failed else set()
         plan = Plan(at=now, first=dict(self._next), stale=failed, ended=gone)
         hours = NearHours(int(now * NS))
-        for place, submission in enumerate(group):
-            if place in plan.stale:
+        for index, submission in enumerate(group):
+            if index in plan.stale:
                 continue
             if check is not None:
                 check()
-            is_known = self._is_known(plan, place, submission)
-            if place not in plan.stale:
+            is_known = self._is_known(plan, index, submission)
+            if index not in plan.stale:
                 work = _Work(self.index, plan, reader, closed_below, submission, hours, amends=self._amends)
                 work.run(is_known=is_known)
         return plan

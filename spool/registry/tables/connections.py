@@ -28,7 +28,7 @@ class _ConnectionRows:
     about: Subject = (CONNECTIONS, "")
 
     def all(self, rows: RegistryRows) -> dict[str, BillingConnection]:
-        return {each.id: each for each in rows.all(BillingConnection)}
+        return {connection.id: connection for connection in rows.all(BillingConnection)}
 
     def put(self, rows: RegistryRows, row: BillingConnection) -> None:
         rows.put(row)

@@ -126,8 +126,8 @@ class InsightTable:
                 return before
             rows.put_insights([after])
             names = [name for name in ("status", *_DRAFTED) if getattr(before, name) != getattr(after, name)]
-            was, is_now = ({name: getattr(each, name) for name in names} for each in (before, after))
-            rows.add_audit(now, actor, "insight.change", id, before=was, after=is_now)
+            old, is_now = ({name: getattr(insight, name) for name in names} for insight in (before, after))
+            rows.add_audit(now, actor, "insight.change", id, before=old, after=is_now)
             return after
 
         return await self._changes.change(work)
@@ -144,8 +144,8 @@ class InsightTable:
             rows.delete_comments(id)
             rows.delete(Insight, id)
             forget_maker(rows, INSIGHTS, id)
-            was = {"title": before.title, "status": before.status}
-            rows.add_audit(self._changes.now(), actor, "insight.delete", id, before=was)
+            old = {"title": before.title, "status": before.status}
+            rows.add_audit(self._changes.now(), actor, "insight.delete", id, before=old)
             return comments
 
         return id, await self._changes.change(work)
@@ -161,7 +161,7 @@ class InsightTable:
             comments = rows.comments(id)
             if len(comments) >= MAX_COMMENTS:
                 raise NotAllowed(f"an insight can have at most {MAX_COMMENTS} comments")
-            check_comments([each.author for each in comments], 1, MAX_COMMENTS, actor)
+            check_comments([comment.author for comment in comments], 1, MAX_COMMENTS, actor)
             comment = rows.add_comment(draft)
             after = {"comment": comment.id}
             rows.add_audit(now, actor, "insight.comment", id, after=after)
@@ -193,8 +193,8 @@ class InsightTable:
             before = _comment_of(rows, id, comment)
             _touch(rows, id, now)
             rows.delete(Comment, comment)
-            was = {"comment": comment, "author": before.author}
-            rows.add_audit(now, actor, "insight.comment.delete", id, before=was)
+            old = {"comment": comment, "author": before.author}
+            rows.add_audit(now, actor, "insight.comment.delete", id, before=old)
 
         await self._changes.change(work)
 
@@ -253,9 +253,10 @@ def merge_findings(
     room = max(0, MAX_INSIGHTS - rows.count_insights())
     rows.put_insights(new[:room])
     reopened = [after for after in again if after.status != known[after.finding].status]
-    opened = [*new[:room], *(each for each in reopened if not _is_short(known[each.finding], now))]
+    opened = [*new[:room], *(insight for insight in reopened if not _is_short(known[insight.finding], now))]
     named = [
-        (each, [name for name in by_key[each.finding or ""].channels if name in channels]) for each in opened
+        (insight, [name for name in by_key[insight.finding or ""].channels if name in channels])
+        for insight in opened
     ]
     add_anomaly_notices(rows, named)
     add_insight_notices(rows, opened, tell)
@@ -358,7 +359,7 @@ def _touch(rows: RegistryRows, id: str, now: float) -> None:
 
 def _comment_of(rows: RegistryRows, id: str, comment: int) -> Comment:
     _read(rows, id)
-    match = next((each for each in rows.comments(id) if each.id == comment), None)
+    match = next((candidate for candidate in rows.comments(id) if candidate.id == comment), None)
     if match is None:
         raise NotThere("this insight has no comment with this id")
     return match

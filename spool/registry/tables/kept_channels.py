@@ -90,8 +90,10 @@ def check_channel(draft: ChannelDraft) -> ChannelDraft:
     return replace(
         draft,
         name=check_text("name", draft.name, MAX_NAME),
-        to=tuple(check_text("to", each, MAX_ADDRESS) for each in draft.to),
-        categories=tuple(check_text("categories", each, MAX_NAME) for each in draft.categories[:MAX_TO]),
+        to=tuple(check_text("to", address, MAX_ADDRESS) for address in draft.to),
+        categories=tuple(
+            check_text("categories", category, MAX_NAME) for category in draft.categories[:MAX_TO]
+        ),
         **texts,
     )
 

@@ -154,13 +154,13 @@ class KeyTable:
                 return None, state, WAITS
             if key is None:
                 key = _added(rows, digest, use_case, actor, now)
-            elif all(each.digest != digest for each in key.secrets):
+            elif all(secret.digest != digest for secret in key.secrets):
                 if others:
                     raise NotAllowed(
                         f"the file holds another key than that of {', '.join(others)}, which uses the "
                         "same storage. Give all gateways the same file"
                     )
-                state = (state or FileKey()).without(each.digest for each in key.secrets)
+                state = (state or FileKey()).without(secret.digest for secret in key.secrets)
                 secrets = (Secret(digest, key.expires_at),)
                 key = replace(key, secrets=secrets, last_modified=now, updated_by=actor.name)
                 rows.put_key(key)
@@ -293,7 +293,7 @@ class KeyTable:
             rows.delete_key(key.id)
             rows.add_audit(self._changes.now(), actor, "key.delete", name, before=_describe(key))
             if state is not None and state.key == key.id:
-                state = replace(state.without(each.digest for each in key.secrets), key=None)
+                state = replace(state.without(secret.digest for secret in key.secrets), key=None)
                 rows.put_document(FILE_KEY, DEPLOYMENT, stored_file_key(state))
             return key, state
 
@@ -327,9 +327,11 @@ class KeyTable:
                 return before
             _check_free(rows, after)
             rows.put_key(after)
-            was, now = _describe(before), _describe(after)
-            changed = [field for field in was if was[field] != now[field]]
-            old, new = ({field: each[field] for field in changed} for each in (was, now))
+            old_description, now = _describe(before), _describe(after)
+            changed = [field for field in old_description if old_description[field] != now[field]]
+            old, new = (
+                {field: description[field] for field in changed} for description in (old_description, now)
+            )
             rows.add_audit(after.last_modified, actor, action, name, before=old, after=new)
             return after
 

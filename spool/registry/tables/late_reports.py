@@ -29,14 +29,14 @@ class LateReportTable:
 
         def work(rows: RegistryRows) -> None:
             for day, counts in days.items():
-                kept = {
+                stored = {
                     kind: dict(sources) for kind, sources in (rows.document(KIND, str(day)) or {}).items()
                 }
                 for (kind, source), n in counts.items():
-                    sources = kept.setdefault(kind, {})
+                    sources = stored.setdefault(kind, {})
                     name = source if source in sources or len(sources) < MAX_SOURCES else OTHER
                     sources[name] = sources.get(name, 0) + n
-                rows.put_document(KIND, str(day), kept)
+                rows.put_document(KIND, str(day), stored)
             for id in rows.documents(KIND):
                 if int(id) < oldest:
                     rows.delete_document(KIND, id)

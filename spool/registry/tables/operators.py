@@ -107,7 +107,7 @@ def has_ended(rows: DocumentRows, issuer: str, subject: str, sign_in: str, *, is
         return True
     kinds = (_PERSON,) if sign_in else (_PERSON, _NAMELESS)
     ended = [rows.document(TOKEN_END_KIND, _id(issuer, kind, subject)) for kind in kinds]
-    return any(each is not None and issued_at <= each["by"] for each in ended)
+    return any(ending is not None and issued_at <= ending["by"] for ending in ended)
 
 
 def _put(rows: DocumentRows, id: str, body: dict[str, float], now: float) -> None:
@@ -140,8 +140,8 @@ def kept_operator(
         rows.add_audit(now, actor, "operator.add", email, after=after)
     elif before.role != operator.role:
         rows.delete_sessions_of(email)
-        was, became = {"role": before.role}, {"role": operator.role, "issuer": person.issuer}
-        rows.add_audit(now, actor, "operator.role", email, before=was, after=became)
+        old, became = {"role": before.role}, {"role": operator.role, "issuer": person.issuer}
+        rows.add_audit(now, actor, "operator.role", email, before=old, after=became)
     if before != operator:
         rows.put(operator)
     return operator
@@ -249,12 +249,12 @@ class OperatorTable:
             check_organizer_remains(organizers, _organizers(rows))
             rows.delete_sessions_of(before.email)
             if after.disabled != before.disabled:
-                was, became = {"status": status(before)}, {"status": status(after)}
-                rows.add_audit(now, actor, "operator.status", before.email, before=was, after=became)
+                old, became = {"status": status(before)}, {"status": status(after)}
+                rows.add_audit(now, actor, "operator.status", before.email, before=old, after=became)
             if digest or after.role != before.role:
                 action = "operator.password" if digest else "operator.role"
-                was, became = {"role": before.role}, {"role": after.role}
-                rows.add_audit(now, actor, action, before.email, before=was, after=became)
+                old, became = {"role": before.role}, {"role": after.role}
+                rows.add_audit(now, actor, action, before.email, before=old, after=became)
             return after
 
         return await self._changes.change(work)
@@ -346,7 +346,11 @@ class OperatorTable:
         def work(rows: RegistryRows) -> Operator | None:
             if has_ended(rows, issuer, subject, sign_in, issued_at=issued_at):
                 raise TokenEnded("the sign-in behind this token has ended")
-            named = (each for each in rows.all(Operator) if (each.issuer, each.subject) == (issuer, subject))
+            named = (
+                operator
+                for operator in rows.all(Operator)
+                if (operator.issuer, operator.subject) == (issuer, subject)
+            )
             return next(named, None)
 
         return await self._changes.read(work)

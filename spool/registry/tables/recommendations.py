@@ -92,17 +92,20 @@ class RecommendationTable:
 
         def work(rows: RegistryRows) -> Merged:
             known = _all(rows)
-            after = {id: _looked_at(each, by_key, looked_for, now) for id, each in known.items()}
+            after = {
+                id: _looked_at(recommendation, by_key, looked_for, now)
+                for id, recommendation in known.items()
+            }
             for id, amount in (realized or {}).items():
                 if id in after:
                     after[id] = replace(after[id], realized=amount)
-            old = {id for id, each in after.items() if _is_old(each, now)}
+            old = {id for id, recommendation in after.items() if _is_old(recommendation, now)}
             for id in old:
                 rows.delete_document(KIND, id)
             for id in after.keys() - old:
                 if after[id] != known[id]:
                     rows.put_document(KIND, id, asdict(after[id]))
-            keys = {each.saving.key for each in known.values()}
+            keys = {recommendation.saving.key for recommendation in known.values()}
             new = [saving for key, saving in by_key.items() if key not in keys]
             room = max(0, MAX_RECOMMENDATIONS - len(known) + len(old))
             for saving in new[:room]:
@@ -110,9 +113,13 @@ class RecommendationTable:
                 rows.put_document(KIND, fresh.id, asdict(fresh))
             return Merged(
                 new=len(new[:room]),
-                again=sum(each.saving.key in by_key for each in known.values()),
-                reopened=sum(after[id].status != each.status for id, each in known.items()),
-                gone=sum(each.is_open and not after[id].is_open for id, each in known.items()),
+                again=sum(recommendation.saving.key in by_key for recommendation in known.values()),
+                reopened=sum(
+                    after[id].status != recommendation.status for id, recommendation in known.items()
+                ),
+                gone=sum(
+                    recommendation.is_open and not after[id].is_open for id, recommendation in known.items()
+                ),
                 left_out=len(new[room:]),
             )
 
@@ -165,14 +172,14 @@ class RecommendationTable:
             thread = _thread(rows, id)
             if len(thread.comments) + len(checked) > MAX_COMMENTS:
                 raise NotAllowed(f"a recommendation can have at most {MAX_COMMENTS} comments")
-            check_comments([each.author for each in thread.comments], len(checked), MAX_COMMENTS, actor)
+            check_comments([comment.author for comment in thread.comments], len(checked), MAX_COMMENTS, actor)
             added = [
                 RecommendationComment(id=number, text=text, author=actor.name, created=now, last_updated=now)
                 for number, text in enumerate(checked, thread.last + 1)
             ]
             _put_thread(rows, id, CommentThread(last=added[-1].id, comments=[*thread.comments, *added]), now)
-            for each in added:
-                rows.add_audit(now, actor, "recommendation.comment", id, after={"comment": each.id})
+            for new_comment in added:
+                rows.add_audit(now, actor, "recommendation.comment", id, after={"comment": new_comment.id})
             return added
 
         return await self._changes.change(work)
@@ -188,7 +195,7 @@ class RecommendationTable:
             after = edited(before, replace(before, text=text), last_updated=now)
             if after is before:
                 return before
-            comments = [after if each.id == comment else each for each in thread.comments]
+            comments = [after if candidate.id == comment else candidate for candidate in thread.comments]
             _put_thread(rows, id, replace(thread, comments=comments), now)
             rows.add_audit(now, actor, "recommendation.comment.change", id, after={"comment": comment})
             return after
@@ -201,10 +208,10 @@ class RecommendationTable:
         def work(rows: RegistryRows) -> None:
             thread = _thread(rows, id)
             before = _comment_of(thread, comment)
-            comments = [each for each in thread.comments if each is not before]
+            comments = [candidate for candidate in thread.comments if candidate is not before]
             _put_thread(rows, id, replace(thread, comments=comments), now)
-            was = {"comment": comment, "author": before.author}
-            rows.add_audit(now, actor, "recommendation.comment.delete", id, before=was)
+            old = {"comment": comment, "author": before.author}
+            rows.add_audit(now, actor, "recommendation.comment.delete", id, before=old)
 
         await self._changes.change(work)
 
@@ -227,13 +234,15 @@ class RecommendationTable:
             if after is before:
                 return before
             rows.put_document(TYPE_KIND, type, asdict(after))
-            was, is_now = ({name: getattr(each, name) for name in checked} for each in (before, after))
-            rows.add_audit(now, actor, "recommendation_type.change", type, before=was, after=is_now)
+            old, is_now = ({name: getattr(state, name) for name in checked} for state in (before, after))
+            rows.add_audit(now, actor, "recommendation_type.change", type, before=old, after=is_now)
             if not after.enabled:
-                for each in _all(rows).values():
-                    if each.saving.type == type and each.is_open:
+                for recommendation in _all(rows).values():
+                    if recommendation.saving.type == type and recommendation.is_open:
                         rows.put_document(
-                            KIND, each.id, asdict(replace(each, is_open=False, last_updated=now))
+                            KIND,
+                            recommendation.id,
+                            asdict(replace(recommendation, is_open=False, last_updated=now)),
                         )
             return after
 
@@ -287,8 +296,10 @@ def _changed(
         after = replace(after, status_at=now, promised=promised, realized=None)
     rows.put_document(KIND, id, asdict(after))
     names = [name for name in ("status", "assignee") if getattr(before, name) != getattr(after, name)]
-    was, is_now = ({name: getattr(each, name) for name in names} for each in (before, after))
-    rows.add_audit(now, actor, "recommendation.change", id, before=was, after=is_now)
+    old, is_now = (
+        {name: getattr(recommendation, name) for name in names} for recommendation in (before, after)
+    )
+    rows.add_audit(now, actor, "recommendation.change", id, before=old, after=is_now)
     return after
 
 
@@ -303,7 +314,7 @@ def _put_thread(rows: RegistryRows, id: str, thread: CommentThread, now: float) 
 
 
 def _comment_of(thread: CommentThread, comment: int) -> RecommendationComment:
-    match = next((each for each in thread.comments if each.id == comment), None)
+    match = next((candidate for candidate in thread.comments if candidate.id == comment), None)
     if match is None:
         raise NotThere("this recommendation has no comment with this id")
     return match

@@ -126,7 +126,9 @@ class StatementTable:
                 of_account = days.setdefault((month.source, month.account), {})
                 of_account.update({statements.day_from(day): entry for day, entry in month.days.items()})
             return [
-                info for (source, account), found in days.items() for info in _runs(source, account, found)
+                info
+                for (source, account), account_days in days.items()
+                for info in _runs(source, account, account_days)
             ]
 
         return await self._changes.read(work)
