@@ -169,7 +169,7 @@ def _breaks_first(databases: int, memory: float, each: float, shared: SharedFigu
         )
     if memory > MEMORY:
         window_s = MEMORY / shared.id_memory_bytes / each
-        return f"memory for ids: {size(MEMORY)} of it hold ids of {hours(window_s)} ({count(window_s * each)} ids)"
+        return f"memory for ids: {size(MEMORY)} of it hold the ids of {hours(window_s)} ({count(window_s * each)} ids)"
     return f"the window of repeats, while `duplicate_ids` is {SpoolSettings().duplicate_ids:,}"
 
 
