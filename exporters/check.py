@@ -200,10 +200,10 @@ async def _check(
         if unused
         else await _result_of(_probe(sent_as, paths, keyring, client, clock, send))
     )
-    words = probe.words
+    message = probe.words
     if sent_as != stream and not unused and key:
         types = ", ".join(sorted(settings.events))
-        words = f"events of the types {types} become unit cost; other types are stored here and not sent"
+        message = f"events of the types {types} become unit cost; other types are stored here and not sent"
     return StreamCheck(
         stream=stream,
         scope=scope,
@@ -211,7 +211,7 @@ async def _check(
         url=paths.template(sent_as),
         published=paths.published(sent_as),
         status=probe.status,
-        words=words,
+        words=message,
     )
 
 

@@ -234,10 +234,10 @@ class ChargeSums:
     def add(self, entry: Entry, places: Sequence[int]) -> None:
         """Add the records at some positions of an entry."""
         for apart, some in groupby(
-            places, lambda place: _separate_key(entry.records[place], entry.committed_at)
+            places, lambda index: _separate_key(entry.records[index], entry.committed_at)
         ):
             chosen = list(some)
-            records = [entry.records[place] for place in chosen]
+            records = [entry.records[index] for index in chosen]
             self._sums[apart].add([replace(entry, first=entry.first + chosen[0], records=records)])
 
     def rows(self) -> Iterator[_SummedRow]:
@@ -321,16 +321,16 @@ def _order(charge: Charge) -> tuple[datetime, str, str, str, str]:
     return charge.start, charge.provider or "", charge.model or "", charge.currency, charge.corrects
 
 
-def _add(one: Charge, other: Charge) -> Charge:
+def _add(first: Charge, second: Charge) -> Charge:
     """Add two charges with the same shown dimensions."""
-    lists = [charge.cost if charge.list_cost is None else charge.list_cost for charge in (one, other)]
-    has_list_cost = one.list_cost is not None or other.list_cost is not None
+    lists = [charge.cost if charge.list_cost is None else charge.list_cost for charge in (first, second)]
+    has_list_cost = first.list_cost is not None or second.list_cost is not None
     return replace(
-        one,
-        cost=_added(one.cost, other.cost),
+        first,
+        cost=_added(first.cost, second.cost),
         list_cost=_added(*lists) if has_list_cost else None,
-        lines=joined(one.lines, other.lines),
-        **{name: getattr(one, name) + getattr(other, name) for name in COUNTED},
+        lines=joined(first.lines, second.lines),
+        **{name: getattr(first, name) + getattr(second, name) for name in COUNTED},
     )
 
 
@@ -339,9 +339,9 @@ def is_nothing(charge: Charge) -> bool:
     return not Decimal(charge.cost) and not any(getattr(charge, name) for name in COUNTED)
 
 
-def _added(one: str, other: str) -> str:
+def _added(first: str, second: str) -> str:
     with localcontext(EXACT):
-        return format(Decimal(one) + Decimal(other), "f")
+        return format(Decimal(first) + Decimal(second), "f")
 
 
 def _of_sum(hour: int, key: Dimensions, row: Measures) -> Charge:

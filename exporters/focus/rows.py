@@ -129,9 +129,9 @@ def _without(charge: Charge, part: Charge) -> Charge:
     return replace(charge, cost=cost, list_cost=listed if Decimal(listed) else None, **left)
 
 
-def _less(one: str, other: str) -> str:
+def _less(amount: str, subtracted: str) -> str:
     with localcontext(EXACT):
-        return format(Decimal(one) - Decimal(other), "f")
+        return format(Decimal(amount) - Decimal(subtracted), "f")
 
 
 def _text(row: Mapping[str, object], name: str) -> str | None:
@@ -365,9 +365,9 @@ def _other_usage(day: ExportedDay) -> Mapping[tuple[str, ...], Mapping[str, int]
     return usage
 
 
-def _metered(place: _Place, used: Mapping[str, int]) -> Mapping[str, str]:
+def _metered(key: _Place, used: Mapping[str, int]) -> Mapping[str, str]:
     """Return the quantity of a charge in addition to tokens, if its calls used exactly one meter."""
-    if place.charge != _OTHER or len(used) != 1:
+    if key.charge != _OTHER or len(used) != 1:
         return {}
     [(meter, units)] = used.items()
     quantity, unit = str(quantity_of(units)), unit_of(meter)
@@ -384,12 +384,12 @@ def _charge(day: ExportedDay, named: Mapping[str, str], counted: Mapping[str, An
 
 
 def _row(
-    place: _Place, amounts: _Amounts, charge: Charge, day: ExportedDay, state: str, account: str
+    key: _Place, amounts: _Amounts, charge: Charge, day: ExportedDay, state: str, account: str
 ) -> dict[str, str]:
     billed, effective = money.text(amounts.billed), money.text(amounts.effective)
-    category = _category(place, amounts)
+    category = _category(key, amounts)
     shown = row_of(replace(charge, cost=billed), account=account)
-    of_usage = effective if place.charge == _COMMITMENT and category == "Usage" else billed
+    of_usage = effective if key.charge == _COMMITMENT and category == "Usage" else billed
     month = day.start.replace(day=1)
     values = {
         "BilledCost": billed,
@@ -400,13 +400,13 @@ def _row(
         "BillingPeriodEnd": time_text(month_after(month)),
         "ChargePeriodEnd": time_text(day.start + timedelta(days=1)),
         "ChargeCategory": category,
-        "ChargeClass": "Correction" if place.charge in _CORRECTIONS else "",
-        "ChargeDescription": _description(place, charge),
+        "ChargeClass": "Correction" if key.charge in _CORRECTIONS else "",
+        "ChargeDescription": _description(key, charge),
         "ChargeFrequency": _FREQUENCIES.get(category, "One-Time"),
         "InvoiceId": "" if state == _RESTATED else day.invoice_of(charge.provider or ""),
         "x_Basis": ",".join(sorted(amounts.bases)),
-        "x_Charge": place.charge,
-        "x_Corrects": place.corrects,
+        "x_Charge": key.charge,
+        "x_Corrects": key.corrects,
         "x_State": state,
     }
     if category in _PRICED and not charge.calls:  # its quantity was not counted, so it is one charge
@@ -416,12 +416,12 @@ def _row(
     return {**shown, **values}
 
 
-def _category(place: _Place, amounts: _Amounts) -> str:
-    if place.charge == _COMMITMENT:
+def _category(key: _Place, amounts: _Amounts) -> str:
+    if key.charge == _COMMITMENT:
         return "Purchase" if amounts.billed else "Usage"
-    return _CATEGORIES.get(place.charge, "Usage")
+    return _CATEGORIES.get(key.charge, "Usage")
 
 
-def _description(place: _Place, charge: Charge) -> str:
+def _description(key: _Place, charge: Charge) -> str:
     of_model = f" of {charge.model}" if charge.model else ""
-    return f"Billed AI {place.charge}{of_model}"
+    return f"Billed AI {key.charge}{of_model}"

@@ -403,9 +403,11 @@ class AwsIdentity:
 
     async def _keys_of_machine(self, client: Client) -> AwsKeys:
         base = self._environ.get("AWS_METADATA_ENDPOINT", _MACHINE).rstrip("/")
-        asked = {f"{_SESSION}-ttl-seconds": "600"}
+        session_headers = {f"{_SESSION}-ttl-seconds": "600"}
         url = f"{base}/latest/api/token"
-        session = await client.send(url, b"", method="PUT", content_type="text/plain", headers=asked)
+        session = await client.send(
+            url, b"", method="PUT", content_type="text/plain", headers=session_headers
+        )
         headers = {_SESSION: session.body.decode()}
         roles = await client.send(
             f"{base}{_ROLES}", b"", method="GET", content_type="text/plain", headers=headers

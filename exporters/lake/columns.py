@@ -119,7 +119,7 @@ def row_of(record: Record, *, number: int | None, committed_at: float, edition: 
     committed = int(committed_at * 1_000_000)
     if isinstance(record, Inference):
         return Row(at // _DAY_US, _call_values(record, verdict, number, at, committed, edition))
-    given, made, cache_read, cache_write, reasoning, cache_write_1h = verdict.tokens
+    input_tokens, output_tokens, cache_read, cache_write, reasoning, cache_write_1h = verdict.tokens
     row = _NONE.copy()
     row["edition"] = edition
     row["number"] = number
@@ -133,8 +133,8 @@ def row_of(record: Record, *, number: int | None, committed_at: float, edition: 
     row["source"] = record.source
     row["shadow"] = record.shadow
     row["start_time"] = _time(record.start_time)
-    row["input_tokens"] = _count(given)
-    row["output_tokens"] = _count(made)
+    row["input_tokens"] = _count(input_tokens)
+    row["output_tokens"] = _count(output_tokens)
     row["cache_read_tokens"] = _count(cache_read)
     row["cache_write_tokens"] = _count(cache_write)
     row["reasoning_tokens"] = _count(reasoning)
@@ -157,7 +157,7 @@ def _call_values(
     values by name took twice the time.
     """
     counted, calls, spend, tokens = verdict
-    given, made, cache_read, cache_write, reasoning, cache_write_1h = tokens
+    input_tokens, output_tokens, cache_read, cache_write, reasoning, cache_write_1h = tokens
     start = call.start_time
     end = call.end_time
     # which of the two amounts `spend` is
@@ -188,8 +188,8 @@ def _call_values(
         call.cost_source,
         call.price_book,
         call.source,
-        given if given is None else _count(given),
-        made if made is None else _count(made),
+        input_tokens if input_tokens is None else _count(input_tokens),
+        output_tokens if output_tokens is None else _count(output_tokens),
         cache_read if cache_read is None else _count(cache_read),
         cache_write if cache_write is None else _count(cache_write),
         cache_write_1h if cache_write_1h is None else _count(cache_write_1h),

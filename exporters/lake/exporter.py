@@ -115,32 +115,36 @@ class LakeExporter:
                 leave_out=self._leave_out,
                 table=self._table,
             )
-            made = await build_files(files, entries)
-            mark = f"{LAKE_MARK}writer={made.writer};schema={made.schema};digest={made.digest}"
+            contents = await build_files(files, entries)
+            mark = f"{LAKE_MARK}writer={contents.writer};schema={contents.schema};digest={contents.digest}"
             await keep_or_compare(delivery, mark, keep_mark)
             landed = [
-                await store_file(self._store, self._format, file, files.path_of(file), made.digest, directory)
-                for file in made.files
+                await store_file(
+                    self._store, self._format, file, files.path_of(file), contents.digest, directory
+                )
+                for file in contents.files
             ]
-            made = replace(made, files=landed)
-            body = await store_manifest(self._store, self._context.landings, self._clock, made, directory)
+            contents = replace(contents, files=landed)
+            body = await store_manifest(self._store, self._context.landings, self._clock, contents, directory)
         finally:
             await asyncio.to_thread(shutil.rmtree, directory, ignore_errors=True)
         landing = Landing(
             route=delivery.route, first=series.first, last=series.last, edition=series.edition, body=body
         )
-        return Settlement(delivered=made.numbers.rows, damaged=len(made.numbers.damaged), landing=landing)
+        return Settlement(
+            delivered=contents.numbers.rows, damaged=len(contents.numbers.damaged), landing=landing
+        )
 
     async def close(self) -> None:
         """Do nothing, because no connection stays open between requests."""
 
-    async def _is_ours(self, other: tuple[str, int, int], route: str) -> bool:
+    async def _is_ours(self, numbers: tuple[str, int, int], route: str) -> bool:
         """
         Return True if a manifest belongs to this route. It landed, but the process ended before it was settled.
         """
         with tempfile.TemporaryDirectory(dir=self._context.directory) as directory:
             local_copy = Path(directory) / "there.json"
-            await self._store.fetch(names.manifest_name(*other, table=self._table.name), local_copy)
+            await self._store.fetch(names.manifest_name(*numbers, table=self._table.name), local_copy)
             try:
                 return manifest.read(await asyncio.to_thread(local_copy.read_bytes)).route == route
             except ValueError:
@@ -194,27 +198,29 @@ async def store_file(
 
 
 async def store_manifest(
-    store: Store, landings: Landings, clock: Clock, made: manifest.LakeManifest, directory: Path
+    store: Store, landings: Landings, clock: Clock, contents: manifest.LakeManifest, directory: Path
 ) -> bytes:
     """
     Store the manifest of a delivery, linked to the previous one of its route. Return its bytes in the data lake.
     """
-    before = await landings.before(made.route, made.first)
+    before = await landings.before(contents.route, contents.first)
     body = manifest.written(
         replace(
-            made,
+            contents,
             landed_at=moment(clock.now()),
             before=None if before is None else manifest.hash_of(before.body),
         )
     )
-    name = names.manifest_name(made.edition, made.first, made.last, table=table_of(made.route).name)
+    name = names.manifest_name(
+        contents.edition, contents.first, contents.last, table=table_of(contents.route).name
+    )
     if await store.create(name, body):
         return body
     local_copy = directory / "there.json"
     await store.fetch(name, local_copy)
     stored = await asyncio.to_thread(local_copy.read_bytes)
     try:
-        is_own = manifest.read(stored).digest == made.digest
+        is_own = manifest.read(stored).digest == contents.digest
     except ValueError:
         is_own = False
     if not is_own:

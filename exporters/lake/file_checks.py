@@ -24,18 +24,18 @@ def format_of(name: str) -> FileFormat | None:
     return next((each for each in FORMATS.values() if name.endswith(f".{each.ending}")), None)
 
 
-def footer_differs(format: FileFormat, end: bytes, made: LakeManifest, file: LakeFile) -> str | None:
+def footer_differs(format: FileFormat, end: bytes, contents: LakeManifest, file: LakeFile) -> str | None:
     """Return how the end of a file differs from its manifest, or None."""
     try:
         metadata = format.read_footer(end)
     except ValueError as error:
         return str(error)
     expected = {
-        "route": made.route,
-        "edition": made.edition,
-        "first": str(made.first),
-        "last": str(made.last),
-        "digest": made.digest,
+        "route": contents.route,
+        "edition": contents.edition,
+        "first": str(contents.first),
+        "last": str(contents.last),
+        "digest": contents.digest,
     }
     for name, value in expected.items():
         if metadata.get(f"tollhouse.{name}") != value:
@@ -43,15 +43,15 @@ def footer_differs(format: FileFormat, end: bytes, made: LakeManifest, file: Lak
     # The library's own count, if the format has one.
     if int(metadata.get("rows", file.rows)) != file.rows:
         return f"it has {metadata['rows']} rows, but its manifest says {file.rows}"
-    least = int(metadata.get("least", made.first))
-    most = int(metadata.get("most", made.last))
-    if made.imported is None and (least < made.first or most > made.last):
-        return f"its numbers are {least} to {most}, but its manifest says {made.first} to {made.last}"
+    least = int(metadata.get("least", contents.first))
+    most = int(metadata.get("most", contents.last))
+    if contents.imported is None and (least < contents.first or most > contents.last):
+        return f"its numbers are {least} to {most}, but its manifest says {contents.first} to {contents.last}"
     return None
 
 
 def data_differs(
-    format: FileFormat, path: Path, made: LakeManifest, file: LakeFile, days: LakeDays | None = None
+    format: FileFormat, path: Path, contents: LakeManifest, file: LakeFile, days: LakeDays | None = None
 ) -> str | None:
     """
     Compare a file's bytes and all sums of its rows with its manifest. Return how they differ, or None.
@@ -62,8 +62,8 @@ def data_differs(
         if file_digest(opened, "sha256").hexdigest() != file.sha256:
             return "its SHA-256 differs from its manifest"
     try:
-        rows = format.read_rows(path, _CHARGED) if format.is_focus else _counted(format, path, made)
-        sums = _charge_sums(rows) if format.is_focus else _sums(rows, made, days)
+        rows = format.read_rows(path, _CHARGED) if format.is_focus else _counted(format, path, contents)
+        sums = _charge_sums(rows) if format.is_focus else _sums(rows, contents, days)
     except ValueError as error:
         return str(error)
     for name, value in sums.items():
@@ -72,16 +72,18 @@ def data_differs(
     return None
 
 
-def _counted(format: FileFormat, path: Path, made: LakeManifest) -> Iterator[tuple[Any, ...]]:
+def _counted(format: FileFormat, path: Path, contents: LakeManifest) -> Iterator[tuple[Any, ...]]:
     """Yield the values to sum of each row. Tokens are None if the table has none."""
-    if "input_tokens" in table_of(made.route).columns:
+    if "input_tokens" in table_of(contents.route).columns:
         yield from format.read_rows(path, (*_COUNTED, *_TOKENS))
     else:
         for row in format.read_rows(path, _COUNTED):
             yield *row, None, None
 
 
-def _sums(rows: Iterator[tuple[Any, ...]], made: LakeManifest, days: LakeDays | None) -> Mapping[str, object]:
+def _sums(
+    rows: Iterator[tuple[Any, ...]], contents: LakeManifest, days: LakeDays | None
+) -> Mapping[str, object]:
     """
     Return the sums of rows, as in a manifest. Raises ValueError for a repeated number, or one of another delivery.
     """
@@ -91,7 +93,7 @@ def _sums(rows: Iterator[tuple[Any, ...]], made: LakeManifest, days: LakeDays | 
         count += 1
         if number is not None:
             numbers.add(number)
-        if made.imported is None and not made.first <= (number or 0) <= made.last:
+        if contents.imported is None and not contents.first <= (number or 0) <= contents.last:
             raise ValueError(f"the number {number} does not belong to its delivery")
         if counted:
             units = _units(its_spend)
@@ -101,7 +103,7 @@ def _sums(rows: Iterator[tuple[Any, ...]], made: LakeManifest, days: LakeDays | 
             made_tokens += output or 0
             if days is not None and number is not None:
                 days.add(at, its_calls, units, given or 0, output or 0)
-    if made.imported is None and len(numbers) != count:
+    if contents.imported is None and len(numbers) != count:
         raise ValueError(f"{count - len(numbers)} numbers are repeated")
     return {
         "rows": count,

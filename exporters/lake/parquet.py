@@ -88,12 +88,12 @@ def _numbers(found: Any) -> dict[str, str]:
     """Return the least and the greatest number from the statistics, or {} if rows have no numbers."""
     if "number" not in found.schema.names:
         return {}
-    place = found.schema.names.index("number")
-    groups = [found.row_group(n).column(place).statistics for n in range(found.num_row_groups)]
-    known = [each for each in groups if each is not None and each.has_min_max]
-    if not known:
+    index = found.schema.names.index("number")
+    groups = [found.row_group(n).column(index).statistics for n in range(found.num_row_groups)]
+    ranges = [each for each in groups if each is not None and each.has_min_max]
+    if not ranges:
         return {}
-    return {"least": str(min(each.min for each in known)), "most": str(max(each.max for each in known))}
+    return {"least": str(min(each.min for each in ranges)), "most": str(max(each.max for each in ranges))}
 
 
 def read_rows(path: Path, columns: Sequence[str], *, skip: int = 0) -> Iterator[tuple[Any, ...]]:
@@ -124,8 +124,8 @@ def _array(type: str, values: Sequence[Any]) -> Any:
 def _decimals(values: Sequence[int | None], type: Any) -> Any:
     """Convert integers to decimals of a type's scale, without a decimal object for each."""
     data = b"".join([(value or 0).to_bytes(16, "little", signed=True) for value in values])
-    known = pa.array([value is not None for value in values], pa.bool_())
-    validity = known.buffers()[1]
+    not_null = pa.array([value is not None for value in values], pa.bool_())
+    validity = not_null.buffers()[1]
     return pa.Array.from_buffers(type, len(values), [validity, pa.py_buffer(data)])
 
 

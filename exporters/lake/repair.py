@@ -63,12 +63,12 @@ class LakeRepair:
         after, route = 0, f"{self.destination}/{self.topic}"
         while page := await self.landings.landed(route, after=after, most=_PAGE):
             for landing in page:
-                made = await asyncio.to_thread(manifest.read, landing.body)
+                contents = await asyncio.to_thread(manifest.read, landing.body)
                 missing = [
-                    file for file in made.files if file.key not in listed and not await self._has(file)
+                    file for file in contents.files if file.key not in listed and not await self._has(file)
                 ]
                 if missing:
-                    await self._repair(made, landing.body, missing, put, lost, dry_run=dry_run)
+                    await self._repair(contents, landing.body, missing, put, lost, dry_run=dry_run)
             after = page[-1].first
         return LakeRepairs(put=put, lost=lost)
 
@@ -78,7 +78,7 @@ class LakeRepair:
 
     async def _repair(
         self,
-        made: LakeManifest,
+        contents: LakeManifest,
         body: bytes,
         missing: list[LakeFile],
         put: list[str],
@@ -90,8 +90,8 @@ class LakeRepair:
         await asyncio.to_thread(make_directory, self.directory, 0o700)
         directory = Path(await asyncio.to_thread(tempfile.mkdtemp, dir=self.directory, prefix="repair-"))
         try:
-            again, files = await self._rebuild(made, directory)
-            if again.digest != made.digest:
+            again, files = await self._rebuild(contents, directory)
+            if again.digest != contents.digest:
                 reason = "the log no longer has its records"
                 lost.update({file.key: f"{reason}: {file.rows} records, ${file.spend}" for file in missing})
                 return
@@ -102,25 +102,27 @@ class LakeRepair:
             for file in missing:
                 await self.store.create(file.key, files.path_of(file))
             if any(new[file.key] != file for file in missing):
-                await self._put_manifest(made, body, {file.key: new[file.key] for file in missing}, directory)
+                await self._put_manifest(
+                    contents, body, {file.key: new[file.key] for file in missing}, directory
+                )
         finally:
             with suppress(OSError):
                 await asyncio.to_thread(shutil.rmtree, directory)
 
-    async def _rebuild(self, made: LakeManifest, directory: Path) -> tuple[LakeManifest, DeliveryFiles]:
-        format = format_of(made.files[0].key)
+    async def _rebuild(self, contents: LakeManifest, directory: Path) -> tuple[LakeManifest, DeliveryFiles]:
+        format = format_of(contents.files[0].key)
         if format is None:
-            raise ValueError(f"the format of {made.files[0].key} is unknown")
-        series = names.Series(self.destination, made.edition, made.first, made.last)
+            raise ValueError(f"the format of {contents.files[0].key} is unknown")
+        series = names.Series(self.destination, contents.edition, contents.first, contents.last)
         files = files_of(
             directory,
             series,
-            route=made.route,
+            route=contents.route,
             format=format,
             leave_out=tuple(self.leave_out),
             table=self._table,
         )
-        return await build_files(files, self._entries(made.first, made.last)), files
+        return await build_files(files, self._entries(contents.first, contents.last)), files
 
     async def _entries(self, first: int, last: int) -> AsyncIterator[Entry]:
         for start in range(first, last + 1, _READ_AT_ONCE):
@@ -128,21 +130,21 @@ class LakeRepair:
                 yield entry
 
     async def _put_manifest(
-        self, made: LakeManifest, body: bytes, new: Mapping[str, LakeFile], directory: Path
+        self, contents: LakeManifest, body: bytes, new: Mapping[str, LakeFile], directory: Path
     ) -> None:
         """Store an additional manifest of the delivery, which names the bytes of the restored files."""
         created, repair = False, 0
         while not created:
             repair += 1
             name = names.manifest_name(
-                made.edition, made.first, made.last, repair=repair, table=self._table.name
+                contents.edition, contents.first, contents.last, repair=repair, table=self._table.name
             )
             if await self.store.size(name) is not None:
-                made = await self._read(name, directory)
+                contents = await self._read(name, directory)
                 continue
             repaired = replace(
-                made,
-                files=[new.get(file.key, file) for file in made.files],
+                contents,
+                files=[new.get(file.key, file) for file in contents.files],
                 landed_at=moment(self.clock.now()),
                 before=manifest.hash_of(body),
             )

@@ -166,9 +166,12 @@ class LakeDay(NamedTuple):
     input_tokens: int = 0
     output_tokens: int = 0
 
-    def with_more(self, calls: int, spend: int, given: int, made: int) -> LakeDay:
+    def with_more(self, calls: int, spend: int, input_tokens: int, output_tokens: int) -> LakeDay:
         return LakeDay(
-            self.calls + calls, self.spend + spend, self.input_tokens + given, self.output_tokens + made
+            self.calls + calls,
+            self.spend + spend,
+            self.input_tokens + input_tokens,
+            self.output_tokens + output_tokens,
         )
 
 
@@ -180,9 +183,9 @@ class LakeDays:
     def __init__(self) -> None:
         self._days: dict[str, LakeDay] = {}
 
-    def add(self, at: datetime | str, calls: int, spend: int, given: int, made: int) -> None:
+    def add(self, at: datetime | str, calls: int, spend: int, input_tokens: int, output_tokens: int) -> None:
         day = at[:10] if isinstance(at, str) else at.strftime("%Y-%m-%d")
-        self._days[day] = self._days.get(day, LakeDay()).with_more(calls, spend, given, made)
+        self._days[day] = self._days.get(day, LakeDay()).with_more(calls, spend, input_tokens, output_tokens)
 
     @property
     def days(self) -> Mapping[str, LakeDay]:
@@ -198,7 +201,7 @@ class LeftOut:
 
     def __init__(self, names: Sequence[str], table: LakeTable = AI_TABLE) -> None:
         places = [table.place(name) for name in names]
-        self._places = [place for place in places if place is not None]
+        self._places = [index for index in places if index is not None]
         self._tags_at = table.place(_TAGS_COLUMN)
         self._tags = {name.removeprefix(TAG_PREFIX) for name in names if name.startswith(TAG_PREFIX)}
 
@@ -240,7 +243,7 @@ class RowDigest:
 
     def __init__(self, table: LakeTable = AI_TABLE) -> None:
         self._sum = sha256()
-        places = [place for name in _DIGEST_COLUMNS if (place := table.place(name)) is not None]
+        places = [index for name in _DIGEST_COLUMNS if (index := table.place(name)) is not None]
         self._values_of = itemgetter(*places)
         self._line = " ".join(["%s"] * len(places)) + "\n"
 

@@ -119,19 +119,19 @@ async def read_manifest(store: Store, name: str, local_copy: Path) -> Found:
     try:
         if names.adopted_in(name):
             return manifest.read_adoption(body)
-        made = manifest.read(body)
+        contents = manifest.read(body)
     except ValueError as error:
         return LakeDifference(CONTENT, name, str(error))
-    if not _is_named(name, made):
+    if not _is_named(name, contents):
         return LakeDifference(CONTENT, name, "its content has other numbers than its name")
-    return ReadManifest(name, manifest.hash_of(body), made)
+    return ReadManifest(name, manifest.hash_of(body), contents)
 
 
-def _is_named(name: str, made: LakeManifest) -> bool:
+def _is_named(name: str, contents: LakeManifest) -> bool:
     """Return True if the name of a manifest matches its content."""
-    if made.imported is not None:
-        return names.import_in(name) == (made.imported.sha256, made.imported.part)
-    return names.range_of(name) == (made.edition, made.first, made.last)
+    if contents.imported is not None:
+        return names.import_in(name) == (contents.imported.sha256, contents.imported.part)
+    return names.range_of(name) == (contents.edition, contents.first, contents.last)
 
 
 async def verify(
@@ -171,20 +171,22 @@ async def verify(
         if names.repair_in(found.name):
             _add_repair(repairs, found)
             continue
-        made = found.body
+        contents = found.body
         repair = repairs.pop(found.name, None)
         if repair is not None and repair.body.before != found.hash:
             differences.append(LakeDifference(CONTENT, repair.name, "it repairs another manifest"))
         elif repair is not None:
-            made = repair.body
-        if made.imported is None:
+            contents = repair.body
+        if contents.imported is None:
             links.append(
-                _Link(made.edition, made.first, made.last, found.name, found.hash, found.body.before)
+                _Link(
+                    contents.edition, contents.first, contents.last, found.name, found.hash, found.body.before
+                )
             )
-        files = [file for file in made.files if dates.have(file.date)]
+        files = [file for file in contents.files if dates.have(file.date)]
         if files or dates == ALL_DATES:
-            sums.add(made, files)
-        waiting += [_ListedFile(made, file, unseen.pop(file.key, None)) for file in files]
+            sums.add(contents, files)
+        waiting += [_ListedFile(contents, file, unseen.pop(file.key, None)) for file in files]
         if len(waiting) >= _TOGETHER:
             differences += await file_checks.compared(waiting)
             waiting = []
@@ -298,17 +300,17 @@ class _Sums:
     calls: int = 0
     spend: int = 0
 
-    def add(self, made: LakeManifest, files: Sequence[LakeFile]) -> None:
-        if made.imported is None:
+    def add(self, contents: LakeManifest, files: Sequence[LakeFile]) -> None:
+        if contents.imported is None:
             self.deliveries += 1
-            self.first = made.first if self.first is None else min(made.first, self.first)
+            self.first = contents.first if self.first is None else min(contents.first, self.first)
         self.files += len(files)
-        self.damaged += len(made.numbers.damaged)
-        self.records += made.numbers.rows if made.focus else sum(file.rows for file in files)
+        self.damaged += len(contents.numbers.damaged)
+        self.records += contents.numbers.rows if contents.focus else sum(file.rows for file in files)
         for file in files:
             self.bytes += file.bytes
             self.rows += file.rows
-            self.imported += 0 if made.imported is None else file.rows
+            self.imported += 0 if contents.imported is None else file.rows
             self.calls += file.calls
             self.spend += money.units(file.spend)
 
@@ -383,7 +385,9 @@ class _FileChecks:
             differences = list(await asyncio.gather(*(self._file(*each) for each in files)))
         return [each for each in differences if each is not None]
 
-    async def _file(self, made: LakeManifest, file: LakeFile, listed: int | None) -> LakeDifference | None:
+    async def _file(
+        self, contents: LakeManifest, file: LakeFile, listed: int | None
+    ) -> LakeDifference | None:
         """
         Return the first difference of a file, or None. A file that is not listed may have been written since.
         """
@@ -398,15 +402,15 @@ class _FileChecks:
         if format is None:
             return LakeDifference(CONTENT, file.key, "its format is unknown")
         end = await self._store.end(file.key, size, FOOTER_BYTES)
-        description = await asyncio.to_thread(footer_differs, format, end, made, file)
+        description = await asyncio.to_thread(footer_differs, format, end, contents, file)
         if description is None and self._level == DATA:
-            description = await self._data(format, made, file)
+            description = await self._data(format, contents, file)
         return None if description is None else LakeDifference(CONTENT, file.key, description)
 
-    async def _data(self, format: FileFormat, made: LakeManifest, file: LakeFile) -> str | None:
+    async def _data(self, format: FileFormat, contents: LakeManifest, file: LakeFile) -> str | None:
         if self._is_sampled is not None and not self._is_sampled():
             return None
         self.read += 1
         local_copy = self._scratch / "data"
         await self._store.fetch(file.key, local_copy)
-        return await asyncio.to_thread(data_differs, format, local_copy, made, file, self._days)
+        return await asyncio.to_thread(data_differs, format, local_copy, contents, file, self._days)

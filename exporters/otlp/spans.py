@@ -357,7 +357,7 @@ class PackedSpans:
         as `encoded` does.
         """
         received = int(committed_at * NS)
-        odd = [record for place, record in records.odd.items() if records.begin <= place < records.end]
+        odd = [record for index, record in records.odd.items() if records.begin <= index < records.end]
         if not 0 <= received < _LATEST or not all(isinstance(record, Inference) for record in odd):
             return None  # counters are sent in a request of their own
         at = records.begin
@@ -379,17 +379,17 @@ class PackedSpans:
         return sent, shadow
 
     def _encode_one(
-        self, records: PackedRecords, place: int, committed_at: float, fields: list[bytes]
+        self, records: PackedRecords, index: int, committed_at: float, fields: list[bytes]
     ) -> bool:
         """Append one span encoded in Python. Return False for a shadow, which is left out."""
-        record = records.record(place)
+        record = records.record(index)
         assert isinstance(record, Inference)
         if record.shadow:
             return False
         fields.append(self._encoder.fields([(record, committed_at)]))
-        if place not in records.odd:
+        if index not in records.odd:
             combination = self._encoder.combination(record)
-            self._writer.learn(records.packed, records.offsets, place, combination)
+            self._writer.learn(records.packed, records.offsets, index, combination)
         return True
 
 

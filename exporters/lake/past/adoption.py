@@ -121,7 +121,7 @@ class LakeSettling:
     async def _settle_own(self, delivery: Delivery) -> None:
         """Settle a delivery with a manifest that has no files."""
         edition = (await self.landings.editions(self.route, delivery.first))[0]
-        made = LakeManifest(
+        contents = LakeManifest(
             route=self.route,
             edition=edition,
             first=delivery.first,
@@ -135,22 +135,24 @@ class LakeSettling:
             counted=manifest.CountedRows(calls=0, spend="0", input_tokens=0, output_tokens=0),
             files=[],
         )
-        body = await store_manifest(self.store, self.landings, self.clock, made, self.scratch)
+        body = await store_manifest(self.store, self.landings, self.clock, contents, self.scratch)
         landing = Landing(
             route=self.route, first=delivery.first, last=delivery.last, edition=edition, body=body
         )
         await self.deliveries.settle(delivery, Settlement(delivered=delivery.count, landing=landing))
 
-    async def settle_shared(self, other: ReadManifest, deliveries: Sequence[Delivery]) -> None:
+    async def settle_shared(self, found: ReadManifest, deliveries: Sequence[Delivery]) -> None:
         """
         Settle numbers that the copy and the data lake share. The manifest is stored with the last of them.
         """
-        made = other.body
-        await self.store.fetch(other.name, self.scratch / "there")
+        contents = found.body
+        await self.store.fetch(found.name, self.scratch / "there")
         body = await asyncio.to_thread((self.scratch / "there").read_bytes)
-        landing = Landing(route=self.route, first=made.first, last=made.last, edition=made.edition, body=body)
+        landing = Landing(
+            route=self.route, first=contents.first, last=contents.last, edition=contents.edition, body=body
+        )
         for delivery in deliveries:
-            damaged = sum(delivery.first <= number <= delivery.last for number in made.numbers.damaged)
+            damaged = sum(delivery.first <= number <= delivery.last for number in contents.numbers.damaged)
             settlement = Settlement(
                 delivered=delivery.count - damaged,
                 damaged=damaged,
@@ -311,10 +313,10 @@ class LakeAdoption:
         return same
 
     async def _rows(
-        self, made: LakeManifest, columns: Sequence[str], scratch: Path
+        self, contents: LakeManifest, columns: Sequence[str], scratch: Path
     ) -> AsyncIterator[tuple[Any, ...]]:
         local_copy = scratch / "there"
-        for file in made.files:
+        for file in contents.files:
             format = format_of(file.key)
             if format is None:
                 raise NotAllowed(f"the format of {file.key} is unknown")
@@ -419,7 +421,7 @@ class LakeAdoption:
             batch_records=self.batch_records,
             scratch=scratch,
         )
-        taken = [
+        shared_deliveries = [
             (each, await settling.take(each.body.first, min(each.body.last, shared)))
             for each in others
             if each.body.first <= shared
@@ -429,28 +431,28 @@ class LakeAdoption:
             held += await settling.settle_brought(first, last)
         for each in beyond:
             await self._note_adoption(each, shared, counts[each.name])
-        for each, deliveries in taken:
+        for each, deliveries in shared_deliveries:
             await settling.settle_shared(each, deliveries)
         for delivery in held:
             await self.deliveries.retry(delivery, reason="it waited for an adoption", not_before=0)
 
     async def _note_adoption(self, other: ReadManifest, shared: int, counts: _Counts) -> None:
-        made = other.body
-        first = max(made.first, shared + 1)
+        contents = other.body
+        first = max(contents.first, shared + 1)
         note = Adoption(
-            route=made.route,
-            edition=made.edition,
+            route=contents.route,
+            edition=contents.edition,
             first=first,
-            last=made.last,
+            last=contents.last,
             manifest=other.name,
             adopted_at=moment(self.clock.now()),
             brought=counts.brought,
             known=counts.known,
             left=counts.left,
-            damaged=sum(number >= first for number in made.numbers.damaged),
+            damaged=sum(number >= first for number in contents.numbers.damaged),
         )
         await self.store.create(
-            names.adoption_name(made.edition, first, made.last, table=self.records.table.name),
+            names.adoption_name(contents.edition, first, contents.last, table=self.records.table.name),
             manifest.written(note),
         )
 

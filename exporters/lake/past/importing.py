@@ -96,16 +96,16 @@ class LakeImport:
             table=self.records.table,
         )
         files.add_rows(fresh)
-        made = await asyncio.to_thread(files.close)
+        contents = await asyncio.to_thread(files.close)
         landed = [
-            await store_file(self.store, self.format, file, files.path_of(file), made.digest, scratch)
-            for file in made.files
+            await store_file(self.store, self.format, file, files.path_of(file), contents.digest, scratch)
+            for file in contents.files
         ]
         counted = replace(imported, known=len(rows) - len(fresh), left_out=len(part) - len(rows))
-        made = replace(made, files=landed, imported=counted, landed_at=moment(self.clock.now()))
-        if not await self.store.create(name, manifest.written(made)):
+        contents = replace(contents, files=landed, imported=counted, landed_at=moment(self.clock.now()))
+        if not await self.store.create(name, manifest.written(contents)):
             return await self._read(name, scratch)
-        return made
+        return contents
 
     async def _read(self, name: str, scratch: Path) -> LakeManifest:
         local_copy = scratch / "there.json"

@@ -55,35 +55,37 @@ class LogRecount:
             (landing,) = page
             after = landing.first
             numbers += landing.last - landing.first + 1
-            made = await asyncio.to_thread(manifest.read, landing.body)
-            if not await self._has_numbers(made):
+            contents = await asyncio.to_thread(manifest.read, landing.body)
+            if not await self._has_numbers(contents):
                 continue
-            rows, digest = await self._recount_delivery(made)
-            if rows < made.numbers.rows:  # the log no longer has all of its records
+            rows, digest = await self._recount_delivery(contents)
+            if rows < contents.numbers.rows:  # the log no longer has all of its records
                 continue
             compared += 1
-            if digest != made.digest:
-                name = names.manifest_name(made.edition, made.first, made.last, table=self._table.name)
+            if digest != contents.digest:
+                name = names.manifest_name(
+                    contents.edition, contents.first, contents.last, table=self._table.name
+                )
                 differs[name] = "the log has other rows for its numbers"
         return LakeRecount(differs=differs, editions=editions, compared=compared, after=after)
 
-    async def _has_numbers(self, made: LakeManifest) -> bool:
+    async def _has_numbers(self, contents: LakeManifest) -> bool:
         """
         Return False for a delivery settled by an adoption. Its numbers belong to the original, or its rows
         are in other files.
         """
-        editions = await self.landings.editions(self._route, made.first)
-        return bool(made.files) and editions[0] == made.edition
+        editions = await self.landings.editions(self._route, contents.first)
+        return bool(contents.files) and editions[0] == contents.edition
 
-    async def _recount_delivery(self, made: LakeManifest) -> tuple[int, str]:
+    async def _recount_delivery(self, contents: LakeManifest) -> tuple[int, str]:
         """Return the number of rows that the log has for a delivery, and their digest."""
         digest = RowDigest(self._table)
         rows = 0
-        for start in range(made.first, made.last + 1, _READ_AT_ONCE):
-            last = min(made.last, start + _READ_AT_ONCE - 1)
+        for start in range(contents.first, contents.last + 1, _READ_AT_ONCE):
+            last = min(contents.last, start + _READ_AT_ONCE - 1)
             for entry in await self.log.read(self.topic, start, last):
                 for part in entry.parts(TURN):
-                    values = self._rows(part, made.edition)
+                    values = self._rows(part, contents.edition)
                     rows += len(values)
                     digest.add(values)
                     await asyncio.sleep(0)

@@ -58,14 +58,14 @@ def _text(name: str) -> str:
 def _views(dialect: Dialect) -> str:
     column = {name: dialect.quoted(name) for name in (*COLUMNS, "date")}
     at = column["at"]
-    known = f"coalesce({column['known_at']}, {column['committed_at']})"
+    known_since = f"coalesce({column['known_at']}, {column['committed_at']})"
     values = {
         **{f"c_{name}": quoted for name, quoted in column.items()},
         "columns": ", ".join(column.values()),
         "call_columns": ", ".join(_of_call(name, quoted) for name, quoted in column.items()),
         "usd": dialect.usd.format(column["spend"]),
         "day": dialect.day.format(at),
-        "known_day": dialect.day.format(known),
+        "known_day": dialect.day.format(known_since),
         "hour": dialect.hour.format(at),
         "s": dialect.schema,
     }
