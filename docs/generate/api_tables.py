@@ -175,7 +175,7 @@ def from_page(text: str) -> str:
 def _words_of(place: str, schema: Mapping[str, Any], known: Known, *, is_body: bool) -> str:
     """Return words for a field without a description: of the field, of its name on this page, or of its name."""
     *above, name = place.replace("[]", "").lstrip(".").split(".")
-    parent = above[-1].removesuffix("s") if above else "body" if is_body else ""
+    parent = re.sub("ies$", "y", above[-1]).removesuffix("s") if above else "body" if is_body else ""
     if not above and ("items" in schema or "properties" in schema):
         return FIELDS.get(f"{parent}.{name}") or FIELDS.get(f".{name}") or f"The {name.replace('_', ' ')}."
     return FIELDS.get(f"{parent}.{name}") or known.meanings.get(name) or FIELDS.get(name, "")

@@ -117,8 +117,8 @@ An error has a type and a message that says what to do:
 {"error": {"type": "invalid_parameter", "message": "limit must be a whole number from 1 to 1000"}}
 ```
 
-| status | meaning |
-|---|---|
+| status | for senders and key holders | for operators |
+|---|---|---|
 @@STATUSES@@
 
 ## Lists
@@ -160,7 +160,7 @@ def _belongs(path: str, group: Group) -> bool:
 
 
 def _index(operations: Mapping[Group, Sequence[tuple[str, str, Mapping[str, Any]]]]) -> str:
-    statuses: dict[str, str] = {}
+    meanings: dict[str, dict[bool, dict[str, None]]] = {}
     text = ""
     for title, is_operator in (("For senders and key holders", False), ("For operators", True)):
         text += f"\n## {title}\n\n| operation | what it does |\n|---|---|\n"
@@ -172,10 +172,14 @@ def _index(operations: Mapping[Group, Sequence[tuple[str, str, Mapping[str, Any]
                 address = f"api/{group.name}.md#{_anchor(method, path)}"
                 text += f"| [`{method} {path}`]({address}) | {operation['summary']} |\n"
                 for status, answer in operation["responses"].items():
-                    if status >= "4":
-                        statuses.setdefault(status, answer["description"])
-    listed = "\n".join(f"| {status} | {words} |" for status, words in sorted(statuses.items()))
-    return _INDEX.replace("@@STATUSES@@", listed) + text
+                    if status >= "4" and answer["description"] != "Done":
+                        meaning = meanings.setdefault(status, {}).setdefault(is_operator, {})
+                        meaning[answer["description"]] = None
+    statuses = [
+        f"| {status} | {'. Or: '.join(meaning.get(False, ()))} | {'. Or: '.join(meaning.get(True, ()))} |"
+        for status, meaning in sorted(meanings.items())
+    ]
+    return _INDEX.replace("@@STATUSES@@", "\n".join(statuses)) + text
 
 
 def _anchor(method: str, path: str) -> str:
