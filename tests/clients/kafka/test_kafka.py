@@ -53,7 +53,7 @@ async def found(broker: Broker) -> Counter[int]:
 
 
 async def until_some_are_there(house: House) -> None:
-    while True:  # the spool does not announce new routes
+    while True:  # poll, because the spool does not announce new routes
         if (await house.terms()).get("delivered"):
             return
         await asyncio.sleep(0.01)

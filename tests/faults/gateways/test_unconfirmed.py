@@ -26,9 +26,7 @@ pytestmark = pytest.mark.timeout(7200)
 
 CALLS = 1500
 MANY = 200  # calls
-IN_HAND = (
-    400  # four deliveries of a hundred may have been delivered from the standby's state before it stopped
-)
+IN_HAND = 400  # the standby had four deliveries of 100 records, so these may be sent
 
 Way = Callable[[Pair, random.Random], AbstractContextManager[None]]
 WAYS: tuple[Way, ...] = (flapping, emptied, lagging)
