@@ -46,7 +46,10 @@ PROMPT = "What is the toll?"
 
 
 def claude_code(place: Place, *, traces: bool = False) -> Started:
-    """Send log records and counters, as its documentation enables them. `traces` adds its beta of spans."""
+    """
+    Prepare a run that sends log records and counters, as Claude Code's documentation enables them. `traces`
+    adds its beta of spans.
+    """
     installed = environments.node("claude_code")
     (program,) = installed.glob("node_modules/@anthropic-ai/claude-code-*/claude")
     environment = place.environment("claude-code") | {
@@ -61,7 +64,7 @@ def claude_code(place: Place, *, traces: bool = False) -> Started:
 
 
 def codex(place: Place) -> Started:
-    """Send log records, spans and counters."""
+    """Prepare a run that sends log records, spans and counters."""
     installed = environments.node("codex")
     telemetry = connect_page("codex").block("toml", url=place.tollhouse, key=place.key)
     place.write(".codex/config.toml", CODEX.format(provider=place.provider) + telemetry)
@@ -83,7 +86,10 @@ stream_max_retries = 0
 
 
 def gemini_cli(place: Place) -> Started:
-    """Send log records (each call twice), spans and counters. It retries a failed call for a minute."""
+    """
+    Prepare a run that sends log records (each call twice), spans and counters. Gemini CLI retries a failed
+    call for a minute.
+    """
     installed = environments.node("gemini_cli")
     place.write(".gemini/settings.json", _gemini_settings(place, "gemini-cli", "gemini-api-key"))
     environment = place.environment("gemini-cli") | {
@@ -96,7 +102,7 @@ def gemini_cli(place: Place) -> Started:
 
 
 def qwen_code(place: Place) -> Started:
-    """Send log records and counters."""
+    """Prepare a run that sends log records and counters."""
     installed = environments.node("qwen_code")
     place.write(".qwen/settings.json", _gemini_settings(place, "qwen-code", "openai"))
     environment = place.environment("qwen-code") | {
@@ -122,7 +128,7 @@ def _gemini_settings(place: Place, page: str, authentication: str) -> str:
 
 
 def copilot_cli(place: Place) -> Started:
-    """Send spans and counters, with a provider instead of GitHub's."""
+    """Prepare a run that sends spans and counters, with a custom provider instead of GitHub's."""
     installed = environments.node("copilot_cli")
     environment = place.environment("copilot") | {
         "COPILOT_OFFLINE": "true",
@@ -137,7 +143,7 @@ def copilot_cli(place: Place) -> Started:
 
 
 def opencode(place: Place) -> Started:
-    """Send spans of the AI SDK. One additional call names the session."""
+    """Prepare a run that sends spans of the AI SDK. One additional call names the session."""
     installed = environments.node("opencode")
     settings = json.loads(connect_page("opencode").block("json", url=place.tollhouse, key=place.key))
     place.write(".config/opencode/opencode.json", json.dumps(settings | opencode_models(place.provider)))
@@ -146,7 +152,7 @@ def opencode(place: Place) -> Started:
 
 
 def opencode_models(provider: str) -> dict[str, object]:
-    """Return its settings for a custom provider."""
+    """Return OpenCode's settings for a custom provider."""
     models = {"gpt-4o": {"name": "gpt-4o", "tool_call": True}}
     fake = {
         "npm": "@ai-sdk/openai-compatible",

@@ -40,9 +40,10 @@ def load(url: str, key: str, *, connections: int = 6, requests_each: int = 40) -
     Send requests as fast as they are answered while the block runs.
 
     Every connection is replaced after `requests_each` requests, so new ones are opened all the time. If the
-    server closes a connection between two requests, the client opens another like every client. A request
-    without a response counts as failed. It does not if this client was stalled before sending for so long
-    that a stopping server need not wait for the request. In that case the client sends the same calls again.
+    server closes a connection between two requests, the sender opens another, as any client would.
+
+    A request without a response counts as failed, unless this sender was stalled before it for so long that a
+    stopping server need not wait for the request. In that case the sender sends the same calls again.
     """
     tally, end = Tally(), threading.Event()
     thread = threading.Thread(

@@ -47,7 +47,7 @@ CHANGES: Mapping[str, Sequence[tuple[str, str]]] = {
 
 
 def make_next_release(folder: Path) -> dict[str, str]:
-    """Write its packages; return the environment of its processes."""
+    """Write the packages of the next release; return the environment of its processes."""
     for package in ("exporters", "gateway", "spool"):
         shutil.copytree(ROOT / package, folder / package)
     for name, changes in CHANGES.items():

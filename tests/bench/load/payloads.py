@@ -146,7 +146,7 @@ def real_spans(spans: int, service: int, *, conversation_of_span: bool = False) 
 
 
 def json_spans(spans: int) -> bytes:
-    """Make the same spans as OTLP JSON."""
+    """Make the spans of `protobuf_spans` as OTLP JSON."""
 
     def span_of(number: int) -> dict[str, Any]:
         start = time.time_ns()
@@ -256,7 +256,9 @@ def litellm_events(events: int) -> bytes:
 
 
 def fleet_events(events: int, bodies: int = 100) -> Iterator[bytes]:
-    """Yield such batches for 500 teams, 5,000 users and 200 models, with calls from 300 days."""
+    """
+    Yield batches of LiteLLM payloads for 500 teams, 5,000 users and 200 models, with calls from 300 days.
+    """
     cases, now, chance = _litellm_cases(), time.time(), Random(bodies)
 
     def event_of(number: int) -> dict[str, Any]:

@@ -49,8 +49,8 @@ def called() -> Sequence[int]:
 
 def bill() -> Statement:
     """
-    Make a bill with tokens and money: one model that the ledger has no call of, on each day of last month,
-    and one that it has.
+    Make a bill of two models with tokens and money: one without calls, billed on every day of last month, and
+    one billed on the days of its calls.
     """
     dollars = [(MODEL, day, "2.5") for day in last().days]
     dollars += [(OURS, day, "2.75" if place in IN_EUROPE else "2.5") for place, day in enumerate(called())]

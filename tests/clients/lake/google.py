@@ -29,7 +29,7 @@ _KEPT = ("Content-Length", "ETag", "Last-Modified", "Content-Type", "Content-Ran
 
 
 class Shim:
-    """The translation. `passed` counts conditional puts."""
+    """A request translator. `passed` counts conditional puts."""
 
     def __init__(self, address: str) -> None:
         self._address = address
