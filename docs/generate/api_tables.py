@@ -43,7 +43,7 @@ _SEEN_TYPES = {
 }
 _MAPS = {  # objects with free names, whose members are no fields
     "labels", "tags", "filter", "calls_where", "where", "causes", "by_charge", "by_reason", "alerts", "names", "data",
-    "topics", "kinds", "border", "problems", "layers", "frozen_rates", "config", "planned_limits", "pagination",
+    "kinds", "border", "problems", "layers", "frozen_rates", "config", "planned_limits", "pagination",
     "filtering", "sorting",
 }  # fmt: skip
 _LIST_PARTS = ("pagination", "filtering", "sorting")
@@ -176,9 +176,10 @@ def _words_of(place: str, schema: Mapping[str, Any], known: Known, *, is_body: b
     """Return words for a field without a description: of the field, of its name on this page, or of its name."""
     *above, name = place.replace("[]", "").lstrip(".").split(".")
     parent = re.sub("ies$", "y", above[-1]).removesuffix("s") if above else "body" if is_body else ""
-    if not above and ("items" in schema or "properties" in schema):
-        return FIELDS.get(f"{parent}.{name}") or FIELDS.get(f".{name}") or f"The {name.replace('_', ' ')}."
-    return FIELDS.get(f"{parent}.{name}") or known.meanings.get(name) or FIELDS.get(name, "")
+    own = FIELDS.get(f"{parent}.{name}") or (FIELDS.get(f".{name}") if not above else None)
+    if not above and "properties" in _resolved(schema.get("items", schema), known.schemas):
+        return own or f"The {name.replace('_', ' ')}."
+    return own or known.meanings.get(name) or FIELDS.get(name, "")
 
 
 def _resolved(schema: Mapping[str, Any], schemas: Mapping[str, Any]) -> Mapping[str, Any]:
