@@ -87,7 +87,8 @@ GROUPS = (
     Group("operator-insights", "Insights and notifications", "Read insights, and manage notifications and channels.",
           _operators("/insights", "/notifications", "/notification-channels", "/channel-names")),
     Group("operator-recommendations", "Recommendations of operators", "Read and manage recommendations.",
-          (OPERATOR_API,)),
+          _operators(
+              "/recommendations", "/recommendation-types", "/recommendation-dimensions", "/recommendation-check")),
 )  # fmt: skip
 
 _INDEX = """# HTTP API
@@ -146,7 +147,9 @@ def pages() -> Mapping[str, str]:
     found = document(ADDRESSES, version="")
     operations: dict[Group, list[tuple[str, str, Mapping[str, Any]]]] = {group: [] for group in GROUPS}
     for path, methods in found["paths"].items():
-        group = next(group for group in GROUPS if _belongs(path, group))
+        group = next((group for group in GROUPS if _belongs(path, group)), None)
+        if group is None:
+            raise ValueError(f"no group of docs/generate/http_api.py has {path}; add its first part to one")
         operations[group] += [(method.upper(), path, operation) for method, operation in methods.items()]
     schemas = {**tables.ITEM_SCHEMAS, **found["components"]["schemas"]}
     return {
@@ -160,26 +163,28 @@ def _belongs(path: str, group: Group) -> bool:
 
 
 def _index(operations: Mapping[Group, Sequence[tuple[str, str, Mapping[str, Any]]]]) -> str:
-    meanings: dict[str, dict[bool, dict[str, None]]] = {}
-    text = ""
+    text = _INDEX.replace("@@STATUSES@@", "\n".join(_statuses(operations)))
     for title, is_operator in (("For senders and key holders", False), ("For operators", True)):
         text += f"\n## {title}\n\n| operation | what it does |\n|---|---|\n"
         for group, rows in operations.items():
-            if group.name.startswith("operator") != is_operator:
-                continue
-            text += f"| **[{group.title}](api/{group.name}.md)** | {group.about} |\n"
-            for method, path, operation in rows:
-                address = f"api/{group.name}.md#{_anchor(method, path)}"
-                text += f"| [`{method} {path}`]({address}) | {operation['summary']} |\n"
-                for status, answer in operation["responses"].items():
-                    if status >= "4" and answer["description"] != "Done":
-                        meaning = meanings.setdefault(status, {}).setdefault(is_operator, {})
-                        meaning[answer["description"]] = None
-    statuses = [
-        f"| {status} | {'. Or: '.join(meaning.get(False, ()))} | {'. Or: '.join(meaning.get(True, ()))} |"
-        for status, meaning in sorted(meanings.items())
-    ]
-    return _INDEX.replace("@@STATUSES@@", "\n".join(statuses)) + text
+            if group.name.startswith("operator") == is_operator:
+                text += f"| **[{group.title}](api/{group.name}.md)** | {group.about} |\n"
+                for method, path, operation in rows:
+                    address = f"api/{group.name}.md#{_anchor(method, path)}"
+                    text += f"| [`{method} {path}`]({address}) | {operation['summary']} |\n"
+    return text
+
+
+def _statuses(operations: Mapping[Group, Sequence[tuple[str, str, Mapping[str, Any]]]]) -> Iterator[str]:
+    """Yield a row for each status of an error: its meanings to holders of keys, then to operators."""
+    meanings: dict[str, tuple[dict[str, None], dict[str, None]]] = {}  # a dictionary keeps the order
+    for _, path, operation in (row for rows in operations.values() for row in rows):
+        for status, answer in operation["responses"].items():
+            if status >= "4" and answer["description"] != "Done":
+                of_status = meanings.setdefault(status, ({}, {}))
+                of_status[path.startswith(OPERATOR_API)][answer["description"]] = None
+    for status, (of_keys, of_operators) in sorted(meanings.items()):
+        yield f"| {status} | {'. Or: '.join(of_keys)} | {'. Or: '.join(of_operators)} |"
 
 
 def _anchor(method: str, path: str) -> str:
@@ -239,7 +244,7 @@ def _access(found: Mapping[str, Any]) -> Iterator[str]:
 def _example(method: str, path: str) -> Iterator[str]:
     example = EXAMPLES.get(f"{method} {path}")
     if example is None:
-        return
+        return  # a test reports it
     yield from ("", "```bash", curl(method, path, example), "```", "")
     if "answer" not in example:
         yield f"Answer: {example['status']}, without a body."
