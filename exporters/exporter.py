@@ -82,10 +82,8 @@ class RouteConfig:
     stamps: Callable[[], object] = tuple
     backoff: Backoff = field(default_factory=Backoff)
     linger_s: float = 0.0  # how long a record waits for more records, in seconds
-    lands: bool = (
-        False  # the exporter is a LandingExporter, and `linger_s` counts from the commit of a record
-    )
-    beside: Callable[[], Coroutine[Any, Any, None]] | None = (
-        None  # runs as long as the route does; it must not fail
-    )
+    # the exporter is a LandingExporter, and `linger_s` counts from the commit of a record
+    lands: bool = False
+    # runs as long as the route does; it must not fail
+    beside: Callable[[], Coroutine[Any, Any, None]] | None = None
     reads_packed: bool = False  # the exporter accepts spool.packed.records.PackedRecords

@@ -95,9 +95,8 @@ class InOrder:
         """
         waiting = self._waiting[sequence]
         if not delivery.replay and any(first < delivery.first for first in waiting):
-            waiting.add(
-                delivery.first
-            )  # later deliveries wait for this one as well, even if they become due first
+            # Later deliveries wait for this one as well, even if they become due first.
+            waiting.add(delivery.first)
             raise Retryable("an earlier request must be accepted first", answered=False)
         try:
             yield

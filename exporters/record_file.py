@@ -312,9 +312,8 @@ def _make_blank(descriptor: int, position: int, blank: bytes, is_wrong: Callable
     if not any(is_blank for is_blank, _ in sizes):
         return
     flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
-    fcntl.fcntl(
-        descriptor, fcntl.F_SETFL, flags & ~os.O_APPEND
-    )  # in append mode, pwrite ignores its position
+    # In append mode, pwrite ignores its position.
+    fcntl.fcntl(descriptor, fcntl.F_SETFL, flags & ~os.O_APPEND)
     try:
         for is_blank, size in sizes:
             if is_blank:

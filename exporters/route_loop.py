@@ -57,8 +57,8 @@ class _Halve(SendError):
 
 class RouteLoop:
     """
-    The loop of one route. It runs until it is cancelled. Open deliveries then stay open and are sent again,
-    byte by byte the same.
+    The loop of one route. It runs until it is cancelled. Open deliveries then stay open and are sent again
+    with the same bytes.
 
     After `retire` or `let_go`, the loop ends when its requests in progress are answered. After `let_go`, it
     may run again.
@@ -190,10 +190,8 @@ class RouteLoop:
             await self._deliveries.split(delivery, reason=str(error), refused=True)
         except Divide as error:
             await self._deliveries.split(delivery, reason=str(error), at=error.at)
-        except (
-            Rejected,
-            DeliveryTooLarge,
-        ) as error:  # rejected as it was sent: look for the record at fault
+        except (Rejected, DeliveryTooLarge) as error:
+            # rejected as it was sent: look for the record at fault
             await self._search(delivery, error, began)
         except Misconfigured as error:  # the data is not at fault: store it and wait
             await self._park(delivery, error)
@@ -348,9 +346,8 @@ class RouteLoop:
             await self._retry(delivery, Retryable(reason, answered=False, ambiguous=True), began)
             return
         repeats = f"{reason}, repeatedly: see the log of Tollhouse"
-        not_before = (
-            self._throttle.now() + PARKED_S + self._backoff.delay_s(1)
-        )  # after the deliveries that wait now
+        # After the deliveries that wait now.
+        not_before = self._throttle.now() + PARKED_S + self._backoff.delay_s(1)
         await self._park(
             delivery, Misconfigured(repeats, answered=False, ambiguous=True), not_before=not_before
         )
@@ -383,9 +380,8 @@ class RouteLoop:
 
     async def _work(self, worker: int) -> None:
         while not (self._is_retired or self._is_let_go):
-            missed_wakeups = (
-                self._resting.missed_wakeups
-            )  # read before looking, so that no later wake-up is missed
+            # Read before looking, so that no later wake-up is missed.
+            missed_wakeups = self._resting.missed_wakeups
             rest_s = self._throttle.rest_s(worker)
             if rest_s == 0.0:
                 try:

@@ -98,9 +98,8 @@ class Charge:
     cache_write_1h_tokens: int = 0
     numbers: str = ""  # record numbers in this charge, if it was made from records
     corrects: str = ""  # id of the record that a correction changes
-    billed_in: datetime | None = (
-        None  # month in which a change of usage became known, if the month of the usage had ended
-    )
+    # month in which a change of usage became known, if the month of the usage had ended
+    billed_in: datetime | None = None
 
     lines: tuple[SumLine, ...] = ()  # price lines that add up to the cost; each becomes a row
 

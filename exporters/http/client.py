@@ -41,9 +41,8 @@ class ClientSettings:
     compression: str = "gzip"  # or "none"
     idempotency_header: str = "Idempotency-Key"
     user_agent: str = "tollhouse"
-    check: Check | None = field(
-        default=None, repr=False
-    )  # checks each address before connecting; not used with a proxy
+    # checks each address before connecting; not used with a proxy
+    check: Check | None = field(default=None, repr=False)
     # the receiver may accept a request and still answer 5xx, and does not remember errors by idempotency key
     may_take_and_fail: bool = False
 

@@ -253,9 +253,8 @@ async def reader_of(options: Mapping[str, Any]) -> AsyncIterator[Any]:
 
 async def partitions_of(reader: Any, topic: str) -> list[int]:
     """Return the partitions of a topic, or [] if it does not exist."""
-    cluster = (
-        await reader._client.fetch_all_metadata()
-    )  # the reader's own metadata covers only topics that it reads
+    # The reader's own metadata covers only topics that it reads.
+    cluster = await reader._client.fetch_all_metadata()
     return sorted(cluster.partitions_for_topic(topic) or ())
 
 

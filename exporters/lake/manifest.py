@@ -83,9 +83,8 @@ class LakeManifest(msgspec.Struct, frozen=True, kw_only=True):
     files: list[LakeFile]
     before: str | None = None
     imported: ImportedPart | None = None
-    focus: str | None = (
-        None  # FOCUS version, if the rows of the files are charges; `numbers` still counts records
-    )
+    # FOCUS version, if the rows of the files are charges; `numbers` still counts records
+    focus: str | None = None
 
 
 class Adoption(msgspec.Struct, frozen=True, kw_only=True):

@@ -73,9 +73,8 @@ class ChannelSeal:
         return b64encode(nonce + self._cipher().encrypt(nonce, secret.encode(), name.encode())).decode()
 
     def _cipher(self) -> AESGCM:
-        from cryptography.hazmat.primitives.ciphers.aead import (
-            AESGCM,  # imported only if such a channel exists
-        )
+        # imported only if such a channel exists
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
         return AESGCM(derived(self.secret, "channels"))
 

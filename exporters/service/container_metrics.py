@@ -141,9 +141,8 @@ class ContainerSync:
             STATUSES: lambda: self._send_bodies(STATUS),
             LEGACY: lambda: self._send_bodies(REMOTE_WRITE),
         }
-        empty: set[str] = (
-            set()
-        )  # streams without anything to send; a failed stream waits until its `closed_until`
+        # Streams without anything to send. A failed stream waits until its `closed_until`.
+        empty: set[str] = set()
         while True:
             now = self._clock.monotonic()  # read once per round, so that each stream is either tried or waits
             closed = {
