@@ -13,7 +13,10 @@ from spool.record import Record
 
 
 class Capture:
-    """Answer each delivery with the next of `answers`. None, and every answer after the last, accepts it."""
+    """
+    Answer each delivery with the next item of `answers`. An item None accepts the delivery, and so does every
+    attempt after the last item.
+    """
 
     in_flight = 1
 

@@ -32,7 +32,8 @@ RECEIPT = {"tollhouse-receipt": "id=a; records=0; ignored=0; rejected=7; durabil
 )
 def test_every_status_says_whose_move_is_next(meaning: type[object], statuses: list[int]) -> None:
     """
-    A status of 2xx settles a delivery. Other statuses mean a later retry, bad records, or a wrong key or address.
+    A status of 2xx settles a delivery. Each other status means a later retry, bad records, or a wrong
+    key or address.
     """
     assert dict.fromkeys(statuses, meaning) == {
         status: type(problem(HttpAnswer(status=status), now=NOW)) for status in statuses
@@ -65,7 +66,7 @@ def test_only_a_gateway_error_is_ambiguous() -> None:
 def test_a_limit_that_is_used_up_says_until_when(
     status: int, headers: dict[str, str], wait_s: float | None
 ) -> None:
-    """GitHub answers 403 with a time for an exhausted limit, so the key is still valid."""
+    """GitHub reports an exhausted limit with 403 and the time when it ends, so the route waits until then."""
     error = problem(HttpAnswer(status=status, headers=headers), now=NOW)
     assert isinstance(error, Misconfigured)
     assert wait_s == error.retry_after_s
@@ -105,7 +106,7 @@ def test_retry_after_is_seconds_or_a_date(value: str | None, seconds: float | No
     ],
 )
 def test_the_words_are_the_destination_s_own(headers: dict[str, str], body: bytes, said: str) -> None:
-    """Of any error response, one printable line is stored."""
+    """Of an error response, the exporter stores one printable line."""
     assert said == words(HttpAnswer(status=400, headers=headers, body=body))
 
 

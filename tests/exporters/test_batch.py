@@ -24,7 +24,8 @@ def entry(first: int, records: Sequence[Record | None]) -> Entry:
 
 def test_shadows_and_damage_are_told_from_what_leaves() -> None:
     """
-    Every number of the delivery counts in exactly one term, whether its record exists, is damaged or was deleted.
+    Every number of the delivery counts in exactly one term: its record was sent, is a shadow, is damaged,
+    or was deleted.
     """
     entries = [entry(1, [call(1), call(2, shadow=True), None]), entry(6, [call(6)])]
     sorted_out = batch.without_shadows(delivery(1, 8), entries)
@@ -41,7 +42,7 @@ def test_a_destination_that_keeps_gets_shadows_too() -> None:
 
 
 def test_no_more_can_be_refused_than_was_sent() -> None:
-    """An upstream that counts wrong does not unbalance the accounting."""
+    """If an upstream reports more rejected records than were sent, the accounting still balances."""
     sorted_out = batch.without_shadows(delivery(1, 2), [entry(1, calls(1, 2))])
     assert Settlement(delivered=0, refused=2) == sorted_out.settlement(refused=99, items=100)
     with pytest.raises(Rejected, match="200, but 2 of 2 items are rejected: why"):

@@ -17,7 +17,10 @@ OTHER_MODULES = {"__init__", "catalogue", "declaration", "upstream"}
 
 
 def test_every_destination_module_is_in_the_list() -> None:
-    """Nobody could configure a destination that the list forgets."""
+    """
+    The list has every destination module, because nobody could configure a destination that is missing
+    in the list.
+    """
     modules = {path.stem for path in Path(catalogue.__file__).parent.glob("*.py")}
     assert modules - OTHER_MODULES <= set(catalogue.TYPES)
 
@@ -29,7 +32,10 @@ def test_the_list_names_each_declaration(name: str) -> None:
 
 @pytest.mark.parametrize("name", catalogue.TYPES)
 def test_a_type_without_its_setting_is_a_problem_and_with_it_none(name: str) -> None:
-    """A missing required setting is reported under the name that the user configures."""
+    """
+    If a required setting is missing, the problem names the setting as the user writes it. With the setting
+    there is no problem.
+    """
     type = catalogue.TYPES[name]
     assert type.needs in {field.name for field in fields(DestinationSettings)}
     assert set(type.topics) <= set(TOPICS)
@@ -53,8 +59,9 @@ def test_a_type_without_its_setting_is_a_problem_and_with_it_none(name: str) -> 
 @pytest.mark.parametrize("name", [type.name for type in catalogue.TYPES.values() if type.needs == "path"])
 def test_a_file_of_several_nodes_is_on_a_file_system_of_all(name: str) -> None:
     """
-    Without a shared file system each node would write its own file. A shared file takes one topic, because
-    two nodes may send two topics. A data lake has its own files for each topic.
+    With several nodes, a file must be on a file system that all nodes share, because each node would
+    otherwise write a separate file. Such a file takes only one topic, because different nodes may send
+    different topics. A data lake has separate files for each topic.
     """
     topics = catalogue.TYPES[name].topics
     alone = DestinationSettings(name="one", type=name, path=Path("records"), topics=topics[:1])

@@ -181,8 +181,8 @@ def test_a_correction_stands_with_the_record_that_it_changes(
 ) -> None:
     """
     Each difference is a separate row next to the call, whether it is lower, higher, or of another team or
-    currency. Class and billing period of the row follow the time at which the change became known. A late
-    call of an ended month corrects nothing.
+    currency. Class and billing period of the row depend on when the change became known. A late call of an
+    ended month is not a correction.
     """
     calls = [paid(1), paid(2), paid(3)]
     cheaper = corrected(11, calls[0], cost="0.1")
@@ -247,7 +247,8 @@ def test_currencies_have_rows_of_their_own() -> None:
 
 def test_periods_hold_each_other() -> None:
     """
-    A charge covers one hour of its billing month. Ends of periods are exclusive, also at the turn of a month.
+    A charge covers one hour within its billing month. The end of a period is exclusive, also at the turn
+    of a month.
     """
     for row in rows():
         start, end = (datetime.fromisoformat(row[name]) for name in ("ChargePeriodStart", "ChargePeriodEnd"))

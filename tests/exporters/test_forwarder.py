@@ -87,7 +87,7 @@ async def test_records_wait_for_others_and_a_stop_sends_them(tmp_path: Path) -> 
 
 
 async def test_a_whole_delivery_waits_for_nothing(tmp_path: Path) -> None:
-    """A route sends a whole delivery at once. The records that are left over wait for more."""
+    """A route sends a delivery at once when it is full. The remaining records wait for more."""
     exporter = Capture(max_records=4)
     async with lingering(tmp_path, exporter, linger_s=3600) as (spool, routes):
         await spool.add(calls(1, 10))
@@ -100,7 +100,7 @@ async def test_a_whole_delivery_waits_for_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("linger_s", [0.0, 0.1])
 async def test_a_record_waits_no_longer_than_it_may(tmp_path: Path, linger_s: float) -> None:
-    """A record that no further record follows is sent when its waiting time ends."""
+    """A record is sent when its waiting time ends, even if no further record follows."""
     exporter = Capture()
     async with lingering(tmp_path, exporter, linger_s=linger_s) as (spool, routes):
         await spool.add(calls(1, 10))
@@ -122,7 +122,7 @@ async def test_a_stop_does_not_wait_for_a_silent_upstream(
 
 
 async def test_a_stop_tries_once_where_nobody_takes_anything(tmp_path: Path) -> None:
-    """A refusal during the stop is stored like every other."""
+    """If the destination accepts nothing during a stop, the route tries once, and the records stay queued."""
     exporter = Capture(answers=[Retryable("503", status=503)] * 9)
     async with lingering(tmp_path, exporter, linger_s=3600) as (spool, routes):
         await spool.add(calls(1, 3))
@@ -141,8 +141,8 @@ async def drained(spool: Spooled, count: int = 10) -> dict[str, int]:
 
 async def test_what_is_being_sent_ends_as_it_began(tmp_path: Path) -> None:
     """
-    A delivery in flight settles under the earlier settings, the next one uses the new settings, and
-    none becomes ambiguous.
+    The settings change while a delivery is in flight. This delivery settles under the earlier settings, the
+    next one uses the new settings, and none becomes ambiguous.
     """
     first, second = Gate(), Capture(max_records=5)
     async with forwarding(tmp_path, first) as (spool, routes):
@@ -192,7 +192,7 @@ async def test_a_route_that_went_finishes_and_begins_nothing(tmp_path: Path) -> 
 
 
 async def test_the_end_of_a_route_is_a_fault(tmp_path: Path) -> None:
-    """A route that ends without being retired is reported as a fault."""
+    """A route that ends although it was not removed is reported as a fault."""
     async with forwarding(tmp_path, Capture()) as (_, routes):
         waiting = asyncio.create_task(routes.wait())
         await routes.configure([], None)
@@ -239,7 +239,8 @@ async def test_a_route_sends_while_its_lease_is_held(tmp_path: Path) -> None:
 
 async def test_a_route_that_waits_for_its_lease_is_exchanged(tmp_path: Path) -> None:
     """
-    The old route sends nothing, so the exchange waits for nothing. The new route gets the lease when it is granted.
+    A route without its lease sends nothing, so it can be replaced without a wait. The new route starts when
+    it gets the lease.
     """
     leases, second = Turns(), Capture(max_records=5)
     first = Gate()

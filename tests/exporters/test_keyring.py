@@ -33,7 +33,10 @@ def test_a_missing_scope_is_named_with_what_would_grant_it() -> None:
 
 
 def test_a_use_case_is_resolved_when_it_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If a scope joins a use case, existing keys may use it without an edit."""
+    """
+    The scopes of a use case are looked up at each request. So if a scope joins a use case, existing keys may
+    use it without an edit.
+    """
     keyring = Keyring([NARROW], ENVIRON)
     assert keyring.covering(scopes.PING) is None
     monkeypatch.setitem(scopes.USE_CASES, scopes.SEND_AI_TELEMETRY, frozenset({scopes.INGEST, scopes.PING}))
@@ -41,7 +44,7 @@ def test_a_use_case_is_resolved_when_it_is_asked(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_secret_file_is_read_again_when_it_changes(tmp_path: Path) -> None:
-    """The next request uses the new secret, and the stamp shows the change."""
+    """After the secret file changes, the next request uses the new secret, and the key's stamp changes."""
     file = tmp_path / "key"
     file.write_text("one\n")
     keyring = Keyring([UpstreamKey(name="k", secret_file=file, scopes=(scopes.INGEST,))])
@@ -83,7 +86,10 @@ def test_the_secret_is_in_no_repr() -> None:
 
 
 def test_every_stream_asks_for_a_scope_of_the_catalogue() -> None:
-    """If no key could have a stream's scope, the stream would be parked forever."""
+    """
+    Every stream uses a scope of the catalogue. With another scope, no key could send the stream, and it would
+    be parked forever.
+    """
     assert set() == {stream.scope for stream in STREAMS.values()} - scopes.SCOPES
 
 
@@ -124,7 +130,10 @@ def test_every_stream_asks_for_a_scope_of_the_catalogue() -> None:
 def test_a_stream_has_one_address(
     settings: dict[str, object], stream: str, parts: dict[str, str], url: str | None
 ) -> None:
-    """The address of a stream is the table's default, the base of its kind, or the path in upstream.paths."""
+    """
+    The address of a stream is the table's default, unless the settings have a base for its kind or a
+    path in upstream.paths.
+    """
     upstream = UpstreamSettings(base_url="https://cost.example/", **settings)  # type: ignore[arg-type]
     assert url == Paths(upstream).url(stream, **parts)
 

@@ -171,7 +171,10 @@ KEPT = (
 
 @pytest.mark.parametrize("settings", KEPT, ids=lambda each: f"{each.type}-{each.tls}")
 async def test_every_channel_of_an_account_is_checked(settings: KeptSettings, resolve: Resolve) -> None:
-    """A channel's address may look harmless while its name resolves to a service of credentials."""
+    """
+    The check applies to every channel that an account configures. The channel's address may look harmless,
+    but its name may resolve to a service with credentials.
+    """
     resolve("metadata.example", [METADATA])
     assert [] == list(problems([settings]))
     channel = build(settings, CLOCK)

@@ -137,14 +137,19 @@ async def test_a_repeat_finds_its_file_after_a_rotation(path: Path) -> None:
     again, _ = await attempt(second, crashed, calls(3, 4))
     assert rows(4, 4) == lines(path)
     await second.close()
-    third = FileExporter(path, write=lines_of)  # killed a second time, with lines in both files
+    third = FileExporter(
+        path, write=lines_of
+    )  # the second process was killed as well, with lines in both files
     await attempt(third, again, calls(3, 4))
     await third.close()
     assert rows(1, 4) == lines(old, path)
 
 
 async def test_another_machine_goes_on_with_a_shared_file(path: Path) -> None:
-    """The mark of a shared file names no device, because each machine numbers its mounts differently."""
+    """
+    A file on shared storage is continued by another machine. Its mark names no device, because each machine
+    numbers its mounts differently.
+    """
     one = FileExporter(path, write=lines_of, shared=True)
     sent, _ = await attempt(one, delivery(1, 2), calls(1, 2))
     await one.close()
@@ -302,7 +307,9 @@ async def test_two_topics_share_a_file(path: Path) -> None:
 
 
 async def test_a_last_line_without_its_end_is_kept(exporter: FileExporter, path: Path) -> None:
-    """An existing file may end without a newline. A whole last line gets one."""
+    """
+    An existing file may end without a newline. If its last line is complete, the exporter adds the newline.
+    """
     path.parent.mkdir(parents=True)
     path.write_bytes(b'{"kind": "note"}')
     await attempt(exporter, delivery(1, 1), calls(1, 1))

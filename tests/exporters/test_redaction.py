@@ -34,7 +34,7 @@ def test_no_part_of_a_secret_address_stays(said: str) -> None:
 
 
 def test_what_is_no_secret_stays() -> None:
-    """The host and short parts stay, because they help to find the mistake."""
+    """The host and short parts of an address stay in the message, because they help to find the mistake."""
     assert "404 at hooks.example.com: v=1" == redact("404 at hooks.example.com: v=1", [ADDRESS])
 
 

@@ -204,7 +204,7 @@ async def test_parts_that_must_go_apart_are_divided_where_the_exporter_says(spoo
 async def test_a_record_alone_is_refused_twice_before_it_is_set_aside(
     spool: Spooled, clock: StoppedClock
 ) -> None:
-    """Even if the route works otherwise, one rejection of a single record is not enough."""
+    """A single record is rejected twice before it is set aside, even if the route accepts other records."""
     await spool.add(calls(1, 2))
     exporter = Capture(answers=[BAD, None, BAD])
     route = route_of(spool, exporter)
@@ -300,8 +300,8 @@ async def test_suspects_are_bounded_but_not_for_ever(clock: StoppedClock) -> Non
 
 async def test_one_failure_closes_nothing_two_in_a_row_do(clock: StoppedClock) -> None:
     """
-    Failures of one round count as one. The wait grows with rounds. A success ends the wait, unless the
-    destination requested it.
+    Failures of one round count as one. After failures in two rounds in a row the route waits, and each
+    further round makes the wait longer. A success ends the wait, unless the destination requested it.
     """
     throttle = RouteThrottle(clock, Backoff())
     began = throttle.round
@@ -319,7 +319,8 @@ async def test_one_failure_closes_nothing_two_in_a_row_do(clock: StoppedClock) -
 
 async def test_the_newest_failure_is_the_reason_shown(spool: Spooled, clock: StoppedClock) -> None:
     """
-    A single failure shows nothing. Afterwards each different reason replaces the last one until a delivery passes.
+    A single failure is not shown as the route's reason. After that, each different reason replaces the last
+    one until a delivery passes.
     """
     await spool.add(calls(1, 1))
     answers = ["503 busy", "503 busy", "no answer", "no answer"]
@@ -385,8 +386,8 @@ async def test_a_quiet_route_looks_for_the_record_that_is_answered_with_500(
     spool: Spooled, clock: StoppedClock, status: int, delivered: int
 ) -> None:
     """
-    No other delivery passes, so only halving can find the record. A 503 is about the service, so
-    nothing is halved.
+    If no other delivery passes, only halving the batch can find the record that gets a 500. A 503 is about
+    the service, so nothing is halved.
     """
     await spool.add(calls(1, 100))
     exporter = Choking(37, status)

@@ -130,8 +130,8 @@ def test_an_error_is_the_span_status_too() -> None:
 
 def test_what_is_unknown_is_absent() -> None:
     """
-    A null field has no attribute, not a zero. Missing trace and span ids derive from a hash of the record id,
-    missing times from the commit.
+    A null field has no attribute instead of a zero. If trace and span ids are missing, they derive from a
+    hash of the record id. A missing time is that of the commit.
     """
     (span,) = parsed(Inference(id=record_id(1), source="test"))
     assert {
@@ -276,7 +276,7 @@ hexes = st.binary(min_size=16, max_size=16).filter(any).map(bytes.hex)
 def test_another_tollhouse_gets_every_field_back(record: Inference) -> None:
     """Another Tollhouse reads every field of a record, so gateways can be chained without loss."""
     (received,) = taken_in(record)
-    for money_field in ("cost", "estimated_cost"):  # equal as numbers
+    for money_field in ("cost", "estimated_cost"):  # texts of equal numbers may differ
         ours, theirs = getattr(record, money_field), getattr(received, money_field)
         if ours is not None and theirs is not None and float(ours) == float(theirs):
             setattr(received, money_field, ours)

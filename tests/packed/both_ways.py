@@ -131,7 +131,10 @@ async def _add(sums: PackedSums, entry: Entry) -> None:
 
 
 def packed_as(records: Sequence[Record], items: Sequence[int] = ()) -> bytes:
-    """Pack records. The first ones get only as many items as `items` states, as in earlier versions."""
+    """
+    Pack records. Record number i gets only its first `items[i]` fields, as in earlier versions. Records
+    beyond `items` get all fields.
+    """
     raws = []
     for place, record in enumerate(records):
         row: list[Any] = msgspec.msgpack.decode(codec.pack([record]))[0]

@@ -191,9 +191,9 @@ class Server:
         """
         Change settings of the running server, and wait until all its processes have them.
 
-        The postmaster notifies all processes at once, so one process with the new settings shows that. The
-        process that decides whether commits wait for standbys reads settings before each checkpoint. The
-        first of two checkpoints may have started earlier.
+        The postmaster notifies all processes at once, so the wait ends when one process has the new settings.
+        The process that decides whether commits wait for standbys reads settings before each checkpoint. Two
+        checkpoints are run, because the first may have started before the change.
         """
         self._settings.update(settings)
         with psycopg.connect(self.dsn, autocommit=True) as connection:
@@ -290,7 +290,7 @@ def confirming(server: Server) -> Iterator[subprocess.Popen[bytes]]:
 def _children(parent: int) -> list[int]:
     found = []
     for status in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):  # it has ended
+        with suppress(OSError):  # the process has already ended
             pid, rest = int(status.parent.name), status.read_text().rpartition(")")[2].split()
             if int(rest[1]) == parent:
                 found.append(pid)
@@ -492,7 +492,7 @@ class Schemas:
         found = self._connection.execute(KINDS, (schema.name,)).fetchall()
         made, first = first_state(schema.name)
         tables = {name for name, kind in found if kind in "rp"}
-        if not tables >= made:  # no storage was opened in it
+        if not tables >= made:  # no storage was opened in this schema
             self._connection.execute(f"DROP SCHEMA IF EXISTS {schema.name} CASCADE".encode())
             return
         statements = [f"DROP TABLE IF EXISTS {schema.name}.{name}" for name in sorted(tables - made)]

@@ -28,11 +28,15 @@ def test_tags_are_filled_name_by_name() -> None:
     later = report(tags={"service": "litellm", "feature": "triage"})
     assert {"tags": {"env": "prod", "service": "shop", "feature": "triage"}} == missing(first, later)
     assert {} == missing(first, report(tags={"env": "test"}))
-    assert {"env": "prod", "service": "shop"} == first.tags  # other records of its payload may share it
+    # tags are unchanged in place, because other records of the payload may share them
+    assert {"env": "prod", "service": "shop"} == first.tags
 
 
 def test_a_region_is_filled_and_never_changed() -> None:
-    """The provider's log states a region that the SDK's span lacks."""
+    """
+    A region that the first report lacks is filled: for example, the provider's log states a region and the
+    SDK's span does not.
+    """
     assert {"region": "us-east-1"} == missing(report(), report(region="us-east-1"))
     assert {} == missing(report(region="us-east-1"), report(region="global"))
 
@@ -49,7 +53,8 @@ def test_tags_stay_within_their_bound(kept: int, filled: int) -> None:
 @pytest.mark.parametrize(
     ("first", "later", "filled"),
     [
-        # One counts without the cache and the other with it. 1,000 cached tokens of 100 would be impossible.
+        # One report counts cached tokens as input and the other does not. Merged, they would state 1,000
+        # cached tokens of 100 input tokens.
         ({"input_tokens": 100}, {"input_tokens": 1100, "cache_read_tokens": 1000}, set()),
         (
             {"input_tokens": 100},
@@ -94,7 +99,10 @@ def test_parts_are_of_the_total_beside_them(
 
 
 def test_the_estimate_of_other_counts_is_not_taken() -> None:
-    """The estimate of other counts would price tokens that the record does not show."""
+    """
+    If the counts of the later report are not used, its estimate is not used either, because that estimate
+    prices tokens that the record does not show.
+    """
     first = priced("1", input_tokens=100)
     assert (
         "1"
@@ -114,7 +122,7 @@ def test_only_a_failure_has_a_type_of_error(status: str, error_type: str | None)
 @pytest.mark.parametrize("status", ["error", "cached"])
 def test_ok_gives_way_to_another_outcome(status: str) -> None:
     """
-    A report states `ok` for every call without further knowledge. In either order, the more
+    A source without further knowledge reports `ok` for every call. In either order, the more
     specific outcome counts.
     """
     known, unknowing = report(status=status), report(status="ok")
@@ -127,8 +135,8 @@ def test_ok_gives_way_to_another_outcome(status: str) -> None:
 )
 def test_a_part_of_0_gives_way_to_one_that_fits(side: tuple[str, str]) -> None:
     """
-    An SDK that does not know a part writes 0. In either order the other report's part stays, with its
-    estimate and without a conflict.
+    An SDK that does not know a part, such as cached tokens, reports 0. In either order the other report's
+    part is used, with its estimate and without a conflict.
     """
     total, part = side
     hidden, known = priced("1", **{total: 300, part: 0}), priced("2", **{total: 300, part: 288})
@@ -167,7 +175,7 @@ def test_a_part_of_0_stays_where_the_count_does_not_fit(first: dict[str, int], l
 def test_no_call_ends_before_it_starts(
     first: dict[str, int], later: dict[str, int], expected: tuple[int | None, int | None]
 ) -> None:
-    """Two clocks that differ must not give a negative duration."""
+    """If two reports come from different clocks, the merged record has no negative duration."""
     record = report(**first)
     found = amended(record, missing(record, report(**later)))
     assert expected == (found.start_time, found.end_time)
@@ -221,7 +229,8 @@ def test_meters_are_filled_by_name_where_they_fit() -> None:
     filled = {"input_audio_tokens": 1000, "input_image_tokens": 100, "web_searches": 2}
     assert {"meters": filled} == missing(first, later)
     assert filled == missing(later, first)["meters"]
-    assert {} == missing(first, report(meters={"input_video_tokens": 201}))  # more than the rest of the input
+    # 201 tokens are more than the rest of the input
+    assert {} == missing(first, report(meters={"input_video_tokens": 201}))
     assert {} == missing(first, first)
     assert not disagree(first, later)
 
@@ -238,7 +247,10 @@ def test_two_quantities_of_one_meter_are_a_conflict() -> None:
 
 
 def test_a_report_with_more_meters_has_the_better_estimate() -> None:
-    """The first estimate priced unreported audio as text."""
+    """
+    A later report with more meters replaces the estimate, because the first estimate priced the unreported
+    audio as text.
+    """
     first = priced("0.001", input_tokens=1000, output_tokens=1)
     later = msgspec.structs.replace(
         priced("0.032", input_tokens=1000, output_tokens=1), meters={"input_audio_tokens": 900}

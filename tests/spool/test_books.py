@@ -1,4 +1,4 @@
-"""The terms of a commit, which can be read from rows of earlier releases, and ids of receipts."""
+"""The terms of a commit, which must be readable in rows of earlier releases, and the ids of receipts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BEFORE_LEFT_OUT = ["ai-telemetry", 5, 0, 3, 1, 0, 0, 0, 0, 0, {"not_ai": 1}, {},
 
 
 def test_a_row_without_the_newest_term_is_read() -> None:
-    """Terms are only added at the end, so an older row has none of the newer ones."""
+    """Terms are only ever added at the end, so a row of an earlier release ends before the newest terms."""
     (terms,) = unpack_terms(msgspec.msgpack.encode([BEFORE_LEFT_OUT]))
     assert terms.received == 5
     assert terms.accepted == 3
@@ -34,8 +34,8 @@ def test_tags_left_out_are_a_term_of_the_row() -> None:
 
 def test_no_term_is_new_to_the_release_before() -> None:
     """
-    The earlier release would treat a row with an unknown term as damaged, so large meters are counted
-    only in metrics.
+    A release adds no term to a row that the release before does not know, because that release would treat
+    the row as damaged. So large meters are counted only in metrics.
     """
     assert not is_term(METER_TOO_LARGE)
     assert METER_TOO_LARGE not in Terms.__struct_fields__
@@ -46,8 +46,8 @@ NESTED = b"\x91" * 10_000 + b"\xc0"
 
 def test_lists_within_lists_are_a_damaged_row() -> None:
     """
-    Nested lists are damage even after the last term, where a later release has more values, because skipped
-    values are parsed as well.
+    A row with nested lists is damaged. This holds even after the last known term, where a later release may
+    have more values, because skipped values are parsed as well.
     """
     row = pack_terms([Terms(topic="ai-telemetry")])
     assert row[:3] == b"\x91\xdc\x00"  # one list of more than 15 items
@@ -57,7 +57,7 @@ def test_lists_within_lists_are_a_damaged_row() -> None:
 
 
 def test_lists_within_lists_are_damaged_ids_and_names() -> None:
-    """Ids and names are read again before a commit is known."""
+    """Packed ids and packed names with nested lists are damaged."""
     ids, names = pack_new_ids(NewIds((5,), (1,), (7,))), pack_names(1.0, [(5, 1, 7)])
     for unpack, packed in ((unpack_ids, ids), (unpack_names, names)):
         assert packed[0] & 0xF0 == 0x90

@@ -1,4 +1,6 @@
-"""The page of requirements for storage engines names every method and no other."""
+"""
+The documentation page for storage engines names every method that an engine requires, and no other method.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,7 @@ def methods(protocol: type) -> list[str]:
 
 
 def given(protocol: type) -> str:
-    """Return the shared class for a protocol, and the methods that the class lacks."""
+    """Return the name of the shared class for a protocol, and the methods that this class lacks."""
     shared = GIVEN.get(protocol)
     if shared is None:
         return ""

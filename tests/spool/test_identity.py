@@ -35,7 +35,7 @@ def call(source: str = "otel", **fields: object) -> Inference:
         ("msg_bdrk_0123456789", False),
         ("msg_bdrk_01234567890", True),
         ("31aec259-5224-4903-ad2a-91ade65c0987", True),
-        ("abcdefab-5224-4903-ad2a-91ade65c0987", True),  # eight letters that look like a prefix
+        ("abcdefab-5224-4903-ad2a-91ade65c0987", True),  # no prefix, although it starts with eight letters
         ("abcdefab-0123456789abcde", False),
         ("gpt4-0123456789a", True),  # no prefix, because it contains a digit
         ("-0123456789abcde", True),
@@ -45,7 +45,10 @@ def call(source: str = "otel", **fields: object) -> Inference:
     ],
 )
 def test_sixteen_characters_after_the_prefix_are_enough(response_id: str, long: bool) -> None:
-    """The prefix is the leading letters up to the first - or _."""
+    """
+    A response id counts as long if at least sixteen characters follow its prefix. The prefix is the leading
+    letters up to the first - or _.
+    """
     assert long == is_long(response_id)
 
 
@@ -123,7 +126,10 @@ def test_nobody_but_a_shadow_finds_a_shadow() -> None:
 
 
 def test_the_rules_in_their_order() -> None:
-    """A span precedes an own id, which precedes a session. If no rule applies, the id is random."""
+    """
+    The id of a span is used first, then the record's own id, then the session. If no rule applies, the
+    id is random.
+    """
     spanned = call(trace_id="t", span_id="s", session="c")
     assert of_call(spanned, span=True, own_id="o") == of_call(spanned, span=True)
     assert of_call(spanned, own_id="o") == of_call(call("otel"), own_id="o")
@@ -135,7 +141,10 @@ def test_the_rules_in_their_order() -> None:
 
 
 def test_points_and_events_do_not_collide() -> None:
-    """Rule 7 uses separate ids for each kind of parts."""
+    """
+    Under rule 7 the border between the parts matters. For example, the events ("a", "b") and ("ab", "")
+    have different ids.
+    """
     assert of_point(b"\0" * 16, 1, 2) != of_point(b"\0" * 16, 2, 1)
     assert of_event("a", "b") != of_event("ab", "")
     assert 16 == len(of_event("a", "b"))
@@ -143,8 +152,8 @@ def test_points_and_events_do_not_collide() -> None:
 
 def test_a_moment_tells_calls_of_a_group_apart() -> None:
     """
-    Calls are distinguished by model, outcome, counts and the microsecond of the start. A prefix of the
-    model's name does not matter.
+    Calls of a group are distinguished by model, outcome, counts and the microsecond of the start. A prefix of
+    the model's name makes no difference.
     """
     name = of_moment(call(request_model="gpt-4o"), ["trace-1"])
     assert name == of_moment(

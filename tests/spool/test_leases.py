@@ -61,8 +61,8 @@ async def test_work_runs_while_its_lease_is_held() -> None:
 
 async def test_a_lease_is_let_go_when_its_work_has_ended() -> None:
     """
-    When a lease is given back, work that can be asked to end is not cancelled, and other work is. All work
-    under the name ends.
+    When a lease is given back, work that can end by itself is requested to end, and other work is cancelled.
+    The lease is free once all work under its name has ended.
     """
     held, polite, other = HeldTasks(), Endless(), Endless()
     tasks = [

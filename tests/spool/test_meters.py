@@ -25,7 +25,7 @@ def call(**counts: int) -> Inference:
         ({"input_audio_tokens": 1000, "cache_audio_read_tokens": 640, "output_audio_tokens": 300}, set()),
         ({"input_audio_tokens": 1201}, {"input_audio_tokens"}),
         ({"output_audio_tokens": 301, "web_searches": 1}, {"output_audio_tokens"}),
-        (  # together more than the input, and which of the two is wrong is unknown
+        (  # together these parts exceed the input, and nobody knows which of them is wrong
             {"input_audio_tokens": 800, "input_image_tokens": 500, "web_searches": 1},
             {"input_audio_tokens", "input_image_tokens"},
         ),
@@ -53,7 +53,10 @@ def test_an_unknown_whole_is_not_exceeded() -> None:
 
 
 def test_zeros_alone_and_unknown_names_are_not_kept() -> None:
-    """Providers write 0 audio tokens for every text. A 0 next to another part states how much is text."""
+    """
+    If all reported parts are 0, none is stored, because providers write 0 audio tokens for every text. A 0
+    next to another part is stored, because it states how much is text.
+    """
     assert {} == fitting(call(**COUNTS), {"input_audio_tokens": 0, "invented_tokens": 5})
     both = {"input_audio_tokens": 0, "output_audio_tokens": 7}
     assert both == fitting(call(**COUNTS), both)

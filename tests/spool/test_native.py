@@ -37,7 +37,7 @@ class _PanicError(BaseException):
 
 
 class _Walker:
-    """Find records as the module does. Records with another tag are odd."""
+    """A stand-in for the module's function that finds records. It treats records with another tag as odd."""
 
     def __init__(self, **table: Any) -> None:
         self._tag = table["tag"]
@@ -106,7 +106,9 @@ def test_a_module_that_is_not_wanted_is_not_loaded(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_module_that_is_missing_or_of_another_release_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The reason is one on which an operator can act."""
+    """
+    If the module is missing or from another release, the log states a reason on which an operator can act.
+    """
     monkeypatch.setitem(sys.modules, MODULE, None)
     assert not use(True).is_on
     assert MODULE in use(True).words
@@ -132,7 +134,7 @@ async def test_sums_are_counted_once_whatever_fails(caplog: pytest.LogCaptureFix
 
 
 async def test_a_delivery_leaves_as_python_writes_it_where_the_module_fails() -> None:
-    """Python encodes the delivery after the module's first failure, and when the module is off."""
+    """After the module's first failure, and when it is off, Python encodes the delivery."""
     native, client = Native(module()), KeptClient()
     settings = DestinationSettings(name="d", type="otlp", url="http://127.0.0.1:1")
     exporter = TelemetryExporter(client, OtlpEndpoint(settings, None))

@@ -39,13 +39,18 @@ def test_other_names_stay_as_they_are(name: str, policy: str) -> None:
 
 
 def test_another_installation_has_other_hashes() -> None:
-    """Installations with the same secret have the same hashes."""
+    """
+    Installations with different secrets have different hashes. With the same secret the hashes are equal.
+    """
     assert people(HASH).hashed(ANN) != People.of_installation(b"t" * 32).hashed(ANN)
     assert people(HASH).hashed(ANN) == people(KEEP).hashed(ANN)
 
 
 def test_an_address_is_refused_where_records_carry_none() -> None:
-    """Queries with an address are refused. Stored filters still find records from before the setting."""
+    """
+    If records contain no addresses, a query with an address is refused. Stored filters with an address still
+    find records from before the setting.
+    """
     with pytest.raises(Invalid, match="contain no e-mail address"):
         people(DROP).asked({"user": ("bob", ANN)})
     assert people(HASH).forms(ANN) == people(DROP).matched({"user": (ANN,)})["user"]

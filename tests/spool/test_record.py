@@ -58,7 +58,7 @@ def test_an_entry_of_an_older_version_stays_readable() -> None:
         "sender_key",
         "meters",
         "charges",
-    ]  # in the order in which they were added
+    ]  # values in the order in which the fields were added
     older = msgspec.msgpack.encode([[1, b"x" * 16, "otel", "request"]])
     assert [Inference(id=b"x" * 16, source="otel", request_id="request")] == unpack(older)
 
@@ -75,7 +75,7 @@ def test_json_has_every_field() -> None:
 
 @pytest.mark.parametrize(("name", "told"), [("cache_write_1h_tokens", 0), ("region", "us-east-1")])
 def test_what_few_sources_tell_is_shown_where_it_is_told(name: str, told: int | str) -> None:
-    """JSON shows this field only in records of sources that state it."""
+    """Few sources report this field, so JSON contains it only in records that have it."""
     record = Inference(id=b"\1" * 16, source="otel")
     assert name not in as_json(record)
     setattr(record, name, told)

@@ -24,14 +24,17 @@ ENTRIES = [Candidate(1, 10, 100.0, 1000), Candidate(11, 10, 200.0, 1000), Candid
     ],
 )
 def test_only_a_prefix_that_nobody_needs_goes(limit: int, before: float, excess: int, gone: int) -> None:
-    """Entries are deleted by age or by the excess, but never from the number `limit` on."""
+    """
+    Only the oldest entries are deleted: by age or because of excess size. Entries from the number `limit`
+    on always stay.
+    """
     assert ENTRIES[:gone] == removable(ENTRIES, limit=limit, before=before, excess=excess)
 
 
 def test_retry_after_follows_the_drain() -> None:
     """
-    Fast readers give a short retry time, slow readers a long one, and a standstill the longest. At first
-    the default applies.
+    The faster readers free space, the shorter is the retry time. If they free nothing, it is the longest.
+    Before the first measurement it is the default.
     """
     rate = DrainRate()
     assert UNKNOWN_RETRY_S == rate.retry_after_s(0.02)

@@ -1,4 +1,6 @@
-"""A version of the schema runs every schema file, because otherwise its statements would have no effect."""
+"""
+Each schema file belongs to a version of the schema. Statements in a file without a version would never run.
+"""
 
 from __future__ import annotations
 

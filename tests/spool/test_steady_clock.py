@@ -35,7 +35,10 @@ class WallClock:
 
 
 def test_small_adjustments_are_followed() -> None:
-    """A clock that drifts is adjusted every few minutes, so any number of small adjustments is followed."""
+    """
+    Machine clocks are adjusted slightly every few minutes. The steady clock follows any
+    number of small adjustments.
+    """
     machine = WallClock()
     clock = machine.steady()
     for _ in range(100):
@@ -87,8 +90,8 @@ def test_a_step_that_stands_for_an_hour_is_believed() -> None:
 
 def test_a_clock_that_goes_back_while_a_call_is_heard_is_back(caplog: pytest.LogCaptureFixture) -> None:
     """
-    Each call of the clock uses one reading of the wall clock, so calls cannot confirm a time that has
-    already been reset.
+    The wall clock may be set back while it is compared with a call's time. Each comparison reads the wall
+    clock once, so calls cannot confirm a time that has already been reset.
     """
     machine = WallClock()
     clock = machine.steady()
@@ -106,8 +109,8 @@ def test_a_clock_that_goes_back_while_a_call_is_heard_is_back(caplog: pytest.Log
 
 def test_calls_that_agree_with_a_step_confirm_it() -> None:
     """
-    Five of nine calls confirm a step, so time is right at once. Records that the step made look old stay
-    for the hour.
+    If five of nine calls agree with a step, the step is believed at once. Records that look old only because
+    of the step are still not deleted for an hour.
     """
     machine = WallClock()
     clock = machine.steady()
@@ -126,7 +129,10 @@ def test_calls_that_agree_with_a_step_confirm_it() -> None:
     "told", [NOON, NOON - 30 * DAY], ids=["as before the step", "of a file from last month"]
 )
 def test_calls_that_do_not_agree_leave_it_in_doubt(told: float) -> None:
-    """The gateway's clock is wrong and the callers' clocks are right, or the calls are not from today."""
+    """
+    If calls do not agree with a step, it stays in doubt. Either the gateway's clock is wrong, or the calls
+    are not from today.
+    """
     machine = WallClock()
     clock = machine.steady()
     machine.wall += 8 * DAY
@@ -147,7 +153,8 @@ def test_an_operator_may_agree() -> None:
 
 def test_a_clock_that_was_never_set_takes_the_time_of_calls() -> None:
     """
-    The clock starts in 1970. The first call has a better date, and a setting of the clock is believed at once.
+    A clock that was never set starts in 1970. The first call's time is then believed, and so is the first
+    setting of the clock.
     """
     machine = WallClock(wall=60.0)
     clock = machine.steady()
@@ -163,7 +170,7 @@ def test_a_clock_that_was_never_set_takes_the_time_of_calls() -> None:
 
 
 def test_a_start_behind_the_last_record_goes_on_after_it() -> None:
-    """A machine without a clock battery: time is never earlier than the last record on disk."""
+    """On a machine without a clock battery, time never starts before the last record on disk."""
     machine = WallClock(wall=EARLIEST + DAY)
     clock = machine.steady()
     clock.begin(NOON)
@@ -187,7 +194,9 @@ def test_a_start_after_a_long_stop_removes_nothing_for_an_hour() -> None:
 
 
 def test_the_clock_of_the_machine() -> None:
-    """The timer never goes back. With any other clock, deletions use that clock's time."""
+    """
+    The timer of the real machine never goes back. Where tests use another clock, deletions use that clock's time.
+    """
     assert time_since_boot() <= time_since_boot()
     clock = SteadyClock()
     assert abs(clock.now() - SystemClock().now()) < 1

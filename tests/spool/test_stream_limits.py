@@ -22,7 +22,9 @@ from tests.exporters.spools import record_id
 
 
 def test_a_key_has_room_up_to_what_it_leaves_free() -> None:
-    """One key may use half of the space, and two a third each, so a third key always has space."""
+    """
+    One key may use half of the space, and two keys a third each. So there is always space for one more key.
+    """
     one = [StreamSize("a", "first", 499)]
     assert has_room(one, "first", 1000) is True
     assert has_room([StreamSize("a", "first", 500)], "first", 1000) is False
@@ -67,9 +69,7 @@ def operations(part: int) -> Submission:
 
 
 async def test_totals_are_no_part_of_max_bytes(tmp_path: Path) -> None:
-    """
-    The stored size is about the size of the totals on disk, so the totals do not reduce the log's space.
-    """
+    """Totals do not count towards the log's `max_bytes`. Their stated size is close to their size on disk."""
     spool = await open_spool(
         tmp_path, settings=SpoolSettings(hold=0, max_bytes=16 * MIB), clock=SystemClock()
     )

@@ -36,7 +36,7 @@ def route(**counts: int) -> StoredRoute:
 
 
 def moved(change: RouteChange, before: list[StoredDelivery]) -> int:
-    """Return by how much the numbers in open deliveries, in terms and above `next` grow in total."""
+    """Return the change in the total of numbers in open deliveries, in terms, and above `next`."""
     after = {one.id: one for one in before if one.id not in change.removed}
     if change.changed is not None:
         after[change.changed.id] = change.changed
@@ -45,7 +45,10 @@ def moved(change: RouteChange, before: list[StoredDelivery]) -> int:
 
 
 def queued(found: list[StoredDelivery]) -> int:
-    """Count the numbers in open deliveries. Unknown ones are in a term, and replays are separate."""
+    """
+    Count the numbers in open deliveries. Unknown deliveries are counted in a term, and replays
+    are counted separately.
+    """
     return sum(one.count for one in found if one.state == OPEN and not one.replay)
 
 

@@ -34,7 +34,7 @@ class Table:
         )  # password and certificate header of each request
         self.columns = dict(COLUMN_TYPES)
         self.engine = ENGINE
-        self.forgets = False  # tokens of inserts
+        self.forgets = False  # whether the server has forgotten the tokens of inserts
         self.fails = ""  # how the next insert fails, as one of REFUSED
 
     async def answer(self, request: web.Request) -> web.Response:
@@ -142,7 +142,7 @@ class TlsFront(socketserver.ThreadingTCPServer):
 
 
 def _passed(client: ssl.SSLSocket, server: socket.socket) -> bool:
-    """Copy one piece and return False at the end of the stream."""
+    """Copy one piece of data. Return False at the end of the stream."""
     ready = [client] if client.pending() else select([client, server], [], [])[0]
     for one in ready:
         piece = one.recv(65536)

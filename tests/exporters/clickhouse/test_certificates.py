@@ -74,8 +74,8 @@ async def test_a_certificate_signs_in_a_user_without_a_password(
 
 async def test_one_that_is_refused_is_named(own: Certificates, others: Certificates, tmp_path: Path) -> None:
     """
-    A refused certificate is named: none, one of another authority, an unknown server, and files
-    without a certificate.
+    The error names the reason: the certificate is missing, the server does not know its authority, the client
+    does not know the server's authority, or a file holds no certificate.
     """
     broken = tmp_path / "broken.pem"
     broken.write_text("no certificate")
@@ -90,7 +90,7 @@ async def test_one_that_is_refused_is_named(own: Certificates, others: Certifica
     async with served(Table(), tls=asking(own)) as url:
         for words, changes in wrong.items():
             found = await checked(settings(url, own, **changes))
-            # The connection was cut during a write, so the server's message is lost.
+            # If the connection was cut during a write, the server's message is lost, so try again.
             while found.status == UNAVAILABLE:
                 found = await checked(settings(url, own, **changes))
             said = (found.words or "").lower().replace("_", " ")
@@ -128,7 +128,10 @@ async def test_one_that_is_exchanged_wakes_the_route(
     ],
 )
 async def test_what_cannot_work_is_told_before(changes: dict[str, Any], words: str) -> None:
-    """The check reports half a certificate, and a certificate for a connection without TLS."""
+    """
+    The check reports a certificate without its key or a key without its certificate, and a certificate for a
+    connection without TLS.
+    """
     given = {"type": "clickhouse", "url": "https://house.example:8443/costs", **changes}
     [found] = problems([DestinationSettings(name="lake", **given)])
     assert words in found

@@ -30,7 +30,7 @@ DOCS = Path(__file__).parents[3] / "docs/clickhouse.md"
 
 
 async def landed(house: House, url: str, *, leave_out: tuple[str, ...] = (), mark: str = "") -> list[str]:
-    """Deliver records 1 to 10 as a new process would and return the marks that were stored."""
+    """Deliver records 1 to 10 as a new process would, and return the marks that the exporter stored."""
     marks: list[str] = []
 
     async def entries() -> AsyncIterator[Entry]:
@@ -66,7 +66,10 @@ async def test_a_lost_answer_is_asked_for_and_not_sent_again(tmp_path: Path) -> 
 
 
 async def test_a_part_that_is_there_is_sent_whole_with_the_same_bytes_and_token(tmp_path: Path) -> None:
-    """An insert over several months may be stored in part. The same token prevents duplicates."""
+    """
+    An insert over several months may be stored in part. It is sent again whole, with the same bytes and the
+    same token, so ClickHouse drops duplicates.
+    """
     table = Table()
     async with served(table) as url, opened(tmp_path) as house:
         await house.add(calls(1, 10))

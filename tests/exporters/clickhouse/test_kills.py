@@ -19,8 +19,8 @@ from tests.processes.copied import Process, start_process
 from tests.rounds import IS_LONG
 
 SEEDS = range(50 if IS_LONG else 3)
-MOST_REQUESTS = 8  # in one life of the process, while all records need 20 and more
-FAILS = ("", "", "", "", "answer", "busy")  # outcomes of an insert
+MOST_REQUESTS = 8  # in one life of the process; delivering all records takes at least 20 requests
+FAILS = ("", "", "", "", "answer", "busy")  # outcomes of an insert; an empty text is success
 
 
 class Killing(Table):

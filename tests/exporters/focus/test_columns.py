@@ -44,7 +44,8 @@ def test_columns_are_those_of_the_version(version: str, of_bills: bool) -> None:
 @pytest.mark.parametrize("version", PUBLISHED)
 def test_what_may_not_be_null_has_a_value(version: str) -> None:
     """
-    Required columns have values in each row, whatever a record leaves out. The export of bills has its own tests.
+    Columns that may not be null have a value in each row, even if a record leaves fields empty. The export of
+    bills has its own tests.
     """
     entry = Entry(topic="ai-telemetry", first=1, committed_at=AT + 60, records=RECORDS)
     found = asyncio.run(charges.of_entries([entry]))

@@ -53,7 +53,9 @@ async def test_close_ends_a_transaction_that_brokers_do_not_take(monkeypatch: py
 
 
 async def test_check_asks_for_each_topic(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each route has its own topic, so the second may be missing when the first exists."""
+    """
+    The check looks at every route's topic, because the second topic may be missing although the first exists.
+    """
 
     async def opened(brokers: Brokers, id: str, keys: Collection[bytes]) -> Any:
         if brokers._topic == "tollhouse.usage-events":
@@ -85,6 +87,9 @@ async def test_check_asks_for_each_topic(monkeypatch: pytest.MonkeyPatch) -> Non
 async def test_a_policy_that_forgets_progress_or_never_ends_is_a_problem(
     policy: str, is_progress: bool, is_problem: bool
 ) -> None:
-    """Retention may delete records, but not progress."""
+    """
+    A topic of records must not be compacted only, because it would grow forever. The topic of the progress
+    must not delete anything.
+    """
     setup = TopicSetup(partitions=1, replicas=3, policy=policy, least_in_sync="2")
     assert is_problem == bool([*problems_of("one", setup, is_progress=is_progress)])

@@ -35,8 +35,8 @@ async def served(platform: Platform) -> AsyncIterator[str]:
 @pytest.mark.parametrize("who", ["machine", "pod", "role"])
 async def test_each_service_gives_keys(who: str, tmp_path: Path) -> None:
     """
-    Each service returns keys with their session and expiry. A pod and a role exchange the token in a
-    file for keys.
+    Each service returns keys with their session and expiry. A pod, and a role with a web identity, exchange
+    the token in a file for keys.
     """
     (tmp_path / "token").write_text("a-token\n")
     file = str(tmp_path / "token")
@@ -101,7 +101,7 @@ async def test_a_machine_without_a_role_parks(refuses: dict[str, int], error: ty
 
 
 async def test_a_token_goes_to_no_plain_address(tmp_path: Path) -> None:
-    """The pod's token is sent only over TLS."""
+    """The pod's token is sent only to addresses with TLS."""
     (tmp_path / "token").write_text("a-token")
     environ = {
         "AWS_ENDPOINT_URL_STS": "http://sts.example.com",

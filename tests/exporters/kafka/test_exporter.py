@@ -67,7 +67,10 @@ def delivery(first: int, last: int, mark: str | None = None) -> Delivery:
 
 @pytest.mark.parametrize("loses", ["transaction", "answer"])
 async def test_a_lost_transaction_is_sent_again_and_a_lost_answer_is_not(loses: str, tmp_path: Path) -> None:
-    """Any process finds the stored progress under the same id."""
+    """
+    After a lost transaction, the next process sends the delivery again. If only the answer was lost, the
+    process finds the stored progress under the same id and sends nothing.
+    """
     topic = Topic()
     async with opened(tmp_path) as house:
         await house.add(calls(1, 10))
@@ -95,7 +98,10 @@ async def test_a_copy_that_is_behind_parks(tmp_path: Path) -> None:
 
 
 async def test_a_log_that_changed_under_a_delivery_parks(tmp_path: Path) -> None:
-    """The mark of the first attempt shows that the delivery's records have changed since."""
+    """
+    The first attempt stores a mark of the delivery's records. If the records have changed before the next
+    attempt, the route parks.
+    """
     async with opened(tmp_path) as house:
         await house.add(calls(1, 10))
         with pytest.raises(Misconfigured, match="the log changed under a delivery"):

@@ -19,7 +19,10 @@ def kept(numbers: Iterable[int], *, cut: Iterable[int] = ()) -> KeptMessages:
 
 
 def test_absent_numbers_are_ranges_up_to_the_settled_ones() -> None:
-    """Numbers after the settled ones are in flight or belong to the next delivery."""
+    """
+    Absent numbers are listed as ranges. Numbers after the settled ones are not listed, because they are in
+    flight or belong to the next delivery.
+    """
     found = kept([*range(1, 10), *range(12, 100_000), 100_002])
     assert [(10, 12), (100_000, 100_001)] == list(found.absent(100_001))
     assert found.count_below(100_001) == 99_997
@@ -30,7 +33,8 @@ def test_absent_numbers_are_ranges_up_to_the_settled_ones() -> None:
 
 def test_what_retention_took_of_a_partition_is_not_absent() -> None:
     """
-    A missing number counts as absent only above the first number of every partition that retention has cut.
+    Retention deletes the start of a partition. So a missing number counts as absent only if it is higher than
+    the first remaining number of every partition that retention has cut.
     """
     numbers = [number for number in range(1, 100) if number % PARTITIONS or number >= 60]
     assert [] == list(kept(numbers, cut=[0]).absent(100))

@@ -122,7 +122,9 @@ def _plain(type: str, value: Any) -> Any:
 def test_amounts_of_a_call_are_its_own(
     source: str, status: str, amounts: tuple[str | None, str | None]
 ) -> None:
-    """An amount that a call does not have stays null, whichever amount counts as its spend."""
+    """
+    An amount that a call does not state stays null in its row, even if another amount counts as the call's spend.
+    """
     cost, estimated_cost = amounts
     (call,) = calls(1, cost=cost, estimated_cost=estimated_cost, cost_source=source, status=status)
     values = dict(zip(COLUMNS, row_of(call, number=1, committed_at=NOON, edition="e").values, strict=True))
@@ -178,7 +180,10 @@ def test_a_delivery_has_a_file_for_each_day(tmp_path: Path) -> None:
 
 
 def test_the_digest_is_the_same_for_the_same_rows_only(tmp_path: Path) -> None:
-    """The digest does not depend on groups and entries. Another amount changes it, also in the footer."""
+    """
+    The digest depends only on the rows, not on groups and entries. If an amount differs, the digest differs,
+    also in the file's footer.
+    """
     records = calls(100, cost="0.1", cost_source="reported")
     one = written(tmp_path, entry(records))
     assert one.digest == written(tmp_path, *entry(records).parts(7)).digest

@@ -33,7 +33,8 @@ def _amount(text: str | None) -> str | None:
 
 def kept_of(record: Record) -> Record:
     """
-    Return the record as a row can store it: whole microseconds, amounts and quantities in their shortest form.
+    Return the record in the form in which a row can store it: times in whole microseconds, amounts and
+    quantities in their shortest form.
     """
     assert isinstance(record, Inference | UsageMetric)
     times = {"start_time": _us(record.start_time), "end_time": _us(record.end_time)}

@@ -67,8 +67,8 @@ async def test_a_commit_of_a_clock_that_was_ahead_leaves_at_once(
     kept: SqliteSpool, clock: MovedClock
 ) -> None:
     """
-    Records committed by a clock that was ahead leave at once, with all later ones, instead of waiting
-    for that time.
+    If records were committed by a clock that was ahead, they and all later records are sent at once instead
+    of waiting until that time.
     """
     clock.move(5 * 3600)
     await add(kept.log, call(1))

@@ -1,4 +1,4 @@
-"""Workers of a route are woken one by one: only as many as have work, and one more."""
+"""Workers of a route are woken one by one: as many as have work, and one more that finds none."""
 
 from __future__ import annotations
 
@@ -33,7 +33,10 @@ class _Together(Capture):
 
 @asynccontextmanager
 async def _running(place: Path, exporter: Capture) -> AsyncIterator[tuple[Spooled, list[str]]]:
-    """Yield a spool with a running route, and the queries of its workers since all of them rest."""
+    """
+    Yield a spool with a running route, and a list of the queries that its workers made after all of them had
+    gone to rest.
+    """
     async with spooled("memory", place, StoppedClock()) as spool:
         await spool.deliveries.declare([SPEC])
         asked: list[str] = []
@@ -85,7 +88,7 @@ async def test_all_send_at_once_when_there_is_enough(tmp_path: Path) -> None:
 
 
 async def test_who_may_not_work_is_not_woken_in_place_of_who_may() -> None:
-    """While only one worker may send, news wake that worker."""
+    """If only one worker may send, new records wake that worker and no other."""
     resting = RestingWorkers(lambda place: place == 0)
     workers = [
         asyncio.create_task(resting.rest(place, 60, missed_wakeups=resting.missed_wakeups))

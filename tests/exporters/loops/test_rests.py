@@ -24,7 +24,7 @@ from tests.exporters.notifications.examples import waiting
 from tests.exporters.spools import SPEC, calls, spooled
 
 STEP_S = 0.01
-BORDERS = range(12)  # more steps than a round has reads of the clock
+BORDERS = range(12)  # more positions than a round has reads of the clock
 
 
 class SteppingClock:
@@ -48,11 +48,11 @@ class Tried(BaseException):
 
 Rest = Callable[
     [SteppingClock, float, Path], Awaitable[float]
-]  # Run one round; return how long the loop then rests.
+]  # runs one round and returns the seconds until the loop wakes again
 
 
 async def lane_of_container_metrics(clock: SteppingClock, border: float, _: Path) -> float:
-    """Run a stream that waits after a failure."""
+    """Run one round of a stream of container metrics that waits after a failure."""
 
     class Files:
         async def due(self, kind: str, *, limit: int) -> list[object]:
@@ -106,7 +106,7 @@ async def delivery_that_was_put_off(clock: SteppingClock, border: float, place: 
         assert due_at is not None
         clock.at += (
             due_at - route._throttle.now() - (border - clock.at)
-        )  # so that the item is due at the border
+        )  # so that the item becomes due at the border
         clock.step_s = STEP_S
         if await route.forward_once():
             raise Tried

@@ -33,7 +33,9 @@ COMPLETE: dict[str, dict[str, Any]] = {
 
 
 def test_every_module_is_in_the_list() -> None:
-    """Nobody could configure a channel that the list forgets."""
+    """
+    The list has every channel module, because nobody could configure a channel that is missing in the list.
+    """
     modules = {path.stem for path in Path(channels.__file__).parent.glob("*.py")} - {"__init__"}
     assert modules == set(catalogue.TYPES) == set(COMPLETE)
 
@@ -152,7 +154,10 @@ def test_a_card_shows_names_letter_by_letter_and_is_cut() -> None:
 
 
 def test_an_event_of_the_same_thing_is_the_same_alert() -> None:
-    """Another amount does not start a new alert, but a greater severity does."""
+    """
+    A second notice about the same budget does not start a new alert if only its amount differs. It does if
+    its severity is greater.
+    """
     first, second = (notice(id, thread="budget 1", fields={"spent": id}) for id in ("80", "90"))
     keys = [
         pagerduty.event(each, key="k" * 32)["dedup_key"]

@@ -28,8 +28,10 @@ def at(text: str, zone: ZoneInfo = BERLIN) -> float:
         ("2026-09-21 22:00:00", "2026-09-22 07:00:00"),
         ("2026-09-22 06:59:59", "2026-09-22 07:00:00"),
         ("2026-09-22 07:00:00", None),
-        ("2026-10-24 23:00:00", "2026-10-25 07:00:00"),  # the night in a day of 25 hours
-        ("2027-03-27 23:00:00", "2027-03-28 07:00:00"),  # the night in a day of 23 hours
+        # a night on which the clock is set back, in a day of 25 hours
+        ("2026-10-24 23:00:00", "2026-10-25 07:00:00"),
+        # a night on which the clock is set forward, in a day of 23 hours
+        ("2027-03-27 23:00:00", "2027-03-28 07:00:00"),
     ],
 )
 def test_quiet_hours_are_wall_clock_times(now: str, until: str | None) -> None:
@@ -122,7 +124,10 @@ QUIET = st.sampled_from(["", "22:00-07:00", "00:00-23:59"])
 
 @given(NOTIFICATIONS, st.booleans(), QUIET, st.sampled_from(["", "08:00"]))
 def test_everything_leaves_once(queue: list[Notification], groups: bool, quiet: str, digest: str) -> None:
-    """All notices leave within two days, each in one message, and a message is never due and then missing."""
+    """
+    All notices leave within two days, each in exactly one message. At each time that the schedule names,
+    there is a message to send.
+    """
     schedule = schedule_of(settings(quiet_hours=quiet, digest=digest, group_wait=30.0), groups=groups)
     queue = sorted(queue, key=lambda each: each.number)
     now, left = NOW, list(queue)

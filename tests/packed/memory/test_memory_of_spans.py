@@ -78,13 +78,13 @@ def test_trees_and_lonely_spans_are_by_the_memory(native: Native) -> None:
 
 
 def _no_sums(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave out of the key whether sums of counts are positive, zero or negative."""
+    """Break the memory: its key leaves out whether sums of counts are positive, zero or negative."""
     plan = slots.plan() | {"sums": []}
     monkeypatch.setattr(slots, "plan", lambda: plan)
 
 
 def _a_model_varies(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Treat a name that decides a rule as a text that varies."""
+    """Break the memory: it treats a name that decides a rule as a text that varies."""
     known = slots.slot_of
 
     def slot_of(name: str) -> int:
@@ -94,13 +94,13 @@ def _a_model_varies(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _no_class(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Treat words that mean "absent" as ordinary texts."""
+    """Break the memory: it treats words that mean "absent" as ordinary texts."""
     plan = slots.plan() | {"absent": []}
     monkeypatch.setattr(slots, "plan", lambda: plan)
 
 
 def _all_are_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Record child spans and repeated spans as if each were independent."""
+    """Break the memory: it records child spans and repeated spans as if each were independent."""
     monkeypatch.setattr(alone, "are_apart", lambda _: True)
 
 
@@ -118,8 +118,8 @@ def test_what_would_make_it_wrong_is_found(
 
 def test_booking_alone_is_held_against_the_reader(native: Native, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    If reading a span without its neighbors loses the user of a call, this is not learned. Such spans are
-    then read together with others.
+    If a span loses the user of its call when it is read without its neighbors, it is not learned. The rules
+    then read such spans with their neighbors.
     """
     book = CallAlone.book
 
@@ -139,7 +139,7 @@ def test_booking_alone_is_held_against_the_reader(native: Native, monkeypatch: p
 
 def test_reads_that_nobody_notes_are_not_learned(native: Native, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    If `get` reads attributes without noting them, the result stays right because the kinds are not learned.
+    If a rule reads attributes without noting them, the results stay right, because these kinds are not learned.
     """
     monkeypatch.setattr(ObservedAttributes, "get", dict.get)
     memory = SpanMemory(native, AT_ONCE)
@@ -178,7 +178,7 @@ def test_samples_are_bounded_and_other_options_forget(native: Native) -> None:
 
 
 def test_a_kind_is_learned_once_it_was_seen_often(native: Native) -> None:
-    """Seven spans of a kind are not enough, but eight are."""
+    """The memory learns a kind after eight spans of it, not after seven."""
     memory = SpanMemory(native, MemoryPace(least_seen=8, most_skipped=0))
     _learn(memory, (numbered(protobuf_spans(1), number) for number in range(7)))
     assert 0 == memory.kinds
@@ -187,7 +187,10 @@ def test_a_kind_is_learned_once_it_was_seen_often(native: Native) -> None:
 
 
 def test_a_kind_that_is_rare_is_not_learned(native: Native) -> None:
-    """One kind is one span in three hundred, and the other is the rest. Only the frequent kind is learned."""
+    """
+    The test sends one kind in every three hundred spans, and another kind otherwise. Only the frequent
+    kind is learned.
+    """
     memory = SpanMemory(native, MemoryPace(least_share=0.01, spans_a_kind=1, most_skipped=0))
     rare, usual = tree_spans(7), protobuf_spans(100)
     for number in range(6):
@@ -216,13 +219,16 @@ def test_kinds_of_many_programs_are_learned(native: Native) -> None:
 
 
 def test_one_span_that_stands_for_many_is_seen_once(native: Native) -> None:
-    """If one request is inspected for many, a kind with few inspected spans is still not learned."""
+    """
+    If one inspected request stands for many that were not inspected, its spans count once. So its kinds are
+    not learned yet.
+    """
     samples = Samples(MemoryPace(least_seen=8))
     assert [False] * 7 + [True] == [samples.is_wanted(1, 100) for _ in range(8)]
 
 
 def test_learning_is_earned_by_spans(native: Native) -> None:
-    """After the first kinds, here one, each further kind requires a hundred more spans."""
+    """The first kinds are learned at once (here one). Each further kind requires a hundred more spans."""
     memory = SpanMemory(
         native, MemoryPace(least_seen=1, first_kinds=1, spans_a_kind=100, most_in_turn=1, most_skipped=0)
     )
@@ -252,7 +258,8 @@ def test_requests_whose_spans_are_not_known_are_looked_at_ever_more_rarely(nativ
 
 def test_requests_pass_unseen_while_none_is_known(native: Native) -> None:
     """
-    Of a hundred unknown requests few are inspected, each for those before it. A known request ends this.
+    While no kind is known, few of the requests are inspected, and each inspected request counts for those
+    skipped before it. A request that is known ends this.
     """
     memory = SpanMemory(native, MemoryPace(first_kinds=0, spans_a_kind=10**9, most_in_turn=0))
     walked = Mock(wraps=memory._memory.scopes)
@@ -274,8 +281,8 @@ def test_requests_pass_unseen_while_none_is_known(native: Native) -> None:
 
 def test_spans_are_looked_for_in_vain_in_a_part_of_them(native: Native) -> None:
     """
-    The share of inspected spans stays small with any number of unknown senders, because first inspections
-    count as well.
+    The share of spans that the memory looks up in vain stays small with any number of unknown senders,
+    because a sender's first lookups count as well.
     """
     trials, looked = Trials(MemoryPace(look_share=0.01, free_looks=100)), 0
     for number in range(20_000):
@@ -405,7 +412,7 @@ def test_a_kind_that_cannot_be_learned_is_the_rules(native: Native, monkeypatch:
 
 
 def test_one_hit_in_so_many_is_compared(native: Native, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first hits of a kind are compared, then a random sample."""
+    """The first hits of a kind are all compared with the rules, and later hits at random."""
     monkeypatch.setattr(spans, "ONE_IN", 10)
     memory = SpanMemory(native, AT_ONCE)
     _learn(memory, (numbered(protobuf_spans(1), number) for number in range(1000)))
@@ -413,7 +420,9 @@ def test_one_hit_in_so_many_is_compared(native: Native, monkeypatch: pytest.Monk
 
 
 def test_a_hit_that_compared_the_same_is_taken(native: Native, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If one hit among many is compared, the other hits stay as the memory recorded them."""
+    """
+    A request has many hits, and one of them is compared. The memory's results for the other hits are used.
+    """
     memory = SpanMemory(native, AT_ONCE)
     body = protobuf_spans(100)
     _learn(memory, (numbered(body, number) for number in range(30)))
@@ -421,7 +430,8 @@ def test_a_hit_that_compared_the_same_is_taken(native: Native, monkeypatch: pyte
     monkeypatch.setattr(
         memory, "_next_hits", lambda: 1000
     )  # the random choice could fall within this request
-    monkeypatch.setattr(spans, "SpanReader", None)  # the reader for spans that the memory does not know
+    # the reader for spans that the memory does not know must not be called
+    monkeypatch.setattr(spans, "SpanReader", None)
     memory.spans.clear()
     before = memory.compared["same"]
     assert by_rules(numbered(body, 99), Options()) == run(memory.normalise(numbered(body, 99), Options()))
@@ -431,7 +441,10 @@ def test_a_hit_that_compared_the_same_is_taken(native: Native, monkeypatch: pyte
 
 
 def test_a_text_that_a_rule_looks_into_is_the_rules(native: Native) -> None:
-    """LiteLLM marks cached answers within their id, so a known kind must not match them."""
+    """
+    A rule looks into a text: LiteLLM marks cached answers within their id. Such spans match no known kind, so
+    the rules read them.
+    """
     memory = SpanMemory(native, AT_ONCE)
     request = ExportTraceServiceRequest.FromString(numbered(protobuf_spans(1), 1))
     [span] = request.resource_spans[0].scope_spans[0].spans
@@ -475,7 +488,8 @@ def test_a_request_that_was_begun_before_a_reload_is_the_rules(
     native: Native, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
-    If options change during a lookup, the request is not read partly with old and partly with new options.
+    If options change during a lookup, the rules read the whole request. It is never read partly with old and
+    partly with new options.
     """
     monkeypatch.setattr(SliceClock, "is_over", lambda _: True)
     memory = SpanMemory(native, AT_ONCE)

@@ -2,8 +2,8 @@
 Fixtures that run every test of this suite with each storage engine.
 
 Behind a pooler, only the first test of each file runs by default, and all of them in `make soak` or with `-k
-pgbouncer`. A test marked `rule` checks code above the engines, so it runs once, in memory. In a module marked
-`rule`, the mark `every_engine` selects tests about rows.
+pgbouncer`. A test marked `rule` checks code above the engines, so it runs once, in memory. If a whole module
+is marked `rule`, its tests marked `every_engine` still run on each engine, because they check rows.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ SECRET = b"i" * 32
 ALL_DECLARED = declared_tables()
 EVERY_ENGINE = [*ENGINES, POOLED]
 WITHOUT_FILE = pytest.param(MEMORY, id="sqlite in memory")
-# By fixture. The ledger runs behind the pooler only in tests where two processes write, because servers have
-# one writer and many readers.
+# Engines by fixture name. The ledger runs behind the pooler only in tests where two processes write, because
+# servers have one writer and many readers.
 ENGINES_OF = {
     "open_spool": EVERY_ENGINE,
     "open_registry": EVERY_ENGINE,

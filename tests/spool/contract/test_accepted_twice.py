@@ -72,7 +72,8 @@ def unidentified() -> tuple[Record, Identity]:
 async def test_what_was_accepted_rightly_is_not_named(open_spool: Opener, clock: MovedClock) -> None:
     """
     A recount does not name records without identity, corrections, added reports, shadows, counters, requests
-    or ordinary repeats. Neither does it name repeats of forgotten ids, or with a time far from the first one.
+    or ordinary repeats. It also does not name a repeat whose first id was forgotten, or whose time is far
+    from the first report's.
     """
     log = (await open_spool(hold=10, duplicate_window=86_400)).log
     await add(log, *[unidentified() for _ in range(3)])
@@ -87,7 +88,9 @@ async def test_what_was_accepted_rightly_is_not_named(open_spool: Opener, clock:
     await send(log, "1", "2")
     clock.move(80_000)
     await add(log, call(7))
-    await add(log, call(1, at=NOON + 7200), call(7, at=NOON - 9000))  # runs of other hours
+    await add(
+        log, call(1, at=NOON + 7200), call(7, at=NOON - 9000)
+    )  # these two calls belong to runs of other hours
     clock.move(2 * 86_400)
     await add(log, call(8))
     await add(log, call(1), call(2), call(3))
@@ -113,8 +116,8 @@ def entry_of(ids: list[int], first: int) -> Entry:
 
 async def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    Memory stays limited for any number of records. Each record is compared with at least half as many earlier
-    records as ids may be known.
+    Memory stays limited for any number of records. If n ids may be known, each record is compared with at
+    least n/2 earlier records.
     """
     monkeypatch.setattr(accepted_twice, "CHUNK", 50)
     twice = TwiceAccepted(DuplicateIndex(b"k", window_s=86_400, max_ids=400), window_s=86_400, max_ids=400)

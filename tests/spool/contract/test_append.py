@@ -63,7 +63,8 @@ async def test_a_range_is_cut_to_the_numbers(log: Log) -> None:
 @pytest.mark.rule
 async def test_where_the_record_of_an_id_is(log: Log, clock: MovedClock) -> None:
     """
-    The newest ids have a number, older ids only a time range between call and arrival, and unknown ids nothing.
+    For one of the newest ids the log returns the record number. For an older id it returns only the time
+    range between call and arrival, and for an unknown id nothing.
     """
     known = call(2)[1].id
     await add(log, call(1), call(2, at=NOON - 7200))
@@ -400,7 +401,7 @@ async def test_a_start_that_is_not_believed_is_known_by_its_arrival(
     clock.move(20 * 3600)
     await add(
         log, *[call(100 + number, at=NOON + 72_000) for number in range(4)]
-    )  # move the unusual ones out of the newest
+    )  # move the ids of these unusual calls out of the newest ids
 
     await add(log, *strange)
 
@@ -591,5 +592,5 @@ async def test_a_chain_of_sides_is_one_record(log: Log, order: Sequence[str]) ->
     for number, name in enumerate(order):
         record, known_as = call(number)
         await add(log, (record, known_as._replace(links=links[name])))
-    expected = 2 if order[-1] == "between" else 1  # stored records are not merged
+    expected = 2 if order[-1] == "between" else 1  # two records that are already stored are not merged
     assert expected == (await topic_terms(log))["accepted"]

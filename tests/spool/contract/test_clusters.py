@@ -83,7 +83,8 @@ async def test_a_reported_cluster_outlives_the_process(rows: ClusterRows, clock:
 
 async def test_what_a_report_leaves_out_stays(rows: ClusterRows, clock: MovedClock) -> None:
     """
-    A cluster that is only heard keeps its earlier fields. An empty list of checks reports that there are none.
+    If a report omits fields, the cluster keeps their earlier values. An empty list of checks states that
+    there are no checks.
     """
     table = await opened(rows, clock)
     await table.report(WHOLE)

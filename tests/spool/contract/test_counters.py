@@ -62,7 +62,9 @@ async def test_points_become_deltas(
     ignored: dict[str, int],
     together: bool,
 ) -> None:
-    """Each row of the table of metric normalization holds in one commit and in separate commits."""
+    """
+    Each case of the table of metric normalization gives the same result in one commit and in separate commits.
+    """
     given = [point(value, at=NOON + at, since=NOON + since) for value, at, since in points]
 
     for batch in [given] if together else [[one] for one in given]:
@@ -119,7 +121,9 @@ async def test_a_series_is_forgotten_a_month_after_its_last_point(
     """
     Stored state is limited by age: a process that is silent for a month is forgotten, but a reporting one is not.
     """
-    monkeypatch.setattr(sqlite_retention, "SERIES", 2)  # in one transaction, of six old series
+    monkeypatch.setattr(
+        sqlite_retention, "SERIES", 2
+    )  # delete at most two of the six old series per transaction
     log = (await open_spool()).log
     others = [point(100, at=NOON + 1, series=bytes([name]) * 16) for name in b"tuvwxy"]
     await add(log, points=[point(100, at=NOON + 1), *others])
@@ -137,10 +141,12 @@ async def test_a_series_that_was_forgotten_for_want_of_room_never_counts_whole_a
     open_spool: Opener, clock: MovedClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
-    Over `spool.max_series`, the series that were silent longest are forgotten and counted. The first point of
-    a forgotten series is only the base of the next one. A series that started later counts whole.
+    Over `spool.max_series`, the log forgets the series that were silent longest, and counts them. The next
+    point of a forgotten series adds nothing, because it is only the base for later points. If a series
+    started after that, its first point counts whole.
     """
-    monkeypatch.setattr(sqlite_retention, "SERIES", 2)  # in one transaction, of three
+    # delete at most two of the three excess series per transaction
+    monkeypatch.setattr(sqlite_retention, "SERIES", 2)
     log = (await open_spool(max_series=2)).log
     names = [bytes([name]) * 16 for name in b"tuvwx"]
     for name in names[:2]:
@@ -173,7 +179,10 @@ async def test_a_series_that_was_forgotten_for_want_of_room_never_counts_whole_a
 async def test_room_that_was_short_long_ago_says_nothing_of_a_series(
     open_spool: Opener, clock: MovedClock
 ) -> None:
-    """After thirty days a series would be forgotten for its age as well, so a first point counts whole."""
+    """
+    Thirty days after series were forgotten for lack of space, a new series counts whole again. Series that
+    are silent for so long are forgotten for their age in any case.
+    """
     log = (await open_spool(max_series=1)).log
     await add(log, points=[point(100, at=NOON + 1)])
     clock.move(10)

@@ -225,8 +225,8 @@ async def test_an_ambiguous_delivery_keeps_its_key(spooled: Spooled, answer: str
 
 async def test_a_gateway_error_is_no_answer(spooled: Spooled) -> None:
     """
-    The service behind a gateway may have accepted the request. The key stays until an answer proves that it
-    is a remembered one.
+    After a 502, the service behind the gateway may have accepted the request. The delivery keeps its key
+    until three equal answers show that the answer is only repeated from memory.
     """
     await begun(spooled, 10)
     first, second, third = [await answered(spooled, "502", ambiguous=True) for _ in range(3)]
@@ -433,7 +433,10 @@ async def test_proof_is_an_acceptance_after_the_first_refusal(spooled: Spooled) 
 
 @pytest.mark.rule
 async def test_the_refusal_of_a_batch_is_the_first_of_its_records(spooled: Spooled) -> None:
-    """After a rejected batch of two, acceptance of one record proves the route for the other."""
+    """
+    A batch of two is rejected. If one of its records is then accepted, the route is proven to work, so the
+    other record is bad.
+    """
     await begun(spooled, 2)
     await spooled.deliveries.split(await taken(spooled), reason="400", refused=True)
     first, second = await taken(spooled), await taken(spooled)
@@ -479,7 +482,9 @@ async def test_server_errors_count_while_others_pass(spooled: Spooled) -> None:
 
 @pytest.mark.rule
 async def test_a_route_that_fails_does_not_shred_its_backlog(spooled: Spooled, clock: MovedClock) -> None:
-    """The number of waiting deliveries is limited. Stuck and refused single records wait in addition."""
+    """
+    The number of waiting deliveries is limited. Stuck and refused single records do not count towards this limit.
+    """
     await begun(spooled, 100)
     later = clock.now() + 60
     cut = 0
@@ -758,7 +763,7 @@ async def test_a_delivery_that_was_dropped_while_in_hand_changes_nothing(spooled
 
 async def test_what_could_not_be_said_of_a_delivery(spooled: Spooled) -> None:
     """
-    The storage was unavailable when the answer came. The delivery is due again under its key, marked
+    If the storage is unavailable when an answer arrives, the delivery is due again under its key, marked
     as possibly accepted.
     """
 
@@ -801,7 +806,8 @@ async def test_a_delivery_that_is_given_back(spooled: Spooled) -> None:
 
 async def test_what_somebody_else_has_settled_is_not_sent(spooled: Spooled) -> None:
     """
-    Marking a settled delivery fails, because the process that still held it had been suspended meanwhile.
+    A process is suspended while it holds a delivery, and another process settles it. The first process then
+    cannot store its mark, so it sends nothing.
     """
     await begun(spooled, 10)
     delivery = await taken(spooled)

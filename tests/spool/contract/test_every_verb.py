@@ -1,4 +1,4 @@
-"""The contract suite calls every method of every protocol, so a new method without a test is found here."""
+"""The contract suite calls every method of every protocol. A new method that no test calls fails here."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from spool.sqlite.log.log import SqliteLog
 from spool.sqlite.partial_reports import SqlitePartialReports
 from spool.streams import StreamReader
 
-# By the name of the object in tests: its protocol, and the engines' classes.
+# For each object name that tests use: its protocol, and the classes of the engines.
 PROTOCOLS: dict[str, tuple[type, tuple[type, ...]]] = {
     "log": (Log, (SqliteLog, PostgresLog)),
     "deliveries": (Deliveries, (SqliteDeliveries, PostgresDeliveries)),

@@ -37,7 +37,7 @@ from tests.spool.postgres_cluster import BEHIND_POOLER
 
 DAY = 24 * HOUR
 ALL = (datetime(2000, 1, 1, tzinfo=UTC), datetime(2100, 1, 1, tzinfo=UTC))
-EXAMPLES = 100 if BEHIND_POOLER else 16  # number of examples, of which the first applies in `make soak`
+EXAMPLES = 100 if BEHIND_POOLER else 16  # number of examples: 100 in `make soak`, otherwise 16
 
 
 def at(seconds: float) -> datetime:
@@ -176,7 +176,7 @@ def test_sums_equal_a_recount(
             st.integers(0, 8),  # number of the call, from a small range so that most are repeated
             st.sampled_from([None, "0.1", "0.12345678901234567"]),
             st.sampled_from([None, "ann", "bob"]),
-            st.integers(0, 5),  # seconds until the next
+            st.integers(0, 5),  # seconds until the next call
             st.sampled_from(["stay", "stay", "count", "restart"]),
         ),
         max_size=30,
@@ -657,8 +657,8 @@ async def test_periods(ledgers: Ledgers, granularity: str, zone: Any, expected: 
 @pytest.mark.parametrize("granularity", ["hourly", "daily"])
 async def test_periods_together_are_periods_one_by_one(ledgers: Ledgers, granularity: str, day: str) -> None:
     """
-    Over a day of 23 or 25 hours, and from whole days into hours: a query of several periods equals queries of
-    each, group by group.
+    A query of several periods returns the same groups as one query for each period. This holds on days of 23
+    or 25 hours, and where stored days end and stored hours begin.
     """
     zone = ZoneInfo("Europe/Berlin")
     first = datetime.fromisoformat(day).replace(tzinfo=UTC) - timedelta(days=2)
@@ -843,7 +843,10 @@ def _empty(rows: LedgerRows) -> None:
 
 
 async def test_sums_that_are_lost_while_the_log_is_read(ledgers: Ledgers) -> None:
-    """The reach never exceeds a number that was not added. Records read before the loss are read again."""
+    """
+    The ledger never counts a number as read before its record was added. If rows are lost while the log is
+    read, the records read before are read again.
+    """
     log, ledger = Interrupted(), await ledgers.open(chunk=2)
     log.add([call(user=f"u{number}") for number in range(5)])
     await ledger.catch_up(log)
@@ -964,7 +967,8 @@ async def test_a_rebuild_counts_meters_again(ledgers: Ledgers) -> None:
 
 async def test_regions_stay_apart_when_priced_again(ledgers: Ledgers) -> None:
     """
-    New prices keep regions separate, including unknown regions, and unpriced sums that are merged into priced ones.
+    New prices keep regions separate. This includes unknown regions, and unpriced sums that are merged
+    into priced sums.
     """
     log, ledger = FakeLog(), await ledgers.open()
     for region in (None, "us-east-1", "eu-west-1", "eu-west-1"):
@@ -998,7 +1002,9 @@ async def test_invented_regions_are_bounded(ledgers: Ledgers) -> None:
 
 
 async def test_reprice_leaves_counters_and_what_takes_them_back(ledgers: Ledgers) -> None:
-    """Only calls are priced, so negative tokens refund nothing."""
+    """
+    Only calls get new prices. Counters keep their reported cost, and negative tokens reduce no estimate.
+    """
     log, ledger = FakeLog(), await ledgers.open()
     shared: dict[str, Any] = {"id": b"", "source": "s", "model": "gpt-4o", "start_time": BEGIN * NS}
     log.add([
@@ -1021,7 +1027,10 @@ async def test_reprice_leaves_counters_and_what_takes_them_back(ledgers: Ledgers
 async def test_a_transaction_that_fails_leaves_nothing(
     ledgers: Ledgers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A failed transaction changes neither sums nor reach, and its repeat counts the same records once."""
+    """
+    A failed transaction changes neither the sums nor the number up to which records are counted. Its repeat
+    counts the same records once.
+    """
     log, ledger = FakeLog(), await ledgers.open()
     log.add([call()])
     await ledger.catch_up(log)

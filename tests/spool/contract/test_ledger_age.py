@@ -142,14 +142,14 @@ async def test_120_days_in_four_zones(ledgers: Ledgers, begin: datetime) -> None
                 try:
                     found = await answer(
                         history.ledger, query
-                    )  # first, because a refused query needs no recount
+                    )  # run the query first, because a refused query needs no recount
                     assert history.recount(query) == found, (zone, granularity)
                     outcomes.add("exact")
                 except NotKept as error:
                     assert border in str(error) or "on the hour" in str(error)
                     outcomes.add("days" if border in str(error) else "hours")
     assert {
-        ("UTC", "all"): {"exact", "days"},  # refused are days in hourly periods
+        ("UTC", "all"): {"exact", "days"},  # only hourly periods of stored days are refused
         ("UTC", "hours kept"): {"exact"},
         ("Europe/Berlin", "all"): {"days"},
         ("Europe/Berlin", "hours kept"): {"exact"},

@@ -123,7 +123,8 @@ async def test_what_was_made_from_an_old_report_is_not_kept(open_spool: Opener) 
 
 async def test_all_of_a_commit_may_be_stale(open_spool: Opener) -> None:
     """
-    If all submissions of a commit are stale, the log continues. The expectation that a key does not exist holds.
+    If all submissions of a commit are stale, the log continues. A submission that expects a key not to exist
+    is then accepted.
     """
     spool = await open_spool()
     with pytest.raises(Stale, match="changed meanwhile"):

@@ -22,7 +22,7 @@ OPTIONAL = RouteSpec(name="archive/ai-telemetry", topic=AI_TELEMETRY, required=F
 
 @dataclass
 class Needs:
-    """The queries of the log to the deliveries of either engine."""
+    """The queries that the log makes to the deliveries, with the deliveries of one engine."""
 
     spooled: Spooled
     needed_from: Callable[[str], Awaitable[int | None]]

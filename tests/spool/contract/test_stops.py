@@ -63,7 +63,7 @@ SIZES = [
     (1, 2),
     (3, 2),
     (2 * BATCH + 5, 2),
-]  # reports of the first and the second topic, fewer and more than a batch
+]  # numbers of reports of the first and the second topic, below and above the size of a batch
 RETENTION_S, HOLD_S = 3600, 10
 
 
@@ -349,7 +349,10 @@ async def test_more_ids_than_a_batch_are_known_after_a_stop(
 async def test_a_recount_names_what_counted_twice(
     installation: Installation, clock: MovedClock, ends: tuple[str, str]
 ) -> None:
-    """The test sets the stored position of all topics too high, so the start skips ids."""
+    """
+    If a start skips ids, a recount names the calls that counted twice. The test causes this by setting the
+    stored position of all topics too high.
+    """
     reports = {USAGE_EVENTS: 1, AI_TELEMETRY: 2, UNIT_COST: 1}
     await send(installation.log, reports)
     clock.move(HOLD_S + 1)

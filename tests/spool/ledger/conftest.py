@@ -1,4 +1,6 @@
-"""Every result is computed here, because these tests compare ways to compute it."""
+"""
+A fixture that turns remembered results off, because tests in this folder compare ways to compute a result.
+"""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from tests.spool.ledger.engines import ENGINES, Ledgers
 from tests.spool.ledger.test_rollups import without
 from tests.spool.ledger_log import BEGIN, FakeClock
 
-DAYS = 70  # two stretches of four weeks at any start
+DAYS = 70  # contains two whole rollups of four weeks, whatever the first day is
 DAY_ONE = BEGIN // DAY_S * DAY_S
 FIRST = datetime.fromtimestamp(DAY_ONE, UTC)
 FRONT = Derived(
@@ -131,7 +131,9 @@ class Deal:
         self.ledger = await self.ledgers.open(clock=self.clock)
 
     async def check(self, *, whole: bool = IS_LONG) -> None:
-        """Compare all queries, or alternately one half of them, with and without rollups."""
+        """
+        Compare all queries with and without rollups. If `whole` is false, compare alternately one half of them.
+        """
         asked = QUESTIONS if whole else QUESTIONS[self.checks % 2 :: 2]
         self.checks += 1
 

@@ -33,7 +33,10 @@ def exact(durations: Sequence[float], percent: int) -> float:
     percent=st.sampled_from([50, 95, 99]),
 )
 def test_between_the_edges_of_the_exact_percentile(durations: list[int], percent: int) -> None:
-    """Beyond the last edge there is no percentile."""
+    """
+    The estimate lies between the edges of the bucket with the exact percentile. There is no estimate beyond
+    the last edge.
+    """
     place = bisect_left(LATENCY_EDGES_MS, exact(durations, percent))
     found = percentile_ms(counted(durations), percent)
     if place == len(LATENCY_EDGES_MS):

@@ -24,7 +24,7 @@ from tests.rounds import IS_LONG
 from tests.spool.ledger.engines import ENGINES, MEMORY, Ledgers
 from tests.spool.ledger_log import BEGIN, HOUR, FakeClock, FakeLog, call
 
-DAYS = 70  # two stretches of four weeks at any start
+DAYS = 70  # contains two whole rollups of four weeks, whatever the first day is
 FIRST = datetime.fromtimestamp(BEGIN, UTC)
 FRONT = Derived(
     name="own:front", label="Front", sources=("team",), value=lambda each: "yes" if each == ("a",) else ""
@@ -126,7 +126,9 @@ class Deal:
         await self.ledger.tidy()
 
     async def check(self, *, whole: bool = IS_LONG) -> None:
-        """Compare all queries, or alternately one half of them, with and without rollups."""
+        """
+        Compare all queries with and without rollups. If `whole` is false, compare alternately one half of them.
+        """
         asked = QUESTIONS if whole else QUESTIONS[self.checks % 2 :: 2]
         self.checks += 1
 
@@ -226,7 +228,10 @@ async def test_a_question_goes_through_rollups(ledgers: Ledgers) -> None:
 
 
 async def test_a_filter_that_every_call_passes_is_none(ledgers: Ledgers) -> None:
-    """Rollups without its dimension serve the query. If a call fails the filter, days are read."""
+    """
+    If every call passes a filter, rollups without the filter's dimension serve the query. If a call fails the
+    filter, the query reads days.
+    """
 
     def asked(rows: LedgerRows, query: CostQuery) -> tuple[list[CostRow], set[int]]:
         found = set[int]()

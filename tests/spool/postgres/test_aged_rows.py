@@ -136,7 +136,7 @@ async def test_reporters_count_within_max_bytes(open_log: LogOpener) -> None:
     await log._database.run(lambda connection: connection.execute(text, (ROWS,)))
     while (
         await log.stats()
-    ).bytes < before + ROWS * HEARD_ROW_BYTES:  # the server counts them a moment later
+    ).bytes < before + ROWS * HEARD_ROW_BYTES:  # the server updates its statistics a moment later
         pass
     await PostgresHeard(log._database).forget(2.0 * ROWS)
     while (await log.stats()).bytes > before:

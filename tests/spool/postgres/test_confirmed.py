@@ -148,7 +148,10 @@ async def test_a_commit_that_was_looked_up_is_remembered(
 
 
 async def test_a_copy_that_knows_no_tokens_has_lost_nothing(open_log: LogOpener, tmp_path: Path) -> None:  # noqa: F811
-    """A copy via files keeps no tokens. Another commit under the same number would have a token."""
+    """
+    Commits in a database that was copied from files have no tokens, so they count as equal. A commit with a
+    different token under the same number counts as lost.
+    """
     log = await open_log(hold=0, confirmed=ConfirmedCommits(tmp_path, "one"))
     await add(log, call(1))
     await log.close()

@@ -312,7 +312,7 @@ async def test_an_old_primary_is_passed_over(cluster: Server, monkeypatch: pytes
         assert not one._reachability.is_old(2)
     assert ("localhost", 2) == await asked(database)
     begins = Database(dsn)
-    assert ("localhost", 2) == await asked(begins)  # like a process that starts now
+    assert ("localhost", 2) == await asked(begins)  # a starting process also connects to the new primary
     await begins.close()
     with pytest.raises(SpoolUnavailable, match="an old primary responded"):
         await asked(alone)

@@ -245,7 +245,8 @@ async def test_keys_are_known_while_every_connection_for_questions_is_busy(nodes
 
 async def test_a_device_that_went_before_the_first_look(nodes: tuple[Node, Node]) -> None:
     """
-    At a start, much time passes between reading the devices and the first position in the list of changes.
+    A device may be deleted during a start, after the devices were read and before the first position in the
+    list of changes was set. The first check still finds the deletion.
     """
     here, there = nodes[0].shared, nodes[1].shared
     await here.devices.keep(DEVICE)
@@ -257,7 +258,10 @@ async def test_a_device_that_went_before_the_first_look(nodes: tuple[Node, Node]
 
 
 async def test_clusters_that_were_changed_before_the_first_look(fresh_schema: Schema) -> None:
-    """Changes between reading the clusters and the first position are not in the list."""
+    """
+    A cluster may change after the clusters were read and before the first position in the list of changes was
+    set. The first check still finds the change.
+    """
     clock = MovedClock()
     async with AsyncExitStack() as stack:
         databases = [fresh_schema.database() for _ in range(2)]

@@ -504,8 +504,8 @@ async def test_the_head_of_a_node_that_stopped_is_freed(
     open_log: LogOpener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
-    A node that waits for the head ends the stopped node's session. A session that waits for a standby
-    is not ended.
+    A node that waits for the head of the log ends the session of the stopped node that holds it. A session
+    that waits for a standby is not ended.
     """
     monkeypatch.setattr("spool.postgres.log.commits.STOPPED_S", 0.5)
     log, stopped = await open_log(hold=0, commit_wait=60), await open_log(hold=0)
@@ -642,7 +642,10 @@ async def test_retention_outlives_a_full_disk(open_log: LogOpener, monkeypatch: 
 async def test_a_count_under_which_records_go_says_nothing_wrong(
     open_log: LogOpener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another node deletes during every attempt. This is no damage, and the caller repeats the recount."""
+    """
+    Another node deletes records during every attempt to recount. This is not reported as damage, and the
+    caller repeats the recount.
+    """
     log = await open_log(hold=0)
     await add(log, call(1))
     numbers = itertools.count(1)

@@ -34,7 +34,9 @@ async def test_a_receipt_outlives_the_primary(pair: Pair) -> None:
         assert "replicated" == receipt.durability
         pair.standby.stop()
         await _let_go(pair, patient)
-        while not (await one.stats()).writable:  # it may have seen the moment without a named standby
+        while not (
+            await one.stats()
+        ).writable:  # the node may have read its state while the server named no standby
             await one.follow()
         pair.standby.stop()
         with pytest.raises(SpoolUnavailable):
@@ -58,7 +60,7 @@ async def test_a_receipt_outlives_the_primary(pair: Pair) -> None:
         await one.follow()
         assert 4 == one.closed_below(
             AI_TELEMETRY
-        )  # for this node, the newest record may be on one machine only
+        )  # this node cannot know yet whether the standby has the newest record
         found = await one.read(AI_TELEMETRY, 1, 4, with_open=True)
         assert [call(number)[0] for number in (1, 0, 2, 3)] == [
             each for entry in found for each in entry.records
@@ -66,7 +68,9 @@ async def test_a_receipt_outlives_the_primary(pair: Pair) -> None:
 
 
 async def _let_go(pair: Pair, patient: PostgresLog) -> None:
-    """Stop waiting for standbys during a commit's wait: this is no confirmation."""
+    """
+    Make the server stop waiting for standbys while a commit waits. This must not count as a confirmation.
+    """
     waiting = asyncio.create_task(add(patient, call(0)))
     while not await asyncio.to_thread(pair.primary.execute, WAITING):
         pass

@@ -26,9 +26,9 @@ from tests.spool.postgres.append.round_trips import round_trips
 from tests.spool.postgres_cluster import STANDBY, Pair, Server, confirming, folder
 
 INSERT = b"INSERT INTO kept VALUES (%(n)s)"
-FLAPS = 15  # for each of the pauses
+FLAPS = 15  # number of changes for each length of pause
 PAUSES_S = (0.0, 0.001, 0.005, 0.02)
-SET_S = 0.02  # between two changes
+SET_S = 0.02  # seconds between two changes of the setting
 
 
 def state(

@@ -31,7 +31,9 @@ AMOUNTS = {"planned": {}, "default_amount": "5", "alerts": {}, "forecast_alerts"
 def test_a_field_more_of_a_draft_is_kept(
     draft: Any, check: Callable[[Any], Any], fields: dict[str, Any]
 ) -> None:
-    """A developer adds a field to the draft, and its check is a separate line."""
+    """
+    If a developer adds a field to a draft and forgets the check of drafts, the check still keeps the field.
+    """
 
     @dataclass(frozen=True, slots=True, kw_only=True)
     class Longer(draft):  # type: ignore[misc]

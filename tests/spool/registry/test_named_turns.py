@@ -9,8 +9,8 @@ from spool.registry.tables.operators import NamedTurns
 
 async def test_names_take_turns() -> None:
     """
-    With fifty requests, a name still has only one turn before another name's first. If a waiting request is
-    cancelled, its turn passes on.
+    A name with fifty waiting requests gets one turn, and then the other name gets its first. If a waiting
+    request is cancelled, its turn passes on.
     """
     turns, order, go = NamedTurns(1), [], asyncio.Event()
 

@@ -16,7 +16,8 @@ from spool.shares import Holdings, KeyShare, Shared, fullest_first, may_add, nea
 @pytest.mark.parametrize("most", [1, 2, 3, 10, 51])
 def test_no_key_gets_more_than_it_leaves_free(most: int) -> None:
     """
-    One key can fill half of all places. Then the first row of another key is accepted, down to the last place.
+    One key can fill half of all places, rounded up. If a place is free after that, the first row of another
+    key is accepted.
     """
     own = 0
     while may_add(own, own, 1, most):
@@ -26,7 +27,9 @@ def test_no_key_gets_more_than_it_leaves_free(most: int) -> None:
 
 
 def test_the_operator_hears_who_fills_a_limit() -> None:
-    """The warning starts at 80 % of a key's share, which other keys' rows make smaller."""
+    """
+    The operator is warned when a key uses 80 % of its share. The share shrinks when other keys add rows.
+    """
     assert [] == list(nearly_full("x", {"a": 39, "b": 1}, 100))
     assert [KeyShare("x", "a", 40, 50)] == list(nearly_full("x", {"a": 40, "b": 1, "": 0}, 100))
 
@@ -50,7 +53,8 @@ def test_who_has_the_most_gives_way() -> None:
 
 def test_the_key_that_gives_way_first_is_named() -> None:
     """
-    The warning starts at 80 % of the whole limit, however it is divided. Other keys' rows reduce a key's share.
+    The warning names the key that would lose rows first. It starts when 80 % of the whole limit is used,
+    however the rows are divided among keys.
     """
     assert [] == list(nearly_gives_way("x", {}, 100))
     assert [] == list(nearly_gives_way("x", {"a": 40, "b": 39}, 100))
@@ -78,7 +82,7 @@ def calls_made(work: Callable[[], object]) -> int:
 
 @pytest.mark.parametrize("keys", [1, 1000])
 def test_room_is_made_without_a_look_at_every_key(keys: int) -> None:
-    """With a full table, a thousand keys cost as much as one."""
+    """Freeing a place in a full table costs the same with a thousand keys as with one."""
     shared: Shared[int, int] = Shared(2000)
     for number in range(2000):
         shared.put(number, number, f"key-{number % keys}")
@@ -93,7 +97,7 @@ def test_room_is_made_without_a_look_at_every_key(keys: int) -> None:
 
 @pytest.mark.parametrize("keys", [1, 1000])
 def test_what_makes_room_is_found_without_a_look_at_every_key(keys: int) -> None:
-    """The queues of keys with fewer rows than others are not even fetched."""
+    """To find rows to delete, the queues of keys with fewer rows than others are not read."""
     queues = {f"key-{key}": [f"{key} {number}" for number in range(key % 7 + 2)] for key in range(keys)}
     held = Holdings({key: len(queue) for key, queue in queues.items()})
     held.fullest()

@@ -1,4 +1,4 @@
-"""Values that are returned with a page of a table."""
+"""Values of fields that are returned with a page of a table."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ async def test_there_and_back_in_a_file(places: Places, receipt: str, tmp_path: 
 
 
 async def test_a_damaged_file_makes_nothing(places: Places, receipt: str, tmp_path: Path) -> None:
-    """A truncated or unrelated file creates nothing either, because the whole file is checked first."""
+    """A truncated file or an unrelated file creates nothing, because the whole file is checked first."""
     archive = await exported(places, "files", tmp_path / "archive")
     whole = archive.read_bytes()
     with zipfile.ZipFile(archive) as opened:
@@ -60,7 +60,10 @@ async def test_a_damaged_file_makes_nothing(places: Places, receipt: str, tmp_pa
 
 
 async def test_large_rows_are_in_frames_of_their_own() -> None:
-    """An entry has the records of many requests, so hundreds of entries at once would not fit into memory."""
+    """
+    Large rows are written in separate frames, because one entry has the records of many requests. Hundreds of
+    entries in one frame would not fit into memory.
+    """
     body = bytes(BYTES_AT_ONCE // 2)
     rows = [(number, body if number < 5 else b"") for number in range(1000)]
     columns, *parts = counted_frames(

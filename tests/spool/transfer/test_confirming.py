@@ -1,6 +1,5 @@
 """
-A copy into PostgreSQL is complete when the standby has it. The command reports the wait, and nothing else
-is a success.
+A copy into PostgreSQL is complete only when a standby has it. The command reports while it waits for the standby.
 """
 
 from __future__ import annotations
@@ -30,8 +29,8 @@ async def test_a_copy_counts_where_the_standby_has_it(
 ) -> None:
     """
     Without a standby nothing is copied. If the standby disappears during the copy, the command waits and
-    reports it. If the server then waits for no standby, the copy does not count. The same command completes
-    it once there is a standby.
+    reports the wait. If the server stops waiting for standbys, the copy is not complete. The same command
+    completes the copy once there is a standby.
     """
     monkeypatch.setattr("spool.postgres.transfer.unfinished.TELL_S", 0.05)
     monkeypatch.setattr("spool.postgres.transfer.unfinished.PAUSE_S", 0.0)

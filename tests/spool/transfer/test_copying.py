@@ -77,7 +77,10 @@ async def test_who_told_calls_is_copied(places: Places, receipt: str) -> None:
 async def test_a_series_that_was_forgotten_for_want_of_room_does_not_count_whole_in_a_copy(
     places: Places,
 ) -> None:
-    """The time until which series were forgotten is copied with the known series."""
+    """
+    The copy also contains the time up to which series were forgotten, so a forgotten series does not count
+    whole in it.
+    """
     files = places.options["files"]
     places.options["files"] = replace(files, settings=replace(files.settings, max_series=1))
     began = places.clock.now()
@@ -226,8 +229,8 @@ async def test_an_answer_that_is_lost_at_the_end_discards_nothing(
     places: Places, receipt: str, monkeypatch: pytest.MonkeyPatch, is_heard: bool
 ) -> None:
     """
-    The copy may be complete and already in use by a gateway, so the state is queried again, and the copy
-    stays in any case.
+    If the last answer is lost, the copy may be complete and already in use. So the command queries the state
+    again, and never deletes the copy.
     """
     monkeypatch.setattr("spool.postgres.transfer.unfinished.PAUSE_S", 0.0)
     transaction = Lane.transaction

@@ -1,5 +1,5 @@
 """
-A copy whose process is killed after any of its statements: the target shows that it is incomplete, and the
+A copy whose process is killed after any of its statements. The target shows that it is incomplete, and the
 next copy starts again.
 """
 
@@ -16,7 +16,8 @@ from spool.postgres.administration import ADMINISTRATION
 from spool.postgres.connections.joined import WatchedConnection
 from tests.spool.transfer.places import Places
 
-FILLING = "idle_in_transaction_session_timeout = '10min'"  # set in the transaction that copies everything
+# a setting that only the transaction that copies everything makes
+FILLING = "idle_in_transaction_session_timeout = '10min'"
 
 
 class Killed(BaseException):
@@ -27,7 +28,7 @@ class Killed(BaseException):
 
 @contextmanager
 def killed_behind(number: int) -> Iterator[list[str]]:
-    """Kill the process after that many statements that may change something. Yield those statements."""
+    """Kill the process after `number` statements that may change something. Yield these statements."""
     told: list[str] = []
     execute = WatchedConnection.execute
 
@@ -58,7 +59,7 @@ async def test_killed_behind_each_statement_of_its_beginning(places: Places, rec
     outcomes = []
     for number in range(1, 200):
         with killed_behind(number) as told, pytest.raises(Killed):
-            await places.copy("files", "postgres")  # also over the rest of the attempt before
+            await places.copy("files", "postgres")  # works even over the rest of the attempt before
         problem = str((await ADMINISTRATION.status(storage))["problem"])
         is_made = "does not exist yet" not in problem
         outcomes.append(is_made)

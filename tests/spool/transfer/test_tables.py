@@ -37,7 +37,7 @@ async def test_every_table_of_a_schema_is_copied(new_schema: Callable[[], Schema
 
 @pytest.mark.parametrize("file", PREPARE)
 async def test_a_schema_gives_every_table_of_a_file(file: str, places: Places) -> None:
-    """The schema provides every column that a row of the file must have."""
+    """A schema provides every column that a table of the file must have."""
     options = places.options["postgres"]
     assert options.storage.secret_file is not None
     options.storage.secret_file.write_bytes(b"s" * 32)

@@ -76,7 +76,10 @@ async def test_who_had_something_to_commit_is_there_between_requests(commits: bo
 
 
 async def test_many_parties_that_used_little_wait_for_nobody() -> None:
-    """Requests under 200 keys start at once in their order of arrival, although some keys used more."""
+    """
+    Requests under 200 keys start at once in their order of arrival, because each key has used little time. It
+    does not matter that some keys used more than others.
+    """
     turns, begun = FairTurns(), list[str]()
     names = [f"key {number}" for number in range(200)]
     parties(turns, **{name: 0.0005 * number for number, name in enumerate(names)})
@@ -130,8 +133,8 @@ async def test_a_request_that_stands_still_holds_nobody_up_for_long() -> None:
 @pytest.mark.parametrize(("used_s", "first"), [(0.1, "request"), (5.0, "background")])
 async def test_what_is_done_for_nobody_waits_for_who_used_little(used_s: float, first: str) -> None:
     """
-    Background work waits for a party that used little, but not for a party that uses much, because that
-    party's data should be counted meanwhile.
+    Background work waits while a party that used little time has requests. It does not wait for a party that
+    used much, because the data of such a party must still be counted.
     """
     turns, order = FairTurns(lambda: 1000.0), list[str]()
     parties(turns, one=used_s, other=100.0)
@@ -199,7 +202,10 @@ async def test_who_gives_up_waiting_leaves_the_turn_to_others() -> None:
 
 
 async def test_each_step_is_charged_to_whose_request_it_is() -> None:
-    """Time before the key was known is charged as well. A step returns the result or the error of its job."""
+    """
+    Time that a request used before its key was known is charged to the key as well. A step returns the result
+    or the error of its job.
+    """
     turns = FairTurns()
 
     async def job(one: WorkInHand) -> str:
@@ -230,7 +236,8 @@ async def run(one: WorkInHand, job: Coroutine[Any, Any, None]) -> None:
 
 async def test_a_turn_is_given_back_for_a_request_that_came_with_it() -> None:
     """
-    If a request starts in the pass of the event loop in which another got a turn, the new request is done first.
+    A party gets a turn, and in the same pass of the event loop a request of a party that used less starts.
+    The new request is done first.
     """
     turns, order = FairTurns(), list[str]()
     parties(turns, busy=10.0, small=0.0)
@@ -246,7 +253,10 @@ async def test_a_turn_is_given_back_for_a_request_that_came_with_it() -> None:
 
 
 async def test_who_used_much_is_heavy_beside_others_alone() -> None:
-    """A party is looked up by name, because a connection's own copy may be outdated."""
+    """
+    A party that used much counts as heavy only while others share the turns. It is looked up by name, because
+    a connection's own copy may be outdated.
+    """
     turns = FairTurns()
     busy, _ = parties(turns, busy=10.0, small=0.0)
     assert turns.heavy("busy") is None

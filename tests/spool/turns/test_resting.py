@@ -37,7 +37,8 @@ Twice = Callable[[], Awaitable[tuple[Callable[[], Awaitable[object]], Callable[[
 
 async def enrolments() -> tuple[Callable[[], Awaitable[object]], Callable[[], int]]:
     """
-    Return work with two batches, and its count. The second batch starts to wait while the first is written.
+    Return work that enrols two batches, and a function that returns the number of batches. The second batch
+    starts to wait while the first is written.
     """
     rows = Counted(SqliteDevices(MemoryDatabase(SPOOL)))
     table = await DeviceTable.open(rows)
@@ -53,7 +54,9 @@ async def enrolments() -> tuple[Callable[[], Awaitable[object]], Callable[[], in
 
 
 async def countings() -> tuple[Callable[[], Awaitable[object]], Callable[[], int]]:
-    """Return work with two queries, each after a new call, and its count."""
+    """
+    Return work that makes two queries, each after a new call, and a function that returns the number of queries.
+    """
     log, ledger = FakeLog(), await Ledger(new_ledger(), clock=FakeClock()).load()
 
     async def work() -> None:
@@ -67,7 +70,10 @@ async def countings() -> tuple[Callable[[], Awaitable[object]], Callable[[], int
 @pytest.mark.parametrize("begin", [enrolments, countings])
 @pytest.mark.parametrize("used_s", [0.05, 10.0])
 async def test_who_used_far_more_rests(begin: Twice, used_s: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A party that used little, or as much as others, continues at once."""
+    """
+    A party that used far more than others rests between two pieces of work. A party that used little, or as
+    much as others, continues at once.
+    """
     for module in (table_module, ledger_module):
         monkeypatch.setattr(module, "REST", 1e9)
         monkeypatch.setattr(module, "MOST_REST_S", 3600.0)

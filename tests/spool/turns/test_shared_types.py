@@ -11,7 +11,7 @@ import pytest
 from spool.registry.documents import DocumentKind
 from tests.spool.registry.test_kept_documents import kinds
 
-# Types like those of documents, each used by four threads at once.
+# The script uses types like those of documents, each from four threads at once.
 SCRIPT = """
 import dataclasses, sys, threading, msgspec
 from spool.turns.threads import prepare

@@ -196,7 +196,7 @@ async def test_a_file_must_be_what_was_announced(files: ContainerFiles) -> None:
 
 
 async def test_only_what_was_not_uploaded_can_be_abandoned(files: ContainerFiles) -> None:
-    """A sender cannot abandon uploaded files. If it has an abandoned file again, it may upload it."""
+    """A sender cannot abandon an uploaded file. A sender that abandoned a file may still upload it later."""
     uploaded = await put(files, "uploaded", b"metrics")
     [announced, foreign] = await announce(files, "announced", "foreign")
     assert 1 == await files.abandon(CLUSTER, {"uploaded": "gone", "announced": "gone", "unknown": ""}, AGENT)
@@ -215,7 +215,10 @@ async def test_only_what_was_not_uploaded_can_be_abandoned(files: ContainerFiles
 
 
 async def test_a_replay_is_served_from_what_is_kept(files: ContainerFiles) -> None:
-    """A delivered file is sent once more and then counts as delivered again."""
+    """
+    If the upstream requests a delivered file again and its bytes are still stored, the file is sent and
+    counts as delivered again.
+    """
     id = await put(files, "one.parquet", b"metrics")
     await files.settle(await files.due(FILE, limit=10))
     await files.ask(CLUSTER, ["one.parquet", "one.parquet"], AGENT)
@@ -300,7 +303,9 @@ async def test_a_body_of_remote_write_is_known_by_its_sum(files: ContainerFiles)
 
 
 async def test_a_delivered_body_stays_where_usage_is_read(open_files: Opener) -> None:
-    """Delivered bodies are stored as long as delivered files."""
+    """
+    If Tollhouse computes container usage, a delivered remote-write body stays stored, as delivered files do.
+    """
     files = (await open_files(price=(ContainerPrice(),))).container_files
     upload = await files.begin_remote_write(CLUSTER, AGENT, request="{}")
     await upload.write(b"samples")
@@ -394,7 +399,10 @@ async def test_the_fullest_key_makes_room(open_files: Opener, clock: MovedClock)
 
 
 async def test_files_that_are_done_are_forgotten_for_new_ones(open_files: Opener, clock: MovedClock) -> None:
-    """If all known files wait, a new file is refused. The accounting still counts forgotten files."""
+    """
+    At the limit of known files, finished files are forgotten for new ones. If all known files wait, a new
+    file is refused. The accounting still counts forgotten files.
+    """
     files = (await open_files(max_files=4)).container_files
     await announce(files, "one", "two")
     with pytest.raises(SpoolFull, match=r"container\.max_files"):
@@ -413,7 +421,10 @@ async def test_files_that_are_done_are_forgotten_for_new_ones(open_files: Opener
 async def test_without_an_upstream_files_are_kept_for_their_time(
     files: ContainerFiles, clock: MovedClock
 ) -> None:
-    """With an upstream, files wait without a limit of time."""
+    """
+    With an upstream, a waiting file is stored without a time limit. Without an upstream, it expires
+    after its time.
+    """
     id = await put(files, "one.parquet", b"metrics")
     clock.move(8 * 24 * HOUR)
     await files.retain(has_upstream=True)
@@ -446,7 +457,8 @@ async def test_what_did_not_leave_waits(files: ContainerFiles, clock: MovedClock
     clock.move(61)
     [file] = await files.due(FILE, limit=1)
     assert "400 no" == file.problem
-    await files.postpone(file, "400 no", not_before=clock.now() + 5 * 3600)  # set by a clock that was ahead
+    # a retry time that was set by a clock that was ahead
+    await files.postpone(file, "400 no", not_before=clock.now() + 5 * 3600)
     assert 1 == len(await files.due(FILE, limit=1))
 
 

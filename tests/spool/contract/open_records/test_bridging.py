@@ -69,7 +69,8 @@ async def test_three_reports_are_one_call_in_every_order(
     open_spool: Opener, clock: MovedClock, together: bool
 ) -> None:
     """
-    One report names the trace, one the call id, one both. The counted record has everything that the three state.
+    The first report names the trace, the second the call id, the third both. The counted record has the
+    values of all three reports.
     """
     log = (await open_spool(hold=10)).log
     orders = in_every_order(TRACE, CALL, BOTH)
@@ -86,7 +87,7 @@ async def test_three_reports_are_one_call_in_every_order(
     told = {(one.user, one.team, one.session) for one in found if isinstance(one, Inference)}
     assert {("ada", "search", "s-1")} == told
     terms = await topic_terms(log)
-    # from the two orders in which the report with both names comes last
+    # six calls, and one more record in each of the two orders in which the report with both names comes last
     assert terms["accepted"] == 8
     assert terms["bridged"] == 2
     assert 0 == terms.get("bridged_late", 0) + terms.get("amended_late", 0)
@@ -162,8 +163,8 @@ async def test_a_third_report_after_the_hold_changes_nothing(
 @pytest.mark.parametrize("together", [False, True])
 async def test_without_a_hold_one_request_is_one_write(open_spool: Opener, together: bool) -> None:
     """
-    No reader sees a part of a request, so reports in one request count once. Reports in other
-    requests change nothing.
+    Without a waiting time, reports of one call in one request count once, because no reader sees a part of a
+    request. If the reports arrive in separate requests, two records stay.
     """
     log = (await open_spool(hold=0)).log
     for group in [(TRACE, CALL, BOTH)] if together else [(TRACE,), (CALL,), (BOTH,)]:
@@ -200,7 +201,8 @@ async def test_four_records_of_one_call(open_spool: Opener, clock: MovedClock) -
 @pytest.mark.parametrize("last", ["answered 1", "answered 2"])
 async def test_two_attempts_stay_two_calls(open_spool: Opener, clock: MovedClock, last: str) -> None:
     """
-    A gateway's log reports two attempts of one client call. Its spans report them again, and join one of them.
+    A gateway's log reports two attempts of one client call. Spans report the same attempts again, and only
+    one attempt is joined with the client's report.
     """
     log = (await open_spool(hold=10)).log
     made, answered = (b"made", b"answered"), (b"answered", b"made")

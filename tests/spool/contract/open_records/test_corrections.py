@@ -88,7 +88,8 @@ async def test_late_usage_counts(open_spool: Opener, clock: MovedClock, observed
     await assert_books_balance(log)
 
 
-@pytest.mark.parametrize("others", [0, 12])  # the id is among the newest, or in a run
+# the id is among the newest ids (0), or other calls have moved it into a run (12)
+@pytest.mark.parametrize("others", [0, 12])
 async def test_a_correction_that_cannot_be_read_is_not_made_again(
     open_spool: Opener, clock: MovedClock, monkeypatch: pytest.MonkeyPatch, others: int
 ) -> None:
@@ -169,8 +170,8 @@ async def test_a_final_cost_holds(open_spool: Opener, clock: MovedClock) -> None
 
 async def test_what_changes_no_figure_is_late(open_spool: Opener, clock: MovedClock) -> None:
     """
-    A report that only adds an owner, a report about a shadow, and a report of a record with MOST
-    corrections add nothing.
+    Some late reports change nothing: a report that only adds an owner, a report about a shadow, and a report
+    of a record that already has MOST corrections.
     """
     log = (await open_spool(hold=10)).log
     await add(log, call(1), call(2, shadow=True, **NOTHING), call(3, cost="0", cost_source="reported"))

@@ -162,7 +162,8 @@ async def test_places_are_bounded(
     open_spool: Opener, clock: MovedClock, observed: Observed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
-    At most an eighth of the known ids have a place. The oldest places are dropped, and reports of them are counted.
+    The log knows the record number of at most an eighth of the known ids. It forgets the oldest of these
+    numbers first, and only counts late reports of their records.
     """
     monkeypatch.setattr(duplicates, "BATCH", 4)
     log = (await open_spool(hold=HOLD_S, duplicate_ids=64)).log
@@ -185,8 +186,8 @@ async def restarted(
     request: pytest.FixtureRequest, tmp_path: Path, clock: MovedClock, observed: Observed
 ) -> AsyncIterator[Start]:
     """
-    Return a function that starts the spool, after it ends an earlier one. Spools that share a database end
-    with the test.
+    Return a function that starts the spool again, and first stops the spool that it started before. Spools
+    that share a database are closed when the test ends.
     """
     settings = SpoolSettings(hold=HOLD_S, retention=120)
     opened: list[Spool] = []

@@ -1,6 +1,8 @@
 """
-Names that a report adds after the record of its call closed: a later report with only such a name is the same
-call, even after a kill, with its ids in runs or not.
+Names that a report adds after the record of its call closed.
+
+A later report with only such a name is recognized as the same call. This holds even after a kill, and whether
+or not the call's ids are in a run.
 """
 
 from __future__ import annotations
@@ -37,7 +39,9 @@ LATER = report(3, b"told later......")
 
 
 async def test_a_name_of_a_call_in_a_run_is_remembered(log: Log, clock: MovedClock) -> None:
-    """The place of a call in a run is unknown. A repeated name is stored once."""
+    """
+    The record number of a call whose ids are in a run is unknown. A repeated name is still stored only once.
+    """
     await add(log, FIRST)
     clock.move(DAY_S)
     await add(log, call(9))  # ids of a day ago become runs
@@ -46,7 +50,8 @@ async def test_a_name_of_a_call_in_a_run_is_remembered(log: Log, clock: MovedClo
         await add(log, BOTH)
         clock.move(number * DAY_S)
         await add(log, LATER)
-        assert known + 3 == (await log.stats()).duplicate_ids  # ids of both reports, and the name
+        # three more ids: one for each of the two reports, and the name
+        assert known + 3 == (await log.stats()).duplicate_ids
     assert [FIRST[0], call(9)[0]] == await everything(log)
     assert 6 == (await topic_terms(log))["duplicates"]
     await assert_books_balance(log)

@@ -228,7 +228,10 @@ async def _spoil(registry: Registry) -> None:
 
 
 async def test_a_job_that_two_carry_out(open_registry: RegistryOpener) -> None:
-    """Neither process resets the job to an earlier step, and the second learns the result of the first."""
+    """
+    If two processes run one job, neither resets it to an earlier step, and the second process gets the result
+    of the first.
+    """
     table = (await open_registry()).table(AllocationTable)
     job = await submit(table)
     await table.advance(job.id, PUBLISHING)

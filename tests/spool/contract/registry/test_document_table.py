@@ -143,7 +143,10 @@ async def test_a_bound_that_no_setting_has_is_told_without_one(open_registry: Re
 
 
 async def test_a_mistake_in_a_rule_is_not_called_damage(open_registry: RegistryOpener) -> None:
-    """An operator who reads that the registry is damaged would start a new one and lose every key."""
+    """
+    A defect in a rule is not reported as damage. Otherwise an operator would start a new registry and
+    lose every key.
+    """
     racks = await Racks.of(open_registry)
     table = racks.registry.table(MistakenTable)
     with pytest.raises(AttributeError, match="a rule with a mistake"):
@@ -152,7 +155,7 @@ async def test_a_mistake_in_a_rule_is_not_called_damage(open_registry: RegistryO
 
 
 async def test_a_registry_has_the_tables_that_it_was_opened_with(open_registry: RegistryOpener) -> None:
-    """The registry finds names and creators of declared rows as in its own tables."""
+    """The registry finds names and creators of rows in declared tables as it does in its own tables."""
     racks = await Racks.of(open_registry)
     await racks.create("a", "Poems", actor=FLEET)
     assert racks.registry.name_of("rack", "a") == "Poems"

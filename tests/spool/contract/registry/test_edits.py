@@ -1,5 +1,6 @@
 """
-Edits of rows in every table: an edit without a change leaves no trace, and none overwrites an unseen edit.
+Edits of rows in every table: an edit without a change leaves no trace, and no edit overwrites a change that
+its author has not seen.
 """
 
 from __future__ import annotations

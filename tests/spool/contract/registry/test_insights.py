@@ -156,7 +156,8 @@ async def test_what_is_over_and_nobodys_goes(insights: Insights) -> None:
 @pytest.mark.every_engine
 async def test_deleted_and_still_true(insights: Insights) -> None:
     """
-    A deleted insight that is still true returns as new, without its comments. Ignoring an insight silences it.
+    A deleted insight returns as new, without its comments, if it is still true. Only ignoring an
+    insight silences it.
     """
     await insights.look(found("spike:a"))
     before = (await insights.all())["spike:a"]
@@ -235,8 +236,8 @@ async def test_they_survive_a_restart(open_registry: RegistryOpener) -> None:
 )
 async def test_links_are_web_addresses(insights: Insights, link: str) -> None:
     """
-    Links with another scheme are refused. A stored link of an earlier release does not block a change,
-    which removes it.
+    Links with another scheme are refused. If an earlier release stored such a link, the insight can still be
+    changed, and the change removes the link.
     """
     table = insights.table
     with pytest.raises(Invalid, match="link must be"):
@@ -288,8 +289,8 @@ async def test_logged_insights_are_bounded(insights: Insights, monkeypatch: pyte
 @pytest.mark.every_engine
 async def test_what_an_insight_is_about_follows_what_was_found(insights: Insights) -> None:
     """
-    An insight's scope is that of the newest finding. An insight by a person has no scope. A changed scope
-    is no update.
+    An insight's scope is that of its newest finding. An insight that a person logged has no scope. A finding
+    that differs only in scope is no update.
     """
     about = Concerned(include={"team": ("search", "")}, exclude={"user": ("ada",)})
     await insights.look(found("spike:a"))

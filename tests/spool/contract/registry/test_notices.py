@@ -72,7 +72,9 @@ async def test_a_notice_that_is_known_changes_nothing(registry: Registry) -> Non
 
 @pytest.mark.every_engine
 async def test_a_change_that_fails_tells_nobody(registry: Registry) -> None:
-    """A notice is stored in one transaction with the change that it reports."""
+    """
+    A notice and the change that it reports are stored in one transaction, so a failed change sends nothing.
+    """
 
     def fail(rows: RegistryRows) -> None:
         add_notices(rows, [NOTICE], ["mail"])
@@ -152,7 +154,8 @@ async def test_what_became_of_a_notification_is_kept(
 
 async def test_changes_of_what_waits_are_noticed(open_registry: RegistryOpener) -> None:
     """
-    Adding, sending or retrying a notification changes the channel's number. Other changes of the registry do not.
+    Each channel has a number that grows when a notification is added, sent or retried. Other changes of the
+    registry do not change it.
     """
     table = (registry := await open_registry()).notices
     seen = [await table.changes("mail")]

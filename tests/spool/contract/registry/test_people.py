@@ -101,7 +101,9 @@ async def test_sessions_have_their_own_end(registry: Registry, clock: MovedClock
 async def test_who_is_changed_during_a_sign_in_is_not_signed_in(
     open_registry: RegistryOpener, monkeypatch: pytest.MonkeyPatch, change: dict[str, Any] | None
 ) -> None:
-    """The password is right, but when its check ends, the account has changed or is deleted (None)."""
+    """
+    If the account is changed or deleted (None) while its correct password is being checked, the sign-in fails.
+    """
     operators = (await open_registry()).operators
     for email in ("bob@example.com", "root@example.com"):
         await operators.add(email, role=ADMIN, password="a long password", actor=ROOT)

@@ -72,8 +72,8 @@ async def test_a_type_that_did_not_run_closes_nothing(registry: Registry) -> Non
 
 async def test_addressed_and_back_again(registry: Registry, clock: MovedClock) -> None:
     """
-    An addressed recommendation keeps its promised savings and gets the real savings. If it is found again, it
-    is new, without both.
+    An addressed recommendation stores the savings that it promised and the real savings. If it is found
+    again, it is new and has neither.
     """
     await look(registry, SAVING)
     id = (await only(registry)).id

@@ -247,7 +247,8 @@ async def test_a_console_link_is_used_once_and_in_time(registry: Registry, clock
 
 async def test_a_key_opens_until_it_expires(open_registry: RegistryOpener, clock: MovedClock) -> None:
     """
-    A key expires at the exact moment, even after a restart. Then its secret is unknown until the date is moved.
+    A key expires at the exact moment, even after a restart. From then on its secret is unknown until the
+    expiry date is moved.
     """
     registry = await open_registry()
     now = clock.now()

@@ -172,7 +172,8 @@ async def test_values_of_rows(ledgers: Ledgers) -> None:
 
 async def test_tags_of_rows_alone(ledgers: Ledgers) -> None:
     """
-    Each process knows these tags as soon as a connection's day is written. A row's own columns are no tags.
+    Every process knows tags that occur only in billing rows as soon as a connection's day is written. The
+    other columns of a row are no tags.
     """
     ledger = await ledgers.open()
     await ledger.put_billed([(made(), SUMS)])
@@ -256,7 +257,10 @@ async def test_what_corrects_a_closed_day_stands_beside_the_days(ledgers: Ledger
 
 
 async def test_a_slice_has_nothing_of_nobodys_calls(ledgers: Ledgers) -> None:
-    """A person whose filter only excludes sees usage and discounts of calls, but not the rest of the bill."""
+    """
+    A role filter may only exclude values. A person with such a filter sees usage and discounts of calls, but
+    not the rest of the bill.
+    """
     ledger = await ledgers.open()
     await ledger.put_billed([(made(), SUMS)])
     but_ads = LedgerSlice(parts=((RoleFilter(dimension="team", values=("ads",), mode=EXCEPT),),))

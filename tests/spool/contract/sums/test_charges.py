@@ -127,7 +127,8 @@ def costs_of(found: dict[str, CostRow]) -> dict[str, Decimal]:
 
 async def test_nothing_else_is_changed_by_them(ledgers: Ledgers) -> None:
     """
-    A charge is no meter that requires a price. New prices leave the charge and the day's sums unchanged.
+    An amount in another currency is not a meter, so it requires no price. New prices leave the amount and the
+    day's sums unchanged.
     """
     log, ledger = FakeLog(), await ledgers.open()
     record = charged({"EUR": "2"}, meters={"web_searches": 1}, estimated_cost=None)

@@ -28,7 +28,10 @@ async def words(ledger: Ledger, log: FakeLog) -> list[str]:
 
 
 async def test_a_call_that_is_not_counted_is_named(ledgers: Ledgers) -> None:
-    """The test removes a call from the sums directly, in an hour whose records are all stored."""
+    """
+    The test removes a call directly from the sums of an hour whose records are all stored, and the comparison
+    names the call.
+    """
     log, ledger = three_hours(), await ledgers.open()
     await ledger.catch_up(log)
     assert [] == await words(ledger, log)

@@ -134,7 +134,10 @@ async def test_numbers_that_were_passed_over_are_counted(ledgers: Ledgers) -> No
 
 
 async def test_what_is_gone_is_left_and_told_once(ledgers: Ledgers, caplog: pytest.LogCaptureFixture) -> None:
-    """A damaged record may have been counted, so its hour stays unchanged. Retention hides the first hour."""
+    """
+    An hour with a damaged record stays unchanged, because that record may have been counted. An hour that
+    retention has deleted stays unchanged as well. The difference is logged once.
+    """
     log, ledger = three_hours(), await ledgers.open()
     gone = FakeLog.of(log, upto=4)
     gone.entries[1] = replace(gone.entries[1], first=7, records=gone.entries[1].records[2:])
@@ -176,7 +179,8 @@ async def test_numbers_that_are_gone_stay_missed(ledgers: Ledgers) -> None:
 
 async def test_a_meter_that_differs_is_told_and_counted_again(ledgers: Ledgers) -> None:
     """
-    The calls of an hour are right, but its searches are not. The searches in stored records are counted once.
+    An hour has the right number of calls but a wrong number of web searches. The searches in stored records
+    are counted again, once.
     """
     log, ledger = three_hours(), await ledgers.open()
     for entry in log.entries:

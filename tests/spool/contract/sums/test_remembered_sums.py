@@ -210,7 +210,7 @@ async def test_answers_are_bounded(ledgers: Ledgers, counted: Counted) -> None:
     """
     await filled(ledgers)
     now = LATE.timestamp()
-    few = RememberedCosts(most_rows=5)  # a result counts as its rows and one more
+    few = RememberedCosts(most_rows=5)  # a result counts as its number of rows plus one
     no_one = replace(OF_AUGUST, include={"team": ("nobody",)})
 
     async def ask(query: CostQuery) -> int:
@@ -231,7 +231,10 @@ async def test_answers_are_bounded(ledgers: Ledgers, counted: Counted) -> None:
 
 
 async def test_amounts_in_other_currencies_are_added_up(ledgers: Ledgers, counted: Counted) -> None:
-    """Exchange rates decide about such amounts, and rates are not stored with the rows."""
+    """
+    A result with amounts in other currencies is remembered, and it has these amounts unconverted, because
+    exchange rates are not stored with the rows.
+    """
     log, ledger = await filled(ledgers)
     start = int(AUGUST.timestamp()) * NS
     log.add([call(start_time=start, charges={"EUR": "1.5"}, cost_source="reported")], at=LATE.timestamp())

@@ -1,9 +1,9 @@
 """
 Appends stay as fast while another session's transaction is open for long.
 
-PostgreSQL removes nothing that the open transaction might still see. Tables that only grow are not affected,
-but every version of a row that each commit updates would be searched. TOLLHOUSE_BENCH=full tries 100,000
-commits and also checks their time.
+PostgreSQL removes nothing that the open transaction might still see. If each commit updated a row, every
+later read would search all old versions of this row. Tables that only grow do not have this problem.
+TOLLHOUSE_BENCH=full tries 100,000 commits and also checks their time.
 """
 
 from __future__ import annotations

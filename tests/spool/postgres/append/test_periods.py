@@ -36,7 +36,10 @@ async def test_of_several_that_begin_a_period_one_does(open_log: LogOpener) -> N
 
 
 async def test_partitions_that_were_left_are_used(open_log: LogOpener) -> None:
-    """The gateway that made the partitions ended before it started the period."""
+    """
+    A gateway ended after it made the partitions of a period and before it started the period. The next
+    gateway uses these partitions.
+    """
     log = await open_log(hold=0)
     await add(log, call(1))
     await log._database.transaction(partial(log._retention._make_partitions, number=2))
@@ -48,7 +51,10 @@ async def test_partitions_that_were_left_are_used(open_log: LogOpener) -> None:
 
 
 async def test_a_period_that_is_gone_does_not_come_back(open_log: LogOpener) -> None:
-    """The gateway that was about to start the deleted period had been suspended meanwhile."""
+    """
+    A gateway is suspended just before it starts a period, and the period is deleted meanwhile. The gateway
+    does not create the period again.
+    """
     late, log = [await open_log(hold=0) for _ in range(2)]
     for number in (1, 2):
         await add(log, call(number))

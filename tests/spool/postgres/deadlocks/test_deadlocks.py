@@ -27,10 +27,10 @@ from tests.spool.contract.examples import assert_books_balance
 from tests.spool.postgres.deadlocks.verbs import ROUTES, VERBS, Gateway
 from tests.spool.postgres_cluster import Schema, Server
 
-GATEWAYS, TASKS = 3, 4  # tasks per gateway
+GATEWAYS, TASKS = 3, 4  # number of gateways, and of tasks on each
 LONG_S = 60.0
-# Expected errors: another task changed the row meanwhile. From the database itself, only a wait for a
-# lock is expected.
+# Errors that are expected because another task changed the row meanwhile. The database itself may only report
+# a wait for a lock.
 EXPECTED = (SpoolError, ContainerFileMoved)
 # Some row writes take longer, so that transactions overlap while they hold a few rows.
 HESITATE = """

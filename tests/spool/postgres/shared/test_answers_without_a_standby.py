@@ -127,8 +127,8 @@ async def test_what_is_gone_on_one_machine_is_not_answered_as_gone(strict: Datab
 
 async def test_what_is_there_on_one_machine_is_not_answered_as_done(strict: Database) -> None:
     """
-    An answer may rely on an unconfirmed row: a used name, a key that is already disabled, unchanged notes or
-    an unchanged device.
+    No answer relies on an unconfirmed row: for example on a used name, a key that is already disabled,
+    unchanged notes or an unchanged device.
     """
     registry, table = await opened(strict), await DeviceTable.open(PostgresDevices(strict))
     await registry.keys.create(name="one", scopes=[INGEST], actor=ACTOR)

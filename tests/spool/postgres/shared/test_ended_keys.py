@@ -179,8 +179,8 @@ async def test_who_ends_one_holds_up_nobody_here(
 
 async def test_many_who_end_keys_wait_on_one_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    Without the shared wait, each caller would occupy a connection for readers. No caller relies on a wait
-    that started before its key ended.
+    All callers that end keys share one wait. Otherwise each caller would occupy a connection for readers. No
+    caller relies on a wait that started before its key ended.
     """
     begun, goes_on = 0, asyncio.Semaphore(0)
 

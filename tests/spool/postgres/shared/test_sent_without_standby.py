@@ -116,8 +116,8 @@ async def test_what_was_taken_while_the_standby_went_is_not_sent(
     node: Node, strict: Database, cluster: Server, waiting: asyncio.Task[object]
 ) -> None:
     """
-    A delivery that was taken while the standby disappeared is taken again under its key once a standby has
-    it, and is known as not sent.
+    A delivery is taken while the standby disappears, so it is not sent. Once a standby has it, it is taken
+    again under the same key and marked as not sent.
     """
     taking = asyncio.create_task(node.take())
     while not await asyncio.to_thread(cluster.execute, f"{WAITING} AND application_name = 'tollhouse verbs'"):
@@ -140,7 +140,7 @@ async def test_what_was_taken_while_the_standby_went_is_not_sent(
         await node.deliveries.mark(delivery, "7")
     await node.deliveries.settle(
         delivery, Settlement(delivered=10)
-    )  # otherwise it would be sent again under its key
+    )  # an unconfirmed position could be lost, and the delivery would be sent again under its key
     assert 0 == (await node.state()).ambiguous
 
 

@@ -203,7 +203,7 @@ async def test_edits_of_one_row_at_two_nodes_are_all_there(nodes: tuple[Registry
 async def test_who_missed_too_much_reads_everything(
     nodes: tuple[Registry, Registry], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The list of changes is limited. Older changes are read from the tables."""
+    """A process that missed more changes than the limited list contains reads all tables again."""
     here, there = nodes
     monkeypatch.setattr(store, "KEPT_CHANGES", 10)
     await make_view(here)
