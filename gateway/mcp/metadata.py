@@ -86,5 +86,5 @@ def _is_address_of(oauth: McpOAuthSettings, path: str) -> bool:
         return False
     whole = urlsplit(oauth.resource).path
     is_for_people = oauth.resource.endswith(FOR_PEOPLE)
-    own = FOR_PEOPLE if is_for_people else FOR_ALL
-    return path in (whole, own) or (not path and not is_for_people)
+    own_path = FOR_PEOPLE if is_for_people else FOR_ALL
+    return path in (whole, own_path) or (not path and not is_for_people)

@@ -159,14 +159,14 @@ def schema(kind: type, dimensions: Sequence[str]) -> dict[str, Any]:
     """Return the JSON schema of a struct, with all referenced schemas inside."""
     _, components = msgspec.json.schema_components((kind,), ref_template="#/$defs/{name}")
     definitions = copy.deepcopy(components)
-    own: dict[str, Any] = definitions.pop(kind.__name__)
-    for definition in (own, *definitions.values()):  # docstrings are for developers
+    own_schema: dict[str, Any] = definitions.pop(kind.__name__)
+    for definition in (own_schema, *definitions.values()):  # docstrings are for developers
         definition.pop("description", None)
         definition.pop("title", None)
     if definitions:
-        own["$defs"] = definitions
-    _fill(own, dimensions)
-    return own
+        own_schema["$defs"] = definitions
+    _fill(own_schema, dimensions)
+    return own_schema
 
 
 def _fill(node: Any, dimensions: Sequence[str]) -> None:

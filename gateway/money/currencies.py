@@ -246,14 +246,14 @@ def table_of(section: CurrencySettings, quotations: Iterable[Quotation]) -> Rate
     """
     Build the rates of a configuration and its file. A quotation from an own file replaces one from the bank.
     """
-    own: dict[str, list[tuple[int, Fraction]]] = defaultdict(list)
+    own_rates: dict[str, list[tuple[int, Fraction]]] = defaultdict(list)
     for rate_setting in section.rate:
-        own[rate_setting.currency].append((_since(rate_setting.since), Fraction(rate_setting.usd or 0)))
+        own_rates[rate_setting.currency].append((_since(rate_setting.since), Fraction(rate_setting.usd or 0)))
     quoted: dict[str, dict[int, Quotation]] = defaultdict(dict)
     for quotation in sorted(quotations, key=lambda item: (item.source == OWN, item.day)):
         quoted[quotation.currency][quotation.day] = quotation
     return RateTable(
-        own={currency: sorted(rates) for currency, rates in own.items()},
+        own={currency: sorted(rates) for currency, rates in own_rates.items()},
         quotations={currency: [days[day] for day in sorted(days)] for currency, days in quoted.items()},
     )
 

@@ -236,8 +236,8 @@ class Biller:
             for bill in of_day:
                 theirs = uses.get(bill.provider, ())
                 base = bases.get(bill.provider)
-                again = await self._refunds(read, bill, day, known)
-                arguments: dict[str, Any] = {"refunds": again, "rules": rules[bill.provider]}
+                refunds = await self._refunds(read, bill, day, known)
+                arguments: dict[str, Any] = {"refunds": refunds, "rules": rules[bill.provider]}
                 divide = partial(divide_day, bill, day, theirs, **arguments)
                 divided = await asyncio.to_thread(divide, month=base)
                 if divided.wants_month and base is None:
@@ -401,6 +401,8 @@ def _by_seller(
 ) -> dict[str, list[tuple[Dimensions, CountedUse]]]:
     uses_by_seller: dict[str, list[tuple[Dimensions, CountedUse]]] = defaultdict(list)
     for usage_sum in sums:
-        of = usage_sum.dimensions
-        uses_by_seller[seller(of.source, of.provider, of.model)].append((of, counted_use(usage_sum, prices)))
+        dimensions = usage_sum.dimensions
+        uses_by_seller[seller(dimensions.source, dimensions.provider, dimensions.model)].append(
+            (dimensions, counted_use(usage_sum, prices))
+        )
     return uses_by_seller

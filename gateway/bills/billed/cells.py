@@ -136,21 +136,21 @@ class DayCalls:
         for candidate in dict.fromkeys(
             (cell, cell._replace(region=""), without_tier, without_tier._replace(meter=WHOLE))
         ):
-            alike = [
+            matching_rows = [
                 (dimensions, use)
                 for dimensions, use in rows
                 if (candidate.tier is None or tier_of(use.tier) == candidate.tier)
                 and self._is_in(use.region, candidate)
             ]
-            weights = _weights(alike, candidate.meter)
+            weights = _weights(matching_rows, candidate.meter)
             if weights:
-                return CellCalls(weights, candidate, _tokens(alike, candidate.meter))
+                return CellCalls(weights, candidate, _tokens(matching_rows, candidate.meter))
         return CellCalls({}, cell, 0, self._why(cell))
 
     def _is_in(self, region: str, cell: BilledCell) -> bool:
         if cell.region == ELSEWHERE:
-            both = (self._bill.token_regions, self._bill.money_regions)
-            return not any(region in regions.get(cell.model, ()) for regions in both)
+            region_sets = (self._bill.token_regions, self._bill.money_regions)
+            return not any(region in regions.get(cell.model, ()) for regions in region_sets)
         return cell.region in ("", region)
 
     def _why(self, cell: BilledCell) -> str:
@@ -248,10 +248,10 @@ def placed(calls: DayCalls, parts: Sequence[tuple[BilledCell, int | None]]) -> l
             side = exact_quantities if matched_cell == cell else pooled_quantities
             side[matched_cell] += quantity
     placed_cells = []
-    for (cell, own), pool in zip(parts, places, strict=True):
+    for (cell, own_quantity), pool in zip(parts, places, strict=True):
         matched_cell, weights = pool.kept, pool.weights
         side = exact_quantities if matched_cell == cell else pooled_quantities
-        quantity = None if own is None else side[matched_cell]
+        quantity = None if own_quantity is None else side[matched_cell]
         basis = POOL if matched_cell != cell else VALUE if quantity is None else EXACT
         if quantity is not None and matched_cell != cell:
             other_quantities = {

@@ -229,9 +229,9 @@ def _seconds(text: str) -> int:
 
 def _dimensions(row: Mapping[str, Any], rules: RowRules) -> Dimensions:
     tags = {name: value[:MAX_TAG] for name, value in _tags(row) if not name.startswith(ROW_TAG)}
-    own = {name: row[column] for name, column in _COLUMNS.items() if row.get(column)}
-    own |= {"origin": BILLING, "connection": rules.connection}
-    text = json.dumps({**tags, **{ROW_TAG + name: value for name, value in own.items()}}, sort_keys=True)
+    row_tags = {name: row[column] for name, column in _COLUMNS.items() if row.get(column)}
+    row_tags |= {"origin": BILLING, "connection": rules.connection}
+    text = json.dumps({**tags, **{ROW_TAG + name: value for name, value in row_tags.items()}}, sort_keys=True)
     of_row = dict(_tags(row))
     return blank(
         provider=rules.provider, region=row.get("resource/region", ""), tags=text, **rules.owners(of_row)
@@ -239,20 +239,22 @@ def _dimensions(row: Mapping[str, Any], rules: RowRules) -> Dimensions:
 
 
 def _untagged(dimensions: Dimensions) -> Dimensions:
-    own = {name: value for name, value in json.loads(dimensions.tags).items() if name.startswith(ROW_TAG)}
-    return dimensions._replace(tags=json.dumps(own, sort_keys=True))
+    row_tags = {
+        name: value for name, value in json.loads(dimensions.tags).items() if name.startswith(ROW_TAG)
+    }
+    return dimensions._replace(tags=json.dumps(row_tags, sort_keys=True))
 
 
 def _joint(dimensions: Dimensions, nodes: Collection[str], *, is_last: bool = False) -> Dimensions:
     """
     Return the dimensions under which small sets are merged. With `is_last`, they have no region and no service.
     """
-    own = columns_of(dimensions)
-    is_of_node = _is_of_node(own, nodes)
+    columns = columns_of(dimensions)
+    is_of_node = _is_of_node(columns, nodes)
     names = ["origin", "connection", *([] if is_last else ["service"])]
     names += ["cluster", "account", "resource"] if is_of_node else []
-    tags = {ROW_TAG + name: own[name] for name in names if name in own}
-    if is_of_node and ("namespace" in own or "workload" in own):
+    tags = {ROW_TAG + name: columns[name] for name in names if name in columns}
+    if is_of_node and ("namespace" in columns or "workload" in columns):
         tags[ROW_TAG + "namespace"] = OTHER  # marks the row as already assigned, so it is not divided
     region = "" if is_last and not is_of_node else dimensions.region
     text = json.dumps(tags, sort_keys=True)

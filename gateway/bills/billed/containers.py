@@ -159,8 +159,8 @@ def priced(clusters: Sequence[ClusterDay], covered: Collection[Node], rules: Row
         identity = cluster.identity
         if (identity, "") in covered:
             continue
-        own = {"origin": CONTAINERS, "account": identity.account}
-        of_rows = json.dumps({ROW_TAG + name: value for name, value in own.items() if value})
+        row_tags = {"origin": CONTAINERS, "account": identity.account}
+        of_rows = json.dumps({ROW_TAG + name: value for name, value in row_tags.items() if value})
         row = blank(
             provider=KUBERNETES,
             region=identity.region,
@@ -243,9 +243,9 @@ def _named_node(
     matches = [(cluster, cluster.nodes[id]) for cluster in clusters if id and id in cluster.nodes]
     if not matches and name:
         matches = [(cluster, "") for cluster in clusters]
-    for value, of in ((columns.get("account"), "account"), (dimensions.region, "region")):
+    for value, field_name in ((columns.get("account"), "account"), (dimensions.region, "region")):
         matches = [
-            candidate for candidate in matches if getattr(candidate[0].identity, of) == value
+            candidate for candidate in matches if getattr(candidate[0].identity, field_name) == value
         ] or matches
     covered |= {(cluster.identity, node) for cluster, node in matches}
     is_assigned = columns.get("namespace") or columns.get("workload")
@@ -296,9 +296,9 @@ def _part(
 ) -> Dimensions:
     """Return a row's dimensions for the part of one workload. Idle capacity has no owner."""
     where = UsagePlace.of(key)
-    own = {"cluster": cluster.name, "namespace": where.namespace, "workload": where.workload}
+    row_tags = {"cluster": cluster.name, "namespace": where.namespace, "workload": where.workload}
     tags: dict[str, Any] = json.loads(row.tags or "{}")
-    tags |= {ROW_TAG + name: value for name, value in own.items() if value}
+    tags |= {ROW_TAG + name: value for name, value in row_tags.items() if value}
     tags |= {name: value for name, value in where.tags.items() if TAG + name in rules.tags}
     known: dict[str, Any] = dict.fromkeys(OWNERS, "") if where.workload == IDLE else {}
     known |= {name: value for name, value in rules.owners(where.tags).items() if value}

@@ -106,8 +106,8 @@ class Restated:
             rest = _part(_total(self.sums, bit), unbilled_amount, whole) - _total(sums, bit)
             sums.append(BilledSum(nobody, RESTATED, UNALLOCATED, bit, rest))
         reasons, accrued = (
-            {name: _part(amount, unbilled_amount, whole) for name, amount in of.items()}
-            for of in (self.reasons, self.accrued)
+            {name: _part(amount, unbilled_amount, whole) for name, amount in by_reason.items()}
+            for by_reason in (self.reasons, self.accrued)
         )
         return Restated(self.day, [billed_sum for billed_sum in sums if billed_sum.amount], reasons, accrued)
 
@@ -220,14 +220,14 @@ class FrozenMonths:
         """
         new_entries: Made = []
         for provider in sorted({provider for _, provider in self._found}):
-            of = {
+            restatements = {
                 day: restatement
                 for (day, name), restatement in sorted(self._found.items())
                 if name == provider
             }
-            totals = {day: restatement.total for day, restatement in of.items()}
+            totals = {day: restatement.total for day, restatement in restatements.items()}
             billed = billed_of(totals, later.get(provider, ()))
-            for day, restatement in of.items():
+            for day, restatement in restatements.items():
                 new_entries += await self._entry(restatement.unbilled(billed.get(day, 0)))
         return new_entries
 

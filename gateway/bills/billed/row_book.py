@@ -213,8 +213,10 @@ class RowBook:
         changed = 0
         self._covered = {node_key: nodes for node_key, nodes in self._covered.items() if node_key[0] != key}
         for hour in hours:
-            over = sorted(day for day in sums_by_day if day + DAY_S <= hour.hour)  # rows are sorted by hour
-            for day in over:
+            finished_days = sorted(
+                day for day in sums_by_day if day + DAY_S <= hour.hour
+            )  # rows are sorted by hour
+            for day in finished_days:
                 changed += await self._put(
                     day,
                     sums_by_day.pop(day),
@@ -222,7 +224,7 @@ class RowBook:
                     rules,
                     newest,
                 )
-            written_days.update(over)
+            written_days.update(finished_days)
             await asyncio.to_thread(
                 _add,
                 sums_by_day,

@@ -126,11 +126,11 @@ def _bounds(
     while low < high:
         middle = (low + high) // 2
         low, high = (middle + 1, high) if is_before(places[middle]) else (low, middle)
-    own = 1 if low < len(places) and places[low] == row_index else 0
+    offset = 1 if low < len(places) and places[low] == row_index else 0
     if is_backward:
-        end = low + own if position.inclusive else low
+        end = low + offset if position.inclusive else low
         return max(0, end - limit), end
-    start = low if position.inclusive else low + own
+    start = low if position.inclusive else low + offset
     return start, min(len(places), start + limit)
 
 
@@ -146,10 +146,10 @@ def _texts(hours: Sequence[HourRows], places: set[int]) -> dict[int, bytes]:
     text_by_index: dict[int, bytes] = {}
     first = 0
     for hour in hours:
-        own = [index for index in range(first, first + hour.rows) if index in places]
-        if own:
+        indexes = [index for index in range(first, first + hour.rows) if index in places]
+        if indexes:
             rows = _rows.decode(b"[" + hour.text + b"]")
-            text_by_index.update((index, bytes(rows[index - first])) for index in own)
+            text_by_index.update((index, bytes(rows[index - first])) for index in indexes)
         first += hour.rows
     return text_by_index
 

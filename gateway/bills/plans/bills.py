@@ -135,9 +135,9 @@ def with_bills(
         places = by_provider.get(provider)
         if not places or bill.lacking:
             continue
-        own = [months[index] for index in places]
-        differing += differences(provider, bill, own)
-        for index, month in zip(places, _billed(bill, own), strict=True):
+        own_months = [months[index] for index in places]
+        differing += differences(provider, bill, own_months)
+        for index, month in zip(places, _billed(bill, own_months), strict=True):
             billed_months[index] = month
             billed_plans.add(month.plan.id)
     return billed_months, differing, billed_plans

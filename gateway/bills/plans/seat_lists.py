@@ -252,10 +252,10 @@ def _of_table(name: str, content: bytes) -> Iterator[ListedSeat]:
     _, head = next(rows, (1, []))
     columns = [_plain(cell) for cell in head]
     places = {
-        what: next(
+        field_name: next(
             (columns.index(column_name) for column_name in map(_plain, names) if column_name in columns), None
         )
-        for what, names in (
+        for field_name, names in (
             ("user", _USER),
             ("since", _SINCE),
             ("until", _UNTIL),
@@ -271,7 +271,7 @@ def _of_table(name: str, content: bytes) -> Iterator[ListedSeat]:
     if places["user"] is None:
         raise Invalid(f"{name} has no column of users; name a column one of {', '.join(_USER)}")
     for line, row in lines:
-        cells = {what: _cell(row, column) for what, column in places.items()}
+        cells = {field_name: _cell(row, column) for field_name, column in places.items()}
         if _has_no_seat(cells):
             continue
         if not cells["user"]:
@@ -360,8 +360,8 @@ def chosen(
         user = (names or {}).get(seat.user.casefold(), seat.user)
         by_user[user.casefold()].append(replace(seat, user=user))
     if not by_user:
-        of = f" of the tier {tier}" if tier else ""
-        raise Invalid(f"the list has no seats{of}; nothing was changed, because all seats would end")
+        tier_text = f" of the tier {tier}" if tier else ""
+        raise Invalid(f"the list has no seats{tier_text}; nothing was changed, because all seats would end")
     return [_once(seats) for seats in by_user.values()]
 
 
@@ -399,13 +399,13 @@ def merged(
     New people get a seat from the day that the list states, or from today. Seats of people who are no longer
     listed end today. Past seats stay unchanged. `identity` maps all forms of a person's name to the same value.
     """
-    own: dict[str, list[Seat]] = defaultdict(list)
-    for seat in sorted(seats, key=lambda each: each.since):
-        own[identity(seat.user)].append(seat)
+    seats_by_user: dict[str, list[Seat]] = defaultdict(list)
+    for seat in sorted(seats, key=lambda item: item.since):
+        seats_by_user[identity(seat.user)].append(seat)
     named = {identity(listed_seat.user): listed_seat for listed_seat in listed}
     added, ended, new_seats = [], [], list[Seat]()
     for user, listed_seat in named.items():
-        own_seats = own.pop(user, [])
+        own_seats = seats_by_user.pop(user, [])
         last = own_seats[-1] if own_seats and _is_running(own_seats[-1], today) else None
         if last is None:
             before = own_seats[-1].until if own_seats else ""
@@ -414,7 +414,7 @@ def merged(
         else:
             own_seats = own_seats[:-1]
         new_seats += [*own_seats, _updated(last, listed_seat)]
-    for own_seats in own.values():
+    for own_seats in seats_by_user.values():
         for seat in own_seats:
             if not _is_running(seat, today) or seat.since > today:
                 new_seats.append(seat)

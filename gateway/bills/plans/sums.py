@@ -260,8 +260,8 @@ def used_of(plan: AssistantPlan, use: SeatUse) -> int:
     used = max(0, use.calls if plan.unit == CALLS else use.value)
     if plan.unit == USD:
         return used
-    one = 1 if plan.unit == CALLS else money.units(plan.credit_value)
-    return int(used * money.UNIT // one)
+    unit_value = 1 if plan.unit == CALLS else money.units(plan.credit_value)
+    return int(used * money.UNIT // unit_value)
 
 
 def _sharing(plan: AssistantPlan, cycle: Cycle) -> Iterator[Sequence[MarkedSeat]]:
@@ -297,11 +297,11 @@ def _add_beyond(
     through = [used_of(plan, uses.of(mark, cycle.start, end)) for _, mark in seats]
     before = [used_of(plan, uses.of(mark, cycle.start, start)) for _, mark in seats]
     parts = [max(0, used - earlier) for used, earlier in zip(through, before, strict=True)]
-    over, was_over = max(0, sum(through) - included), max(0, sum(before) - included)
-    if over <= was_over:
+    excess, was_over = max(0, sum(through) - included), max(0, sum(before) - included)
+    if excess <= was_over:
         return
-    quantities = in_turn(over - was_over, parts)
-    overages = in_turn(_price_of(plan, over) - _price_of(plan, was_over), parts)
+    quantities = in_turn(excess - was_over, parts)
+    overages = in_turn(_price_of(plan, excess) - _price_of(plan, was_over), parts)
     for (_, mark), part, quantity, overage in zip(seats, parts, quantities, overages, strict=True):
         if part:
             value = max(0, uses.of(mark, start, end).value)

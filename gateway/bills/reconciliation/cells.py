@@ -194,7 +194,7 @@ def split(
         ours = result.counted.get(cell, CountedSums())
         coarse = levels.coarse(cell)
         listed = prices(cell.model, cell.tier, cell.day)
-        own = 0
+        own_cost = 0
         for meter in METERS:
             have = ours.tokens.get(meter, 0)
             billed_count = theirs.get(meter, 0)
@@ -207,7 +207,7 @@ def split(
                     result.varying.add(cell.model)
                 price = own_price
             value = ours.values.get(meter, 0) + (have - ours.valued.get(meter, 0)) * price
-            own += value
+            own_cost += value
             result.values[cell, meter] = value
             result.listed[cell, meter] = listed.get(meter, 0)
             volume = (billed_count - have) * price if billed_count else -value
@@ -228,11 +228,11 @@ def split(
         for kind, fee in (
             () if imputed else ours.fees.items()
         ):  # a bill with only tokens has no lines for fees
-            own += fee
+            own_cost += fee
             result.parts[OTHER, coarse, kind] -= fee
             result.reported_fees[kind] += fee
-        if own != ours.cost:
-            result.parts[OWN, cell, ""] += own - ours.cost
+        if own_cost != ours.cost:
+            result.parts[OWN, cell, ""] += own_cost - ours.cost
     _level(result, at_our_prices, matched_moves)
     _rates(result, at_our_prices, imputed=imputed)
     result.parts = defaultdict(int, {entry: amount for entry, amount in result.parts.items() if amount})
@@ -367,11 +367,11 @@ def _rates(split_sides: Split, at_our_prices: _AtOurPrices, *, imputed: bool) ->
             paid_meter = _paid_as(split_sides, cell, meter)
             split_sides.sold[cell, paid_meter] += sums.tokens
             split_sides.worth[cell, paid_meter] += sums.worth
-            for regional, of in (
+            for regional, region_worth in (
                 (split_sides.counted_in, sums.counted_in),
                 (split_sides.billed_in, sums.billed_in),
             ):
-                for region, share in of.items():
+                for region, share in region_worth.items():
                     regional[cell, paid_meter][region] += share
             if imputed:
                 split_sides.billed_money[cell] += sums.worth
@@ -509,8 +509,8 @@ def levelled(
             continue
         moved_worth = sum((move.worth for move in group), Fraction(0))
         ratio = sum((move.tokens * move.target_price for move in group), Fraction(0)) / moved_worth
-        both = ratio * worth(source) + worth(target)
-        share = (ratio * paid_source + paid_target) / both if both > 0 else Fraction(0)
+        both_worth = ratio * worth(source) + worth(target)
+        share = (ratio * paid_source + paid_target) / both_worth if both_worth > 0 else Fraction(0)
         least = sum(move.tokens * move.listed for move in group) - moved_worth
         surplus = worth(source) - listed(source)
         if share <= 0 or least > surplus or least > 0 or surplus < 0:

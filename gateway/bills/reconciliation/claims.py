@@ -187,17 +187,17 @@ class Left:
         portion is in proportion to the value of the tokens in `entries`.
         """
         chosen = set(entries)
-        own: dict[Place, int] = defaultdict(int)
+        own_worth: dict[Place, int] = defaultdict(int)
         whole: dict[Place, int] = defaultdict(int)
         for entry in self.volume():
             cell_meter = self._split.levels.coarse(entry[1]), entry[2]
             worth = abs(self.amounts.get(entry, 0))
             whole[cell_meter] += worth
-            own[cell_meter] += worth if entry in chosen else 0
+            own_worth[cell_meter] += worth if entry in chosen else 0
         return {
-            entry: self.portion(entry, Fraction(own[cell_meter], whole[cell_meter]))
+            entry: self.portion(entry, Fraction(own_worth[cell_meter], whole[cell_meter]))
             for entry in entries
-            if entry[0] == RATE and 0 < own[cell_meter := (entry[1], entry[2])] < whole[cell_meter]
+            if entry[0] == RATE and 0 < own_worth[cell_meter := (entry[1], entry[2])] < whole[cell_meter]
         }
 
     def _is_one_share(self, volume: Sequence[Entry], rates: Sequence[Entry]) -> bool:
@@ -319,8 +319,8 @@ class Left:
     def said_tokens(self, cell: Cell, meter: str) -> int:
         """Return the billed tokens of a cell and meter."""
         split = self._split
-        own = split.counted[cell].tokens.get(meter, 0) if cell in split.counted else 0
-        return own + split.extra.get((cell, meter), 0)
+        own_tokens = split.counted[cell].tokens.get(meter, 0) if cell in split.counted else 0
+        return own_tokens + split.extra.get((cell, meter), 0)
 
     def _leave(
         self, entry: Entry, share: int | None, tokens: int | None, portion: Portion

@@ -350,8 +350,8 @@ def _lines(split_sides: Split, claimed: Sequence[Claim], name_of: Naming) -> dic
         cell_line = line(cell)
         if billed_sums.calls is not None:
             cell_line.billed_calls = (cell_line.billed_calls or 0) + billed_sums.calls
-    both = {*split_sides.billed, *split_sides.counted}
-    for cell in both:
+    all_cells = {*split_sides.billed, *split_sides.counted}
+    for cell in all_cells:
         ours = sum(split_sides.counted[cell].tokens.values()) if cell in split_sides.counted else 0
         theirs = sum(split_sides.billed[cell].tokens.values()) if cell in split_sides.billed else 0
         if cell.day not in split_sides.metered:
@@ -486,7 +486,7 @@ def owner_pairs(
         days: dict[int, int] = defaultdict(int)
         for (day, _), count in tokens.items():
             days[day] += count
-        partners = [own for own, by_day in sorted(ours.items()) if are_alike(days, by_day)]
+        partners = [own_key for own_key, by_day in sorted(ours.items()) if are_alike(days, by_day)]
         if len(partners) == 1 and len(days) >= LEAST_DAYS:
             pairs.append(OwnerPair(provider=provider, billed=key, api_key=partners[0], days=len(days)))
     return pairs

@@ -99,8 +99,10 @@ def _meter_of_unit(name: str) -> str:
         return fee if name in FEES else METERS_OF_CALLS[name].unit
     if name == "cache_write_1h_tokens":
         return WRITE_1H
-    of = dict(unit.dimensions)
-    return _KIND_OF_TOKENS.get(of.get("type", ""), OUTPUT if unit.direction == "output" else INPUT)
+    unit_dimensions = dict(unit.dimensions)
+    return _KIND_OF_TOKENS.get(
+        unit_dimensions.get("type", ""), OUTPUT if unit.direction == "output" else INPUT
+    )
 
 
 _METER_OF_UNIT = {name: _meter_of_unit(name) for name in UNITS}
@@ -167,7 +169,7 @@ class TokenPrices:
         """
         amounts = {}
         for name in FEES.intersection(total.meters):
-            alone = _one(
+            fee_sum = _one(
                 _Priced(
                     total.provider,
                     total.response_model,
@@ -178,7 +180,7 @@ class TokenPrices:
                 ),
                 _NONE,
             )
-            fee = self._book.estimate_sum(replace(alone, meters={name: total.meters[name]}))
+            fee = self._book.estimate_sum(replace(fee_sum, meters={name: total.meters[name]}))
             if fee is not None:
                 amounts[KIND_OF_FEE.get(name, name)] = money.units(fee)
         return amounts
@@ -204,10 +206,10 @@ def counted(sums: Iterable[UsageSum], prices: TokenPrices) -> dict[str, list[Cou
     """Return usage by seller; "" if the seller is unknown."""
     uses_by_seller: dict[str, list[CountedUse]] = {}
     for usage_sum in sums:
-        of = usage_sum.dimensions
-        uses_by_seller.setdefault(seller(of.source, of.provider, of.model), []).append(
-            counted_use(usage_sum, prices)
-        )
+        dimensions = usage_sum.dimensions
+        uses_by_seller.setdefault(
+            seller(dimensions.source, dimensions.provider, dimensions.model), []
+        ).append(counted_use(usage_sum, prices))
     return uses_by_seller
 
 
@@ -232,7 +234,7 @@ def calls_of(seller: str) -> Mapping[str, tuple[str, ...]]:
 def counted_use(usage_sum: UsageSum, prices: TokenPrices) -> CountedUse:
     """Return a sum of the ledger in the form in which providers bill it."""
     total = usage_sum.tokens
-    of = usage_sum.dimensions
+    dimensions = usage_sum.dimensions
     read = total.cache_read_tokens
     written = total.cache_write_tokens
     written_1h = total.cache_write_1h_tokens
@@ -259,18 +261,18 @@ def counted_use(usage_sum: UsageSum, prices: TokenPrices) -> CountedUse:
             fees = {kind: amount for kind, amount in charged.items() if kind not in METERS}
     return CountedUse(
         day=usage_sum.day,
-        source=of.source or "",
-        key=of.api_key or "",
-        team=of.team or "",
-        model=of.model or of.request_model or "",
-        tier=of.mode,
+        source=dimensions.source or "",
+        key=dimensions.api_key or "",
+        team=dimensions.team or "",
+        model=dimensions.model or dimensions.request_model or "",
+        tier=dimensions.mode,
         calls=total.calls,
-        errors=total.calls if of.status == "error" else 0,
+        errors=total.calls if dimensions.status == "error" else 0,
         unsized=0 if usage_sum.sized else total.calls,
         tokens={meter: count for meter, count in tokens.items() if count},
         values=values,
         cost=usage_sum.cost,
-        region=of.region or "",
+        region=dimensions.region or "",
         fees=fees,
         beside=_beside(total.meters) if total.meters else {},
     )

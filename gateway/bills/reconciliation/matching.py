@@ -139,8 +139,10 @@ def _line_of(row: StatementRow, fields: Mapping[str, Any]) -> BilledMoney:
     if not is_again and (row.corrects is None or not line.is_for_tokens):
         return line
     line_type = row.line_type if is_again else CORRECTION
-    again = replace(line, meter=CREDIT if amount < 0 else CORRECTION, line=line_type or "", of=meter)
-    return replace(again, corrects=row.corrects or 0, corrects_until=row.corrects_until or 0)
+    correction_line = replace(
+        line, meter=CREDIT if amount < 0 else CORRECTION, line=line_type or "", of=meter
+    )
+    return replace(correction_line, corrects=row.corrects or 0, corrects_until=row.corrects_until or 0)
 
 
 def _beyond(row: StatementRow) -> int:
@@ -259,10 +261,10 @@ def _are_regions_alike(tokens: Sequence[BilledTokens], counted: Sequence[Counted
         extra[use.model]["" if use.region in ANYWHERE else use.region] -= sum(use.tokens.values())
     exchanged = sum(
         min(
-            sum(difference for difference in of.values() if difference > 0),
-            -sum(difference for difference in of.values() if difference < 0),
+            sum(difference for difference in differences.values() if difference > 0),
+            -sum(difference for difference in differences.values() if difference < 0),
         )
-        for of in extra.values()
+        for differences in extra.values()
     )
     return exchanged <= ALIKE * sum(row.quantity for row in tokens)
 
@@ -378,17 +380,17 @@ def families_of(
     for use in counted:
         counted_tokens[family_of[use.model]][use.day] += sum(use.tokens.values())
     unmatched = ours - theirs - set(joined.values())
-    alike = [
-        (name, own)
+    pairs = [
+        (name, own_name)
         for name in sorted(theirs - ours - joined.keys())
-        for own in sorted(unmatched)
-        if len(billed_tokens[name]) >= LEAST_DAYS and are_alike(billed_tokens[name], counted_tokens[own])
+        for own_name in sorted(unmatched)
+        if len(billed_tokens[name]) >= LEAST_DAYS and are_alike(billed_tokens[name], counted_tokens[own_name])
     ]
-    for name, own in alike:
+    for name, own_name in pairs:
         if (
-            sum(name == billed_name for billed_name, _ in alike)
-            == sum(own == counted_name for _, counted_name in alike)
+            sum(name == billed_name for billed_name, _ in pairs)
+            == sum(own_name == counted_name for _, counted_name in pairs)
             == 1
         ):
-            joined[name] = own
+            joined[name] = own_name
     return {name: joined.get(family_name, family_name) for name, family_name in family_of.items()}

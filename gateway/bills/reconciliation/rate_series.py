@@ -111,8 +111,10 @@ def sets_of_days(meters: Mapping[str, RateSeries]) -> list[tuple[list[int], dict
         (days, {m: ratio for m, ratio in ratios.items() if abs(ratio - 1) > SAME})
         for days, ratios in day_sets
     ]
-    is_chance = any(off and len(days) < 2 and len(off) < 2 for days, off in sets)
-    single = sum(bool(off) and len(days) < 2 for days, off in sets)
+    is_chance = any(ratios and len(days) < 2 and len(ratios) < 2 for days, ratios in sets)
+    single = sum(bool(ratios) and len(days) < 2 for days, ratios in sets)
     return (
-        [] if len(sets) > MOST_SETS or is_chance or single > 1 else [(days, off) for days, off in sets if off]
+        []
+        if len(sets) > MOST_SETS or is_chance or single > 1
+        else [(days, ratios) for days, ratios in sets if ratios]
     )

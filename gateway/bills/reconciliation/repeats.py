@@ -51,7 +51,7 @@ def repeats_of(billed: BilledByCell, counted: Mapping[Cell, CountedSums]) -> Rep
     }
     known = _on_both_sides(theirs, ours)
     days = {day for days in theirs.values() for day in days}
-    again = {
+    repeated_days = {
         day: times
         for day in days
         if (
@@ -62,9 +62,9 @@ def repeats_of(billed: BilledByCell, counted: Mapping[Cell, CountedSums]) -> Rep
         )
         > 1
     }
-    if len(again) * 2 > len(days) and not _are_rows(billed, counted, again):
-        again = {}  # on this many days, tokens of another tier are calls and not repeated rows
-    return Repeats(billed=again, counted=twice)
+    if len(repeated_days) * 2 > len(days) and not _are_rows(billed, counted, repeated_days):
+        repeated_days = {}  # on this many days, tokens of another tier are calls and not repeated rows
+    return Repeats(billed=repeated_days, counted=twice)
 
 
 def _sums(tokens: BilledByCell) -> _Sums:
@@ -110,9 +110,13 @@ def _is_twice(ours: Mapping[int, list[int]], theirs: Mapping[int, list[int]]) ->
 
 def _ratio(billed: list[int], counted: list[int]) -> Fraction:
     """Return billed divided by counted tokens, or 0 if input and output have different ratios."""
-    ratios = {Fraction(billed_count, of) for billed_count, of in zip(billed, counted, strict=True) if of}
+    ratios = {
+        Fraction(billed_count, counted_count)
+        for billed_count, counted_count in zip(billed, counted, strict=True)
+        if counted_count
+    }
     is_one = len(ratios) == 1 and not any(
-        billed_count for billed_count, of in zip(billed, counted, strict=True) if not of
+        billed_count for billed_count, counted_count in zip(billed, counted, strict=True) if not counted_count
     )
     return ratios.pop() if is_one else Fraction(0)
 

@@ -91,13 +91,13 @@ async def run(arguments: ValuesQuestion, asking: Asking[MoneyServices]) -> ToolA
             left_out=left_out,
             truncated=left_out > 0,
         )
-        what = f"{len(matching_rows)} values of {cell(arguments.dimension)}"
+        summary = f"{len(matching_rows)} values of {cell(arguments.dimension)}"
         share = (
             ""
             if content.estimated_percent is None
             else f"; {content.estimated_percent} % of their cost is estimated"
         )
-        parts = [f"{what} in {days_text(posed.since, posed.until)} ({ZONE}){hint}{share}"]
+        parts = [f"{summary} in {days_text(posed.since, posed.until)} ({ZONE}){hint}{share}"]
         shown_rows = [[cell(line.value), money_text(line.cost), f"{line.calls:,}"] for line in content.values]
         if shown_rows:
             columns = [cell(arguments.dimension), f"cost ({CURRENCY_UNIT})", "calls"]

@@ -79,7 +79,7 @@ def _count(dimension: KnownDimension) -> str:
 
 async def meanings(asking: Asking[Any]) -> Mapping[str, str]:
     """Return the meaning of each dimension. Names that people and senders chose are shortened."""
-    own = {
+    own_meanings = {
         name: _MEANINGS.get(name, f"the tag {cut(name.removeprefix(TAG), MAX_TAG)} of calls")
         for name in asking.ledger.own_dimensions()
     }
@@ -88,7 +88,7 @@ async def meanings(asking: Asking[Any]) -> Mapping[str, str]:
         or f"{cut(dimension.label, MAX_TAG)}, as the organization defines it"
         for dimension in await asking.reads.derived()
     }
-    return {**own, **defined}
+    return {**own_meanings, **defined}
 
 
 async def known(asking: Asking[Any], names: Iterable[str] | None = None) -> list[KnownDimension]:

@@ -181,8 +181,8 @@ async def _check(
 
 
 def _is_about(recommendation: Recommendation, filters: Mapping[str, Sequence[str]]) -> bool:
-    of = recommendation.saving.dimensions
-    return all(set(values) & set(of.get(name, ())) for name, values in filters.items())
+    dimensions = recommendation.saving.dimensions
+    return all(set(values) & set(dimensions.get(name, ())) for name, values in filters.items())
 
 
 def _line(recommendation: Recommendation, link: str) -> RecommendationLine:

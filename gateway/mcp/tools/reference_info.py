@@ -59,11 +59,11 @@ class Reference(ToolOutput):
 
 async def run(arguments: ReferenceQuestion, asking: Asking[InstallationServices]) -> ToolAnswer:
     if arguments.reference_type == "dimensions":
-        of_bills = {name: f"{what} (only for billed costs)" for name, what in BILLED_DIMENSIONS.items()}
+        of_bills = {name: f"{meaning} (only for billed costs)" for name, meaning in BILLED_DIMENSIONS.items()}
         meant: Mapping[str, str] = {**await meanings(asking), **of_bills}
     else:
         meant = _WORDS[arguments.reference_type](asking)
-    explanations = [Explained(name=name, meaning=what) for name, what in meant.items()]
+    explanations = [Explained(name=name, meaning=meaning) for name, meaning in meant.items()]
     text = table(
         [arguments.reference_type, "meaning"],
         [[cell(explanation.name), explanation.meaning] for explanation in explanations],

@@ -517,22 +517,22 @@ def _check_base(base: int, latest: int) -> None:
 def _make_room(rows: RegistryRows, jobs: Iterable[PublishJob], limit: int, actor: Actor) -> None:
     sorted_jobs = sorted(jobs, key=lambda job: job.number)
     waiting = [job.submitter for job in sorted_jobs if job.state not in OVER]
-    own = waiting.count((actor.name, actor.is_key))
-    if not may_add(own, len(waiting), 1, limit):
+    own_waiting = waiting.count((actor.name, actor.is_key))
+    if not may_add(own_waiting, len(waiting), 1, limit):
         wait = f"{len(waiting)} publish jobs are waiting (limit: allocation.max_jobs)"
         if len(waiting) < limit:
             wait = (
-                f"{own} of {wait} are yours, and one submitter may not have more waiting jobs than there "
+                f"{own_waiting} of {wait} are yours, and one submitter may not have more waiting jobs than there "
                 "are free places"
             )
         raise NotAllowed(f"{wait}; wait until a job has finished, or cancel one")
-    over: defaultdict[tuple[str, bool], list[str]] = defaultdict(list)
+    finished_ids: defaultdict[tuple[str, bool], list[str]] = defaultdict(list)
     for job in sorted_jobs:
         if job.state in OVER:
-            over[job.submitter].append(job.id)
-    held = Holdings({submitter: len(ids) for submitter, ids in over.items()})
+            finished_ids[job.submitter].append(job.id)
+    held = Holdings({submitter: len(ids) for submitter, ids in finished_ids.items()})
     for id in islice(
-        fullest_first(held, over.__getitem__, lambda _: 1), max(0, len(sorted_jobs) + 1 - limit)
+        fullest_first(held, finished_ids.__getitem__, lambda _: 1), max(0, len(sorted_jobs) + 1 - limit)
     ):
         JOBS.delete(rows, id)
 

@@ -114,8 +114,8 @@ def joined(definitions: Mapping[str, Definition], limits: Limits | None = None) 
             owner = owners.setdefault(dimension.id, namespace)
             if owner != namespace:
                 key = dimension.id.removeprefix(PREFIX)
-                whose = f"the namespace {owner}" if owner else "the default namespace"
-                error = f"the dimension {key} belongs to {whose}; choose another key"
+                owner_text = f"the namespace {owner}" if owner else "the default namespace"
+                error = f"the dimension {key} belongs to {owner_text}; choose another key"
                 faults.add(error, key, ("Dimensions", key))
     _check_count(sum(len(definition.dimensions) for definition in definitions.values()), limits, faults)
     faults.check()

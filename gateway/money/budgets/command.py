@@ -214,8 +214,8 @@ def _show_made(payload: JsonObject, as_json: bool) -> None:
         return
     show_fields(payload["budget"])
     if payload["already_past"]:
-        past = ", ".join(f"{percent} %" for percent in payload["already_past"])
-        click.echo(f"already crossed, so no alert is sent: {past}", err=True)
+        crossed_percents = ", ".join(f"{percent} %" for percent in payload["already_past"])
+        click.echo(f"already crossed, so no alert is sent: {crossed_percents}", err=True)
 
 
 def _show_expansion(name: str, expansion: JsonObject) -> None:

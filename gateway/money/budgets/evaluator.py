@@ -132,10 +132,10 @@ class BudgetEvaluator:
                 },
                 books.now,
             )
-            alone = {
+            lone_figures = {
                 id: budget_figures for id, budget_figures in self._alone.items() if budget_figures is not None
             }
-            self.figures, self._basis = {**figures, **alone}, basis
+            self.figures, self._basis = {**figures, **lone_figures}, basis
         broken = sum(budget_figures.problem is not None for budget_figures in figures.values())
         return BudgetRun(evaluated=len(figures) - broken, broken=broken, told=len(judged.notices))
 

@@ -85,12 +85,12 @@ def current(figures: BudgetFigures) -> dict[str, object]:
         "is_whole": running.is_whole,
     }
     if budget.per:
-        past = limit is not None and sum(
+        past_count = limit is not None and sum(
             owner_spend.actual > 0 and owner_spend.actual >= limit for owner_spend in running.spent.values()
         )
         answer["owners"] = {
             "count": len(running.spent),
-            "past": int(past),
+            "past": int(past_count),
             "left_out": running.owners_left_out,
         }
     return answer

@@ -56,28 +56,28 @@ def notice_of(
     spent = period.spent.get(owner)
     value = amount(budget.measure, alert_notice.value)
     limit = amount(budget.measure, alert_notice.limit)
-    whose = _whose(budget, owner)
+    budget_name = _whose(budget, owner)
     is_late = period.period.is_over(now)
     if alert_notice.state == CORRECTED:
         kind, severity = TAKEN_BACK, INFO
-        title = f"Budget {whose} is below {alert_notice.percent} % again: {value} of {limit}"
+        title = f"Budget {budget_name} is below {alert_notice.percent} % again: {value} of {limit}"
         text = "The earlier sum was too high, because late duplicates were recognized or prices changed."
         if budget.arranged:
             text = "A newer bill states less than the one before."
     elif alert_notice.kind == FORECAST:
         kind, severity = EXPECTED, WARNING
-        title = f"Budget {whose} is expected to reach {alert_notice.percent} %: {value} of {limit}"
+        title = f"Budget {budget_name} is expected to reach {alert_notice.percent} %: {value} of {limit}"
         text = f"At the recent rate, the period that began on {period.period.first_day} will reach {value}."
     else:
         kind = CROSSED
         severity = CRITICAL if alert_notice.percent >= 100 else WARNING
-        title = f"Budget {whose} passed {alert_notice.percent} %: {value} of {limit}"
-        what = (
+        title = f"Budget {budget_name} passed {alert_notice.percent} %: {value} of {limit}"
+        measured = (
             f"provider bills for the view ({budget.cost_type})"
             if budget.arranged
             else "the calls of the view"
         )
-        text = f"Since {period.period.first_day}, {what} came to {value}."
+        text = f"Since {period.period.first_day}, {measured} came to {value}."
     if is_late:
         text += f" The period is over; late {'bills' if budget.arranged else 'calls'} crossed the threshold."
     return Notice(
@@ -119,7 +119,7 @@ def finding_of(figures: BudgetFigures, crossed: Sequence[CrossedOwner]) -> Findi
     if not crossed:
         return None
     period = figures.periods[0]
-    over = sum(
+    excess = sum(
         max(0, (crossing.spent.actual if crossing.spent else 0) - crossing.limit) for crossing in crossed
     )
     return finding(
@@ -134,7 +134,7 @@ def finding_of(figures: BudgetFigures, crossed: Sequence[CrossedOwner]) -> Findi
         ),
         category=CATEGORY,
         effort=LOW,
-        impact=Decimal(units.text(over)) if budget.measure == COST else Decimal(0),
+        impact=Decimal(units.text(excess)) if budget.measure == COST else Decimal(0),
         newest=max(crossing.alert.fired_at or crossing.alert.since for crossing in crossed),
         concerns=Concerned(include=view.include, exclude=view.exclude) if (view := figures.view) else None,
     )
@@ -153,8 +153,8 @@ def _lines(budget: SpendBudget, period: PeriodFigures, crossed: Sequence[Crossed
     lines = [f"since {period.period.first_day}:"]
     for crossing in crossed[:_NAMED_OWNERS]:
         spent = amount(budget.measure, crossing.spent.actual if crossing.spent else 0)
-        whose = f"{named(crossing.owner)} " if budget.per else ""
-        lines.append(f"{whose}{spent} of {amount(budget.measure, crossing.limit)};")
+        owner_text = f"{named(crossing.owner)} " if budget.per else ""
+        lines.append(f"{owner_text}{spent} of {amount(budget.measure, crossing.limit)};")
         expected = period.forecasts.get(crossing.owner)
         if isinstance(expected, Forecast):
             lines.append(f"expected {amount(budget.measure, expected.total)};")

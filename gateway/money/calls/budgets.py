@@ -361,12 +361,14 @@ class BudgetResource(ManagedResource[SpendBudget]):
     async def made(self, asking: Asker[Any], row: SpendBudget) -> Answer:
         """Evaluate the budget at once, so that the answer lists the thresholds that are already crossed."""
         money = asking.services
-        past: list[int] | None = None
+        crossed_percents: list[int] | None = None
         if await _evaluate(money, money.require_budgets().evaluate_one(row)):
             periods = await alerts_of_now(money, row)
             alerts = [alert for period in periods for owner in period.owners.values() for alert in owner]
-            past = sorted({alert.percent for alert in alerts if alert.state == FIRED and not alert.told})
-        return {**await self.answer(asking, row), "already_past": past}
+            crossed_percents = sorted(
+                {alert.percent for alert in alerts if alert.state == FIRED and not alert.told}
+            )
+        return {**await self.answer(asking, row), "already_past": crossed_percents}
 
     async def delete(self, asking: Asker[Any], word: str) -> str:
         budget = await self.find(asking, word)

@@ -183,8 +183,8 @@ class _Changes:
         self._largest, self._rest = _divided(unranked(before, now, {}), top)
         self.others = [driver for driver in self._rest if driver.has_kinds]
         # Other groups without kinds of tokens are read as well, to subtract them from the sum of all groups.
-        alone = [driver for driver in self._rest if not driver.has_kinds] if self.others else []
-        self.apart = frozenset([driver.group for driver in (*self._largest, *alone)])
+        without_kinds = [driver for driver in self._rest if not driver.has_kinds] if self.others else []
+        self.apart = frozenset([driver.group for driver in (*self._largest, *without_kinds)])
         self.are_few = bool(self._rest) and len(self.apart) <= MOST_APART
 
     def compared(self, old: _Kinds, new: _Kinds, prices: PriceBook | None, at: float) -> Comparison:

@@ -55,9 +55,9 @@ class CostQuestion:
     @property
     def cost_types(self) -> Sequence[str]:
         """All cost types in the answer. The requester must be allowed to see each of them."""
-        own = REAL_COST if self.cost_type in PLAN_TYPES else self.cost_type
+        base_type = REAL_COST if self.cost_type in PLAN_TYPES else self.cost_type
         filled = (REAL_COST,) if self.fills else ()
-        first = () if own in self.tells else (own,)
+        first = () if base_type in self.tells else (base_type,)
         return tuple(dict.fromkeys((*first, *filled, *self.tells)))
 
     @cached_property

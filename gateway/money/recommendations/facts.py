@@ -35,8 +35,14 @@ class Use(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def work(self) -> Work:
-        of = self.dimensions
-        return Work(of.source, of.provider or "", of.model or "", of.team or "", service_of(of.tags))
+        dimensions = self.dimensions
+        return Work(
+            dimensions.source,
+            dimensions.provider or "",
+            dimensions.model or "",
+            dimensions.team or "",
+            service_of(dimensions.tags),
+        )
 
 
 class Work(NamedTuple):

@@ -49,8 +49,10 @@ async def unused_seats(ledger: Ledger, registry: Registry, now: float) -> tuple[
 
 def _newest(plan: AssistantPlan, month: CalendarMonth, now: float) -> int:
     """Return the first day of the newest finished cycle. It ended in this month or in the previous one."""
-    over = [cycle for cycle in cycles(plan.cycle_day, month.previous.start, month.end) if cycle.end <= now]
-    return over[-1].start
+    ended_cycles = [
+        cycle for cycle in cycles(plan.cycle_day, month.previous.start, month.end) if cycle.end <= now
+    ]
+    return ended_cycles[-1].start
 
 
 async def _costs(ledger: Ledger, registry: Registry, month: CalendarMonth, now: float) -> PlanCosts:

@@ -74,10 +74,10 @@ class WhatIf:
 
 def check_model(book: PriceBook, model: str, now: float) -> None:
     """Raise Invalid if no list price is known for the model."""
-    one = Inference(
+    sample_call = Inference(
         id=b"", source="", response_model=model, start_time=int(now) * NS, input_tokens=1, output_tokens=1
     )
-    if book.estimate(one) is None:
+    if book.estimate(sample_call) is None:
         raise Invalid(f"no list price is known for the model {model!r}; use its name from the list prices")
 
 

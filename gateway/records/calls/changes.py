@@ -70,10 +70,10 @@ async def changes(request: OperatorRequest[OperatorServices, None]) -> web.Strea
     async def news() -> Iterable[bytes]:
         nonlocal seen
         before, seen = seen, await versions()
-        what = [
+        changed_names = [
             name for name, version in seen.items() if version != before[name] and _may_open(request, name)
         ]
-        return [event("changed", {"what": what})] if what else []
+        return [event("changed", {"what": changed_names})] if changed_names else []
 
     return await follow(request, news)
 

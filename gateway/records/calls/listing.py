@@ -127,8 +127,8 @@ class RecordRows:
                     passing.extend(filter(is_wanted, [replace(stored, is_number_shown=False)]))
 
         if AI_TELEMETRY in topics:
-            async with aclosing(past_records(self._request, days, oldest_first=True)) as past:
-                async for batch in past:
+            async with aclosing(past_records(self._request, days, oldest_first=True)) as past_batches:
+                async for batch in past_batches:
                     take(stored for stored in batch if start < stored.committed_at <= end)
                     if count >= records.LOOKED_THROUGH:
                         break
@@ -154,8 +154,8 @@ class RecordRows:
         since: float | None = None
         until: float | None = None  # None: until now
         if AI_TELEMETRY in topics:
-            async with aclosing(past_records(self._request, days, oldest_first=True)) as past:
-                async for batch in past:
+            async with aclosing(past_records(self._request, days, oldest_first=True)) as past_batches:
+                async for batch in past_batches:
                     read += len(batch)
                     passing += filter(is_wanted, batch)
                     if batch and since is None:
@@ -282,11 +282,11 @@ class RankedRows:
             await pause()
         if count < records.LOOKED_THROUGH:
             async for batch in past_records(self._request, days):
-                own = [
+                own_records = [
                     stored for stored in batch if since < stored.committed_at <= end and is_own(stored.record)
                 ]
-                count += len(own)
-                for stored in own:
+                count += len(own_records)
+                for stored in own_records:
                     take(stored)
         self.beside = records.how_far(
             records=count, most=records.LOOKED_THROUGH, since=since, until=end if end < now else None

@@ -93,17 +93,17 @@ async def show_record(request: OperatorRequest[OperatorServices, None]) -> Resul
     }
     if request.is_limited:  # facts about deliveries are about all records in them
         return {**shown, "deliveries": [], "dead": [], "routes": [], "not_stored": list(NOT_STORED)}
-    held = [one for one in await services.spool.deliveries.unsettled() if _holds(one, stored)]
+    held = [delivery for delivery in await services.spool.deliveries.unsettled() if _holds(delivery, stored)]
     dead = [
-        one
-        for one in await services.spool.deliveries.dead()
-        if (one.topic, one.number) == (stored.topic, stored.number)
+        letter
+        for letter in await services.spool.deliveries.dead()
+        if (letter.topic, letter.number) == (stored.topic, stored.number)
     ]
     routes = await services.spool.deliveries.routes()
     return {
         **shown,
-        "deliveries": [describe_delivery(one) for one in held],
-        "dead": [describe_dead(one) for one in dead],
+        "deliveries": [describe_delivery(delivery) for delivery in held],
+        "dead": [describe_dead(letter) for letter in dead],
         "routes": [_passed(route, stored, held, dead) for route in routes if route.topic == stored.topic],
         "not_stored": list(NOT_STORED),
     }
@@ -126,7 +126,7 @@ async def _corrected(
     if not corrections:
         return {}
     return {
-        "corrections": [describe_record(one) for one in corrections],
+        "corrections": [describe_record(correction) for correction in corrections],
         "corrected_cost": decimal_text(counted_cost(corrections[-1].after)),
     }
 
@@ -174,10 +174,10 @@ def _passed(
     Return the progress of a record on a route. `passed` means delivered, rejected in part, or older
     than the route.
     """
-    delivery = next((one for one in held if one.route == route.name), None)
+    delivery = next((delivery for delivery in held if delivery.route == route.name), None)
     if delivery is not None:
         return {"route": route.name, "state": delivery.state, "last_error": delivery.last_error}
-    letter = next((one for one in dead if one.route == route.name), None)
+    letter = next((letter for letter in dead if letter.route == route.name), None)
     if letter is not None:
         return {"route": route.name, "state": "dead", "last_error": letter.error}
     state = "passed" if stored.number < route.progress else "waiting"

@@ -86,32 +86,32 @@ class ServedDay:
 
     def _add_call(self, call: Inference) -> None:
         name = call.response_model or call.request_model
-        if call.shadow or call.status == "cached" or not name or not (of := self._of(name)):
+        if call.shadow or call.status == "cached" or not name or not (served_model := self._of(name)):
             return
-        of.calls += 1
-        of.told["input_tokens"] += call.input_tokens or 0
-        of.told["output_tokens"] += call.output_tokens or 0
-        of.told_by.add(call.source)
+        served_model.calls += 1
+        served_model.told["input_tokens"] += call.input_tokens or 0
+        served_model.told["output_tokens"] += call.output_tokens or 0
+        served_model.told_by.add(call.source)
 
     def _add_counter(self, counter: UsageMetric) -> None:
         kind = KINDS.get(counter.token_type or "")
         is_served = counter.source in SERVERS
         if kind is None or counter.unit != TOKEN_UNIT or (counter.shadow and not is_served):
             return
-        of = self._of(counter.model)
-        if of is None:
+        served_model = self._of(counter.model)
+        if served_model is None:
             return
         if (
             not counter.shadow and counter.model
         ):  # it counts as a call, also if `count = true` names its server
-            of.told[kind] += int(counter.value)
-            of.told_by.add(counter.source)
+            served_model.told[kind] += int(counter.value)
+            served_model.told_by.add(counter.source)
         if not is_served:
             return
-        of.name = of.name or counter.model
-        of.served[kind] += int(counter.value)
+        served_model.name = served_model.name or counter.model
+        served_model.served[kind] += int(counter.value)
         service = counter.tags.get("service")
-        of.servers.add(
+        served_model.servers.add(
             f"{counter.source} {service}" if service and service != counter.source else counter.source
         )
 

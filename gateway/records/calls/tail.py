@@ -78,17 +78,20 @@ def _own_tail(request: OperatorRequest[OperatorServices, None], passes: Passes) 
     async def news() -> Iterable[bytes]:
         nonlocal reached
         below = log.closed_below(AI_TELEMETRY)
-        own: list[OwnRecord] = []
+        own_records: list[OwnRecord] = []
         for begin in range(reached, below, STEP):
-            own = [*own, *reversed(await own_of(log, begin, min(begin + STEP, below), is_own))][
-                -MOST_AT_ONCE - 1 :
-            ]
+            own_records = [
+                *own_records,
+                *reversed(await own_of(log, begin, min(begin + STEP, below), is_own)),
+            ][-MOST_AT_ONCE - 1 :]
             await asyncio.sleep(0)
         reached = max(reached, below)
         skipped = (
-            [event("skipped", {"topic": AI_TELEMETRY, "records": None})] if len(own) > MOST_AT_ONCE else []
+            [event("skipped", {"topic": AI_TELEMETRY, "records": None})]
+            if len(own_records) > MOST_AT_ONCE
+            else []
         )
-        records = map(own_record, own[-MOST_AT_ONCE:])
+        records = map(own_record, own_records[-MOST_AT_ONCE:])
         return skipped + [event("record", describe(record)) for record in records if passes(record)]
 
     return news

@@ -230,9 +230,10 @@ def shift_of(case: Case) -> Shift | None:
         days = sorted(case.days, key=lambda day: abs(shift.left[day]))
         most_days = days[: len(days) - len(days) // FEW]
         return any(
-            (difference := sum(abs(by_day.get(day, 0)) for day in of)) > LEAST_SHARE * sum(counted.values())
-            and sum(abs(shift.left[day]) for day in of) <= SOLVED * difference
-            for of in (days, most_days)
+            (difference := sum(abs(by_day.get(day, 0)) for day in chosen_days))
+            > LEAST_SHARE * sum(counted.values())
+            and sum(abs(shift.left[day]) for day in chosen_days) <= SOLVED * difference
+            for chosen_days in (days, most_days)
         )
 
     candidates = [shifted(hours) for hours in SHIFTS]

@@ -48,12 +48,12 @@ def double_report(case: Case) -> Iterator[Claim]:
     """
     remainder = case.left
     counted = case.split.counted
-    over = [entry for entry in remainder.volume() if remainder.extra[entry[1], entry[2]] < 0]
+    excess_entries = [entry for entry in remainder.volume() if remainder.extra[entry[1], entry[2]] < 0]
     gap, by_source = defaultdict[int, int](int), defaultdict[str, dict[int, int]](lambda: defaultdict(int))
-    models = {cell.model for _, cell, _ in over}
+    models = {cell.model for _, cell, _ in excess_entries}
     lacking = sum(extra for (cell, _), extra in remainder.extra.items() if extra > 0 and cell.model in models)
     total = billed = 0
-    for _, cell, meter in over:
+    for _, cell, meter in excess_entries:
         gap[cell.day] -= remainder.extra[cell, meter]
     for cell, sums in counted.items():
         if cell.model in models:
@@ -64,14 +64,16 @@ def double_report(case: Case) -> Iterator[Claim]:
         return
     billed = total - sum(gap.values())
     case.left.counted_again |= models
-    short_entries = [entry for entry in remainder.volume() if entry[1].model in models and entry not in over]
-    over += short_entries  # the few places with too few tokens belong to the same excess
+    short_entries = [
+        entry for entry in remainder.volume() if entry[1].model in models and entry not in excess_entries
+    ]
+    excess_entries += short_entries  # the few places with too few tokens belong to the same excess
     twice = [source for source, days in sorted(by_source.items()) if are_alike(days, gap, NEAR)]
     if twice and len(by_source) > 1:
         other_sources = named([source for source in sorted(by_source) if source != twice[0]])
         yield from case.taken(
             "double_report",
-            over,
+            excess_entries,
             STRONG,
             f"{percent(total, billed)} of the billed tokens were counted; on each day, the excess is "
             f"as much as {twice[0]} reports in addition to {other_sources}",
@@ -80,7 +82,7 @@ def double_report(case: Case) -> Iterator[Claim]:
     elif billed > 0 and abs(total / billed - 2) <= NEAR:
         yield from case.taken(
             "double_report",
-            over,
+            excess_entries,
             WEAK,
             f"{total / billed:.2f} times the billed tokens were counted, by {named(sorted(by_source))}",
             "Check which two of them report the same calls (`tollhouse report --by source`), and set "

@@ -262,10 +262,10 @@ def _unbilled_kinds(case: Case) -> dict[tuple[str, str], str]:
     for cell, meter in split.values:
         billed_tokens[cell.model, meter] += case.left.said((VOLUME, cell, meter)).tokens
     target_of = {}
-    for model, of in extra.items():
-        target = max(of, key=lambda meter: of[meter])
-        for meter, tokens in of.items():
-            if tokens < 0 and not billed_tokens[model, meter] and of[target] >= MOST_OF * -tokens:
+    for model, extra_by_meter in extra.items():
+        target = max(extra_by_meter, key=lambda meter: extra_by_meter[meter])
+        for meter, tokens in extra_by_meter.items():
+            if tokens < 0 and not billed_tokens[model, meter] and extra_by_meter[target] >= MOST_OF * -tokens:
                 target_of[model, meter] = target
     return target_of
 

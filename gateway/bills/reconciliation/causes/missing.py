@@ -281,10 +281,10 @@ def _missing(case: Case, model: str) -> list[Entry]:
     """
     extras = {(cell, meter): extra for (cell, meter), extra in case.left.extra.items() if cell.model == model}
     entries: list[Entry] = [(VOLUME, *cell_meter) for cell_meter in extras]
-    lacking, over = (
+    lacking, surplus = (
         sum(abs(extra) for extra in extras.values() if (extra > 0) is sign) for sign in (True, False)
     )
-    return entries if over <= EXCHANGED * lacking else []
+    return entries if surplus <= EXCHANGED * lacking else []
 
 
 def _unusual_days(case: Case) -> set[int]:
@@ -335,8 +335,8 @@ def _days_lacking_half(case: Case, places: Sequence[_Said]) -> set[int]:
     for (cell, _), (extra, tokens) in kinds.items():
         halves_by_day[cell.day].append(extra * 2 >= tokens)
     calls = Counter[int]()
-    for cell, of in case.split.counted.items():
-        calls[cell.day] += of.calls
+    for cell, counted_sums in case.split.counted.items():
+        calls[cell.day] += counted_sums.calls
     return {
         day
         for day, halves in halves_by_day.items()
@@ -362,9 +362,9 @@ def _silent(case: Case) -> Doubts:
 def _too_many(case: Case, model: str, *, may_be_shifted: bool) -> Doubts:
     """Return the doubt that missing tokens are surplus in other places or on other days."""
     extras = [extra for (cell, _), extra in case.left.extra.items() if cell.model == model]
-    over = -sum(extra for extra in extras if extra < 0)
-    is_much = over > LEAST_SHARE * sum(extra for extra in extras if extra > 0)
-    note = f"; {over:,} tokens are surplus in other places" if is_much else ""
+    surplus = -sum(extra for extra in extras if extra < 0)
+    is_much = surplus > LEAST_SHARE * sum(extra for extra in extras if extra > 0)
+    note = f"; {surplus:,} tokens are surplus in other places" if is_much else ""
     if may_be_shifted:
         return Doubts(
             words=f"{note}; shifted times would also explain the differences of days", beside=("time_edge",)

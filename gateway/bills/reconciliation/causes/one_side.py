@@ -34,11 +34,11 @@ def unreported_traffic(case: Case) -> Iterator[Claim]:
                 entries,
                 portions=shares,
                 sure=WEAK
-                if (alike := _may_be(case, name, value, billed=True))
+                if (hint := _may_be(case, name, value, billed=True))
                 else STRONG
                 if shares
                 else EXACT,
-                evidence=f"the bill has the {name} {named([value])}, but Tollhouse has no call of it{alike}",
+                evidence=f"the bill has the {name} {named([value])}, but Tollhouse has no call of it{hint}",
                 advice=_POINT,
                 explains_calls=True,
             )
@@ -51,15 +51,17 @@ def _as_large_as_the_gap(case: Case) -> Iterator[Claim]:
     """
     Claim the gap for provider keys that match none of ours, if their tokens match the missing tokens by day.
     """
-    alone = {
+    tokens_by_key = {
         key: tokens
         for key, tokens in case.key_tokens.items()
-        if not any(are_alike(_by_day(tokens), own) for own in case.own_keys.values())
+        if not any(are_alike(_by_day(tokens), own_tokens) for own_tokens in case.own_keys.values())
     }
-    for keys in [[key] for key in sorted(alone)] + ([sorted(alone)] if len(alone) > 1 else []):
+    for keys in [[key] for key in sorted(tokens_by_key)] + (
+        [sorted(tokens_by_key)] if len(tokens_by_key) > 1 else []
+    ):
         expected_tokens: dict[tuple[int, str], int] = defaultdict(int)
         for key in keys:
-            for day_model, tokens in alone[key].items():
+            for day_model, tokens in tokens_by_key[key].items():
                 expected_tokens[day_model] += tokens
         entries = []
         gap = defaultdict[int, int](int)
@@ -91,8 +93,8 @@ def other_account(case: Case) -> Iterator[Claim]:
             claim = case.left.take(
                 "other_account",
                 _entries(case, name, value),
-                sure=WEAK if (alike := _may_be(case, name, value, billed=False)) else STRONG,
-                evidence=f"Tollhouse has calls of the {name} {named([value])}, but the bill has none{alike}",
+                sure=WEAK if (hint := _may_be(case, name, value, billed=False)) else STRONG,
+                evidence=f"Tollhouse has calls of the {name} {named([value])}, but the bill has none{hint}",
                 advice=(
                     "Import the bill of the account that pays. Subscriptions and local servers have no bill."
                 ),
@@ -128,12 +130,16 @@ def _may_be(case: Case, name: str, value: str, *, billed: bool) -> str:
 
     size = tokens(sides[0], value)
     candidates = _only(case, name, billed=not billed)
-    alike = [
+    similar_names = [
         candidate
         for candidate in candidates
         if size < SAME_SIZE * tokens(sides[1], candidate) and tokens(sides[1], candidate) < SAME_SIZE * size
     ]
-    return f"; {named(alike)} on the other side has about as many tokens and may be the same" if alike else ""
+    return (
+        f"; {named(similar_names)} on the other side has about as many tokens and may be the same"
+        if similar_names
+        else ""
+    )
 
 
 def _entries(case: Case, name: str, value: str) -> list[Entry]:

@@ -47,18 +47,20 @@ _OF_TIER, _LEAST_OF_TIER = Decimal("0.5"), Decimal("0.4")
 def reported_cost(case: Case) -> Iterator[Claim]:
     """Claim costs that sources report if they agree with the bill, while list prices differ from both."""
     remainder, levels = case.left, case.split.levels
-    own: dict[object, int] = defaultdict(int)
+    own_amounts: dict[object, int] = defaultdict(int)
     rate: dict[object, int] = defaultdict(int)
     for entry, amount in remainder.amounts.items():
         if entry[0] in (OWN, RATE):
-            (own if entry[0] == OWN else rate)[levels.coarse(entry[1])] += amount
+            (own_amounts if entry[0] == OWN else rate)[levels.coarse(entry[1])] += amount
     undone = {
-        cell for cell, amount in own.items() if amount and abs(amount + rate[cell]) <= abs(amount) // 100
+        cell
+        for cell, amount in own_amounts.items()
+        if amount and abs(amount + rate[cell]) <= abs(amount) // 100
     }
     entries = [
         entry for entry in remainder.amounts if entry[0] in (OWN, RATE) and levels.coarse(entry[1]) in undone
     ]
-    difference = sum(abs(own[cell]) for cell in undone)
+    difference = sum(abs(own_amounts[cell]) for cell in undone)
     claim = remainder.take(
         "reported_cost",
         entries,
@@ -115,8 +117,8 @@ def _usual_factor(case: Case, model: str) -> Claim | None:
         return None
     ratios = _ratios_on(usual, meters)
     known = known_factor(ratios, knows_regions(case.split, model, usual))
-    off = _ratios_on(other_days, meters)
-    if known is None or all(abs(ratio - _ONE) <= SAME for ratio in off.values()):
+    other_ratios = _ratios_on(other_days, meters)
+    if known is None or all(abs(ratio - _ONE) <= SAME for ratio in other_ratios.values()):
         return None  # the other days have our price, so the difference belongs to the usual days only
     cause, sure, description = known
     factor = sum(ratios.values(), Decimal(0)) / len(ratios)
@@ -142,7 +144,9 @@ def _usual_factor(case: Case, model: str) -> Claim | None:
 def _ratios_on(days: Collection[int], meters: Mapping[str, RateSeries]) -> dict[str, Decimal]:
     """Return the ratios of kinds of tokens with a value on these days."""
     chosen = {meter: set(days) & series.worth.keys() for meter, series in meters.items()}
-    return {meter: meters[meter].ratio(of) for meter, of in chosen.items() if of}
+    return {
+        meter: meters[meter].ratio(days_of_meter) for meter, days_of_meter in chosen.items() if days_of_meter
+    }
 
 
 def _usual_days(meters: Mapping[str, RateSeries]) -> tuple[set[int], set[int]]:
@@ -153,9 +157,9 @@ def _usual_days(meters: Mapping[str, RateSeries]) -> tuple[set[int], set[int]]:
     days = sorted(days_of(meters))
     of_day = {day: [series.ratio({day}) for series in meters.values() if day in series.worth] for day in days}
     first = {day: ratios[0] for day, ratios in of_day.items()}
-    alike = [day for day in days if all(is_near(ratio, first[day]) for ratio in of_day[day])]
+    alike_days = [day for day in days if all(is_near(ratio, first[day]) for ratio in of_day[day])]
     groups: list[list[int]] = []
-    for day in alike:
+    for day in alike_days:
         group = next((group for group in groups if is_near(first[day], first[group[0]])), None)
         if group is None:
             groups.append([day])
@@ -224,14 +228,14 @@ def _of_place(case: Case, model: str, is_of: Callable[[Cell], bool]) -> Iterator
         ),
         default=0,
     )
-    off = [
+    changed_meters = [
         meter
         for meter, meter_steps in steps.items()
         if any(abs(ratio - _ONE) > NOTHING for _, ratio in meter_steps or ())
     ]
     if since and _is_apart(case, entries, {day for day in days if day >= since}):
         return
-    if since and len(off) < 2 <= len(meters) and sum(day >= since for day in priced_days) < 2:
+    if since and len(changed_meters) < 2 <= len(meters) and sum(day >= since for day in priced_days) < 2:
         return  # one kind of token on the last day only: calls with another price, not a change
     before = {day for day in days if day < since}
     is_ours = all(abs(meter_steps[-1][1] - _ONE) <= NOTHING for meter_steps in steps.values() if meter_steps)
@@ -240,7 +244,7 @@ def _of_place(case: Case, model: str, is_of: Callable[[Cell], bool]) -> Iterator
         return  # the first days have one-sided calls and do not show a price
     claim = case.left.take(
         cause,
-        [entry for entry in entries if entry[2] in off],
+        [entry for entry in entries if entry[2] in changed_meters],
         sure=sure,
         evidence=f"{name}: {evidence}",
         advice=_ADVICE.get(cause, _OVERRIDE),
@@ -273,34 +277,36 @@ def _on_days(
     differing_days = {day for days, _ in sets for day in days}
     of_all = _of_every_day(sets) if differing_days == set(every) else ()
     # A lasting price also applies to later days that have another price as well, so it is claimed first.
-    for days, off in sorted(sets, key=lambda item: not _stays(item[0], every, differing_days)):
+    for days, off_ratios in sorted(sets, key=lambda item: not _stays(item[0], every, differing_days)):
         if _is_apart(case, entries, set(days)) or all(
             map(case.is_rounded, (e for e in entries if e[1].day in days))
         ):
             continue
         stays = _stays(days, every, differing_days)
-        since = _begin(days, off, every, sets) if stays else 0
+        since = _begin(days, off_ratios, every, sets) if stays else 0
         later = {day for day in every if day >= since}
-        first = next(iter(off.values()))
-        alike = len(off) > 1 and all(is_near(ratio, first) for ratio in off.values())
-        is_of_all = alike and all(
-            meter in off for meter, series in meters.items() if not series.worth.keys().isdisjoint(days)
+        first = next(iter(off_ratios.values()))
+        is_one_ratio = len(off_ratios) > 1 and all(is_near(ratio, first) for ratio in off_ratios.values())
+        is_of_all = is_one_ratio and all(
+            meter in off_ratios
+            for meter, series in meters.items()
+            if not series.worth.keys().isdisjoint(days)
         )
         if not is_of_all and any(cell in differing_cells and cell.day in days for _, cell, _ in entries):
             continue  # these are tokens of another tier or size, so the price belongs to them and not to the days
-        kinds = [f"{meter} at {ratio:.4f}" for meter, ratio in sorted(off.items())]
-        what = f"every kind of token at {first:.4f}" if alike else ", ".join(kinds)
-        chosen = [entry for entry in entries if entry[1].day in days and entry[2] in off]
-        portions = _later_too(case, entries, later - set(days), off) if stays else {}
+        kinds = [f"{meter} at {ratio:.4f}" for meter, ratio in sorted(off_ratios.items())]
+        rate_text = f"every kind of token at {first:.4f}" if is_one_ratio else ", ".join(kinds)
+        chosen = [entry for entry in entries if entry[1].day in days and entry[2] in off_ratios]
+        portions = _later_too(case, entries, later - set(days), off_ratios) if stays else {}
         claim = case.left.take(
             "price_change" if stays else "price_on_days",
             [*chosen, *portions],
             sure=STRONG,
-            evidence=f"{name}: {_when([since or days[0], *days[1:]], stays=stays)} {what} of our price",
+            evidence=f"{name}: {_when([since or days[0], *days[1:]], stays=stays)} {rate_text} of our price",
             advice=_OVERRIDE if stays else _ADVICE["price_on_days"],
             since=since,
             portions=portions,
-            beside=(*_of_most_days(days, every, off, alike=alike), *of_all),
+            beside=(*_of_most_days(days, every, off_ratios, alike=is_one_ratio), *of_all),
         )
         if claim is not None:
             yield claim
@@ -324,18 +330,20 @@ def _begin(
     """
     Return the first day of a lasting price. Days just before it may have it together with the price of another set.
     """
-    both = {
+    product_days = {
         day
         for other_days, known in sets
         if other_days is not days
         and any(
-            _is_product(known, off, ratios) for of, ratios in sets if of is not days and of is not other_days
+            _is_product(known, off, ratios)
+            for set_days, ratios in sets
+            if set_days is not days and set_days is not other_days
         )
         for day in other_days
     }
     begin = days[0]
     for day in reversed([day for day in every if day < begin]):
-        if day not in both:
+        if day not in product_days:
             break
         begin = day
     return begin
@@ -377,8 +385,8 @@ def _of_every_day(sets: list[tuple[list[int], dict[str, Decimal]]]) -> tuple[str
     apply to all days.
     """
     candidates = []
-    for days, off in sets:
-        if len(off) > 1 and (known := known_factor(off, regions_known=True)) is not None:
+    for days, ratios in sets:
+        if len(ratios) > 1 and (known := known_factor(ratios, regions_known=True)) is not None:
             candidates.append((len(days), known[0]))
     return (max(candidates)[1],) if candidates else ()
 
@@ -511,10 +519,14 @@ def long_context(ratios: Mapping[str, Decimal]) -> tuple[str, str, str] | None:
 
 def dear_writes(ratios: Mapping[str, Decimal]) -> tuple[str, str, str] | None:
     """Return a claim if only cache writes cost more, as if stored for an hour, or None."""
-    off = {meter for meter, ratio in ratios.items() if abs(ratio - 1) > SAME}
-    if not off or not off <= _WRITES or not all(1 < ratios[meter] <= Decimal("1.61") for meter in off):
+    raised_meters = {meter for meter, ratio in ratios.items() if abs(ratio - 1) > SAME}
+    if (
+        not raised_meters
+        or not raised_meters <= _WRITES
+        or not all(1 < ratios[meter] <= Decimal("1.61") for meter in raised_meters)
+    ):
         return None
-    ratio = max(ratios[meter] for meter in off)
+    ratio = max(ratios[meter] for meter in raised_meters)
     share = (ratio - 1) / Decimal("0.6")
     description = (
         f"only cache writes differ, at {ratio:.3f} of our price, as if {share:.0%} were stored for an hour"

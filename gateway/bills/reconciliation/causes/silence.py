@@ -82,22 +82,24 @@ def billed_twice(case: Case) -> Iterator[Claim]:
     remainder = case.left
     in_calls = _twice_in_calls(case)
     in_hours = _twice_in_hours(case)
-    again = {**in_hours, **in_calls, **split.repeats.billed}
+    times_by_day = {**in_hours, **in_calls, **split.repeats.billed}
     portions = {}
     for cell, meter in split.values:
-        if cell.day in again and cell not in remainder.explained:
-            share = 1 - Fraction(1, again[cell.day])
+        if cell.day in times_by_day and cell not in remainder.explained:
+            share = 1 - Fraction(1, times_by_day[cell.day])
             worth, tokens = remainder.said((VOLUME, cell, meter))
             portions[VOLUME, cell, meter] = Portion(round(worth * share), round(tokens * share))
-    is_of_hours = not again.keys() <= {*in_calls, *split.repeats.billed}
-    what = "the input and output of each model" if split.repeats.billed else "the calls of each key and model"
+    is_of_hours = not times_by_day.keys() <= {*in_calls, *split.repeats.billed}
+    repeated_text = (
+        "the input and output of each model" if split.repeats.billed else "the calls of each key and model"
+    )
     claim = remainder.take(
         "billed_twice",
         portions,
         sure=STRONG,
         evidence=(
-            f"{_named(sorted(again))}: the bill has "
-            f"{'the tokens of the shifted hours' if is_of_hours else what} exactly twice, or more often"
+            f"{_named(sorted(times_by_day))}: the bill has "
+            f"{'the tokens of the shifted hours' if is_of_hours else repeated_text} exactly twice, or more often"
         ),
         advice="Check whether the report repeats the rows of these days, and import it again.",
         portions=portions,
@@ -118,14 +120,14 @@ def _twice_in_calls(case: Case) -> dict[int, int]:
     for cell, sums in case.split.billed.items():
         if sums.calls and cell not in case.left.explained:
             theirs[cell.day][cell.key, cell.model] += sums.calls
-    for cell, of in case.split.counted.items():
-        if of.calls and cell not in case.left.explained:
-            ours[cell.day][cell.key, cell.model] += of.calls
+    for cell, counted_sums in case.split.counted.items():
+        if counted_sums.calls and cell not in case.left.explained:
+            ours[cell.day][cell.key, cell.model] += counted_sums.calls
     times_by_day = {}
     for day, calls in theirs.items():
-        own = ours[day]
-        if calls.keys() == own.keys() and sum(own.values()) >= LEAST_CALLS:
-            times = {Fraction(count, own[key]) for key, count in calls.items()}
+        own_calls = ours[day]
+        if calls.keys() == own_calls.keys() and sum(own_calls.values()) >= LEAST_CALLS:
+            times = {Fraction(count, own_calls[key]) for key, count in calls.items()}
             if len(times) == 1 and (once := times.pop()).denominator == 1 and 1 < once <= MOST_AGAIN + 1:
                 times_by_day[day] = int(once)
     return times_by_day if len(times_by_day) * 2 < len(theirs) else {}
@@ -143,8 +145,8 @@ def _twice_in_hours(case: Case) -> dict[int, int]:
     counted: dict[int, int] = defaultdict(int)
     for cell, sums in case.split.billed.items():
         billed[cell.day] += sum(sums.tokens.values())
-    for cell, of in case.split.counted.items():
-        counted[cell.day] += sum(of.tokens.values())
+    for cell, counted_sums in case.split.counted.items():
+        counted[cell.day] += sum(counted_sums.tokens.values())
     times_by_day = {}
     for day in shift.others(billed):
         once = counted[day] + shift.moved[day]

@@ -239,13 +239,13 @@ def _add_fee(row: Row, kind: str, bucket: Bucket, cells: Cells) -> None:
     is a separate cell.
     """
     (cost, discount), currency = _costs(row), text(row, "line_item_currency_code")
-    alone = replace(bucket, line_id=text(row, "identity_line_item_id"))
+    fee_bucket = replace(bucket, line_id=text(row, "identity_line_item_id"))
     paid = EXACT.add(cost, discount)
     unused = _unused(row, bucket) if kind == _FEE else None
     if unused is None:
-        cells.money(alone, kind, paid, currency)
+        cells.money(fee_bucket, kind, paid, currency)
         return
-    purchase = replace(alone, line_type=PURCHASE)
+    purchase = replace(fee_bucket, line_type=PURCHASE)
     cells.amounts(purchase, kind, RowAmounts(paid, amount_effective=_NOTHING), currency)
     unused_bucket = replace(bucket, line_type=UNUSED)
     cells.amounts(unused_bucket, kind, RowAmounts(_NOTHING, amount_effective=unused), currency)

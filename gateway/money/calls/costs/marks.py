@@ -160,11 +160,11 @@ def _changed_prices(
     seen = set()
     for provider, model in models:
         for at, before, after in book.changes(provider, model, since, until):
-            what = _words(_shown(before), _shown(after))
-            if what and (at, model, what) not in seen:
-                seen.add((at, model, what))
+            changes = _words(_shown(before), _shown(after))
+            if changes and (at, model, changes) not in seen:
+                seen.add((at, model, changes))
                 yield ChartMark(
-                    day=_day(at / NS), kind=PRICES, text=f"List prices of {model} changed: {what}"
+                    day=_day(at / NS), kind=PRICES, text=f"List prices of {model} changed: {changes}"
                 )
 
 

@@ -106,15 +106,15 @@ async def report_question(
         raise Invalid("format=csv returns all rows, so use it without limit and cursor")
     currency = parameters.get("currency", CURRENCY)
     check_one_of("currency", currency, DECIMALS)
-    asked = await question_of(request, known)
+    base_question = await question_of(request, known)
     if has_lines:
         check_one_of("lines", parameters["lines"], LINES)
-        if asked.per != "hourly" or is_billed or currency != CURRENCY or as_csv:
+        if base_question.per != "hourly" or is_billed or currency != CURRENCY or as_csv:
             raise Invalid("lines=meters needs per=hourly, format=json, counted costs and the currency USD")
     form = ReportForm(show=show or MEASURES, unit=unit, as_csv=as_csv, has_lines=has_lines)
     needed_types = [MEASURED_IN[name] for name in (*form.show, top_by) if name in MEASURED_IN]
     question = replace(
-        asked,
+        base_question,
         cost_type=cost_type,
         fills=fills,
         measures=(*show, top_by, *needed_for(show)) if show else (),

@@ -63,10 +63,12 @@ async def what_if(request: OperatorRequest[MoneyServices, None]) -> Result:
     derived = {dimension.name: dimension for dimension in ledger.derived()}
 
     def value(dimensions: Dimensions, name: str) -> str:
-        own = derived.get(name)
-        if own is None:
+        derived_dimension = derived.get(name)
+        if derived_dimension is None:
             return value_of(dimensions, name)
-        return own.value(tuple(value_of(dimensions, source) for source in own.sources))
+        return derived_dimension.value(
+            tuple(value_of(dimensions, source) for source in derived_dimension.sources)
+        )
 
     def is_chosen(dimensions: Dimensions) -> bool:
         if request.is_limited and not ledger.holds(lambda name: value_of(dimensions, name)):

@@ -22,10 +22,10 @@ class NotReadable(Exception):
 async def groups_of(registry: Registry, person: str) -> tuple[str, ...]:
     """Return the person's OpenID groups as of the newest sign-in, or none if that session has ended."""
     sessions = await registry.operators.sessions()
-    own: list[Session] = [
+    own_sessions: list[Session] = [
         session for session in sessions if person and session.operator and session.account == person
     ]
-    newest = max(own, key=lambda session: session.created_at, default=None)
+    newest = max(own_sessions, key=lambda session: session.created_at, default=None)
     return () if newest is None else holder_of(newest).groups
 
 

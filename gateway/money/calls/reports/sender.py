@@ -242,10 +242,11 @@ def _budgets(services: MoneyServices, registry: Registry, visible: Visible, view
         elif figures is not None and figures.periods and shown.percent is not None:
             running = figures.periods[0]
             limit = limit_of(budget, running)
-            of = "" if limit is None else f" of {amount(budget.measure, limit)}"
+            limit_text = "" if limit is None else f" of {amount(budget.measure, limit)}"
             spent = "" if budget.per else f", {amount(budget.measure, running.total.actual)} spent"
-            whose = f" by the {budget.per} with the highest percentage" if budget.per else ""
-            yield f"{budget.name}: {shown.percent} %{of} used{whose}{spent} since {running.period.first_day}"
+            owner_text = f" by the {budget.per} with the highest percentage" if budget.per else ""
+            used = f"{shown.percent} %{limit_text} used{owner_text}"
+            yield f"{budget.name}: {used}{spent} since {running.period.first_day}"
 
 
 def _insight(insight: Insight) -> str:

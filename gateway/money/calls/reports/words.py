@@ -51,8 +51,8 @@ class ReportFigures:
 
 def title(figures: ReportFigures) -> str:
     total = figures.found.total
-    what = f"Billed AI costs ({figures.billed})" if figures.billed else "AI costs"
-    return f"{what} of {figures.view}, {_days(figures)}: {dollars(total.now.cost)}{_percent(figures)}"
+    subject = f"Billed AI costs ({figures.billed})" if figures.billed else "AI costs"
+    return f"{subject} of {figures.view}, {_days(figures)}: {dollars(total.now.cost)}{_percent(figures)}"
 
 
 def text(figures: ReportFigures) -> str:

@@ -76,13 +76,15 @@ def doubled_source(facts: Facts) -> Sequence[Finding]:
     by_source = Counter(call.source for call in calls)
     pairs: dict[tuple[str, str], list[Pair]] = defaultdict(list)
     for first, second in _pairs(calls):
-        one, other_source = sorted((first.source, second.source))
-        pairs[one, other_source].append((first, second))
+        first_source, other_source = sorted((first.source, second.source))
+        pairs[first_source, other_source].append((first, second))
     return ordered(
-        _doubled(one, other_source, source_pairs, min(by_source[one], by_source[other_source]))
-        for (one, other_source), source_pairs in pairs.items()
+        _doubled(
+            first_source, other_source, source_pairs, min(by_source[first_source], by_source[other_source])
+        )
+        for (first_source, other_source), source_pairs in pairs.items()
         if len(source_pairs)
-        >= max(LEAST_PAIRS, LEAST_PAIRED_SHARE * min(by_source[one], by_source[other_source]))
+        >= max(LEAST_PAIRS, LEAST_PAIRED_SHARE * min(by_source[first_source], by_source[other_source]))
     )
 
 
@@ -93,10 +95,10 @@ def _is_told(call: Inference) -> bool:
 
 def _pairs(calls: Sequence[Inference]) -> Iterator[Pair]:
     """Pair each call with the nearest earlier call of another source. Each call is in at most one pair."""
-    alike: dict[tuple[str, int | None, int | None], list[Inference]] = defaultdict(list)
+    calls_by_shape: dict[tuple[str, int | None, int | None], list[Inference]] = defaultdict(list)
     for call in calls:
-        alike[_model(call), call.input_tokens, call.output_tokens].append(call)
-    for group in alike.values():
+        calls_by_shape[_model(call), call.input_tokens, call.output_tokens].append(call)
+    for group in calls_by_shape.values():
         waiting: list[Inference] = []
         for call in sorted(group, key=_start):
             waiting = [

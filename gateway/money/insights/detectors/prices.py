@@ -51,7 +51,7 @@ def _unpriced(provider: str | None, models: Mapping[str | None, Sequence[Spend]]
     sources = ", ".join(sorted({named(spend.source) for spend in spends})[:5])
     largest = sorted(models, key=lambda model: (-sum(spend.tokens for spend in models[model]), model or ""))
     name = named(largest[0], "calls without a model")
-    what = name if len(models) == 1 else f"{name} and {len(models) - 1} more models"
+    name_text = name if len(models) == 1 else f"{name} and {len(models) - 1} more models"
     rows = [
         f"{named(model, 'calls without a model')}: {sum(spend.unpriced for spend in models[model]):,} calls, "
         f"{sum(spend.tokens for spend in models[model]):,} tokens"
@@ -60,7 +60,7 @@ def _unpriced(provider: str | None, models: Mapping[str | None, Sequence[Spend]]
     return finding(
         "missing_price",
         (provider,),
-        title=f"No price for {what} of {named(provider, 'no provider')}",
+        title=f"No price for {name_text} of {named(provider, 'no provider')}",
         seen=(
             f"{calls:,} calls with {tokens:,} tokens in a week count as $0, because the price list has no "
             f"price for them. They were reported by {sources}. The impact assumes the average price per "

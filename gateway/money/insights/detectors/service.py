@@ -124,10 +124,10 @@ def different_settings(facts: Facts) -> Sequence[Finding]:
 def _differing(nodes: Sequence[NodeSettings]) -> Mapping[str, float]:
     """Return since when each setting differs. Settings that one of two gateways lacks are not compared."""
     since: dict[str, float] = {}
-    for one, other_node in combinations(nodes, 2):
-        at = max(one.since, other_node.since)
-        for name in one.digests.keys() & other_node.digests.keys():
-            if one.digests[name] != other_node.digests[name]:
+    for first_node, other_node in combinations(nodes, 2):
+        at = max(first_node.since, other_node.since)
+        for name in first_node.digests.keys() & other_node.digests.keys():
+            if first_node.digests[name] != other_node.digests[name]:
                 since[name] = min(at, since.get(name, at))
     return since
 

@@ -81,9 +81,9 @@ def find(facts: SavingFacts) -> Iterable[Opportunity]:
 def _workers(facts: SavingFacts) -> Iterator[Worker]:
     groups: dict[tuple[str, str], list[int]] = defaultdict(list)
     for use_index, use in enumerate(facts.uses):
-        of = use.dimensions
+        dimensions = use.dimensions
         work = use.work
-        who = of.user or of.team or of.api_key
+        who = dimensions.user or dimensions.team or dimensions.api_key
         if who:
             groups[work.service or work.source, who].append(use_index)
     for (work_name, who), places in groups.items():
