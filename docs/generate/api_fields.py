@@ -760,4 +760,6 @@ FIELDS: Mapping[str, str] = {
     "ai-telemetry": "The counts of AI calls.",
     "usage-events": "The counts of usage events.",
     "unit-cost": "The counts of unit-cost records.",
+    "preview.calls": "The operations that the person may use.",
+    "dimension.left_out": "The number of values that are left out.",
 }  # fmt: skip

@@ -173,13 +173,13 @@ def from_page(text: str) -> str:
 
 
 def _words_of(place: str, schema: Mapping[str, Any], known: Known, *, is_body: bool) -> str:
-    """Return words for a field without a description: of the field, of its name on this page, or of its name."""
+    """Return words for a field without a description: of the field, of its name, or of its name on this page."""
     *above, name = place.replace("[]", "").lstrip(".").split(".")
     parent = re.sub("ies$", "y", above[-1]).removesuffix("s") if above else "body" if is_body else ""
     own = FIELDS.get(f"{parent}.{name}") or (FIELDS.get(f".{name}") if not above else None)
     if not above and "properties" in _resolved(schema.get("items", schema), known.schemas):
         return own or f"The {name.replace('_', ' ')}."
-    return own or known.meanings.get(name) or FIELDS.get(name, "")
+    return own or FIELDS.get(name) or known.meanings.get(name, "")
 
 
 def _resolved(schema: Mapping[str, Any], schemas: Mapping[str, Any]) -> Mapping[str, Any]:
