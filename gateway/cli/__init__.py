@@ -218,6 +218,6 @@ def completion(ctx: click.Context, shell: str) -> None:
     """
     from click.shell_completion import get_completion_class
 
-    made = get_completion_class(shell)
-    assert made is not None
-    click.echo(made(ctx.find_root().command, {}, "tollhouse", "_TOLLHOUSE_COMPLETE").source())
+    completion_class = get_completion_class(shell)
+    assert completion_class is not None
+    click.echo(completion_class(ctx.find_root().command, {}, "tollhouse", "_TOLLHOUSE_COMPLETE").source())

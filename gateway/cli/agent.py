@@ -342,10 +342,10 @@ def _status_row(
     except (NotEditable, OSError):
         points_here = "unreadable"
     heard = [seen[source] for source in assistant.sources if source in seen]
-    newest = max(heard, key=lambda each: each.last_seen, default=None)
+    newest = max(heard, key=lambda sender: sender.last_seen, default=None)
     return {
         "assistant": assistant.name,
         "configured": points_here,
         "last_seen": activity.describe(newest, today)["last_seen"] if newest else None,
-        "records_today": sum(each.records for each in heard if each.day == today),
+        "records_today": sum(sender.records for sender in heard if sender.day == today),
     }

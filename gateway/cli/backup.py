@@ -41,8 +41,8 @@ def backup(client: OperatorClient, directory: Path, as_json: bool) -> None:
     if as_json:
         show_json(payload)
         return
-    made = payload["backup"]
-    click.echo(f"backed up to {made['directory']}: {made['bytes']:,} bytes, as of {made['made_at']}")
+    result = payload["backup"]
+    click.echo(f"backed up to {result['directory']}: {result['bytes']:,} bytes, as of {result['made_at']}")
 
 
 @click.command()

@@ -77,7 +77,7 @@ def check(config: Path | None, as_json: bool, send: bool) -> None:
     sign_in = asyncio.run(try_provider(settings))
     missing = asyncio.run(missed_by_assistants(settings))
     tried = [stream.status for stream in streams if stream.key]
-    tried += [each.status for each in destinations] + [each.status for each in channels]
+    tried += [destination.status for destination in destinations] + [channel.status for channel in channels]
     failed = bool(problems or sign_in) or any(status in _EFFECTS for status in tried)
     warned = list(_warnings(settings))
     not_open = asyncio.run(key_not_open(settings))
@@ -103,8 +103,8 @@ def check(config: Path | None, as_json: bool, send: bool) -> None:
             click.echo(
                 f"sign-in     {settings.oidc.issuer}: {sign_in or 'ok: its addresses and keys were found'}"
             )
-        for words in missing:
-            click.echo(f"assistants  {settings.mcp.oauth.resource}: {words}")
+        for message in missing:
+            click.echo(f"assistants  {settings.mcp.oauth.resource}: {message}")
     sys.exit(1 if failed else 0)
 
 
@@ -233,9 +233,9 @@ def _show(
 
 def _show_channels(channels: Sequence[ChannelCheck]) -> None:
     for channel in channels:
-        found = _with_effect(channel.status, channel.words, is_route=False)
+        verdict = _with_effect(channel.status, channel.words, is_route=False)
         click.echo(
-            f"channel     {channel.name:<20}{' to '.join(filter(None, (channel.type, channel.to)))}: {found}"
+            f"channel     {channel.name:<20}{' to '.join(filter(None, (channel.type, channel.to)))}: {verdict}"
         )
 
 
@@ -250,12 +250,12 @@ def _verdict(stream: StreamCheck) -> str:
         else " (an address that is not in the service's documentation)"
     )
     is_asked = stream.stream == BILLING_VALIDATION
-    found = _with_effect(stream.status, stream.words, effect=VALIDATED_HERE if is_asked else None)
-    return f"under key {stream.key!r}: {found}{where}"
+    verdict = _with_effect(stream.status, stream.words, effect=VALIDATED_HERE if is_asked else None)
+    return f"under key {stream.key!r}: {verdict}{where}"
 
 
 def _with_effect(status: str, words: str | None, *, is_route: bool = True, effect: str | None = None) -> str:
-    said = f": {words}" if words else ""
+    detail = f": {words}" if words else ""
     if status not in _EFFECTS or not is_route:
-        return f"{status}{said}"
-    return f"{status}{said}; {effect or f'records {_EFFECTS[status]}'}"
+        return f"{status}{detail}"
+    return f"{status}{detail}; {effect or f'records {_EFFECTS[status]}'}"

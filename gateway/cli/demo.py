@@ -20,11 +20,11 @@ USUAL_RECORDS = 30_000
 
 
 def _plants(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str, ...]:
-    words = tuple(PLANTS) if value == "all" else tuple(word for word in value.split(",") if word)
-    for word in words:
+    plants = tuple(PLANTS) if value == "all" else tuple(word for word in value.split(",") if word)
+    for word in plants:
         if word not in PLANTS:
             raise click.BadParameter(f"{word!r} is not known; use all, or some of {', '.join(PLANTS)}")
-    return words
+    return plants
 
 
 @click.command()

@@ -125,26 +125,28 @@ def machine(config: Config) -> Iterator[Diagnosis]:
 
 def _versions(config: Config) -> Iterator[Diagnosis]:
     engine = engine_of(config.storage.engine)
-    words = (
+    message = (
         f"tollhouse {installed('tollhouse')}, python {platform.python_version()}, {engine.version()}, "
         f"{platform.system().lower()} {platform.release()} {platform.machine()}"
     )
-    yield Diagnosis(about="versions", status=OK, words=words)
+    yield Diagnosis(about="versions", status=OK, words=message)
     for fault in engine.known_faults():
         yield Diagnosis(about="engine", status=NOTE, words=fault)
     native = use(config.server.native)
-    words = native.words if native.is_on else f"{native.words}; with it the same work takes a third less time"
-    yield Diagnosis(about="compiled module", status=OK if native.is_on else NOTE, words=words)
+    message = (
+        native.words if native.is_on else f"{native.words}; with it the same work takes a third less time"
+    )
+    yield Diagnosis(about="compiled module", status=OK if native.is_on else NOTE, words=message)
 
 
 def _place(config: Config) -> Iterator[Diagnosis]:
     directory = config.data_dir
-    there = directory.exists()
+    exists = directory.exists()
     if not os.access(nearest(directory), os.W_OK | os.X_OK):
         yield Diagnosis(about="data_dir", status=PROBLEM, words=f"{nearest(directory)} is not writable")
     else:
         yield Diagnosis(
-            about="data_dir", status=OK, words=f"{directory}{'' if there else ' (not created yet)'}"
+            about="data_dir", status=OK, words=f"{directory}{'' if exists else ' (not created yet)'}"
         )
     mount = mount_of(directory)
     if mount is None:
@@ -164,16 +166,18 @@ def _place(config: Config) -> Iterator[Diagnosis]:
 
 def _room(config: Config) -> Diagnosis:
     usage = shutil.disk_usage(nearest(config.data_dir))
-    words = f"{usage.free / GIB:.1f} GiB are free, spool.max_bytes is {config.spool.max_bytes / GIB:.1f} GiB"
+    message = (
+        f"{usage.free / GIB:.1f} GiB are free, spool.max_bytes is {config.spool.max_bytes / GIB:.1f} GiB"
+    )
     if usage.free < LEAST_ROOM:
-        return Diagnosis(about="room", status=PROBLEM, words=f"{words}: free some space")
+        return Diagnosis(about="room", status=PROBLEM, words=f"{message}: free some space")
     if usage.free < config.spool.max_bytes:
         return Diagnosis(
             about="room",
             status=WARNING,
-            words=f"{words}: the disk will be full before the queue reaches its limit",
+            words=f"{message}: the disk will be full before the queue reaches its limit",
         )
-    return Diagnosis(about="room", status=OK, words=words)
+    return Diagnosis(about="room", status=OK, words=message)
 
 
 def _flushes(directory: Path) -> Diagnosis:
@@ -184,14 +188,14 @@ def _flushes(directory: Path) -> Diagnosis:
         return Diagnosis(about="flush", status=PROBLEM, words=f"cannot be measured: {error.strerror}")
     worst = max(times)
     middle = statistics.median(times)
-    words = f"a flush takes {middle * 1000:.1f} ms, the slowest of {len(times)} took {worst * 1000:.0f} ms"
+    message = f"a flush takes {middle * 1000:.1f} ms, the slowest of {len(times)} took {worst * 1000:.0f} ms"
     if worst >= HANGING_FLUSH_S:
-        return Diagnosis(about="flush", status=PROBLEM, words=f"{words}: senders will time out")
+        return Diagnosis(about="flush", status=PROBLEM, words=f"{message}: senders will time out")
     if middle >= SLOW_FLUSH_S:
         return Diagnosis(
-            about="flush", status=WARNING, words=f"{words}: every acknowledgement waits for a flush"
+            about="flush", status=WARNING, words=f"{message}: every acknowledgement waits for a flush"
         )
-    return Diagnosis(about="flush", status=OK, words=words)
+    return Diagnosis(about="flush", status=OK, words=message)
 
 
 def flush_times(directory: Path, flushes: int = FLUSHES) -> list[float]:
@@ -221,9 +225,9 @@ def _clock() -> Iterator[Diagnosis]:
 
 def _descriptors() -> Diagnosis:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    words = f"{soft} files may be open at once (can be raised to {hard})"
+    message = f"{soft} files may be open at once (can be raised to {hard})"
     status = WARNING if 0 <= soft < LEAST_DESCRIPTORS else OK
-    return Diagnosis(about="descriptors", status=status, words=words)
+    return Diagnosis(about="descriptors", status=status, words=message)
 
 
 def _modes(config: Config) -> Iterator[Diagnosis]:
@@ -238,8 +242,8 @@ def _modes(config: Config) -> Iterator[Diagnosis]:
         yield Diagnosis(about="modes", status=OK, words="only their owner can read data and secrets")
     foreign = [str(path) for path in _private(config) if _owner(path) not in (None, os.geteuid())]
     if foreign and os.geteuid() != 0:
-        words = f"{foreign[0]} belongs to another user than the one who runs this command"
-        yield Diagnosis(about="owner", status=WARNING, words=words)
+        message = f"{foreign[0]} belongs to another user than the one who runs this command"
+        yield Diagnosis(about="owner", status=WARNING, words=message)
 
 
 def _private(config: Config) -> Iterator[Path]:
@@ -251,11 +255,11 @@ def _private(config: Config) -> Iterator[Path]:
 
 
 def _secret_files(config: Config) -> Iterable[Path]:
-    found = [key.secret_file for key in config.upstream.keys]
-    found += [destination.secret_file for destination in config.destinations]
-    found += [source.signing_secret_file for source in config.sources.values()]
-    found += [config.server.api_key_file, config.server.tls_key_file, config.agent.enrolment_key_file]
-    return [path for path in found if path is not None]
+    secret_files = [key.secret_file for key in config.upstream.keys]
+    secret_files += [destination.secret_file for destination in config.destinations]
+    secret_files += [source.signing_secret_file for source in config.sources.values()]
+    secret_files += [config.server.api_key_file, config.server.tls_key_file, config.agent.enrolment_key_file]
+    return [path for path in secret_files if path is not None]
 
 
 def _mode(path: Path) -> int:
@@ -285,18 +289,18 @@ def installation(config: Config, state: State, trouble: str) -> Iterator[Diagnos
         yield from _status(state["/status"])
         yield from _lakes(state["/status"])
     if "/clock" in state and (step_s := state["/clock"]["clock"]["step_s"]):
-        words = f"it jumped by {step_s:+,.0f} s and is not trusted (tollhouse spool accept-clock)"
-        yield Diagnosis(about="server clock", status=PROBLEM, words=words)
+        message = f"it jumped by {step_s:+,.0f} s and is not trusted (tollhouse spool accept-clock)"
+        yield Diagnosis(about="server clock", status=PROBLEM, words=message)
     if "/verify" in state:
         yield _books(state["/verify"])
     unconverted = state.get("/report", {}).get("report", {}).get("unconverted")
     if unconverted:
         amounts = ", ".join(f"{amount} {currency}" for currency, amount in unconverted.items())
-        words = (
+        message = (
             f"no exchange rate for {amounts} of the last 30 days; set rates_file under [currency], or "
             "add [[currency.rate]]"
         )
-        yield Diagnosis(about="currencies", status=WARNING, words=words)
+        yield Diagnosis(about="currencies", status=WARNING, words=message)
     if "/keys" in state:
         yield from _keys(state["/keys"]["keys"])
         not_open = state["/keys"].get("not_open")
@@ -353,16 +357,16 @@ def shared_storage(config: Config) -> Iterator[Diagnosis]:
     except SpoolError as error:
         yield Diagnosis(about="database", status=PROBLEM, words=str(error))
         return
-    words = (
+    message = (
         status["problem"]
         or f"{status['server']}, {status['durability']}, responded in {status['answer_ms']} ms"
     )
-    yield Diagnosis(about="database", status=PROBLEM if status["problem"] else OK, words=words)
+    yield Diagnosis(about="database", status=PROBLEM if status["problem"] else OK, words=message)
     for loss in lost:
         yield Diagnosis(about="acknowledged", status=PROBLEM, words=loss)
     if config.storage.durability == LOCAL:
-        words = 'storage.durability = "local": an acknowledged record is on the disk of only one machine'
-        yield Diagnosis(about="database", status=WARNING, words=words)
+        message = 'storage.durability = "local": an acknowledged record is on the disk of only one machine'
+        yield Diagnosis(about="database", status=WARNING, words=message)
 
 
 def receivers(config: Config) -> Iterator[Diagnosis]:
@@ -376,18 +380,26 @@ def receivers(config: Config) -> Iterator[Diagnosis]:
         )
     for stream in streams:
         yield Diagnosis(about=f"upstream {stream.stream}", status=_verdict(stream), words=_words(stream))
-    for each in destinations:
-        words = f"{each.to}: {each.words or each.status}"
-        yield Diagnosis(about=f"destination {each.name}", status=_TRIED.get(each.status, NOTE), words=words)
+    for destination in destinations:
+        message = f"{destination.to}: {destination.words or destination.status}"
+        yield Diagnosis(
+            about=f"destination {destination.name}",
+            status=_TRIED.get(destination.status, NOTE),
+            words=message,
+        )
     for channel in asyncio.run(check_channels(config.notify, clock=SystemClock())):
-        words = f"{channel.to or channel.type}: {channel.words or channel.status}"
-        yield Diagnosis(about=f"channel {channel.name}", status=_TRIED.get(channel.status, NOTE), words=words)
+        message = f"{channel.to or channel.type}: {channel.words or channel.status}"
+        yield Diagnosis(
+            about=f"channel {channel.name}", status=_TRIED.get(channel.status, NOTE), words=message
+        )
     if config.oidc.issuer:
         problem = asyncio.run(try_provider(config))
-        words = problem or "its addresses and keys were found"
-        yield Diagnosis(about=f"sign-in {config.oidc.issuer}", status=PROBLEM if problem else OK, words=words)
-    for words in asyncio.run(missed_by_assistants(config)):
-        yield Diagnosis(about=f"assistants {config.mcp.oauth.resource}", status=NOTE, words=words)
+        message = problem or "its addresses and keys were found"
+        yield Diagnosis(
+            about=f"sign-in {config.oidc.issuer}", status=PROBLEM if problem else OK, words=message
+        )
+    for message in asyncio.run(missed_by_assistants(config)):
+        yield Diagnosis(about=f"assistants {config.mcp.oauth.resource}", status=NOTE, words=message)
 
 
 def _verdict(stream: StreamCheck) -> str:
@@ -410,27 +422,27 @@ def _status(status: Mapping[str, Any]) -> Iterator[Diagnosis]:
     if space["writable"]:
         yield Diagnosis(about="storage", status=OK, words=used)
     else:
-        words = (
+        message = (
             f"{used}: {space['last_error'] or 'records cannot be stored, because the queue on disk is full'}"
         )
-        yield Diagnosis(about="storage", status=PROBLEM, words=words)
+        yield Diagnosis(about="storage", status=PROBLEM, words=message)
     if space["wal_problem"]:
         yield Diagnosis(
             about="checkpoints", status=WARNING, words=f"the write-ahead log {space['wal_problem']}"
         )
     for route in status["routes"]:
         if route["state"] != "running":
-            words = (
+            message = (
                 f"{route['state']}, {route['queued']} records wait: {route['reason'] or 'no reason is known'}"
             )
-            yield Diagnosis(about=f"route {route['route']}", status=PROBLEM, words=words)
+            yield Diagnosis(about=f"route {route['route']}", status=PROBLEM, words=message)
         if count := route["refused_24h"]:
-            words = f"the destination rejected {count} records in the last 24 hours and accepted others"
+            message = f"the destination rejected {count} records in the last 24 hours and accepted others"
             reason = f": {route['refusal']}" if route["refusal"] else ""
             yield Diagnosis(
                 about=f"route {route['route']}",
                 status=PROBLEM,
-                words=f"{words}{reason} (tollhouse spool refused)",
+                words=f"{message}{reason} (tollhouse spool refused)",
             )
 
 
@@ -451,16 +463,16 @@ def _lakes(status: Mapping[str, Any]) -> Iterator[Diagnosis]:
             )
         elif verified["differences"]:
             kinds = ", ".join(f"{n} {kind}" for kind, n in sorted(verified["differences"].items()))
-            words = (
+            message = (
                 f"{landed}; verified at {verified['at']}, with differences: {kinds} (tollhouse lake "
                 "verify lists them)"
             )
-            yield Diagnosis(about=about, status=PROBLEM, words=words)
+            yield Diagnosis(about=about, status=PROBLEM, words=message)
         else:
             files = verified["files"]
             what = f"its {files} files matched their manifests" if files else "it matched the accounting"
-            words = f"{landed}; at {verified['at']} {what}"
-            yield Diagnosis(about=about, status=OK, words=words)
+            message = f"{landed}; at {verified['at']} {what}"
+            yield Diagnosis(about=about, status=OK, words=message)
 
 
 def _books(books: Mapping[str, Any]) -> Diagnosis:
@@ -475,8 +487,8 @@ def _keys(keys: Sequence[Mapping[str, Any]]) -> Iterator[Diagnosis]:
     if not enabled:
         yield Diagnosis(about="keys", status=NOTE, words="no key is enabled, so nobody can send")
     elif wide:
-        words = f"of {len(enabled)} keys, these have more than one scope: {', '.join(sorted(wide)[:10])}"
-        yield Diagnosis(about="keys", status=NOTE, words=words)
+        message = f"of {len(enabled)} keys, these have more than one scope: {', '.join(sorted(wide)[:10])}"
+        yield Diagnosis(about="keys", status=NOTE, words=message)
     else:
         yield Diagnosis(about="keys", status=OK, words=f"{len(enabled)} enabled, each with one scope")
 
@@ -509,12 +521,13 @@ def describe_settings(settings: object, name: str = "") -> object:
     """Return the values of a configuration section that may be shown."""
     if is_dataclass(settings):
         return {
-            each.name: describe_settings(getattr(settings, each.name), each.name) for each in fields(settings)
+            attribute.name: describe_settings(getattr(settings, attribute.name), attribute.name)
+            for attribute in fields(settings)
         }
     if isinstance(settings, Mapping):
         return {"entries": len(settings)} if name != "sources" else _sources(settings)
     if isinstance(settings, tuple | list):
-        return [describe_settings(each, name) for each in settings]
+        return [describe_settings(item, name) for item in settings]
     if settings is None or isinstance(settings, bool | int | float | Decimal):
         return settings
     if isinstance(settings, Path):

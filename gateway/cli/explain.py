@@ -193,14 +193,14 @@ def _add_reasons(
     result: dict[str, Any], records: Sequence[Record], outcome: Outcome, book: PriceBook
 ) -> None:
     """Add `why` to records and ignored items, the price lines of estimates, and the dropped reports."""
-    said: dict[bytes, dict[str, Any]] = {}
+    reasons_by_id: dict[bytes, dict[str, Any]] = {}
     for record, why in zip(outcome.records, outcome.why or [], strict=False):
-        said.setdefault(
+        reasons_by_id.setdefault(
             record.id, why
         )  # the record contains nothing of a repeated report, so the first reasons stay
-    for row, kept in zip(result["records"], records, strict=True):
-        row["why"] = {**reasons(kept, book), **said.get(kept.id, {})}
-        lines = price_lines(kept, book)
+    for row, stored_record in zip(result["records"], records, strict=True):
+        row["why"] = {**reasons(stored_record, book), **reasons_by_id.get(stored_record.id, {})}
+        lines = price_lines(stored_record, book)
         if lines:
             row["price_lines"] = lines
     for row in result["ignored"]:
@@ -210,11 +210,11 @@ def _add_reasons(
 
 def _repeats(records: Sequence[Record], outcome: Outcome) -> Iterator[Dropped]:
     """Yield the reports that were dropped as duplicates of a report in the log."""
-    left = Counter(record.id for record in records)
+    remaining = Counter(record.id for record in records)
     known: dict[bytes, AiRecord] = {}
     for record, identity in zip(outcome.records, outcome.identities, strict=True):
-        if left[record.id]:
-            left[record.id] -= 1
+        if remaining[record.id]:
+            remaining[record.id] -= 1
             for name in (identity.id, *identity.names):
                 known.setdefault(name, record)
             continue
@@ -223,7 +223,7 @@ def _repeats(records: Sequence[Record], outcome: Outcome) -> Iterator[Dropped]:
             *identity.lookups,
             *identity.also,
             *identity.joins,
-            *[other for _, other in identity.links],
+            *[linked for _, linked in identity.links],
         )
         first = next((known[name] for name in names if name in known), None)
         if first is None:
@@ -272,5 +272,5 @@ def _read(file: str) -> bytes:
             raise BadPayload("has more than 64 MiB; pass a part of it")
         return body
     except (OSError, EOFError, zlib.error) as error:
-        said = error.strerror if isinstance(error, OSError) and error.strerror else error
-        raise BadPayload(f"cannot be read: {said}") from error
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise BadPayload(f"cannot be read: {reason}") from error

@@ -214,9 +214,9 @@ def _lines(answers: Answers) -> Iterator[str]:
 
 def _keys(section: type[Any], values: Mapping[str, Any], defaults: Sequence[str] = ()) -> Iterator[str]:
     """Yield the keys with values, then the `defaults` as comments. The help of each key precedes it."""
-    found = {key.name: key for key in keys(section)}
+    keys_by_name = {key.name: key for key in keys(section)}
     for name in (*values, *defaults):
-        key = found[name]
+        key = keys_by_name[name]
         value = values.get(name, key.default)
         text = written(key.kind, value) if key.kind in UNITS else value
         # TOML writes strings and lists of strings as JSON does

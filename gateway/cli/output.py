@@ -44,7 +44,7 @@ def _cell(value: object) -> str:
     if isinstance(value, list):
         text = ", ".join(map(str, value))
     elif isinstance(value, dict):
-        text = ", ".join(f"{name}={'-' if each is None else each}" for name, each in value.items())
+        text = ", ".join(f"{name}={'-' if item is None else item}" for name, item in value.items())
     else:
         text = f"{value:.1f}" if isinstance(value, float) else str(value)
     return printable(text) or "-"

@@ -31,10 +31,10 @@ class Seconds(click.ParamType[float]):
     name = "duration"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd]?)", str(value).strip())
-        if found is None:
+        match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd]?)", str(value).strip())
+        if match is None:
             self.fail("write a duration as a number and s, m, h or d, such as 24h", param, ctx)
-        return float(found[1]) * _UNITS[found[2]]
+        return float(match[1]) * _UNITS[match[2]]
 
 
 class Percent(click.ParamType[float]):
@@ -45,8 +45,8 @@ class Percent(click.ParamType[float]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         if isinstance(value, float):
             return value
-        found = re.fullmatch(r"(\d{1,3}(?:\.\d+)?)%", str(value).strip())
-        share = 0.0 if found is None else float(found[1]) / 100
+        match = re.fullmatch(r"(\d{1,3}(?:\.\d+)?)%", str(value).strip())
+        share = 0.0 if match is None else float(match[1]) / 100
         if not 0 < share <= 1:
             self.fail("write a percentage above 0% and up to 100%, such as 5%", param, ctx)
         return share

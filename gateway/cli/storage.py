@@ -78,10 +78,13 @@ def status(config: Path | None, as_json: bool) -> None:
     Show the versions, the standby and the shared settings of the storage. Exit code 1 if it cannot store records.
     """
     settings = configured(config)
-    found = dict(_done(settings, lambda shared: shared.status(settings.storage)))
-    _show(found if as_json else {**found, "settings": _describe(found["settings"])}, as_json)
-    if found["problem"]:
-        fail(str(found["problem"]))
+    storage_status = dict(_done(settings, lambda shared: shared.status(settings.storage)))
+    _show(
+        storage_status if as_json else {**storage_status, "settings": _describe(storage_status["settings"])},
+        as_json,
+    )
+    if storage_status["problem"]:
+        fail(str(storage_status["problem"]))
 
 
 @storage.command("set")

@@ -91,10 +91,10 @@ class Clusters:
     async def report_config(self, cluster: Cluster, *, applied: str | None, failed: str) -> None:
         """Store the configuration that a cluster's agent runs. Do nothing while the registry is damaged."""
         if self._configs is not None:
-            wanted = version_of(cluster.config)
+            wanted_version = version_of(cluster.config)
             cluster_ids = [known_cluster.id for known_cluster in self.table.all()]
             await self._configs.report(
-                cluster.id, applied=applied, failed=failed, wanted=wanted, there=cluster_ids
+                cluster.id, applied=applied, failed=failed, wanted=wanted_version, there=cluster_ids
             )
 
     def last_seen(self, cluster: Cluster) -> float:

@@ -97,21 +97,21 @@ def run_round(source: ConfigSource, target: ConfigTarget, *, restores: bool) -> 
     version changes, unless `restores` is set. A JobProblem is reported and then raised.
     """
     in_cluster = target.read()
-    wanted = source.ask(applied=in_cluster.running or NONE)
-    if wanted.version == in_cluster.running:
+    wanted_config = source.ask(applied=in_cluster.running or NONE)
+    if wanted_config.version == in_cluster.running:
         return SAME, in_cluster.running
-    if not in_cluster.is_own and in_cluster.written == wanted.version and not restores:
+    if not in_cluster.is_own and in_cluster.written == wanted_config.version and not restores:
         return DRIFT, in_cluster.running
     try:
-        if in_cluster.content != wanted.version:
-            target.write(wanted)
+        if in_cluster.content != wanted_config.version:
+            target.write(wanted_config)
         if in_cluster.has_workload:
-            target.restart(wanted.version)
+            target.restart(wanted_config.version)
     except JobProblem as problem:
         source.ask(applied=in_cluster.running or NONE, failed=_line(str(problem)))
         raise
-    source.ask(applied=wanted.version or NONE)
-    return WRITTEN, wanted.version
+    source.ask(applied=wanted_config.version or NONE)
+    return WRITTEN, wanted_config.version
 
 
 def _line(text: str) -> str:

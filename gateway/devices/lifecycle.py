@@ -196,9 +196,9 @@ class DeviceLifecycle:
         """
         Change or add a row, within `devices.max`. Raises KeyEnded if the key has ended at another gateway.
         """
-        most = self.settings.max
+        max_devices = self.settings.max
         try:
-            return await self.table.update(id, change, audited, expects=bearer.expects, most=most)
+            return await self.table.update(id, change, audited, expects=bearer.expects, most=max_devices)
         except TooManyDevices as error:
             raise reports.full() from error
 
@@ -408,8 +408,10 @@ class DeviceLifecycle:
 
         def labelled(device: Device) -> Device:
             merged = {**device.operator_labels, **labels}
-            kept = check_labels({name: value for name, value in merged.items() if value is not None})
-            return device.updated(facts=True, operator_labels=kept)
+            checked_labels = check_labels(
+                {name: value for name, value in merged.items() if value is not None}
+            )
+            return device.updated(facts=True, operator_labels=checked_labels)
 
         device = self._named(id)
         if labelled(device).operator_labels == device.operator_labels:

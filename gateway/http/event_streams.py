@@ -80,16 +80,16 @@ class EventStreams:
         if own_count >= self.per_person:
             self._end_oldest(person)
         elif self.count >= self.limit:
-            most = max(self._by_person, key=lambda name: len(self._by_person[name]))
-            if len(self._by_person[most]) <= own_count + 1:
-                most = person
-            if not own_count and most == person:
+            busiest_person = max(self._by_person, key=lambda name: len(self._by_person[name]))
+            if len(self._by_person[busiest_person]) <= own_count + 1:
+                busiest_person = person
+            if not own_count and busiest_person == person:
                 message = (
                     f"{self.limit} event streams are open (server.max_event_streams). Close a page of "
                     "the console or stop a `tollhouse tail`."
                 )
                 raise Refusal(503, "too_many_event_streams", message, retry_after_s=RETRY_MS // 1000)
-            self._end_oldest(most)
+            self._end_oldest(busiest_person)
 
     def _end_oldest(self, person: str) -> None:
         oldest = self._by_person[person][0]

@@ -64,15 +64,15 @@ class InflightBytes:
         general = self.general
         reserve = self.reserve
         total = share.held + n
-        more = n if share.pool is general else total
+        added = n if share.pool is general else total
         # A single request may always use max_body_bytes. Otherwise a body larger than the pool could never pass.
-        if general.held + more <= general.limit or general.held + n == total:
+        if general.held + added <= general.limit or general.held + n == total:
             return general
         if total <= self.small:
-            more = n if share.pool is reserve else total
-            if reserve.of(share.key) + more <= reserve.limit - reserve.held - more:
+            added = n if share.pool is reserve else total
+            if reserve.of(share.key) + added <= reserve.limit - reserve.held - added:
                 return reserve
-        return general if self._make_room(share.key, more) else None
+        return general if self._make_room(share.key, added) else None
 
     def _make_room(self, key: str, n: int) -> bool:
         """

@@ -185,11 +185,11 @@ def _beside(
             "available": [
                 {
                     "field": name,
-                    "valid_values": list(each.valid_values or page.known.get(name, ())),
-                    "valid_types": [each.type],
+                    "valid_values": list(listed_filter.valid_values or page.known.get(name, ())),
+                    "valid_types": [listed_filter.type],
                 }
-                for name, each in listed.filters.items()
-                if not each.excludes
+                for name, listed_filter in listed.filters.items()
+                if not listed_filter.excludes
             ],
             "current": {name: list(values) for name, values in page_query.filters.items()},
         },
@@ -248,10 +248,16 @@ class StoredRows(Generic[Row]):
             limit=wanted.limit,
             filters={listed.filters[name].field: values for name, values in wanted.filters.items()},
             position=wanted.position,
-            known=tuple(each.field for each in listed.filters.values() if each.field and each.lists_values),
+            known=tuple(
+                listed_filter.field
+                for listed_filter in listed.filters.values()
+                if listed_filter.field and listed_filter.lists_values
+            ),
         )
         page = await self._answer(query)
-        known_by_name = {name: page.known.get(each.field, ()) for name, each in listed.filters.items()}
+        known_by_name = {
+            name: page.known.get(listed_filter.field, ()) for name, listed_filter in listed.filters.items()
+        }
         return replace(page, known=known_by_name)
 
 

@@ -234,8 +234,8 @@ class Questions:
 
     def _leave(self) -> None:
         self._working -= 1
-        most = self._settings().at_once
-        while self._queue and self._working < most:
+        max_working = self._settings().at_once
+        while self._queue and self._working < max_working:
             turn = self._queue.popleft()
             if not turn.done():
                 self._working += 1

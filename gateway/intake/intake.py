@@ -77,15 +77,15 @@ class Intake:
 
     async def _keep_parts(self, outcome: Outcome, bearer: Bearer, pending: PendingChange | None) -> Receipt:
         work = current_work()
-        most = PART
+        part_size = PART
         if work is not None and work.turns.commits_are_shared:
-            most = SHARED_POINTS if outcome.points else SHARED_PART
+            part_size = SHARED_POINTS if outcome.points else SHARED_PART
         # The payload is one part.
-        if not outcome.packed and max(len(outcome.records), len(outcome.points)) <= most:
+        if not outcome.packed and max(len(outcome.records), len(outcome.points)) <= part_size:
             return await self._keep(outcome, bearer, pending, ())
         receipts: list[Receipt] = []
         late_rejects: list[Reject] = []
-        for part in outcome.parts(most):
+        for part in outcome.parts(part_size):
             earlier_receipts = [receipt.id for receipt in receipts] if part.is_last else []
             change = pending if part.is_last else None
             receipts.append(await self._keep(part, bearer, change, earlier_receipts))

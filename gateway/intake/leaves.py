@@ -76,9 +76,9 @@ _PER: Final = {
 def _beside() -> Iterator[tuple[str, Unit]]:
     for name, meter in METERS.items():
         if not meter.is_part:
-            per, words = _PER[meter.unit]
+            per, description = _PER[meter.unit]
             dimensions = {(whole, "") for whole in meter.wholes} | {(name, "")}
-            yield name, Unit(name.replace("_", " "), frozenset(dimensions), per, words)
+            yield name, Unit(name.replace("_", " "), frozenset(dimensions), per, description)
 
 
 # In display order. Reasoning counts as text.
@@ -310,7 +310,7 @@ def _reports_parts(direction: str, reported: Quantities) -> bool:
 
 def _is_priced(rate: PartRate, name: str) -> bool:
     dimensions = UNITS[name].dimensions
-    return any(UNITS[other].dimensions <= dimensions for other in rate.prices)
+    return any(UNITS[leaf].dimensions <= dimensions for leaf in rate.prices)
 
 
 def _is_in_parts(reported: Quantities, name: str, quantity: int) -> bool:

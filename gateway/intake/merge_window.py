@@ -255,15 +255,15 @@ class SharedMergeWindow:
     ) -> Receipt:
         keys, under = read_by(reports, sender)
         stored_reports = dict(await self._stored.find(keys, under=under))
-        more = read_next(stored_reports.values(), sender) - keys
-        if more:
-            stored_reports |= await self._stored.find(more)
+        more_keys = read_next(stored_reports.values(), sender) - keys
+        if more_keys:
+            stored_reports |= await self._stored.find(more_keys)
         merger = self._merger(window_s=self._window_s)
         _load(merger, stored_reports)
         merge = Merge(outcome=outcome, reports=reports, sender=sender, now=self._clock.now())
         for _ in merger.apply(merge):
             await pause()
-        merge.pending.expects = as_read((*keys, *more, *stored_reports), stored_reports)
+        merge.pending.expects = as_read((*keys, *more_keys, *stored_reports), stored_reports)
         return await self._intake.take(outcome, bearer, merge.pending)
 
     async def release(self) -> int:
@@ -349,9 +349,9 @@ class SharedMergeWindow:
 
     async def _release(self, due: Sequence[PartialReport], *, window_s: float) -> int:
         stored = {report.key: report for report in due}
-        more = read_next(due) - stored.keys()
-        if more:
-            stored |= await self._stored.find(more)
+        more_keys = read_next(due) - stored.keys()
+        if more_keys:
+            stored |= await self._stored.find(more_keys)
         merger = self._merger(window_s=window_s)
         now = self._clock.now()
         unreadable = _load(merger, stored)

@@ -178,14 +178,14 @@ class PriceBook:
             maker = self._providers.get(names.maker(spelling) or "")
             if position is not None and maker is not None:
                 positioned = [
-                    (other, model_row.id)
+                    (follower, model_row.id)
                     for model_row in maker.models
-                    if (other := names.place_of(model_row.id)) is not None
+                    if (follower := names.place_of(model_row.id)) is not None
                 ]
                 later = [
-                    (other, id)
-                    for other, id in positioned
-                    if other.line == position.line and other > position
+                    (follower, id)
+                    for follower, id in positioned
+                    if follower.line == position.line and follower > position
                 ]
                 return [id for _, id in sorted(later, reverse=True)]
         return []

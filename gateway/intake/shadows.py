@@ -399,7 +399,7 @@ class Shadows:
 
     async def forget_old(self) -> None:
         oldest = self._clock.now() - WINDOW_S - AGE_EVERY_S
-        while self._senders.forget(lambda told: told.at < oldest, AGED_AT_ONCE) == AGED_AT_ONCE:
+        while self._senders.forget(lambda sender: sender.at < oldest, AGED_AT_ONCE) == AGED_AT_ONCE:
             await pause()
 
     def now(self) -> float:

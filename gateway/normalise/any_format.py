@@ -22,8 +22,8 @@ def recognise_signal(body: bytes) -> str | None:
     """Return the OTLP signal of a JSON body, whatever format was announced."""
     if b"resource" not in body[:_NEAR]:
         return None
-    found = recognise(body)
-    return found if found in OTLP_SIGNALS else None
+    format_name = recognise(body)
+    return format_name if format_name in OTLP_SIGNALS else None
 
 
 def is_json(body: bytes) -> bool:
@@ -104,12 +104,12 @@ def normalise(
     named = format if format in OTLP_SIGNALS else recognise_signal(body) or format
     if named in OTLP_SIGNALS:
         return Normalised((yield from _otlp(named, body, options, allowance)))
-    found = BY_NAME.get(named)
-    if found is None:
+    named_format = BY_NAME.get(named)
+    if named_format is None:
         raise BadPayload("unknown format")
-    if isinstance(found, BatchFormat):
-        return (yield from found.read(body, options, allowance))
-    return Normalised((yield from driver.read(found, body, options=options, allowance=allowance)))
+    if isinstance(named_format, BatchFormat):
+        return (yield from named_format.read(body, options, allowance))
+    return Normalised((yield from driver.read(named_format, body, options=options, allowance=allowance)))
 
 
 def _otlp(named: str, body: bytes, options: Options, allowance: Allowance) -> Generator[None, None, Outcome]:
@@ -118,7 +118,7 @@ def _otlp(named: str, body: bytes, options: Options, allowance: Allowance) -> Ge
         return (yield from otlp.normalise(signal, body, json=False, options=options, hold=allowance.hold))
     request, other_places = yield from joined(named, body, allowance.again())
     outcome = yield from otlp.normalise(signal, request, json=True, options=options, hold=allowance.hold)
-    for place in other_places:
-        outcome.reject(outcome.received, MALFORMED, f"request {place} is not an export request")
+    for index in other_places:
+        outcome.reject(outcome.received, MALFORMED, f"request {index} is not an export request")
         outcome.received += 1
     return outcome

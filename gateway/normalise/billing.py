@@ -78,13 +78,13 @@ def read(body: bytes, *, max_tags: int | None = None) -> Drop:
         errors.append("data is required: a list of at least one row")
         rows = []
     months: dict[str, int] = {} if month is None else {month: -1}
-    for place, row in enumerate(rows):
+    for index, row in enumerate(rows):
         if len(errors) > SHOWN:
             break
-        errors += [f"row {place}: {error}" for error in _row_errors(row)]
+        errors += [f"row {index}: {error}" for error in _row_errors(row)]
         start = _instant(row.get(TIMES[0])) if isinstance(row, dict) else None
         if start is not None:
-            months.setdefault(start.strftime("%Y-%m"), place)
+            months.setdefault(start.strftime("%Y-%m"), index)
     tags = {name for row in rows if isinstance(row, dict) for name in row if name.startswith(TAG)}
     if max_tags is not None and len(tags) > max_tags:
         errors.append(

@@ -77,12 +77,12 @@ class Events:
     keep_tags: frozenset[str] = frozenset()  # Options.keep_tags
 
     def take(self, attributes: Mapping[str, Any]) -> None:
-        place = self.received
+        index = self.received
         self.received += 1
         try:
             record, identity, left_out = _event(attributes, takes_id=self.takes_ids, keep=self.keep_tags)
         except BadEvent as error:
-            self.rejects.append(Reject(place, MALFORMED, str(error)))
+            self.rejects.append(Reject(index, MALFORMED, str(error)))
             return
         self.records.append(record)
         self.identities.append(identity)
@@ -253,8 +253,8 @@ class _Bounded:
             return
         for name, value in data.items():
             if isinstance(value, dict) and not is_content(name):
-                for inner, each in value.items():
-                    self._put(f"{name}.{inner}", each)
+                for inner, inner_value in value.items():
+                    self._put(f"{name}.{inner}", inner_value)
             else:
                 self._put(name, value)
 

@@ -163,12 +163,12 @@ class Outcome(msgspec.Struct):
     def _divided(self) -> tuple[_Part, _Part]:
         """Split the outcome into points and records with a certain identity, and all others."""
         done, stays = _Part(points=self.points, named_points=self.named_points), _Part()
-        for place, (record, identity) in enumerate(zip(self.records, self.identities, strict=True)):
+        for index, (record, identity) in enumerate(zip(self.records, self.identities, strict=True)):
             part = done if identity.certain else stays
-            if place in self.forwarded:
+            if index in self.forwarded:
                 part.forwarded.add(len(part.records))
-            if place in self.named:
-                part.named[len(part.records)] = self.named[place]
+            if index in self.named:
+                part.named[len(part.records)] = self.named[index]
             part.records.append(record)
             part.identities.append(identity)
         return done, stays
@@ -215,15 +215,15 @@ def _pieces(part: _Part, most: int) -> Iterator[_Part]:
         yield _Part(
             records=part.records[begin:end],
             identities=part.identities[begin:end],
-            forwarded={place - begin for place in part.forwarded if begin <= place < end},
-            named={place - begin: device for place, device in part.named.items() if begin <= place < end},
+            forwarded={index - begin for index in part.forwarded if begin <= index < end},
+            named={index - begin: device for index, device in part.named.items() if begin <= index < end},
         )
     for begin in range(0, len(part.points), most):
         end = begin + most
         yield _Part(
             points=part.points[begin:end],
             named_points={
-                place - begin: name for place, name in part.named_points.items() if begin <= place < end
+                index - begin: name for index, name in part.named_points.items() if begin <= index < end
             },
         )
 

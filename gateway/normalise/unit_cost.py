@@ -112,17 +112,17 @@ def read(
     operations = Operations()
     problems: list[str] = []
     clock = SliceClock()
-    for place, item in enumerate(items):
+    for index, item in enumerate(items):
         if clock.is_over():
             yield
             clock.begin()
         try:
             _take(operations, item, type=type, stream=stream, operation=operation, find=find, now=now)
         except _Bad as error:
-            problems.append(f"record {place}: {error}")
+            problems.append(f"record {index}: {error}")
     if problems:
-        more = f"; and {len(problems) - SHOWN} more" if len(problems) > SHOWN else ""
-        message = f"Nothing was stored: {'; '.join(problems[:SHOWN])}{more}."
+        suffix = f"; and {len(problems) - SHOWN} more" if len(problems) > SHOWN else ""
+        message = f"Nothing was stored: {'; '.join(problems[:SHOWN])}{suffix}."
         raise Refusal(400, "invalid_records", message)
     return operations
 

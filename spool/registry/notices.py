@@ -404,7 +404,9 @@ class NoticeTable:
     async def trim(self) -> None:
         """Delete finished notifications after KEPT_S, and the oldest beyond MAX_OVER."""
         ends = self._changes.now() - KEPT_S
-        over = sorted(await self.over(), key=lambda each: (each.settled or 0.0, each.id), reverse=True)
+        over = sorted(
+            await self.over(), key=lambda finished: (finished.settled or 0.0, finished.id), reverse=True
+        )
         old = [notification for notification in over[:MAX_OVER] if (notification.settled or 0.0) <= ends]
         expired = [*old, *over[MAX_OVER:]]
 

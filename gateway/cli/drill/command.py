@@ -85,13 +85,13 @@ class DrillSite:
         recovery_s: float | None = None,
         note: str = "",
     ) -> DrillResult:
-        mine = self.traffic.acknowledged - before
+        new_acknowledged = self.traffic.acknowledged - before
         return DrillResult(
             fault=fault,
             rounds=rounds,
-            acknowledged=len(mine),
-            lost=len(self.receiver.missing(mine - {self.receiver.poison})),
-            duplicates=len(self.receiver.doubled() & mine),
+            acknowledged=len(new_acknowledged),
+            lost=len(self.receiver.missing(new_acknowledged - {self.receiver.poison})),
+            duplicates=len(self.receiver.doubled() & new_acknowledged),
             recovery_s=recovery_s,
             note=note,
         )

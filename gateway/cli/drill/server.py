@@ -50,9 +50,9 @@ class DrillServer:
     def start(self) -> None:
         """Start the server and return when it is ready."""
         # A new port each time, because another program may have taken the previous one.
-        words = [str(self._config or ""), str(self._scratch), self._receiver, "127.0.0.1:0"]
+        arguments = [str(self._config or ""), str(self._scratch), self._receiver, "127.0.0.1:0"]
         self._process = process = subprocess.Popen(
-            [sys.executable, "-m", "gateway.cli.drill.server", *words],
+            [sys.executable, "-m", "gateway.cli.drill.server", *arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

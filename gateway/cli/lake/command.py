@@ -124,12 +124,12 @@ def verify(
         settings, route, level or "listing", dates, _date_text(expired), books, share
     )
     if as_json:
-        show_json({**fields, "differences": [each._asdict() for each in differences]})
+        show_json({**fields, "differences": [difference._asdict() for difference in differences]})
     else:
         show_fields({**fields, "differences": len(differences)})
-        for each in differences[:_SHOWN]:
-            click.echo(f"{each.kind}: {each.name}: {each.words}")
-    if any(each.kind not in {EXPIRED, *EXPLAINED} for each in differences):
+        for difference in differences[:_SHOWN]:
+            click.echo(f"{difference.kind}: {difference.name}: {difference.words}")
+    if any(difference.kind not in {EXPIRED, *EXPLAINED} for difference in differences):
         fail(f"{settings.name} differs; see docs/lake.md, section Verify")
 
 
@@ -147,31 +147,31 @@ def _verified(
     from exporters.lake.verification import ALL_DATES, expired_before
 
     if settings.type == "clickhouse":
-        given = {"--footers": level == "footers", "--expired-before": expired, "--sample": share}
-        recounts.refuse_options(settings.type, given)
+        used_options = {"--footers": level == "footers", "--expired-before": expired, "--sample": share}
+        recounts.refuse_options(settings.type, used_options)
         return recounts.verified_table(settings, dates, books)
     if settings.type == "kafka":
-        given = {
+        used_options = {
             "--footers": level == "footers",
             "--expired-before": expired,
             "--sample": share,
             "--from, --to": dates != ALL_DATES,
         }
-        recounts.refuse_options(settings.type, given)
+        recounts.refuse_options(settings.type, used_options)
         return recounts.verified_topic(settings, route, books, reads_all=level == "data")
     days = LakeDays() if _has_ledger(settings, route, level, share) and books is not None else None
     verified = result_of(recounts.verify_files(settings, route, level, dates, share, days))
-    found = expired_before(verified, expired)
+    result = expired_before(verified, expired)
     ledger = {}
     if books is not None:
-        found = recounts.with_books(found, books)
+        result = recounts.with_books(result, books)
     if books is not None and level == "data" and share is None:
-        found, words = recounts.with_log(found, books)
-        ledger["log"] = words
+        result, message = recounts.with_log(result, books)
+        ledger["log"] = message
     if books is not None and days is not None:
-        found, words = recounts.with_ledger(found, books, days)
-        ledger["ledger"] = words
-    return {**asdict(found), **ledger}, found.differences
+        result, message = recounts.with_ledger(result, books, days)
+        ledger["ledger"] = message
+    return {**asdict(result), **ledger}, result.differences
 
 
 def _has_ledger(settings: DestinationSettings, route: str, level: str, share: float | None) -> bool:
@@ -208,8 +208,8 @@ def repair(config: Path | None, name: str | None, dry_run: bool, as_json: bool) 
     else:
         for key in done["put"]:
             click.echo(f"{'would be written' if dry_run else 'written'}: {key}")
-        for key, words in done["lost"].items():
-            click.echo(f"lost: {key}: {words}")
+        for key, reason in done["lost"].items():
+            click.echo(f"lost: {key}: {reason}")
         click.echo(f"{len(done['put'])} files written again, {len(done['lost'])} lost", err=True)
     if done["lost"]:
         fail("the log no longer has the records of some files")
@@ -273,8 +273,10 @@ def import_(
     if as_json:
         show_json({"imported": done})
     else:
-        for each in done:
-            click.echo("{source}: {rows} rows, {known} already known, {left_out} left out".format(**each))
+        for imported_source in done:
+            click.echo(
+                "{source}: {rows} rows, {known} already known, {left_out} left out".format(**imported_source)
+            )
 
 
 @lake.command()
@@ -410,12 +412,12 @@ async def _manifests(settings: DestinationSettings, route: str, month: str) -> l
     table = table_of(route).name
     with tempfile.TemporaryDirectory(prefix="tollhouse-") as scratch:
         return [
-            msgspec.to_builtins(found.body)
-            async for found in read_manifests(
+            msgspec.to_builtins(manifest.body)
+            async for manifest in read_manifests(
                 _opened_store(settings), settings.name, Path(scratch), table=table
             )
-            if isinstance(found, ReadManifest)
-            and (not month or any(file.date.startswith(month) for file in found.body.files))
+            if isinstance(manifest, ReadManifest)
+            and (not month or any(file.date.startswith(month) for file in manifest.body.files))
         ]
 
 
@@ -426,14 +428,14 @@ def _chosen_lake(config: Path | None, name: str | None, *, of_any_type: bool = F
     from exporters.lake.destination import WITH_FILES
 
     destinations = configured(config).destinations
-    lakes = [each for each in destinations if each.type in WITH_FILES]
+    lakes = [destination for destination in destinations if destination.type in WITH_FILES]
     if of_any_type and (name is not None or not lakes):
-        lakes += [each for each in destinations if each.type in STREAMS]
-    wanted = [each for each in lakes if name in (None, each.name)]
-    if len(wanted) != 1:
-        names = ", ".join(each.name for each in lakes) or "none (see docs/lake.md)"
+        lakes += [destination for destination in destinations if destination.type in STREAMS]
+    matches = [lake for lake in lakes if name in (None, lake.name)]
+    if len(matches) != 1:
+        names = ", ".join(lake.name for lake in lakes) or "none (see docs/lake.md)"
         fail(f"name one data lake with --destination; the configuration has {names}", 2)
-    return wanted[0]
+    return matches[0]
 
 
 def _chosen_topic(settings: DestinationSettings, topic: str | None) -> str:

@@ -36,9 +36,11 @@ async def adopted(
         async with open_storage(config, clock=clock) as storage:
             if storage.registry is None:
                 raise SpoolError(storage.registry_problem)
-            others = [node.name for node in await storage.leases.nodes() if node.is_live and not node.is_this]
-            if others:
-                raise NotAllowed(f"stop every gateway first; still running: {', '.join(others)}")
+            running = [
+                node.name for node in await storage.leases.nodes() if node.is_live and not node.is_this
+            ]
+            if running:
+                raise NotAllowed(f"stop every gateway first; still running: {', '.join(running)}")
             adoption = LakeAdoption(
                 store=store_of(settings, secret_of(settings)),
                 landings=storage.small.of(LANDINGS),
@@ -74,11 +76,11 @@ async def imported(settings: DestinationSettings, topic: str, source: Path) -> d
             records=RECORDS[topic],
         )
         parts = await work.run(source)
-    brought = [part.imported for part in parts if part.imported is not None]
+    imports = [part.imported for part in parts if part.imported is not None]
     return {
         "source": source.name,
         "rows": sum(part.numbers.rows for part in parts),
-        "known": sum(each.known for each in brought),
-        "left_out": sum(each.left_out for each in brought),
+        "known": sum(lake_import.known for lake_import in imports),
+        "left_out": sum(lake_import.left_out for lake_import in imports),
         "files": [file.key for part in parts for file in part.files],
     }

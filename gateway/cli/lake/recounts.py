@@ -103,13 +103,15 @@ def with_log(found: VerifiedLake, books: RouteBooks) -> tuple[VerifiedLake, str]
     while after is not None:
         body = {"destination": destination, "topic": topic, "after": after}
         part = books.client.request("POST", "/lake-repairs", body=body)["recount"]
-        for name, words in part["differs"].items():
-            differences.append(LakeDifference(CONTENT, name, words))
+        for name, message in part["differs"].items():
+            differences.append(LakeDifference(CONTENT, name, message))
         known.update(part["editions"])
         compared += part["compared"]
         after = part["after"]
-    words = "no record number of this log had this edition"
-    unknown = [LakeDifference(EDITION, each, words) for each in found.editions if each not in known]
+    message = "no record number of this log had this edition"
+    unknown = [
+        LakeDifference(EDITION, edition, message) for edition in found.editions if edition not in known
+    ]
     return replace(found, differences=[*differences, *unknown]), f"{compared} deliveries compared"
 
 
@@ -184,10 +186,10 @@ def verified_table(settings: DestinationSettings, dates: Dates, books: RouteBook
         finally:
             await server.close()
 
-    found = result_of(look())
-    editions = [msgspec.structs.asdict(each) for each in found.editions]
-    return {**asdict(found), "editions": editions}, _compared(
-        found.differences, books, found.settled, found.absent
+    result = result_of(look())
+    editions = [msgspec.structs.asdict(edition) for edition in result.editions]
+    return {**asdict(result), "editions": editions}, _compared(
+        result.differences, books, result.settled, result.absent
     )
 
 
@@ -200,18 +202,18 @@ def verified_topic(
 
     secret = secret_of(settings)
     below = None if books is None else books.below
-    found = result_of(recount(settings, secret, route, below=below, reads_all=reads_all))
+    result = result_of(recount(settings, secret, route, below=below, reads_all=reads_all))
     editions = [
         {"edition": edition, "first": newest.first, "last": newest.last}
-        for edition, newest in sorted(found.progress.items())
+        for edition, newest in sorted(result.progress.items())
     ]
     fields = {
-        "messages": found.messages,
-        "settled": found.settled,
-        "absent": found.absent,
+        "messages": result.messages,
+        "settled": result.settled,
+        "absent": result.absent,
         "editions": editions,
     }
-    return fields, _compared(found.differences, books, found.settled, found.absent or 0)
+    return fields, _compared(result.differences, books, result.settled, result.absent or 0)
 
 
 def _compared(

@@ -130,12 +130,12 @@ def edit(
 
 def _object(file: Path) -> JsonObject:
     try:
-        found = json.loads(file.read_text("utf-8"))
+        parsed = json.loads(file.read_text("utf-8"))
     except (OSError, ValueError) as error:
         fail(f"{file}: {error}", 2)
-    if not isinstance(found, dict):
+    if not isinstance(parsed, dict):
         fail(f"{file} must contain a JSON object", 2)
-    return found
+    return parsed
 
 
 @clusters.command()
@@ -160,8 +160,8 @@ def config(client: OperatorClient, id: str, form: str) -> None:
     if form == VALUES:
         click.echo(_values(cluster))
         return
-    given = {"version": cluster["config_version"], "config": cluster["config"]}
-    show_json(given if form == JSON else _config_map(cluster, given))
+    config_document = {"version": cluster["config_version"], "config": cluster["config"]}
+    show_json(config_document if form == JSON else _config_map(cluster, config_document))
 
 
 @clusters.command()
@@ -182,8 +182,10 @@ def _config_of_version(client: OperatorClient, id: str, version: str) -> JsonObj
     """Return an earlier configuration. Exits if the cluster never had this version."""
     if version == "none":
         return {}
-    found: dict[str, JsonObject] = {row["version"]: row["config"] for row in _versions(client, id)}
-    if version not in found:
+    config_by_version: dict[str, JsonObject] = {
+        row["version"]: row["config"] for row in _versions(client, id)
+    }
+    if version not in config_by_version:
         fail(
             (
                 f"this cluster never had version {version}; list its versions with `tollhouse clusters "
@@ -191,7 +193,7 @@ def _config_of_version(client: OperatorClient, id: str, version: str) -> JsonObj
             ),
             2,
         )
-    return found[version]
+    return config_by_version[version]
 
 
 def _versions(client: OperatorClient, id: str) -> list[JsonObject]:

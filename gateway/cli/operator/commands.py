@@ -26,8 +26,8 @@ _WITH_BODY = ("POST", "PATCH")
 
 def show_found(payload: JsonObject) -> None:
     """Print the fields of the only object in a response."""
-    [found] = payload.values()
-    show_fields(found)
+    [resource] = payload.values()
+    show_fields(resource)
 
 
 def command(
@@ -70,8 +70,8 @@ def command(
 
 
 def add_commands(group: click.Group, *commands: click.Command) -> None:
-    for each in commands:
-        group.add_command(each)
+    for command in commands:
+        group.add_command(command)
 
 
 def confirmed(metavar: str, help: str) -> Parameter:
@@ -129,8 +129,8 @@ def list_command(
     @paged
     @with_client
     def show(client: OperatorClient, page: PageRequest, **given: Any) -> None:
-        wanted = {field: values for field, values in given.items() if f"{{{field}}}" not in path}
-        show_page(client, page, root, columns, wanted, path=_filled(path, given), shown=shown)
+        query_filters = {field: values for field, values in given.items() if f"{{{field}}}" not in path}
+        show_page(client, page, root, columns, query_filters, path=_filled(path, given), shown=shown)
 
     options = [
         click.option(
@@ -162,8 +162,8 @@ def paged(command: Callable[..., None]) -> Callable[..., None]:
     @as_json
     @functools.wraps(command)
     def with_page(*args: object, as_json: bool, **rest: Any) -> None:
-        given = {name: rest.pop(name) for name in ("limit", "cursor", "sort_key", "sort_order")}
-        query = [(name, str(value)) for name, value in given.items() if value is not None]
+        page_options = {name: rest.pop(name) for name in ("limit", "cursor", "sort_key", "sort_order")}
+        query = [(name, str(value)) for name, value in page_options.items() if value is not None]
         command(*args, page=PageRequest(query, as_json), **rest)
 
     return with_page
@@ -180,8 +180,8 @@ def show_page(
     shown: Shown = dict,
 ) -> None:
     """Fetch and print a page of a list, as JSON or as a table with the cursor of the next page."""
-    given = [(name, value) for name, values in filters.items() for value in values]
-    payload = client.request("GET", path or "/" + root.replace("_", "-"), query=[*page.query, *given])
+    pairs = [(name, value) for name, values in filters.items() for value in values]
+    payload = client.request("GET", path or "/" + root.replace("_", "-"), query=[*page.query, *pairs])
     if page.as_json:
         show_json(payload)
         return

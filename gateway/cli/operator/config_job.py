@@ -79,8 +79,8 @@ class Gateway:
     cluster: Mapping[str, str]
 
     def ask(self, *, applied: str, failed: str = "") -> GivenConfig:
-        words = {**self.cluster, "applied": applied, **({"failed": failed} if failed else {})}
-        answer = self.server.ask("GET", f"/v1/container-metrics/config?{urlencode(words)}")
+        parameters = {**self.cluster, "applied": applied, **({"failed": failed} if failed else {})}
+        answer = self.server.ask("GET", f"/v1/container-metrics/config?{urlencode(parameters)}")
         return GivenConfig(version=answer.get("version"), config=answer.get("config") or {})
 
 
@@ -96,15 +96,15 @@ class Kubernetes:
         self._read_at: str | None = None
 
     def read(self) -> FoundConfig:
-        kept = self._server.ask("GET", self._map)
-        self._read_at = kept["metadata"].get("resourceVersion")
+        stored_map = self._server.ask("GET", self._map)
+        self._read_at = stored_map["metadata"].get("resourceVersion")
         started = None
         if self._workload is not None:
             template = self._server.ask("GET", self._workload)["spec"]["template"]
             started = _version(template.get("metadata") or {})
         return FoundConfig(
-            text=(kept.get("data") or {}).get(CONFIG, ""),
-            written=_version(kept["metadata"]),
+            text=(stored_map.get("data") or {}).get(CONFIG, ""),
+            written=_version(stored_map["metadata"]),
             started=started,
             has_workload=self._workload is not None,
         )
@@ -219,19 +219,19 @@ def _version(metadata: JsonObject) -> str | None:
 
 def _object(text: bytes, name: str) -> JsonObject:
     try:
-        found = json.loads(text)
+        parsed = json.loads(text)
     except ValueError as error:
         raise JobProblem(f"{name} did not respond in JSON") from error
-    if not isinstance(found, dict):
+    if not isinstance(parsed, dict):
         raise JobProblem(f"{name} responded with JSON that is not an object")
-    return found
+    return parsed
 
 
 def _words(text: bytes) -> str:
     """Return the message of an error response. Both servers use the field `message`."""
     try:
-        found = json.loads(text)
+        parsed = json.loads(text)
     except ValueError:
         return ""
-    error = found.get("error", found) if isinstance(found, dict) else {}
+    error = parsed.get("error", parsed) if isinstance(parsed, dict) else {}
     return str(error.get("message", ""))[:500] if isinstance(error, dict) else ""

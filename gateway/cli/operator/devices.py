@@ -46,13 +46,13 @@ list_command(
 
 
 def _labels(labels: tuple[str, ...]) -> JsonObject:
-    given: dict[str, str | None] = {}
-    for each in labels:
-        name, equals, text = each.partition("=")
+    labels_by_name: dict[str, str | None] = {}
+    for label in labels:
+        name, equals, text = label.partition("=")
         if not equals:
             fail("write a label as NAME=VALUE, such as team=search", 2)
-        given[name] = text or None
-    return {"labels": given}
+        labels_by_name[name] = text or None
+    return {"labels": labels_by_name}
 
 
 add_commands(

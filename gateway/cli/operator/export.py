@@ -223,7 +223,7 @@ def _months(first: date, last: date) -> list[date]:
             ),
             2,
         )
-    days = [first + timedelta(days=each) for each in range((behind - first).days)]
+    days = [first + timedelta(days=day_number) for day_number in range((behind - first).days)]
     return [day for day in days if day.day == 1]
 
 
@@ -301,8 +301,8 @@ def of_bills(
     closed = _by_month(client, "/closed-months", "closed_months", "month")
     by = tuple(dict.fromkeys((*billed_rows.BY, *tags)))
     first, last = span
-    for each in range((last - first).days + 1):
-        of_day = _billed_day(client, first + timedelta(days=each), by, invoices, closed)
+    for day_number in range((last - first).days + 1):
+        of_day = _billed_day(client, first + timedelta(days=day_number), by, invoices, closed)
         yield billed_rows.lines(billed_rows.rows_of(of_day, account=account), version=version)
 
 
@@ -342,15 +342,15 @@ def _billed_day(
 
 
 def _by_month(client: OperatorClient, path: str, root: str, name: str) -> _Named:
-    found: _Named = {}
+    names_by_month: _Named = {}
     cursor: list[tuple[str, str]] = []
     while True:
         page = client.request("GET", path, query=[("limit", _ALL), *cursor])
         for row in page[root]:
-            found.setdefault((row["provider"], row["month"]), []).append(str(row[name]))
+            names_by_month.setdefault((row["provider"], row["month"]), []).append(str(row[name]))
         following = page["pagination"]["cursor"]["next_cursor"]
         if following is None:
-            return found
+            return names_by_month
         cursor = [("cursor", following)]
 
 
@@ -367,8 +367,8 @@ def _report(client: OperatorClient, day: date, cost_type: str, by: Sequence[str]
             f"{day} has {answer['report']['row_count']} rows, which is too many; raise the setting "
             "answers.max_rows"
         )
-    found: Sequence[JsonObject] = answer["rows"]
-    return found
+    rows: Sequence[JsonObject] = answer["rows"]
+    return rows
 
 
 def _metered(client: OperatorClient, day: date, by: Sequence[str]) -> Sequence[JsonObject]:
@@ -377,5 +377,5 @@ def _metered(client: OperatorClient, day: date, by: Sequence[str]) -> Sequence[J
     status, payload = client.answer("GET", "/report", query=[*span, *(("by", name) for name in by)])
     if status != HTTPStatus.OK or payload["report"]["truncated"]:
         return []
-    found: Sequence[JsonObject] = payload["rows"]
-    return found
+    rows: Sequence[JsonObject] = payload["rows"]
+    return rows

@@ -69,10 +69,10 @@ def run(client: OperatorClient, as_json: bool) -> None:
     """Run all detectors now. A running server also runs them every ten minutes."""
     payload = client.request("POST", "/insights/run", body={})
     done = payload["inspection"]
-    words = (
+    message = (
         f"{done['new']} new, {done['again']} found again, {done['reopened']} reopened, {done['gone']} gone"
     )
-    show_json(payload) if as_json else click.echo(words)
+    show_json(payload) if as_json else click.echo(message)
     if done["left_out"]:
         click.echo(
             f"{done['left_out']} more insights do not fit; delete some that are addressed or ignored",

@@ -95,8 +95,8 @@ async def _reply(client: OperatorClient, line: bytes) -> bytes | None:
         return _problem(line, str(error))
     if status >= 400:
         return _problem(line, payload["error"]["message"])
-    found: str | None = payload["line"]
-    return None if found is None else found.encode()
+    reply_line: str | None = payload["line"]
+    return None if reply_line is None else reply_line.encode()
 
 
 def _problem(line: bytes, message: str) -> bytes | None:

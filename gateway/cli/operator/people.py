@@ -44,10 +44,10 @@ class AccountRole(click.ParamType[str]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         typed = str(value).casefold()
-        found = next((word for word in ROLES if typed in _names_of(word)), None)
-        if found is None:
+        role = next((word for word in ROLES if typed in _names_of(word)), None)
+        if role is None:
             self.fail(f"{value!r} is not an account role; use {KNOWN}", param, ctx)
-        return found
+        return role
 
 
 def _names_of(word: str) -> set[str]:
@@ -113,8 +113,8 @@ def role(client: OperatorClient, email: str, role: str, as_json: bool) -> None:
 def _warn_if_wider(client: OperatorClient, account: JsonObject) -> None:
     """Warn if a role limits what an account sees, but the account's own role shows everything."""
     if account["role"] != NO_ROLE:
-        given = client.request("GET", "/roles", query=[("member", account["email"])])["roles"]
-        if any(role["data_access"] == LIMITED or role["cost_types"] for role in given):
+        roles = client.request("GET", "/roles", query=[("member", account["email"])])["roles"]
+        if any(role["data_access"] == LIMITED or role["cost_types"] for role in roles):
             warn_of_account(account)
 
 
@@ -251,19 +251,19 @@ def import_names(client: OperatorClient, file: IO[str]) -> None:
     Each line has an e-mail address or its hash, and a name.
     """
     names = names_of(file)
-    count = kept = 0
+    count = stored = 0
     try:
-        while some := list(islice(names, _AT_ONCE)):
-            answer = client.request("POST", "/people-names", body={"names": some})
-            count += len(some)
-            kept += answer["people_names"]["kept"]
+        while batch := list(islice(names, _AT_ONCE)):
+            answer = client.request("POST", "/people-names", body={"names": batch})
+            count += len(batch)
+            stored += answer["people_names"]["kept"]
     except (Invalid, csv.Error) as error:
-        fail(f"{error}; {kept} names before this line were stored", 2)
+        fail(f"{error}; {stored} names before this line were stored", 2)
     if not count:
         fail("no line has an e-mail address or a hash in its first column", 2)
-    click.echo(f"{kept} names stored")
-    if kept < count:
-        click.echo(f"{count - kept} lines name a person again; the last line counts", err=True)
+    click.echo(f"{stored} names stored")
+    if stored < count:
+        click.echo(f"{count - stored} lines name a person again; the last line counts", err=True)
 
 
 def names_of(file: IO[str]) -> Iterator[dict[str, str]]:

@@ -72,7 +72,9 @@ def resource_commands(
     `create` and `edit` suit only resources whose fields all have options. Fields without a default are required.
     """
 
-    @described_by(new, required=[each.name for each in msgspec.structs.fields(new) if each.required])
+    @described_by(
+        new, required=[attribute.name for attribute in msgspec.structs.fields(new) if attribute.required]
+    )
     @as_json
     @with_client
     def create(client: OperatorClient, as_json: bool, **given: Any) -> None:
@@ -113,10 +115,10 @@ def resource_commands(
 def _option(field: str, kind: Any, is_required: bool) -> Callable[[Command], Command] | None:
     """Return the option of a field, or None if the field has no option or is written by hand."""
     kind, notes = _type_and_notes(kind)
-    declared = next((each for each in notes if isinstance(each, Option)), Option())
+    declared = next((note for note in notes if isinstance(note, Option)), Option())
     if declared.is_by_hand:
         return None
-    text = declared.help or next((each.description for each in notes if isinstance(each, msgspec.Meta)), None)
+    text = declared.help or next((note.description for note in notes if isinstance(note, msgspec.Meta)), None)
     name = declared.name or f"--{field.replace('_', '-')}"
     settings: dict[str, Any] = {"help": text, "metavar": declared.metavar or None, "required": is_required}
     if get_origin(kind) is list and get_args(kind)[0] is str:
@@ -124,19 +126,19 @@ def _option(field: str, kind: Any, is_required: bool) -> Callable[[Command], Com
         kind = str
     if kind is bool:
         return click.option(f"{name}/--no-{name.removeprefix('--')}", field, default=None, help=text)
-    words = declared.choices or (get_args(kind) if get_origin(kind) is Literal else ())
-    if not words and kind not in _PLAIN:
+    choices = declared.choices or (get_args(kind) if get_origin(kind) is Literal else ())
+    if not choices and kind not in _PLAIN:
         return None
-    return click.option(name, field, **{**settings, "type": Choice(words) if words else kind})
+    return click.option(name, field, **{**settings, "type": Choice(choices) if choices else kind})
 
 
 def _type_and_notes(kind: Any) -> tuple[Any, tuple[Any, ...]]:
     """Return the type of a field (without None; text if text or a number is allowed), and its annotations."""
     notes: tuple[Any, ...] = ()
     if get_origin(kind) is Annotated:
-        kind, *more = get_args(kind)
-        notes = tuple(more)
+        kind, *further_notes = get_args(kind)
+        notes = tuple(further_notes)
     if get_origin(kind) in (Union, UnionType):
-        others = [each for each in get_args(kind) if each is not NoneType]
-        kind = str if str in others else others[0]
+        kinds = [argument for argument in get_args(kind) if argument is not NoneType]
+        kind = str if str in kinds else kinds[0]
     return kind, notes

@@ -82,9 +82,9 @@ def create(client: OperatorClient, as_json: bool, **given: Any) -> None:
     The role shows the calls that match --where, or all or no calls with --data-access full or none. With only
     --permission-set it shows no calls.
     """
-    made = client.request("POST", "/roles", body=_new_role(**given))
-    _show(made, as_json)
-    _warn_of_wider(client, made["role"])
+    created = client.request("POST", "/roles", body=_new_role(**given))
+    _show(created, as_json)
+    _warn_of_wider(client, created["role"])
 
 
 @roles.command()
@@ -184,18 +184,21 @@ def _fields(*, where: Sequence[str], **given: Any) -> JsonObject:
 
 
 def _filters(terms: Iterable[str]) -> list[JsonObject]:
-    found: dict[tuple[str, str], list[str | None]] = {}
+    values_by_filter: dict[tuple[str, str], list[str | None]] = {}
     for name, is_excluded, value in conditions(terms):
-        found.setdefault((name, EXCEPT if is_excluded else IS), []).append(value)
-    return [{"dimension": name, "mode": mode, "values": values} for (name, mode), values in found.items()]
+        values_by_filter.setdefault((name, EXCEPT if is_excluded else IS), []).append(value)
+    return [
+        {"dimension": name, "mode": mode, "values": values}
+        for (name, mode), values in values_by_filter.items()
+    ]
 
 
 def _filter_words(filters: Iterable[JsonObject]) -> list[str]:
     """Write filters in the notation of --where."""
     return [
-        f"{each['dimension']}{'!' * (each['mode'] == EXCEPT)}={value or ''}"
-        for each in filters
-        for value in each["values"]
+        f"{condition['dimension']}{'!' * (condition['mode'] == EXCEPT)}={value or ''}"
+        for condition in filters
+        for value in condition["values"]
     ]
 
 
@@ -220,7 +223,7 @@ def _show_preview(seen: JsonObject) -> None:
             "person": seen["person"],
             "account role": ROLE_NAMES.get(seen["account_role"], seen["account_role"]),
             "roles": seen["roles"],
-            "permission sets": [each["name"] for each in seen["permission_sets"]],
+            "permission sets": [permission_set["name"] for permission_set in seen["permission_sets"]],
             "data access": seen["data_access"],
             "cost types": seen["cost_types"],
             "shows": [" and ".join(_filter_words(part)) for part in seen["filters"]],
@@ -230,17 +233,17 @@ def _show_preview(seen: JsonObject) -> None:
     )
     rows = [
         {
-            "dimension": each["dimension"],
+            "dimension": dimension["dimension"],
             "value": line["value"] or "(unknown)",
             "cost": line["cost"],
             "calls": line["calls"],
         }
-        for each in seen["dimensions"]
-        for line in each["values"]
+        for dimension in seen["dimensions"]
+        for line in dimension["values"]
     ]
     if rows:
         click.echo()
         show_table(rows, ("dimension", "value", "cost", "calls"))
-    for each in seen["dimensions"]:
-        if each["left_out"]:
-            click.echo(f"{each['left_out']} more values of {each['dimension']} are not shown")
+    for dimension in seen["dimensions"]:
+        if dimension["left_out"]:
+            click.echo(f"{dimension['left_out']} more values of {dimension['dimension']} are not shown")

@@ -411,8 +411,10 @@ def _show_unsent_events(client: OperatorClient) -> None:
     unsent = client.request("GET", "/event-types", query=query)
     types = [row["type"] for row in unsent["event_types"]]
     if types:
-        more = unsent["pagination"]["total_count"] - SHOWN_TYPES
-        named = ", ".join(map(printable, types[:SHOWN_TYPES])) + (f" and {more} more" if more > 0 else "")
+        hidden_count = unsent["pagination"]["total_count"] - SHOWN_TYPES
+        named = ", ".join(map(printable, types[:SHOWN_TYPES])) + (
+            f" and {hidden_count} more" if hidden_count > 0 else ""
+        )
         click.echo(f"\nusage events that are stored and not sent upstream: {named} (tollhouse events types)")
 
 

@@ -103,8 +103,8 @@ def _show_line(row: JsonObject) -> None:
     model = row.get("response_model") or row.get("request_model") or row.get("model")
     what = model or row.get("event_type") or row.get("stream") or row.get("connection_id")
     who = [row.get(name) for name in ("team", "user")]
-    words = [row["committed_at"], row["source"], what, *who]
-    columns = [printable(word or _UNKNOWN).ljust(width) for word, width in zip(words, _WIDTHS, strict=True)]
+    cells = [row["committed_at"], row["source"], what, *who]
+    columns = [printable(word or _UNKNOWN).ljust(width) for word, width in zip(cells, _WIDTHS, strict=True)]
     click.echo("  ".join([*columns, *map(printable, _figures(row))]).rstrip())
 
 

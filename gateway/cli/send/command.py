@@ -240,9 +240,9 @@ class _Run:
         click.echo(f"{line}, sent before {self._skipped}" if self._skipped else line)
         for reason, n in sorted(counts.rejected.items()):
             click.echo(f"  rejected as {reason}: {n}")
-        words = self._older.words
-        if words:
-            click.echo(words)
+        message = self._older.words
+        if message:
+            click.echo(message)
         if self._rejected > MOST_NAMED:
             _print(
                 f"{self._rejected - MOST_NAMED:,} more items were rejected; only the first "

@@ -105,10 +105,10 @@ def files(named: Iterable[str], complain: Callable[[str], None]) -> Iterator[str
         if name == "-" or not stat.S_ISDIR(looked_up(name).mode):
             yield name
             continue
-        found = sorted(_inside(name, complain))
-        if not found:
+        paths = sorted(_inside(name, complain))
+        if not paths:
             complain(f"{name}: contains no file that ends in {', '.join(SUFFIXES[:4])}, gzipped or not")
-        yield from found
+        yield from paths
 
 
 @contextmanager
@@ -182,7 +182,7 @@ def _items(content: IO[bytes]) -> Iterator[_Item]:
     fits = len(whole) <= MAX_DOCUMENT
     if first[:1] == b"{" and fits:
         documents = map(bytes, filter(len, payload.items(whole)))
-        return (_Item(each, f"document {index}") for index, each in enumerate(documents, start=1))
+        return (_Item(document, f"document {index}") for index, document in enumerate(documents, start=1))
     if any(line[:1] == b"{" and payload.peek(line) for line in io.BytesIO(whole)):
         return _of_lines(number, _lines(io.BytesIO(whole + content.readline(MAX_DOCUMENT)), content))
     if fits:
@@ -270,10 +270,10 @@ def _elements(text: bytes, content: IO[bytes]) -> Iterator[_Item]:
         text, offset, begin = text[begin:], offset - begin, 0
         if len(text) > MAX_DOCUMENT:
             raise BadPayload("one of its elements is longer than 64 MiB")
-        more = content.read(_CHUNK)
-        if not more:
+        chunk = content.read(_CHUNK)
+        if not chunk:
             break
-        text += more
+        text += chunk
     if depth or text.strip():
         raise BadPayload(
             "the JSON array is not complete" if depth else "there is more text after the JSON array"

@@ -211,7 +211,7 @@ def _answer(body: bytes, receipt: str) -> UploadAnswer:
         for reject in answer.get("rejected") or answer.get("errors") or ()
         if isinstance(reject, dict)
     ]
-    reasons = Counter(each.reason for each in items)
+    reasons = Counter(item.reason for item in items)
     unnamed = _number(counts.get("rejected")) - reasons.total()
     if unnamed > 0:
         reasons[UNNAMED] += unnamed

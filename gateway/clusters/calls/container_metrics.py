@@ -314,20 +314,20 @@ async def _receive(
     request: KeyRequest[TopicServices, None], upload: ContainerUpload | RepeatedUpload
 ) -> None:
     """Read the body in pieces, up to the limit."""
-    most = _files(request).settings.max_file_bytes
+    max_bytes = _files(request).settings.max_file_bytes
     received = 0
 
     async def write(piece: bytes) -> None:
         nonlocal received
         received += len(piece)
-        if received > most:
-            raise FileTooLarge(f"it is larger than {most} bytes (container.max_file_bytes)")
+        if received > max_bytes:
+            raise FileTooLarge(f"it is larger than {max_bytes} bytes (container.max_file_bytes)")
         await upload.write(piece)
 
     try:
         length = request.http.content_length
-        if length is not None and length > most:
-            raise FileTooLarge(f"it is larger than {most} bytes (container.max_file_bytes)")
+        if length is not None and length > max_bytes:
+            raise FileTooLarge(f"it is larger than {max_bytes} bytes (container.max_file_bytes)")
         await bodies.pass_on(request.http, request.share, write, min_rate=request.receivers.min_upload_rate)
     except FileTooLarge as error:
         raise Refusal(413, "file_too_large", f"The file was rejected: {error}.") from error

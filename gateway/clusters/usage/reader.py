@@ -106,17 +106,20 @@ class UsageReader:
     async def days(self) -> Sequence[UsageDay]:
         """Return the known days by cluster. `of_day` uses the state of this call."""
         documents = await self._sources.usage.days(OPEN)
-        all_days = {each for each in documents if each.day != OPEN}
+        all_days = {document for document in documents if document.day != OPEN}
         opened = {}
-        for each in documents:
-            if each.day == OPEN and each.identity != NOWHERE:
-                opened_days = self._opened.get(each.identity)
-                if opened_days is None or opened_days[0] != each.changed_at:
-                    opened_days = each.changed_at, (await self._document(each.identity, OPEN, OpenDays)).days
-                opened[each.identity] = opened_days
-                all_days |= {_of(each, day) for day in opened_days[1]}
+        for document in documents:
+            if document.day == OPEN and document.identity != NOWHERE:
+                opened_days = self._opened.get(document.identity)
+                if opened_days is None or opened_days[0] != document.changed_at:
+                    opened_days = (
+                        document.changed_at,
+                        (await self._document(document.identity, OPEN, OpenDays)).days,
+                    )
+                opened[document.identity] = opened_days
+                all_days |= {_of(document, day) for day in opened_days[1]}
         self._opened = opened
-        self._days = sorted(all_days, key=lambda each: (each.day, each.identity))
+        self._days = sorted(all_days, key=lambda entry: (entry.day, entry.identity))
         return self._days
 
     async def of_day(self, day: int) -> Mapping[ClusterIdentity, DayUsage]:

@@ -177,8 +177,8 @@ def _of_row(row: Mapping[str, Any]) -> Iterator[MetricSeries]:
     try:
         labels = row.get("labels") or {}
         label_values = json.loads(labels) if isinstance(labels, str) else labels
-        more = {NAME: row["metric_name"], "node": row.get("node_name")}
-        texts = {name: str(value) for name, value in {**more, **label_values}.items() if value}
+        base_labels = {NAME: row["metric_name"], "node": row.get("node_name")}
+        texts = {name: str(value) for name, value in {**base_labels, **label_values}.items() if value}
         yield MetricSeries(texts, [(_milliseconds(row["timestamp"]), float(row["value"]))])
     except (KeyError, TypeError, ValueError, AttributeError):
         return

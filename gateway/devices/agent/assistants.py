@@ -84,8 +84,8 @@ def _copilot(endpoint: str) -> Keys:
 
 
 ASSISTANTS = {
-    each.name: each
-    for each in (
+    assistant.name: assistant
+    for assistant in (
         Assistant(
             name="claude-code",
             sources=("claude_code",),

@@ -237,13 +237,13 @@ class _Reader:
         return _Node(start, self._at, {member.name: member.node.value for member in members}, members)
 
     def _array(self) -> _Node:
-        start, values, more = self._at, list[Any](), True
+        start, values, has_more = self._at, list[Any](), True
         self._at += 1
         while self._skip() != "]":
-            if not more:
+            if not has_more:
                 raise self._wrong()
             values.append(self._node().value)
-            more = self._comma() is not None
+            has_more = self._comma() is not None
         self._at += 1
         return _Node(start, self._at, values)
 

@@ -182,8 +182,8 @@ async def reset_device(request: OperatorRequest[SenderServices, None]) -> Result
 @call("PATCH", "/devices/{id}", OPERATE_SPOOL, "Label a device")
 async def label_device(request: OperatorRequest[SenderServices, Labels]) -> Result:
     lifecycle = _lifecycle(request)
-    given = request.body
-    return _details(lifecycle, await lifecycle.label(request.word("id"), given.labels, request.actor))
+    body = request.body
+    return _details(lifecycle, await lifecycle.label(request.word("id"), body.labels, request.actor))
 
 
 def _lifecycle(request: OperatorRequest[SenderServices, Any]) -> DeviceLifecycle:

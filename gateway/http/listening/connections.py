@@ -80,8 +80,8 @@ class Connections:
     def _make_room(self, newcomer: str) -> bool:
         counts = {owner: len(connections) for owner, connections in self._by_place.items()}
         counts[newcomer] = counts.get(newcomer, 0) + 1
-        most = max(counts, key=counts.__getitem__)
-        connections = self._by_place.get(most, {})
+        busiest_place = max(counts, key=counts.__getitem__)
+        connections = self._by_place.get(busiest_place, {})
         idle = next((connection for connection in connections if connection.is_idle), None)
         if idle is None:
             return False

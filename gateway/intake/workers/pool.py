@@ -261,9 +261,9 @@ class WorkerPool:
             if not worker.jobs:
                 worker.watched = None
                 return
-            left = worker.heard_at + self._silent_s - loop.time()
-            if left > 0:
-                loop.call_later(left, look)
+            remaining_s = worker.heard_at + self._silent_s - loop.time()
+            if remaining_s > 0:
+                loop.call_later(remaining_s, look)
             else:
                 worker.why_ended = SILENT
                 process.kill()

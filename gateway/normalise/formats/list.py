@@ -69,8 +69,8 @@ def recognise(body: bytes) -> str | None:
     """Return the format of a JSON body, or None. The first item with a sign decides for all."""
     try:
         for item in islice(payload.items(body), MAX_LOOKED_AT):
-            if (found := format_of(payload.peek(outlined(item, MAX_LOOKED_AT)))) is not None:
-                return found
+            if (recognised_format := format_of(payload.peek(outlined(item, MAX_LOOKED_AT)))) is not None:
+                return recognised_format
     except BadPayload:
         pass
     return None
@@ -81,8 +81,8 @@ def recognised(body: bytes, *, how: str) -> str:
     Return the format of a body. Otherwise raises BadPayload, which states why the body cannot be read, or
     `how` to name a format.
     """
-    if (found := recognise(body)) is not None:
-        return found
+    if (recognised_format := recognise(body)) is not None:
+        return recognised_format
     payload.items(body)  # raises BadPayload if the body is not JSON
     raise BadPayload(f"the format was not recognized; {how}; known formats: {', '.join(FORMAT_NAMES)}")
 

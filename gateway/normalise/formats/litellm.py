@@ -274,8 +274,8 @@ def _describe(
 
 def _words(tags: Any) -> list[Any]:
     """Return a list, decoded if it is JSON text."""
-    words = unquoted(tags)
-    return words if isinstance(words, list) else []
+    tag_list = unquoted(tags)
+    return tag_list if isinstance(tag_list, list) else []
 
 
 def _tokens(event: LiteLLMEvent, meta: LiteLLMMeta) -> Tokens:

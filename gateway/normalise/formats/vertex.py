@@ -115,8 +115,8 @@ def _as_written(raw: msgspec.Raw) -> str | None:
     """Return a number with all its digits, which a float would lose."""
     written = bytes(raw).strip()
     if written[:1] == b'"':
-        found = of_json(b'{"value":' + written + b"}", _Text)
-        return text(found.value) if found else None
+        parsed = of_json(b'{"value":' + written + b"}", _Text)
+        return text(parsed.value) if parsed else None
     return text(written.decode()) if written[:1].isdigit() or written[:1] == b"-" else None
 
 

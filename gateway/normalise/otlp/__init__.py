@@ -42,8 +42,8 @@ def normalise(
         if part.ignored:
             outcome.ignored.update(part.ignored)
         clock = SliceClock()
-        for number, (place, item) in enumerate(part.items, start=1):
-            reader.take(place, item)
+        for number, (index, item) in enumerate(part.items, start=1):
+            reader.take(index, item)
             # A slice may take long, because one metric may hold any number of points.
             if number % TURN == 0 and clock.is_over():
                 outcome.pack()

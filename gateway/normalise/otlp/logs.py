@@ -146,8 +146,8 @@ class LogReader:
     def finish(self) -> Iterator[None]:
         """Add the calls that were held, each completed from its second record."""
         for product, twins in self._twins.items():
-            for number, (place, record, event) in enumerate(twins.pairs(), start=1):
-                self._take_call(place, record, product, event)
+            for number, (index, record, event) in enumerate(twins.pairs(), start=1):
+                self._take_call(index, record, product, event)
                 if number % TURN == 0:
                     yield
 

@@ -34,10 +34,10 @@ LONGEST_TYPE = 64
 
 _ANY_PART = "*"  # stands for one part of a name between two dots
 _NAMED = [(name, (product, family)) for product in PRODUCTS for name, family in product.metrics.items()]
-_FAMILIES = {name: found for name, found in _NAMED if _ANY_PART not in name}
+_FAMILIES = {name: family for name, family in _NAMED if _ANY_PART not in name}
 _PATTERNS = [
-    (re.compile("[^.]+".join(map(re.escape, name.split(_ANY_PART)))), found)
-    for name, found in _NAMED
+    (re.compile("[^.]+".join(map(re.escape, name.split(_ANY_PART)))), family)
+    for name, family in _NAMED
     if _ANY_PART in name
 ]
 # Inference servers. Their counters cover every call that they served, so other sources may report the same calls.
@@ -79,8 +79,8 @@ _WHOLES = {
 
 def find_family(name: str) -> tuple[Product, MetricFamily] | None:
     """Return the product and the family that declare a metric name, or None if no product does."""
-    if (found := _FAMILIES.get(name)) is not None:
-        return found
+    if (exact_match := _FAMILIES.get(name)) is not None:
+        return exact_match
     return next((family for pattern, family in _PATTERNS if pattern.fullmatch(name)), None)
 
 

@@ -88,9 +88,9 @@ TOTAL = ("gen_ai.usage.total_tokens",)
 
 def _meter_names() -> dict[str, str]:
     """Return the meter for each attribute name, strongest names first."""
-    found: dict[str, str] = {}
+    meter_names: dict[str, str] = {}
     for kind in MODALITIES:
-        found |= {
+        meter_names |= {
             f"{_USAGE}{kind}.input_tokens": f"input_{kind}_tokens",
             f"{_USAGE}{kind}.output_tokens": f"output_{kind}_tokens",
             f"{_USAGE}{kind}.cache_read.input_tokens": f"cache_{kind}_read_tokens",
@@ -100,13 +100,13 @@ def _meter_names() -> dict[str, str]:
             f"llm.token_count.prompt_details.{kind}": f"input_{kind}_tokens",
             f"llm.token_count.completion_details.{kind}": f"output_{kind}_tokens",
         }
-    found |= {f"{_USAGE}details.{name}": name for name in meters.METERS}  # written by pydantic-ai
-    found |= {
+    meter_names |= {f"{_USAGE}details.{name}": name for name in meters.METERS}  # written by pydantic-ai
+    meter_names |= {
         f"{_USAGE}web_search_requests": "web_searches",
         f"{_USAGE}server_tool_use.web_search_requests": "web_searches",
         "anthropic.usage.server_tool_use.web_search_requests": "web_searches",
     }
-    return found | {f"tollhouse.meter.{name}": name for name in meters.METERS}
+    return meter_names | {f"tollhouse.meter.{name}": name for name in meters.METERS}
 
 
 METERS: dict[str, str] = _meter_names()
@@ -458,8 +458,10 @@ def region_name(
 
 @lru_cache(maxsize=1024)
 def _cloud_of(provider: str | None) -> str | None:
-    found = (cloud for begin, cloud in _CLOUDS.items() if provider is not None and provider.startswith(begin))
-    return next(found, None)
+    clouds = (
+        cloud for begin, cloud in _CLOUDS.items() if provider is not None and provider.startswith(begin)
+    )
+    return next(clouds, None)
 
 
 def error_type(attributes: Attributes, exception: str | None = None) -> str:
@@ -468,8 +470,8 @@ def error_type(attributes: Attributes, exception: str | None = None) -> str:
     span's exception event.
     """
     own = (text(attributes.get(name)) for name in ERROR_TYPE)
-    others = (text(attributes.get(name)) for name in ("exception.type", "error_type", *HTTP_STATUS))
-    return first_readable((*own, exception, *others))
+    fallbacks = (text(attributes.get(name)) for name in ("exception.type", "error_type", *HTTP_STATUS))
+    return first_readable((*own, exception, *fallbacks))
 
 
 def finished_in_error(attributes: Attributes, names: Iterable[str], outputs: Iterable[str]) -> bool:

@@ -183,9 +183,9 @@ def _add_list(tags: dict[str, str], value: Any) -> int:
     if not isinstance(value, list):
         value = (values.text(value) or "").split(",")
     texts = [text for part in value if (text := tag_rules.text_of(part)) is not None and text not in ABSENT]
-    words = [text for text in texts if tag_rules.is_brief(text)]
-    left_out = len(texts) - len(words)
-    return left_out + bool(words and not tag_rules.put(tags, "tags", ",".join(words)))
+    brief_texts = [text for text in texts if tag_rules.is_brief(text)]
+    left_out = len(texts) - len(brief_texts)
+    return left_out + bool(brief_texts and not tag_rules.put(tags, "tags", ",".join(brief_texts)))
 
 
 def caller_of(attributes: Attributes, shape: AttributeShape) -> Caller:

@@ -92,11 +92,11 @@ def _shape(names: Names) -> AttributeShape:
 
 def own_shape(shape: AttributeShape, product: Product, attributes: Attributes) -> AttributeShape:
     """Return the shape of an item for a product whose own names replace the shared names."""
-    found = shape.own.get(product)
-    if found is None:
+    own_variant = shape.own.get(product)
+    if own_variant is None:
         names = {field: _present(table, attributes.keys()) for field, table in product.own_names.items()}
-        found = shape.own[product] = replace(shape, **names, own={})
-    return found
+        own_variant = shape.own[product] = replace(shape, **names, own={})
+    return own_variant
 
 
 def _present(table: Iterable[str], names: Set[str]) -> Names:
@@ -124,11 +124,11 @@ def _weak_marks(names: frozenset[str]) -> tuple[Any, ...]:
 
 
 def _metadata(names: Names) -> tuple[tuple[str, str | None], ...]:
-    found: list[tuple[str, str | None]] = []
+    name_pairs: list[tuple[str, str | None]] = []
     for name in names:
         if name == semconv.METADATA_JSON or name in TAG_LISTS:
-            found.append((name, None))
+            name_pairs.append((name, None))
         elif name.startswith(METADATA_BEGINNINGS) and not name.startswith(NO_METADATA):
             beginning = next(beginning for beginning in METADATA_BEGINNINGS if name.startswith(beginning))
-            found.append((name, name[len(beginning) :]))
-    return tuple(found)
+            name_pairs.append((name, name[len(beginning) :]))
+    return tuple(name_pairs)

@@ -153,14 +153,14 @@ def _counts(usage: UsageObject) -> dict[str, Any]:
     # impossible counts are ignored here, and rejected only in attributes that state counts by themselves
     except BadValue:
         return {}
-    found = {field: number for field, number in tokens._asdict().items() if number is not None}
-    if found and total is not None:
-        found["total"] = total
-    if not found:
-        return found
+    stated_counts = {field: number for field, number in tokens._asdict().items() if number is not None}
+    if stated_counts and total is not None:
+        stated_counts["total"] = total
+    if not stated_counts:
+        return stated_counts
     traffic = _either(usage.trafficType, usage.traffic_type)
     of_vertex = None if traffic is None else tier_of_traffic(traffic)
-    return found | _tier(usage.service_tier, of_vertex) | _geography(usage)
+    return stated_counts | _tier(usage.service_tier, of_vertex) | _geography(usage)
 
 
 def _tier(*stated: Any) -> dict[str, Any]:
@@ -346,26 +346,28 @@ def _of_messages(messages: list[ProviderAnswer]) -> dict[str, Any]:
     so. Other lists may hold ids of single messages, so only ids that a provider gave to a whole response count.
     """
     if len(messages) == 1:
-        found = _of_answer(messages[0])
-        if "response_id" in found and _is_whole(messages[0], found):
-            return found
-    given = {message.id for message in messages if message.role == "assistant" and _is_given(message.id)}
-    return {"response_id": given.pop()} if len(given) == 1 else {}
+        fields = _of_answer(messages[0])
+        if "response_id" in fields and _is_whole(messages[0], fields):
+            return fields
+    message_ids = {
+        message.id for message in messages if message.role == "assistant" and _is_given(message.id)
+    }
+    return {"response_id": message_ids.pop()} if len(message_ids) == 1 else {}
 
 
 def _of_answer(answer: ProviderAnswer) -> dict[str, Any]:
     if answer.generations is not None:
         return _of_generations(answer)
-    found = first_counts(answer.usage, answer.usageMetadata, answer.usage_metadata)
+    fields = first_counts(answer.usage, answer.usageMetadata, answer.usage_metadata)
     metadata = nested(answer.response_metadata, AnswerMetadata)
     stated = next(
         (part for part in (answer.id, answer.responseId, answer.response_id) if part is not None), None
     )
     if _is_given(metadata.id):
-        found["response_id"] = metadata.id
-    elif _is_given(stated) or (_is_unique(stated) and _is_whole(answer, found)):
-        found["response_id"] = stated
-    return _tier(answer.service_tier, metadata.service_tier) | found
+        fields["response_id"] = metadata.id
+    elif _is_given(stated) or (_is_unique(stated) and _is_whole(answer, fields)):
+        fields["response_id"] = stated
+    return _tier(answer.service_tier, metadata.service_tier) | fields
 
 
 def _is_whole(answer: ProviderAnswer, found: dict[str, Any]) -> bool:
@@ -412,13 +414,13 @@ _PAIR = re.compile(r"""['"](\w{1,64})['"]\s*:\s*(-?[0-9]{1,20}(?:\.[0-9]{1,20})?
 
 def counts(tree: Mapping[str, Any], names: Mapping[str, tuple[str, ...]]) -> Fields:
     """Return the token counts of an object by field. For each field, the first name with a number counts."""
-    found: dict[str, Any] = {}
+    stated_counts: dict[str, Any] = {}
     for field, keys in names.items():
         for key in keys:
             if key in tree and (number := semconv.count(tree[key], key)) is not None:
-                found[field] = number
+                stated_counts[field] = number
                 break
-    return found
+    return stated_counts
 
 
 def python_numbers(value: Any) -> dict[str, int | str]:
@@ -462,14 +464,14 @@ def object_in(tree: Any, name: str) -> dict[str, Any]:
 
 def token_counts_in(tree: dict[str, Any], depth: int = _DEEPEST) -> dict[str, Any]:
     """Reduce a tree of objects to its token counts. Texts, lists and all other names are dropped."""
-    kept: dict[str, Any] = {}
+    token_counts: dict[str, Any] = {}
     for name, value in tree.items():
         if isinstance(value, dict) and depth:
             if below := token_counts_in(value, depth - 1):
-                kept[name] = below
+                token_counts[name] = below
         elif isinstance(value, int | float) and not isinstance(value, bool) and "oken" in name:
-            kept[name] = value
-    return kept
+            token_counts[name] = value
+    return token_counts
 
 
 def token_counts_under(name: str) -> Callable[[dict[str, Any]], dict[str, Any]]:

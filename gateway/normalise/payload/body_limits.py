@@ -152,12 +152,12 @@ def has_any(body: bytes, signs: Sequence[bytes]) -> Generator[None, None, bool]:
 
 def may_hold_more(body: bytes, most: int) -> Generator[None, None, bool]:
     """True if a JSON body may hold more than `most` values."""
-    found = 1
+    sign_count = 1
     for start in range(0, len(body), _WINDOW):
         if start:
             yield
-        found += sum(body.count(sign, start, start + _WINDOW) for sign in _SIGNS)
-        if found > most:
+        sign_count += sum(body.count(sign, start, start + _WINDOW) for sign in _SIGNS)
+        if sign_count > most:
             return True
     return False
 
@@ -167,8 +167,8 @@ AT_ONCE: Final = 2048  # entries to encode without a pause
 
 def encoded_list(entries: Iterable[Any]) -> Generator[None, None, bytes]:
     """Encode a list as JSON, taking its entries one by one. After each step the event loop gets a turn."""
-    left, parts = iter(entries), []
-    while chunk := list(islice(left, AT_ONCE)):
+    remaining, parts = iter(entries), []
+    while chunk := list(islice(remaining, AT_ONCE)):
         parts.append(msgspec.json.encode(chunk)[1:-1])
         if len(chunk) == AT_ONCE:
             yield

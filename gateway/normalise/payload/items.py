@@ -104,8 +104,8 @@ def array_in(raw: Raw, name: str) -> Iterator[Raw]:
     if len(raw) < _AT_ONCE:
         return array(peek(raw)[name])
     text = object_text(raw)
-    *_, place = (begin for member, begin, _ in members_at(text, text.index(b"{")) if member == name)
-    return elements_of(text, place)
+    *_, array_begin = (begin for member, begin, _ in members_at(text, text.index(b"{")) if member == name)
+    return elements_of(text, array_begin)
 
 
 def is_null(raw: Raw) -> bool:
@@ -184,26 +184,26 @@ def inflate(packed: bytes, max_bytes: int) -> Generator[bytes, None, bytes]:
     ValueError if it is not gzip.
     """
     parts: list[bytes] = []
-    left, place, members = max_bytes, 0, 0
-    while place < len(packed):
+    remaining_bytes, offset, members = max_bytes, 0, 0
+    while offset < len(packed):
         stream, window = zlib.decompressobj(wbits=31), _WINDOW
         members += 1
         if members % _MEMBERS == 0:
             yield TURN
         while not stream.eof:
-            piece = stream.unconsumed_tail or packed[place : place + window]
+            piece = stream.unconsumed_tail or packed[offset : offset + window]
             if not piece:
                 raise ValueError("incomplete gzip")
             try:
-                parts.append(stream.decompress(piece, min(_STEP, left + 1)))
+                parts.append(stream.decompress(piece, min(_STEP, remaining_bytes + 1)))
             except zlib.error as error:
                 raise ValueError("not gzip") from error
-            left -= len(parts[-1])
-            if left < 0:
+            remaining_bytes -= len(parts[-1])
+            if remaining_bytes < 0:
                 raise TooBig
             if len(parts[-1]) == _STEP:
                 yield TURN
-            place += len(piece) - len(stream.unused_data) - len(stream.unconsumed_tail)
+            offset += len(piece) - len(stream.unused_data) - len(stream.unconsumed_tail)
             window = min(2 * window, _STEP)
             if window == _STEP:
                 yield TURN
@@ -242,10 +242,10 @@ def _only_array(body: bytes) -> Iterator[Raw]:
 
 
 def _documents(body: bytes) -> Iterator[Raw]:
-    found = _clean_documents(body) or _clean_documents(clean(body))
-    if found is None:
+    documents = _clean_documents(body) or _clean_documents(clean(body))
+    if documents is None:
         raise BadPayload("the body is not valid JSON")
-    return found
+    return documents
 
 
 def _clean_documents(body: bytes) -> Iterator[Raw] | None:
@@ -258,14 +258,14 @@ def _clean_documents(body: bytes) -> Iterator[Raw] | None:
 
 
 def _lines(body: bytes) -> Iterator[Raw]:
-    place = number = 0
-    while place < len(body):
+    offset = number = 0
+    while offset < len(body):
         number += 1
         if number % PASSED_OVER == 0:  # the lines may all be blank
             yield TURN
-        end = body.find(b"\n", place)
-        line = body[place:end].strip() if end >= 0 else body[place:].strip()
-        place = end + 1 if end >= 0 else len(body)
+        end = body.find(b"\n", offset)
+        line = body[offset:end].strip() if end >= 0 else body[offset:].strip()
+        offset = end + 1 if end >= 0 else len(body)
         if line[:1] == b"[":
             try:
                 yield from _elements(line)
@@ -282,11 +282,11 @@ def _run(text: bytes) -> Iterator[bytes]:
     Yield objects without separators, as Firehose and CloudWatch write them. The text from the last valid one
     on is one piece.
     """
-    ends, place = ValueEnds(text), 0
-    while (end := ends.behind(place)) is not None and text[end : end + 1] == b"{":
-        yield text[place:end].strip()
-        place = end
-    yield text[place:].strip()
+    ends, offset = ValueEnds(text), 0
+    while (end := ends.behind(offset)) is not None and text[end : end + 1] == b"{":
+        yield text[offset:end].strip()
+        offset = end
+    yield text[offset:].strip()
 
 
 def _begins_run(text: bytes) -> bool:
@@ -296,13 +296,13 @@ def _begins_run(text: bytes) -> bool:
 
 def _has_object_line(body: bytes) -> bool:
     # Only lines that start with a brace, because the lines of a document printed over several lines are indented.
-    place = 0 if body.startswith(b"{") else find(body, b"\n{") + 1
+    offset = 0 if body.startswith(b"{") else find(body, b"\n{") + 1
     for _ in range(_LINES_TRIED):
-        end = body.find(b"\n", place)
-        if body[place : place + 1] == b"{" and is_document(body[place : len(body) if end < 0 else end]):
+        end = body.find(b"\n", offset)
+        if body[offset : offset + 1] == b"{" and is_document(body[offset : len(body) if end < 0 else end]):
             return True
-        place = find(body, b"\n{", end) + 1 if end >= 0 else 0
-        if not place:
+        offset = find(body, b"\n{", end) + 1 if end >= 0 else 0
+        if not offset:
             return False
     return False
 

@@ -85,11 +85,11 @@ class JsonCut:
 
     def whole(self, read: Reader) -> Generator[bytes, None, Any]:
         """Read the whole document and return the result of `read`."""
-        found, end = yield from read(self._after(_BLANK, 0))
+        value, end = yield from read(self._after(_BLANK, 0))
         end = self._after(_BLANK, end)
         if end != len(self.body):
             raise self._broken(end)
-        return found
+        return value
 
     def passed_over(self, at: int) -> Generator[bytes, None, int]:
         """Return the end of the value that begins at `at`, without decoding it."""
@@ -304,20 +304,20 @@ def after(what: re.Pattern[bytes], text: bytes, at: int) -> int:
     Skip all bytes that a repeating pattern matches, one window at a time, and return the position after them.
     """
     while True:
-        found = what.match(text, at, at + WINDOW)
-        assert found is not None
-        if found.end() < at + WINDOW:
-            return found.end()
-        at = found.end()
+        match = what.match(text, at, at + WINDOW)
+        assert match is not None
+        if match.end() < at + WINDOW:
+            return match.end()
+        at = match.end()
 
 
 def find(text: bytes, sign: bytes, begin: int = 0) -> int:
     """Find bytes as `bytes.find` does, but search at most one window per call."""
     while True:
         stop = begin + WINDOW
-        found = text.find(sign, begin, stop + len(sign) - 1)
-        if found >= 0 or stop >= len(text):
-            return found
+        offset = text.find(sign, begin, stop + len(sign) - 1)
+        if offset >= 0 or stop >= len(text):
+            return offset
         begin = stop
 
 
@@ -351,14 +351,14 @@ def finished(work: Generator[bytes, None, T]) -> T:
         try:
             next(work)
         except StopIteration as done:
-            found: T = done.value
-            return found
+            result: T = done.value
+            return result
 
 
 def error_offset(error: msgspec.DecodeError) -> int | None:
     """Return the byte at which decoding failed, counted from 1, or None if the text ends too early."""
-    found = _OFFSET.search(str(error))
-    return None if found is None else int(found[1])
+    match = _OFFSET.search(str(error))
+    return None if match is None else int(match[1])
 
 
 def parses(text: bytes | memoryview | msgspec.Raw) -> bool:

@@ -55,22 +55,22 @@ def clean(raw: bytes | msgspec.Raw) -> bytes:
     if all(find(text, sign) < 0 for sign in _SIGNS):
         return text
     view, cleaned = memoryview(text), BytesIO()
-    place, is_text = 0, False
-    while place < len(text):
-        known = (_TEXT if is_text else _OUTSIDE).match(text, place)
+    offset, is_text = 0, False
+    while offset < len(text):
+        known = (_TEXT if is_text else _OUTSIDE).match(text, offset)
         assert known is not None
-        begin, place = place, known.end()
-        cleaned.write(view[begin:place])
-        if is_text and (halves := _HALVES.match(text, place)):
-            cleaned.write(b"\\ufffd" * ((halves.end() - place) // _HALF_BYTES))
-            place = halves.end()
-        elif not is_text and (words := _WORDS.match(text, place)):
-            cleaned.write(_WORD.sub(b"null", words[0]))
-            place = words.end()
-        elif text[place : place + 1] == b'"' or place == begin:
-            is_text ^= text[place : place + 1] == b'"'
-            cleaned.write(view[place : place + 1])
-            place += 1
+        begin, offset = offset, known.end()
+        cleaned.write(view[begin:offset])
+        if is_text and (halves := _HALVES.match(text, offset)):
+            cleaned.write(b"\\ufffd" * ((halves.end() - offset) // _HALF_BYTES))
+            offset = halves.end()
+        elif not is_text and (match := _WORDS.match(text, offset)):
+            cleaned.write(_WORD.sub(b"null", match[0]))
+            offset = match.end()
+        elif text[offset : offset + 1] == b'"' or offset == begin:
+            is_text ^= text[offset : offset + 1] == b'"'
+            cleaned.write(view[offset : offset + 1])
+            offset += 1
     return cleaned.getvalue()
 
 

@@ -34,13 +34,13 @@ def slim(raw: payload.Raw, type: type[msgspec.Struct]) -> msgspec.Raw:
 
 def _slim(text: bytes, place: int, type: type[msgspec.Struct]) -> msgspec.Raw:
     rules = _rules(type)
-    kept = {}
+    small_members = {}
     for name, begin, end in payload.members_at(text, place):
         rule = rules.get(name)
         value = None if rule is None else _read(text, begin, end, rule)
         if value is not None:
-            kept[name] = value
-    return msgspec.Raw(msgspec.json.encode(kept))
+            small_members[name] = value
+    return msgspec.Raw(msgspec.json.encode(small_members))
 
 
 class SmallValues:
@@ -135,14 +135,14 @@ def _outline(text: bytes, begin: int, end: int, most: int, depth: int) -> bytes:
 
 
 def _elements(text: bytes, begin: int, most: int, depth: int) -> list[bytes]:
-    ends, found, place = ValueEnds(text), list[bytes](), begin + 1
-    while len(found) < most:
-        place = ends.begin(place)
-        end = ends.of(place)
+    ends, outlines, offset = ValueEnds(text), list[bytes](), begin + 1
+    while len(outlines) < most:
+        offset = ends.begin(offset)
+        end = ends.of(offset)
         if end is None:
             break
-        found.append(_outline(text, place, end, most, depth))
-        place = ends.begin(end) + 1
-        if text[place - 1 : place] != b",":
+        outlines.append(_outline(text, offset, end, most, depth))
+        offset = ends.begin(end) + 1
+        if text[offset - 1 : offset] != b",":
             break
-    return found
+    return outlines

@@ -45,16 +45,16 @@ def of_literal(written: Any, type: type[Struct]) -> Struct:
 
 def _struct(written: str, type: type[Struct]) -> Struct:
     members = {member.name: member for member in _members(written)}
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for field in msgspec.structs.fields(type):
         member = members.get(field.encode_name)
         if member is None:
             continue
         if not member.has_members:
-            found[field.name] = member.value
+            values[field.name] = member.value
         elif (inner := struct_in(field.type)) is not None:
-            found[field.name] = _struct(member.value, inner)
-    return type(**found)
+            values[field.name] = _struct(member.value, inner)
+    return type(**values)
 
 
 def _members(written: str) -> Iterator[_LiteralMember]:

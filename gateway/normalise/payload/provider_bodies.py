@@ -191,24 +191,28 @@ def images_in(data: Any, size: Any, quality: Any) -> meters.Meters:
     listed = data if isinstance(data, list) else []
     if not listed or not _is_image(listed[0]):
         return None
-    made = len(listed)
+    image_count = len(listed)
     of_kind = of_images(size, quality)
-    return {"output_images": made} if of_kind is None else {"output_images": made, of_kind: made}
+    return (
+        {"output_images": image_count}
+        if of_kind is None
+        else {"output_images": image_count, of_kind: image_count}
+    )
 
 
 def searches_in_output(output: Any) -> meters.Meters:
     """
     Return the searches among the steps of OpenAI's response. Opening a page that was found does not count.
     """
-    found: dict[str, int | str] = {}
+    counts: dict[str, int | str] = {}
     for raw in output if isinstance(output, list) else ():
         if b"_search_call" not in bytes(raw):
             continue
         item = of_json(raw, OutputItem) or OutputItem()
         name = _SEARCHES.get(item.type) if isinstance(item.type, str) else None
         if name is not None and nested(item.action, SearchAction).type in (None, "search"):
-            found[name] = int(found.get(name, 0)) + 1
-    return found or None
+            counts[name] = int(counts.get(name, 0)) + 1
+    return counts or None
 
 
 def _is_image(raw: msgspec.Raw) -> bool:

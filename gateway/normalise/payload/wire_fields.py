@@ -39,10 +39,10 @@ def _read_varint(message: memoryview, at: int) -> tuple[int, int]:
     if at < len(message) and message[at] < 0x80:
         return message[at], at + 1
     number = shift = 0
-    for place in range(at, min(at + 10, len(message))):
-        byte = message[place]
+    for index in range(at, min(at + 10, len(message))):
+        byte = message[index]
         number |= (byte & 0x7F) << shift
         if byte < 0x80:
-            return number, place + 1
+            return number, index + 1
         shift += 7
     raise BadPayload(f"body: incomplete number at byte {at} of a message of {len(message)} bytes")

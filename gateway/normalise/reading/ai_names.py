@@ -70,7 +70,9 @@ def _found(members: Mapping[str, msgspec.Raw]) -> Iterator[str]:
             yield name
         elif len(value) <= _LARGEST and payload.first_sign(value) == b"{":
             yield from (
-                f"{name}.{inner}" for inner, each in payload.peek(value).items() if _counts(inner, each)
+                f"{name}.{inner}"
+                for inner, inner_value in payload.peek(value).items()
+                if _counts(inner, inner_value)
             )
 
 

@@ -97,8 +97,8 @@ def _of_installation(end_user: str | None) -> tuple[str | None, str | None]:
     """Return user and session if an end user names both. Any other end user is returned as the user."""
     if end_user is None or "session" not in end_user:
         return end_user, None
-    found = _INSTALLATION.fullmatch(end_user)
-    named = mapping(end_user) if found is None else found.groupdict()
+    match = _INSTALLATION.fullmatch(end_user)
+    named = mapping(end_user) if match is None else match.groupdict()
     session = text(named.get("session_id"))
     user = text(named.get("account_uuid")) or text(named.get("device_id"))
     return (end_user, None) if session is None or user is None else (user, session)
@@ -110,4 +110,4 @@ def _may_be_named(name: str) -> bool:
 
 
 def _first(facts: Mapping[str, Any], names: Iterable[str]) -> str | None:
-    return next((found for name in names if (found := text(facts.get(name))) is not None), None)
+    return next((value for name in names if (value := text(facts.get(name))) is not None), None)

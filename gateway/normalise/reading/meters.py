@@ -187,8 +187,8 @@ def searches_of(*stated: Any) -> Any:
 
 def of_numbers(stated: dict[str, Any]) -> Meters:
     """Return the values that are quantities, or None if there are none."""
-    found = {name: number for name, value in stated.items() if (number := quantity(value)) is not None}
-    return found or None
+    quantities = {name: number for name, value in stated.items() if (number := quantity(value)) is not None}
+    return quantities or None
 
 
 def of_lists(prompt: Any, tools: Any = None, candidates: Any = None, cache: Any = None) -> Meters:
@@ -214,11 +214,11 @@ def with_tools(stated: Meters, tokens: int | None) -> Meters:
 
 def merged(*several: Meters) -> Meters:
     """Merge meters. If several contain the same meter, the first one counts."""
-    found: dict[str, Quantity] = {}
+    combined: dict[str, Quantity] = {}
     for stated in several:
         for name, number in (stated or {}).items():
-            found.setdefault(name, number)
-    return found or None
+            combined.setdefault(name, number)
+    return combined or None
 
 
 def _modalities(pattern: str, details: MediaDetails | CachedParts) -> dict[str, Any]:
@@ -228,16 +228,16 @@ def _modalities(pattern: str, details: MediaDetails | CachedParts) -> dict[str, 
 
 def _cached(details: CachedParts, stated: dict[str, Any], whole: Any) -> dict[str, Any]:
     """Return the cached part of each modality. If the parts add up to the whole, missing modalities are 0."""
-    found = _modalities("cache_{}_read_tokens", details)
-    parts = [*found.values(), details.text_tokens]
+    cached_parts = _modalities("cache_{}_read_tokens", details)
+    parts = [*cached_parts.values(), details.text_tokens]
     if whole is not None and sum(part for part in parts if type(part) is int) == whole:
         for kind in MODALITIES:
             if f"input_{kind}_tokens" in stated:
-                found.setdefault(f"cache_{kind}_read_tokens", 0)
+                cached_parts.setdefault(f"cache_{kind}_read_tokens", 0)
     return {
-        f"cache_{kind}_read_tokens": found[f"cache_{kind}_read_tokens"]
+        f"cache_{kind}_read_tokens": cached_parts[f"cache_{kind}_read_tokens"]
         for kind in MODALITIES
-        if f"cache_{kind}_read_tokens" in found and f"input_{kind}_tokens" in stated
+        if f"cache_{kind}_read_tokens" in cached_parts and f"input_{kind}_tokens" in stated
     }
 
 
@@ -269,12 +269,12 @@ def _line(raw: Any) -> ModalityCount | None:
 
 def of_buckets(buckets: Iterable[tuple[str, Any]]) -> Meters:
     """Return the meters among buckets with free names, by Tollhouse's own meter names and their aliases."""
-    found: dict[str, Any] = {}
+    numbers: dict[str, Any] = {}
     for written, value in buckets:
         name = _ALIASES.get(written, written)
         if name in METERS:
-            found[name] = value
-    return of_numbers(found) if found else None
+            numbers[name] = value
+    return of_numbers(numbers) if numbers else None
 
 
 # Names that Langfuse's users and pydantic-ai use.

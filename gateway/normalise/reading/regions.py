@@ -62,10 +62,10 @@ def region_of(*stated: Any, address: Any = None, model: Any = None) -> str | Non
     if written is not None and _is_global(written):
         return GLOBAL
     for value in stated:
-        if value is not None and (found := name_of(value)) is not None:
-            return found
-    if address is not None and (found := of_address(address)) is not None:
-        return found
+        if value is not None and (region := name_of(value)) is not None:
+            return region
+    if address is not None and (region := of_address(address)) is not None:
+        return region
     arn = _ARN.fullmatch(written) if written is not None and written.startswith("arn:") else None
     return name_of(arn["region"]) if arn else None
 
@@ -107,9 +107,9 @@ def _of_address(written: str) -> str | None:
     if parts is None:
         return None
     host = parts["host"].rstrip(".")
-    place = _LOCATION.search(parts["path"] or "") if host.endswith(".googleapis.com") else None
-    if place is not None and (found := _name(place["region"])) is not None:
-        return found
+    location = _LOCATION.search(parts["path"] or "") if host.endswith(".googleapis.com") else None
+    if location is not None and (region := _name(location["region"])) is not None:
+        return region
     if host == _VERTEX:
         return GLOBAL
     matches = (form.fullmatch(host) for form in _HOSTS)

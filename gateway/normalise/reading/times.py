@@ -34,9 +34,9 @@ _UNITS = {"ns": 1, "us": 1_000, "µs": 1_000, "μs": 1_000, "ms": MS, "s": NS, "
 def instant(value: Any) -> int | None:
     """Parse a time in any form. Without an offset it is UTC. Return None if it is absent, 0 or malformed."""
     if isinstance(value, str):
-        found = _TEXT.fullmatch(value.strip())
-        if found:
-            return _of_text(found)
+        match = _TEXT.fullmatch(value.strip())
+        if match:
+            return _of_text(match)
     try:
         number = number_of(value, "")
     except BadValue:

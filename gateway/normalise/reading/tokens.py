@@ -279,10 +279,12 @@ def of_gemini(usage: Gemini) -> Tokens:
     tools, cache = usage.toolUsePromptTokensDetails, usage.cacheTokensDetails
     found_meters = meters.of_lists(usage.promptTokensDetails, tools, put_out, cache)
     found_meters = meters.with_tools(found_meters, from_tools)
-    given = added(prompt, from_tools)
+    input_tokens = added(prompt, from_tools)
     if thoughts and total is not None and total == added(prompt, from_tools, candidates):
-        return settle(Tokens(given, candidates, cached, reasoning=thoughts, meters=found_meters))
-    return settle(Tokens(given, added(candidates, thoughts), cached, reasoning=thoughts, meters=found_meters))
+        return settle(Tokens(input_tokens, candidates, cached, reasoning=thoughts, meters=found_meters))
+    return settle(
+        Tokens(input_tokens, added(candidates, thoughts), cached, reasoning=thoughts, meters=found_meters)
+    )
 
 
 def cache_write(usage: Usage) -> int | None:
@@ -320,8 +322,8 @@ def added(*parts: int | None) -> int | None:
 
 
 def _of_openai(usage: Usage, *, without_cache: bool) -> Tokens:
-    given = usage.prompt_tokens_details or usage.input_tokens_details or usage.input_token_details
-    input_details = nested(given, Details)
+    details = usage.prompt_tokens_details or usage.input_tokens_details or usage.input_token_details
+    input_details = nested(details, Details)
     output_details = nested(
         usage.completion_tokens_details or usage.output_tokens_details or usage.output_token_details, Details
     )

@@ -64,8 +64,8 @@ def decoder(type: type[Struct]) -> msgspec.json.Decoder[Struct]:
 
 def decoded(raw: Raw, type: type[Struct]) -> Struct:
     """Decode one object of any size. Raises one of UNREADABLE."""
-    found: Struct = decode(raw if len(raw) < LARGE else slim(raw, type), decoder(type))
-    return found
+    result: Struct = decode(raw if len(raw) < LARGE else slim(raw, type), decoder(type))
+    return result
 
 
 def nested(value: Any, type: type[Struct]) -> Struct:
@@ -95,8 +95,8 @@ def mapping(value: Any) -> dict[str, Any]:
     if not isinstance(value, str) or value.lstrip()[:1] != "{":
         return {}
     if len(value) >= LARGE:
-        found = of_json('{"map":' + value + "}", _Map)
-        return found.map if found else {}
+        parsed = of_json('{"map":' + value + "}", _Map)
+        return parsed.map if parsed else {}
     try:
         return decode(value.encode("utf-8", "surrogatepass"), _MAPS)
     except UNREADABLE:
@@ -129,8 +129,8 @@ def text(value: Any) -> str | None:
 def first(*values: Any) -> str | None:
     """Return the text of the first value that has one."""
     for value in values:
-        if (found := text(value)) is not None:
-            return found
+        if (text_value := text(value)) is not None:
+            return text_value
     return None
 
 
@@ -235,4 +235,6 @@ _READABLE = re.compile(r"[\w.:/,$+-]{1,128}")  # `com.shop.Client$Timeout`, `Sho
 
 def first_readable(types: Iterable[str | None]) -> str:
     """Return the first type that has the form of a name or a code, or `_OTHER`."""
-    return next((found for found in types if found is not None and _READABLE.fullmatch(found)), OTHER)
+    return next(
+        (type_name for type_name in types if type_name is not None and _READABLE.fullmatch(type_name)), OTHER
+    )

@@ -57,23 +57,23 @@ list_command(
 
 
 def _show(payload: JsonObject) -> None:
-    found = payload["month_closing"]
+    closing = payload["month_closing"]
     click.echo(
-        f"{printable(found['provider'])}, {found['month']}: billed ${found['billed']}, invoiced ${found['invoiced']}"
-        f" ({len(found['invoices'])} invoices), tax ${found['tax']}, rounding ${found['rounding']}, difference"
-        f" ${found['difference']}"
+        f"{printable(closing['provider'])}, {closing['month']}: billed ${closing['billed']}, "
+        f"invoiced ${closing['invoiced']} ({len(closing['invoices'])} invoices), tax ${closing['tax']}, "
+        f"rounding ${closing['rounding']}, difference ${closing['difference']}"
     )
-    charges = [{"charge": name, "amount": amount} for name, amount in found["by_charge"].items()]
+    charges = [{"charge": name, "amount": amount} for name, amount in closing["by_charge"].items()]
     show_table(charges, ("charge", "amount"))
-    reasons = [{"unallocated": name, "amount": amount} for name, amount in found["by_reason"].items()]
+    reasons = [{"unallocated": name, "amount": amount} for name, amount in closing["by_reason"].items()]
     if reasons:
         show_table(reasons, ("unallocated", "amount"))
-    if found["largest_unallocated"]:
-        show_table(found["largest_unallocated"], ("charge", "model", "api_key", "region", "amount"))
-    if found["restated"]:
-        restated = [{"corrects": day, "amount": amount} for day, amount in found["restated"].items()]
+    if closing["largest_unallocated"]:
+        show_table(closing["largest_unallocated"], ("charge", "model", "api_key", "region", "amount"))
+    if closing["restated"]:
+        restated = [{"corrects": day, "amount": amount} for day, amount in closing["restated"].items()]
         show_table(restated, ("corrects", "amount"))
-    for problem in found["problems"]:
+    for problem in closing["problems"]:
         click.echo(problem, err=True)
 
 
@@ -124,6 +124,6 @@ def close(client: OperatorClient, provider: str, month: str, accept: bool, as_js
     """
     if not as_json:
         _show(client.request("GET", "/month-closing", query=[("provider", provider), ("month", month)]))
-    given = {"provider": provider, "month": month, "accept": accept}
-    payload = client.request("POST", "/closed-months", body=given)
+    body = {"provider": provider, "month": month, "accept": accept}
+    payload = client.request("POST", "/closed-months", body=body)
     show_json(payload) if as_json else click.echo(f"closed {month} of {printable(provider)}")

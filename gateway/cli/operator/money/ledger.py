@@ -19,8 +19,8 @@ def ledger() -> None:
 
 def _show(payload: JsonObject) -> None:
     show_fields(payload["ledger"])
-    for month, each in payload["frozen_rates"].items():
-        click.echo(f"exchange rates of {month} were frozen at {each['frozen_at']} by {each['frozen_by']}")
+    for month, frozen in payload["frozen_rates"].items():
+        click.echo(f"exchange rates of {month} were frozen at {frozen['frozen_at']} by {frozen['frozen_by']}")
 
 
 def _show_rebuilt(payload: JsonObject) -> None:

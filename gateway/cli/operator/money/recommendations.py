@@ -87,10 +87,12 @@ def set_recommendations(
 
     Tollhouse measures what an addressed recommendation saves. If it is found again, it becomes new again.
     """
-    given = {name: value for name, value in (("status", status), ("assignee", assignee)) if value is not None}
-    if not given:
+    changes = {
+        name: value for name, value in (("status", status), ("assignee", assignee)) if value is not None
+    }
+    if not changes:
         raise click.UsageError("nothing to change: give --status or --assignee")
-    payload = client.request("PATCH", "/recommendations", body={"ids": list(ids), **given})
+    payload = client.request("PATCH", "/recommendations", body={"ids": list(ids), **changes})
     rows = payload["recommendations"]
     show_json(payload) if as_json else show_table(rows, ("id", "status", "assignee", "error"))
     if any("error" in row for row in rows):
@@ -184,13 +186,13 @@ def _show_run(payload: JsonObject) -> None:
 
 
 def _filtered(type: str | None, filters: tuple[str, ...]) -> JsonObject:
-    wanted: dict[str, list[str]] = {}
-    for each in filters:
-        name, equals, value = each.partition("=")
+    values_by_dimension: dict[str, list[str]] = {}
+    for filter_text in filters:
+        name, equals, value = filter_text.partition("=")
         if not equals:
-            raise click.UsageError(f"--filter must be DIMENSION=VALUE, not {each!r}")
-        wanted.setdefault(name, []).append(value)
-    query = {"filter": orjson.dumps(wanted).decode()} if wanted else {}
+            raise click.UsageError(f"--filter must be DIMENSION=VALUE, not {filter_text!r}")
+        values_by_dimension.setdefault(name, []).append(value)
+    query = {"filter": orjson.dumps(values_by_dimension).decode()} if values_by_dimension else {}
     return {**query, "type": type} if type else query
 
 

@@ -102,8 +102,8 @@ def import_statements(
     if as_json:
         show_json(payload)
         return
-    for each in payload["imports"]:
-        _show_import(each, dry_run=dry_run)
+    for statement_import in payload["imports"]:
+        _show_import(statement_import, dry_run=dry_run)
 
 
 def _show_import(each: JsonObject, *, dry_run: bool) -> None:
@@ -149,7 +149,7 @@ def pull_statements(client: OperatorClient, name: str | None, as_json: bool) -> 
     """Fetch the bills that the configuration names in [[reconciliation.pull]] now."""
     payload = client.request("POST", "/statement-pulls", body={"name": name})
     show_json(payload) if as_json else show_table(payload["statement_pulls"], PULL_COLUMNS)
-    if any(each["state"] != "done" for each in payload["statement_pulls"]):
+    if any(pull["state"] != "done" for pull in payload["statement_pulls"]):
         sys.exit(1)
 
 
@@ -167,8 +167,8 @@ def report(client: OperatorClient, provider: str | None, month: str | None, by: 
     volume: tokens that only one side has. rate: different prices. other: charges that are not for tokens.
     own: counted costs that differ from tokens at list prices.
     """
-    given = {"provider": provider, "month": month, "by": by}
-    query = [(name, value) for name, value in given.items() if value is not None]
+    parameters = {"provider": provider, "month": month, "by": by}
+    query = [(name, value) for name, value in parameters.items() if value is not None]
     if form == "csv":
         headers = client.copy("/reconciliation", [*query, ("format", form)], to=sys.stdout.buffer)
         warn_of_lacking(headers.get(WHOLE_SINCE))
@@ -178,12 +178,12 @@ def report(client: OperatorClient, provider: str | None, month: str | None, by: 
         show_json(payload)
         return
     warn_of_lacking(payload["reconciliation"]["whole_since"])
-    for found in payload["providers"]:
-        _show_provider(found, payload["reconciliation"]["month"], by)
-    for other in payload["without_statement"]:
-        name = other["provider"] or "unknown provider"
+    for provider_report in payload["providers"]:
+        _show_provider(provider_report, payload["reconciliation"]["month"], by)
+    for unbilled in payload["without_statement"]:
+        name = unbilled["provider"] or "unknown provider"
         click.echo(
-            f"{printable(name)}: {_dollars(other['counted'])} was counted, and there is no bill",
+            f"{printable(name)}: {_dollars(unbilled['counted'])} was counted, and there is no bill",
             err=True,
         )
     if not payload["providers"]:
@@ -208,8 +208,8 @@ def _show_provider(found: JsonObject, month: str, by: str) -> None:
     show_table([*rows, _row(total, by) | {by: "total", "state": None}], columns)
     if found["causes"]:
         click.echo()
-        show_table([each | {"amount": _dollars(each["amount"])} for each in found["causes"]], _CAUSES)
-        for advice in dict.fromkeys(each["advice"] for each in found["causes"]):
+        show_table([cause | {"amount": _dollars(cause["amount"])} for cause in found["causes"]], _CAUSES)
+        for advice in dict.fromkeys(cause["advice"] for cause in found["causes"]):
             click.echo(f"- {printable(advice)}")
     for suggested in found["suggestions"]:
         lines = "\n".join(printable(line) for line in suggested["toml"].splitlines())

@@ -258,9 +258,9 @@ def _check(given: Mapping[str, Any], refused: Mapping[str, Sequence[str]]) -> No
     """
     Raise UsageError if an option is given that another one excludes. `refused` maps messages to options.
     """
-    for words, names in refused.items():
+    for message, names in refused.items():
         if any(given[name] not in (None, (), False) for name in names):
-            raise click.UsageError(words)
+            raise click.UsageError(message)
 
 
 def _span(given: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -278,7 +278,7 @@ def _show_sums(client: OperatorClient, given: dict[str, Any], form: str | None) 
     once = {name: given[name] for name in _OF_SUMS} | {"compare": PREVIOUS if given["compare"] else None}
     query = _span(given) + [(name, str(value)) for name, value in once.items() if value is not None]
     query += [("by", name) for name in given["by"] or (MODEL_FAMILY,)]
-    query += [(name, each) for name in ("where", "show") for each in given[name]]
+    query += [(name, value) for name in ("where", "show") for value in given[name]]
     if form == "csv":
         headers = client.copy("/report", [*query, ("format", "csv")], to=sys.stdout.buffer)
         warn_of_lacking(headers.get(WHOLE_SINCE))

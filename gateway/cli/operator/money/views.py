@@ -130,10 +130,10 @@ def _fields(
 
 
 def _filter(terms: Sequence[str]) -> dict[str, list[str | None]]:
-    found: dict[str, list[str | None]] = {}
+    filters: dict[str, list[str | None]] = {}
     for name, is_excluded, value in conditions(terms):
-        found.setdefault(EXCLUDES + name if is_excluded else name, []).append(value)
-    return found
+        filters.setdefault(EXCLUDES + name if is_excluded else name, []).append(value)
+    return filters
 
 
 def _show(payload: JsonObject, as_json: bool) -> None:

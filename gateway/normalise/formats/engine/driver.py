@@ -108,9 +108,9 @@ def calls_of(format: ItemFormat, event: Any) -> list[Call | Count | BadValue]:
     """
     try:
         return [
-            found
-            for found in format.calls(event)
-            if not isinstance(found, Call) or found.is_certain or is_call(found.record)
+            call
+            for call in format.calls(event)
+            if not isinstance(call, Call) or call.is_certain or is_call(call.record)
         ]
     except BadValue as error:
         return [error]
@@ -206,8 +206,8 @@ def take_row(
 
     Return False if the item is not a call. `tags` and `device` come from its resource.
     """
-    found = calls_of(format, _event(format.event, item.attributes))
-    for call in found:
+    calls = calls_of(format, _event(format.event, item.attributes))
+    for call in calls:
         if isinstance(call, BadValue):
             outcome.reject(place, call.reason, f"item {place}: {call.message}")
             continue
@@ -219,7 +219,7 @@ def take_row(
         record.tags = own
         why = None if outcome.why is None else explained(format.origins, record)
         outcome.add(record, call.identity, why, device=device)
-    return bool(found)
+    return bool(calls)
 
 
 def _event(type: type[msgspec.Struct], attributes: Mapping[str, Any]) -> msgspec.Struct:

@@ -190,5 +190,5 @@ def _identity(record: Inference) -> Identity:
     written = _BY_LITELLM.fullmatch(record.request_id or "")
     if written is None:
         return of_call(record, own_id=record.request_id)
-    found = identity_of(msgspec.structs.replace(record, request_id=written[1]))
-    return found if record.status != "cached" else of_call(record, own_id=record.request_id)
+    identity = identity_of(msgspec.structs.replace(record, request_id=written[1]))
+    return identity if record.status != "cached" else of_call(record, own_id=record.request_id)

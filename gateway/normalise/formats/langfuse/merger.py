@@ -267,9 +267,9 @@ class Merger:
         A generation that is now complete becomes a record of this outcome, and its earlier report stops waiting.
         """
         places = {}
-        for place, record in enumerate(merge.outcome.records):
+        for index, record in enumerate(merge.outcome.records):
             if isinstance(record, Inference):
-                places[record.request_id] = place
+                places[record.request_id] = index
         traces_first = sorted(merge.reports, key=lambda report: report.kind != TRACE)
         for number, report in enumerate(traces_first, start=1):
             if number % TURN == 0:

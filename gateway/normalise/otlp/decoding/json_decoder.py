@@ -202,11 +202,11 @@ def _trace_ids(text: JsonItem, count: int) -> Iterable[str]:
             return [span.traceId for span in schema.TRACE_IDS.decode(array)]
         except (ValueError, RecursionError):
             spans = schema.SPANS.decode(array)
-    found = []
+    trace_ids = []
     for span in spans:
         with suppress(ValueError):
-            found.append(schema.TRACE_ID.decode(span).traceId)
-    return found
+            trace_ids.append(schema.TRACE_ID.decode(span).traceId)
+    return trace_ids
 
 
 def _trace_id_of_large(span: JsonItem) -> list[str]:

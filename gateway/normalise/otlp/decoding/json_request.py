@@ -116,8 +116,8 @@ def large_item(raw: JsonItem, allowance: Allowance) -> Generator[None, None, Lar
 
 def small_members(members: Mapping[bytes, memoryview]) -> bytes:
     """Return the object without members that are too large for any of its fields."""
-    kept = [b'"%b":%b' % (name, bytes(value)) for name, value in members.items() if len(value) <= LARGE]
-    return b"{" + b",".join(kept) + b"}"
+    encoded = [b'"%b":%b' % (name, bytes(value)) for name, value in members.items() if len(value) <= LARGE]
+    return b"{" + b",".join(encoded) + b"}"
 
 
 def decoded(raw: JsonItem | bytes, decoder: msgspec.json.Decoder[T], field: str = "") -> T:
@@ -136,8 +136,8 @@ def turns(work: Generator[bytes, None, T]) -> Generator[None, None, T]:
         try:
             next(work)
         except StopIteration as done:
-            found: T = done.value
-            return found
+            result: T = done.value
+            return result
         yield
 
 
@@ -224,8 +224,8 @@ def _decoded(body: bytes, decoder: msgspec.json.Decoder[Any]) -> Any:
 
 def _path(error: msgspec.ValidationError) -> str:
     # "Expected `int`, got `float` - at `$.status.code`": only the path is shown, so that no value can leak.
-    _, found, path = str(error).rpartition("`$")
-    return path.strip("`.") if found else ""
+    _, separator, path = str(error).rpartition("`$")
+    return path.strip("`.") if separator else ""
 
 
 def _offset(error: msgspec.DecodeError) -> str:
@@ -283,10 +283,10 @@ def without_lone_surrogates(body: bytes) -> bytes | None:
     if len(body) > _LARGEST_REWRITTEN:
         return None
     parts, done = [], 0
-    for found in _SURROGATE.finditer(body):
-        if len(found[0]) == _ESCAPE and not _is_escaped(body, found.start()):
-            parts += [body[done : found.start()], rb"\ufffd"]
-            done = found.end()
+    for match in _SURROGATE.finditer(body):
+        if len(match[0]) == _ESCAPE and not _is_escaped(body, match.start()):
+            parts += [body[done : match.start()], rb"\ufffd"]
+            done = match.end()
     return b"".join([*parts, body[done:]]) if parts else None
 
 

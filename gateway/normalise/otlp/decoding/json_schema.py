@@ -222,8 +222,8 @@ def outside_of(pairs: Iterable[KeyValue | None] | None, attributes: Attributes) 
     for pair in pairs or ():
         if pair is not None and pair.key and pair.value is not None and pair.key not in attributes:
             with suppress(Malformed):  # values that are not read reject nothing
-                if (found := _plain(pair.value, pair.key)) is not None:
-                    outside[pair.key] = found
+                if (plain := _plain(pair.value, pair.key)) is not None:
+                    outside[pair.key] = plain
     return outside
 
 

@@ -95,8 +95,8 @@ def outside_of(encoded: Iterable[bytes], attributes: Attributes) -> dict[str, ob
     """Return the texts, numbers and lists of texts that were not decoded into `attributes`."""
     outside: dict[str, object] = {}
     for pair in map(_parsed, encoded):
-        if pair.key and pair.key not in attributes and (found := _plain(pair.value)) is not None:
-            outside[pair.key] = found
+        if pair.key and pair.key not in attributes and (plain := _plain(pair.value)) is not None:
+            outside[pair.key] = plain
     return outside
 
 
@@ -141,8 +141,8 @@ def _known_name(raw: bytes) -> Pair | None:
 
 
 def _reduced(name: str, value: Any) -> Pair:
-    kept = admission.reduced(name, value) if type(value) is str else None
-    return _LEFT_OUT if kept is None else (name, kept)
+    reduced = admission.reduced(name, value) if type(value) is str else None
+    return _LEFT_OUT if reduced is None else (name, reduced)
 
 
 def _small_number(raw: bytes, length: int) -> int | None:
@@ -304,7 +304,7 @@ def _pieces(
         raise BadPayload(
             "body: JSON, although the Content-Type announces protobuf; send Content-Type: application/json"
         )
-    place = offset = 0
+    received = offset = 0
     for encoded in requests(body, path, allowance=allowance.again()):
         size = len(encoded)
         try:
@@ -312,8 +312,8 @@ def _pieces(
             encoded = TURN  # releases a large part while its items are read
             if allowance.is_due(size):  # parsing itself cannot pause
                 yield Piece()
-            for part in read(request, place, size, allowance):
-                place += part.received
+            for part in read(request, received, size, allowance):
+                received += part.received
                 yield part
         except DecodeError:
             name = message.DESCRIPTOR.name
@@ -452,7 +452,7 @@ def _attributes(encoded: Sequence[bytes], allowance: Allowance) -> Generator[Pie
 def _exceptions(
     events: Sequence[bytes], allowance: Allowance
 ) -> Generator[Piece[Any], None, list[SpanEvent]]:
-    found: list[SpanEvent] = []
+    span_events: list[SpanEvent] = []
     for raw in events:
         if allowance.is_due(len(raw)):
             yield Piece()
@@ -461,8 +461,8 @@ def _exceptions(
         event = wire.Event.FromString(raw)
         if event.name == EXCEPTION:
             encoded = [attribute.SerializeToString() for attribute in event.attributes]
-            found.append(SpanEvent(event.name, attributes_of(encoded)))
-    return found
+            span_events.append(SpanEvent(event.name, attributes_of(encoded)))
+    return span_events
 
 
 def _span(

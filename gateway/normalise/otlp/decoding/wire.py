@@ -169,21 +169,21 @@ def _split(
     """
     beside = bytearray()
     parts = array("Q")  # an array, because hundreds of thousands of positions are held while the body is read
-    wanted = _tags(numbers)
+    wanted_tags = _tags(numbers)
     size = len(message)
     at = walked = counted = 0
     while at < size:
         begin = at
         tag = message[at]
         # fast path for short fields, which are by far the most frequent
-        if tag in wanted and at + 1 < size and message[at + 1] < 0x80:
+        if tag in wanted_tags and at + 1 < size and message[at + 1] < 0x80:
             start = at + 2
             at = start + message[at + 1]
             if at > size:
                 raise beyond(begin, size)
         else:
             tag, start, at = field_at(message, begin)
-        if tag in wanted:
+        if tag in wanted_tags:
             parts.extend((tag, start, at))
         elif len(beside) + at - begin > most_beside:
             return b"", None
@@ -202,19 +202,19 @@ def _without_largest(message: memoryview, allowance: Allowance) -> Generator[byt
     """
     Return a large item without fields that nobody reads at their size. Each remaining field counts as an item.
     """
-    kept: list[memoryview] = []
+    pieces: list[memoryview] = []
     at = begin = walked = 0
     while at < len(message):
         field = at
         _, _, at = field_at(message, field)
         allowance.count(1, at - field)
         if at - field > LARGEST_VALUE:
-            kept.append(message[begin:field])
+            pieces.append(message[begin:field])
             begin = at
         walked += 1
         if walked % _TURN == 0:
             yield TURN
-    return b"".join([*kept, message[begin:]])
+    return b"".join([*pieces, message[begin:]])
 
 
 def _count(message: memoryview, path: Path, allowance: Allowance) -> Iterator[bytes]:
@@ -222,13 +222,13 @@ def _count(message: memoryview, path: Path, allowance: Allowance) -> Iterator[by
     Count the fields of a message that is parsed whole, and of the messages in it on `path`. Raises Refusal
     413 above the limit.
     """
-    wanted = _tags(path[0]) if len(path) > 1 else frozenset[int]()
+    wanted_tags = _tags(path[0]) if len(path) > 1 else frozenset[int]()
     at = walked = 0
     while at < len(message):
         begin = at
         tag, start, at = field_at(message, begin)
         allowance.count(1, at - begin)
-        if tag in wanted:
+        if tag in wanted_tags:
             yield from _count(message[start:at], path[1:], allowance)
         walked += 1
         if walked % _TURN == 0:
@@ -256,7 +256,7 @@ class _TooManyFields(Exception):
 
 
 def _walk(message: memoryview, path: Path, allowance: Allowance, left: list[int]) -> Iterator[bytes]:
-    wanted, is_message = (
+    wanted_tags, is_message = (
         _tags(path[0]),
         isinstance(path[0], int),
     )  # alternative fields are parts of an item, not items
@@ -268,7 +268,7 @@ def _walk(message: memoryview, path: Path, allowance: Allowance, left: list[int]
             if left[0] < 0:
                 raise _TooManyFields
             yield TURN
-        if tag in wanted:
+        if tag in wanted_tags:
             if is_message:
                 allowance.count(1, 0)
             if path[1:]:

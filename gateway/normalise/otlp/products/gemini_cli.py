@@ -55,11 +55,11 @@ class GeminiTwins:
 
     def pairs(self) -> Iterator[tuple[int, LogRecord, LogEvent]]:
         """Return every call held, completed from its second record if that is in the same payload."""
-        for place, record, event in self._calls:
+        for index, record, event in self._calls:
             twin = self._twin_of(record)
             if twin is not None:
                 record = _completed(record, twin, _ALWAYS if event.failed else _ALWAYS + _WHEN_OK)
-            yield place, record, event
+            yield index, record, event
 
     def _twin_of(self, record: LogRecord) -> LogRecord | None:
         """
@@ -88,8 +88,8 @@ def _session(record: LogRecord) -> str | None:
 
 
 def _completed(record: LogRecord, twin: LogRecord, names: tuple[str, ...]) -> LogRecord:
-    more = {name: twin.attributes[name] for name in names if name in twin.attributes}
-    return msgspec.structs.replace(record, attributes=record.attributes | more)
+    added = {name: twin.attributes[name] for name in names if name in twin.attributes}
+    return msgspec.structs.replace(record, attributes=record.attributes | added)
 
 
 def _provider(attributes: Attributes, model: str | None) -> str:

@@ -61,14 +61,14 @@ def _answer(written: str) -> dict[str, Any]:
     """Return the counts and the id of a response. Content is skipped."""
     try:
         output = decoder(GenkitOutput).decode(written)
-        found = _counts(nested(output.usage, GenkitUsage))
+        usage_counts = _counts(nested(output.usage, GenkitUsage))
     except (*UNREADABLE, BadValue):
         return {}
     for raw in (nested(output.raw, GenkitRaw), nested(output.custom, GenkitRaw)):
-        found = provider_or_framework_counts(found, first_counts(raw.usage, raw.usageMetadata))
+        usage_counts = provider_or_framework_counts(usage_counts, first_counts(raw.usage, raw.usageMetadata))
         if (response_id := answer_id(raw.id, raw.responseId)) is not None:
-            return {**found, "response_id": response_id}
-    return found
+            return {**usage_counts, "response_id": response_id}
+    return usage_counts
 
 
 def _counts(usage: GenkitUsage) -> dict[str, Any]:
@@ -79,10 +79,10 @@ def _counts(usage: GenkitUsage) -> dict[str, Any]:
         count(usage.cachedContentTokens, "cachedContentTokens"),
         reasoning=count(usage.thoughtsTokens, "thoughtsTokens"),
     )
-    found = {
+    usage_counts = {
         field: number for field, number in settle(stated, total=total)._asdict().items() if number is not None
     }
-    return {**found, "total": total} if found and total is not None else found
+    return {**usage_counts, "total": total} if usage_counts and total is not None else usage_counts
 
 
 def _model(attributes: Attributes) -> Fields:

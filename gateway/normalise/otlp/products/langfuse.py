@@ -29,12 +29,12 @@ def _usage(value: Any) -> Fields:
         return openai_usage(buckets)
     tokens = {name: semconv.count(value, name) for name, value in buckets.items() if is_bucket(name)}
     known = {name: number for name, number in tokens.items() if number is not None}
-    found: dict[str, Any] = {
+    usage_fields: dict[str, Any] = {
         field: number for field, number in sums(known)._asdict().items() if number is not None
     }
     if (bucket_meters := of_buckets(buckets.items())) is not None:
-        found["meters"] = bucket_meters
-    return found
+        usage_fields["meters"] = bucket_meters
+    return usage_fields
 
 
 def _cost(value: Any) -> Fields:

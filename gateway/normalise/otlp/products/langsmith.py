@@ -26,14 +26,14 @@ def _operation(span: Span, shape: AttributeShape) -> str | None:
 
 def _input_details(value: Any) -> Fields:
     numbers = python_numbers(value)
-    found = counts(numbers, {"cache_read": ("cache_read",), "cache_write": ("cache_creation",)})
-    if not found.get("cache_write"):  # split by lifetime, without a total
+    details = counts(numbers, {"cache_read": ("cache_read",), "cache_write": ("cache_creation",)})
+    if not details.get("cache_write"):  # split by lifetime, without a total
         by_age = [
             number for name in _BY_AGE if (number := semconv.count(numbers.get(name), name)) is not None
         ]
         if by_age:
-            found = {**found, "cache_write": sum(by_age)}
-    return {**found, **counts(numbers, {"cache_write_1h": _BY_AGE[1:]})}
+            details = {**details, "cache_write": sum(by_age)}
+    return {**details, **counts(numbers, {"cache_write_1h": _BY_AGE[1:]})}
 
 
 def _output_details(value: Any) -> Fields:

@@ -32,11 +32,11 @@ def _operation(span: Span, shape: AttributeShape) -> str | None:
 def _provider_metadata(value: Any) -> Fields:
     if not isinstance(value, dict):
         return {}
-    found = {name: _deep(value, name) for names in _PROVIDER_NAMES.values() for name in names}
+    metadata_values = {name: _deep(value, name) for names in _PROVIDER_NAMES.values() for name in names}
     usage = object_in(object_in(value, "anthropic"), "usage")
     tier, region, cost = value.get("service_tier"), value.get("region"), value.get("cost")
     return {
-        **counts(found, _PROVIDER_NAMES),
+        **counts(metadata_values, _PROVIDER_NAMES),
         **counts(usage, {"cache_read": ("cache_read_input_tokens",)}),
         **counts(object_in(usage, "cache_creation"), {"cache_write_1h": ("ephemeral_1h_input_tokens",)}),
         **({} if tier is None else {"service_tier": tier}),
@@ -47,17 +47,17 @@ def _provider_metadata(value: Any) -> Fields:
 
 def _reduced(metadata: dict[str, Any]) -> dict[str, Any]:
     """Return the token counts, the region, the cost, and the service tier if it has its own prices."""
-    kept = token_counts_in(metadata)
+    reduced = token_counts_in(metadata)
     usage = object_in(object_in(metadata, "anthropic"), "usage")
     stated = (object_in(metadata, "openai").get("serviceTier"), usage.get("service_tier"))
     tier = next((one for one in stated if isinstance(one, str) and one in MODES), None)
     if tier is not None:
-        kept = {**kept, "service_tier": tier}
+        reduced = {**reduced, "service_tier": tier}
     region = regions.name_of(usage.get("inference_geo"))
     if region is not None:
-        kept = {**kept, "region": region}
+        reduced = {**reduced, "region": region}
     cost = _charged(metadata)
-    return kept if cost is None else {**kept, "cost": cost}
+    return reduced if cost is None else {**reduced, "cost": cost}
 
 
 def _charged(metadata: dict[str, Any]) -> str | None:
@@ -65,9 +65,9 @@ def _charged(metadata: dict[str, Any]) -> str | None:
     Return the dollars that Vercel's AI Gateway or OpenRouter charged, if the call went through one of them.
     """
     places = (object_in(metadata, "gateway"), object_in(object_in(metadata, "openrouter"), "usage"))
-    for place in places:
+    for metadata_part in places:
         try:
-            cost = values.money(place.get("cost"), "cost")
+            cost = values.money(metadata_part.get("cost"), "cost")
         except values.BadValue:
             continue
         if cost is not None:

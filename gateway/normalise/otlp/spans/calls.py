@@ -90,7 +90,7 @@ def counts_of(
 
 def _completed(stated: Tokens, contained: Fields) -> Tokens:
     """Fill counts that the attributes omit, or state as 0, from a container."""
-    found: dict[str, Any] = {}
+    filled: dict[str, Any] = {}
     for field, value in contained.items():
         if field not in _FIELDS:
             continue
@@ -98,11 +98,11 @@ def _completed(stated: Tokens, contained: Fields) -> Tokens:
         if not number and (number is None or field in PARTS):
             counted = semconv.count(value, field)
             if counted is not None:
-                found[field] = counted
+                filled[field] = counted
     container_meters = contained.get("meters")
     if container_meters:
         stated = stated._replace(meters=merged(stated.meters, container_meters))
-    return stated._replace(**found) if found else stated
+    return stated._replace(**filled) if filled else stated
 
 
 def meters_of(attributes: Attributes, shape: AttributeShape) -> dict[str, int | str] | None:
@@ -152,13 +152,13 @@ def _fullness(tokens: Tokens) -> tuple[int, int]:
 
 def _add_parts(tokens: Tokens, parts: dict[str, Any]) -> Tokens:
     """Add parts to the counts, unless a part would exceed its whole."""
-    found = tokens._replace(**parts) if parts else tokens
-    written = found.cache_write or 0
-    if (found.cache_read or 0) + written > (found.input or 0):
+    combined = tokens._replace(**parts) if parts else tokens
+    written = combined.cache_write or 0
+    if (combined.cache_read or 0) + written > (combined.input or 0):
         return tokens
-    if (found.reasoning or 0) > (found.output or 0) or (found.cache_write_1h or 0) > written:
+    if (combined.reasoning or 0) > (combined.output or 0) or (combined.cache_write_1h or 0) > written:
         return tokens
-    return found
+    return combined
 
 
 EMBEDDINGS, RERANK, EVERYTHING_ELSE = 0, 1, 2  # classes: calls of the same class may describe the same call

@@ -408,11 +408,11 @@ def _links(call: SpanCall, parent: Key | None, tree: TraceTree) -> tuple[tuple[b
     record = call.record
     if record.trace_id is None or record.span_id is None:
         return ()
-    made, answered = of_link(*tree.made_from(call, (record.trace_id, record.span_id)), record)
-    links = [(made, answered)]
+    maker_name, answerer_name = of_link(*tree.made_from(call, (record.trace_id, record.span_id)), record)
+    links = [(maker_name, answerer_name)]
     if parent is not None and (above := tree.outside(parent)) is not None:
-        made, answered = of_link(*above, record)
-        links.append((answered, made))
+        maker_name, answerer_name = of_link(*above, record)
+        links.append((answerer_name, maker_name))
     return tuple(links)
 
 
@@ -470,10 +470,9 @@ def _repeated_siblings(calls: Sequence[tuple[SpanCall, Key | None]]) -> set[int]
     """Return the positions of guessed calls that repeat a sibling call."""
     repeated = find_repeated(calls)
     for call, _ in calls:
-        if (other := repeated.get(call.place)) is not None:
-            call.repeats = (
-                f"repeats span {other.record.span_id}, because both have the same parent and the same counts"
-            )
+        if (sibling := repeated.get(call.place)) is not None:
+            span_id = sibling.record.span_id
+            call.repeats = f"repeats span {span_id}, because both have the same parent and the same counts"
     return set(repeated)
 
 
@@ -484,13 +483,15 @@ def _repeated_runs(calls: Iterable[SpanCall]) -> set[int]:
     for call in calls:
         if call.run_id is None:
             continue
-        other = last.get(call.run_id)
-        if other is None:
+        other_call = last.get(call.run_id)
+        if other_call is None:
             last[call.run_id] = call
             continue
-        if (call.record.end_time or 0) >= (other.record.end_time or 0):
+        if (call.record.end_time or 0) >= (other_call.record.end_time or 0):
             last[call.run_id] = call
-            call, other = other, call
+            call, other_call = other_call, call
         repeated.add(call.place)
-        call.repeats = f"repeats span {other.record.span_id} of the same run, because that span ended last"
+        call.repeats = (
+            f"repeats span {other_call.record.span_id} of the same run, because that span ended last"
+        )
     return repeated

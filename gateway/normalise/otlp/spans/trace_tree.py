@@ -118,8 +118,8 @@ class TraceTree:
 
     def made_from(self, call: SpanCall, own: Key) -> Key:
         """Return the span that sent the request of a call: the last span below it, or the call's own span."""
-        found = self._last_below.get(call.place)
-        return own if found is None else found[1]
+        last_below = self._last_below.get(call.place)
+        return own if last_below is None else last_below[1]
 
     def drop_twins(self) -> Generator[None, None, set[int]]:
         """Resolve nested calls. Return the positions of the calls that another call describes better."""
@@ -247,12 +247,12 @@ def _inside_out(outermost: SpanCall) -> list[SpanCall]:
 
 
 def _joined(branches: Iterable[KeptCalls]) -> KeptCalls:
-    kept: list[SpanCall] = []
+    kept_calls: list[SpanCall] = []
     counted: list[SpanCall] = []
     for branch in branches:  # extend the longer list, so that long chains stay cheap
-        kept = _longer(kept, branch.kept)
+        kept_calls = _longer(kept_calls, branch.kept)
         counted = _longer(counted, branch.counted)
-    return KeptCalls(kept, counted)
+    return KeptCalls(kept_calls, counted)
 
 
 def _longer(some: list[SpanCall], others: list[SpanCall]) -> list[SpanCall]:
@@ -336,14 +336,14 @@ def find_repeated(calls: Sequence[tuple[SpanCall, Key | None]]) -> dict[int, Spa
     A guessed call names neither an operation nor a kind. Its sibling names at least one of them.
     """
     siblings = _calls_by_place(calls)
-    found: dict[int, SpanCall] = {}
+    repeated_by_place: dict[int, SpanCall] = {}
     for call, parent in calls:
         if call.is_guess and call.has_usage:
             beside = siblings.get(((call.record.trace_id, parent), call.tokens.output), ())
-            repeated = next((other for other in beside if _is_same(call, other)), None)
+            repeated = next((candidate for candidate in beside if _is_same(call, candidate)), None)
             if repeated is not None:
-                found[call.place] = repeated
-    return found
+                repeated_by_place[call.place] = repeated
+    return repeated_by_place
 
 
 def without_call(spans: Iterable[UsageSpan], calls: Sequence[tuple[SpanCall, Key | None]]) -> list[UsageSpan]:
@@ -353,11 +353,11 @@ def without_call(spans: Iterable[UsageSpan], calls: Sequence[tuple[SpanCall, Key
 
 
 def _calls_by_place(calls: Sequence[tuple[SpanCall, Key | None]]) -> Mapping[_PlaceAndOutput, list[SpanCall]]:
-    found: dict[_PlaceAndOutput, list[SpanCall]] = {}
+    calls_by_place: dict[_PlaceAndOutput, list[SpanCall]] = {}
     for call, parent in calls:
         if not call.is_guess and call.has_usage:
-            found.setdefault(((call.record.trace_id, parent), call.tokens.output), []).append(call)
-    return found
+            calls_by_place.setdefault(((call.record.trace_id, parent), call.tokens.output), []).append(call)
+    return calls_by_place
 
 
 def _is_same(guess: SpanCall, call: SpanCall) -> bool:
