@@ -26,5 +26,5 @@ def test_a_noun_has_its_article() -> None:
     assert ["List annotations", *(f"{verb} an annotation" for verb in verbs)] == [
         row.summary for row in people
     ]
-    assert "A billing connection" in keys
+    assert "Show a billing connection" in keys
     assert "Create a billing connection" in keys
