@@ -21,8 +21,9 @@ from spool.printable import printable
 if TYPE_CHECKING:
     from gateway.service.configuration.sections import Config
 
-# Allocations between two garbage collections of a command. Python's default of 700 makes a start a fifth slower
-# and frees nothing, because loaded modules stay in memory. A server sets its own number once it has started.
+# A command starts a garbage collection after this many allocations. With Python's default of 700, a command
+# starts a fifth slower, and the collections free nothing, because loaded modules stay in memory. A server
+# sets another number once it has started.
 NEW_OBJECTS = 50_000
 
 # command name -> module with a click command of the same name
@@ -76,13 +77,13 @@ COMMANDS = {
     "completion": "gateway.cli",
     "version": "gateway.cli",
 }
-# A resource without a place in the list above is listed last.
+# Resources that the list above does not name are listed last.
 COMMANDS = {
     **COMMANDS,
     **{word: f"{package}.command" for word, package in RESOURCES.items() if word not in COMMANDS},
 }
 
-# The configuration file of packages and container images.
+# Packages and container images install the configuration file at this path.
 SERVICE_CONFIG = Path("/etc/tollhouse/tollhouse.toml")
 PLACES = (Path("tollhouse.toml"), SERVICE_CONFIG)
 
@@ -91,8 +92,8 @@ def found_configuration(ctx: click.Context, param: click.Parameter, named: Path 
     """
     Return the configuration file that the caller named, or the first existing file of PLACES.
 
-    A file found in PLACES is reported on standard error. With --data nothing is searched, because a data
-    directory has its own installation.
+    A file found in PLACES is reported on standard error. If --data is given, no file is searched, because the
+    directory may belong to another installation.
     """
     if named is not None or ctx.params.get("data") is not None or ctx.resilient_parsing:
         return named
@@ -126,7 +127,7 @@ data_option = click.option(
 
 
 class Commands(click.Group):
-    """The commands of `tollhouse`, loaded when called."""
+    """The commands of `tollhouse`. The module of a command is loaded when the command is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)

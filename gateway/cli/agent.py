@@ -50,7 +50,7 @@ endpoint_option = click.option(
     metavar="URL",
     help="HTTP address of this machine's agent; default: the agent's server.listen.",
 )
-# The agent has its own configuration, so a gateway's files are not searched.
+# The agent has its own configuration file, so the places of a gateway's file are not searched.
 config_option = click.option(
     "--config",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -182,7 +182,7 @@ async def _run(config: Config, reread: Callable[[], Config]) -> int:
 
 
 def _forwarding(config: Config) -> Config:
-    """Make a configuration whose upstream is the gateway, with the device's own key."""
+    """Return the configuration with the gateway as its upstream, under the device's own key."""
     key = UpstreamKey(name="device", secret_file=config.data_dir / KEY_FILE, use_cases=(SEND_AI_TELEMETRY,))
     return replace(config, upstream=replace(config.upstream, base_url=config.agent.gateway, keys=(key,)))
 

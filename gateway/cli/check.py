@@ -39,7 +39,7 @@ from spool.settings import SQLITE
 
 VALIDATED_HERE = "billing files are then validated only by this gateway"
 
-# Consequence of a probe's status for the records of its route.
+# Effect on the records of a route, by the status of its test request.
 _EFFECTS = {REFUSED: "would wait here until that is fixed", UNAVAILABLE: "would wait here and be retried"}
 
 
@@ -142,8 +142,8 @@ async def try_provider(config: Config) -> str:
 
 async def key_not_open(config: Config) -> str:
     """
-    Ask the running server why the key in server.api_key_file is not usable. Return "" if it is, or if
-    no server runs.
+    Return why the running server does not accept the key in server.api_key_file. Return "" if the server
+    accepts the key, or if no server runs.
     """
     if config.server.api_key_file is None:
         return ""
@@ -155,7 +155,9 @@ async def key_not_open(config: Config) -> str:
 
 
 async def missed_by_assistants(config: Config) -> Sequence[str]:
-    """List what MCP clients will miss at the OpenID provider; empty if MCP accepts no OAuth tokens."""
+    """
+    List what MCP clients need and the OpenID provider does not offer. Empty if MCP accepts no OAuth tokens.
+    """
     if not config.mcp.oauth.resource:
         return ()
     from gateway.people.authentication.oidc.provider import missing_for_clients

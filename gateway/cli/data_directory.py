@@ -23,7 +23,7 @@ def installation(config: Path | None, data: Path | None = None) -> Config:
 
 def need_data(settings: Config, config: Path | None, data: Path | None = None) -> None:
     """
-    Exit with code 2 if the data directory is missing or holds only other files.
+    Exit with code 2 if the data directory is missing, or has files but no Tollhouse data.
 
     An empty directory, as `init` creates it, is accepted with a note on standard error. PostgreSQL
     needs no directory.
@@ -72,7 +72,7 @@ def _no_directory(directory: Path, config: Path | None) -> str:
 
 def _is_foreign(settings: Config) -> bool:
     """
-    Return True if the directory has no storage. Such a directory without a lock file holds only foreign files.
+    Return True if the directory has no Tollhouse data. If it also has no lock file, its files are not Tollhouse's.
     """
     from spool.engines import engine_of
 

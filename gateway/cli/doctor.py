@@ -48,18 +48,23 @@ OK, NOTE, WARNING, PROBLEM = "ok", "note", "warning", "problem"
 MARKS = {OK: "ok", "note": "note", "warning": "WARNING", PROBLEM: "PROBLEM"}
 FLUSHES = 30
 SLOW_FLUSH_S, HANGING_FLUSH_S = 0.1, 2.0
-LEAST_ROOM = 256 * MIB  # with less, a start may not be able to reserve disk space
+LEAST_ROOM = 256 * MIB  # bytes of free disk space; with less, a start may not be able to reserve space
 LEAST_DESCRIPTORS = 1024
 SYNCHRONISED = (Path("/run/systemd/timesync/synchronized"), Path("/run/chrony"), Path("/run/chronyd.pid"))
 LEFT_OUT = "(left out)"
-# The bundle shows the text only of these settings: their values are fixed words, or every list shows them anyway.
+# Settings with text values that the bundle may show. Their values are fixed words, or names and addresses
+# that other lists show as well.
 _SHOWN = {
     "type", "policy", "emails", "level", "measure", "per", "by", "granularity", "start", "compression", "use_cases",
     "scopes", "topics", "billing_segment", "engine", "tags", "listen", "grpc_listen", "operator_listen",
     "metrics_listen", "idempotency_header",
 }  # fmt: skip
 _ADDRESSES = {"url", "base_url", "ai_telemetry_url", "gateway", "cors_origins"}
-_TRIED = {TAKEN: OK, REFUSED: PROBLEM, UNAVAILABLE: PROBLEM}  # level of a diagnosis, by the status of a probe
+_TRIED = {
+    TAKEN: OK,
+    REFUSED: PROBLEM,
+    UNAVAILABLE: PROBLEM,
+}  # status of a diagnosis, by the status of a test request
 
 State = dict[str, Mapping[str, Any]]  # path of the operator API -> its response
 
@@ -94,7 +99,7 @@ def doctor(config: Path | None, data: Path | None, bundle: Path | None, as_json:
     settings = configured(config, {"data_dir": str(data.absolute()) if data else None})
     if config is None:
         need_data(settings, config)
-    # must run first, because opening the data directory makes it private
+    # machine() must check permissions first, because opening the data directory makes it private
     diagnoses: list[Diagnosis] = list(machine(settings))
     state, trouble = read_state(settings)
     diagnoses += [*shared_storage(settings), *installation(settings, state, trouble), *receivers(settings)]
@@ -181,7 +186,7 @@ def _room(config: Config) -> Diagnosis:
 
 
 def _flushes(directory: Path) -> Diagnosis:
-    """Measure flushes of a temporary file, as every commit waits for one."""
+    """Measure how long flushes of a temporary file take, because every commit waits for a flush."""
     try:
         times = flush_times(nearest(directory))
     except OSError as error:
@@ -249,7 +254,8 @@ def _modes(config: Config) -> Iterator[Diagnosis]:
 def _private(config: Config) -> Iterator[Path]:
     if config.data_dir.is_dir():
         yield config.data_dir
-        if _mode(config.data_dir) & 0o077:  # otherwise no other user reaches the files in it
+        # other users can enter the directory, so the modes of its files matter as well
+        if _mode(config.data_dir) & 0o077:
             yield from config.data_dir.iterdir()
     yield from _secret_files(config)
 
@@ -277,7 +283,9 @@ def _owner(path: Path) -> int | None:
 
 
 def installation(config: Config, state: State, trouble: str) -> Iterator[Diagnosis]:
-    """Inspect the configuration and the responses of the operator API. `trouble` says why there are none."""
+    """
+    Inspect the configuration and the responses of the operator API. `trouble` says why responses are missing.
+    """
     problems = list(file_problems(config))
     for problem in problems:
         yield Diagnosis(about="configuration", status=PROBLEM, words=problem)
@@ -310,7 +318,8 @@ def installation(config: Config, state: State, trouble: str) -> Iterator[Diagnos
 
 def read_state(config: Config) -> tuple[State, str]:
     """
-    Query the operator API of the running server, or open the data directory; return also why that failed.
+    Query the operator API of the running server, or open the data directory. Return the responses by path,
+    and why some are missing, or "".
     """
     try:
         engine = engine_of(config.storage.engine)
@@ -518,7 +527,7 @@ def write_bundle(path: Path, config: Config, found: Sequence[Diagnosis], state: 
 
 
 def describe_settings(settings: object, name: str = "") -> object:
-    """Return the values of a configuration section that may be shown."""
+    """Describe a configuration section by its values. Values that may be secret are left out."""
     if is_dataclass(settings):
         return {
             attribute.name: describe_settings(getattr(settings, attribute.name), attribute.name)

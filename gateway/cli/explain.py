@@ -46,7 +46,7 @@ from spool.record import AiRecord, Inference, Record, as_json
 from spool.settings import SpoolSettings
 from spool.storage import StorageOptions
 
-MOST_ITEMS = 2_000_000  # a file may be larger than a request
+MOST_ITEMS = 2_000_000  # maximum items in a file; larger than for a request, because a file may be larger
 _WHY_IGNORED = {
     NOT_AI: "recognized, but not an AI call",
     UNRECOGNISED_AI: "mentions a model or tokens, but no rule reads it",
@@ -195,9 +195,8 @@ def _add_reasons(
     """Add `why` to records and ignored items, the price lines of estimates, and the dropped reports."""
     reasons_by_id: dict[bytes, dict[str, Any]] = {}
     for record, why in zip(outcome.records, outcome.why or [], strict=False):
-        reasons_by_id.setdefault(
-            record.id, why
-        )  # the record contains nothing of a repeated report, so the first reasons stay
+        # a repeated report adds nothing to the record, so the reasons of the first report stay
+        reasons_by_id.setdefault(record.id, why)
     for row, stored_record in zip(result["records"], records, strict=True):
         row["why"] = {**reasons(stored_record, book), **reasons_by_id.get(stored_record.id, {})}
         lines = price_lines(stored_record, book)
@@ -254,14 +253,14 @@ def _finish(normaliser: Generator[None, None, Normalised]) -> Normalised:
 
 
 def _ignored(terms: Any) -> list[dict[str, Any]]:
-    """Count the items without a record of their own by reason. Repeats count as `duplicate`."""
+    """Count the items that have no record of their own, by reason. Repeated reports count as `duplicate`."""
     counts = {name.removeprefix("ignored."): n for name, n in terms.items() if name.startswith("ignored.")}
     counts[DUPLICATE] = counts.get(DUPLICATE, 0) + terms.get("duplicates", 0)
     return [{"reason": reason, "count": n} for reason, n in sorted(counts.items()) if n]
 
 
 def _read(file: str) -> bytes:
-    """Read a file. Raises BadPayload, so that the command can go on with the other files."""
+    """Read a file. Raises BadPayload if that fails, so that the command can continue with the other files."""
     try:
         with (
             nullcontext(sys.stdin.buffer) if file == "-" else Path(file).open("rb") as raw,

@@ -39,7 +39,8 @@ def health(config: Path | None) -> None:
 
 def _connection(config: Config) -> http.client.HTTPConnection:
     """
-    Connect to the operator listener if it has its own address, because it requires no client certificate.
+    Connect to the operator listener if it has its own address, because that listener requires
+    no client certificate.
     """
     from gateway.http.listening.listener import operator_listen, uses_tls
 

@@ -89,7 +89,7 @@ def serve_until_stopped(settings: Config, **options: Any) -> NoReturn:
 
 
 def _check_files(config: Config) -> None:
-    """Exit with code 2 if a start would fail, before the running server is told to stop."""
+    """Exit with code 2 if a start would fail. This runs before the running server is asked to stop."""
     from gateway.cli.check import file_problems
 
     problems = list(file_problems(config))

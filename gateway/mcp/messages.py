@@ -13,12 +13,12 @@ INVALID_REQUEST = -32600
 METHOD_NOT_FOUND = -32601
 INVALID_PARAMS = -32602
 INTERNAL_ERROR = -32603
-INSUFFICIENT_SCOPE = -32001  # in the range for errors of implementations
+INSUFFICIENT_SCOPE = -32001  # in the range that JSON-RPC reserves for errors of implementations
 HEADER_MISMATCH = -32020
 UNSUPPORTED_VERSION = -32022
 
 _TOOL_METHODS = ("tools/call", "resources/read")
-_SAFE = 2**53 - 1  # larger integers are not exact in JavaScript clients
+_SAFE = 2**53 - 1  # the largest integer that JavaScript clients read exactly
 MessageId: TypeAlias = Annotated[int, msgspec.Meta(ge=-_SAFE, le=_SAFE)] | str
 
 
@@ -101,7 +101,8 @@ def decoded(text: bytes) -> McpMessage:
 
 def asks_tool(text: bytes) -> bool:
     """
-    Return whether a message calls a tool or reads a resource, which takes time. False if it cannot be decoded.
+    Return whether a message calls a tool or reads a resource, because both take time. False if it
+    cannot be decoded.
     """
     try:
         return msgspec.json.decode(text, type=_Method).method in _TOOL_METHODS

@@ -54,7 +54,8 @@ def _row(path: str, *, name: str = "") -> Address:
 @_row(WELL_KNOWN + "/{path:.+}", name="show_protected_resource_of_path")
 async def show_protected_resource(request: KeyRequest[OperatorServices, None]) -> Result:
     """
-    Show the metadata, at each of its addresses and to pages of every origin. Refuses with 404 without mcp.oauth.
+    Return the metadata at each of its addresses. Pages of every origin may read it. Refuses with 404 if
+    mcp.oauth is not configured.
     """
     operators = request.services
     oauth = operators.assistants.mcp().oauth
@@ -77,10 +78,10 @@ async def show_protected_resource(request: KeyRequest[OperatorServices, None]) -
 
 def _is_address_of(oauth: McpOAuthSettings, path: str) -> bool:
     """
-    Return whether the document is served at this path.
+    Return whether the document is served at this path, which is the part after the well-known address.
 
-    The path after the well-known part must be that of the resource, also without a prefix that a proxy
-    removes. It may be empty unless another address accepts only keys.
+    The path must be that of the resource, with or without the prefix that a proxy removes. If the resource is
+    the address for keys and people, the path may also be empty.
     """
     if not oauth.resource:
         return False

@@ -1,7 +1,7 @@
 """
 Operator API for assistants: the call behind `tollhouse mcp`, and the tools that are enabled.
 
-`tollhouse mcp` sends an assistant's message with the operator's sign-in.
+`tollhouse mcp` relays an assistant's messages with the rights of the operator who runs the command.
 """
 
 from __future__ import annotations

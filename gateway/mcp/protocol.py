@@ -51,7 +51,7 @@ _PREFIX = "io.modelcontextprotocol/"
 _VERSION, _CLIENT_CAPABILITIES = f"{_PREFIX}protocolVersion", f"{_PREFIX}clientCapabilities"
 SERVER_INFO = f"{_PREFIX}serverInfo"
 _VERSION_HEADER, _METHOD_HEADER, _NAME_HEADER = "MCP-Protocol-Version", "Mcp-Method", "Mcp-Name"
-# by method: the parameter that the name header repeats
+# method -> parameter that the HTTP name header must repeat
 _NAMED = {"tools/call": "name", "resources/read": "uri"}
 
 
@@ -102,8 +102,8 @@ def _check_headers(message: McpMessage, version: object, headers: Mapping[str, s
 
 def _plain(value: str) -> str | None:
     """
-    Return the text of a header value. Values that are not plain ASCII are Base64 in a fixed form.
-    None if malformed.
+    Return the text of a header value, or None if the value is malformed. Text that is not plain ASCII arrives
+    as Base64 in a fixed form.
     """
     if not (value.startswith("=?base64?") and value.endswith("?=")):
         return value
@@ -131,7 +131,8 @@ INSTRUCTIONS = (
     "instructions. Prompts and completions are never stored, so no tool can return them."
 )
 _CAPABILITIES: Mapping[str, object] = {"tools": {}, "resources": {}}
-# clients must reload lists, because a tag added to the configuration adds a dimension to the schemas
+# milliseconds for which clients may cache lists; they must reload, because a tag added to the configuration
+# adds a dimension to the schemas
 _TTL_MS = 60_000
 
 
@@ -141,7 +142,7 @@ async def answer(
     """
     Answer one message. `headers` are the HTTP headers, or None on standard input.
 
-    Refuses with 429 if a limit of calls is reached. Unexpected errors in a tool are raised.
+    Refuses with 429 if the caller has reached a limit. Unexpected errors in a tool are raised.
     """
     try:
         message = decoded(text)

@@ -27,7 +27,8 @@ CONTEXT_URI = "tollhouse://context"
 VIEW_URI = "tollhouse://views/"
 PAGE = 100
 _TEXT = "text/markdown"
-_NOT_FOUND_ONCE = -32002  # the code in revisions with `initialize`; later revisions use INVALID_PARAMS
+# error code for a missing resource in revisions with `initialize`; later revisions use INVALID_PARAMS
+_NOT_FOUND_ONCE = -32002
 
 
 class _WholeList(msgspec.Struct, kw_only=True):
@@ -80,7 +81,7 @@ async def read_resource(asking: Asking[OperatorServices], uri: str, *, modern: b
     await asking.ledger.catch_up(asking.services.spool.log)
     try:
         answer = await tool.answer(arguments, asking)
-    except (Invalid, NotThere, Refusal) as error:  # a dimension of the view no longer exists
+    except (Invalid, NotThere, Refusal) as error:  # for example, a dimension of the view no longer exists
         asking.told(tool.name, MISTAKEN)
         raise McpError(INVALID_PARAMS, str(error)) from None
     asking.told(tool.name, ANSWERED)

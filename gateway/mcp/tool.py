@@ -24,7 +24,7 @@ from spool.registry.operators import Actor
 from spool.registry.permission_sets import USE_ASSISTANTS
 from spool.registry.roles import Rights
 
-MAX_BYTES = 40_000  # of a result: text and structured content together
+MAX_BYTES = 40_000  # maximum bytes of a result: text and structured content together
 ANSWERED, MISTAKEN = "answered", "mistaken"
 # placeholder for the dimension names, which are known only when a client requests the schema
 _DIMENSION = "dimension of the ledger"
@@ -160,7 +160,8 @@ def schema(kind: type, dimensions: Sequence[str]) -> dict[str, Any]:
     _, components = msgspec.json.schema_components((kind,), ref_template="#/$defs/{name}")
     definitions = copy.deepcopy(components)
     own_schema: dict[str, Any] = definitions.pop(kind.__name__)
-    for definition in (own_schema, *definitions.values()):  # docstrings are for developers
+    # these descriptions come from docstrings, which are for developers
+    for definition in (own_schema, *definitions.values()):
         definition.pop("description", None)
         definition.pop("title", None)
     if definitions:

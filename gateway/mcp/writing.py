@@ -32,7 +32,7 @@ _MARKUP = re.compile(
 )
 _ENTITY = re.compile(r"&(?=#?\w+;)")
 
-MAX_LINK = 2000  # characters; results for longer queries have no link
+MAX_LINK = 2000  # maximum characters of a link; results for longer queries have no link
 _MOST_GROUPS = 2  # maximum groups on the page Costs
 _UNKNOWN = "unknown"  # the console's name for a missing value
 

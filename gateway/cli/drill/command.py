@@ -66,8 +66,8 @@ class DrillSite:
 
     def settle(self) -> None:
         """
-        Wait until every acknowledged record is delivered. Records missing after DRAIN_S and the hold
-        count as lost.
+        Wait until every acknowledged record is delivered, but at most DRAIN_S plus the hold. Records that are
+        still missing then count as lost.
         """
         self.traffic.finish()
         deadline = time.monotonic() + DRAIN_S + self.hold_s
@@ -162,7 +162,7 @@ def _run(site: DrillSite, *, shows_progress: bool) -> list[DrillResult]:
 
 
 def kills(site: DrillSite) -> DrillResult:
-    """Kill the server under load. Recovery counts from the start of the next process."""
+    """Kill the server under load. `recovery_s` is measured from the start of the next process."""
     before = set(site.traffic.acknowledged)
     slowest = 0.0
     for _ in range(KILLS):
@@ -179,7 +179,7 @@ def kills(site: DrillSite) -> DrillResult:
 
 def power_cut(site: DrillSite) -> DrillResult:
     """
-    Cut the power of a separate file system under load. Recovery counts from the start of the next process.
+    Cut the power of a separate file system under load. `recovery_s` is measured from the start of the next process.
     """
     try:
         disk = CutDisk(site.scratch)

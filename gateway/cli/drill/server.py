@@ -21,7 +21,8 @@ from gateway.service.monitoring import logs
 
 READY_S = 60.0
 STOP_S = 40.0
-MOST_HOLD_S = 10.0  # a drill waits several times for records to close
+# maximum spool.hold of the server under test, because a drill waits several times for records to close
+MOST_HOLD_S = 10.0
 DATA = "data"
 
 

@@ -28,15 +28,19 @@ CALLS_A_REQUEST = 10
 SENDERS = 4
 PAUSE_S = 0.02
 PATIENCE_S = 30.0
-IMAGE_BYTES = 256 << 20  # sparse, so it uses only the space that is written
-_SHUTDOWN = 0x8004587D  # EXT4_IOC_SHUTDOWN
-_WITHOUT_FLUSH = struct.pack("I", 2)  # EXT4_GOING_FLAGS_NOLOGFLUSH
+IMAGE_BYTES = (
+    256 << 20
+)  # size of the image file; the file is sparse, so it uses only the space that is written
+_SHUTDOWN = 0x8004587D  # number of the ioctl EXT4_IOC_SHUTDOWN
+_WITHOUT_FLUSH = struct.pack(
+    "I", 2
+)  # argument EXT4_GOING_FLAGS_NOLOGFLUSH: shut down without flushing the journal
 _UNMOUNT_TRIES = 50
 
 
 @dataclass(frozen=True)
 class Calls:
-    """A request with calls, known by their response ids."""
+    """A request with calls. `names` are the response ids of the calls."""
 
     names: tuple[str, ...]
     body: bytes
@@ -59,13 +63,14 @@ class Traffic:
     def __init__(self, server: DrillServer) -> None:
         self._server = server
         self._lock = threading.Lock()
-        self._waiting: list[Calls] = []  # not acknowledged when their sender ended
+        self._waiting: list[Calls] = []  # requests that were not acknowledged before their sender ended
         self.acknowledged: set[str] = set()
         self.refused = 0
 
     def send(self, calls: Calls) -> bool:
         """
-        Send the calls; return True if they were acknowledged. Raises OSError or HTTPException without a response.
+        Send the calls; return True if they were acknowledged. Raises OSError or HTTPException if
+        no response arrives.
         """
         parts = urlsplit(self._server.url)
         connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=PATIENCE_S)
@@ -84,7 +89,8 @@ class Traffic:
 
     def until_acknowledged(self, calls: Calls, timeout_s: float = 60.0) -> float:
         """
-        Retry until the calls are acknowledged; return the seconds. Raises TimeoutError after `timeout_s`.
+        Retry until the calls are acknowledged; return how many seconds that took. Raises
+        TimeoutError after `timeout_s`.
         """
         began = time.monotonic()
         while time.monotonic() - began < timeout_s:
@@ -191,7 +197,7 @@ class DrillReceiver:
         return f"http://127.0.0.1:{self._server.server_address[1]}/"
 
     def take(self, body: bytes, key: str) -> int:
-        """Return the status for one delivery."""
+        """Receive one delivery; return the HTTP status of the response."""
         names = [record["request_id"] for record in json.loads(body)["records"]]
         with self._lock:
             if self.is_down:

@@ -31,7 +31,10 @@ Verified: TypeAlias = (
 
 @dataclass(frozen=True, kw_only=True)
 class RouteBooks:
-    """The accounting of a route, read before its destination is read. Records `below` are acknowledged."""
+    """
+    The accounting of a route, read before its destination is read. Records with a number less than
+    `below` are acknowledged.
+    """
 
     client: OperatorClient
     route: str
@@ -72,7 +75,9 @@ class RouteBooks:
 
 
 def with_ledger(found: VerifiedLake, books: RouteBooks, days: LakeDays) -> tuple[VerifiedLake, str]:
-    """Add the days on which the lake differs from the totals. Also return in words how much was compared."""
+    """
+    Add the days on which the lake differs from the totals. Also return a text that says how much was compared.
+    """
     from exporters.lake.past.log_recount import ledger_differs
 
     if not days.days:
@@ -91,7 +96,7 @@ def with_log(found: VerifiedLake, books: RouteBooks) -> tuple[VerifiedLake, str]
     """
     Add deliveries whose rows differ from the log, and editions that the route never had.
 
-    Also returns in words how many deliveries were compared.
+    Also return a text that says how many deliveries were compared.
     """
     from exporters.lake.verification import CONTENT, EDITION, LakeDifference
 
@@ -157,7 +162,9 @@ async def verify_files(
 
 
 def sampled(share: float) -> Callable[[], bool]:
-    """Return a function that is True for a `share` of its calls, evenly spaced from a random start."""
+    """
+    Return a function that returns True for the fraction `share` of its calls, evenly spaced from a random start.
+    """
     position = random()
 
     def is_next() -> bool:

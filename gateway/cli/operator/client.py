@@ -41,10 +41,10 @@ from spool.errors import SpoolError, SpoolLocked
 T = TypeVar("T")
 
 PATIENCE_S = 5.0
-# How long to wait for the data directory. A stopping server holds it for half a minute, other commands for seconds.
+# Maximum wait for the data directory. A stopping server holds it for half a minute, other commands for seconds.
 TURN_S = 40.0
-SILENCE_S = 60.0  # an event stream sends something every 15 s
-ANSWER_S = 600.0  # recounting a large queue takes minutes
+SILENCE_S = 60.0  # maximum silence of an event stream; a healthy stream sends something every 15 s
+ANSWER_S = 600.0  # maximum wait for a response; recounting a large queue takes minutes
 RETRY_EVERY_S = 0.1
 OPENED = "opened"
 WRONG_USE = (400, 404, 409, 422)
@@ -72,7 +72,7 @@ class OperatorClient:
     def request(
         self, method: str, path: str, *, body: object = None, query: Sequence[tuple[str, str]] = ()
     ) -> JsonObject:
-        """Send one request and return its response. Exits if it is refused or not answered."""
+        """Send one request and return its response. Exits if the request is refused or gets no response."""
         status, payload = self.answer(method, path, body=body, query=query)
         if status >= 400:
             refuse(status, payload)
@@ -87,7 +87,7 @@ class OperatorClient:
     @contextmanager
     def staying_open(self) -> Iterator[OperatorClient]:
         """
-        Return a client for many calls, which opens a data directory without a server only once.
+        Yield a client for many requests. If no server runs, it opens the data directory once for all of them.
 
         Opening reads the records of the last days, which takes longer than most requests.
         """
@@ -112,7 +112,9 @@ class OperatorClient:
         return _socket(self.config, names_routes=self.has_file)
 
     async def ask_running(self, path: str) -> JsonObject:
-        """Query the running server; return {} if none runs or it refuses. Never opens the storage."""
+        """
+        Query the running server. Return {} if no server runs, or if it refuses. Never opens the storage.
+        """
         if await _running(self.config.data_dir) is None:
             return {}
         try:
@@ -123,7 +125,8 @@ class OperatorClient:
 
     def copy(self, path: str, query: Sequence[tuple[str, str]], to: BinaryIO) -> Mapping[str, str]:
         """
-        Copy a response body to a file while it arrives, and return the headers. Exits if there is no good response.
+        Copy a response body to a file while it arrives, and return the headers. Exits if no response or
+        an error arrives.
         """
         return self._answered(self._copy(path, query, to))
 
@@ -131,8 +134,8 @@ class OperatorClient:
         self, method: str, path: str, *, body: object = None, query: Sequence[tuple[str, str]] = ()
     ) -> tuple[int, JsonObject]:
         """
-        Send one request; return status and response. Raises ConfigError, SpoolError, OSError or
-        ClientError without one.
+        Send one request; return status and response. Raises ConfigError, SpoolError, OSError or ClientError
+        if there is no response.
         """
         headers = self._headers
         if body is not None:

@@ -43,9 +43,9 @@ def command(
 
     `usage` is the command's name with its plain arguments, as in "revoke ID". `parameters` are options, and
     arguments that have a type. `call` is the method and the path, as in "POST /devices/{id}/revoke". Values
-    that the path does not use become the body, or the query of a GET or DELETE. `sends` is another body, or
-    a function that makes it from these values. `shows` prints the response, or is a sentence such as
-    "device {id} deleted".
+    that the path does not use become the body, or the query of a GET or DELETE. `sends` replaces that body:
+    it is a fixed body, or a function that makes the body from the values. `shows` prints the response, or is
+    a sentence such as "device {id} deleted".
     """
     name, *arguments = usage.split()
     method, path = call.split()
@@ -120,8 +120,9 @@ def list_command(
     """
     Add a command that prints the list under /ROOT or `path`. `usage` is as in `command`.
 
-    `filters` maps each filter to its help, and `types` gives the type of filters that are not plain text. A
-    filter that needs more is one of `parameters`. `shown` turns a row of the response into a row of the table.
+    `filters` maps each filter to its help, and `types` gives the type of filters that are not plain text.
+    Filters that need other settings are passed as `parameters`. `shown` turns a row of the response into a
+    row of the table.
     """
     name, *arguments = usage.split()
     path = path or "/" + root.replace("_", "-")

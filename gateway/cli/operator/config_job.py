@@ -111,7 +111,8 @@ class Kubernetes:
 
     def write(self, given: GivenConfig) -> None:
         """
-        Replace the ConfigMap that `read` returned. The API server refuses if somebody changed it in between.
+        Replace the ConfigMap that `read` returned. If somebody changed the ConfigMap after `read`, the
+        API server refuses.
         """
         config = json.dumps(given.config, sort_keys=True)
         values = json.dumps(values_of(given.config), indent=2)

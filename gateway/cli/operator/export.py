@@ -26,9 +26,9 @@ from spool.record import CURRENCY
 
 _ALL = "1000"  # maximum page size of a list
 _INVOICED, _CLOSED = "invoiced", "closed"
-_BESIDE = ("other",)  # charges that are not for tokens
+_BESIDE = ("other",)  # values of the column `charge` for charges that are not for tokens
 _BY_METER = [("per", "hourly"), ("lines", "meters")]
-_Named = dict[tuple[str, str], list[str]]  # values by provider and month
+_Named = dict[tuple[str, str], list[str]]  # values of invoices or closed months, by provider and month
 
 
 @click.group()
@@ -295,7 +295,9 @@ def _day(name: str, text: str) -> date:
 def of_bills(
     client: OperatorClient, span: tuple[date, date], tags: Sequence[str], *, account: str, version: str
 ) -> Iterator[bytes]:
-    """Yield the header and the lines of each day. Prints the bills that are left out to standard error."""
+    """
+    Yield the header and the lines of each day. Days without a final bill are left out and named on standard error.
+    """
     yield billed_rows.header(version)
     invoices = _by_month(client, "/billed-invoices", "billed_invoices", "number")
     closed = _by_month(client, "/closed-months", "closed_months", "month")
@@ -356,7 +358,8 @@ def _by_month(client: OperatorClient, path: str, root: str, name: str) -> _Named
 
 def _report(client: OperatorClient, day: date, cost_type: str, by: Sequence[str]) -> Sequence[JsonObject]:
     """
-    Return the rows of a day. Excludes rows that billing connections sent, because their own bill has them.
+    Return the rows of a day. Rows that came from billing connections are excluded, because the bill behind a
+    connection already lists them.
     """
     span = [("from", day.isoformat()), ("to", day.isoformat()), ("cost_type", cost_type)]
     of_calls = [("where", "origin=calls")] if cost_type in BILLED_TYPES else []

@@ -27,10 +27,10 @@ from spool.registry.roles import BASES, LIMITED
 COLUMNS = ("email", "role", "status", "issuer", "created_by", "created", "last_modified")
 SESSION_COLUMNS = ("id", "actor", "role", "account", "began_with", "address", "created", "last_seen", "ends")
 NAME_COLUMNS = ("user", "name", "origin")
-SECRET = console_link("", "")  # text between the address and the secret of a link
+SECRET = console_link("", "")  # part of a sign-in link between the address and the secret
 _AT_ONCE = 5000
 
-# People see and type the role's name; the API uses another word for it.
+# Word of the API -> name of the role, which people see and type.
 ROLE_NAMES: Mapping[str, str] = {
     word: "Admin" if word == ADMIN else BASES[word].name if word in BASES else word for word in ROLES
 }
@@ -178,7 +178,7 @@ def console() -> None:
 
 
 def _address(ctx: click.Context, param: click.Parameter, url: str | None) -> str | None:
-    """Check the console's address. The address that a user gives ends with the port or a proxy's path."""
+    """Check the console's address, and return it with the console's path at the end. Raises BadParameter."""
     if url is None:
         return None
     try:

@@ -67,7 +67,7 @@ def resource_commands(
     help: Mapping[str, str],
 ) -> None:
     """
-    Add the commands that `help` names, of `create`, `show`, `edit` and `delete`.
+    Add those of the commands `create`, `show`, `edit` and `delete` that `help` names.
 
     `create` and `edit` suit only resources whose fields all have options. Fields without a default are required.
     """

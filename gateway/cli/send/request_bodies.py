@@ -28,7 +28,8 @@ from gateway.service.errors import BadPayload
 
 MAX_ITEMS: Final = 512
 MAX_BYTES: Final = 4 * 1024 * 1024
-MAX_DOCUMENT: Final = 64 * 1024 * 1024  # the default limit of a gateway for one request
+# maximum bytes of one document; the default limit of a gateway for one request
+MAX_DOCUMENT: Final = 64 * 1024 * 1024
 
 SUFFIXES: Final = (".json", ".ndjson", ".jsonl", ".log", ".json.gz", ".ndjson.gz", ".jsonl.gz", ".log.gz")
 UNREADABLE: Final = (OSError, EOFError, zlib.error, BadPayload)
@@ -37,7 +38,8 @@ _PEEK: Final = 64 * 1024
 _CHUNK: Final = 1024 * 1024
 # A string (closed or not at the end of the buffer), or a bracket or comma outside of strings.
 _TOKEN: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:(")|\\?\Z)|[\[\]{},]', re.DOTALL)
-MOST_MARKS: Final = 250_000  # each stands for 512 lines; when there are more, the oldest are forgotten
+# digests that remain when the file of digests is shortened, newest first; each is for up to 512 items
+MOST_MARKS: Final = 250_000
 _DIGEST_BYTES: Final = 16
 _MARK: Final = re.compile(f"[0-9a-f]{{{2 * _DIGEST_BYTES}}}")
 
@@ -49,8 +51,8 @@ class UploadBody:
     items: Sequence[bytes]
     places: Sequence[str] = ()  # position of each item in the file, such as `line 7`
     is_array: bool = False
-    mark: bytes = b""  # digest of these items and all before them in the file
-    known: bool = False  # whether the gateway has already acknowledged them
+    mark: bytes = b""  # digest of these items and of all earlier items in the file
+    known: bool = False  # whether the gateway has already acknowledged these items
 
     @property
     def content(self) -> bytes:
@@ -169,7 +171,7 @@ def unreadable(name: str, error: Exception) -> str:
 
 
 def _items(content: IO[bytes]) -> Iterator[_Item]:
-    """Yield the items of lines, an array or a document. Lines may begin with broken ones."""
+    """Yield the items of a file of lines, an array or a document. The first lines may be malformed."""
     number, first = _first_line(content)
     if first[:1] == b"[":
         is_line = first.endswith(b"\n") and _array(first) is not None
@@ -296,7 +298,8 @@ def _packed(items: Iterator[_Item], digest: RunningDigest) -> Iterator[UploadBod
         if filling.items and (alone or not filling.has_room(item)):
             yield filling.body()
         known = filling.add(item, alone=alone)
-        if alone or known:  # ends the body where an earlier, shorter version of the file ended
+        # `known`: an earlier run ended a body at this item, because the file was shorter then
+        if alone or known:
             yield filling.body(known=known)
     if filling.items:
         yield filling.body()

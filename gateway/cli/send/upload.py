@@ -22,7 +22,8 @@ from gateway.normalise.formats.engine.declaration import ItemFormat
 from gateway.normalise.formats.list import BY_NAME
 
 ATTEMPTS: Final = 8
-# Wait for an address that has not responded in this run. A gateway that stopped responding later gets more time.
+# Maximum wait while no server listens at the address and none has answered in this run. After an answer, all
+# ATTEMPTS are used.
 UNHEARD_S: Final = 10.0
 LONGEST_HINT_S: Final = 300.0
 TIMEOUT_S: Final = 60.0
@@ -86,7 +87,8 @@ class RejectedItem(NamedTuple):
 
     def place(self, body: UploadBody, *, unfolds: bool) -> str:
         """
-        Return the item's position in the file. With `unfolds`, one sent item may be several items of the response.
+        Return the item's position in the file. If `unfolds`, one sent item may appear as several items
+        in the response.
         """
         if self.item is None or not unfolds:
             return body.place(self.item)
@@ -95,7 +97,7 @@ class RejectedItem(NamedTuple):
 
 @dataclass(frozen=True)
 class UploadAnswer:
-    """The counts of a response. With `unfolds`, one sent item may be several items of the response."""
+    """The counts of a response. If `unfolds`, one sent item may appear as several items in the response."""
 
     accepted: int
     ignored: int
@@ -130,7 +132,8 @@ class UploadClient:
         """
         Send a body until it is accepted.
 
-        Raises BodyRefused if this body will never be accepted, and Undeliverable if no body will be.
+        Raises BodyRefused if the gateway rejects this body for good, and Undeliverable if it can accept no
+        body at all.
         """
         waited_s = 0.0
         for attempt in range(1, ATTEMPTS + 1):

@@ -48,9 +48,9 @@ from spool.record import CURRENCY, moment
 from spool.turns.threads import ordered
 
 NAME = "get_cost_data"
-USAGE = "usage"  # the measure for a meter
+USAGE = "usage"  # name of the measure that shows the quantity of a meter
 MAX_GROUPS = 3
-MAX_PERIODS = 800  # a month of hours
+MAX_PERIODS = 800  # maximum periods in a result; enough for a month of hours
 
 GROUPS = (
     "0 to 3 dimensions; default: only the total. Dimensions of bills (charge, service, ...) need a "

@@ -29,7 +29,9 @@ class DimensionsQuestion(ToolInput):
 
 
 class KnownDimension(ToolOutput):
-    """A dimension. `value_count` stops at a limit; `is_bound` says whether it did."""
+    """
+    A dimension. If `is_bound`, it has at least `value_count` values, because counting stopped at a limit.
+    """
 
     name: str
     meaning: str

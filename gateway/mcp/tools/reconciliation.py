@@ -25,7 +25,7 @@ from spool.ledger import money
 from spool.turns.threads import ordered
 
 MOST_PROVIDERS = 5
-MOST_CAUSES = 5  # per provider
+MOST_CAUSES = 5  # maximum causes per provider
 _TEXT = 200  # maximum characters of evidence and advice
 
 

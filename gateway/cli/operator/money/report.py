@@ -64,7 +64,7 @@ _BY_DEFAULT = (
     f"Default: {MODEL_FAMILY}, which shows all variants of a model as one row, or the grouping of --view."
 )
 _OF_SUMS = ("per", "top", "top_by", "unit", "cost_type", "missing", "currency", "limit", "cursor", "against")
-# Options that cannot be used together, by the message that says so.
+# Options that cannot be used together: error message -> options.
 _NOT_AS_IF = {
     "--as-if allows only --by, --where, --view, --range, --from, --to, --tz and --json": (
         "show", "compare", "latency", "calls", "csv", *_OF_SUMS
@@ -88,7 +88,7 @@ _EACH = ("cost_per_call", "cost_per_million_tokens", COST_PER_UNIT)
 _AMOUNTS = (*MONEY, SAVED_BY_CACHING, *_EACH)
 BY_CALL = ("cost", "tokens", "duration")
 TOP_CALLS = 10
-_MOST_CALLS = 200  # maximum page size
+_MOST_CALLS = 200  # maximum calls per page
 _CALL_COLUMNS = (
     "started",
     "model",
@@ -103,7 +103,7 @@ _CALL_COLUMNS = (
 )
 _BOUND = re.compile(rf"({'|'.join(BY_CALL)})\s*([<>]=?)\s*(\S+)")
 _MODEL = "model="
-_MOST_DECIMALS = 6  # enough for a table; --json and --csv have every digit
+_MOST_DECIMALS = 6  # maximum decimals in a table; --json and --csv have every digit
 
 
 @click.command()
@@ -256,7 +256,7 @@ def report(client: OperatorClient, form: str | None, **given: Any) -> None:
 
 def _check(given: Mapping[str, Any], refused: Mapping[str, Sequence[str]]) -> None:
     """
-    Raise UsageError if an option is given that another one excludes. `refused` maps messages to options.
+    Raise UsageError if a refused option is given. `refused` maps each error message to the options that it refuses.
     """
     for message, names in refused.items():
         if any(given[name] not in (None, (), False) for name in names):
@@ -298,9 +298,10 @@ def _show_sums(client: OperatorClient, given: dict[str, Any], form: str | None) 
 
 def _columns(client: OperatorClient, given: dict[str, Any]) -> Sequence[str]:
     """
-    Return the measures to show if they are not empty; () if the user chose the measures.
+    Return the default measures, or () if the user chose the measures. The table omits default measures
+    that are empty.
 
-    Fills missing options from the view.
+    Also fills missing options in `given` from the view.
     """
     shown: Sequence[str] = (*SHOWN, *LATENCY) if given["latency"] else SHOWN
     if given["view"]:
