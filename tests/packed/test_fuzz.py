@@ -28,7 +28,7 @@ from tests.packed.both_ways import TAGS, Both, packed_as
 from tests.packed.test_packed_readers import CALLS, NOW, varied
 from tests.rounds import IS_LONG
 
-SECONDS = 900.0 if IS_LONG else 2.5  # for each of four targets
+SECONDS = 900.0 if IS_LONG else 2.5  # seconds for each of the four targets
 AT_LEAST = 20  # minimum of rounds on a busy machine
 NUMBERS = (0, 1, 127, 128, 65535, 2**31, 2**32 - 1)
 # msgpack lengths beyond the input, nested containers, unused types and other tags
@@ -118,7 +118,8 @@ def test_walker(native: Native) -> None:
 
 def test_spans_and_sums(native: Native) -> None:
     """
-    Changed bytes that are still valid records give the rules' spans and sums, even with earlier knowledge.
+    Changed bytes that are still valid records give the rules' spans and sums, even if the module has
+    learned earlier records.
     """
     both = Both(native)
 
@@ -135,7 +136,10 @@ def test_spans_and_sums(native: Native) -> None:
 
 
 def test_offsets_that_fit_nothing(native: Native) -> None:
-    """Encoder and sums check all offsets that they receive, and leave invalid ones to Python."""
+    """
+    The encoder and the sums check every offset that they receive, and leave records with an invalid
+    offset to Python.
+    """
     spans = PackedSpans(native, SpanEncoder())._writer
     learned = codec.pack(CALLS)
     walked = native.walk(learned, len(CALLS))

@@ -124,7 +124,7 @@ plain = st.sampled_from(CALLS)  # most records are plain, because many odd ones 
 
 def test_every_field_is_tried() -> None:
     """
-    The test below must also draw new fields, because readers of packed bytes have to know or refuse them.
+    The test below must also draw new fields, because each reader of packed bytes must read or refuse every field.
     """
     assert {*Inference.__struct_fields__} == {*FIELDS}
 
@@ -132,7 +132,8 @@ def test_every_field_is_tried() -> None:
 @given(data=st.data())
 def test_any_records_are_read_the_same(native: Native, data: st.DataObject) -> None:
     """
-    The records include earlier versions with fewer items, amended ones, shadows and counters, in any range.
+    The drawn records include records of earlier versions with fewer items, amended records, shadows and
+    counters. Any range of them gives the same result.
     """
     of = data.draw(st.sampled_from([plain | inferences, plain | plain | inferences, plain | plain | metrics]))
     records: list[Record] = data.draw(st.lists(of, min_size=1, max_size=12))
@@ -216,7 +217,7 @@ def test_bodies_of_the_bench_are_read_the_same(native: Native, spans: int) -> No
 
 
 def test_more_combinations_than_are_remembered(native: Native) -> None:
-    """With endless new models, users and tags, the memory starts over and hands its sums to Python."""
+    """If models, users and tags keep changing, the memory hands its sums to Python and starts again empty."""
     both = Both(native)
     many = [
         Inference(id=bytes(16), source="s", request_model=f"m{number}", tags={"service": str(number)})
@@ -235,7 +236,10 @@ def test_sums_beyond_any_number_of_the_module(native: Native) -> None:
 async def test_calls_that_differ_are_handed_over_in_steps(
     native: Native, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each call needs its own sum, which Python decodes. Other tasks get a turn after each hundred."""
+    """
+    Each call differs from all others, so Python decodes a separate sum for it. Other tasks get a turn after
+    each hundred calls.
+    """
     packed = packed_as([call(user=f"u{number}") for number in range(350)])
     cached = CachedEntry(codec.raws(packed), packed)
     found = packed_records(native, cached, FIRST, FIRST, FIRST + 349, {})

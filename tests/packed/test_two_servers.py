@@ -42,7 +42,7 @@ url = "{url}"
 """
 PROTOBUF = {"Content-Type": "application/x-protobuf"}
 JSON = {"Content-Type": "application/json"}
-# Ends the day after tomorrow, so that no report is outside if an hour begins between two reports.
+# the span ends the day after tomorrow, so that no report is outside if an hour begins between two reports
 SPAN = ("--from", "2020-01-01", "--to", f"{datetime.now(UTC) + timedelta(days=2):%Y-%m-%d}")
 DIMENSIONS = "model,user,source,status,region,sender,tag:service"
 
@@ -92,9 +92,10 @@ Request = tuple[bytes, str, dict[str, str]]
 
 def requests() -> Iterator[Request]:
     """
-    Yield every trace case in protobuf or JSON, some repeated, some with gzip, with requests of the benchmark
-    and logs of a gateway without trace ids. Between them are agent traces, benchmark calls that the memory
-    learns meanwhile, and clients' requests.
+    Yield every trace case in protobuf or JSON, some of them repeated or compressed with gzip.
+
+    Between the cases are requests of the benchmark, logs of a gateway without trace ids, agent traces,
+    benchmark calls that the memory learns meanwhile, and requests of real clients.
     """
     captured, tree, calls = captured_spans()[::3], tree_spans(7), protobuf_spans(10)
     for number, path in enumerate(cases()):
@@ -120,8 +121,8 @@ class Way:
     """
     How servers receive the requests: with or without the module, in which storage, with how many workers.
 
-    `starts` lists one server for each part of the requests, in sequence, with or without the module. The
-    second server is killed. `gateways` lists servers that share one storage at the same time.
+    `starts` lists the servers that run one after another, each for a part of the requests, and whether each has
+    the module. The second server is killed. `gateways` lists servers that share one storage at the same time.
     """
 
     starts: tuple[str, ...] = ("true",)
@@ -142,7 +143,9 @@ Found = tuple[list[bytes], Any, Any]
 
 @dataclass(frozen=True)
 class Stand:
-    """Factory of installations in a directory. They share their storage if it can be shared."""
+    """
+    Factory of installations in a directory. The installations share one storage if the engine allows it.
+    """
 
     directory: Path
     url: str  # the address of the sink
@@ -187,7 +190,10 @@ def topic_of(status: Any) -> Any:
 
 
 def is_settled(status: Any) -> bool:
-    """Return whether no report waits for the rest of its call, and no record for its delivery."""
+    """
+    Return whether everything has been processed: no report waits for another report of its call, and no
+    record waits for delivery.
+    """
     return topic_of(status)["pending"] == 0 and all(route["queued"] == 0 for route in status["routes"])
 
 

@@ -6,7 +6,10 @@ from gateway.cli.operator.spool import accounts
 
 
 def test_what_was_received_is_a_sum() -> None:
-    """Parts of zero are left out. Ignored records show their reason, and a route shows its deliveries."""
+    """
+    Each line of received records is a sum. Parts of zero are left out, ignored records show their reason, and
+    a route shows its deliveries.
+    """
     topic = {"received": 20_000, "split": 0, "accepted": 19_990, "kept": 19_990, "duplicates": 9, "pending": 0,
              "ignored.unmoved_counter": 1, "left_out": 3}  # fmt: skip
     route = {"delivered": 19_000, "queued": 988, "unknown": 2, "dead": 0}
@@ -17,7 +20,9 @@ def test_what_was_received_is_a_sum() -> None:
 
 
 def test_an_empty_topic_and_a_split_item() -> None:
-    """An empty topic reads 0 = 0. Records from split items and unreadable records are stated."""
+    """
+    An empty topic is shown as 0 = 0. Records from split items and unreadable records have their own parts.
+    """
     assert ["usage-events: received 0 = 0"] == list(accounts({"usage-events": {}}, {}))
     topic = {"received": 1, "split": 2, "accepted": 3, "kept": 2, "retired": 1, "damaged": 1}
     assert [

@@ -57,7 +57,9 @@ class Answers(OperatorClient):
 
 
 def test_days_whose_bills_are_final_are_written(capsys: pytest.CaptureFixture[str]) -> None:
-    """The rows have the state and the month's invoice. A warning names the days that are not final."""
+    """
+    Each row has the state of its day and the month's invoice number. A warning names the days that are not final.
+    """
     client = Answers()
     text = b"".join(of_bills(client, (FIRST, LAST), ("tag:service",), account="acct", version="1.4"))
     made = list(csv.DictReader(io.StringIO(text.decode())))

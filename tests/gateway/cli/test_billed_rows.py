@@ -19,7 +19,7 @@ from tests.exporters.test_focus import ALLOWED
 
 BY = focus.BY
 DAY = datetime(2026, 10, 31, tzinfo=UTC)
-# Columns: charge, basis, team, billed amount, effective amount. Discounts reduce the usage.
+# columns: charge, basis, team, billed amount, effective amount; a discount is a separate negative amount
 BILL = (
     ("usage", "exact", "search", "4", "4"), ("discount", "shared", "search", "-0.4", "-0.4"),
     ("usage", "unallocated", "", "1", "1"), ("commitment", "exact", "search", "0", "2"),
@@ -104,7 +104,10 @@ def test_all_of_a_bill_is_in_its_rows() -> None:
 
 
 def test_what_an_amount_is_for_is_a_category() -> None:
-    """A fee is a purchase. Usage that it covers, and its unused part, are usage without a billed cost."""
+    """
+    A fee is a purchase. The usage that it covers, and the part that is unused, are usage rows without
+    a billed cost.
+    """
     by_charge = {(each["x_Charge"], each["ChargeCategory"]): each["ChargeClass"] for each in rows_of()}
     assert {
         ("usage", "Usage"): "", ("commitment", "Usage"): "", ("commitment", "Purchase"): "", ("unused", "Usage"): "",
@@ -129,7 +132,8 @@ def test_every_version_has_its_columns(version: str) -> None:
 
 def test_what_is_beside_the_tokens_has_its_meter() -> None:
     """
-    The row has the counted quantity of all hours. If calls used several meters or none, it has one charge.
+    A row for other units than tokens has the counted quantity of all hours. If calls used several meters or
+    none, the row only has its charge.
     """
     searches = {"meter": "web_searches", "quantity": 3, "amount": "0.03"}
     tokens = {"meter": "input_tokens", "quantity": 900, "amount": "0.1"}

@@ -17,7 +17,7 @@ LAST_PAGE = {"cursor": {"has_next": False, "next_cursor": None}, "item_count": 1
 
 
 class Answering(OperatorClient):
-    """Records each request and answers with one crate."""
+    """Records each request and always returns the same resource, a crate."""
 
     def request(self, method: str, path: str, *, body: object = None, query: Any = ()) -> dict[str, Any]:
         SENT.append((method, path, body, list(query)))
@@ -75,7 +75,10 @@ def test_a_delete_repeats_its_confirmation_in_the_query(tmp_path: Path) -> None:
 
 
 def test_a_row_says_what_it_sends(tmp_path: Path) -> None:
-    """The body has fixed fields or the result of a function. Printed text contains no control characters."""
+    """
+    The body has the fixed fields of the command's declaration, or the result of its function. Printed text
+    contains no control characters.
+    """
     run(tmp_path, "seal", "1")
     said = run(tmp_path, "sort", "--label", "a", "--label", "b").stdout
     assert [{"is_sealed": True}, {"by": "a-b"}] == [body for _, _, body, _ in SENT]

@@ -17,8 +17,8 @@ from click.testing import CliRunner, Result
 import gateway.cli
 from gateway.cli import main
 
-# serve, init and demo create a data directory. The other commands here need none, because they read a
-# payload, call an address, or are the laptop's own service.
+# Serve, init and demo create a data directory. The other commands of this set need none, because they read a
+# payload, call an address, or run as the laptop's service.
 BEGIN = {"serve", "init", "demo"}
 NEED_NONE = {
     "agent setup", "agent status", "clusters apply", "completion", "explain", "health", "lake import", "lake manifest",
@@ -136,7 +136,9 @@ def test_the_configuration_is_found_and_told(
         configurations[name] = folder / "tollhouse.toml"
 
     def used(*words: str | Path) -> tuple[str, str]:
-        """Return the directory in which a key was created, and the reported configuration."""
+        """
+        Return the directory in which the command created a key, and the configuration that the command reported.
+        """
         said = run("keys", "create", "--name", "one", "--use-case", "Send AI Telemetry", *words).stderr
         (directory,) = (path.parent for path in tmp_path.rglob("registry.sqlite"))
         for file in directory.iterdir():

@@ -25,7 +25,7 @@ def test_it_is_recognised_and_becomes_one_call_of_now(format: str) -> None:
     assert record.input_tokens == 1320
     assert record.output_tokens == 212
     assert record.provider and record.request_model
-    if format != "helicone":  # the Helicone webhook has no time
+    if format != "helicone":  # the Helicone webhook contains no time
         assert record.start_time is not None
         assert abs(time_ns() - record.start_time) < 60 * NS
 

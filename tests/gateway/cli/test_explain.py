@@ -71,7 +71,7 @@ def test_a_counters_value_has_its_reason(tmp_path: Path, temporality: int, why: 
 
 
 NUMBERS = [name for name in AMENDABLE if name.endswith("_tokens")] + ["cost", "value"]
-NO_RECORDS = {"sequences"}  # case folders about other subjects
+NO_RECORDS = {"sequences"}  # case folders that have no records
 ROOT = Path(__file__).parents[2] / "cases"
 CASES = [
     path
@@ -106,7 +106,7 @@ def test_every_number_and_every_twin_of_every_case_has_its_reason(case: Path) ->
 def test_twins_and_repeats_name_what_they_repeat(tmp_path: Path) -> None:
     """
     The three cases are a framework's span around the provider's span, a repeated span, and a report of the
-    call in another trace.
+    same call in another trace. Each names the record that it repeats.
     """
     chat = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "gpt-4o", "gen_ai.usage.output_tokens": 5,
             "gen_ai.usage.input_tokens": 100, "gen_ai.response.id": "chatcmpl-0123456789abcdefABCD"}  # fmt: skip
@@ -151,7 +151,8 @@ def test_what_another_tollhouse_sends_names_its_attributes() -> None:
     )
     assert [] == [name for name in NUMBERS if record.get(name) is not None and "." not in record["why"][name]]
     assert "tollhouse.estimated_cost" == record["why"]["estimated_cost"]
-    assert "price_lines" not in record  # they would not add up to the estimate of another price book
+    # price lines of this price book would not add up to an estimate of another one
+    assert "price_lines" not in record
 
 
 def meter(id: str, user: str, **data: Any) -> dict[str, Any]:
@@ -161,7 +162,8 @@ def meter(id: str, user: str, **data: Any) -> dict[str, Any]:
 
 def test_two_records_of_one_call_and_what_joins_them() -> None:
     """
-    One span states the run, another the call's id. A third span states both and shows that they are one call.
+    One span names the run, and another the call's id. A third span has both names and so shows that they
+    are one call.
     """
     run, call_id = f"{7:032x}", "3f1d2c4b-0000-4000-8000-0000000000aa"
     by_run = {"openinference.span.kind": "EMBEDDING", "llm.request.type": "aembedding", "litellm.trace_id": run,
@@ -200,7 +202,9 @@ def test_a_counter_before_its_calls_is_a_shadow_and_says_why() -> None:
 
 
 def test_a_source_that_does_not_count_says_so() -> None:
-    """The setting `count = false` is the only reason that its calls are kept for reference."""
+    """
+    The setting `count = false` is given as the only reason why the calls of the source are kept for reference.
+    """
     config = Config(sources={"litellm": SourceSettings(count=False)})
     [record] = asyncio.run(explained(example("litellm"), None, config, why=True))["records"]
     assert (
@@ -210,7 +214,10 @@ def test_a_source_that_does_not_count_says_so() -> None:
 
 
 def test_an_agents_sum_says_what_it_sums_up() -> None:
-    """The agent span contains the span of the call. Without that call, the agent span counts."""
+    """
+    If an agent span contains the span of its call, it is a sum and does not count. Without that call, the
+    agent span counts.
+    """
     agent = {
         "openinference.span.kind": "AGENT", "llm.model_name": "claude-sonnet-4-5", "session.id": "s-1",
         "llm.token_count.prompt": 100, "llm.token_count.completion": 10,

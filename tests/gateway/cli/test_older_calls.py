@@ -15,7 +15,10 @@ LATE_NS = int(datetime(2025, 12, 17, 23, tzinfo=UTC).timestamp()) * 10**9
 
 
 def test_older_calls_are_counted_with_the_command_that_shows_them() -> None:
-    """The month begins at its first moment in UTC."""
+    """
+    The note counts calls from before this month and names a command that shows them. The month begins at its
+    first moment in UTC.
+    """
     older = OlderCalls("otlp/traces", NOW)
     older.add(example("otlp/traces", ExampleCall(end_ns=MONTH_NS, duration_ms=0)))
     assert older.calls == 1
@@ -38,7 +41,7 @@ def test_calls_of_a_format_are_counted(format: str) -> None:
 
 
 def test_what_cannot_be_read_is_left_to_the_gateway() -> None:
-    """The gateway's answer reports the error."""
+    """A file that cannot be read adds nothing to the note, because the gateway's answer reports the error."""
     older = OlderCalls(None, NOW)
     older.add(b"not json")
     assert older.calls == 0

@@ -112,7 +112,8 @@ def test_a_directory_without_data_is_complained_of(tmp_path: Path) -> None:
 
 def test_a_body_of_lines_begins_with_an_object() -> None:
     """
-    The gateway recognizes a body by its first byte, so a leading line of text would make it reject the other lines.
+    Each body of lines begins with a JSON object. The gateway recognizes a body by its first byte, so a
+    leading line of text would make it reject the other lines.
     """
     lines = [b'{"n": 0}'] * 512 + [b"plain text", b'{"n": 1}', b"more", b'{"n": 2}']
     assert [b'{"n": 1}', b'{"n": 2}', b"plain text", b"more"] == cut(b"\n".join(lines))[1].content.split(
@@ -178,20 +179,24 @@ def test_what_is_longer_than_a_document_is_left_out(monkeypatch: pytest.MonkeyPa
     with pytest.raises(BadPayload, match="neither"):
         cut(b"\n" * 1000)
     lines = [b'{"n": %d}' % n for n in range(50)]
-    sent = cut(b"\n".join([b'{"broken":', *lines]))  # in total longer than a document may be
+    sent = cut(
+        b"\n".join([b'{"broken":', *lines])
+    )  # the lines together are longer than the limit of a document
     assert [b'{"broken":', *lines] == [line for body in sent for line in body.items]
 
 
 def test_a_body_can_be_halved() -> None:
-    """Halving serves a gateway that accepts less per request. Every item is in exactly one half."""
+    """
+    If the gateway accepts less per request, the body is sent in two halves. Every item is in exactly one half.
+    """
     (body,) = cut(b"[1, 2, 3]")
     assert [b"[1]", b"[2,3]"] == [half.content for half in body.halves()]
 
 
 def test_what_was_taken_is_known_by_its_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    Accepted content is recognized after compression and after lines are appended. Content after other
-    lines is not.
+    Content that the gateway has accepted is recognized after compression, and after lines are appended. The
+    same lines after other lines are not recognized.
     """
     monkeypatch.setattr(request_bodies, "MAX_ITEMS", 2)
     lines = [b'{"n": %d}' % n for n in range(5)]

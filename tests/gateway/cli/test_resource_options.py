@@ -77,7 +77,10 @@ def test_what_is_given_is_the_body() -> None:
 
 
 def test_the_words_of_a_field_are_the_help_of_its_option() -> None:
-    """A required field says so. Mappings and fields that commands fill themselves have no option."""
+    """
+    An option's help is the description of its field, and says if the field is required. Mappings, and fields
+    that commands fill themselves, have no option.
+    """
     _, help = run("--help")
     for line in ("--name TEXT", "Unique.  [required]", "--weight KG", "Where it goes; may repeat."):
         assert line in help, help

@@ -35,7 +35,9 @@ def test_each_name_has_its_value_or_is_named() -> None:
 
 
 def test_what_is_not_set_is_left_to_the_chart() -> None:
-    """An unset setting produces no chart value. Labels without a kind switch their collection off."""
+    """
+    An unset setting produces no chart value. If `labels` names no kind, the collection of labels is off.
+    """
     assert values_of({}) == {}
     assert without_value({}) == []
     off = {"enabled": False, "resources": {"pods": False, "namespaces": False}}

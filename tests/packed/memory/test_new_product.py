@@ -13,8 +13,8 @@ from tests.packed.memory.new_product import LEARNED, SENT
 
 def test_spans_of_a_product_that_is_added_are_remembered(native: Native) -> None:
     """
-    A separate process collects the lists with the new product. The memory then reads 90 % of its spans
-    without a difference.
+    A separate process adds the new product to the lists that it reads. The memory then reads 90 % of the
+    product's spans without a difference.
     """
     program = subprocess.run(
         [sys.executable, "-m", new_product.__name__], capture_output=True, text=True, timeout=300, check=False

@@ -1,6 +1,8 @@
 """
-Variations of trace requests from cases, captures and load. They change ids, times, counts, texts, attributes
-that no rule reads, and the order and number of attributes.
+Variations of trace requests from cases, captures and load.
+
+They change ids, times, counts, texts and attributes that no rule reads. They also change the order and the
+number of attributes.
 """
 
 from __future__ import annotations

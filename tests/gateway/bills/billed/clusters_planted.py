@@ -1,8 +1,8 @@
 """
-A simulated month of clusters: nodes that a provider bills, nodes that have a price, and both. The expected
-cost of each team and workload is computed from the plan with fractions, independently of the product.
+A simulated month of clusters: nodes that a provider bills, nodes that have a price, and nodes with both.
 
-Only ten minutes of each day are measured: counters rise and levels hold during them.
+The expected cost of each team and workload is computed from the plan with fractions, independently of the
+product. Only ten minutes of each day have samples, in which counters rise and levels stay constant.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Sums = dict[Place, Fraction]
 
 @dataclass
 class Pod:
-    """A pod. `is_placed` is False if its metrics do not state the node."""
+    """A pod in the plan. If `is_placed` is False, the pod's metrics do not name its node."""
 
     name: str
     team: str
@@ -92,7 +92,9 @@ class Cluster:
 
 @dataclass(frozen=True)
 class Line:
-    """A row of a bill about a node, a whole cluster, or neither. `own` is a workload that the row names."""
+    """
+    A bill row about a node, about a whole cluster, or about neither. `own` is a workload that the row itself names.
+    """
 
     day: int
     amount: Decimal
@@ -422,7 +424,7 @@ def owed(plan: Plan, cost_type: str) -> Sums:
 
 
 def _bill(found: Sums, line: Line, amount: Fraction) -> None:
-    """Divide a row over the pods that ran on its node or cluster. The unused part is idle."""
+    """Divide a bill row over the pods that ran on its node or cluster. The part that no pod used is idle."""
     cluster, node = line.cluster, line.node
     if cluster is None or line.own:
         found[CLOUD, line.charge, "", line.own] += amount
@@ -437,8 +439,8 @@ def _bill(found: Sums, line: Line, amount: Fraction) -> None:
 
 def _price(found: Sums, cluster: Cluster, covered: set[str]) -> None:
     """
-    Price the nodes that have no bill. Pods without a known node are charged to the idle part, as far
-    as it suffices.
+    Price the nodes that have no bill. If a pod's node is unknown, its cost is taken from the idle part until
+    that part is used up.
     """
     nodes = [node for node in cluster.nodes if node.name not in covered]
     idle = Fraction(0)

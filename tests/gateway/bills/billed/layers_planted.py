@@ -48,7 +48,7 @@ def planting(change: Callable[[Random, Rows], Rows], *causes: str) -> Planting:
 
 def _enterprise(random: Random, rows: Rows) -> Rows:
     """
-    Discount each day by nine percent with lines that reduce usage lines to 0 one after another, as AWS does.
+    Add a discount of nine percent for each day, as AWS bills it: one usage line after another is reduced to 0.
     """
     found = [*rows]
     for day in DAYS:
@@ -70,8 +70,8 @@ def _grant(random: Random, rows: Rows) -> Rows:
 
 def _throughput(random: Random, rows: Rows) -> Rows:
     """
-    Charge a fee on the first day for all usage of one model, and use 70 % of it. The usage is not billed but
-    has a daily part of the fee.
+    Add a fee on the first day that covers all usage of one model. 70 % of it is used. The usage itself costs
+    nothing, but each day's usage carries a part of the fee.
     """
     paid = _paid(rows)
     model = random.choice(sorted({row.model or "" for row in paid}))
@@ -93,14 +93,17 @@ def _throughput(random: Random, rows: Rows) -> Rows:
 
 
 def _scale_tier(random: Random, rows: Rows) -> Rows:
-    """Charge a daily fee for tokens per minute that names no calls."""
+    """Add a daily fee for a reserved number of tokens per minute. The line names no calls."""
     paid = _paid(rows)
     a_day = (_sum(paid) / 100).quantize(CENT)
     return [*rows, *(line(_like(rows), "throughput", a_day, day) for day in DAYS)]
 
 
 def _prepaid(random: Random, rows: Rows) -> Rows:
-    """Buy twice the usage on the first day. All usage draws from it, and the rest stays for later."""
+    """
+    Add a prepayment on the first day that is twice the month's usage. All usage is paid from it, and the rest
+    stays for later.
+    """
     paid = _paid(rows)
     bought = (2 * _sum(paid)).quantize(CENT)
     drawn = [msgspec.structs.replace(row, unit="accrued_usd") for row in paid]

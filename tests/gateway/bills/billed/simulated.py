@@ -2,8 +2,8 @@
 Simulated months of bills with planted causes: the ledger's result, and each owner's expected share
 computed with fractions.
 
-Calls, reports and plants come from the reconciliation simulator. Each call has one of twelve teams, forty
-users and nine services.
+Calls, reports and planted causes come from the reconciliation simulator. Each call has one of twelve teams,
+forty users and nine services.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ from tests.spool.ledger_log import FakeClock, FakeLog
 
 MARCH = CalendarMonth.of("2026-03")
 TEAMS = tuple(f"team-{number:02}" for number in range(12))
-NEAR = 10**7  # units, which is 10^-20 dollars
+NEAR = 10**7  # 10^7 ledger units are 10^-20 dollars
 _BY_KEY = len(TEAMS) // len(KEYS)
 _TELL_REGIONS = (ANTHROPIC, AZURE, GOOGLE)  # their bills state the region of tokens
 OWNERS = ("team", "user", "tag:service")
 _IN_WORDS = {
     f"{name[:-10]}{name[-5:-3]}{name[-2:]}": name for name in MODELS[AZURE]
-}  # kinds as its meters name them
+}  # kinds of tokens, as the provider's meters name them
 Owner = tuple[str, ...]  # values of OWNERS
 
 
@@ -62,7 +62,10 @@ def owned(report: Inference) -> Inference:
 
 
 class Statements:
-    """Bill rows as the biller reads them. They cover their days and March."""
+    """
+    The bill rows, as the code that computes billed costs reads them. They cover the days of their calls and
+    all of March.
+    """
 
     def __init__(self, rows: Sequence[StatementRow]) -> None:
         self.kept = [*rows]
@@ -102,7 +105,7 @@ class BilledMonth:
         return [row for row in self.rows.kept if row.provider == provider]
 
     async def reasons(self) -> Counter[str]:
-        """Sum the amounts without known calls, by reason."""
+        """Sum the amounts that no known call caused, by reason."""
         found: Counter[str] = Counter()
         for day in await self.ledger.billed_days(MARCH.start, MARCH.end):
             found.update(day.reasons)
@@ -165,7 +168,9 @@ def units(rows: Iterable[StatementRow], unit: str = "usd") -> int:
 
 @dataclass(frozen=True)
 class _Cell:
-    """The fields that calls of a bill have in common. None means that the bill does not state the field."""
+    """
+    A group of calls that the bill does not distinguish further. A field is None if the bill does not state it.
+    """
 
     day: int
     model: str
@@ -186,8 +191,8 @@ class _Cell:
 
 def owed(rows: Iterable[StatementRow], reports: Iterable[Inference]) -> dict[Owner, Fraction]:
     """
-    Return each owner's share of usage at the billed rates. Only cells with calls reported as billed count,
-    and amounts beyond these calls belong to no owner.
+    Return each owner's share of usage at the billed rates. Only groups whose calls were reported as billed
+    count. Amounts beyond their calls belong to no owner.
     """
     amounts: dict[_Cell, Fraction] = defaultdict(Fraction)
     quantities: Counter[_Cell] = Counter()

@@ -62,7 +62,10 @@ async def test_days_and_sellers_without_a_bill_have_what_was_counted() -> None:
 
 
 async def test_filters_periods_and_the_largest_groups_hold_for_both() -> None:
-    """`basis=counted` returns only the added costs. Both kinds share periods and the group of the others."""
+    """
+    `basis=counted` returns only the added counted costs. Billed and counted costs share the periods and the
+    merged group of small values.
+    """
     world = await billed_world()
     query = world.asked("billed_cost", "team")
     asks = WithMissing(world.ledger, world.ledger)
@@ -81,8 +84,8 @@ async def test_filters_periods_and_the_largest_groups_hold_for_both() -> None:
 
 async def test_who_sees_some_calls_has_what_was_counted_of_them() -> None:
     """
-    With restricted access, only visible counted costs are added. For final costs, days that are not final
-    also use counted costs.
+    For a person with restricted access, only the counted costs of visible calls are added. In invoiced costs,
+    days that are not final have counted costs instead.
     """
     world = await billed_world()
     mine = LedgerSlice(parts=((RoleFilter(dimension="team", values=("ads",)),),))

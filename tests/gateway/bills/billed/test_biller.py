@@ -1,5 +1,6 @@
 """
-Billed costs are computed from bills and the ledger, once per day, and again only where one of them changed.
+Billed costs are computed from bills and the ledger, once per day. A day is computed again only if its bill or
+its calls changed.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ FIRST = BEGIN // DAY * DAY
 
 
 class Told:
-    """Imported bills as the biller reads them."""
+    """Imported bills, in the form in which the computation of billed costs reads them."""
 
     def __init__(self) -> None:
         self.kept: list[StatementRow] = []
@@ -101,7 +102,8 @@ class World:
 
 async def test_every_dimension_closes_to_the_bill() -> None:
     """
-    Usage, discount and tax of two days are in every grouping of both cost types. Missing calls have a reason.
+    In both cost types, every grouping contains the usage, discount and tax of two days. Billed usage without
+    calls has a reason.
     """
     world = await World().open()
     world.use("search", 60)
@@ -117,7 +119,8 @@ async def test_every_dimension_closes_to_the_bill() -> None:
     assert by_team["ads", "usage"] == Decimal("0.3")
     within = await world.paid("discounted_cost", "team", "charge")
     assert Decimal("-0.06") == within["search", "discount"]
-    tax = 19 * money.UNIT // 100 * 60 // 107  # divided by usage before discounts, 1.07 in total
+    # the team has 0.60 of the usage of 1.07 dollars, which is measured before discounts
+    tax = 19 * money.UNIT // 100 * 60 // 107
     assert tax == money.units(str(within["search", "tax"]))
     beside = await billed_beside(world.ledger, world.asked("billed_cost"), world.clock.now())
     assert {"no_telemetry": "0.07", "unreported": "0.1"} == beside["by_reason"]
@@ -163,7 +166,10 @@ async def test_a_day_is_made_again_where_something_changed() -> None:
 
 
 async def test_a_discount_of_a_day_without_usage_is_on_that_of_the_month() -> None:
-    """The discount is divided over the month's usage, with or without a tax on the bill."""
+    """
+    If a day has a discount but no usage, the discount is divided over the month's usage. This holds with and
+    without a tax on the bill.
+    """
     world = await World().open()
     world.use("search", 60)
     world.use("ads", 20)

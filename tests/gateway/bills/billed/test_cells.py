@@ -29,13 +29,16 @@ def test_each_pays_the_billed_rate_and_nobody_what_was_not_reported() -> None:
 
 
 def test_a_cell_told_twice_is_all_of_its_calls() -> None:
-    """If more was counted than billed, the whole amount is divided."""
+    """If more tokens were counted than billed, the whole billed amount is divided over the calls."""
     found = divided([row("input", 10), row("input", 50, unit="tokens")], [calls("a", 75), calls("b", 25)])
     assert {("a", "usage", "exact"): 15 * UNIT // 2, ("b", "usage", "exact"): 5 * UNIT // 2} == paid(found)
 
 
 def test_money_is_divided_over_quantities_that_tell_more() -> None:
-    """A key without reports and a key that was reported twice do not cancel each other."""
+    """
+    The bill states the quantity per key, so a key that did not report and a key that reported twice do not
+    cancel each other.
+    """
     rows = [row("input", 10)] + [row("input", 50, unit="tokens", key=key) for key in ("k1", "k2")]
     found = divided(rows, [calls("a", 100, key="k1")])
     assert {("a", "usage", "exact"): 5 * UNIT, ("-", "usage", "unallocated"): 5 * UNIT} == paid(found)
@@ -44,7 +47,8 @@ def test_money_is_divided_over_quantities_that_tell_more() -> None:
 
 def test_a_level_that_calls_do_not_know_is_given_up() -> None:
     """
-    If no call states a region, the billed regions form one pool. Unreported tokens of both stay unallocated.
+    If no call states a region, the billed regions are merged and divided together. Tokens that nobody
+    reported stay unallocated in each region.
     """
     rows = [row("input", 6, region=name) for name in ("eu", "us")]
     rows += [row("input", 60, unit="tokens", region=name) for name in ("eu", "us")]
@@ -55,7 +59,10 @@ def test_a_level_that_calls_do_not_know_is_given_up() -> None:
 
 
 def test_a_region_that_the_bill_tells_apart_is_paid_by_its_own_calls() -> None:
-    """A row for all other regions, under any name, is charged to the calls of regions without a row."""
+    """
+    A bill row may cover all other regions, under any name. It is charged to calls in regions without a row
+    of their own.
+    """
     for anywhere in ("global", None):
         rows = [row("input", 11, region="eu"), row("input", 100, unit="tokens", region="eu")]
         rows += [row("input", 20, region=anywhere), row("input", 200, unit="tokens", region=anywhere)]
@@ -66,7 +73,9 @@ def test_a_region_that_the_bill_tells_apart_is_paid_by_its_own_calls() -> None:
 
 
 def test_regions_that_calls_tell_otherwise_are_one_pool() -> None:
-    """All calls state one region. Their tokens beyond that region's bill pay for the other regions."""
+    """
+    All calls state one region. The tokens that exceed the bill of that region pay for the other regions.
+    """
     rows = [row("input", 11, region="eu"), row("input", 100, unit="tokens", region="eu")]
     rows += [row("input", 20, region="global"), row("input", 200, unit="tokens", region="global")]
     found = divided(rows, [calls("a", 250, region="eu")])
@@ -76,7 +85,8 @@ def test_regions_that_calls_tell_otherwise_are_one_pool() -> None:
 
 def test_nobody_pays_for_a_kind_of_tokens_that_others_used() -> None:
     """
-    If the input of all calls is billed, unreported output stays unallocated. Otherwise these calls pay for it.
+    If the calls report exactly the billed input, unreported output stays unallocated. If they report more
+    tokens, without kinds, they pay for the output as well.
     """
     rows = [
         row("input", 4),
@@ -87,12 +97,15 @@ def test_nobody_pays_for_a_kind_of_tokens_that_others_used() -> None:
     found = divided(rows, [calls("a", 100)])
     assert {("a", "usage", "exact"): 4 * UNIT, ("-", "usage", "unallocated"): 3 * UNIT} == paid(found)
     assert {UNREPORTED: 3 * UNIT} == found.reasons
-    found = divided(rows, [calls("a", 150)])  # reported without token kinds
+    found = divided(rows, [calls("a", 150)])  # this report does not divide the tokens into kinds
     assert {("a", "usage", "exact"): 4 * UNIT, ("a", "usage", "pooled"): 3 * UNIT} == paid(found)
 
 
 def test_money_without_a_quantity_beside_a_kind_that_nobody_reports() -> None:
-    """The amount is divided by value. Output that no call reports still stays unallocated."""
+    """
+    An amount without a quantity is divided by the value of the calls. Output that no call reports
+    still stays unallocated.
+    """
     rows = [
         row("input", 4),
         row("input", 100, unit="tokens"),
@@ -113,13 +126,15 @@ def test_a_tier_is_paid_by_its_own_calls() -> None:
 
 
 def test_nobody_pays_for_a_tier_that_others_used() -> None:
-    """If all calls of a team are billed at their own tier, unreported batch calls cost the team nothing."""
+    """
+    All calls of a team are billed at the tier that they report. Unreported batch calls then cost this team nothing.
+    """
     rows = [row("input", 4, tier="standard"), row("input", 100, unit="tokens", tier="standard")]
     rows += [row("input", 2, batch=True), row("input", 100, unit="tokens", batch=True)]
     found = divided(rows, [calls("a", 100)])
     assert {("a", "usage", "exact"): 4 * UNIT, ("-", "usage", "unallocated"): 2 * UNIT} == paid(found)
     found = divided(rows, [calls("a", 150)])
-    assert UNIT == paid(found)["a", "usage", "pooled"]  # the tier of 50 tokens is not known
+    assert UNIT == paid(found)["a", "usage", "pooled"]  # 50 of the tokens have no known tier
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ from tests.gateway.bills.billed.test_biller import DAY, FIRST, World, line
 MONTH = CalendarMonth.at(FIRST)
 EMPTY = BilledDay(day=FIRST, provider="openai", state="closed", mark="", source="", read_at=0.0, made_at=0.0)
 AFTER = MONTH.end + 2 * DAY
-LATER = (MONTH.end - FIRST) // DAY + 30  # number of days that queries cover
+LATER = (MONTH.end - FIRST) // DAY + 30  # number of days that the test's queries cover
 TYPES = [name for name in BILLED_TYPES if name != "invoiced_amortized_cost"]
 
 
@@ -73,7 +73,10 @@ class ClosedWorld(World):
 
 
 async def test_a_closed_month_comes_to_its_invoice() -> None:
-    """Rounding of half a cent per line is unallocated, and every grouping of every cost type has it."""
+    """
+    The invoice differs by half a cent per line because of rounding. This amount is unallocated, and every
+    grouping of every cost type contains it.
+    """
     world = await ClosedWorld().open()
     world.use("search", 60)
     world.told.kept += [line("input", "1.00333"), line("discount", "-0.1", model=None)]
@@ -92,7 +95,10 @@ async def test_a_closed_month_comes_to_its_invoice() -> None:
 
 
 async def test_what_an_invoice_has_and_no_bill_tells() -> None:
-    """A tax is divided by usage. An amount beyond half a cent per line is a difference and a problem."""
+    """
+    A tax that only the invoice has is divided by usage. A difference of more than half a cent per line
+    becomes a difference line and a problem.
+    """
     world = await ClosedWorld().open()
     world.use("search", 60)
     world.use("ads", 20)
@@ -186,8 +192,8 @@ async def test_days_without_a_bill_are_closed_too() -> None:
 @pytest.mark.parametrize("days", [0, 1])
 async def test_what_restated_a_day_is_taken_back_with_its_statement(days: int) -> None:
     """
-    If the bill is withdrawn on the same day, there is no entry. Later, a second entry reverses the first. The
-    closed month stays.
+    If a bill that restated a day is withdrawn on the same day, no entry remains. If it is withdrawn later, a
+    second entry reverses the first. The closed month stays.
     """
     world = await ClosedWorld().open()
     world.use("search", 60)
@@ -209,7 +215,9 @@ async def test_what_restated_a_day_is_taken_back_with_its_statement(days: int) -
 
 
 def corrected(world: ClosedWorld, amount: str, *, day: int = 0, days: int = 1) -> None:
-    """Add a row to the next bill, on the first day after the month, that corrects calls of the month."""
+    """
+    Add a row to the next bill that corrects calls of the month. The row is on the first day after the month.
+    """
     times = {"corrects": FIRST + day * DAY, "corrects_until": FIRST + (day + days) * DAY}
     at = (MONTH.end - FIRST) // DAY
     row = msgspec.structs.replace(line("input", amount, day=at), line_type="correction", **times)
@@ -231,8 +239,8 @@ async def test_what_the_provider_bills_of_a_restated_day_takes_the_entry_back(
     amount: str, days: int, left: str
 ) -> None:
     """
-    A later bill that has the restated amount reverses the entry, up to that amount and in the same direction.
-    If that bill is withdrawn, the entry is back.
+    A later bill may contain the restated amount. It then reverses the entry, up to that amount and in the
+    same direction. If this bill is withdrawn, the entry returns.
     """
     world = await ClosedWorld().open()
     world.use("search", 60)
@@ -263,7 +271,10 @@ async def test_what_the_provider_bills_of_a_restated_day_takes_the_entry_back(
 
 
 async def test_a_correction_of_days_that_nothing_restated_is_no_entry() -> None:
-    """The closed month stays, even if a later bill returns an amount. A restatement after it counts once."""
+    """
+    If a later bill corrects days that had no restatement, the closed month stays and there is no entry. A
+    restatement after that counts once.
+    """
     world = await ClosedWorld().open()
     world.use("search", 60)
     world.told.kept += [line("input", "10"), line("input", "3", day=1)]
@@ -283,7 +294,10 @@ async def test_a_correction_of_days_that_nothing_restated_is_no_entry() -> None:
 
 
 async def test_a_restart_leaves_what_was_billed_of_a_restated_day() -> None:
-    """Billed restatements survive a restart in any order of the months, and the next day has nothing new."""
+    """
+    The amounts of restated days that a later bill contains survive a restart, in any order of the months. The
+    next day adds no entry.
+    """
     world = await ClosedWorld().open()
     world.use("search", 60)
     world.told.kept += [line("input", "10")]
@@ -310,7 +324,8 @@ def test_no_more_is_billed_than_was_restated(
     totals: dict[int, int], rows: list[tuple[int, int, int]]
 ) -> None:
     """
-    The billed part of a day never exceeds its restatement, and the sum never exceeds the rows, in either direction.
+    The amount that a later bill takes over from a restated day never exceeds the restatement. All of them
+    together never exceed the rows of that bill, in either direction.
     """
     later = [BilledLater(days * DAY, FIRST + first * DAY, amount) for days, first, amount in rows]
     found = billed_of(totals, later)
@@ -334,7 +349,8 @@ def test_no_more_is_billed_than_was_restated(
 )
 def test_what_is_left_of_a_restatement_is_exactly_the_rest(parts: list[Any], billed: int) -> None:
     """
-    The rest is the total minus the billed amount, for any number of rows. Each row loses the same share.
+    The remaining restatement is its total minus the amount that a later bill contains. Each row is reduced by
+    the same share.
     """
     found = Restated(EMPTY, [_sum(*each) for each in parts], {"no_calls": 7}, {})
     left = found.unbilled(billed)
@@ -353,7 +369,10 @@ def test_what_is_left_of_a_restatement_is_exactly_the_rest(parts: list[Any], bil
 
 
 async def test_a_month_is_its_invoice_whatever_changed_before_it_was_kept() -> None:
-    """A bill that changed before a restart, or a lost ledger, leaves a difference line."""
+    """
+    A closed month equals its invoice. If a bill changed before a restart, or the ledger was lost, a
+    difference line makes up for it.
+    """
     world = await ClosedWorld().open()
     world.use("search", 60)
     world.told.kept += [line("input", "1.003")]

@@ -179,7 +179,10 @@ async def test_rows_have_all_their_tags() -> None:
 
 
 def test_a_tag_that_tells_every_row_apart_costs_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If a day has too many sets, the smallest lose their tags first but keep account and team."""
+    """
+    If a day has too many distinct sets of tags, the smallest sets lose their tags first. They keep
+    account and team.
+    """
     monkeypatch.setattr(connection_rows, "MAX_SETS", 10)
     found: Sums = {}
     for number in range(200):
@@ -209,8 +212,8 @@ async def test_a_slice_has_rows_with_an_owner_in_it() -> None:
 
 async def test_what_is_replaced_or_leaves_the_costs_is_gone() -> None:
     """
-    Old costs disappear after a month is recomputed, a day has no more rows, or a connection is no longer
-    used in costs.
+    Old costs disappear if a month is computed again, a day has no more rows, or a connection no longer
+    counts in costs.
     """
     world = await Rows().open()
     world.drops.put(row(cost="3"), row(at="2026-10-06T00:00:00Z", cost="4"))
@@ -230,8 +233,8 @@ async def test_what_is_replaced_or_leaves_the_costs_is_gone() -> None:
 
 def test_columns_that_are_missing_have_the_next_one() -> None:
     """
-    The order is discounted amortized, amortized, discounted, billed. An amount that several types share
-    is stored once.
+    If a column of an amount is missing, the next one is used: discounted amortized, amortized, discounted,
+    billed. An amount that several cost types share is stored once.
     """
     given = {"cost/discounted_cost": "8", "cost/amortized_cost": "6"}
     found: Sums = {}
@@ -251,7 +254,9 @@ def test_columns_that_are_missing_have_the_next_one() -> None:
 
 
 def test_a_row_of_several_days_is_cut_by_time() -> None:
-    """The last day gets the remainder, so the parts add up to the row."""
+    """
+    A row of several days is divided by time. The last day gets the remainder, so the parts add up to the row.
+    """
     found: Sums = {}
     given = {"time/usage_end": "2026-10-07T06:00:00Z"}
     add_rows(found, json.dumps(row(at="2026-10-05T12:00:00Z", cost="1", **given)).encode(), RULES)
@@ -301,7 +306,10 @@ def test_no_digit_is_lost(rows: list[dict[str, str]]) -> None:
 
 
 def test_many_sets_of_a_day_are_added_up() -> None:
-    """The largest sets stay. The others keep only provider and service, and the sum is unchanged."""
+    """
+    If a day has very many sets, the largest stay. The others keep only provider and service, and the
+    sum is unchanged.
+    """
     found: Sums = {}
     tag = {"resource/tag:owner": "t"}
     rows = [
@@ -319,8 +327,8 @@ def test_many_sets_of_a_day_are_added_up() -> None:
 
 async def test_random_drops_come_to_a_recount_of_their_month(tmp_path: Path) -> None:
     """
-    Random file operations and repeats are read at random times. Each dimension equals a recount of
-    the current rows.
+    Files with random operations and repeats are added, and the costs are read at random times. Each dimension
+    equals a recount of the current rows.
     """
     chance, clock = random.Random(5), FakeClock()
     clock.at = (OCTOBER + timedelta(days=40)).timestamp()

@@ -49,7 +49,7 @@ def place(workload: str, node: str = "n-1", **tags: str) -> str:
     return UsagePlace(node, "shop", workload, tags).key
 
 
-# Node n-1 is worth 4 + 2 dollars: web used 1 + 1 and api 2. Node n-2 is worth 2, all used by web.
+# node n-1 costs 4 + 2 dollars: 1 + 1 used by web, 2 used by api. Node n-2 costs 2 dollars, all used by web.
 USAGE = DayUsage(
     used={
         place("web", owner="search"): [CORE_HOUR, 2 * GIB_HOUR, 0],
@@ -96,7 +96,10 @@ async def paid(rows: Rows, *by: str, cost_type: str = "billed_cost", **more: Any
 
 
 async def test_usage_without_a_bill_has_its_price() -> None:
-    """Idle capacity is separate. Every cost type has the same amount, and counted costs have none."""
+    """
+    Usage without a bill costs its price, and idle capacity is separate. Every cost type has the same amount,
+    but counted costs do not include it.
+    """
     rows, _ = await world()
     assert 1 == await rows.book.look()
     assert 0 == await rows.book.look()
@@ -118,7 +121,10 @@ async def test_usage_without_a_bill_has_its_price() -> None:
 
 
 async def test_a_row_of_a_cluster_is_divided_over_what_ran_there() -> None:
-    """Every charge is divided exactly, and replaces the price, so the sum is the bill."""
+    """
+    Every charge of a row is divided exactly over the pods of the cluster. The row replaces the price, so the
+    sum equals the bill.
+    """
     rows, _ = await world()
     of_cluster = {"k8s/cluster": "prod"}
     rows.drops.put(
@@ -176,8 +182,8 @@ async def test_what_a_bill_tells_of_namespaces_stays() -> None:
 
 async def test_usage_that_comes_later_divides_anew() -> None:
     """
-    A completed day is divided again at once, the current day once an hour. Without prices, all
-    container costs disappear.
+    Bill rows are divided again when usage arrives later: a completed day at once, the current day once an
+    hour. If all prices are removed, all container costs disappear.
     """
     rows, usage = await world()
     rows.drops.put(row(cost="16", **{"k8s/cluster": "prod"}))
@@ -212,7 +218,10 @@ def test_prices_fit_by_cluster_and_node() -> None:
 
 
 def test_two_clusters_of_one_name_are_told_apart_by_account() -> None:
-    """If the bill has no account, the row belongs to neither cluster, and neither has a price."""
+    """
+    If the bill does not name the account, the row belongs to neither of two clusters with one name, and
+    neither has a price.
+    """
     other = replace(PROD, account="a-2")
     known = [cluster_day(each, USAGE, [PRICE]) for each in (PROD, other)]
     clusters = [each for each in known if each is not None]
@@ -226,7 +235,9 @@ def test_two_clusters_of_one_name_are_told_apart_by_account() -> None:
 
 
 async def test_a_row_that_reaches_into_the_next_month_is_divided_there_too() -> None:
-    """The row is also divided over usage that arrives later. That usage has no price next to the row."""
+    """
+    The row is also divided over usage in the next month that arrives later. That usage has no price of its own.
+    """
     rows, usage = await world()
     usage.known = {}
     id = {"resource/id": "i/i-1", "time/usage_end": "2026-11-02T00:00:00Z"}
@@ -263,7 +274,10 @@ async def test_a_row_of_nothing_is_a_bill() -> None:
 
 
 def test_nodes_of_one_name_are_told_apart_by_account_and_region() -> None:
-    """If the bill has neither, the row belongs to none of the nodes, and none of them has a price."""
+    """
+    If the bill names neither account nor region, the row belongs to none of the nodes with this name, and
+    none of them has a price.
+    """
     other = replace(PROD, account="a-2", name="test")
     third = replace(PROD, region="us-east-1", name="third")
     prices = [replace(PRICE, cluster="*")]
@@ -310,8 +324,8 @@ def test_many_rows_of_a_node_are_added_up_as_what_they_are_about(monkeypatch: py
 @settings(max_examples=examples(40), deadline=None)
 def test_parts_come_to_the_rows(seed: int) -> None:
     """
-    The parts add up by charge, arrangement and column. If nodes had free capacity, other pods do not
-    change a share.
+    The parts add up to the rows by charge, arrangement and column. If nodes had free capacity, additional
+    pods do not change a pod's share.
     """
     chance = random.Random(seed)
     clusters = [_cluster(chance, name) for name in "xy"]

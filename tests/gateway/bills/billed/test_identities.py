@@ -1,5 +1,6 @@
 """
-Identities I1 to I4 of the cost types, for any bill and any calls: all are one amount in different arrangements.
+Identities I1 to I4 of the cost types, for any bill and any calls: each cost type arranges the
+same amount differently.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from tests.rounds import examples
 DAYS = 3
 TEAMS = ("a", "b", "c")
 LINES = ("discount", "tax", "credit", "refund", "support", "throughput", "web_search", "rounding")
-_ROUNDED = 1000  # units, at most one for each of some dozens of rows
+_ROUNDED = 1000  # tolerance in ledger units: at most one for each of a few dozen rows
 days, models = st.integers(0, DAYS - 1), st.sampled_from(["gpt-4o", "claude-opus-4"])
 tiers, keys = st.sampled_from([None, "batch"]), st.sampled_from([None, "k", "l"])
 dollars, tokens = st.decimals(-1000, 1000, places=6), st.integers(0, 10**9)
@@ -190,8 +191,8 @@ def row_of_back(given: StatementRow) -> StatementRow:
 @given(Uses, bills)
 def test_slices_cut_each_cost_type_alike(used: list[Any], drawn: Any) -> None:
     """
-    The visible amounts of all teams plus the rest equal the bill. Usage is visible to the same teams in
-    every cost type.
+    For each cost type, the amounts that all teams may see plus the rest equal the bill. The same teams see
+    usage in every cost type.
     """
     rows = rows_of(drawn)
     sums = divided_month(rows, made(used), DAYS)

@@ -1,8 +1,6 @@
 """
-Bill lines other than usage are separate in one arrangement, and divided over the usage that they reduce
-in the other.
-
-Refunds and later charges belong exactly to the calls of their own time.
+Bill lines other than usage. One arrangement shows them separately, and the other divides them over the usage
+that they reduce. Refunds and later charges belong exactly to the calls of their own time.
 """
 
 from __future__ import annotations
@@ -32,8 +30,8 @@ LATER = {"day": 3, "line_type": "refund"}
 
 def test_a_discount_is_on_all_usage_in_its_scope() -> None:
     """
-    The discount is in proportion to usage cost, not to the lines that the provider chose. Both arrangements
-    have the same sum.
+    A discount is divided in proportion to the cost of usage. It does not matter on which lines the provider
+    put it. Both arrangements have the same sum.
     """
     found = divided([row("cost", 4), row("discount", -2, model=None)], USES)
     assert {**USAGE, ("-", "discount", "unallocated"): -2 * UNIT} == paid(found, 1)
@@ -59,7 +57,10 @@ def test_tax_is_divided_by_the_usage_of_the_billing_period() -> None:
 
 
 def test_what_no_call_caused_is_of_nobody() -> None:
-    """Credits, commitments and searches without a key have a charge of their own, and a reason."""
+    """
+    Credits, commitments, and searches without a key each have a separate charge, and a reason why
+    they are unallocated.
+    """
     rows = [row("credit", -3, model=None), row("throughput", 5, model=None), row("web_search", 1, model=None)]
     found = divided(rows, USES)
     assert {"credit": -3 * UNIT, "commitment": 5 * UNIT, "other": UNIT} == found.reasons
@@ -67,7 +68,7 @@ def test_what_no_call_caused_is_of_nobody() -> None:
 
 
 def test_searches_of_a_key_are_paid_by_its_calls() -> None:
-    """Searches are divided by value in both arrangements."""
+    """Searches of a key are divided over the key's calls by value, in both arrangements."""
     uses = [calls("a", 30, key="k"), calls("b", 10, key="k"), calls("c", 10, key="l")]
     found = divided([row("web_search", 4, key="k", model=None)], uses)
     assert (
@@ -77,8 +78,8 @@ def test_searches_of_a_key_are_paid_by_its_calls() -> None:
 
 def test_what_is_beside_the_tokens_is_of_who_used_it() -> None:
     """
-    Units other than tokens are divided by quantity, for lines without a key as well. A line that names no
-    meter is divided by its unit.
+    Units other than tokens are divided over the calls by quantity, even if the line has no key. A line that
+    names no meter is divided by its unit.
     """
     uses = [
         calls("a", 30, beside={"web_search": 1}),
@@ -111,7 +112,8 @@ def accrued(kind: str, amount: str | int, **more: Any) -> StatementRow:
 
 def test_a_fee_is_on_what_it_covers() -> None:
     """
-    A fee of 30 for 30 days covers usage of 0.8 per day. Its calls pay that, and the rest of the day is unused.
+    A fee of 30 dollars covers 30 days, and each day uses 0.8 of its dollar. The calls of the day cost 0.8,
+    and the rest is unused.
     """
     rows = [row("throughput", 30, model=None), row("cost", 4), accrued("throughput", -30, model=None)]
     rows += [accrued("cost", "0.8"), accrued("unused", "0.2", model=None), row("discount", -2, model=None)]
@@ -131,7 +133,7 @@ def test_a_fee_is_on_what_it_covers() -> None:
 
 
 def test_a_covered_day_without_an_amount_is_a_day_of_the_bill() -> None:
-    """Nothing is billed on that day, and its calls cost what they used of the fee."""
+    """On a covered day the bill has no amount. Its calls still cost the part of the fee that they used."""
     found = divided([accrued("input", 4), row("input", 80, unit="tokens")], USES)
     assert {} == paid(found, BILLED_TYPES["billed_cost"])
     part = {("a", "commitment", "exact"): 3 * UNIT // 2, ("b", "commitment", "exact"): UNIT // 2}
@@ -143,7 +145,7 @@ def test_a_covered_day_without_an_amount_is_a_day_of_the_bill() -> None:
 
 
 def test_a_day_that_may_be_told_anew_is_not_invoiced() -> None:
-    """The day has all other cost types."""
+    """A day that the provider may restate has no invoiced cost, but all other cost types."""
     open_day: dict[str, Any] = {"unsettled": {"bill": frozenset({DAY})}}
     found = divided([row("cost", 4)], USES, **open_day)
     kinds = {name: bool(paid(found, bit)) for name, bit in BILLED_TYPES.items()}
@@ -180,8 +182,8 @@ def test_a_refund_takes_from_each_what_the_charge_gave() -> None:
 
 def test_it_is_of_the_model_that_was_overcharged() -> None:
     """
-    The key decides as well, if both sides have one. A refund without a model is divided over all calls of the
-    day, by value.
+    A refund belongs to the calls of the model that was overcharged, and of its key, if both sides name keys.
+    A refund without a model is divided over all calls of the day, by value.
     """
     uses = [calls("a", 30), calls("c", 10, model="claude-opus-4"), calls("d", 10, day=1)]
     assert {"c": -UNIT} == shared([refund(-1, model="claude-opus-4")], uses[:2])
@@ -201,7 +203,10 @@ def test_fees_and_searches_are_given_back_to_who_had_them() -> None:
 
 
 def test_a_refund_of_several_days_is_divided_by_what_their_calls_are_worth() -> None:
-    """Without calls, the refund is divided evenly and unallocated. The sum is exact."""
+    """
+    A refund of several days is divided by the value of the calls of each day. Without calls, it is divided
+    evenly over the days and unallocated. The sum is exact.
+    """
     [line] = refunds_of(bill([refund(-10, days=3)], USES, days=4).amounts[DAY + 3 * DAY_S])
     by_worth = dict(by_day([line], {DAY: 1, DAY + DAY_S: 2, DAY - DAY_S: 7}))
     assert {DAY: -10 * UNIT // 3 + 1, DAY + DAY_S: -10 * UNIT - (-10 * UNIT // 3 + 1)} == {
@@ -213,7 +218,7 @@ def test_a_refund_of_several_days_is_divided_by_what_their_calls_are_worth() -> 
 
 @given(st.integers(-(10**30), 10**30), st.lists(st.integers(0, 10**12), min_size=1, max_size=6))
 def test_all_of_it_is_somewhere_in_both_arrangements(amount: int, tokens: list[int]) -> None:
-    """The refund is a separate line in some cost types and divided over calls in others."""
+    """The whole refund appears in every cost type, either as a separate line or divided over calls."""
     uses = [calls(f"t{place}", count) for place, count in enumerate(tokens)]
     rows = [refund(f"{amount}e-27")]
     whole = bill(rows, uses, days=4)
@@ -242,8 +247,8 @@ def test_one_whose_time_is_not_told_is_of_nobody() -> None:
 )
 def test_credits_and_taxes_are_as_it_is_set(kind: str, rules: LayerRules, is_divided: bool) -> None:
     """
-    Depending on the rules, they are divided over the period's usage in discounted types, or stay unallocated
-    with a reason.
+    Credits and taxes are divided over the period's usage in discounted types, or they stay unallocated with a
+    reason. The rules decide which.
     """
     rows = [row("cost", 4), row(kind, -2, model=None)]
     whole = bill(rows, USES)
@@ -260,7 +265,9 @@ def test_credits_and_taxes_are_as_it_is_set(kind: str, rules: LayerRules, is_div
 
 
 async def test_a_refund_of_an_earlier_month_is_on_its_calls() -> None:
-    """The refund is dated on the day of the bill, but the calls of that day get no part of it."""
+    """
+    A refund of an earlier month is dated on the day of the bill, but the calls of that day get no part of it.
+    """
     world = await World().open()
     earlier = FIRST - 40 * 86400
     world.use("search", 60, day=-40)
@@ -283,7 +290,7 @@ async def test_a_refund_of_an_earlier_month_is_on_its_calls() -> None:
         world.ledger, LedgerSlice(parts=((RoleFilter(dimension="team", values=("search",)),),))
     )
     seen = []
-    for shows_layers in (False, True):  # depends on the setting `billed.limited`
+    for shows_layers in (False, True):  # the setting `billed.limited` decides this
         world.ledger.shows_layers = shows_layers
         rows = await sliced.costs(world.asked("discounted_cost", "charge"))
         seen.append([(row.group[0], row.cost) for row in rows])

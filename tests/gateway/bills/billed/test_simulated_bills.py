@@ -1,6 +1,6 @@
 """
-In simulated months of bills, each planted cause is recognized, calls pay their billed rate, and the total is
-the invoice. `TOLLHOUSE_FAULTS=full` tries every cause for every provider, and all pairs.
+Simulated months of bills with planted causes. Each cause is recognized, calls pay their billed rate, and the
+total is the invoice. `TOLLHOUSE_FAULTS=full` tries every cause for every provider, and all pairs.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ CHARGES = {
     "tax": "tax", "discount": "discount", "credit": "credit", "refund": "refund", "web_search": "other",
     "throughput": "commitment",
 }  # fmt: skip
-# Unreported calls: the reasons that their cost may have, the most frequent first.
+# For each plant of unreported calls, the reasons that their cost may have, the most frequent first.
 LOST = {
     "key": ("no_key", "no_model", "no_calls", "no_telemetry"),
     "model": ("no_model", "no_telemetry"),
@@ -113,7 +113,7 @@ async def holds(month: BilledMonth, provider: str) -> None:
 
 
 async def calls_pay_the_billed_rate(month: BilledMonth, provider: str) -> None:
-    """Check shares by team, user and service to 10^-20, if calls are reported as billed."""
+    """Check shares by team, user and service to 10^-20, if the calls are reported as they were billed."""
     reports = [each for each in month.reports if each.provider == provider]
     expected = simulated.owed(month.of(provider), reports)
     exact = {"include": {"charge": (USAGE,), "basis": ("exact",), "provider": (provider,)}}
@@ -130,7 +130,7 @@ async def calls_pay_the_billed_rate(month: BilledMonth, provider: str) -> None:
 
 @pytest.mark.parametrize("provider", ALL_PROVIDERS)
 async def test_nothing_is_planted(provider: str) -> None:
-    """Nothing is unallocated, and rounding is below 10^-20."""
+    """Without a planted cause, nothing is unallocated, and rounding is below 10^-20."""
     month = await billed_month({provider: []})
     await holds(month, provider)
     assert {} == +(await month.reasons())
@@ -142,7 +142,7 @@ async def test_nothing_is_planted(provider: str) -> None:
 @pytest.mark.parametrize(("name", "provider"), cases())
 async def test_one_cause(name: str, provider: str) -> None:
     """
-    The charge of its lines or the reason of the unallocated amount shows the cause, and calls pay
+    The planted cause shows in the charge of its lines or in the reason of the unallocated amount. Calls pay
     their billed rate.
     """
     month = await billed_month({provider: [plant(name, provider)]})
@@ -179,7 +179,7 @@ def pairs() -> list[tuple[str, str, str]]:
 
 @pytest.mark.parametrize(("provider", "first", "second"), pairs())
 async def test_two_causes(provider: str, first: str, second: str) -> None:
-    """The sum is the bill, and calls pay their billed rate."""
+    """With two planted causes, the sum is still the bill, and calls pay their billed rate."""
     plants = [plant(first, provider), plant(second, provider)]
     await holds(await billed_month({provider: plants}), provider)
 
@@ -217,7 +217,8 @@ async def test_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def is_made_again_by_reading_each_day_once(month: BilledMonth, patching: pytest.MonkeyPatch) -> None:
     """
-    Check that a second pass changes nothing, and reads each day once for bills and once for the month's taxes.
+    Check that a second computation changes nothing. It may read each day only once for bills and once for
+    the month's taxes.
     """
     days_read: list[int] = []
     of_day = month.ledger.whole_sums_of_day
@@ -259,7 +260,10 @@ async def every_pair_closes(month: BilledMonth, clusters: Plan, *, closed: bool 
 
 
 async def beside_invoices(month: BilledMonth) -> dict[str | None, int]:
-    """Sum rounding and differences of invoices by provider. Rounding of divisions belongs to the bills."""
+    """
+    Sum rounding and differences of invoices by provider, without the rounding of divisions, which is part
+    of the bills.
+    """
     found: Counter[str | None] = Counter()
     for day in await month.ledger.billed_days(MARCH.start, MARCH.end):
         if INVOICE in day.provider:
@@ -299,7 +303,10 @@ async def slices_cut_alike(month: BilledMonth) -> None:
 
 
 async def closes_to_its_invoice(month: BilledMonth, provider: str) -> None:
-    """The invoice has one line per model and kind, in cents, and contains duplicated export rows once."""
+    """
+    Close a month with its invoice. The invoice has one line per model and kind, in cents, and contains
+    duplicated rows of an export only once.
+    """
     rows = [row for row in month.of(provider) if row.unit == "usd" and row.start < MARCH.end]
     once = rows if "twice" not in TOGETHER[provider] else [*dict.fromkeys(rows)]
     lines: dict[tuple[str | None, str], Decimal] = {}

@@ -77,7 +77,7 @@ class ClusterMonth:
 
 @pytest.mark.parametrize("cause", CAUSES)
 async def test_one_cause(cause: str) -> None:
-    """Nothing is counted twice or missing."""
+    """With one planted cause, nothing is counted twice and nothing is missing."""
     await (await ClusterMonth().open([cause])).holds()
 
 
@@ -87,8 +87,8 @@ def pairs() -> list[tuple[str, str]]:
     return every if IS_LONG else [*always, *Random("pairs of clusters").sample(every, 4)]
 
 
-# Pairs that failed before. Usage without a known node was priced although all nodes had bills. Nodes of one
-# name in two clusters were merged. A node without pods was not idle.
+# Pairs that failed before, because usage without a known node was priced although all nodes had bills,
+# because nodes of one name in two clusters were merged, or because a node without pods was not idle.
 ALWAYS = [("nodes", "nowhere"), ("some nodes", "nowhere"), ("nodes", "same names"), ("nodes", "idle")]
 
 
@@ -101,7 +101,10 @@ async def test_two_causes(causes: tuple[str, str]) -> None:
 async def test_very_many_rows_of_a_day_hide_no_node(
     causes: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Small rows of a day are merged, but rows of a node are still divided, and the node has no price."""
+    """
+    A day has so many rows that small rows are merged. Rows of a node are still divided over its pods, and the
+    node has no price.
+    """
     monkeypatch.setattr(connection_rows, "MAX_SETS", 3)
     monkeypatch.setattr(connection_rows, "FOLD_AT", 6)
     month = await ClusterMonth().open(causes)

@@ -31,7 +31,8 @@ class NoFloat(int):
 @given(amounts, weights, quantities)
 def test_all_of_an_amount_is_somewhere(amount: int, by: dict[int, int], quantity: int | None) -> None:
     """
-    Shares, unreported part and rest add up to the amount and have its sign. The rest is below one unit per share.
+    The shares, the unreported part and the rest add up to the amount and have its sign. The rest is less than
+    one unit per share.
     """
     found = spread(amount, by, quantity=quantity)
     assert amount == sum(found.shares.values()) + found.unreported + found.rest
@@ -42,7 +43,9 @@ def test_all_of_an_amount_is_somewhere(amount: int, by: dict[int, int], quantity
 
 @given(amounts, weights, quantities)
 def test_a_share_is_the_floor_of_its_part(amount: int, by: dict[int, int], quantity: int | None) -> None:
-    """A share depends only on its own weight and the whole. A weight of 0 or less has no share."""
+    """
+    A share depends only on its own weight and on the total. If the weight is 0 or less, there is no share.
+    """
     found = spread(amount, by, quantity=quantity)
     known = sum(weight for weight in by.values() if weight > 0)
     whole = max(known, quantity or 0)
@@ -73,7 +76,10 @@ def test_a_refund_of_a_charge_leaves_nothing(amount: int, by: dict[int, int], qu
 def test_a_team_pays_the_billed_rate_whatever_others_use(
     price: int, mine: int, others: dict[int, int], more: int, unreported: int
 ) -> None:
-    """If the bill states the quantity and one rate, other calls do not change a digit of a share."""
+    """
+    If the bill states the quantity and has one rate, a team's share does not depend on the calls of other
+    teams, to the last digit.
+    """
     used = sum(max(0, weight) for weight in others.values())
     alone, together = mine + unreported, mine + used + more
     first = spread(price * alone, {"mine": mine}, quantity=alone)

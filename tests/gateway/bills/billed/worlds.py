@@ -78,7 +78,7 @@ def divided(
 
 
 def divided_month(rows: Sequence[StatementRow], uses: Sequence[Use], days: int) -> list[BilledSum]:
-    """Return all sums of the bill for some days, with taxes divided by the usage of all of them."""
+    """Return all sums of the bill for some days. Taxes are divided by the usage of all these days."""
     whole = bill(rows, uses, days=days)
     by_day = {day: [each for each in uses if each[1].day == day] for day in sorted(whole.states)}
     base: Counter[tuple[Dimensions, str]] = Counter()

@@ -34,7 +34,9 @@ def page(*seats: dict[str, Any], total: int | None = None) -> dict[str, Any]:
 
 
 def test_seats_of_github() -> None:
-    """Days are in UTC. A user with a seat by two teams has one seat, which ends when both end."""
+    """
+    Days are in UTC. If two teams give a user a seat, the user has one seat, which ends when both teams' seats end.
+    """
     leaving = "2026-12-01"
     pages = [
         page(github("ann"), github("bob", pending_cancellation_date=leaving), total=3),
@@ -56,7 +58,9 @@ def test_seats_of_github() -> None:
 
 
 def test_members_of_cursor() -> None:
-    """Removed users and owners without a seat have none. Pages of spend list the same people."""
+    """
+    Removed users, and owners without a seat, are not in the list. The pages of spend list the same people.
+    """
     members = [
         {"name": "Ann", "email": "ann@example.com", "role": "owner", "isRemoved": False},
         {"name": "Bob", "email": "bob@example.com", "role": "member", "isRemoved": True},
@@ -119,7 +123,7 @@ def test_members_of_claude() -> None:
 
 
 def test_licenses_of_google() -> None:
-    """The formats are licenses of Gemini Code Assist, and assigned licenses of Gemini Enterprise."""
+    """Two formats are read: licenses of Gemini Code Assist, and assigned licenses of Gemini Enterprise."""
     used = {"assignTime": "2026-09-01T07:00:00Z", "recentUsageTime": "2026-11-19T00:00:00Z"}
     pages = [{"licensedUsers": [{"username": "ann@example.com", **used}], "nextPageToken": "t"},
              {"licensedUsers": [{"username": "bob@example.com"}]}]  # fmt: skip
@@ -206,7 +210,7 @@ def test_who_is_gone_has_no_seat(status: str) -> None:
     ],
 )
 def test_a_list_that_is_not_whole_is_refused(content: bytes, words: str) -> None:
-    """The error says what is wrong. Half a list would end the other seats."""
+    """An incomplete list is refused, because it would end the missing seats. The error says what is wrong."""
     with pytest.raises(Invalid, match=words):
         read_list("list", content)
 

@@ -67,7 +67,9 @@ def asked(month: str) -> AskedDays:
 
 
 def uses_of(by_day: dict[str, dict[int, SeatUse]]) -> Uses:
-    """Put days into a set of uses. Spans are days here, and begin and end with cycles and months."""
+    """
+    Create the uses of some days. In these tests spans are days, and they begin and end with cycles and months.
+    """
     uses = Uses()
     for mark, days in by_day.items():
         for day, use in days.items():
@@ -80,7 +82,10 @@ def spent(day: str, dollars: int) -> dict[int, SeatUse]:
 
 
 def test_what_is_beyond_is_of_the_month_in_which_it_was_used() -> None:
-    """Ten dollars of a cycle from the 20th are used up on 3 November, by calls of two months."""
+    """
+    A cycle starts on the 20th and includes ten dollars, which the calls of two months use up on 3 November.
+    Extra usage belongs to the month in which it was used.
+    """
     own = plan(
         Seat(user="ann", since="2026-01-01"), cycle_day=20, fee="31", included="10", overage_price="1.5"
     )
@@ -95,7 +100,8 @@ def test_what_is_beyond_is_of_the_month_in_which_it_was_used() -> None:
     assert november.beyond == 5 * ONE
     assert november.overage == 15 * ONE // 2
     assert november.included_value == 12 * ONE
-    # 19 days of a cycle of 30 days plus 12 of 31, and then 19 of 31 plus 11 of 30
+    # The October fee is 19 of 30 days of the first cycle plus 12 of 31 days of the second. The November fee
+    # is 19 of 31 days plus 11 of 30.
     assert abs(october.fee - ONE * Fraction(31 * 19, 30) - 12 * ONE) < 2
     assert abs(november.fee - 19 * ONE - ONE * Fraction(31 * 11, 30)) < 2
 
@@ -155,7 +161,9 @@ def beyond_by_hand(by_seat: dict[str, dict[int, SeatUse]], days: range, is_poole
 
 
 def test_what_is_taken_back_leaves_the_sum_of_the_cycle() -> None:
-    """A correction may exceed the use of its day, but the days add up to the total use."""
+    """
+    A correction may take back more than the use of its day. The days still add up to the total use of the cycle.
+    """
     own = plan(Seat(user="ann", since="2026-01-01"), included="10", overage_price="1")
     days = {**spent("2026-10-02", 20), **spent("2026-10-05", -4), **spent("2026-10-09", 1)}
     [month] = month_of_plan(own, asked("2026-10"), uses_of({"p:0": days}))

@@ -29,7 +29,10 @@ PENNY = Decimal("0.01")
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """`error` is the largest relative error of a claim. `words` describes what was planted and found."""
+    """
+    The result of a comparison. `error` is the largest relative error of a claim. `words` describes what was
+    planted and found.
+    """
 
     state: str
     error: Decimal
@@ -63,7 +66,10 @@ def sums_of(found: Reconciliation, planted: Sequence[Plant] = ()) -> dict[str, D
 
 
 def judged_alone(found: Reconciliation, plant: Plant) -> Verdict:
-    """Judge a month with one cause, which must be the only claim and cover everything."""
+    """
+    Judge a month with one planted cause. Only this cause may be claimed, and the claim must cover
+    the whole difference.
+    """
     holds(found)
     sums, whole = sums_of(found, [plant]), dollars(found.total.difference)
     claimed = sum((amount for cause, amount in sums.items() if cause in plant.causes), Decimal(0))
@@ -82,11 +88,11 @@ def is_near(claimed: Decimal, wanted: Decimal, size: Decimal) -> bool:
 
 def judged_together(provider: str, seed: int, found: Reconciliation, plants: Sequence[Plant]) -> Verdict:
     """
-    Judge a month with several causes. Each cause is claimed, or a claim names some of them as inseparable and
-    covers their sum, or the rest is unexplained.
+    Judge a month with several causes.
 
-    The combined effect of causes may be in any of their claims, such as the price of unreported calls or of
-    an unreported tier.
+    Each cause is either claimed, named in a claim as inseparable from others, or unexplained. A claim of
+    inseparable causes covers their sum. If two causes affect each other, such as unreported calls and their
+    price, that effect may be in the claim of either.
     """
     holds(found)
     assert found.total.difference == difference(provider, seed, plants)
@@ -125,7 +131,10 @@ def _error(claimed: Decimal, share: Sequence[Decimal]) -> Decimal:
 
 
 def _is_of_share(claimed: Decimal, share: Sequence[Decimal], *, is_part: bool = False) -> bool:
-    """Return whether the claimed amount is within the possible range of a share, or a part of it."""
+    """
+    Return whether the claimed amount is within the possible range of a cause's amount, or with `is_part`
+    between that range and 0.
+    """
     near = max(NEAR * max(map(abs, share)), HALF_A_CENT)
     amounts = (*share, Decimal(0)) if is_part else share
     return min(amounts) - near <= claimed <= max(amounts) + near
@@ -162,7 +171,8 @@ def _said_words(found: Reconciliation) -> str:
 @dataclass(frozen=True, kw_only=True)
 class _Calls:
     """
-    The calls of a month without those that a plant leaves unreported, or all calls as the plant reports them.
+    The calls of a month as they are for some plants: without the calls that a plant leaves unreported, or as
+    the plant reports them.
     """
 
     place: int
@@ -171,7 +181,8 @@ class _Calls:
 
 class Months:
     """
-    The effect of plants in a month, alone and together, for all calls, reported calls, and calls as reported.
+    The effect of planted causes on a month, separately and together. It is computed for all calls, for
+    reported calls, and for calls as reported.
     """
 
     def __init__(self, provider: str, seed: int, plants: Sequence[Plant]) -> None:
@@ -182,8 +193,8 @@ class Months:
 
     def shares(self, group: frozenset[int]) -> list[Decimal]:
         """
-        Return the amounts that may be claimed for some plants: before and after other plants, and for other
-        sets of calls.
+        Return the possible amounts of a group of plants: applied before or after the other plants, and for
+        each set of calls.
         """
         every = frozenset(range(len(self._plants)))
         found = [self._amount(some | group) - self._amount(some) for some in _subsets(every - group)]
@@ -202,7 +213,7 @@ class Months:
                 yield _Calls(place=place, are_told=True)
 
     def _amount(self, chosen: frozenset[int], calls: _Calls | None = None) -> Decimal:
-        """Return the difference of a month with these plants."""
+        """Return the difference that these plants cause in a month."""
         if chosen and (chosen, calls) not in self._known:
             plants = [self._plants[place] for place in sorted(chosen)]
             self._known[chosen, calls] = dollars(self._difference(plants, calls))

@@ -34,7 +34,7 @@ from tests.gateway.bills.reconciliation.simulator import (
     statements,
 )
 
-HAVE_KEYS = (OPENAI, ANTHROPIC)  # their bills state the key of tokens
+HAVE_KEYS = (OPENAI, ANTHROPIC)  # providers whose bills state the key of tokens
 HAVE_MODELS = tuple(provider for provider in ALL_PROVIDERS if len(MODELS[provider]) > 1)
 A_DAY = 30  # calls per day
 _DAYS = frozenset(DAYS)
@@ -61,9 +61,12 @@ def _same_rows(rows: Rows) -> Rows:
 @dataclass(frozen=True, kw_only=True)
 class Plant:
     """
-    A cause. `causes` are the claims that may match it. `done` changes calls at the provider, `billed` only
-    their bill, and `rows` the bill's rows. `lost` selects unreported calls, and `unsized` calls reported
-    without tokens. `told` and `reports` change the others.
+    A planted cause.
+
+    `causes` are the claims that may match it. `done` changes calls at the provider, `billed` changes only
+    their bill, and `rows` changes the rows of the bill. `lost` selects calls that are not reported, and
+    `unsized` calls that are reported without tokens. `told` changes the remaining calls before they are
+    reported, and `reports` changes their reports.
     """
 
     causes: tuple[str, ...]
@@ -112,7 +115,7 @@ def _share(random: Random, provider: str) -> Plant:
 
 
 def _untold_batch(is_batch: Callable[[Call], bool]) -> Plant:
-    """Run some calls as batch that no source reports as batch."""
+    """Run some calls as batch, although every source reports them as normal calls."""
     return Plant(
         causes=("tier_unknown",),
         done=lambda calls: [replace(call, batch=call.batch or is_batch(call)) for call in calls],
@@ -306,8 +309,8 @@ def difference(
     base: Callable[[Calls], Calls] = same_calls,
 ) -> int:
     """
-    Compute the billed cost minus the estimates of the reports, in units, independently of ledger and
-    comparison. `without` leaves out calls, and `base` changes calls first.
+    Compute the billed cost minus the estimates of the reports, in units, independently of the ledger and the
+    reconciliation. `without` leaves out calls, and `base` changes calls first.
     """
     calls = [call for call in _month(provider, seed) if not without(call)]
     rows, reports = both_sides(base(calls), plants)

@@ -30,7 +30,7 @@ _AWS_TYPES = {
 
 Group = tuple[
     Call, Mapping[str, int], Mapping[str, Decimal], int
-]  # first call, tokens and dollars by kind, and the number of calls
+]  # per group: the first call, tokens by kind, dollars by kind, and the number of calls
 
 
 def _groups(calls: Iterable[Call], place: Callable[[Call], Hashable]) -> Iterator[Group]:
@@ -116,7 +116,7 @@ def _anthropic_costs(calls: list[Call]) -> Iterator[Mapping[str, Any]]:
 
 
 def _aws_cur(calls: Sequence[Call]) -> bytes:
-    """Write every line of the billing period, because the export is always complete."""
+    """Write every line since the billing period began, because each AWS export is complete."""
     first = datetime.fromtimestamp(DAYS[0], UTC)
     period = {
         "bill_billing_period_start_date": first.isoformat(),

@@ -49,7 +49,8 @@ class Rates:
     cache_write_5m: str
     cache_write_1h: str
     output: str
-    large: tuple[str, str] | None = None  # factors for the price of the whole call: input, output
+    # price factors for input and output of the whole call, if its input is large
+    large: tuple[str, str] | None = None
 
     def of(self, kind: str) -> Decimal:
         return Decimal(getattr(self, kind))
@@ -103,7 +104,7 @@ class Call:
     key: str
     batch: bool
     tokens: Mapping[str, int]
-    region: str = ""  # costs ten percent more
+    region: str = ""  # a named region costs ten percent more
 
     @property
     def day(self) -> int:
@@ -159,7 +160,7 @@ def month(seed: int = 7, a_day: int = 12, providers: Sequence[str] = PROVIDERS) 
 Settled = Callable[[int], bool]
 RatesOf = Callable[[Call], Mapping[str, Mapping[str, Rates]]]
 
-# Reports of the providers as rows. `settled` refers to the time of the pull.
+# Reports of the providers as rows. `settled` returns whether a day's rows are final when the report is read.
 
 
 def statements(

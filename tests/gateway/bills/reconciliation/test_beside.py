@@ -12,26 +12,28 @@ from tests.gateway.bills.reconciliation.simulator import ANTHROPIC, AZURE, BEDRO
 from tests.rounds import part
 
 CASES = [
-    # Half a day without calls, on days of another time zone: hours have tokens, and their price is said
-    # to be unclear.
+    # Half a day has no calls, and the bill's days are in another time zone. The claim says that the price of
+    # the missing hours is unclear.
     (OPENAI, 2663601241, "half a day, pacific", SAID),
     (OPENAI, 2, "half a day, local hours", RIGHT),
     (AZURE, 1394008731, "three days, pacific", SAID),
-    # Half a day without calls, while other days also lack some.
+    # Half a day has no calls, and other days also lack some calls.
     (BEDROCK, 666753992, "key, half a day", RIGHT),
     (AZURE, 1711878759, "share, half a day", SAID),
     # A key and a model are missing, so few calls remain and many hours are empty by chance.
     (GOOGLE, 2515304054, "key, model", RIGHT),
-    # If the bill never has a kind, its tokens went to another kind, even if other things differ.
+    # If the bill never has a token kind, its tokens are billed as another kind. This is found even if
+    # other things differ.
     (ANTHROPIC, 505242943, "half a day, plain cache", RIGHT),
     (ANTHROPIC, 3154249727, "plain cache, pacific", RIGHT),
-    # No token is worth less than the list price of its tier, even if amounts state no tier.
+    # The list price of a tier is the minimum price of its tokens, even if the bill's amounts state no tier.
     (OPENAI, 2397418483, "input price, local hours", RIGHT),
     # The last hours are empty because a clock is slow, and this causes no claim.
     (BEDROCK, 2576281049, "local hours, unsized", UNEXPLAINED),
     # Missing and surplus calls nearly cancel, but no calls moved to the next day.
     (AZURE, 3063450026, "key, double report", UNEXPLAINED),
-    # A day that only one side has shows no price, not even on the first day of the month.
+    # A day that exists only in the bill or only in the ledger says nothing about prices, not even the first
+    # day of the month.
     (ANTHROPIC, 3410724048, "a day, discount", UNEXPLAINED),
     # The price of other days applies to the half day that the ledger has.
     (GOOGLE, 3683996122, "half a day, input price", RIGHT),
@@ -39,53 +41,56 @@ CASES = [
     (BEDROCK, 4103655947, "batch since, pacific", SAID),
     (AZURE, 1190008631, "key, local hours", SAID),
     (GOOGLE, 203784845, "batch share, plain cache", SAID),
-    # A factor of all days, or of all days before another price, is a separate cause.
+    # A price factor that applies to all days, or to all days before another price, is a separate cause.
     (ANTHROPIC, 1756644886, "price, half", RIGHT),
     (OPENAI, 2307074195, "input price, discount", RIGHT),
     (AZURE, 361928072, "price, dear days", RIGHT),
-    # Calls are missing among those that the time shift moves.
+    # Some of the calls that the time shift moves to another day are missing.
     (ANTHROPIC, 1277718168, "share, pacific", SAID),
-    # One token kind at another price on the last day shows no price.
+    # One token kind has another price only on the last day, which is not enough to claim a price change.
     (ANTHROPIC, 3565725351, "key, batch share", RIGHT),
-    # Two factors cancel, and some days cost twice the half price, which is our price.
+    # Two price factors cancel, so some days cost twice the half price. That equals our price.
     (BEDROCK, 2891491162, "discount, half", SAID),
     (OPENAI, 147155057, "half, dear days", SAID),
-    # If hours or calls show what a day has, duplicated rows are claimed. Otherwise the rows stay unexplained.
+    # If hours or call counts show the true amount of a day, duplicated rows are claimed. Otherwise the
+    # difference stays unexplained.
     (ANTHROPIC, 3552580727, "twice, pacific", RIGHT),
     (AZURE, 3311591214, "twice, unsized", UNEXPLAINED),
     (OPENAI, 178717959, "twice, unsized", RIGHT),
-    # Exchanged tiers next to many surplus tokens are named, but not next to a few random ones.
+    # Tokens moved between tiers are named next to many surplus tokens, but not next to a few random ones.
     (AZURE, 119333380, "batch share, double report", SAID),
     (ANTHROPIC, 1453743460, "double report, pacific", UNEXPLAINED),
     # Tokens that vary in both directions on a few days are chance, not a kind of input.
     (OPENAI, 7012, "double report, local hours", UNEXPLAINED),
-    # If the tokens of the first day differ, the day shows no price change before our own.
+    # If the tokens of the first day differ, that day is no evidence of an earlier price change.
     (ANTHROPIC, 7013, "key, pacific", SAID),
     (ANTHROPIC, 7013, "plain cache, unsized", RIGHT),
-    # Fewer calls have no tokens than are missing, and the bill states no calls.
+    # More calls are missing than were reported without tokens, and the bill states no number of calls.
     (AZURE, 7014, "share, unsized", SAID),
     (ANTHROPIC, 13002, "price, unsized", SAID),
-    # Hours of a silent day appear on another day of the bill.
+    # The hours of a day without reports belong to another day of the bill.
     (AZURE, 8001, "three days, pacific", SAID),
-    # Three causes: a token kind that only the bill has is claimed if the ledger has none of it.
+    # With three causes, a token kind that only the bill has is claimed if the ledger has none of it.
     (BEDROCK, 9001, "batch since, plain cache, local hours", SAID),
-    # Rates used by a token claim, and kinds of only one side, show no price of their days.
+    # Rates that a claim about tokens already uses, and token kinds of only one side, say nothing about the
+    # price of a day.
     (GOOGLE, 9002, "four days, half, local hours", SAID),
     (ANTHROPIC, 10003, "key, half", SAID),
-    # Large inputs among tokens of another tier, on shifted days, make that tier more expensive.
+    # Large inputs are among the tokens of another tier, on shifted days, so that tier seems more expensive.
     (ANTHROPIC, 10001, "batch key, local hours", SAID),
     # Calls without tokens make days differ, but do not suggest a shifted clock.
     (BEDROCK, 10003, "key, unsized", SAID),
-    # A day that lacks more than half is normal if a key is missing, and otherwise unclear.
+    # If a key is missing, a day may lack more than half of its calls. Without a missing key, such a day is unclear.
     (BEDROCK, 17001, "key", RIGHT),
     (AZURE, 11009, "key, twice", UNEXPLAINED),
     # Days next to silent ones do not count as days with missing calls.
     (ANTHROPIC, 10008, "three days, local hours", SAID),
-    # One token kind at half its price shows a tier, if a token claim explains the prices of the others.
+    # If one token kind costs half its price, this is a claim about a tier, as long as a claim about tokens
+    # explains the prices of the other kinds.
     (ANTHROPIC, 2034687046, "batch, half, local hours", SAID),
     # A price below a cent is not named next to large amounts.
     (GOOGLE, 18001, "batch key, local hours", SAID),
-    # One published factor in one region is explained by the region, even if tokens differ.
+    # If one region has one published price factor, the region explains it, even if tokens differ.
     (GOOGLE, 9004, "region, double report, local hours", UNEXPLAINED),
 ]
 

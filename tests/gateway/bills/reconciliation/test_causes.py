@@ -132,7 +132,7 @@ def test_a_model_that_only_the_bill_has() -> None:
 
 
 def test_a_provider_of_which_nothing_reports() -> None:
-    """The whole bill is unreported traffic, not an unexplained difference."""
+    """If no source reports calls of a provider, the whole bill is claimed as unreported traffic."""
     tokens, money, _ = equal()
     claim = the_one((tokens, money, []), "unreported_traffic")
     assert sum(row.amount for row in money) == claim.amount
@@ -254,8 +254,8 @@ SHARES = [3, 7, 2, 5, 6, 1, 4, 8, 2, 5]
 
 def dearer_in(regions: Mapping[str, int], told: str = "", at: int = 11) -> Sides:
     """
-    Bill a share of each day's calls at `at` tenths of the price. `regions` divides that share in tenths.
-    `told` is the side that states the regions.
+    Bill a share of each day's calls at `at` tenths of the price. `regions` divides that share, in tenths of
+    all calls. `told` is the side that states the regions.
     """
     tokens, money, counted = [], [], []
     for place, day in enumerate(DAYS):
@@ -312,7 +312,9 @@ def test_regions_with_a_price_each() -> None:
 
 
 def test_all_calls_in_one_region() -> None:
-    """A tenth more for all calls is the region. Any other constant factor is a price."""
+    """
+    If all calls cost a tenth more, the claim is their region. Any other constant factor is claimed as a price.
+    """
     tokens, money, counted = equal()
     within = [replace(each, region="us-east-1") for each in counted]
     tenth = [replace(row, amount=row.amount * 11 // 10) for row in money]
@@ -325,8 +327,8 @@ def test_all_calls_in_one_region() -> None:
 
 def test_a_month_in_which_calls_began_to_tell_their_region() -> None:
     """
-    Days of calls that state the region are claimed by region. Other days only match the pattern,
-    or stay unexplained.
+    Calls state their region only from some day on. From that day, the claim is about regions. Earlier days
+    only match the pattern, or stay unexplained.
     """
     later = DAYS[len(DAYS) // 2]
     tokens, money, counted = equal()
@@ -353,7 +355,10 @@ def test_a_month_in_which_calls_began_to_tell_their_region() -> None:
 
 
 def test_a_region_that_nobody_tells_is_no_claim_of_certainty() -> None:
-    """Only the pattern matches: the factor is one that regions have."""
+    """
+    No report names the region. The claim rests only on the price factor, which is one that regions have, so
+    it is not certain.
+    """
     tokens, money, counted = equal()
     claim = the_one(
         (tokens, [replace(row, amount=row.amount * 11 // 10) for row in money], counted), "region"
@@ -372,7 +377,7 @@ def test_large_inputs() -> None:
 
 
 def test_writes_alone() -> None:
-    """The bill has one-hour writes as writes, and does not state their duration."""
+    """The bill states one-hour cache writes only as writes, without their duration."""
     tokens, money, counted = equal()
     other = [replace(row, amount=row.amount * 13 // 10) if row.meter == WRITE_5M else row for row in money]
     assert "50%" in the_one((tokens, other, counted), "cache_ttl_1h").evidence
@@ -391,7 +396,9 @@ def test_a_price_from_a_day_on() -> None:
 
 
 def test_a_price_that_sources_know() -> None:
-    """Sources report what was billed, so only the price book is wrong, and nothing remains."""
+    """
+    Sources report the billed price, so only the price book is wrong. The claim covers the whole difference.
+    """
     tokens, money, counted = equal()
     other = [replace(row, amount=row.amount * 5 // 4) for row in money]
     claim = the_one(

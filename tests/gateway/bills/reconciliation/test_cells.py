@@ -1,6 +1,6 @@
 """
-Billed cost is the sum of counted cost, volume, rate, other and own, for any bill and ledger, in total and
-in each cell.
+The billed cost is the sum of five parts, for any bill and ledger, in total and in each cell: counted, volume,
+rate, other and own.
 """
 
 from __future__ import annotations
@@ -116,7 +116,9 @@ def test_identity(
 
 @given(st.lists(COUNTED, min_size=1, max_size=6))
 def test_the_same_on_both_sides(counted: list[CountedUse]) -> None:
-    """A bill with the counted tokens at the same prices leaves only the ledger's own difference."""
+    """
+    If the bill has the counted tokens at the same prices, only the ledger's own difference ("own") remains.
+    """
     tokens = [
         BilledTokens(
             source="usage",

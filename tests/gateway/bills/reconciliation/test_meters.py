@@ -51,7 +51,10 @@ def counted(provider: str, model: str, meters: dict[str, int], **counts: int) ->
 
 
 def apart(use: CountedUse, tokens: dict[str, int], paid: dict[str, str]) -> list[tuple[str, str]]:
-    """Return the claims for a bill with these tokens and amounts by kind. Nothing may remain."""
+    """
+    Return the claims for a bill with these tokens and amounts by kind, and assert that they explain
+    the whole difference.
+    """
     place: dict[str, Any] = {"day": DAY, "account": "", "key": "", "model": use.model, "tier": None}
     told = [
         BilledTokens(source="usage", meter=meter_of(kind), quantity=count, **place)
@@ -74,8 +77,8 @@ def apart(use: CountedUse, tokens: dict[str, int], paid: dict[str, str]) -> list
 
 def test_tokens_of_sound_and_images_meet_the_lines_of_a_bill() -> None:
     """
-    By hand: 2 million text tokens at 0.3 and 1 million of audio at 1. For another model, 1 million at 5,
-    images at 8 and at 32.
+    The expected amounts are worked out by hand. One model has 2 million text tokens at 0.3 and 1 million
+    audio tokens at 1. The other has 1 million tokens at 5, and images at 8 and at 32.
     """
     use = counted(
         "gcp.gemini", "gemini-2.5-flash", {"input_audio_tokens": MILLION},
@@ -108,8 +111,8 @@ def test_other_units_meet_the_lines_of_a_bill(
     provider: str, model: str, meters: dict[str, int], kind: str, paid: str
 ) -> None:
     """
-    By hand: 25 images at 0.04, two hours at 0.36, 2 million characters at 15, 500 pages at 2, and searches at
-    10 and 2.5.
+    The expected amounts are worked out by hand: 25 images at 0.04, two hours at 0.36, 2 million characters at
+    15, 500 pages at 2, and searches at 10 and 2.5.
     """
     use = counted(provider, model, meters)
     assert money.units(paid) == use.cost == sum(use.fees.values())

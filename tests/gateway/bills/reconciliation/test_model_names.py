@@ -89,7 +89,10 @@ async def test_a_name_that_nothing_joins(counts: Counts) -> None:
 
 
 async def test_a_model_that_is_not_told_is_still_found(counts: Counts) -> None:
-    """The bill has ten times the tokens of another model next to models that agree."""
+    """
+    The bill names no model for some tokens, but they are found: they are ten times those of another model,
+    and all other models agree.
+    """
     other = [msgspec.structs.replace(row, model="gpt-4o-1120", amount=row.amount * 10) for row in ROWS]
     uses = counts.by_provider[BEDROCK]
     found = reconcile(BEDROCK, [*ROWS, *other], replace(counts, by_provider={BEDROCK: uses}))

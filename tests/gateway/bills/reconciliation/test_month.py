@@ -50,7 +50,9 @@ def of(provider: str) -> list[Call]:
 
 
 def holds(found: Reconciliation) -> None:
-    """Check the identities in total and for each line of each level, and that the lines add up."""
+    """
+    Check the identities in total and for each line of each level. Also check that the lines add up to the total.
+    """
     for line in (found.total, *found.days, *found.models, *found.keys):
         assert line.billed == line.counted + sum(line.parts[name] for name in PARTS)
     for lines in filter(None, (found.days, found.models, found.keys)):
@@ -100,7 +102,7 @@ async def test_a_key_that_does_not_report(provider: str, named_alike: bool) -> N
 
 @pytest.mark.parametrize("provider", PROVIDERS)
 async def test_a_source_twice(provider: str) -> None:
-    """An SDK reports every call of one key that the gateway also reports, with other ids."""
+    """An SDK reports every call of one key again under other ids, in addition to the gateway."""
     again = [record(call, source="otel") for call in CALLS if call.key == KEYS[0]]
     found = reconcile(provider, ROWS, await count([*map(record, CALLS), *again], book()))
     holds(found)
@@ -220,7 +222,7 @@ async def test_tolerance() -> None:
     counts = await count([record(call) for call in CALLS], book())
     [day] = [line for line in reconcile(BEDROCK, ROWS, counts).days if line.name == str(DAYS[5])]
     row = next(row for row in ROWS if (row.provider, row.start, row.unit) == (BEDROCK, DAYS[5], "tokens"))
-    more = day.counted_tokens // 99  # a hundredth of what is then billed
+    more = day.counted_tokens // 99  # a hundredth of the tokens that are then billed
     for extra, state in ((more, AGREES), (more + day.counted_tokens // 1000, "differs")):
         rows = [replace_amount(each, extra) if each is row else each for each in ROWS]
         found = reconcile(BEDROCK, rows, counts, tolerance=Tolerance(money=Decimal(100)))
@@ -243,8 +245,8 @@ SILENT: Mapping[str, Callable[[Call], bool]] = {
 @pytest.mark.parametrize("provider", PROVIDERS)
 async def test_time_without_telemetry(provider: str, silent: str) -> None:
     """
-    The billed cost of that time is one claim with its days, and the only claim, whether or not the
-    report states calls.
+    For some time no source reported calls. The billed cost of that time is one claim that names its days.
+    This holds whether or not the bill states the number of calls.
     """
     lost = [call for call in of(provider) if SILENT[silent](call)]
     reported = [record(call) for call in CALLS if not SILENT[silent](call)]
@@ -260,7 +262,10 @@ async def test_time_without_telemetry(provider: str, silent: str) -> None:
 
 @pytest.mark.parametrize("provider", PROVIDERS)
 async def test_a_share_of_the_calls_is_missing(provider: str) -> None:
-    """Calls of all keys and days are missing. They are claimed with or without the bill's number of calls."""
+    """
+    A share of the calls is missing for all keys and days. It is claimed whether or not the bill states the
+    number of calls.
+    """
     calls = month(seed=11, a_day=40)
     lost = {id(call) for number, call in enumerate(calls) if number % 12 == 5}
     found = reconcile(
@@ -278,7 +283,7 @@ async def test_a_share_of_the_calls_is_missing(provider: str) -> None:
 
 
 async def test_days_that_were_not_billed() -> None:
-    """The bill covers these days and has no rows for them, but has rows for other days."""
+    """The bill covers some days but has no rows for them."""
     free = {DAYS[4], DAYS[5]}
     rows = [row for row in ROWS if row.start not in free]
     counts = await count([record(call) for call in CALLS], book())

@@ -36,7 +36,9 @@ CALLS = month()
 
 @dataclass(frozen=True, kw_only=True)
 class Plant:
-    """A change of calls at the provider, of their report (None means no report), or of a bill row."""
+    """
+    A planted change: of the calls at the provider, of their report (None means no report), or of a bill row.
+    """
 
     cause: str
     done: Callable[[Call], Call] = lambda call: call
@@ -102,8 +104,8 @@ def claimed(of: Reconciliation) -> dict[str, Decimal]:
 )
 async def test_two_causes(provider: str, first: str, second: str) -> None:
     """
-    Each claim is within 2 % of its cause by itself or on top of the other. For example, a price change also
-    raises the cost of a region.
+    Each claim is within 2 % of its cause, measured without or with the other cause. For example, a price
+    change also raises the cost of a region.
     """
     both = await found(provider, first, second)
     sums, difference = claimed(both), Decimal(money.text(both.total.difference))
@@ -123,7 +125,10 @@ async def test_two_causes(provider: str, first: str, second: str) -> None:
 @pytest.mark.parametrize("provider", [ANTHROPIC, BEDROCK, OPENAI])
 @pytest.mark.parametrize("name", PLANTS)
 async def test_one_cause(provider: str, name: str) -> None:
-    """One cause gets the whole difference. Large inputs of another tier cost what the ledger says."""
+    """
+    The claim of the single cause covers the whole difference. Large inputs of another tier cost what
+    the ledger says.
+    """
     alone = await found(provider, name)
     sums, difference = claimed(alone), Decimal(money.text(alone.total.difference))
     assert [PLANTS[name].cause] == list(sums)

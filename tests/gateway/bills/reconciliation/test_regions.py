@@ -26,7 +26,9 @@ def plant(name: str, provider: str) -> Plant:
     [(GOOGLE, "batch share"), (AZURE, "half"), (GOOGLE, "discount"), (ANTHROPIC, "discount")],
 )
 async def test_beside_another_cause(provider: str, other: str) -> None:
-    """Each claim is within 2 % of its cause by itself or on top of the other, and nothing else is claimed."""
+    """
+    Each claim is within 2 % of its cause, measured without or with the other cause. Nothing else is claimed.
+    """
     plants = [plant("region", provider), plant(other, provider)]
     found = await planted(provider, SEED, plants)
     holds(found)

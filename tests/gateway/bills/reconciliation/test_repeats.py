@@ -24,8 +24,8 @@ from tests.gateway.bills.reconciliation.simulator import ANTHROPIC, OPENAI
 )
 async def test_beside_another_cause(provider: str, again: str, other: str) -> None:
     """
-    Tokens of another tier or kind are matched only within one time, so large inputs that changed tier are not
-    a price. A repeat has the billed or the counted price.
+    Tokens of another tier or kind are matched only within the same time, so large inputs that changed their
+    tier are not claimed as a price. A repeat is valued at the billed price or the counted price.
     """
     seed = 3016937225
     plants = {name: PLANTS[name](Random(f"{seed} {name} {provider}"), provider) for name in (again, other)}

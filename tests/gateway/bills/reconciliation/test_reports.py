@@ -71,7 +71,10 @@ def test_the_reports_of_each_source(path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["throughput", "tax", "cost", "input"])
 def test_a_line_of_a_month_stands_beside_lines_of_days(kind: str) -> None:
-    """No day of the month is lost, whether or not the monthly line is usage."""
+    """
+    If a bill has a line for a whole month and lines for single days, no day is lost. The kind of the monthly
+    line does not matter.
+    """
     path = CASES / "focus/commitment.csv"
     rows = [msgspec.structs.replace(row, settled=True) for row in rows_of(path)["aws.bedrock"]]
     changed = [msgspec.structs.replace(row, kind=kind) if row.kind == "throughput" else row for row in rows]

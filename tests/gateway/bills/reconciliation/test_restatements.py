@@ -40,7 +40,7 @@ ADA = Actor("ada@example.com", "command")
 ON_DAY = {name: [call for call in CALLS if (call.provider, call.day) == (name, DAY)] for name in PROVIDERS}
 TWICE = [
     call for calls in ON_DAY.values() for call in calls[::3]
-]  # calls that the provider first counted twice
+]  # the calls that the provider counted twice before its restatement
 LATE = {id(call) for calls in ON_DAY.values() for call in calls[1::2]}
 
 

@@ -96,7 +96,7 @@ async def test_amounts_of_two_digits(counts: Counts, lines: int) -> None:
 
 @pytest.mark.parametrize("factor", ["1.3", "1.02"])
 async def test_days_at_a_higher_price(counts: Counts, factor: str) -> None:
-    """A day differs as long as a cause is claimed for it, however small the amount."""
+    """A day with a claimed cause counts as different, however small the amount."""
 
     def dearer(row: StatementRow) -> Decimal:
         return row.amount * Decimal(factor) if row.unit == "usd" and row.start >= DAYS[-7] else row.amount

@@ -1,7 +1,9 @@
 """
-Months of five providers with no cause, one, two or three causes. A claim is within 2 % or half a cent of the
-planted amount, no other cause is claimed, and everything adds up. Inseparable causes are named, and their sum
-is within 2 %. A full run (`TOLLHOUSE_FAULTS=full`) uses other seeds and many pairs and triples.
+Simulated months of five providers with zero to three planted causes.
+
+Each claim is within 2 % or half a cent of the planted amount, no other cause is claimed, and everything adds
+up. If causes cannot be separated, the claim names them, and their sum is within 2 %. A full run
+(`TOLLHOUSE_FAULTS=full`) uses other seeds and many pairs and triples.
 """
 
 from __future__ import annotations
@@ -45,36 +47,44 @@ SEED = os.environ.get("TOLLHOUSE_SEED")
 LONG = {2: 40, 3: 20}  # number of pairs and triples for each provider and seed
 SHORT = {2: 1, 3: 1}  # in short runs, each provider also has only a part of the single causes
 ONCE_WRONG = (
-    (ANTHROPIC, 18001, ("batch key", "pacific")),  # a rate that remained on one day was mistaken for a price
-    (ANTHROPIC, 12001, ("key", "local hours", "unsized")),  # a key also had the rates of other keys
-    # hours without a call were not named next to the calls that each day lacked
+    # one day still had a rate of other calls, which was mistaken for a price
+    (ANTHROPIC, 18001, ("batch key", "pacific")),
+    (
+        ANTHROPIC,
+        12001,
+        ("key", "local hours", "unsized"),
+    ),  # the rates of other keys were applied to a key as well
+    # hours without calls were not named if each day also lacked some calls
     (GOOGLE, 22001, ("key", "half a day")),
     (
         AZURE,
         23001,
         ("half a day", "local hours"),
-    ),  # half a day that the ledger lacked was mistaken for a double bill
+    ),  # half a day was missing in the ledger, which was mistaken for a double bill
     (GOOGLE, 23001, ("half a day", "price")),  # the price of a day's calls was applied to the missing calls
     # a discount on all days was mistaken for a price of some days
     (AZURE, 16001, ("input price", "discount", "dear days")),
-    (OPENAI, 23001, ("key", "four days", "region")),  # days without a call had a price
-    (ANTHROPIC, 23002, ("batch share", "region")),  # single days had prices of their own
-    (GOOGLE, 23001, ("half a day", "pacific", "unsized")),  # a complete model was mistaken for a silent one
-    (GOOGLE, 23001, ("key", "half a day", "twice")),  # hours without a call had all rates of their day
+    (OPENAI, 23001, ("key", "four days", "region")),  # a price was claimed for days without calls
+    (ANTHROPIC, 23002, ("batch share", "region")),  # a separate price was claimed for single days
+    # a model with all its calls was mistaken for one without reports
+    (GOOGLE, 23001, ("half a day", "pacific", "unsized")),
+    # the day's rates of all keys were applied to hours without calls
+    (GOOGLE, 23001, ("key", "half a day", "twice")),
     # a day with hours without calls was mistaken for a double bill
     (GOOGLE, 23002, ("half a day", "twice", "searches")),
     (
         GOOGLE,
         23002,
         ("share", "four days", "twice"),
-    ),  # a day was billed twice, while less than half of the other days lacked calls
+    ),  # a day was billed twice, and less than half of the other days lacked calls
     (
         BEDROCK,
         23003,
         ("twice", "local hours", "unsized"),
     ),  # calls without tokens at other times were mistaken for unreported calls
     (GOOGLE, 31007, ("key", "input price")),  # a price hidden by missing calls was applied to those calls
-    (ANTHROPIC, 23001, ("model", "batch key", "pacific")),  # a model without counted calls got another price
+    # a model without counted calls got the price of another model
+    (ANTHROPIC, 23001, ("model", "batch key", "pacific")),
 )
 
 
@@ -115,7 +125,7 @@ async def test_nothing_is_planted(provider: str) -> None:
 @pytest.mark.parametrize("provider", ALL_PROVIDERS)
 async def test_nothing_is_made_of_two_sources_or_of_euros(provider: str) -> None:
     """
-    Days that a second source also reports are not added, and amounts in other currencies are not compared.
+    Days that a second source also reports are not counted twice, and amounts in other currencies are not compared.
     """
 
     def told_again(rows: Rows) -> Rows:
@@ -154,7 +164,10 @@ async def test_one_cause(provider: str) -> None:
 @pytest.mark.parametrize("provider", ALL_PROVIDERS)
 @pytest.mark.parametrize("number", [2, 3])
 async def test_causes_together(provider: str, number: int) -> None:
-    """Each cause gets its amount, or some are named as inseparable. The rest is unexplained."""
+    """
+    Each cause is claimed with its amount, or named as inseparable from others. The remaining
+    difference is unexplained.
+    """
     verdicts: dict[str, Verdict] = {}
     for seed in seeds():
         plants = plants_of(seed, provider)

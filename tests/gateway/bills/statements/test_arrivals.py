@@ -27,8 +27,8 @@ def pull(**fields: Any) -> PullState:
 
 def test_a_pull_is_known_to_the_day_that_it_asked_for() -> None:
     """
-    The pull counts even if the provider had no data. Before the first pull has finished, the stored rows of
-    the source decide.
+    If a pull succeeds, reports have arrived up to the day that it requested, even if the provider had no
+    data. Before the first pull, the stored rows of the source decide.
     """
     assert [FIRST + 10 * DAY_S] == [each.until for each in arrivals([info()], [pull()])]
     [asked] = arrivals([info()], [pull(pulled_to="2026-08-20")])
@@ -42,7 +42,9 @@ def test_a_pull_is_known_to_the_day_that_it_asked_for() -> None:
 
 
 def test_an_account_is_pulled_or_imported() -> None:
-    """A pull with an account covers only that account. Other accounts of the source are imported."""
+    """
+    If a pull names an account, it covers only that account. Other accounts of the source count as imported.
+    """
     infos = [info(account="acme"), info(account="other", days=40), info("aws_cur", days=3)]
     found = {(each.source, each.account, each.pull): each for each in arrivals(infos, [pull(account="acme")])}
     assert {("openai_costs", "acme", "costs"), ("openai_costs", "other", ""), ("aws_cur", "", "")} == set(

@@ -14,11 +14,13 @@ from gateway.bills.statements.sources.aws import region_of
         ("EU-NovaLite-input-tokens", "eu-west-1"),
         ("APN1-MP:APN1_cache_write_tokens_1h_standard-Units", "ap-northeast-1"),
         ("USW2-MP:USW2_InputTokenCount_Global-Units", "global"),
-        ("XYZ9-NovaLite-input-tokens", "XYZ9"),  # not in the table yet
+        ("XYZ9-NovaLite-input-tokens", "XYZ9"),  # an abbreviation that is not in the table yet stays as it is
         ("NovaLite-input-tokens", None),
         ("", None),
     ],
 )
 def test_a_region_of_the_bill_is_one_of_calls(usage_type: str, region: str | None) -> None:
-    """A comparison then shows `us-east-1` for both sides."""
+    """
+    A region in a bill gets the name that calls use, so that a comparison shows `us-east-1` for both sides.
+    """
     assert region == region_of(usage_type)

@@ -1,4 +1,7 @@
-"""Every kind of report, built from its published schema with its pitfalls, and the expected rows."""
+"""
+Every kind of report: a file built from its published schema, with the pitfalls of its format, and
+the expected rows.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from gateway.bills.statements.importing import ReportFile, read_reports
 from gateway.bills.statements.sources.list import SOURCES
 
 CASES = Path(__file__).parents[3] / "statements"
-READ_AT = 1_790_812_800  # two months later
+READ_AT = 1_790_812_800  # two months after the reports
 INPUTS = sorted(path for path in CASES.glob("*/*") if not path.name.endswith(".expected.json"))
 
 

@@ -1,4 +1,7 @@
-"""Report files: recognized, limited, merged if they are parts, and never a crash."""
+"""
+Report files: they are recognized, limited in size, and merged if they are parts of one report. They never
+cause a crash.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +62,7 @@ def test_whole_pages_stand_apart() -> None:
 
 
 def test_days_are_open_until_they_have_settled() -> None:
-    """The provider's settle time and the report's own statement decide."""
+    """The provider's settle time and the statement in the report decide whether a day is still open."""
     first = reports(USAGE.read_bytes())[0].statement
     assert first is not None
     read_at = first.start + DAY_S + SOURCES["openai_usage"].settle_s
@@ -70,7 +73,10 @@ def test_days_are_open_until_they_have_settled() -> None:
 
 
 def test_a_packed_file_is_inflated(tmp_path: Path) -> None:
-    """The limit applies to the inflated size. The read time is at most the file's modification time."""
+    """
+    A compressed file is limited by its inflated size. The time of the report is at most the
+    file's modification time.
+    """
     path = tmp_path / "report.csv.gz"
     content = CUR.read_bytes()
     path.write_bytes(gzip.compress(content))
@@ -112,7 +118,7 @@ def test_what_is_no_report_is_refused(content: bytes) -> None:
 
 
 def test_what_is_named_is_not_guessed() -> None:
-    """A page without data belongs to no known source until `--source` names it."""
+    """A page without data matches no known source, so it is read only if `--source` names the source."""
     empty = b'{"data": [{"start_time": 1785542400, "end_time": 1785628800, "results": []}]}'
     with pytest.raises(Invalid, match="--source"):
         reports(empty)
@@ -138,7 +144,9 @@ def test_cells_are_bounded() -> None:
 
 @pytest.mark.parametrize("path", INPUTS, ids=lambda path: f"{path.parent.name}-{path.name}")
 def test_damage_is_never_a_crash(path: Path) -> None:
-    """A report with a changed byte or JSON value is read or refused, but never a crash."""
+    """
+    A report with a changed byte or a changed JSON value is either read or refused. It never causes a crash.
+    """
     chance = random.Random(path.name)
     content = path.read_bytes()
     source = path.parent.name
@@ -180,7 +188,8 @@ def _swapped(document: object, chance: random.Random) -> list[object]:
 
 def test_nothing_of_another_time_than_was_asked_for() -> None:
     """
-    Rows of another day are skipped, and rows of a longer period are named. Neither is added to the requested days.
+    Rows of another day are skipped, and rows of a longer period are listed as problems. Neither is added to
+    the requested days.
     """
     source = SOURCES["github_copilot"]
     item = {"product": "Copilot", "sku": "Copilot AI Credits", "unitType": "ai-credits", "netAmount": 3}
@@ -200,7 +209,10 @@ def test_nothing_of_another_time_than_was_asked_for() -> None:
 
 
 def test_a_month_in_place_of_its_first_day() -> None:
-    """Some providers ignore the requested day and return the month. None of it counts for the first day."""
+    """
+    Some providers ignore the requested day and return the whole month. Then nothing counts for the first day
+    of the month.
+    """
     page = {"timePeriod": {"year": 2026, "month": 8}, "usageItems": [{"netAmount": 3}]}
     first = 1_785_542_400  # 2026-08-01
     reader = ReportReader(SOURCES["github_copilot"], most=100, asked=(first, first + DAY_S))
@@ -223,7 +235,8 @@ def test_a_period_that_is_no_time(period: dict[str, object]) -> None:
     assert "timePeriod" in report.named[0]
 
 
-# Their rows have an id, or are unique in their bucket and group. In other files, equal rows may be correct.
+# Rows of these files have an id, or are unique in their bucket and group. In other files, equal rows
+# may be correct.
 WITH_IDS = ("legacy.csv", "cur2.csv")
 COUNTED_ONCE = frozenset({
     "anthropic_analytics_costs", "anthropic_analytics_usage", "anthropic_costs", "anthropic_usage", "aws_cost_explorer",
@@ -244,7 +257,7 @@ def twice(path: Path) -> bytes:
 @pytest.mark.parametrize("path", INPUTS, ids=lambda path: f"{path.parent.name}-{path.name}")
 def test_what_stands_twice_is_told(path: Path) -> None:
     """
-    Repeated rows count once if the report identifies them. Otherwise the number of equal rows is reported.
+    Repeated rows count once if the report has an id for each row. Otherwise the number of equal rows is reported.
     """
     [once], [again] = (
         reports(path.read_bytes(), source=path.parent.name),
@@ -323,7 +336,7 @@ def test_a_row_that_does_not_end_is_named(tmp_path: Path) -> None:
 
 
 def test_digests_are_known_again() -> None:
-    """The test exceeds the table's initial size."""
+    """A table of digests finds every digest that was added, even beyond its initial size."""
     digests = [blake2b(str(place).encode(), digest_size=8).digest() for place in range(20_000)]
     known = KnownDigests()
     assert not any(known.add(each) for each in digests)

@@ -38,7 +38,7 @@ def rows_of(path: Path) -> list[dict[str, Any]]:
 
 
 def typed(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Convert columns that contain only times or decimals to these types."""
+    """Convert columns that contain only times or only decimals to these types."""
     columns = {name: [row[name] for row in rows] for name in rows[0]}
     for name, texts in columns.items():
         for read_cell in (_time, _decimal):
@@ -71,7 +71,7 @@ def read(content: bytes, most: int = 10**7) -> ReadReport:
 @pytest.mark.parametrize("is_typed", [False, True], ids=["texts", "times and decimals"])
 @pytest.mark.parametrize("path", TABLES, ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_parquet_is_the_statement_of_its_csv(path: Path, is_typed: bool) -> None:
-    """Rows, source and damaged rows are equal, for any column types."""
+    """A Parquet file gives the same rows, source and damaged rows as its CSV, for any column types."""
     rows = rows_of(path)
     by_csv, by_parquet = read(path.read_bytes()), read(packed(typed(rows) if is_typed else rows))
     assert by_csv.source is by_parquet.source
@@ -97,7 +97,7 @@ def test_a_map_is_an_object_and_a_number_keeps_its_digits() -> None:
 
 
 def test_a_file_is_bounded_by_what_it_comes_to(tmp_path: Path) -> None:
-    """Equal values compress well, so both the unpacked size and the file size are limited."""
+    """Equal values compress very well, so the unpacked size is limited in addition to the file size."""
     rows = [{"ChargePeriodStart": "x" * 50 + str(place), "BilledCost": "0"} for place in range(20_000)]
     content = packed(rows, group=20_000)
     with pytest.raises(Invalid, match="unpacked"):
@@ -124,7 +124,9 @@ def test_without_the_extra_the_import_says_what_to_do(monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize("version", focus.VERSIONS)
 def test_what_is_exported_can_be_read_again(version: str) -> None:
-    """Exported rows of every FOCUS version can be imported. The seller is in one of the columns."""
+    """
+    Exported rows of every FOCUS version can be imported again. Each version has the seller in one of its columns.
+    """
     charges = [
         focus.Charge(start=datetime(2026, 9, day, 4, tzinfo=UTC), cost="1.25", list_cost="1.5", provider="openai",
                      model="o3", team="search", calls=2, input_tokens=10, output_tokens=5)

@@ -10,7 +10,7 @@ Samples = Iterable[tuple[int, float]]  # timestamps in milliseconds, with values
 
 
 def first(found: Iterable[tuple[Mapping[str, str], Samples]]) -> bytes:
-    """Encode series with their labels in version 1."""
+    """Encode series with their labels as a body of version 1."""
     body = b""
     for labels, samples in found:
         pairs = [{"name": name, "value": value} for name, value in labels.items()]
@@ -20,7 +20,9 @@ def first(found: Iterable[tuple[Mapping[str, str], Samples]]) -> bytes:
 
 
 def second(found: Iterable[tuple[Mapping[str, str], Samples]], *, symbols_last: bool = False) -> bytes:
-    """Encode series in version 2. Labels are indexes into a symbol table, which may follow the series."""
+    """
+    Encode series as a body of version 2. Labels are indexes into a symbol table, which may follow the series.
+    """
     symbols = [""]
     body = b""
     for labels, samples in found:

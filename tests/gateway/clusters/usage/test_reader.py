@@ -31,7 +31,7 @@ PROD = ClusterIdentity("a-1", "eu-west-1", "prod")
 AGENT = ContainerSender(key="agent")
 DAY_S = 86_400
 DAY = int(datetime(2026, 10, 5, tzinfo=UTC).timestamp())
-PRICE = ContainerPrice(cpu_hour=Decimal(36))  # one cent per core-second
+PRICE = ContainerPrice(cpu_hour=Decimal(36))  # 36 dollars per core-hour, which is one cent per core-second
 WEB = {"namespace": "shop", "pod": "web-0", "container": "app", "node": "n-1"}
 
 
@@ -131,7 +131,7 @@ async def test_late_samples_add_to_days_that_are_over(cluster: Cluster) -> None:
 
 
 async def test_what_cannot_be_read_stops_nothing(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
-    """The log names the file once, and the files before and after it count."""
+    """A file that cannot be read is logged once, and the files before and after it count."""
     await cluster.send((0, 0.0))
     await cluster.put(b"no block of snappy")
     await cluster.send((60, 3.0))
@@ -160,7 +160,9 @@ async def test_more_files_than_one_step_takes(cluster: Cluster, monkeypatch: pyt
 async def test_large_clusters_are_read_every_ten_minutes(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Open usage of a large cluster is not written every minute. Nothing is lost."""
+    """
+    The open usage of a large cluster is written every ten minutes instead of every minute. Nothing is lost.
+    """
     monkeypatch.setattr("gateway.clusters.usage.reader.LARGE", 100)
     await cluster.send((0, 0.0), (60, 3.0))
     assert 3_000_000 == await cluster.used()

@@ -84,8 +84,8 @@ def used(usage: OpenUsage, kind: int, day: int = DAY) -> dict[tuple[str, str], i
 
 def test_a_counter_counts_what_it_rose_by() -> None:
     """
-    A counter restarts with its container. Its value at the first sample does not count, and its rise is
-    split at midnight.
+    Usage is the increase of a counter. The value at the first sample does not count, and an increase over
+    midnight is divided between the days. A counter restarts with its container.
     """
     minutes = [(0, 100.0), (MINUTE, 130.5), (2 * MINUTE, 10.0), (3 * MINUTE, 10.0)]
     usage = metered([series(CPU_NAME, *minutes, **WEB)])
@@ -115,7 +115,7 @@ def test_a_graphics_processor_is_of_whom_it_is_kept_for() -> None:
 
 
 def test_what_nodes_have() -> None:
-    """Cores, memory and GPUs are summed over time, and every name of a node maps to the node."""
+    """The cores, memory and GPUs of nodes are summed over time. All names of a node lead to the same node."""
     two = [(0, 4.0), (MINUTE, 4.0)]
     usage = metered([
         series("kube_node_status_capacity", *two, node="n-1", resource="cpu"),
@@ -157,7 +157,10 @@ def test_pods_have_workloads_nodes_and_tags() -> None:
 
 
 def test_sums_of_pods_and_odd_samples_are_left_out() -> None:
-    """Pod totals would count usage twice. Values that are not numbers and impossible times are ignored."""
+    """
+    Totals of pods are ignored, because they would count usage twice. Values that are not numbers and
+    impossible times are ignored as well.
+    """
     two = [(0, 1.0), (MINUTE, 2.0)]
     odd = [(0, 1.0), (1, float("nan")), (2, -5.0), (3, float("inf")), (30 * DAY_MS, 9.0), (-99 * DAY_MS, 9.0)]
     body = [series(CPU_NAME, *two, **{**WEB, "container": name}) for name in ("", "POD")]
@@ -177,7 +180,7 @@ def test_series_over_the_limit_are_counted_and_left_out() -> None:
 
 
 def test_very_many_places_of_a_day_are_one(monkeypatch: Any) -> None:
-    """Per node, further places are summed under one name, so no usage is lost."""
+    """Beyond a limit per node, further places are summed under one name, so no usage is lost."""
     monkeypatch.setattr(metering, "MAX_PLACES", 2)
     two = [(0, 1.0), (MINUTE, 2.0)]
     usage = metered([series(CPU_NAME, *two, **{**WEB, "namespace": name}) for name in "abcd"])
@@ -197,7 +200,7 @@ def test_what_has_ended_is_forgotten() -> None:
 @given(st.integers(0, 2**32))
 @settings(max_examples=examples(25), deadline=None)
 def test_the_order_and_repeats_of_bodies_change_nothing(seed: int) -> None:
-    """Two senders of one cluster, and files that are read twice, give the same sums as one sender."""
+    """If two senders report one cluster, or files are read twice, the sums are those of one sender."""
     chance = random.Random(seed)
     names = [(CPU_NAME, f"p-{n}") for n in range(3)] + [(MEMORY_NAME, f"p-{n}") for n in range(3)]
     bodies = []

@@ -42,7 +42,7 @@ def test_a_new_member_on_a_line_that_holds_all() -> None:
 
 
 def test_a_trailing_comma_stays_a_habit() -> None:
-    """If the last member had a trailing comma, the new last member has one."""
+    """If the last member had a trailing comma, the new last member has one as well."""
     assert '{\n\t"a": 1, // one\n\t"b": {\n\t\t"c": 2\n\t},\n}' == jsonc.put(
         '{\n\t"a": 1, // one\n}', ("b", "c"), 2
     )
@@ -50,7 +50,10 @@ def test_a_trailing_comma_stays_a_habit() -> None:
 
 
 def test_empty_braces_open() -> None:
-    """The file's own indentation is used, and comments inside the braces stay above the member."""
+    """
+    An object with empty braces gets the new member with the file's own indentation. Comments inside the
+    braces stay above the member.
+    """
     assert '{\n    "a": {\n        "b": 1\n    }\n}' == jsonc.put('{\n    "a": {}\n}', ("a", "b"), 1)
     assert '{ // none\n  "a": 1\n}' == jsonc.put("{ // none\n}", ("a",), 1)
 
@@ -84,7 +87,7 @@ def test_line_ends_and_marks_of_windows() -> None:
     ],
 )
 def test_what_is_no_json(text: str) -> None:
-    """The error names the line."""
+    """Text that is not JSON is refused with an error that names the line."""
     with pytest.raises(NotEditable, match="line"):
         jsonc.put(text, ("a",), 1)
 
@@ -138,7 +141,7 @@ def with_value(tree: dict[str, Any], path: tuple[str, ...], value: Any) -> dict[
 
 
 def is_within(text: str, longer: str) -> bool:
-    """Return whether all characters of `text` appear in `longer`, in order."""
+    """Return whether all characters of `text` appear in `longer` in the same order."""
     rest = iter(longer)
     return all(mark in rest for mark in text)
 
