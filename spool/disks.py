@@ -203,7 +203,7 @@ def _flush(path: Path, flags: int) -> None:
 
 def make_directory(directory: Path, mode: int = 0o777) -> None:
     """Create a directory and its missing parents, and flush their entries."""
-    missing = [one for one in (directory, *directory.parents) if not one.exists()]
+    missing = [ancestor for ancestor in (directory, *directory.parents) if not ancestor.exists()]
     directory.mkdir(mode=mode, parents=True, exist_ok=True)
     for created in missing:
         with suppress(PermissionError):  # a directory that is writable but not readable cannot be flushed

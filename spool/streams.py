@@ -154,8 +154,11 @@ def apply(rows: StreamRows, operations: Iterable[UnitCostOperation], *, now: flo
     `since` is the time from which this data directory stores totals. A period that began earlier may have
     a history elsewhere.
     """
-    keyed = [(one, key_of(one) if one.operation in (SUM, REPLACE) else "") for one in operations]
-    rows.read_ahead((one.stream, key) for one, key in keyed if key)
+    keyed = [
+        (operation, key_of(operation) if operation.operation in (SUM, REPLACE) else "")
+        for operation in operations
+    ]
+    rows.read_ahead((operation.stream, key) for operation, key in keyed if key)
     for operation, key in keyed:
         if operation.operation == DROP:
             rows.drop_stream(operation.stream)
@@ -275,7 +278,7 @@ def is_same_stream(known: Stream | None, described: Stream) -> bool:
     if known.type != described.type:
         return False
     facts = ((known.granularity, described.granularity), (known.keys, described.keys))
-    return all(one is None or other is None or one == other for one, other in facts)
+    return all(known is None or stated is None or known == stated for known, stated in facts)
 
 
 def _define(rows: StreamRows, operation: UnitCostOperation, now: float) -> None:
@@ -424,7 +427,7 @@ def to_free(sizes: Sequence[StreamSize], max_bytes: int) -> Mapping[str, int]:
             continue
         # Freed bytes count twice, because the key holds less and more space is free.
         excess = int((own - ROOM * allowed) / (1 + ROOM)) + 1
-        for size in sorted(sizes, key=lambda one: -one.bytes):
+        for size in sorted(sizes, key=lambda stream_size: -stream_size.bytes):
             if size.created_by == key and excess > 0:
                 bytes_by_stream[size.name] = min(excess, size.bytes)
                 excess -= size.bytes

@@ -103,12 +103,12 @@ def doctor(config: Path | None, data: Path | None, bundle: Path | None, as_json:
     diagnoses: list[Diagnosis] = list(machine(settings))
     state, trouble = read_state(settings)
     diagnoses += [*shared_storage(settings), *installation(settings, state, trouble), *receivers(settings)]
-    problems = sum(one.status == PROBLEM for one in diagnoses)
+    problems = sum(diagnosis.status == PROBLEM for diagnosis in diagnoses)
     if as_json:
-        show_json({"doctor": {"problems": problems, "found": [asdict(one) for one in diagnoses]}})
+        show_json({"doctor": {"problems": problems, "found": [asdict(diagnosis) for diagnosis in diagnoses]}})
     else:
-        for one in diagnoses:
-            click.echo(f"{MARKS[one.status]:8} {one.about:24} {printable(one.words)}")
+        for diagnosis in diagnoses:
+            click.echo(f"{MARKS[diagnosis.status]:8} {diagnosis.about:24} {printable(diagnosis.words)}")
     if bundle is not None:
         try:
             write_bundle(bundle, settings, diagnoses, state)
@@ -511,7 +511,7 @@ def write_bundle(path: Path, config: Config, found: Sequence[Diagnosis], state: 
     existing file. Raises OSError.
     """
     parts = {
-        "diagnosis.json": [asdict(one) for one in found],
+        "diagnosis.json": [asdict(diagnosis) for diagnosis in found],
         "configuration.json": describe_settings(config),
         "files.json": _files(config.data_dir),
         "status.json": state.get("/status"),

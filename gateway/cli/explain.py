@@ -204,7 +204,9 @@ def _add_reasons(
             row["price_lines"] = lines
     for row in result["ignored"]:
         row["why"] = _WHY_IGNORED.get(row["reason"], "counted under this reason")
-    result["dropped"] = [one._asdict() for one in (*outcome.dropped, *_repeats(records, outcome))]
+    result["dropped"] = [
+        dropped_item._asdict() for dropped_item in (*outcome.dropped, *_repeats(records, outcome))
+    ]
 
 
 def _repeats(records: Sequence[Record], outcome: Outcome) -> Iterator[Dropped]:

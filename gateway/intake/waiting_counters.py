@@ -256,8 +256,11 @@ class WaitingCounters:
             waiting[COUNTERS + self._next_key()] = WaitingGroup.of(group, reporters, now, _encode(group))
         rest = replace(
             rest,
-            pending=rest.pending + sum(one.items for one in waiting.values()),
-            keep=[*rest.keep, *(PartialReport(key, one.at, one.body) for key, one in waiting.items())],
+            pending=rest.pending + sum(counter.items for counter in waiting.values()),
+            keep=[
+                *rest.keep,
+                *(PartialReport(key, counter.at, counter.body) for key, counter in waiting.items()),
+            ],
         )
         # A cancelled request may still be committed. Then its counters wait like all others.
         appending = asyncio.ensure_future(self._log.append(rest))

@@ -48,7 +48,7 @@ def read_status(body: bytes) -> ReportedCluster:
     """Read a ClusterStatus. Raises BadPayload if the body is not one, or names no cluster."""
     message = _read(ClusterStatus, body, "ClusterStatus")
     checks = tuple(
-        ClusterCheck(name=one.name, passing=one.passing, error=one.error) for one in message.checks
+        ClusterCheck(name=check.name, passing=check.passing, error=check.error) for check in message.checks
     )
     state = STATES[message.state - 1] if 1 <= message.state <= len(STATES) else ""
     facts = {name: getattr(message, name) for name in _COMMON}

@@ -212,12 +212,12 @@ def _take(
             + ", ".join(sorted(_FIELDS[kind]))
         )
     known = operations.streams.get(name) or find(name)
-    one = _operation(record, kind, name, operation, now)
+    operation_record = _operation(record, kind, name, operation, now)
     if operation == DELETE and known is None:
         raise _Bad("the stream does not exist")
-    _agree(known, one)
-    operations.streams[name] = merged(known, stream_of(one))
-    operations.records.append(one)
+    _agree(known, operation_record)
+    operations.streams[name] = merged(known, stream_of(operation_record))
+    operations.records.append(operation_record)
     operations.ids.append(
         bytes.fromhex(hex_id) if isinstance(hex_id, str) and _HEX_ID.fullmatch(hex_id) else None
     )

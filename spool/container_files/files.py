@@ -437,7 +437,9 @@ class ContainerFiles:
 
     async def postpone(self, file: ContainerFile, problem: str, *, not_before: float) -> None:
         """Note that a file could not be sent, and why. It is tried again from `not_before` on."""
-        await self._kept.change([file], lambda one: replace(one, problem=problem, not_before=not_before))
+        await self._kept.change(
+            [file], lambda stored: replace(stored, problem=problem, not_before=not_before)
+        )
 
     async def set_damaged(self, file: ContainerFile, problem: str) -> None:
         """
@@ -456,7 +458,7 @@ class ContainerFiles:
             "problem": problem,
             "not_before": 0.0,
         }
-        await self._kept.change([file], lambda one: replace(one, state=DAMAGED, **facts))
+        await self._kept.change([file], lambda stored: replace(stored, state=DAMAGED, **facts))
         await self.contents.remove([file.id])
 
     async def find(self, id: str) -> ContainerFile:

@@ -82,7 +82,7 @@ def recounted(kept: Kept, rows: Mapping[tuple[str, str], int]) -> ContainerBooks
     terms: defaultdict[str, dict[str, int]] = defaultdict(dict)
     imbalances = []
     for kind in KINDS:
-        of_kind = {term: number for (one, term), number in kept.items() if one == kind}
+        of_kind = {term: number for (row_kind, term), number in kept.items() if row_kind == kind}
         for term in SUMMED:
             n, carried = of_kind.get(term, (0, 0))
             counted = rows.get((kind, term), 0) + carried
@@ -126,10 +126,10 @@ class ContainerSums:
     async def _read(self, rows: ContainerRows) -> None:
         self._books = dict(await rows.books())
         self.open, self._bytes, self._waiting = Counter(), Counter(), Counter()
-        for one in await rows.held():
-            self.open[one.key] += one.open
-            self._bytes[one.identity, one.key] += one.bytes
-            self._waiting[one.key] += one.waiting_bytes
+        for held_files in await rows.held():
+            self.open[held_files.key] += held_files.open
+            self._bytes[held_files.identity, held_files.key] += held_files.bytes
+            self._waiting[held_files.key] += held_files.waiting_bytes
 
     async def read_again(self, rows: ContainerRows) -> bool:
         """Read the sums again if the accounting has changed. Return False if not."""

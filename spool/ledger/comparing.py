@@ -110,11 +110,12 @@ class LedgerComparison:
 
     def told(self) -> Sequence[PeriodDifference]:
         """Return the differences that damage does not explain."""
-        excess = sum(max(0, -one.missing_calls) for one in self.differences)
+        excess = sum(max(0, -difference.missing_calls) for difference in self.differences)
         return [
-            one
-            for one in self.differences
-            if one.kept > one.counted or (not self.damaged if one.meter else excess > self.damaged)
+            difference
+            for difference in self.differences
+            if difference.kept > difference.counted
+            or (not self.damaged if difference.meter else excess > self.damaged)
         ]
 
     def words(self) -> Sequence[str]:
@@ -123,8 +124,8 @@ class LedgerComparison:
 
     def _words(self) -> Iterator[str]:
         differences = self.told()
-        for one in differences[:MOST_TOLD]:
-            yield f"{one.words()}: {MEND}"
+        for difference in differences[:MOST_TOLD]:
+            yield f"{difference.words()}: {MEND}"
         if len(differences) > MOST_TOLD:
             yield (
                 f"the totals differ from the stored records in {len(differences) - MOST_TOLD}"
@@ -463,12 +464,20 @@ class LedgerMender:
         compared = await self.ledger.compare(self.log, at_ease=True)
         if not compared.is_done:
             return
-        differing = {one.place: one for one in compared.told()}
-        short = [period_key for period_key, one in differing.items() if one.kept > one.counted]
+        differing = {difference.place: difference for difference in compared.told()}
+        short = [
+            period_key for period_key, difference in differing.items() if difference.kept > difference.counted
+        ]
         to_recount = sorted({*short, *(compared.suspects if compared.lacks else ())})
         recounted = {period_key for period_key in to_recount if await self._is_replaced(compared, period_key)}
-        gained = sum(one.missing_calls for period_key, one in differing.items() if period_key in recounted)
-        unrepaired = [one for period_key, one in differing.items() if period_key not in recounted]
+        gained = sum(
+            difference.missing_calls
+            for period_key, difference in differing.items()
+            if period_key in recounted
+        )
+        unrepaired = [
+            difference for period_key, difference in differing.items() if period_key not in recounted
+        ]
         missed = await self.ledger.settle(
             compared,
             gained=gained,
@@ -495,9 +504,9 @@ class LedgerMender:
 
     def _tell(self, left: Sequence[PeriodDifference]) -> None:
         """Log the differences that remain, once for each set of periods."""
-        places = frozenset(one.place for one in left)
+        places = frozenset(difference.place for difference in left)
         if places - self._told:
-            message = "; ".join(one.words() for one in left[:MOST_TOLD])
+            message = "; ".join(difference.words() for difference in left[:MOST_TOLD])
             _log.error(
                 "%d hours and days of the totals differ from the stored records and were not changed: %s",
                 len(left),

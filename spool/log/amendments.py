@@ -143,18 +143,23 @@ def _contradict(first: Inference, later: Inference, names: Iterable[str]) -> boo
     cannot measure it.
     """
     for name in names:
-        one = getattr(first, name)
-        other = getattr(later, name)
-        if one is not None and other is not None and one != other and (name not in PARTS or (one and other)):
+        first_value = getattr(first, name)
+        later_value = getattr(later, name)
+        if (
+            first_value is not None
+            and later_value is not None
+            and first_value != later_value
+            and (name not in PARTS or (first_value and later_value))
+        ):
             return True
     return False
 
 
 def _is_hidden(first: Inference, later: Inference, name: str) -> bool:
     """Return True if one report states 0 and the other a count."""
-    one = getattr(first, name)
-    other = getattr(later, name)
-    return one is not None and other is not None and bool(one) != bool(other)
+    first_value = getattr(first, name)
+    later_value = getattr(later, name)
+    return first_value is not None and later_value is not None and bool(first_value) != bool(later_value)
 
 
 def _fit(first: Inference, later: Inference, total: str, parts: Iterable[str]) -> bool:
@@ -166,9 +171,9 @@ def _fit(first: Inference, later: Inference, total: str, parts: Iterable[str]) -
 
 def _stated(first: Inference, later: Inference, name: str) -> int | None:
     count: int | None = getattr(first, name)
-    other: int | None = getattr(later, name)
-    if count is None or (name in PARTS and not count and other is not None):
-        return other
+    later_count: int | None = getattr(later, name)
+    if count is None or (name in PARTS and not count and later_count is not None):
+        return later_count
     return count
 
 
@@ -212,13 +217,13 @@ def disagree(first: Inference, later: Inference) -> bool:
 
 def _amounts_differ(one_text: str, other_text: str) -> bool:
     try:
-        one = Decimal(one_text)
-        other = Decimal(other_text)
+        first_amount = Decimal(one_text)
+        later_amount = Decimal(other_text)
     except InvalidOperation:
         return True
-    if not (one.is_finite() and other.is_finite()):
+    if not (first_amount.is_finite() and later_amount.is_finite()):
         return True
-    return abs(one - other) > SAME_COST * max(abs(one), abs(other))
+    return abs(first_amount - later_amount) > SAME_COST * max(abs(first_amount), abs(later_amount))
 
 
 def amended(record: Inference, fields: Mapping[str, Any]) -> Inference:

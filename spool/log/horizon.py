@@ -108,11 +108,13 @@ class Horizon:
         self._closed_below = dict(next_numbers)
         now = self._clock.now()
         timer = self._clock.monotonic()
-        young = sorted(one for one in newest if one.at > now - self._hold_s)
-        for one in young:
-            self._closed_below[one.topic] = min(one.first, self._closed_below.get(one.topic, 1))
-            left_s = min(self._hold_s, one.at + self._hold_s - now)  # the wall clock may have been set back
-            self._open.append((timer + left_s, {one.topic: one.next}))
+        young = sorted(recent for recent in newest if recent.at > now - self._hold_s)
+        for recent in young:
+            self._closed_below[recent.topic] = min(recent.first, self._closed_below.get(recent.topic, 1))
+            left_s = min(
+                self._hold_s, recent.at + self._hold_s - now
+            )  # the wall clock may have been set back
+            self._open.append((timer + left_s, {recent.topic: recent.next}))
 
     def close(self, topic: str, below: int) -> None:
         """

@@ -81,7 +81,7 @@ def repeated(runs: Sequence[array[int]]) -> Iterator[int]:
     slices = max(1, sum(map(len, runs)) // SLICE)
     for low in range(slices):
         ids = sorted([id for run in runs for id in _slice(run, low, slices)])
-        yield from (one for one, other in pairwise(ids) if one == other)
+        yield from (id for id, next_id in pairwise(ids) if id == next_id)
 
 
 def _slice(ids: array[int], low: int, slices: int = SLICES) -> array[int]:

@@ -256,8 +256,8 @@ class DocumentTable(Generic[Row]):
             self.kind.put(rows, after)
             names = [name for name in names_of(self.draft) if getattr(before, name) != getattr(after, name)]
             old = self._shown(before, names)
-            is_now = self._shown(after, names)
-            rows.add_audit(now, actor, f"{self.action}.change", id, before=old, after=is_now)
+            new = self._shown(after, names)
+            rows.add_audit(now, actor, f"{self.action}.change", id, before=old, after=new)
             return after
 
         return await self._changes.change(work, self._remember)

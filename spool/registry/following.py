@@ -39,7 +39,11 @@ class RegistryNews:
 
     def ids(self, kind: str) -> Collection[str] | None:
         """Return the changed ids of a kind, or None if any of them may have changed."""
-        return None if self.changed is None else {id for one, id in self.changed if one == kind}
+        return (
+            None
+            if self.changed is None
+            else {id for changed_kind, id in self.changed if changed_kind == kind}
+        )
 
 
 NO_NEWS = RegistryNews(seq=0)

@@ -68,14 +68,14 @@ class SqlDropRows:
         rows = [
             {
                 **month,
-                "hour": one.hour,
+                "hour": billing_hour.hour,
                 "number": drop.number,
-                "rows": one.rows,
-                "bytes": one.size,
-                "stored": one.stored,
-                "body": one.body,
+                "rows": billing_hour.rows,
+                "bytes": billing_hour.size,
+                "stored": billing_hour.stored,
+                "body": billing_hour.body,
             }
-            for one in hours
+            for billing_hour in hours
         ]
         self._connection.run_each(_ADD_HOUR, rows)
         self._connection.run(_RESIZE, **month, newest=drop.at)

@@ -358,8 +358,8 @@ class SqlLedgerRows(ABC):
         table, columns, computed_sql = self._rollup(number, dimensions)
         of = f"{table} WHERE rollup = {number} AND width = {width}"
         stored = f"SELECT {', '.join(columns)} FROM {of} AND start = :since"
-        for one, other in ((computed_sql, stored), (stored, computed_sql)):
-            statement = f"SELECT EXISTS (SELECT * FROM ({one}) a EXCEPT SELECT * FROM ({other}) b)"
+        for left_sql, right_sql in ((computed_sql, stored), (stored, computed_sql)):
+            statement = f"SELECT EXISTS (SELECT * FROM ({left_sql}) a EXCEPT SELECT * FROM ({right_sql}) b)"
             [differs] = self._tables.one(statement, since=start, until=start + width)
             if differs:
                 return True

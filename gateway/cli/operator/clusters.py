@@ -265,9 +265,9 @@ def status(client: OperatorClient, as_json: bool) -> None:
         show_fields({name: metrics[name] for name in NUMBERS})
         for kind, terms in metrics["kinds"].items():
             click.echo(f"{kind}: " + (", ".join(f"{n} {term}" for term, n in terms.items() if n) or "none"))
-        for one in metrics["clusters"]:
-            label = f"{one['account']} {one['region']} {one['cluster']}"
-            click.echo(f"{label}: {one['waiting']} wait, {one['bytes']} bytes, newest {one['newest']}")
+        for files in metrics["clusters"]:
+            label = f"{files['account']} {files['region']} {files['cluster']}"
+            click.echo(f"{label}: {files['waiting']} wait, {files['bytes']} bytes, newest {files['newest']}")
         for sentence in metrics["imbalances"]:
             click.echo(sentence)
     if metrics["imbalances"]:

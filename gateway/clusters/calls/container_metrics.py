@@ -118,9 +118,9 @@ async def announce_files(request: KeyRequest[TopicServices, UploadAnnouncement])
     response = json_response({row.reference: _address(request, row, expires_at) for row in rows})
     announced_ids = {row.id for row in rows}
     missing = [
-        one
-        for one in await files.missing(identity, key=sender.key, limit=MAX_FILES)
-        if one.id not in announced_ids
+        file
+        for file in await files.missing(identity, key=sender.key, limit=MAX_FILES)
+        if file.id not in announced_ids
     ]
     replay = _replay(request, missing, expires_at)
     if replay:

@@ -219,7 +219,9 @@ class WorkerPool:
         """
         while self._waiting:
             worker = min(
-                (one for one in self._workers if one.has_room), key=lambda one: one.bytes, default=None
+                (free for free in self._workers if free.has_room),
+                key=lambda free: free.bytes,
+                default=None,
             )
             if worker is None:
                 return

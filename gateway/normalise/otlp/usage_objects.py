@@ -168,7 +168,9 @@ def _tier(*stated: Any) -> dict[str, Any]:
     Return the service tier. OpenAI states it next to the usage, Anthropic inside it. Values such as "auto"
     are no tier.
     """
-    tier = next((one for one in stated if isinstance(one, str) and one in MODES), None)
+    tier = next(
+        (candidate for candidate in stated if isinstance(candidate, str) and candidate in MODES), None
+    )
     return {} if tier is None else {"service_tier": tier}
 
 

@@ -150,8 +150,8 @@ class JsonCut:
             return values, at + 1
         while True:
             begin = at
-            one, at = yield from read(at)
-            values.append(one)
+            value, at = yield from read(at)
+            values.append(value)
             self._allowance.count(1, at - begin)
             if self._allowance.is_due(at - begin):
                 yield TURN

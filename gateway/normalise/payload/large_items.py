@@ -98,7 +98,10 @@ def _is_open(annotation: Any) -> bool:
 def struct_in(annotation: Any) -> type[msgspec.Struct] | None:
     """Return the object type that a field may hold, if there is one."""
     options = getattr(annotation, "__args__", (annotation,))
-    return next((one for one in options if isinstance(one, type) and issubclass(one, msgspec.Struct)), None)
+    return next(
+        (option for option in options if isinstance(option, type) and issubclass(option, msgspec.Struct)),
+        None,
+    )
 
 
 KEPT: Final = 16 * 1024  # bytes of the largest value that is kept unchanged

@@ -178,8 +178,12 @@ def parts_in(details: Mapping[str, Any]) -> MediaDetails:
 
 def searches_of(*stated: Any) -> Any:
     """Return the first number of searches above 0. Some reports state the same searches in two places."""
-    for one in stated:
-        number = nested(one, ServerTools).web_search_requests if isinstance(one, ServerTools) else one
+    for reported in stated:
+        number = (
+            nested(reported, ServerTools).web_search_requests
+            if isinstance(reported, ServerTools)
+            else reported
+        )
         if type(number) is int and number > 0:
             return number
     return None

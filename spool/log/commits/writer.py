@@ -259,8 +259,8 @@ class GroupWriter:
         if len(self._waiting) == 1 and not self._waiting[0].receipt.done():
             self._passed_over = False
             return [self._waiting.popleft()]
-        waiting = [one for one in self._waiting if not one.receipt.done()]
-        if len({one.party for one in waiting}) > 1:
+        waiting = [waiter for waiter in self._waiting if not waiter.receipt.done()]
+        if len({waiter.party for waiter in waiting}) > 1:
             waiting.sort(key=_used)
         group = list[_WaitingSubmission]()
         remaining = list[_WaitingSubmission]()
@@ -269,32 +269,32 @@ class GroupWriter:
         records = 0
         is_little = not self._passed_over
         self._passed_over = False
-        for one in waiting:
-            is_beside = is_little and bool(group) and one.party is not group[0].party and _used(one) > 0
-            weight = one.records + is_beside * SUBMISSION_WEIGHT
+        for waiter in waiting:
+            is_beside = is_little and bool(group) and waiter.party is not group[0].party and _used(waiter) > 0
+            weight = waiter.records + is_beside * SUBMISSION_WEIGHT
             share = BESIDE_WEIGHT if is_beside else SHARE_RECORDS
-            is_bounded = one.party is not None and one.party.turns.commits_are_shared
-            is_over = is_bounded and by_party[one.party] + weight > share
+            is_bounded = waiter.party is not None and waiter.party.turns.commits_are_shared
+            is_over = is_bounded and by_party[waiter.party] + weight > share
             self._passed_over |= is_over and is_beside
-            if one.party in full or (group and (is_over or records + one.records > self._most)):
-                full.add(one.party)
-                remaining.append(one)
+            if waiter.party in full or (group and (is_over or records + waiter.records > self._most)):
+                full.add(waiter.party)
+                remaining.append(waiter)
                 continue
-            group.append(one)
-            records += one.records
-            by_party[one.party] += weight
+            group.append(waiter)
+            records += waiter.records
+            by_party[waiter.party] += weight
         self._waiting = deque(sorted(remaining, key=_until))
         return group
 
     async def _answer(self, group: Sequence[_WaitingSubmission]) -> None:
         left_some = bool(self._waiting)  # otherwise there was no demand for a larger group
         try:
-            answers = await self._commit([one.submission for one in group])
+            answers = await self._commit([waiter.submission for waiter in group])
         except SpoolError as error:
             if isinstance(error, SpoolUnavailable):
                 self._most = max(1, min(self._most, _records(group)) // 2)
-            for one in group:
-                _fail(one.receipt, error)
+            for waiter in group:
+                _fail(waiter.receipt, error)
         except Overtaken:
             self._give_way(group)
         except IndexOutOfStep as error:
@@ -304,8 +304,8 @@ class GroupWriter:
             if len(group) == 1:
                 _fail(group[0].receipt, error)
             else:
-                for one in group:
-                    await self._answer([one])
+                for waiter in group:
+                    await self._answer([waiter])
         else:
             if left_some:
                 self._grow(_records(group))
@@ -336,11 +336,11 @@ class GroupWriter:
         Refuse the newest submission of the party with the most waiting submissions. Return False if that
         is the newcomer.
         """
-        counts = Counter(one.party for one in self._waiting)
+        counts = Counter(waiter.party for waiter in self._waiting)
         ((busiest_party, count),) = counts.most_common(1)
         if counts[newcomer] + 1 >= count:
             return False
-        newest = max(index for index, one in enumerate(self._waiting) if one.party is busiest_party)
+        newest = max(index for index, waiter in enumerate(self._waiting) if waiter.party is busiest_party)
         _fail(self._waiting[newest].receipt, self._full())
         del self._waiting[newest]
         return True
@@ -353,11 +353,11 @@ class GroupWriter:
             _fail(self._waiting.popleft().receipt, SpoolUnavailable(late))
         ends = [self._waiting[0].until] if self._waiting else []
         if self._answers_in_time:
-            for one in self._in_hand:
-                if one.until <= now:
-                    _fail(one.receipt, SpoolUnavailable(f"{late}. The records may be stored nevertheless"))
-                elif not one.receipt.done():
-                    ends.append(one.until)
+            for waiter in self._in_hand:
+                if waiter.until <= now:
+                    _fail(waiter.receipt, SpoolUnavailable(f"{late}. The records may be stored nevertheless"))
+                elif not waiter.receipt.done():
+                    ends.append(waiter.until)
         again_at = max(min(ends), now + TOGETHER_S) if ends else None
         self._timer = self._loop.call_at(again_at, self._refuse_late) if again_at else None
 
@@ -372,8 +372,10 @@ class GroupWriter:
                 "the task that writes to disk has ended, so nothing more can be stored. Restart Tollhouse",
                 extra={"action": "writer_died", "error": name},
             )
-        for one in (*self._in_hand, *self._waiting):
-            _fail(one.receipt, SpoolUnavailable("the task that writes to disk has ended. Restart Tollhouse"))
+        for waiter in (*self._in_hand, *self._waiting):
+            _fail(
+                waiter.receipt, SpoolUnavailable("the task that writes to disk has ended. Restart Tollhouse")
+            )
 
 
 def _items(submission: Submission) -> int:
@@ -396,22 +398,22 @@ def _charge(group: Sequence[_WaitingSubmission]) -> None:
     """
     Charge each party for its share of the work. Elapsed time would be unfair, because it is mostly disk latency.
     """
-    for one in group:
-        if one.party is not None:
-            one.party.spend(SUBMISSION_S + one.records * RECORD_S)
+    for waiter in group:
+        if waiter.party is not None:
+            waiter.party.spend(SUBMISSION_S + waiter.records * RECORD_S)
 
 
 def _records(group: Sequence[_WaitingSubmission]) -> int:
-    return sum(one.records for one in group)
+    return sum(waiter.records for waiter in group)
 
 
 def _answer(group: Sequence[_WaitingSubmission], answers: Sequence[Answer]) -> None:
-    for one, answer in zip(group, answers, strict=True):
+    for waiter, answer in zip(group, answers, strict=True):
         if isinstance(answer, Receipt):
-            if not one.receipt.done():
-                one.receipt.set_result(answer)
+            if not waiter.receipt.done():
+                waiter.receipt.set_result(answer)
         else:
-            _fail(one.receipt, answer)
+            _fail(waiter.receipt, answer)
 
 
 def _fail(receipt: asyncio.Future[Receipt], error: Exception) -> None:

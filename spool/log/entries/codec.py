@@ -174,15 +174,15 @@ class Damage(NamedTuple):
 
 
 def log_damage(topic: str, damage: Iterable[Damage]) -> None:
-    for one in damage:
+    for damaged_range in damage:
         _log.error(
             "an entry is damaged and set aside",
             extra={
                 "action": "entry_damaged",
                 "topic": topic,
-                "first": one.first,
-                "records": one.records,
-                "reason": one.reason,
+                "first": damaged_range.first,
+                "records": damaged_range.records,
+                "reason": damaged_range.reason,
             },
         )
 

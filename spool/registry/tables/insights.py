@@ -126,8 +126,8 @@ class InsightTable:
                 return before
             rows.put_insights([after])
             names = [name for name in ("status", *_DRAFTED) if getattr(before, name) != getattr(after, name)]
-            old, is_now = ({name: getattr(insight, name) for name in names} for insight in (before, after))
-            rows.add_audit(now, actor, "insight.change", id, before=old, after=is_now)
+            old, new = ({name: getattr(insight, name) for name in names} for insight in (before, after))
+            rows.add_audit(now, actor, "insight.change", id, before=old, after=new)
             return after
 
         return await self._changes.change(work)

@@ -140,8 +140,8 @@ def kept_operator(
         rows.add_audit(now, actor, "operator.add", email, after=after)
     elif before.role != operator.role:
         rows.delete_sessions_of(email)
-        old, became = {"role": before.role}, {"role": operator.role, "issuer": person.issuer}
-        rows.add_audit(now, actor, "operator.role", email, before=old, after=became)
+        old, new = {"role": before.role}, {"role": operator.role, "issuer": person.issuer}
+        rows.add_audit(now, actor, "operator.role", email, before=old, after=new)
     if before != operator:
         rows.put(operator)
     return operator
@@ -249,12 +249,12 @@ class OperatorTable:
             check_organizer_remains(organizers, _organizers(rows))
             rows.delete_sessions_of(before.email)
             if after.disabled != before.disabled:
-                old, became = {"status": status(before)}, {"status": status(after)}
-                rows.add_audit(now, actor, "operator.status", before.email, before=old, after=became)
+                old, new = {"status": status(before)}, {"status": status(after)}
+                rows.add_audit(now, actor, "operator.status", before.email, before=old, after=new)
             if digest or after.role != before.role:
                 action = "operator.password" if digest else "operator.role"
-                old, became = {"role": before.role}, {"role": after.role}
-                rows.add_audit(now, actor, action, before.email, before=old, after=became)
+                old, new = {"role": before.role}, {"role": after.role}
+                rows.add_audit(now, actor, action, before.email, before=old, after=new)
             return after
 
         return await self._changes.change(work)

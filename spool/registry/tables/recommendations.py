@@ -234,8 +234,8 @@ class RecommendationTable:
             if after is before:
                 return before
             rows.put_document(TYPE_KIND, type, asdict(after))
-            old, is_now = ({name: getattr(state, name) for name in checked} for state in (before, after))
-            rows.add_audit(now, actor, "recommendation_type.change", type, before=old, after=is_now)
+            old, new = ({name: getattr(state, name) for name in checked} for state in (before, after))
+            rows.add_audit(now, actor, "recommendation_type.change", type, before=old, after=new)
             if not after.enabled:
                 for recommendation in _all(rows).values():
                     if recommendation.saving.type == type and recommendation.is_open:
@@ -296,10 +296,8 @@ def _changed(
         after = replace(after, status_at=now, promised=promised, realized=None)
     rows.put_document(KIND, id, asdict(after))
     names = [name for name in ("status", "assignee") if getattr(before, name) != getattr(after, name)]
-    old, is_now = (
-        {name: getattr(recommendation, name) for name in names} for recommendation in (before, after)
-    )
-    rows.add_audit(now, actor, "recommendation.change", id, before=old, after=is_now)
+    old, new = ({name: getattr(recommendation, name) for name in names} for recommendation in (before, after))
+    rows.add_audit(now, actor, "recommendation.change", id, before=old, after=new)
     return after
 
 

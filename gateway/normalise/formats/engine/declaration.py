@@ -183,7 +183,7 @@ def inside(members: Members, name: str) -> Iterator[Members]:
 
 def any_inside(members: Members, name: str, *inner: str) -> bool:
     """True if an object under this name has all of these members."""
-    return any(one.keys() >= {*inner} for one in inside(members, name))
+    return any(inner_object.keys() >= {*inner} for inner_object in inside(members, name))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -172,8 +172,12 @@ def refusal_to(
     """
     Build the response to a request that was refused as a whole. `format` is None if it is not known yet.
     """
-    for one in FORMATS:
-        own = one.refuse(headers, body, refusal, now) if one.refuse and format in (None, one.name) else None
+    for known_format in FORMATS:
+        own = (
+            known_format.refuse(headers, body, refusal, now)
+            if known_format.refuse and format in (None, known_format.name)
+            else None
+        )
         if own is not None:
             return own
     return json_answer(refusal.status, {"error": {"type": refusal.type, "message": refusal.message}})

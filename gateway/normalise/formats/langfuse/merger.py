@@ -319,7 +319,7 @@ class Merger:
 
         To make room, traces go before generations, because a released generation loses its usage.
         """
-        ended = takewhile(lambda one: elapsed_s(one[1].at, now) >= self._window_s, self._waiting.items())
+        ended = takewhile(lambda entry: elapsed_s(entry[1].at, now) >= self._window_s, self._waiting.items())
         due = dict.fromkeys(islice((key for key, _ in ended if key not in busy), TURN))
         room = self._max_reports - len(self._waiting) + len(due)
         room_bytes = self._max_bytes - self._bytes + sum(len(self._waiting[key].facts) for key in due)

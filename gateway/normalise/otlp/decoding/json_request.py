@@ -163,9 +163,9 @@ def _cut(
     entry = partial(cut.members, read={middle: partial(cut.each, read=scope, where=names[1])}, where=names[0])
     request = partial(cut.members, read={outer: partial(cut.each, read=entry, where=names[0])})
     members = yield from turns(cut.whole(request))
-    for i, one in enumerate(members.get(outer, ())):
+    for i, outer_member in enumerate(members.get(outer, ())):
         scopes: JsonScopes = []
-        for j, inner in enumerate(one.get(middle, ())):
+        for j, inner in enumerate(outer_member.get(middle, ())):
             named = _described(inner.get(b"scope"), schema.SCOPE, f"{names[0]}[{i}].{names[1]}[{j}].scope")
             scope_items = inner.get(items, ())
             scopes.append((j, named, scope_items))
@@ -173,7 +173,11 @@ def _cut(
             if allowance.is_due(0):
                 yield
         into.append(
-            (i, _described(one.get(b"resource"), schema.RESOURCE, f"{names[0]}[{i}].resource"), scopes)
+            (
+                i,
+                _described(outer_member.get(b"resource"), schema.RESOURCE, f"{names[0]}[{i}].resource"),
+                scopes,
+            )
         )
 
 

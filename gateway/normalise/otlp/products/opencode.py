@@ -70,7 +70,10 @@ def _metric_name(name: str) -> str:
     if name.startswith(_PREFIX):
         return name
     whole = (_PREFIX + name[begin:] for begin in range(len(name)))
-    return next((one for one in whole if one in _METRICS or _SESSION_TOTAL.fullmatch(one)), name)
+    return next(
+        (candidate for candidate in whole if candidate in _METRICS or _SESSION_TOTAL.fullmatch(candidate)),
+        name,
+    )
 
 
 _METRICS = {

@@ -50,7 +50,9 @@ def _reduced(metadata: dict[str, Any]) -> dict[str, Any]:
     reduced = token_counts_in(metadata)
     usage = object_in(object_in(metadata, "anthropic"), "usage")
     stated = (object_in(metadata, "openai").get("serviceTier"), usage.get("service_tier"))
-    tier = next((one for one in stated if isinstance(one, str) and one in MODES), None)
+    tier = next(
+        (candidate for candidate in stated if isinstance(candidate, str) and candidate in MODES), None
+    )
     if tier is not None:
         reduced = {**reduced, "service_tier": tier}
     region = regions.name_of(usage.get("inference_geo"))
