@@ -15,7 +15,7 @@ from gateway.normalise.payload import items as payload
 from gateway.normalise.payload.body_limits import Allowance, Hold, unbounded
 from gateway.service.errors import BadPayload
 
-_NEAR: Final = 4096  # bytes in which an OTLP request names its first member
+_NEAR: Final = 4096  # the first member of an OTLP request has its name within this number of bytes
 
 
 def recognise_signal(body: bytes) -> str | None:
@@ -28,8 +28,8 @@ def recognise_signal(body: bytes) -> str | None:
 
 def is_json(body: bytes) -> bool:
     """
-    True if a body is JSON. Protobuf may start with the bytes of a blank line and a brace, so these
-    are checked further.
+    Return True if a body is JSON. A protobuf body may also start with a line feed and a brace, so such a body
+    is checked further.
     """
     text = payload.unmarked(body)
     if text[:1] != b"\n" and text.lstrip()[:1] in (b"{", b"["):
@@ -38,7 +38,7 @@ def is_json(body: bytes) -> bool:
 
 
 class Joined(NamedTuple):
-    """Several requests joined into one, and the positions of items that are not requests."""
+    """Several requests joined into one, with the positions of the items that are not requests."""
 
     request: bytes
     other_places: list[int]
@@ -96,9 +96,9 @@ def normalise(
     Read a body of one of FORMAT_NAMES. Each `next` works through one slice.
 
     OTLP is accepted under any format name, because OpenRouter, Cloudflare and others send it to any
-    configured address. Raises BadPayload if the body cannot be read as a whole. A bad item is rejected
-    without its neighbours. `hold` is called with the size of data that is unpacked from the body, and with
-    the memory that items need beyond it.
+    configured address. Raises BadPayload if the body cannot be read as a whole. A bad item is rejected, and
+    the other items still count. Before memory is used, `hold` is called with the size of data that is
+    unpacked from the body, and with the memory that items need beyond it.
     """
     allowance = Allowance(options.max_items, hold)
     named = format if format in OTLP_SIGNALS else recognise_signal(body) or format

@@ -15,8 +15,9 @@ from gateway.normalise.reading.content import may_hold_content
 from gateway.service.errors import BadPayload
 
 MAX_BYTES: Final = 5 * 1024**2
-MAX_CONTAINERS: Final = 250_000  # lists and objects: one per row, and room for brackets in texts
-SHOWN: Final = 20  # most errors named in a response
+# limit of lists and objects in a file: one per row, and some extra because brackets in texts count as well
+MAX_CONTAINERS: Final = 250_000
+SHOWN: Final = 20  # a response names at most this number of errors
 OPERATIONS: Final = ("replace_drop", "replace_hourly", "sum")
 LINE_ITEMS: Final = ("Usage", "Tax", "Support", "Purchase", "CommittedUsePurchase", "Discount")
 
@@ -56,7 +57,8 @@ def read(body: bytes, *, max_tags: int | None = None) -> Drop:
     """
     Validate a file. `max_tags` limits the number of different tags in its rows.
 
-    Raises BadPayload if the body is not a JSON object, and Refusal if it holds far more than rows.
+    Raises BadPayload if the body is not a JSON object, and Refusal if it has more lists and
+    objects than MAX_CONTAINERS.
     """
     check_containers(body, MAX_CONTAINERS)
     try:
@@ -107,7 +109,9 @@ def _unknown(fields: Mapping[str, Any]) -> list[str]:
 
 
 def _month(value: Any) -> tuple[str | None, str | None]:
-    """Return the month of `YYYY-MM`, or of a whole date or time, and a problem if there is one."""
+    """
+    Return the month of `YYYY-MM`, or of a whole date or time. Also return the problem if the value is invalid.
+    """
     if value is None:
         return None, None
     if isinstance(value, str) and _MONTH.fullmatch(value):

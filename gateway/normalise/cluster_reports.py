@@ -12,7 +12,7 @@ from spool.clusters import ClusterCheck, ReportedCluster
 
 STATES = ("init_started", "init_ok", "init_failed", "pod_started", "pod_stopping", "config_load")
 
-# Field numbers of the fields that are read. All others are ignored.
+# Numbers of the protobuf fields that are read. All other fields are ignored.
 _STATUS = {
     "account": 1,
     "region": 2,

@@ -1,8 +1,9 @@
 """
-Usage events: one, an array or lines of JSON, and CloudEvents 1.0 in its structured, batched and binary modes.
+Usage events: a JSON object, an array or lines of JSON, and CloudEvents 1.0 in its structured, batched
+and binary modes.
 
-Event data is limited like tags: only scalars, and never under a name that may mean content. Values left out
-are counted. A bad event is rejected without its neighbours.
+Event data is limited like tags: only scalars are stored, and never under a name that may mean content.
+Dropped values are counted. A bad event is rejected, and the other events still count.
 """
 
 from __future__ import annotations
@@ -29,13 +30,14 @@ from gateway.normalise.reading.times import instant
 from spool.identity import Identity, no_identity, of_event
 from spool.record import Scalar, UsageEvent
 
-# Characters of an id or a source. Longer ones are rejected, because cutting them would change the dedup key.
+# Limit in characters for an id or a source. A longer one is rejected, because cutting it would change
+# the dedup key.
 MAX_ID: Final = 1024
-MAX_NAME: Final = 256  # characters of a type or a subject
-TOLLHOUSE_ID: Final = "tollhouseid"  # an extension attribute: the id that another Tollhouse assigned
+MAX_NAME: Final = 256  # limit in characters for a type or a subject
+TOLLHOUSE_ID: Final = "tollhouseid"  # name of an extension attribute that holds the id assigned by another Tollhouse
 BINARY: Final = "ce-"
 
-# CloudEvents' own attributes. All others are extensions and become tags.
+# Attributes that CloudEvents defines. All other attributes are extensions and become tags.
 _OWN = frozenset(
     {
         "specversion",
@@ -58,14 +60,14 @@ _anything = msgspec.json.Decoder()
 
 
 class BadEvent(Exception):
-    """This event cannot be counted. The message names a field, never a value."""
+    """An event that cannot be counted. The message names a field, never a value."""
 
 
 @dataclass(slots=True)
 class Events:
     """
-    The events of one body: received = records + rejects. If `takes_ids` is True, ids of another
-    Tollhouse are accepted.
+    The events of one body. The received number equals records plus rejects. If `takes_ids` is True, ids that
+    another Tollhouse assigned are accepted.
     """
 
     takes_ids: bool = True
@@ -74,7 +76,7 @@ class Events:
     identities: list[Identity] = field(default_factory=list)
     rejects: list[Reject] = field(default_factory=list)
     left_out: int = 0
-    keep_tags: frozenset[str] = frozenset()  # Options.keep_tags
+    keep_tags: frozenset[str] = frozenset()  # the value of `Options.keep_tags`
 
     def take(self, attributes: Mapping[str, Any]) -> None:
         index = self.received
@@ -204,7 +206,7 @@ def _data(attributes: Mapping[str, Any]) -> Any:
     packed = attributes.get("data_base64")
     if packed is None:
         data = attributes.get("data")
-        # Python clients send data as JSON inside text.
+        # Python clients send JSON data as text.
         return _json_data(data.encode(), "json") if isinstance(data, str) and data[:1] == "{" else data
     if not isinstance(packed, str):
         raise BadEvent("data_base64 must be text")
@@ -240,7 +242,8 @@ class _Bounded:
 
     def add_data(self, data: Any) -> None:
         """
-        Add the members of an object, with dotted names for nested objects. A single number becomes `value`.
+        Add the members of an object, with dotted names for nested objects. Data that is a single
+        number becomes `value`.
         """
         if data is None:
             return

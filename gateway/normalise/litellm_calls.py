@@ -19,8 +19,8 @@ def identity_of(record: Inference, call_id: str | None = None) -> Identity:
     """
     Identify a call by `id`, the provider's response id.
 
-    Failures and responses without an id are identified by LiteLLM's own call id, a UUID that
-    several attempts share.
+    Failures and responses without an id are identified by LiteLLM's own call id. It is a UUID, and several
+    attempts may share it.
     """
     own = record.request_id
     if own is None or own == call_id or (len(own) == _UUID_LENGTH and _stands_for_id(record, own, call_id)):
@@ -32,11 +32,12 @@ def names_of(
     record: Inference, *, call_type: Any, trace_ids: Iterable[str | None], call_id: str | None
 ) -> tuple[bytes, ...]:
     """
-    Return further dedup keys for a call that some LiteLLM reports state without its id or with another id.
+    Return further dedup keys for a call, because some LiteLLM reports state the call without its id or
+    with another id.
 
     The keys combine each trace id and the call id with the time, because several attempts share these ids. A
     response also gets a key from its call id without the start time, because the integration for OpenMeter
-    reports only the end.
+    reports only the end time.
     """
     if not _needs_names(record, call_type):
         return ()
@@ -53,10 +54,10 @@ def is_call_id(id: str) -> bool:
 
 def _needs_names(record: Inference, call_type: Any) -> bool:
     """
-    True if some reports of a call may not have its id.
+    Return True if some reports of a call may lack its id.
 
-    Failures and some kinds of responses have no id. A streamed response of the Responses API has different
-    ids in the log and in the spans.
+    Failures and some kinds of responses have no id. A streamed response of the Responses API has one id in
+    the log and another one in the spans.
     """
     if record.status == "ok" and record.operation not in _ANSWERED_WITHOUT_ID:
         return call_type is not None and "responses" in str(call_type)
@@ -64,6 +65,6 @@ def _needs_names(record: Inference, call_type: Any) -> bool:
 
 
 def _stands_for_id(record: Inference, own: str, call_id: str | None) -> bool:
-    """True if the record's own id looks like a call id and replaces a call id that is not stated."""
+    """Return True if the record's own id looks like a call id and replaces an unreported call id."""
     may_be = record.status == "error" or (call_id is None and record.operation in _ANSWERED_WITHOUT_ID)
     return may_be and is_call_id(own)

@@ -1,4 +1,3 @@
 """
-Conversion of gateway formats to records, with one module per format. Nothing here waits, and no prompt
-leaves a decoder.
+Conversion of gateway formats to records, with one module per format. Decoders do no I/O, and no prompt leaves them.
 """

@@ -1,4 +1,4 @@
-"""agentgateway: JSON log lines. Their time is the end of the request."""
+"""agentgateway: JSON log lines. The time of a line is the end of its request."""
 
 from __future__ import annotations
 
@@ -75,8 +75,8 @@ def calls(event: AgentgatewayEvent) -> Iterable[Call]:
     )
     record.region = region_of(address=event.endpoint, model=event.request_model)
     record.start_time = before(record.end_time, duration(event.duration))
-    # Releases before August 2026 logged the provider's own input count, which may exclude the cache. A cache
-    # count above the input shows it.
+    # Releases before August 2026 logged the provider's own input count, which may exclude the cache. If the
+    # cache count is larger than the input count, the input count excludes the cache.
     count_tokens(
         record,
         Tokens(

@@ -1,6 +1,6 @@
 """
-AISIX: lines of its object store exporter, one per attempt. After a restart it writes the same lines again
-under another name.
+AISIX: lines that its object store exporter writes, one per attempt. After a restart AISIX writes the same
+lines again under another object name.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from spool.record import Inference
 
 NAME = "aisix"
 
-_ANY_OF_ITS_SHAPE = "openai"  # AISIX's kind for every provider with OpenAI's protocol
+_ANY_OF_ITS_SHAPE = "openai"  # AISIX's name for every provider that uses OpenAI's protocol
 
 
 class AisixEvent(msgspec.Struct):
@@ -106,8 +106,8 @@ def calls(event: AisixEvent) -> Iterable[Call]:
 
 def _count(record: Inference, event: AisixEvent, *, is_cached: bool) -> None:
     """
-    Fill in the counts. Anthropic's cache counts are not part of the prompt count, OpenAI's are. A cache hit
-    states the tokens that it saved.
+    Fill in the counts. Anthropic's prompt count excludes the cache counts, and OpenAI's includes them. A
+    cache hit states the tokens that it saved.
     """
     created = count(event.cache_creation_tokens, "cache_creation_tokens")
     read = count(event.cache_read_tokens, "cache_read_tokens")

@@ -100,7 +100,7 @@ def calls(event: ApisixEvent) -> Iterable[Call]:
     metadata.tag("service", text(event.service_id))
     principal = text(nested(event.consumer, ApisixConsumer).username)
     metadata.describe(record, principal=principal, end_user=text(summary.end_user_id))
-    # callers may choose x-request-id
+    # callers may choose x-request-id, so it is not a unique id
     return (Call(record, of_call(record, shared_id=record.request_id), metadata.left_out),)
 
 

@@ -39,7 +39,7 @@ PROVIDER = "azure.ai.openai"
 
 
 class AzureApimEvent(msgspec.Struct):
-    """The columns that are read. Columns with messages are not decoded."""
+    """The columns that are read. Columns with message content are not decoded."""
 
     TimeGenerated: Any = None
     OperationName: Any = None
@@ -49,7 +49,7 @@ class AzureApimEvent(msgspec.Struct):
     PromptTokens: Any = None
     CompletionTokens: Any = None
     RequestId: Any = None
-    # AppMetrics
+    # columns of AppMetrics
     Name: Any = None
     Sum: Any = None
     ItemCount: Any = None
@@ -58,7 +58,7 @@ class AzureApimEvent(msgspec.Struct):
 
 
 _TOKEN_TYPES = {"Prompt Tokens": "input", "Completion Tokens": "output"}
-_TOTAL = "Total Tokens"  # the sum of the other two
+_TOTAL = "Total Tokens"  # name of the metric that is the sum of prompt and completion tokens
 _METRIC_COLUMNS = ("Name", "Sum", "ItemCount")
 
 
@@ -102,7 +102,8 @@ def calls(event: AzureApimEvent) -> Iterable[Call | Count]:
 
 def _count(event: AzureApimEvent) -> Iterable[Count]:
     """
-    Read the token count of a minute. It names no service, so it matches the calls of the log that it repeats.
+    Read the token count of a minute. The count names no service, so that it matches the calls of the log,
+    which it repeats.
     """
     name, dimensions = text(event.Name) or "", mapping(event.Properties)
     number = count(event.Sum, "Sum")
@@ -133,7 +134,8 @@ def _count(event: AzureApimEvent) -> Iterable[Count]:
 
 def ignored_as(event: AzureApimEvent) -> str:
     """
-    Return why a row is ignored. Message rows repeat the row with the counts, and a total repeats its parts.
+    Return why a row is ignored. Message rows repeat the row with the counts, and a row of total tokens
+    repeats its two parts.
     """
     if event.Name is not None:
         return MERGED if text(event.Name) == _TOTAL else NOT_AI

@@ -1,7 +1,7 @@
 """
-AWS Bedrock's model invocation log: records, lines, CloudWatch subscriptions, or these inside a Firehose delivery.
+AWS Bedrock's model invocation log: records, lines or CloudWatch subscriptions, possibly inside a Firehose delivery.
 
-Of the bodies in the log, only the provider's usage object is read. It has facts that the log's own counts
+Only the provider's usage object is read from the bodies in the log. It has facts that the log's own counts
 omit: the lifetime of cache writes, and the kinds of tokens.
 """
 
@@ -44,7 +44,7 @@ from spool.turns.threads import prepare
 NAME = "bedrock"
 FIREHOSE_ID_HEADER: Final = "X-Amz-Firehose-Request-Id"
 FIREHOSE_ANSWER = closed({"requestId": TEXT, "timestamp": COUNT}, {"errorMessage": TEXT})
-_MAX_WRAPPERS: Final = 4  # most nested wrappers: Firehose, its data, the subscription, its messages
+_MAX_WRAPPERS: Final = 4  # limit of nested wrappers: Firehose, its data, the subscription, its messages
 
 
 class BedrockIdentity(msgspec.Struct):
@@ -67,7 +67,7 @@ class BedrockOutput(msgspec.Struct):
 
 
 class _Streamed(msgspec.Struct):
-    """A streamed event with usage: the first one of Claude, and each one of Nova Sonic."""
+    """One streamed event with usage. Claude has usage in the first event, and Nova Sonic in every event."""
 
     message: BedrockBody | Other = None
     event: _SonicEvent | Other = None
@@ -77,7 +77,7 @@ class _SonicEvent(msgspec.Struct):
     usageEvent: Usage | Other = None
 
 
-# Names of wrappers, also in escaped form.
+# Names of wrappers. The last two find names that are written with JSON escapes.
 _PACKED = (b'"awslogs"', b'"records"', b"\\u006", b"\\u007")
 
 
@@ -133,7 +133,7 @@ def _unwrapped(raw: payload.Raw, unfolding: Unfolding, wrappers: int) -> Items:
     else:
         del (
             members
-        )  # they hold a copy of a large record that was cleaned, so they are released before it is read
+        )  # release these references before reading a large record, because they hold a copy of it
         yield raw
 
 
@@ -171,7 +171,7 @@ def _of_data(packed: payload.Raw, field: str, unfolding: Unfolding, wrappers: in
 
 
 def _of_subscription(members: Members, unfolding: Unfolding, wrappers: int) -> Items:
-    # CloudWatch sends these to test the subscription
+    # CloudWatch sends control messages to test the subscription
     if payload.is_exactly(members.get("messageType"), b'"CONTROL_MESSAGE"'):
         yield b"{}"
         return
@@ -198,7 +198,7 @@ def _of_log_event(event: payload.Raw, index: int, unfolding: Unfolding, wrappers
 
 
 def calls(event: BedrockEvent) -> Iterable[Call]:
-    """Read one log record as one call. A control message has none."""
+    """Read one log record as one call. A control message contains no call."""
     record = Inference(
         id=b"",
         source=NAME,
@@ -223,8 +223,8 @@ def calls(event: BedrockEvent) -> Iterable[Call]:
 
 def _tokens(input: BedrockInput, output: BedrockOutput) -> Tokens:
     """
-    Return the log's own counts, with the facts that only a body has. Without counts in the log, return those
-    of the body.
+    Return the log's own counts, with the facts that only a body has. If the log has no counts, return the
+    counts of the body.
     """
     body = _of_body(output.outputBodyJson)
     input_tokens = count(input.inputTokenCount, "input.inputTokenCount")
@@ -244,7 +244,8 @@ def _tokens(input: BedrockInput, output: BedrockOutput) -> Tokens:
 
 def _of_body(body: Any) -> Tokens:
     """
-    Return the counts of the usage object in a response, or no counts if there is none or a count is impossible.
+    Return the counts of the usage object in a response. Return no counts if there is no usage object or if a
+    count is impossible.
     """
     usage: Any = nested(body, BedrockBody).usage
     if isinstance(body, list):

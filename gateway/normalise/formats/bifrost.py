@@ -1,8 +1,8 @@
 """
-Bifrost: spans of its log exporter. Spans of kind `llm.call` are calls, and so are spans of kind `retry`,
-which are further attempts with their own tokens.
+Bifrost: spans of its log exporter. A span of kind `llm.call` is a call. A span of kind `retry` is a further
+attempt with its own tokens, so it is a call as well.
 
-The root span repeats the last attempt. Releases rename attributes, so the newest name takes precedence.
+The root span repeats the last attempt. Bifrost releases rename attributes, so the newest name takes precedence.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ NAME = "bifrost"
 _CALL: Final = "llm.call"
 _ATTEMPTS: Final = frozenset({_CALL, "retry"})
 _MAX_ID: Final = (
-    1024  # bytes of a trace id as JSON. The id is copied to every span, and no real id is longer.
+    1024  # limit in bytes for a trace id as JSON. The id is copied to every span, and no real id is longer.
 )
 
 
@@ -138,8 +138,8 @@ def calls(event: BifrostEvent) -> Iterable[Call]:
 
 def _operation(span: BifrostSpan, attributes: BifrostAttributes) -> str | None:
     """
-    Return the operation from the first word of the name, else the stated one. The first releases named every
-    call by its kind.
+    Return the operation from the first word of the span name. In the first releases the name is only the
+    kind, so return the reported operation instead.
     """
     name = text(span.Name) or ""
     word = name.partition(" ")[0]

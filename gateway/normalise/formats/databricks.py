@@ -34,7 +34,8 @@ from spool.record import Inference
 
 NAME = "databricks"
 
-_EXTERNAL = "EXTERNAL_FOUNDATION_MODEL"  # a provider's model, called with the customer's own key
+# destination type of a provider's model that is called with the customer's own key
+_EXTERNAL = "EXTERNAL_FOUNDATION_MODEL"
 
 
 class DatabricksTokenDetails(msgspec.Struct):
@@ -48,11 +49,11 @@ class DatabricksRequest(ProviderBody):
 
 
 class DatabricksEvent(msgspec.Struct):
-    # all tables
+    # Columns of all tables.
     requester: Any = None
     status_code: Any = None
     workspace_id: Any = None
-    # system.ai_gateway.usage
+    # Columns of system.ai_gateway.usage.
     invocation_id: Any = None
     request_id: Any = None
     event_time: Any = None
@@ -68,7 +69,7 @@ class DatabricksEvent(msgspec.Struct):
     input_tokens: Any = None
     output_tokens: Any = None
     token_details: DatabricksTokenDetails | Other = None
-    # system.serving.endpoint_usage and inference tables
+    # Columns of system.serving.endpoint_usage and of inference tables.
     databricks_request_id: Any = None
     request_time: Any = None
     usage_context: Any = None
@@ -127,8 +128,8 @@ def _of_gateway(event: DatabricksEvent) -> Inference:
 
 def _of_serving(event: DatabricksEvent) -> Inference:
     """
-    Read a row of model serving. An inference table has the bodies, the usage table the counts, and both may
-    have the same call.
+    Read a row of model serving. An inference table has the bodies, and the usage table has the counts. Both
+    tables may contain the same call.
     """
     response_body = nested(event.response, ProviderBody)
     request_body = nested(event.request, DatabricksRequest)
@@ -158,8 +159,8 @@ def _served(event: DatabricksEvent) -> tuple[str | None, str | None]:
     """
     Return provider and model.
 
-    If Databricks serves the model, the destination's name is the model. Otherwise it is the name of a key.
-    `destination_model` may then be a title with spaces (`GPT OSS 20B`), so it is used last.
+    If Databricks serves the model, the destination's name is the model. Otherwise the destination's name is the
+    name of a key. `destination_model` may then be a title with spaces (`GPT OSS 20B`), so it is used last.
     """
     model = text(event.destination_model)
     if text(event.destination_type) == _EXTERNAL:
@@ -170,7 +171,8 @@ def _served(event: DatabricksEvent) -> tuple[str | None, str | None]:
 
 def _own_model(written: Any) -> str | None:
     """
-    Return the name of a model that Databricks serves, as its price list has it, or None for any other name.
+    Return the name of a model that Databricks serves, in the form that the Databricks price list uses. Return
+    None for any other name.
     """
     name = text(written)
     if name is None or not name.startswith(("system.ai.", "databricks-")):
@@ -189,7 +191,8 @@ def _free_metadata(event: DatabricksEvent) -> dict[str, Any]:
 
 def _identity(record: Inference, event: DatabricksEvent) -> Identity:
     """
-    Identify a call by its invocation_id. Calls of an agent's turns and of guardrails share one request_id.
+    Identify a call by its invocation_id, because all calls of an agent's turn and its guardrails
+    share one request_id.
     """
     own_id = first(event.databricks_request_id, event.invocation_id)
     if own_id is not None:

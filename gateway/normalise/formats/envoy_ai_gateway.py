@@ -1,5 +1,5 @@
 """
-Envoy AI Gateway: JSON access-log lines under the documented keys of current and first versions.
+Envoy AI Gateway: JSON access-log lines. Both the current key names and those of the first versions are read.
 
 Operators may write numbers as text.
 """
@@ -31,7 +31,7 @@ from spool.identity import of_call
 from spool.record import Inference
 
 NAME = "envoy_ai_gateway"
-OWN_COLUMNS = ("gen_ai.request.model_override", "x-envoy-origin-path")  # no other gateway writes them
+OWN_COLUMNS = ("gen_ai.request.model_override", "x-envoy-origin-path")  # columns that no other gateway writes
 
 
 class EnvoyEvent(msgspec.Struct):
@@ -96,13 +96,14 @@ def calls(event: EnvoyEvent) -> Iterable[Call]:
     metadata = Metadata()
     metadata.tag("route", text(event.route_name))
     metadata.describe(record)
-    # callers may choose x-request-id
+    # callers may choose x-request-id, so it is not a unique id
     return (Call(record, of_call(record, shared_id=record.request_id), metadata.left_out),)
 
 
 def _filled(today: Any, older: Any) -> Any:
     """
-    Return the value under the current name, or the older one if Envoy wrote a dash because the gateway filled none.
+    Return the value under the current name. If it is a dash, Envoy had no value, so return the value under
+    the older name.
     """
     return older if today is None or today == "-" else today
 

@@ -1,4 +1,6 @@
-"""Helicone's webhook: its own counts if it states them, else the counts in its copies of the bodies."""
+"""
+Helicone's webhook: its own counts if it states them. Otherwise, the counts are read from its copies of the bodies.
+"""
 
 from __future__ import annotations
 
@@ -57,9 +59,9 @@ def helicone_signed(secret: str, body: bytes, signature: str) -> bool:
 
 def calls(event: HeliconeEvent) -> Iterable[Call]:
     """
-    Read one object as one call, without time, operation and status.
+    Read one object as one call. The webhook states no time, operation or status.
 
-    Bodies too large for the webhook are truncated. Then only the id of the call may be known.
+    The webhook truncates large bodies. Then the id of the call may be the only known fact.
     """
     request_body, response_body = (
         nested(event.request_body, ProviderBody),
@@ -97,7 +99,7 @@ def _is_cut(body: Any) -> bool:
 
 def _tokens(figures: HeliconeFigures, request_body: ProviderBody, response_body: ProviderBody) -> Tokens:
     """
-    Return the webhook's own totals. The body is used for counts that they omit: Anthropic's cache,
+    Return the webhook's own totals. Counts that the totals omit are read from the body: Anthropic's cache,
     and Perplexity's reasoning.
     """
     of_body = response_body.tokens(request_body)

@@ -1,4 +1,4 @@
-"""Higress: access-log lines. `ai_log` is JSON inside text, and so are its details."""
+"""Higress: access-log lines. `ai_log` is JSON inside text, and its details are again JSON inside text."""
 
 from __future__ import annotations
 
@@ -90,7 +90,8 @@ def calls(event: HigressEvent) -> Iterable[Call]:
 
 def _identity(record: Inference, response_id: str | None) -> Identity:
     """
-    Identify a call by the provider's response id, which SDKs also report. Callers may choose Envoy's request id.
+    Identify a call by the provider's response id, which SDKs also report. Envoy's request id is not used
+    first, because callers may choose it.
     """
     unique = response_id if response_id and is_long(response_id) else None
     return of_call(record, response_id=unique, shared_id=record.request_id)

@@ -41,9 +41,9 @@ _OBJECTS = (
     "route",
     "service",
 )
-# Plugins that answer the request itself, newest name first. The first one found gets the request's id.
+# Plugins that answer the request itself, newest name first. The first plugin with a block gets the request's id.
 _PROXIES = ("proxy", "ai-proxy-advanced", "ai-proxy")
-_UNSPECIFIED = "UNSPECIFIED"  # written if the request was answered before provider and models were known
+_UNSPECIFIED = "UNSPECIFIED"  # Kong's value if the request was answered before provider and models were known
 
 
 class KongMeta(msgspec.Struct):
@@ -53,7 +53,7 @@ class KongMeta(msgspec.Struct):
 
 
 class KongUsage(Usage):
-    """Usage with the names of version 3.7, `prompt_token` and `completion_token`."""
+    """Usage that also accepts the names of Kong 3.7, `prompt_token` and `completion_token`."""
 
     cost: Any = None
     prompt_token: Any = None
@@ -72,7 +72,8 @@ class KongBlock(msgspec.Struct):
     meta: KongMeta | Other = None
     usage: KongUsage | Other = None
     cache: KongCache | Other = None
-    tried_targets: Any = None  # Lua encodes an empty list as an object
+    # an object instead of a list if it is empty, because Lua encodes an empty list as an object
+    tried_targets: Any = None
 
     @property
     def is_whole(self) -> bool:
@@ -175,7 +176,8 @@ def _call(event: KongEvent, block: KongBlock, plugin: str | None) -> Call:
 
 def _lacks_cache(record: Inference, usage: KongUsage) -> bool:
     """
-    True if input is the provider's own count, which excludes the cache. The provider's own cache names show it.
+    Return True if the input count is the provider's own, which excludes the cache. Usage that has the
+    provider's own cache names shows this.
     """
     own_names = (usage.cache_read_input_tokens, usage.cache_creation_input_tokens)
     return record.provider in COUNT_CACHE_APART and any(name is not None for name in own_names)
@@ -187,7 +189,7 @@ def _specified(value: Any) -> str | None:
 
 
 def _operation(block: KongBlock) -> str | None:
-    """Return the operation of the last target's route, because that target answered."""
+    """Return the operation of the last target's route, because the last target sent the response."""
     route = _answered_by(block).get("route_type")
     return CHAT if route == "llm/v1/chat" else of_path(route)
 

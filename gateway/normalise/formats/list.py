@@ -1,6 +1,6 @@
 """
 The gateway formats, in the order in which their signs are checked. If an item shows the signs of two formats,
-the first one counts.
+the earlier format in the list is used.
 """
 
 from __future__ import annotations
@@ -66,7 +66,9 @@ FORMAT_NAMES: tuple[str, ...] = (*BY_NAME, *OTLP_SIGNALS)
 
 
 def recognise(body: bytes) -> str | None:
-    """Return the format of a JSON body, or None. The first item with a sign decides for all."""
+    """
+    Return the format of a JSON body, or None. The first item that shows a sign decides for the whole body.
+    """
     try:
         for item in islice(payload.items(body), MAX_LOOKED_AT):
             if (recognised_format := format_of(payload.peek(outlined(item, MAX_LOOKED_AT)))) is not None:
@@ -78,12 +80,12 @@ def recognise(body: bytes) -> str | None:
 
 def recognised(body: bytes, *, how: str) -> str:
     """
-    Return the format of a body. Otherwise raises BadPayload, which states why the body cannot be read, or
-    `how` to name a format.
+    Return the format of a body. If there is none, raise BadPayload. Its message states why the body is
+    unreadable, or contains `how`, the way to name a format.
     """
     if (recognised_format := recognise(body)) is not None:
         return recognised_format
-    payload.items(body)  # raises BadPayload if the body is not JSON
+    payload.items(body)  # call it only because it raises BadPayload if the body is not JSON
     raise BadPayload(f"the format was not recognized; {how}; known formats: {', '.join(FORMAT_NAMES)}")
 
 

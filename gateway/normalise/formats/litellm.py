@@ -1,5 +1,6 @@
 """
-LiteLLM: the standard logging payload, rows of its spend-log table, and the old payload whose values are all text.
+LiteLLM: the standard logging payload, rows of its spend-log table, and the old payload, in which all
+values are text.
 
 This is the most frequent format, so each event is decoded only once, into a typed struct. Of messages and
 responses, only the model's name is read.
@@ -67,7 +68,9 @@ class LiteLLMRequester(msgspec.Struct):
 
 
 class LiteLLMHeaders(msgspec.Struct):
-    """The only header that is read. The proxy stores every header of the caller that starts with `x-`."""
+    """
+    The only header that is read, because the proxy stores every header of the caller that starts with `x-`.
+    """
 
     claude_code_session: Any = column("x-claude-code-session-id")
 
@@ -78,7 +81,7 @@ class LiteLLMFailure(msgspec.Struct):
 
 
 class LiteLLMCosts(msgspec.Struct):
-    """The regions whose prices LiteLLM used for a cost."""
+    """The regions that LiteLLM used to find the prices for a cost."""
 
     data_residency: Any = None
     vertex_location: Any = None
@@ -95,8 +98,8 @@ class LiteLLMMeta(msgspec.Struct):
     requester_custom_headers: LiteLLMHeaders | Other = None
     spend_logs_metadata: Any = None
     usage_object: Usage | Other = None
-    additional_usage_values: Usage | Other = None  # older rows of the spend log
-    cost_breakdown: LiteLLMCosts | Other = None  # rows of the spend log
+    additional_usage_values: Usage | Other = None  # only in older rows of the spend log
+    cost_breakdown: LiteLLMCosts | Other = None  # only in rows of the spend log
     error_information: LiteLLMFailure | Other = None
 
 
@@ -104,7 +107,7 @@ class LiteLLMResponse(msgspec.Struct):
     model: Any = None
     usage: msgspec.Raw = NULL
     service_tier: Any = None
-    # Read for facts that the usage object omits:
+    # Response members that are read for facts that the usage object omits.
     output: Other = None
     data: Other = None
     size: Any = None
@@ -158,12 +161,12 @@ def has_sign(members: Members) -> bool:
     return (
         "litellm_call_id" in members
         or {"custom_llm_provider", "call_type"} <= members.keys()
-        or {"call_type", "startTime"} <= members.keys()  # older payloads and rows name no provider
+        or {"call_type", "startTime"} <= members.keys()  # older payloads and older rows name no provider
     )
 
 
 def calls(event: LiteLLMEvent) -> Iterable[Call]:
-    """Read one event or row as one call, or as none."""
+    """Read one event or row. Return its call, or nothing if it is not a call."""
     if event.id is None and event.request_id is not None:
         record, left_out = _of_row(event)
     elif isinstance(event.modelParameters, str) and isinstance(event.usage, str):
@@ -201,7 +204,7 @@ def _of_row(event: LiteLLMEvent) -> tuple[Inference, int]:
     record.api_key = key_name(meta.user_api_key_alias, event.api_key)
     record.session = first(
         _client(meta), event.session_id
-    )  # a row without a session has the trace in this column
+    )  # a row without a session has the trace id in the session column
     return record, _describe(record, event, meta, text(event.user), text(event.end_user))
 
 
@@ -223,11 +226,12 @@ def _record(event: LiteLLMEvent, meta: LiteLLMMeta, own_id: Any, cost: str | Non
         start_time=instant(event.startTime),
         end_time=instant(event.endTime),
         provider=provider(event.custom_llm_provider, event.model),
-        # rerank has no name in the list of LiteLLM's calls in the cases
+        # The convention for operations has no name for rerank.
         operation=None if operation == RERANK else operation,
         request_model=model_name(event.model, event.custom_llm_provider),
     )
-    record.region = _region(event, meta)  # set afterwards, because more than 15 keyword arguments are slow
+    # set the region afterwards, because a call with more than 15 keyword arguments is slow
+    record.region = _region(event, meta)
     count_tokens(record, _tokens(event, meta))
     if event.status == "failure":
         failure = nested(event.error_information or meta.error_information, LiteLLMFailure)
@@ -251,7 +255,7 @@ def _region(event: LiteLLMEvent, meta: LiteLLMMeta) -> str | None:
 
 
 def _client(meta: LiteLLMMeta) -> Any:
-    """Return the session that Claude Code states in its own header."""
+    """Return the session id that Claude Code sends in its own header."""
     headers = meta.requester_custom_headers
     return None if headers is None else nested(headers, LiteLLMHeaders).claude_code_session
 
@@ -273,7 +277,7 @@ def _describe(
 
 
 def _words(tags: Any) -> list[Any]:
-    """Return a list, decoded if it is JSON text."""
+    """Return a list. If the value is JSON text, decode it."""
     tag_list = unquoted(tags)
     return tag_list if isinstance(tag_list, list) else []
 
@@ -292,7 +296,8 @@ def _tokens(event: LiteLLMEvent, meta: LiteLLMMeta) -> Tokens:
 
 def _with_answer(tokens: Tokens, event: LiteLLMEvent) -> Tokens:
     """
-    Add facts that only the response has: searches among its steps, images, pages, and searches of reranking.
+    Add facts that only the response has: searches among its steps, images, pages, and the searches of
+    a rerank call.
     """
     answer = event.response
     if not isinstance(answer, LiteLLMResponse):
@@ -313,7 +318,8 @@ def _with_answer(tokens: Tokens, event: LiteLLMEvent) -> Tokens:
 
 def _details(event: LiteLLMEvent, meta: LiteLLMMeta) -> Tokens:
     """
-    Read the usage object from where the sender's version puts it. The oldest versions have it only in the response.
+    Read the usage object. Its place depends on the LiteLLM version, and the oldest versions have it only
+    in the response.
     """
     for usage in (meta.usage_object, meta.additional_usage_values, event.usage):
         if usage is None:
@@ -326,8 +332,8 @@ def _details(event: LiteLLMEvent, meta: LiteLLMMeta) -> Tokens:
 
 def _response_model(event: LiteLLMEvent, record: Inference) -> str | None:
     """
-    Return the response model. Return None for the caller's alias, which OpenAI's routes write over the
-    model that answered.
+    Return the response model. Return None for the caller's alias, because OpenAI's routes replace the name of
+    the actual model by it.
     """
     stated = text(nested(event.response, LiteLLMResponse).model)
     if stated == event.model_group and stated not in (record.request_model, event.model):
@@ -336,14 +342,18 @@ def _response_model(event: LiteLLMEvent, record: Inference) -> str | None:
 
 
 def _why_none(event: LiteLLMEvent) -> str | None:
-    """Return why an event without a call is ignored: tool calls, and failures before a model was chosen."""
+    """
+    Return why an event without a call is ignored. Ignored events are tool calls, and failures before a
+    model was chosen.
+    """
     is_tool = isinstance(event.call_type, str) and "mcp" in event.call_type
     return NOT_AI if is_tool or event.status == "failure" else None
 
 
 def _is_tool_call(event: LiteLLMEvent, record: Inference) -> bool:
     """
-    True if an event is a call of an MCP tool without tokens and price. Such events have the tool's name as model.
+    Return True if an event is a call of an MCP tool without tokens and price. Such an event has the tool's
+    name as its model.
     """
     is_mcp = isinstance(event.call_type, str) and "mcp" in event.call_type
     return is_mcp and not (record.input_tokens or record.output_tokens) and record.cost in (None, "0")

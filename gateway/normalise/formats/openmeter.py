@@ -1,8 +1,8 @@
 """
 CloudEvents in OpenMeter's form.
 
-Events with a model and counts of input or output are calls. OpenMeter's standard event counts one type of
-tokens of a model, and is usage that belongs to no known call. All other events are ignored.
+An event with a model and counts of input or output is a call. OpenMeter's standard event counts one type of
+tokens of a model, so it is usage that belongs to no known call. All other events are ignored.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class OpenMeterData(Usage):
     cost: Any = None
     tokens: Any = None
     type: Any = None
-    service_name: Any = None  # in Kong's events. Kong's other reports name the service in the same way.
+    service_name: Any = None  # only in Kong's events. Kong's other reports name the service in the same way.
 
 
 class OpenMeterEvent(msgspec.Struct):
@@ -90,7 +90,7 @@ def _count(event: OpenMeterEvent, data: OpenMeterData) -> Iterable[Count]:
     """Read the count of a standard event. The service name keeps the counts of different sources apart."""
     number = count(data.tokens, "data.tokens")
     token_type = _TOKEN_TYPES.get(text(data.type) or "")
-    if not number or token_type is None:  # without a type it could be added to no sum
+    if not number or token_type is None:  # a count without a type cannot be added to any sum
         return ()
     source, event_id = text(event.source), text(event.id)
     is_kong = (text(event.type) or "").startswith(f"{_KONG}.")
@@ -114,8 +114,8 @@ def _count(event: OpenMeterEvent, data: OpenMeterData) -> Iterable[Count]:
 
 def _identity(record: Inference, source: str | None) -> Identity:
     """
-    Identify an event by its id if that is long enough to be a response id, as LiteLLM's are. Otherwise use
-    source and id.
+    Identify an event by its id if the id is long enough to be a response id, as in LiteLLM's events.
+    Otherwise use source and id.
     """
     event_id = record.request_id
     if not source or not event_id:
@@ -123,7 +123,7 @@ def _identity(record: Inference, source: str | None) -> Identity:
     named = of_event(source, event_id)
     if not is_long(event_id):
         return Identity(named)
-    # LiteLLM uses its call id if the response has no id.
+    # LiteLLM uses its call id as the event id if the response has no id.
     also = of_answer(record, event_id) if is_call_id(event_id) else ()
     return Identity(of_call(record, response_id=event_id).id, lookups=(named,), also=also)
 

@@ -1,4 +1,4 @@
-"""OpenRouter: generation stats. OpenRouter's broadcast is OTLP and is read by a dialect."""
+"""OpenRouter: generation stats. OpenRouter's broadcast is OTLP, so a dialect reads it."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def calls(event: OpenRouterEvent) -> Iterable[Call]:
     metadata.describe(record, principal=text(stats.external_user))
     identity = of_call(record, response_id=record.request_id)
     upstream_id = text(stats.upstream_id)
-    if upstream_id is not None and is_long(upstream_id):  # the provider's own report has this id
+    if upstream_id is not None and is_long(upstream_id):  # the provider's own report of the call has this id
         identity = identity._replace(also=(of_response(upstream_id),))
     return (Call(record, identity, metadata.left_out),)
 
@@ -121,7 +121,8 @@ def _charged(stats: OpenRouterStats) -> str | None:
     """
     Return the charged dollars.
 
-    With the customer's own key the provider charges the call, and OpenRouter's total holds at most its fee.
+    If the customer's own key was used, the provider charges for the call. OpenRouter's total then holds at
+    most OpenRouter's fee.
     """
     total = money(stats.total_cost, "total_cost")
     upstream = money(stats.upstream_inference_cost, "upstream_inference_cost")

@@ -60,7 +60,7 @@ from spool.record import Inference
 
 NAME = "portkey"
 
-# Request types of the hook.
+# Operations by the request type that the hook names.
 _OPERATIONS = {
     "chatComplete": CHAT,
     "messages": CHAT,
@@ -73,8 +73,8 @@ _OPERATIONS = {
     "createSpeech": SPEECH,
 }
 
-# Shifts the decimal point of any JSON number. The default precision of 28 digits would round, and large
-# exponents would overflow.
+# Shift the decimal point of any JSON number exactly. The default precision of 28 digits would round, and
+# large exponents would overflow.
 _EXACT = Context(prec=4096, Emax=MAX_EMAX, Emin=MIN_EMIN)
 
 
@@ -83,7 +83,7 @@ class PortkeyConfig(msgspec.Struct):
 
 
 class PortkeyHeaders(msgspec.Struct):
-    """The headers that are read. Others hold masked provider keys."""
+    """The headers that are read. All other headers may hold masked provider keys."""
 
     config: Any = column("x-portkey-config")
     provider: Any = column("x-portkey-provider")
@@ -94,7 +94,7 @@ class PortkeyHeaders(msgspec.Struct):
 
 class PortkeyRequest(msgspec.Struct):
     url: Any = None
-    json: ProviderBody | Other = None  # from the hook
+    json: ProviderBody | Other = None  # set only by the hook
     headers: PortkeyHeaders | Other = None
     body: ProviderBody | Other = None
     portkeyHeaders: PortkeyHeaders | Other = None
@@ -102,7 +102,7 @@ class PortkeyRequest(msgspec.Struct):
 
 class PortkeyResponse(msgspec.Struct):
     status: Any = None
-    json: ProviderBody | Other = None  # from the hook
+    json: ProviderBody | Other = None  # set only by the hook
     statusCode: Any = None
     responseTime: Any = None
     headers: PortkeyHeaders | Other = None
@@ -111,7 +111,7 @@ class PortkeyResponse(msgspec.Struct):
 
 class PortkeyEvent(msgspec.Struct):
     created_at: Any = None
-    # Rows and lines.
+    # Members of rows and lines.
     id: Any = None
     trace_id: Any = None
     ai_org: Any = None
@@ -125,20 +125,20 @@ class PortkeyEvent(msgspec.Struct):
     is_success: Any = None
     cache_status: Any = None
     metadata: Any = None
-    metadata_keys: Any = column("metadata.key")  # as named in the table
+    metadata_keys: Any = column("metadata.key")  # uses the column name of the table
     metadata_values: Any = column("metadata.value")
     environment: Any = column("_environment")
     end_user: Any = column("_user")
     user_id: Any = None
     workspace_slug: Any = None
     api_key_id: Any = None
-    # The file of one log.
+    # Members of the file of one log.
     file_id: Any = column("_id")
     organisation_id: Any = None
     request: PortkeyRequest | Other = None
     response: PortkeyResponse | Other = None
     metrics: PortkeyEvent | Other = None
-    # The hook.
+    # Members of the hook.
     provider: Any = None
     requestType: Any = None
 
@@ -155,8 +155,8 @@ def calls(event: PortkeyEvent) -> Iterable[Call]:
     """
     Read one row, line, file or hook as one call.
 
-    A line may have the members of a file. A file without bodies has its row. A hook that runs before the
-    request has no response, so it is not a call.
+    A line may have the members of a file. A file without bodies contains its row instead. A hook that runs
+    before the request has no response, so it is not a call.
     """
     metrics = nested(event.metrics, PortkeyEvent)
     for read, source in ((_of_row, event), (_of_file, event), (_of_hook, event), (_of_row, metrics)):
@@ -261,7 +261,7 @@ def _dollars(written: Any) -> str | None:
 
 
 def _learn(metadata: Metadata, facts: Any) -> None:
-    """Add facts from a map, or from two parallel lists `key` and `value`."""
+    """Add facts from a map, or from two parallel lists named `key` and `value`."""
     pairs = dict(_pairs(mapping(facts)))
     metadata.tag("environment", text(pairs.pop("_environment", None)))
     metadata.learn(pairs)

@@ -1,9 +1,9 @@
 """
 Snowflake Cortex: rows of the usage views of its AI gateway, its REST API and its AI functions.
 
-The views state credits, whose price depends on the customer's contract, so credits become a tag and not a
-cost. A request through the gateway is not in the view of the REST API. Rows of agents and of Cortex Code are
-sums of requests, and are not calls.
+The views state credits. The price of a credit depends on the customer's contract, so credits become a tag and
+not a cost. The view of the REST API excludes requests that went through the gateway. Rows of agents and of
+Cortex Code are sums of requests, so they are not calls.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _OF_GATEWAY, _OF_REST_API = "OPERATION_DETAILS", "TOKENS_GRANULAR"
 
 
 class SnowflakeTokens(msgspec.Struct):
-    """Disjoint kinds of tokens of one request to the REST API."""
+    """Tokens of one request to the REST API, by kind. Each token is counted in only one kind."""
 
     input: Any = None
     cache_read_input: Any = None
@@ -38,21 +38,21 @@ class SnowflakeTokens(msgspec.Struct):
 
 
 class SnowflakeEvent(msgspec.Struct):
-    # all views
+    # Columns of all views.
     REQUEST_ID: Any = None
     QUERY_ID: Any = None
     AGENT_ID: Any = None
     AGENT_NAME: Any = None
     START_TIME: Any = None
     USER_ID: Any = None
-    # AI_GATEWAY_USAGE_HISTORY
+    # Columns of AI_GATEWAY_USAGE_HISTORY.
     GATEWAY_NAME: Any = None
     OPERATION_DETAILS: Any = None
     CREDITS: Any = None
     TOKEN_CREDITS: Any = None
     CREDITS_GRANULAR: Any = None
     METADATA: Any = None
-    # CORTEX_REST_API_USAGE_HISTORY
+    # Columns of CORTEX_REST_API_USAGE_HISTORY.
     END_TIME: Any = None
     MODEL_NAME: Any = None
     TOKENS_GRANULAR: SnowflakeTokens | Other = None
@@ -131,7 +131,7 @@ def _call(
     metadata.tag("credits", credits)
     metadata.describe(record, principal=text(event.USER_ID))
     own_id = None if record.request_id is None else f"{record.request_id}\0{model}"
-    # a query may run for hours, with one row per hour
+    # a query may run for hours and has one row per hour, so the hour is part of its id
     if own_id is not None and text(event.REQUEST_ID) is None:
         own_id += f"\0{record.start_time}"
     return Call(record, of_call(record, own_id=own_id), metadata.left_out)

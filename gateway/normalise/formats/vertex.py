@@ -99,9 +99,9 @@ def calls(event: VertexEvent) -> Iterable[Call]:
 
 def _identity(record: Inference, response_body: VertexAnswer) -> Identity:
     """
-    Identify a call by the response id that SDKs also report, else by the row's id.
+    Identify a call by the response id that SDKs also report. If there is none, use the row's id.
 
-    Some exports write the row's id as 9.87E+16 and lose digits, so several calls share it.
+    Some exports write the row's id as 9.87E+16 and lose digits, so several calls can share such an id.
     """
     response_id = first(response_body.id, response_body.responseId)
     if response_id and is_long(response_id):

@@ -1,4 +1,4 @@
-"""Declaration of a gateway format. Everything about a format is in its own file."""
+"""Declaration of a gateway format. Each format is declared completely in its own file."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from spool.processing import MODES
 from spool.record import AiRecord, Inference, UsageMetric
 
 Members = Mapping[str, payload.Raw]
-Items: TypeAlias = "Iterator[payload.Raw | Unreadable]"  # an empty item is a turn of the event loop
+Items: TypeAlias = "Iterator[payload.Raw | Unreadable]"  # an empty item gives the event loop a turn
 
 OTLP_SIGNALS: Final = {
     "otlp/traces": ("resourceSpans", "resource_spans"),
     "otlp/metrics": ("resourceMetrics", "resource_metrics"),
     "otlp/logs": ("resourceLogs", "resource_logs"),
 }
-MAX_LOOKED_AT: Final = 4096  # most items searched for a sign. APISIX sends 1,000 at once.
+MAX_LOOKED_AT: Final = 4096  # limit of items that are searched for a format's sign. APISIX sends 1,000 at once.
 
 
 class Call(NamedTuple):
@@ -43,7 +43,7 @@ class Call(NamedTuple):
 
     record: Inference
     identity: Identity
-    left_out: int = 0  # metadata left out because it may not become a tag
+    left_out: int = 0  # number of metadata values that may not become tags
     # True if the gateway reports only calls, so the item is a call even without model and tokens.
     is_certain: bool = False
 
@@ -67,9 +67,10 @@ class Unreadable(NamedTuple):
 
 class CallReport(NamedTuple):
     """
-    A report on a call that is incomplete, or that later batches may add to. Only its format reads `facts`.
+    A report on an incomplete call, or on a call that later batches may add to. Only the format that created
+    the report reads `facts`.
 
-    It is packed, so that it passes between processes and is stored unchanged.
+    The report is packed bytes, so that it passes between processes and is stored unchanged.
     """
 
     kind: str
@@ -79,8 +80,7 @@ class CallReport(NamedTuple):
 
 class Normalised(NamedTuple):
     """
-    The result of reading a body. Items of waiting reports count as received in the outcome, but in none of
-    its other counts.
+    The result of reading a body. The outcome counts items of waiting reports as received, but in no other count.
     """
 
     outcome: Outcome
@@ -101,21 +101,22 @@ Answering: TypeAlias = Generator[
 @dataclass(frozen=True, kw_only=True)
 class Format:
     """
-    Recognition, example and responses of a format. ItemFormat and BatchFormat add how it is read.
+    Recognition, example and responses of a format. The subclasses ItemFormat and BatchFormat add how it is read.
 
-    `has_sign` gets the top-level members of one item. `answer` answers a body that is on disk, and `refuse` a
-    refused request (headers, body). Both return None if Tollhouse's standard response is right.
+    `has_sign` gets the top-level members of one item. `answer` builds the response to a body that is on disk.
+    `refuse` builds the response to a refused request from its headers and body. Both return None if
+    Tollhouse's standard response is right.
     """
 
     name: str
     has_sign: Callable[[Members], bool]
-    example: Callable[[ExampleCall], Any]  # one call, as the gateway reports it today
+    example: Callable[[ExampleCall], Any]  # builds one call in the form that the gateway reports today
     origins: Mapping[str, str]  # record field -> payload field, for `explain --why`
-    key_header: str | None = None  # header of the key, for senders that cannot set Authorization
+    key_header: str | None = None  # header in which a sender that cannot set Authorization sends its key
     answer: Callable[[bytes, Outcome, float], FormatAnswer | Answering | None] | None = None
-    # by status, with None for a response without a body
+    # Schemas by HTTP status. A response without a body has None.
     answer_schemas: Mapping[int, Schema | None] = field(default_factory=dict)
-    answers_each_item: bool = False  # `answer` also lists the items of a body in which all are malformed
+    answers_each_item: bool = False  # True if `answer` lists the items even if all items of the body are malformed
     refuse: Callable[[Mapping[str, str], bytes, Refusal, float], FormatAnswer | None] | None = None
     refusal_schema: Schema | None = None
 
@@ -125,16 +126,17 @@ class ItemFormat(Format):
     """
     A format whose items are read one by one.
 
-    `calls` reads one item, decoded as `event`. An item that is not a call gives nothing, or a call without
-    model and tokens. Tokens that belong to no call give a `Count`. For an impossible figure, `calls` raises
-    `BadValue`, or yields the `BadValue` if other calls of the item are valid. `unwrap` removes the wrappers
-    of an item, and `Unfolding` opens packed wrappers.
+    `calls` reads one item, decoded as `event`. If the item is not a call, `calls` yields nothing, or a call
+    without model and tokens. For tokens that belong to no call, it yields a `Count`. For an impossible
+    figure, `calls` raises `BadValue`, or yields the `BadValue` if other calls of the item are valid. `unwrap`
+    removes the wrappers of an item, and `Unfolding` opens packed wrappers.
     """
 
     event: type[msgspec.Struct]
     calls: Callable[[Any], Iterable[Call | Count | BadValue]]
     unwrap: Callable[[payload.Raw, Unfolding], Items] | None = None
-    signs_of_packing: Sequence[bytes] = ()  # without any of these, a body has no packed items for `unwrap`
+    # byte strings in packed items. A body that contains none of them has nothing for `unwrap`.
+    signs_of_packing: Sequence[bytes] = ()
     # Returns why an item that is not a call is ignored. None means that the item is unrecognized if it names
     # a model or tokens.
     ignored_as: Callable[[Any], str | None] | None = None
@@ -142,13 +144,13 @@ class ItemFormat(Format):
 
 @dataclass(frozen=True, kw_only=True)
 class BatchFormat(Format):
-    """A format whose items make records only together, so it reads a body as a whole."""
+    """A format whose items only make records together, so it reads a body as a whole."""
 
     read: Callable[[bytes, Options, Allowance], Generator[None, None, Normalised]]
 
 
 def explained(origins: Mapping[str, str], record: AiRecord) -> dict[str, str]:
-    """Return the payload field behind each field of the record."""
+    """Return the payload field from which each field of the record was read."""
     why = {name: origin for name, origin in origins.items() if getattr(record, name, None) is not None}
     why.pop("meters", None)
     if getattr(record, "meters", None):
@@ -250,7 +252,8 @@ def count_tokens(record: Inference, reported: Tokens, *, without_cache: bool = F
 
 def counts_cache_apart(path: Any, *models: Any) -> bool:
     """
-    True if a request path belongs to a protocol whose input count excludes the cache: Anthropic's or Converse.
+    Return True if a request path belongs to a protocol whose input count excludes the cache: Anthropic's
+    or Bedrock Converse.
     """
     bare = "/" + (text(path) or "").partition("?")[0].rstrip("/")
     if bare.endswith("/converse"):
@@ -260,7 +263,7 @@ def counts_cache_apart(path: Any, *models: Any) -> bool:
 
 
 def tag_tier(metadata: Metadata, *stated: Any) -> None:
-    """Tag a call with the service tier, if the tier has its own prices."""
+    """Tag a call with the service tier if that tier has its own prices."""
     for value in stated:
         if value is not None and value in _TIERS:
             metadata.tag("service_tier", value)
@@ -268,7 +271,7 @@ def tag_tier(metadata: Metadata, *stated: Any) -> None:
 
 
 def fail(record: Inference, *types: Any) -> None:
-    """Mark a record as failed, with the first of `types` that is machine-readable as its error type."""
+    """Mark a record as failed. Its error type is the first of `types` that is machine-readable."""
     record.status = "error"
     record.error_type = first_readable(text(value) for value in types)
 

@@ -1,8 +1,8 @@
 """
 Reading of a body by one format, in slices, and the response to its sender.
 
-Every item is counted. A bad item is rejected without its neighbours. OTLP items that are rows of a gateway's
-own log are read in the same way.
+Every item is counted. A bad item is rejected, and the other items still count. OTLP items that are rows of a
+gateway's own log are read in the same way.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from gateway.normalise.reading.tags import drop_free_texts
 from gateway.normalise.reading.values import BadValue, decoded
 from gateway.service.errors import Refusal
 
-MAX_SHAPES: Final = 1000  # most shapes of unrecognized items shown to the operator
+MAX_SHAPES: Final = 1000  # limit of shapes of unrecognized items that the operator can see
 
 
 def read(
@@ -50,7 +50,8 @@ def read(
     counted = partial(_items, format, body, unfolding)
     is_packed = yield from has_any(body, format.signs_of_packing)
     if (yield from check_count(body, counted, allowance, is_packed=is_packed)):
-        unfolding = Unfolding(allowance.again())  # the memory of unpacked data is already held
+        # `again` is needed because the memory of unpacked data is already reserved
+        unfolding = Unfolding(allowance.again())
     for item in _items(format, body, unfolding):
         if not len(item):
             yield
@@ -206,9 +207,10 @@ def take_row(
     device: str | None,
 ) -> bool:
     """
-    Add the calls of an OTLP item that is a row of a gateway's own table or log, with one attribute per column.
+    Add the calls of an OTLP item that is a row of a gateway's own table or log. Each attribute of the item
+    is a column.
 
-    Return False if the item is not a call. `tags` and `device` come from its resource.
+    Return False if the item is not a call. `tags` and `device` come from the resource of the item.
     """
     calls = calls_of(format, _event(format.event, item.attributes))
     for call in calls:

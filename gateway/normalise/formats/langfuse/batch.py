@@ -1,8 +1,8 @@
 """
-Langfuse's ingestion batch. Its events create and update traces and generations; only generations are calls.
+Langfuse's ingestion batch. Its events create and update traces and generations. Only generations are calls.
 
 Events with the same id are merged. Incomplete generations, and the callers of traces, are partial reports.
-`merger.py` merges them across batches. Inputs and outputs are never decoded.
+`merger.py` merges partial reports across batches. Inputs and outputs are never decoded.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ prepare(Usage, NamedUsage)
 
 
 def of_details(details: Mapping[str, Any]) -> Tokens | None:
-    """Return the tokens of `usageDetails`, or None if it counts none."""
+    """Return the tokens of `usageDetails`, or None if it counts no tokens."""
     if any(name in details for name in _OPENAI):
         return _if_reported(of_usage(_usage(details)))
     counts = {name: _bucket(name, value) for name, value in details.items()}
@@ -80,7 +80,7 @@ def of_details(details: Mapping[str, Any]) -> Tokens | None:
 
 def of_named(usage: NamedUsage) -> Tokens | None:
     """
-    Return the tokens of the older `usage`. Return None if it counts none, or another unit such as
+    Return the tokens of the older `usage`. Return None if it counts nothing, or counts another unit such as
     characters or seconds.
     """
     if (text(usage.unit) or "TOKENS").upper() != "TOKENS":
@@ -99,12 +99,12 @@ def of_named(usage: NamedUsage) -> Tokens | None:
 
 
 def cost_of_details(details: Mapping[str, Any]) -> str | None:
-    """Return `total`, else the sum of the parts."""
+    """Return `total`, or the sum of the parts if there is no total."""
     return _cost(details.get("total"), details.values(), "costDetails")
 
 
 def cost_of_named(usage: NamedUsage) -> str | None:
-    """Return `totalCost`, else the sum of the two parts."""
+    """Return `totalCost`, or the sum of the two parts if there is no total."""
     return _cost(usage.totalCost, (usage.inputCost, usage.outputCost), "usage.totalCost")
 
 
@@ -162,7 +162,7 @@ class _TraceBody(msgspec.Struct):
 
 
 class LangfuseEvent(msgspec.Struct):
-    """The members that decide how the body is read. A large event is not copied for that."""
+    """The members of an event that decide how its body is read. A large event is not copied to read them."""
 
     id: Any = None
     type: Any = None
@@ -226,12 +226,12 @@ class _BatchReader:
         for number, trace in enumerate(self._traces.values(), start=1):
             if number % TURN == 0:
                 yield
-            if trace != Trace(trace.id):  # other traces name no caller
+            if trace != Trace(trace.id):  # a trace with only an id names no caller
                 reports.append(CallReport(TRACE, trace.id, msgspec.msgpack.encode(trace)))
         return Normalised(self._outcome, reports)
 
     def _add_call(self, generation: Generation) -> bool:
-        """Add a generation as a record if it is complete. Return whether it is."""
+        """Add a generation as a record if it is complete. Return whether it is complete."""
         if not generation.is_whole:
             return False
         call = call_of(generation, self._traces.get(generation.trace_id or ""))
@@ -291,8 +291,8 @@ class _BatchReader:
 
 def events_of(body: bytes) -> Iterator[payload.Raw]:
     """
-    Return the undecoded events of the body's batches. Raises BadPayload if the body is unreadable, or is one
-    object that is not a batch.
+    Return the undecoded events of the body's batches. Raises BadPayload if the body is unreadable, or if it
+    is one object that is not a batch.
     """
     documents = payload.items(body)
     first = list(islice(documents, 2))

@@ -33,7 +33,7 @@ def has_sign(members: Members) -> bool:
     if "batch" not in members:
         return False
     items = inside(members, "batch")
-    first = next(items, None)  # an empty batch is Langfuse's as well
+    first = next(items, None)  # an empty batch is also recognized as Langfuse's
     return first is None or any({"type", "body"} <= item.keys() for item in chain((first,), items))
 
 
@@ -62,8 +62,8 @@ def example(call: ExampleCall) -> Any:
 
 def answer(body: bytes, outcome: Outcome, _: float) -> Answering:
     """
-    Return 207 with one entry per event, under the sender's event id. Langfuse's SDKs do not repeat events
-    rejected with 400.
+    Return 207 with one entry per event, under the sender's event id. Events with status 400 are not sent
+    again by Langfuse's SDKs.
     """
     rejects = {reject.item: reject for reject in outcome.rejects}
     errors: list[dict[str, object]] = []

@@ -16,11 +16,12 @@ from spool.identity import Identity, of_call
 from spool.record import Inference
 
 NAME: Final = "langfuse"
-TURN: Final = 500  # generations to process without a pause
+TURN: Final = 500  # number of generations to process before the event loop gets a turn
 
 # Kinds of partial reports.
 GENERATION: Final = "generation"
-WHOLE: Final = "whole generation"  # already a record, which completes an earlier report that may be waiting
+# a generation that is already a record; it completes an earlier report that may be waiting
+WHOLE: Final = "whole generation"
 TRACE: Final = "trace"
 
 ORIGINS = {
@@ -43,12 +44,14 @@ ORIGINS = {
     "session": "sessionId of the trace",
 }
 
-# LiteLLM's integration writes the time before the id that its other callbacks report.
+# LiteLLM's integration writes the time before the id. LiteLLM's other callbacks report only the id.
 _BY_LITELLM = re.compile(r"time-\d\d-\d\d-\d\d-\d+_(.+)")
 
 
 class Generation(msgspec.Struct, omit_defaults=True):
-    """The facts about a generation so far. A later value replaces an earlier one unless it is null."""
+    """
+    The facts about a generation so far. A later value replaces an earlier value unless the later value is null.
+    """
 
     id: str
     at: int | None = None  # time stamp of its last event
@@ -57,19 +60,23 @@ class Generation(msgspec.Struct, omit_defaults=True):
     end_time: int | None = None
     model: str | None = None
     provider: str | None = (
-        None  # as recorded, because the record's model may no longer have the prefix that names it
+        # provider of the record, because the record's model may no longer have the prefix that names the provider
+        None
     )
-    details: Tokens | None = None  # from `usageDetails`
-    usage: Tokens | None = None  # from the older `usage`
+    details: Tokens | None = None  # counts from `usageDetails`
+    usage: Tokens | None = None  # counts from the older `usage`
     details_cost: str | None = None
     usage_cost: str | None = None
     level: str | None = None
     cached: bool | None = None
-    created: bool = False  # its create event has arrived, so no earlier event is missing
+    created: bool = False  # True if its create event has arrived, so no earlier event is missing
 
     @property
     def tokens(self) -> Tokens:
-        """Return the tokens of `details`, or else of the older `usage`. A 0 in `details` counts."""
+        """
+        Return the tokens of `details`. If there are no details, return the tokens of the older `usage`. A 0
+        in `details` counts.
+        """
         if self.details is not None:
             return self.details
         return Tokens() if self.usage is None else self.usage
@@ -103,7 +110,8 @@ def merge(known: Generation, later: Generation) -> Generation:
 
 def in_order(known: Generation, later: Generation) -> Generation:
     """
-    Merge two reports of one generation by the clock of their events, because requests may arrive late or twice.
+    Merge two reports of one generation. The timestamps of their events decide which is later, because
+    requests may arrive late or twice.
     """
     if known.at is not None and later.at is not None and later.at < known.at:
         known, later = later, known
@@ -111,7 +119,7 @@ def in_order(known: Generation, later: Generation) -> Generation:
 
 
 def merge_traces(known: Trace, later: Trace) -> tuple[Trace, int]:
-    """Merge two reports of one trace. Returns the trace and the number of tags above the limit."""
+    """Merge two reports of one trace. Return the trace and the number of tags dropped above the limit."""
     tags = dict(known.tags)
     left_out = sum(not put(tags, name, value) for name, value in later.tags.items())
     return Trace(
@@ -151,8 +159,8 @@ def generation_of(record: Inference) -> Generation:
 
 def call_of(generation: Generation, trace: Trace | None, identity: Identity | None = None) -> Call | None:
     """
-    Return the call of a generation, or None without model and tokens. `identity` is that of its record, if
-    it has one.
+    Return the call of a generation, or None if it has no model and no tokens. `identity` is the dedup key of
+    its record, if it has a record.
     """
     record = Inference(
         id=b"",
@@ -178,7 +186,7 @@ def call_of(generation: Generation, trace: Trace | None, identity: Identity | No
 
 
 def attribute(record: Inference, trace: Trace) -> None:
-    """Fill the caller and the tags that the record does not state."""
+    """Fill in the caller and the tags from the trace where the record states none."""
     record.user = record.user or trace.user
     record.team = record.team or trace.team
     record.session = record.session or trace.session
@@ -186,7 +194,10 @@ def attribute(record: Inference, trace: Trace) -> None:
 
 
 def _identity(record: Inference) -> Identity:
-    """Identify a call by Langfuse's own id, or by the provider's response id that LiteLLM puts into it."""
+    """
+    Identify a call by Langfuse's own id. If that id contains the provider's response id, as LiteLLM's ids do,
+    use the response id.
+    """
     written = _BY_LITELLM.fullmatch(record.request_id or "")
     if written is None:
         return of_call(record, own_id=record.request_id)

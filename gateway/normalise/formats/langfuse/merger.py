@@ -1,17 +1,17 @@
 """
-Merging of partial reports. Langfuse's SDKs send a generation's create event and its update event, which holds
-the usage, separately.
+Merging of partial reports. Langfuse's SDKs send the create event and the update event of a generation
+separately. Only the update event has the usage.
 
 Partial reports wait for `spool.pending_window`, up to a limit in number and bytes, and are loaded again after
 a restart. The caller that a trace states is kept as long as generations of the trace arrive. The merger
-itself neither waits nor writes. A merge collects its changes on disk in `PendingChange`, which the commit of
-its outcome applies.
+itself neither waits nor writes. A merge collects its changes for the disk in `PendingChange`, and the commit
+of its outcome writes them.
 
     for _ in merger.apply(merge):    # a large batch in turns
         await sleep(0)
     receipt = await intake.take(merge.outcome, bearer, merge.pending)    # on failure: merger.undo(merge)
 
-Until that commit, no other merge with one of the same keys may be applied. Reports are merged only within one
+Until that commit, no other merge that shares a key may be applied. Reports are merged only within one
 sender's key, so no sender can complete or attribute a call of another key.
 """
 
@@ -51,7 +51,7 @@ from spool.shares import HeldByKey, Holdings, fullest_first
 
 
 class RecordedGeneration(NamedTuple):
-    """A generation that has a record. Its dedup key stays the same whatever else is reported."""
+    """A generation that has a record. Later reports never change its dedup key."""
 
     generation: Generation
     identity: Identity
@@ -83,7 +83,10 @@ class RecordedGenerations:
     def add(
         self, key: bytes, trace_key: bytes | None, record: Inference, identity: Identity, now: float
     ) -> None:
-        """Note that a record was stored or changed. The record stays open from the first time on."""
+        """
+        Note that a record was stored or changed. The time for which the record stays open starts when it
+        is first stored.
+        """
         known = self._by_key.get(key)
         if known is not None:
             self._drop_from_trace(key, known)
@@ -107,8 +110,8 @@ class RecordedGenerations:
         """
         Return the reports to store for other processes: the generation, and the references from its trace.
 
-        The value under the trace key changes with each generation. A process that reports on the trace at the
-        same time therefore reads again.
+        The value under the trace key changes with each generation. So a process that reports on the trace at
+        the same time has to read it again.
         """
         generation, identity, at, trace_key = self._by_key[key]
         reports = [PartialReport(TOLD + key, at, _encode(_Stored(generation, identity, trace_key)))]
@@ -146,11 +149,14 @@ _stored = msgspec.msgpack.Decoder(_Stored)
 
 
 KEY_BYTES = 16
-STEPS = 4  # steps per window in which the last use of a trace is stored
+STEPS = 4  # the last use of a trace is stored at most this number of times per waiting window
 
 
 class Sender(msgspec.Struct, frozen=True):
-    """The key that sent a report, and the values that it adds to each report, even to one released later."""
+    """
+    The key that sent a report, and the values that the key adds to each of its reports, even if the report
+    is released later.
+    """
 
     name: str
     labels: dict[str, str] = {}
@@ -173,9 +179,9 @@ class WaitingReport(msgspec.Struct):
 @dataclass(kw_only=True)
 class Merge:
     """
-    The partial reports of one batch, while they are merged.
+    The partial reports of one batch while they are merged.
 
-    Accounting: each item that the outcome received is either in the outcome's own counts or in `pending`.
+    Accounting: each item that the outcome received is counted either by the outcome's own counts or by `pending`.
     """
 
     outcome: Outcome
@@ -183,7 +189,7 @@ class Merge:
     sender: Sender
     now: float
     pending: PendingChange = field(default_factory=PendingChange)
-    # changed reports as they were before, for `undo`
+    # the state of each changed report before the merge, for `undo`
     replaced: dict[bytes, WaitingReport | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -204,7 +210,8 @@ class Merger:
     """
     Waiting reports by sender, kind and id, oldest first.
 
-    `is_shared`: the merger is loaded for one batch only, and stores recorded generations for the next.
+    If `is_shared` is True, the merger is loaded for one batch only, and it stores recorded generations for
+    the next batch.
     """
 
     def __init__(
@@ -220,7 +227,7 @@ class Merger:
         self._held_items = Holdings[str]()
         self._held_bytes = Holdings[str]()
         self._bytes = 0
-        self._asked_for: set[bytes] = set()  # traces used since the time that is stored for them
+        self._asked_for: set[bytes] = set()  # traces that were used since their last use was stored
         self._recorded = RecordedGenerations(window_s=window_s, hold_s=hold_s, max_generations=max_reports)
 
     def __len__(self) -> int:
@@ -256,13 +263,15 @@ class Merger:
                 traces.append((stored.key, report))
             else:
                 self._set(stored.key, report)
-        for key, report in traces:  # last, because generations that use a trace must be older in the order
+        # traces are loaded last, because they must be newer in the order than the generations that use them
+        for key, report in traces:
             self._set(key, report)
         return damaged
 
     def apply(self, merge: Merge) -> Iterator[None]:
         """
-        Merge the reports of one batch with those that wait, and change the records and counts of its outcome.
+        Merge the reports of one batch with waiting reports, and change the records and counts of
+        the batch's outcome.
 
         A generation that is now complete becomes a record of this outcome, and its earlier report stops waiting.
         """
@@ -293,8 +302,8 @@ class Merger:
 
     def release(self, *, now: float, busy: Container[bytes] = ()) -> list[Released]:
         """
-        Remove and return reports whose waiting time has ended or that must make room, oldest first. Keys
-        in `busy` stay.
+        Remove and return reports whose waiting time has ended, and reports that exceed the limits, oldest
+        first. Reports under the keys in `busy` stay.
         """
         due = self._due(now, busy)
         of_sender: dict[bytes, Released] = {}
@@ -307,7 +316,7 @@ class Merger:
         return list(of_sender.values())
 
     def restore(self, released: Released) -> None:
-        """Put back reports that could not become records. They are the next to be released."""
+        """Restore reports that could not become records. They are the next reports to be released."""
         for key, report in reversed(released.reports.items()):
             self._set(key, report)
             self._waiting.move_to_end(key, last=False)
@@ -315,9 +324,11 @@ class Merger:
 
     def _due(self, now: float, busy: Container[bytes]) -> list[bytes]:
         """
-        Return the reports to release: those whose waiting time has ended, then others to make room.
+        Return the keys of the reports to release: first reports whose waiting time has ended, then reports
+        that exceed the limits.
 
-        To make room, traces go before generations, because a released generation loses its usage.
+        Above the limits, traces are released before generations, because a generation that is released early
+        loses its usage.
         """
         ended = takewhile(lambda entry: elapsed_s(entry[1].at, now) >= self._window_s, self._waiting.items())
         due = dict.fromkeys(islice((key for key, _ in ended if key not in busy), TURN))
@@ -336,8 +347,8 @@ class Merger:
         self, due: Iterable[bytes], busy: Container[bytes], *, by_bytes: bool
     ) -> Iterator[bytes]:
         """
-        Yield the oldest reports of the key with the most waiting reports, so that no key displaces
-        reports of another.
+        Yield the oldest reports of the sender key that has the most waiting reports, so that no sender key
+        displaces reports of another.
         """
         held = self._held_bytes if by_bytes else self._held_items
         gone: dict[str, set[bytes]] = {}
@@ -371,8 +382,8 @@ class Merger:
         """
         Note a recorded call, so that later reports on it are merged into its record.
 
-        The record is not on disk yet. Until then, reports on it carry the whole call, so either may
-        be stored first.
+        The record is not on disk yet. Until it is, each later report carries the whole call, so it does not
+        matter which is stored first.
         """
         trace_id = call.record.trace_id
         trace_key = key_of(sender, TRACE, trace_id) if trace_id else None
@@ -400,7 +411,7 @@ class Merger:
                 merge.outcome.add(call.record, recorded.identity)
 
     def _complete_record(self, report: CallReport, place: int, merge: Merge) -> None:
-        """Add to a record the facts of earlier reports on its generation and its trace."""
+        """Add facts of earlier reports to a record: facts on its generation and on its trace."""
         generation, identity, named = self._merged(report, merge)
         if named is not None:
             merge.outcome.named[place] = named
@@ -417,7 +428,7 @@ class Merger:
         if not generation.is_whole:
             key = key_of(merge.sender, GENERATION, report.key)
             self._keep(key, GENERATION, _encode(generation), merge, named=named)
-        # The trace is used after the generation was stored, so that it outlives the generation.
+        # Use the trace after storing the generation, so that the trace expires after the generation.
         trace = self._trace(merge.sender, generation.trace_id, merge.now)
         if generation.is_whole:
             merge.pending.count -= 1
@@ -429,8 +440,8 @@ class Merger:
         """
         Merge a report with earlier reports on the same generation.
 
-        Returns the generation, the dedup key of its record if it has one, and the device of an earlier report
-        if this report names none.
+        Return the generation and the dedup key of its record, if it has a record. If this report names no
+        device, also return the device of an earlier report.
         """
         key, generation = key_of(merge.sender, GENERATION, report.key), _generations.decode(report.facts)
         earlier = self._waiting.get(key)
@@ -501,7 +512,9 @@ def waiting(reports: Iterable[CallReport]) -> int:
 
 
 def released_at_once(normalised: Normalised) -> Outcome:
-    """Return the outcome of a batch without later reports. Every generation becomes a record as it is."""
+    """
+    Return the outcome of a batch that no later report completes. Every generation becomes a record as it is.
+    """
     outcome, reports = normalised
     traces = {report.key: _traces.decode(report.facts) for report in reports if report.kind == TRACE}
     for report in reports:
@@ -518,7 +531,8 @@ def keys_of(reports: Iterable[CallReport], sender: Sender) -> set[bytes]:
 
 def read_by(reports: Iterable[CallReport], sender: Sender) -> tuple[set[bytes], set[bytes]]:
     """
-    Return the keys, and the key prefixes, to load before merging these reports. `read_next` returns further keys.
+    Return the keys, and the key prefixes, to load before merging these reports. Those reports may need more
+    keys, which `read_next` returns.
     """
     keys, under = keys_of(reports, sender), set()
     for report in reports:
@@ -533,18 +547,18 @@ def read_by(reports: Iterable[CallReport], sender: Sender) -> tuple[set[bytes], 
 
 def read_next(found: Iterable[PartialReport], sender: Sender | None = None) -> set[bytes]:
     """
-    Return the keys to load next because of the reports that were found. Without `sender`, each report's own
-    sender is used.
+    Return the keys to load next, because the loaded reports refer to them. Without `sender`, each report's
+    own sender is used.
     """
     keys: set[bytes] = set()
     for stored in found:
         kind = kind_of(stored.key)
         if kind == TOLD_OF:
-            # otherwise the report only marks that such a generation exists
+            # a report without this part only marks that such a generation exists
             if stored.key[len(TOLD_OF) + KEY_BYTES :]:
                 keys.add(TOLD + stored.key[-KEY_BYTES:])
         elif kind == PARTS:
-            # `Merger.load` counts unreadable reports
+            # ignore unreadable reports here, because `Merger.load` counts them
             with suppress(msgspec.DecodeError, UnicodeDecodeError):
                 report = _reports.decode(stored.body)
                 if report.kind == GENERATION:
