@@ -1,10 +1,10 @@
 """
-Hourly files (billing drops) that were received: the rows of each connection's months after all operations
-in the log.
+Storage of billing drops, which are hourly files of billing rows. It holds the rows of each connection and
+month that remain after all operations in the log.
 
 A drop's rows change in the same transaction as its record, in the order of the log. Rows are stored by the
-hour of `time/usage_start`, because `replace_hourly` replaces whole hours. A drop is listed while at least one
-of its rows is stored.
+hour of `time/usage_start`, because the operation `replace_hourly` replaces whole hours. A drop is listed
+while at least one of its rows is stored.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from spool.record import BillingDrop, Record
 from spool.sql.small import SmallTable
 
 REPLACE_DROP, REPLACE_HOURLY, SUM = "replace_drop", "replace_hourly", "sum"
-OPERATIONS = (REPLACE_DROP, REPLACE_HOURLY, SUM)  # the first is the default operation of a drop
+OPERATIONS = (REPLACE_DROP, REPLACE_HOURLY, SUM)  # operations of a drop; the first is the default
 HOUR_S = 3600
 OVERHEAD = 256  # bytes on disk per hour of a drop, in addition to its rows
 
@@ -30,7 +30,8 @@ OVERHEAD = 256  # bytes on disk per hour of a drop, in addition to its rows
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredDrop:
     """
-    A drop with stored rows. `rows` is the number that it contained, `number` its record number in the log.
+    A drop with stored rows. `rows` is the number of rows that the drop contained when it arrived; `number` is
+    its record number in the log.
     """
 
     number: int
@@ -45,10 +46,10 @@ class StoredDrop:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HourRows:
     """
-    The rows of one drop in one hour. `size` is the bytes of JSON, `body` is compressed, with commas
-    between the rows.
+    The rows of one drop in one hour. `body` has the rows as compressed JSON, separated by commas. `size` is
+    the number of bytes before compression.
 
-    `drop` is the number of that drop, once the rows are stored.
+    `drop` is the record number of the drop, once the rows are stored.
     """
 
     hour: int  # start of the hour, in epoch seconds
@@ -69,8 +70,8 @@ class HourRows:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MonthSize:
     """
-    Size of a month. `held` is the memory that reading it takes: all rows as stored, and the
-    largest hour decompressed.
+    Size of a month's rows. `held` is the memory in bytes that a reader of the month needs: all stored rows,
+    plus the largest hour decompressed.
     """
 
     rows: int = 0
@@ -79,7 +80,7 @@ class MonthSize:
 
 
 class DropRows(Protocol):
-    """The rows within one transaction."""
+    """Changes to the stored rows within one transaction."""
 
     def add(self, drop: StoredDrop, hours: Sequence[HourRows]) -> None: ...
 
@@ -89,7 +90,7 @@ class DropRows(Protocol):
 
 
 class BillingDrops(Protocol):
-    """Received drops: queries and upkeep."""
+    """Queries and upkeep of the received drops."""
 
     async def page(self, connection: str, query: ListQuery) -> ListPage[StoredDrop]: ...
 
@@ -108,7 +109,7 @@ class BillingDrops(Protocol):
         ...
 
     async def size(self, connection: str, month: str, without: Collection[int] = ()) -> MonthSize:
-        """Return the size of a month, without the rows of some hours."""
+        """Return the size of a month. The hours in `without` are not counted."""
         ...
 
     async def stored(self) -> int:
@@ -124,7 +125,7 @@ class BillingDrops(Protocol):
         ...
 
     async def trim(self, before: str) -> int:
-        """Delete the months before a month, `YYYY-MM`. Return how many."""
+        """Delete all months before `before` (YYYY-MM). Return the number of deleted months."""
         ...
 
 
@@ -213,7 +214,10 @@ class SentHour:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BillingPlan:
-    """Size of a span of hours as drops. `cost` is exact decimal text, `sent` counts the accepted hours."""
+    """
+    Size of a span of hours when it is sent as drops. `cost` is exact decimal text. `sent` counts the hours
+    that the receiver has accepted.
+    """
 
     hours: int
     rows: int
@@ -231,7 +235,7 @@ class BillingHours(Protocol):
         ...
 
     async def keep(self, connection_id: str, hours: Sequence[SentHour]) -> None:
-        """Store accepted hours, in place of what was sent before for the same hours."""
+        """Store accepted hours. They replace the stored rows of the same hours."""
         ...
 
 

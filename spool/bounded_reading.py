@@ -14,11 +14,13 @@ from spool.errors import Invalid
 
 MAX_ROW: Final = 1024 * 1024  # maximum characters per row
 MAX_ROWS: Final = 5_000_000  # maximum rows per file
-MAX_DECODED: Final = 160 * 1024 * 1024  # bytes of JSON and of the objects that it decodes to
-_SMALL: Final = 256 * 1024  # bytes of JSON that are decoded without a check
+MAX_DECODED: Final = (
+    160 * 1024 * 1024
+)  # maximum bytes of a JSON text together with the objects that it decodes to
+_SMALL: Final = 256 * 1024  # JSON texts up to this number of bytes are decoded without a check
 # Bytes of Python objects: per value with its slot, and in addition per mapping and per list.
 _VALUE_BYTES, _MAPPING_BYTES, _LIST_BYTES = 88, 232, 88
-# A text with such a character takes two or four bytes per character.
+# Python stores a text with such a character with two or four bytes per character.
 _WIDE = re.compile(rb"[\xc4-\xef]|\\u")
 _WIDEST = re.compile(rb"[\xf0-\xf4]|\\u[dD][89a-fA-F]")
 
@@ -77,7 +79,7 @@ class BoundedLines:
 
 class KnownDigests:
     """
-    Digests of rows, of 8 bytes each. A Python set would take six times as much memory.
+    A set of row digests with 8 bytes each. A Python set would take six times as much memory.
 
     Raises Invalid for more than MAX_ROWS digests.
     """

@@ -3,8 +3,8 @@ Clocks. The clock is a parameter, so that tests can set it. A jump of the wall c
 
 Storage, sums and deletion use the time of day, and a wrong time of day looks like a right one. So
 `SteadyClock` does not follow a jump of the wall clock at once. Its time continues as before until the jump
-has lasted for an hour, arriving calls agree with it, or an operator accepts it. Data that look old only
-because of the jump are deleted even later.
+has lasted for an hour, arriving calls confirm it, or an operator accepts it. The deletion of data that look
+old only because of the jump is delayed further.
 """
 
 from __future__ import annotations
@@ -49,9 +49,12 @@ class SystemClock:
 
 
 EARLIEST = 1_767_225_600.0  # 2026; a clock that shows an earlier time was never set
-STOPPED_S = 86_400.0  # after a stop this long since the last commit, the clock may be ahead
-WITNESSES = 5  # calls, out of the last nine, that must agree
-NEAR_S = 600.0  # seconds by which they may differ, because calls are reported some time after they began
+STOPPED_S = (
+    86_400.0  # after a stop of this many seconds since the last commit, the clock is suspected to be ahead
+)
+WITNESSES = 5  # of the last nine arriving calls, the number that must agree on the time
+# largest difference in seconds between calls that agree, because calls are reported some time after they began
+NEAR_S = 600.0
 _SINCE_BOOT = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 _log = logging.getLogger(__name__)
@@ -63,10 +66,11 @@ time_since_boot = partial(time.clock_gettime, _SINCE_BOOT)
 
 class SteadyClock:
     """
-    Clock that follows adjustments of at most `step_s`, any number of them. A larger one is a jump.
+    Clock that follows the wall clock through changes of at most `step_s` seconds each. A larger change is a
+    jump, which must be accepted first.
 
-    `settled_now` is the time for deletion. While a jump is in doubt, it is the earlier of the two times. The
-    same applies for `hold_s` after a start or an accepted jump.
+    `settled_now` is the time for deletion. Until a jump is accepted or ends, it is the earlier of the two
+    times. For `hold_s` seconds after a start or an accepted jump, it also is the earlier of the two.
     """
 
     def __init__(
@@ -84,7 +88,7 @@ class SteadyClock:
         self._hold_s = hold_s
         wall = self._source.now()
         began = timer()
-        self._was_set = wall >= EARLIEST  # if False, the time is only the best guess
+        self._was_set = wall >= EARLIEST  # if False, the wall clock was never set, so the time is a guess
         # difference between the time that this clock reports and the timer
         self._offset = max(wall, EARLIEST) - began
         self._wall_offset = wall - began
@@ -132,7 +136,10 @@ class SteadyClock:
 
     @property
     def step_s(self) -> float:
-        """The seconds by which the wall clock is ahead of the used time, 0 while it is accepted."""
+        """
+        The seconds by which the wall clock is ahead of the time that this clock reports. 0 while the wall
+        clock is accepted.
+        """
         self.now()
         return 0.0 if self._stepped_at is None else self._step_s
 
@@ -147,7 +154,9 @@ class SteadyClock:
         return max(0.0, until - timer)
 
     def begin(self, last_commit_at: float) -> None:
-        """Start with the time of the last stored record. A clock that is behind it is not accepted."""
+        """
+        Start with the time of the last stored record. If the wall clock is earlier than that, it is not accepted.
+        """
         now = self.now()
         timer = self._timer()
         if last_commit_at > now + self._step_limit_s:
@@ -165,10 +174,10 @@ class SteadyClock:
 
     def witness(self, start_time_ns: int) -> float:
         """
-        Use the start time of an arriving call as evidence. Several calls that agree can confirm a jump or
-        set the clock.
+        Use the start time of an arriving call as evidence about the wall clock. Several calls that agree can
+        confirm a jump or set the clock.
 
-        Returns the arrival time of the call by the clock afterwards.
+        Returns the call's arrival time by this clock, after any change.
         """
         timer = self._timer()
         wall = self._source.now()
@@ -181,7 +190,7 @@ class SteadyClock:
     def _hear(self, start_time_ns: int, timer: float, wall: float) -> None:
         self._witnesses.append(start_time_ns / 1e9 - timer)
         agreed_offset = median(self._witnesses)
-        # any call is better evidence than a clock that was never set
+        # if the clock was never set, one call is already better evidence
         needed = WITNESSES if self._was_set else 1
         if sum(abs(offset - agreed_offset) <= NEAR_S for offset in self._witnesses) < needed:
             return
@@ -197,7 +206,9 @@ class SteadyClock:
             self._offset = agreed_offset
 
     def accept(self) -> float:
-        """Accept the wall clock for an operator. Return the seconds by which the used time changed."""
+        """
+        Accept the wall clock on behalf of an operator. Return the seconds by which the reported time changed.
+        """
         before = self.now()
         wall = self._source.now()
         timer = self._timer()
@@ -206,7 +217,10 @@ class SteadyClock:
         return wall - before
 
     def _hold_back(self, timer: float) -> None:
-        """Delay `settled_now` after the used time changes. It never becomes earlier than it was."""
+        """
+        Keep `settled_now` from jumping ahead after the reported time changed. It never becomes earlier
+        than it was.
+        """
         if timer >= self._settled_until:
             self._settled_offset = self._offset
         self._settled_until = max(self._settled_until, timer + self._hold_s)
@@ -220,11 +234,12 @@ class SteadyClock:
 
 def doubts(clock: Clock) -> tuple[float, float]:
     """
-    Return the seconds by which the wall clock is ahead of the used time, and the seconds for which upkeep waits.
+    Return two figures in seconds: how far the wall clock is ahead of the reported time, and how long
+    upkeep still waits.
     """
     return (clock.step_s, clock.held_s) if isinstance(clock, SteadyClock) else (0.0, 0.0)
 
 
 def settled_now(clock: Clock) -> float:
-    """Return the time for deletion, for any clock."""
+    """Return the time for deletion. Any clock is accepted."""
     return clock.settled_now() if isinstance(clock, SteadyClock) else clock.now()

@@ -1,5 +1,5 @@
 """
-Storage of clusters: all rows are in memory, and each change is on disk before the response.
+Storage of clusters. All rows are in memory, and a change is on disk before the caller gets the result.
 
 This module knows no protocol and no policy. The gateway decides who may report or change a cluster.
 """
@@ -69,7 +69,10 @@ class ReportedCluster:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    """One cluster: its last report, and the operators' settings. A change makes a new row."""
+    """
+    One cluster: its last report, and the settings of operators. The row is never modified; a change creates
+    a new row.
+    """
 
     id: str
     account: str
@@ -91,7 +94,7 @@ class Cluster:
     labels: Mapping[str, str] = field(default_factory=dict)
     enabled: bool = True
     config: Mapping[str, Any] = field(default_factory=dict)  # configuration of the agent, a JSON object
-    updated_at: float | None = None  # when and by whom an operator last changed it
+    updated_at: float | None = None  # time of the last change by an operator; `updated_by` names the operator
     updated_by: str = ""
 
 
@@ -127,8 +130,8 @@ class ClusterRows(Protocol):
         """
         Replace the row with the same id, or add it.
 
-        For shared rows, raises KeyEnded if `expects` fail, and TooManyClusters if it is new and there
-        are already `most`.
+        If other processes share the rows, raises KeyEnded if `expects` fail. Raises TooManyClusters if the
+        cluster is new and `most` clusters exist already.
         """
         ...
 
@@ -144,7 +147,7 @@ class ClusterTable:
         self._rows = rows
         self._clock = clock
         self._clusters: dict[str, Cluster] = {}
-        # key that first reported a cluster, for clusters that are new since the start
+        # id of a cluster that is new since the start -> key that first reported it
         self._brought: dict[str, str] = {}
         self._writing = asyncio.Lock()  # held between reading a row and writing its replacement
         self.max = MAX_CLUSTERS
@@ -175,8 +178,9 @@ class ClusterTable:
         """
         Store the report of a cluster. It is on disk when this returns.
 
-        Raises Invalid if its name is missing or too long, and KeyEnded if the sending key has ended. Raises
-        SpoolFull for a new cluster beyond `max`, or beyond the share of `key`. Other texts are cut.
+        Raises Invalid if its name is missing, or if its name, account or region is too long. Longer texts in
+        other fields are cut. Raises KeyEnded if the sending key has ended. Raises SpoolFull if the cluster is
+        new and would exceed `max` or the share of `key`.
         """
         if not cluster.name or max(map(len, (cluster.account, cluster.region, cluster.name))) > MAX_TEXT:
             raise Invalid(
@@ -222,7 +226,10 @@ class ClusterTable:
             return self._clusters[id]
 
     async def delete(self, id: str, actor: Actor) -> None:
-        """Delete a cluster until it reports again. Raises NotThere if there is no such cluster."""
+        """
+        Delete a cluster. If it reports again, it is stored as a new cluster. Raises NotThere if there is
+        no such cluster.
+        """
         async with self._writing:
             known = self._known(id)
             await self._audit("cluster.delete", known, actor, _describe(known, _OURS), None)
@@ -240,7 +247,7 @@ class ClusterTable:
                 self.version += 1
 
     def brought(self) -> Iterator[str]:
-        """Return the key of each cluster that is new since the start."""
+        """Yield, for each cluster that is new since the start, the key that first reported it."""
         return (key for id, key in self._brought.items() if id in self._clusters)
 
     def _may_bring(self, key: str | None) -> bool:
@@ -276,7 +283,7 @@ class ClusterTable:
 
 
 def cluster_id(account: str, region: str, name: str) -> str:
-    """Return the id of a cluster, which is the same in every installation."""
+    """Return the id of a cluster. Every installation computes the same id."""
     return sha256(json.dumps([account, region, name]).encode()).hexdigest()[:24]
 
 

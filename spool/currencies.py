@@ -1,13 +1,13 @@
 """
 Currencies: their codes, amounts in sums, and conversion. Pure.
 
-Amounts are stored in their original currency, next to the meters. Nothing is converted when it is written. An
-amount has three limbs of nine decimals, as in `spool.ledger.money`, so that sums of limbs fit 64 bits and
-keep every digit.
+Amounts are stored in their original currency, among the meters of a sum. They are converted only when they
+are read. An amount has three limbs of nine decimals, as in `spool.ledger.money`, so that sums of limbs fit 64
+bits and keep every digit.
 
 The day of a charge decides its exchange rate. A rate is an integer in units of 10 ** -12, so its products are
-exact. Each row of a result is rounded once, to the 27 decimals of `spool.ledger.money`. So hours and days
-give the same sum.
+exact. Each row of a result is rounded once, to the 27 decimals of `spool.ledger.money`. So sums over hours
+and sums over days agree.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ DECIMALS: Final[Mapping[str, int]] = {
 
 
 def code_of(value: Any) -> str | None:
-    """Return the code of a currency, in any case. Return None for anything else, such as credits."""
+    """Return the code of a currency in upper case. Return None for anything else, such as credits."""
     code = value.strip().upper() if isinstance(value, str) else None
     return code if code in DECIMALS else None
 
@@ -50,11 +50,11 @@ def code_of(value: Any) -> str | None:
 # have this prefix; no meter of spool.meters has it.
 BEGINNING = "charge."
 _LIMBS = ("9", "18", "27")
-MAX_CHARGE = 10**12 * money.UNIT  # like MAX_MONEY, for the currency with the lowest value
+MAX_CHARGE = 10**12 * money.UNIT  # like MAX_MONEY, but large enough for the currency with the lowest value
 
 
 def limbs_of(charges: Mapping[str, str], *, sign: int = 1) -> dict[str, int]:
-    """Split amounts (decimal text by currency) into limbs, by name. Limbs of 0 are left out."""
+    """Split amounts (decimal text by currency) into limbs, by limb name. Limbs that are 0 are omitted."""
     units_by_name: dict[str, int] = {}
     for currency, amount in charges.items():
         for limb, units in zip(_LIMBS, money.limbs(sign * money.units(amount)), strict=True):
@@ -69,7 +69,9 @@ def is_charge(name: str) -> bool:
 
 
 def charges_of(meters: Iterable[tuple[str, int]]) -> dict[str, int]:
-    """Join the limbs among the meters to units by currency. Amounts of 0 are left out."""
+    """
+    Find the limbs among the meters, and join them to amounts in units by currency. Amounts of 0 are omitted.
+    """
     limbs_by_currency: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
     for name, units in meters:
         if is_charge(name):
@@ -90,7 +92,7 @@ def without_charges(meters: Mapping[str, int]) -> Mapping[str, int]:
 RATE_DECIMALS = 12
 SCALE: int = 10**RATE_DECIMALS
 _EXACT = Context(prec=100)
-DAY_S = 86_400  # defined here as well, because spool.ledger.sums imports this module
+DAY_S = 86_400  # a copy, because spool.ledger.sums imports this module
 # Returns the value of one unit of the first currency in the second, on a day (epoch seconds), times SCALE.
 # None if unknown.
 Rates = Callable[[str, str, int], int | None]
@@ -102,7 +104,7 @@ def no_rates(_from: str, _to: str, _day: int) -> int | None:
 
 
 def scaled(rate: Decimal) -> int:
-    """Convert a rate to an integer, half-even."""
+    """Convert a rate to an integer in units of 10 ** -12, rounding half to even."""
     return int(
         rate.quantize(Decimal(1).scaleb(-RATE_DECIMALS), ROUND_HALF_EVEN, _EXACT).scaleb(
             RATE_DECIMALS, _EXACT
@@ -111,7 +113,7 @@ def scaled(rate: Decimal) -> int:
 
 
 def rounded(product: int) -> int:
-    """Round a product of amounts and rates to units, half-even."""
+    """Round a product of amounts and rates to units, half to even."""
     whole, rest = divmod(product, SCALE)
     return whole + int(rest * 2 > SCALE or (rest * 2 == SCALE and whole % 2 == 1))
 

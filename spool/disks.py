@@ -1,5 +1,5 @@
 """
-Disks and durability: the kind of a file system, what a flush to it survives, full disks, and flushed
+Disks and durability: kinds of file systems, what a flush survives, full disks, and flushing of
 files and directories.
 """
 
@@ -52,14 +52,14 @@ class Mount:
     @property
     def durability(self) -> str:
         """
-        What an acknowledged record survives. FSYNC: a power cut, because it is flushed to a device. MEMORY:
-        only the end of the process.
+        The events that an acknowledged record survives. FSYNC: a power cut, because it is flushed to a
+        device. MEMORY: only the end of the process.
         """
         return MEMORY if self.kind in _MEMORY else FSYNC
 
     @property
     def warning(self) -> str:
-        """The reason why it should not hold data, empty if it may."""
+        """The reason why this file system should not hold data. Empty if there is none."""
         if self.kind in _MEMORY:
             return (
                 f"{self.point} is in memory ({self.kind}), so a restart of the machine deletes everything "
@@ -88,7 +88,7 @@ def mount_of(path: Path) -> Mount | None:
     innermost = None
     for line in lines:
         mount = _parsed(line)
-        # If several mounts have the same point, the last one hides the others.
+        # If several file systems are mounted at the same point, the last one hides the others.
         if (
             mount
             and resolved.is_relative_to(mount.point)
@@ -136,7 +136,9 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def is_full(directory: Path) -> bool:
-    """Return True if the disk is full, which can also cause input or output errors. False if unknown."""
+    """
+    Return True if the disk is full, which can also appear as an input or output error. Return False if unknown.
+    """
     try:
         return shutil.disk_usage(directory).free < ALMOST_NOTHING
     except OSError:
@@ -144,7 +146,7 @@ def is_full(directory: Path) -> bool:
 
 
 def says_full(error: BaseException) -> bool:
-    """Return True if an error or one of its causes is a full disk or quota."""
+    """Return True if an error, or one of its causes, says that a disk or quota is full."""
     return any(
         (isinstance(cause, OSError) and cause.errno in FULL)
         or getattr(cause, "sqlite_errorname", "") == "SQLITE_FULL"
@@ -189,7 +191,7 @@ def flush_file(path: Path) -> None:
 
 
 def flush_directory(directory: Path) -> None:
-    """Flush a directory, so that created, renamed and deleted files survive a power cut."""
+    """Flush a directory, so that its created, renamed and deleted files survive a power cut."""
     _flush(directory, os.O_RDONLY | os.O_DIRECTORY)
 
 
@@ -206,5 +208,5 @@ def make_directory(directory: Path, mode: int = 0o777) -> None:
     missing = [ancestor for ancestor in (directory, *directory.parents) if not ancestor.exists()]
     directory.mkdir(mode=mode, parents=True, exist_ok=True)
     for created in missing:
-        with suppress(PermissionError):  # a directory that is writable but not readable cannot be flushed
+        with suppress(PermissionError):  # a directory that may be written but not read cannot be flushed
             flush_directory(created.parent)

@@ -1,4 +1,6 @@
-"""The storage engines by their names in `[storage] engine`. An engine is one folder and one line here."""
+"""
+The storage engines, by the names that `[storage] engine` accepts. Each engine has one folder and one line here.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from spool.errors import SpoolError
 from spool.people import People
 from spool.settings import POSTGRES, SQLITE, StorageSettings
 
-# imported only for types, because it imports all storage code, and readers of a configuration only need names
+# import only for types, because this import loads all storage code, and readers of a configuration need only names
 if TYPE_CHECKING:
     from spool.storage import Engine, Recovered, Storage, StorageOptions
 
@@ -27,7 +29,7 @@ __all__ = [
 ]
 
 MEMORY = "memory"
-# Modules with an ENGINE each. A process only imports the library of the engine that it opens.
+# For each engine, the module with its `ENGINE`. A process imports the libraries only of the engine that it opens.
 ENGINES: Mapping[str, str] = {
     SQLITE: "spool.sqlite.storage",
     POSTGRES: "spool.postgres.storage",
@@ -35,7 +37,7 @@ ENGINES: Mapping[str, str] = {
 }
 
 
-# Libraries of engines that are not installed with Tollhouse, with the extra that installs them.
+# Python libraries that are not installed with Tollhouse, and the extra that installs them.
 EXTRAS = {"psycopg": "postgres"}
 
 
@@ -75,7 +77,8 @@ async def open_storage(options: StorageOptions, *, engine: str = SQLITE) -> Stor
     Open the whole storage. The caller must await `close` of the result.
 
     Raises SpoolLocked if another process holds the data directory, SpoolFromTheFuture if a newer version
-    wrote it, and SpoolUnavailable if it cannot be used. A damaged registry is not an error: see Storage.
+    of Tollhouse wrote it, and SpoolUnavailable if it cannot be used. A damaged registry raises nothing
+    here: see Storage.
     """
     storage = await engine_of(engine).open(options)
     storage.ledger.people = People.of_installation(storage.secret)
@@ -83,5 +86,7 @@ async def open_storage(options: StorageOptions, *, engine: str = SQLITE) -> Stor
 
 
 async def recover(options: StorageOptions, file: Path, *, engine: str = SQLITE) -> Recovered:
-    """Import the records of a damaged file into the log of a data directory that no server has open."""
+    """
+    Import the records of a damaged file into the log of a data directory. No server may have that directory open.
+    """
     return await engine_of(engine).recover(options, file)

@@ -1,14 +1,14 @@
-"""Errors of the storage, by who must act next."""
+"""Errors of the storage. The docstring of each error says who must act next."""
 
 from __future__ import annotations
 
 
 class SpoolError(Exception):
-    """Anything that the storage refuses or fails to do."""
+    """An operation that the storage refuses or fails to do."""
 
 
 class SpoolFull(SpoolError):
-    """No space. The sender repeats the request after `retry_after_s`."""
+    """The storage has no space. The sender repeats the request after `retry_after_s`."""
 
     def __init__(self, message: str, *, retry_after_s: int) -> None:
         super().__init__(message)
@@ -17,8 +17,8 @@ class SpoolFull(SpoolError):
 
 class SpoolUnavailable(SpoolError):
     """
-    The commit failed, is not confirmed, or the log is closing. The sender repeats the request: if it was stored
-    nevertheless, the repeat is recognized.
+    The commit failed, is not confirmed, or the log is closing. The sender repeats the request. If the first
+    request was stored after all, the repeated one is recognized.
     """
 
 
@@ -30,7 +30,8 @@ class BeingMigrated(SpoolUnavailable):
 
 class Stale(SpoolUnavailable):
     """
-    The data that a submission was made from have changed. Nothing was stored, and its maker reads the data again.
+    The data on which a submission is based have changed. Nothing was stored, and the caller must read
+    the data again.
     """
 
 
@@ -46,18 +47,21 @@ class KeyReused(Stale):
 
 class NotClosed(SpoolUnavailable):
     """
-    Some requested records are not closed, or no longer. The caller reads `closed_below` and then the records again.
+    Some of the requested records are not closed, or the watermark has fallen below them. The caller reads
+    `closed_below` and then the records again.
     """
 
 
 class SpoolDamaged(SpoolUnavailable):
-    """Stored data are damaged. This is remembered, and the next opening salvages what is readable."""
+    """
+    Stored data are damaged. The damage is noted on disk, and the next opening salvages the readable data.
+    """
 
 
 class LedgerLost(SpoolUnavailable):
     """
-    The sums were damaged and are counted again from the log. The caller repeats the operation and
-    sees partial sums.
+    The sums were damaged, so they are counted again from the log. The caller repeats the operation, and sees
+    partial sums until then.
     """
 
 
@@ -70,11 +74,11 @@ class SpoolLocked(SpoolError):
 
 
 class NotCertain(SpoolUnavailable):
-    """A commit may be stored, lost later, or never have happened. The caller reads what is stored."""
+    """A commit is stored, may be lost later, or never happened. The caller reads the rows to find out."""
 
 
 class SpoolFromTheFuture(SpoolError):
-    """A newer version wrote the files. An operator upgrades Tollhouse or restores a backup."""
+    """A newer version of Tollhouse wrote the files. An operator upgrades Tollhouse or restores a backup."""
 
 
 NOT_FINISHED = "is an unfinished copy. Repeat the command that made it (tollhouse storage copy or import)"
@@ -89,15 +93,18 @@ class EntryUnreadable(SpoolError):
 
 
 class NotThere(SpoolError):
-    """The named thing (receipt, dead letter, route, key) does not exist."""
+    """The named object (receipt, rejected record, route or key) does not exist."""
 
 
 class NotAllowed(SpoolError):
-    """The request breaks a rule that the message states, such as a name in use or a route with work left."""
+    """
+    The request breaks a rule that the message states. Examples are a name in use, or a route with
+    records that wait.
+    """
 
 
 class TokenEnded(NotAllowed):
-    """A provider's token has not expired, but the sign-in that it came from has ended."""
+    """A provider's token has not expired, but the session for which it was issued has ended."""
 
 
 class Invalid(NotAllowed):
@@ -111,7 +118,7 @@ class NotKept(Invalid):
 
 
 class AskedTooMuch(SpoolError):
-    """A query with too large a result or too long a run time. The message suggests another query."""
+    """A query has too many result rows or takes too long. The message suggests another query."""
 
 
 class AlreadyThere(NotAllowed):
@@ -119,8 +126,8 @@ class AlreadyThere(NotAllowed):
 
 
 class RowDamaged(SpoolError):
-    """A stored row is invalid, because its bytes are damaged or another program changed them."""
+    """A stored row is invalid, because its bytes are damaged or another program changed it."""
 
 
 class RegistryDamaged(SpoolError):
-    """registry.sqlite is unreadable. The log and the totals are separate files and continue."""
+    """registry.sqlite is unreadable. The log and the totals are in other files, and continue to work."""

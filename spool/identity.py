@@ -1,11 +1,12 @@
 """
 Dedup keys of records: 128-bit hashes that are equal in every installation.
 
-The first of seven rules that applies makes the key: an id from another Tollhouse, the provider's long
-response id, a short or shared id with facts that distinguish calls, the span, the source's own id, the
-session with its start time, or the point or event.
+There are seven rules, in order: an id that another Tollhouse assigned, the provider's long response id, a
+short or shared id with facts that distinguish calls, the span, the source's own id, the session with its
+start time, and the point or event. The first rule that applies makes the key.
 
-Pure functions. Dialects and formats decide which of their ids is which. Nothing here knows a source by name.
+Pure functions. Dialects and formats decide which of their ids plays which part. This module knows no
+source by name.
 """
 
 from __future__ import annotations
@@ -19,16 +20,18 @@ from typing import NamedTuple
 from spool.record import NS, Inference
 
 _PREFIX = re.compile(r"[A-Za-z]+[-_]")
-# Prepared hashes, because copying one takes half the time of creating one.
+# Prepared hash objects. Copying one takes half the time of creating one.
 _HASHES = {rule: blake2b(digest_size=16, person=b"tollhouse-%d" % rule) for rule in range(1, 12)}
 STAND_IN = b"tollhouse-span"
-LONG_ENOUGH = 16  # characters after the prefix; shorter ids may be counters of local servers: 0, 1, 2, ...
+LONG_ENOUGH = (
+    16  # minimum characters after the prefix; shorter ids may be counters of local servers: 0, 1, 2, ...
+)
 STEP_NS = 4 * NS
 CHECK_ID = (
-    # dedup key of the call that `tollhouse check` sends; it is no hash, and no record is stored under it
+    # dedup key of the call that `tollhouse check` sends; it is not a hash, and no record is stored under it
     b"tollhouse check."
 )
-AS_SPAN, AS_EVENT = "span", "event"  # kinds of reports of one call
+AS_SPAN, AS_EVENT = "span", "event"  # two kinds of reports of one call
 AS_STREAM, BELOW_STREAM = "stream", "below stream"
 
 
@@ -44,15 +47,15 @@ class Identity(NamedTuple):
 
     `links` connect two sides that each report the call once, such as its caller and its server. Each link is
     a pair: the name that this side uses, and the name that the other side uses. The report belongs to the
-    call that is known under the other name, unless this side has already reported that call. The call is
-    remembered under the name of this side. If one name is linked to several names of the other side, such as
-    times of two clocks, it is joined to only one of them.
+    call that is known under the other side's name, unless this side has already reported that call. The call
+    is remembered under this side's name. If one name is linked to several names of the other side, such as
+    times of two clocks, the report joins only one call.
 
     `joins` are names under which another report may have stated only how the call ended. While the record of
     that other report is open, this report joins it. Afterwards the call gets its own record, with the facts
     of that other report. The call is remembered under these names.
 
-    `is_final`: the cost of the report replaces another cost, because it comes from the seller of the call.
+    `is_final`: the report is from the seller of the call, so its cost replaces any other cost.
     """
 
     id: bytes
@@ -70,7 +73,9 @@ class Identity(NamedTuple):
 
 
 class RequestNames(NamedTuple):
-    """Names of a request with an idempotency key: by the key, and by the key together with the body."""
+    """
+    Names of a request with an idempotency key: one from the key, and one from the key together with the body.
+    """
 
     key: bytes
     body: bytes
@@ -90,7 +95,7 @@ def _digest_of(rule: int, text: str) -> bytes:
     """
     Hash one text to 128 bits.
 
-    This function exists for speed, because most calls need one text, and joining parts takes half of the time.
+    A separate function for speed: most calls hash only one text, and joining parts takes half of the time.
     """
     hash = _HASHES[rule].copy()
     hash.update(text.encode("utf-8", "surrogatepass"))
@@ -102,7 +107,7 @@ def is_long(response_id: str) -> bool:
     Return True if the id after its prefix (`chatcmpl-`, `msg_`, ...) is long enough to be unique everywhere.
     """
     before = response_id[:-LONG_ENOUGH]
-    # quick check that nearly every id passes: a separator before the last LONG_ENOUGH characters
+    # a quick check that nearly every long id passes: there is a separator before the last LONG_ENOUGH characters
     if "-" in before or "_" in before:
         return True
     prefix = _PREFIX.match(response_id)
@@ -121,10 +126,10 @@ def of_call(
     """
     Make the dedup key of an AI call, by the first rule that applies.
 
-    `response_id`: the provider's response or request id (rule 2 if long, else 3). `shared_id`: an id that
-    callers choose or that several attempts share (rule 3). `span`: trace_id and span_id belong to the call
-    itself (rule 4). `own_id`: the source's own id of the call (rule 5). `sequence`: distinguishes calls of
-    one session and start time (rule 6).
+    `response_id`: the provider's response or request id (rule 2 if it is long, else rule 3). `shared_id`: an
+    id that callers choose or that several attempts share (rule 3). `span`: trace_id and span_id belong to the
+    call itself (rule 4). `own_id`: the source's own id of the call (rule 5). `sequence`: distinguishes calls
+    with the same session and start time (rule 6).
     """
     if record.status != "cached":
         if response_id and is_long(response_id):
@@ -143,7 +148,7 @@ def of_call(
 
 
 def _known_by(id: bytes) -> Identity:
-    """Make a dedup key of an id only. Passing the fields by name would take three times as long."""
+    """Make a dedup key from an id only. Passing the fields by name would take three times as long."""
     return tuple.__new__(Identity, (id, (), True, (), (), (), False))
 
 
@@ -159,7 +164,7 @@ def with_names(
 
 
 def no_identity() -> Identity:
-    """Make a random dedup key for a record without distinguishing facts. It is never a duplicate."""
+    """Make a random dedup key for a record that has no distinguishing facts. It is never a duplicate."""
     return Identity(os.urandom(16), certain=False)
 
 
@@ -199,7 +204,7 @@ def rule_of(record: Inference) -> str:
 
 
 def stated_by(record: Inference) -> Identity | None:
-    """Return the dedup key of a record if it follows from the ids in the record, else None."""
+    """Return the dedup key of a record if the ids in the record determine it, else None."""
     candidates = []
     if record.request_id:
         if is_long(record.request_id):
@@ -213,9 +218,10 @@ def stated_by(record: Inference) -> Identity | None:
 
 def of_moment(record: Inference, groups: Iterable[str | None]) -> tuple[bytes, ...]:
     """
-    Return names for a call from groups of calls that share ids: by model, outcome, token counts and exact start.
+    Return names for a call, one for each group of calls that share an id. A name contains model, outcome,
+    token counts and the exact start.
 
-    Start times are compared to the microsecond. Calls of one loop begin at different times, and clocks within
+    Start times are compared to the microsecond. Calls in one loop begin at different times, and clocks within
     a process agree. Returns nothing for a call without a start time.
     """
     if record.start_time is None:
@@ -229,7 +235,8 @@ def of_moment(record: Inference, groups: Iterable[str | None]) -> tuple[bytes, .
 
 def of_call_id(source: str, call_id: str) -> bytes:
     """
-    Return a name for a call by the source's id of the call, if each report of the call has another id as well.
+    Return a name for a call from the source's id of the call. For sources whose reports all have another
+    id as well.
     """
     return digest(5, source, "call", call_id)
 
@@ -238,8 +245,8 @@ def of_end_alone(call: Identity, name: bytes) -> Identity:
     """
     Return the dedup key of a report that only states how a call ended.
 
-    It joins the call if that is recorded. Otherwise it is a record of its own, which the call finds
-    by `name` (`joins`).
+    If the call is recorded, the report joins it. Otherwise the report becomes a record of its own. A later
+    report of the call finds that record by `name` (`joins`).
     """
     if not call.certain:
         return call
@@ -248,10 +255,11 @@ def of_end_alone(call: Identity, name: bytes) -> Identity:
 
 def of_answer(record: Inference, chosen: str | None) -> tuple[bytes, ...]:
     """
-    Return a name for a response by an id that some reports treat as the provider's and others as one
-    that attempts share.
+    Return a name for a response, from an id whose meaning differs between reports: some treat it as the
+    provider's response id, others as an id that attempts share.
 
-    It consists of the id, the model and the token counts, because different sources report different times.
+    The name consists of the id, the model and the token counts. It has no times, because sources
+    report different times.
     """
     if chosen is None or record.status != "ok":
         return ()
@@ -264,8 +272,8 @@ def of_end(record: Inference, *, own: str, other: str) -> tuple[tuple[bytes, byt
     """
     Return links between two kinds of reports of a call without an id.
 
-    They match by session, model, outcome, token counts and end. Ends are rounded to a few seconds, because
-    the two reports may state different ends. Returns nothing without a session or an end.
+    The reports match by session, model, outcome, token counts and end time. End times are rounded to a few
+    seconds, because the two reports may state different ones. Returns nothing without a session or an end time.
     """
     if record.session is None or record.end_time is None:
         return ()
@@ -280,9 +288,9 @@ def of_stream(record: Inference, *, own: str, other: str) -> tuple[tuple[bytes, 
     """
     Return links between the two reports of a stream.
 
-    One is sent when the stream is over, in a trace of its own. The other is the span below the call that
-    started the stream. They match by service, model, token counts and end. Returns nothing without counts
-    or an end.
+    One report is sent when the stream has ended, in a trace of its own. The other report is the span below
+    the call that started the stream. They match by service, model, token counts and end time. Returns nothing
+    without counts or an end time.
     """
     if record.end_time is None or record.input_tokens is None or record.output_tokens is None:
         return ()
@@ -292,7 +300,7 @@ def of_stream(record: Inference, *, own: str, other: str) -> tuple[tuple[bytes, 
 
 
 def _model(record: Inference) -> str:
-    """Return the model without the prefix that names its provider or seller."""
+    """Return the model name without the prefix that names its provider or seller."""
     return (record.request_model or record.response_model or "").rpartition("/")[2]
 
 
@@ -309,9 +317,10 @@ def of_span(trace_id: str, span_id: str) -> bytes:
 
 def of_link(trace_id: str, span_id: str, record: Inference) -> tuple[bytes, bytes]:
     """
-    Return two names for a call by the span that made it: one for the caller's report, one for the server's.
+    Return two names for a call, made from the span that started it: one for the caller's report, and one for
+    the server's report.
 
-    They include outcome and token counts, because a failed attempt may come from the same span.
+    The names include outcome and token counts, because a failed attempt may come from the same span.
     """
     outcome = "error"
     if record.status != "error":
@@ -332,16 +341,19 @@ def of_event(source: str, event_id: str) -> bytes:
 
 
 def of_derived(record_id: bytes, purpose: str) -> bytes:
-    """Return the id of a record that is derived from another record. It is the same each time."""
+    """
+    Return the id of a record that is derived from another record. The same arguments always give the same id.
+    """
     return digest(8, record_id.hex(), purpose)
 
 
 def of_shadow(identity: Identity) -> Identity:
     """
-    Return the dedup key of a report from a source that does not count.
+    Return the dedup key of a duplicate kept for reference, from a source that does not count.
 
-    It matches a recorded shadow or call. Otherwise it gets an id that only shadows look up. So the first
-    report that counts becomes a record, whatever came before it.
+    It matches a recorded call or another such duplicate. Otherwise it gets an id under which only such
+    duplicates are looked up. So the first report that counts becomes a record, even if such a duplicate
+    arrived before it.
     """
     call = (identity.id, *identity.lookups)
     own, *near = (of_derived(id, "shadow") for id in call)
@@ -358,16 +370,16 @@ def of_request(sender: str, path: str, idempotency_key: str, *body: bytes) -> Re
 
 
 def of_item(request: RequestNames, place: int) -> bytes:
-    """Return the id of an item in a request."""
+    """Return the id of the item at a position in a request."""
     return digest(9, request.body.hex(), place)
 
 
 def stand_in_ids(record_id: bytes) -> tuple[bytes, bytes]:
     """
-    Return a trace id (16 bytes) and a span id (8 bytes) for a record without a span that is sent as one.
+    Return a trace id (16 bytes) and a span id (8 bytes), for a record without a span that is sent as a span.
 
-    They are derived from the record's id. A receiver that knows that id can distinguish them from the
-    source's own ids.
+    Both are derived from the record's id. A receiver that knows the record's id can distinguish them from the
+    source's own trace and span ids.
     """
     cut = blake2b(record_id, digest_size=24, person=STAND_IN).digest()
     return cut[:16], cut[16:]

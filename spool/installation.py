@@ -1,9 +1,9 @@
 """
 The secret of an installation: 32 random bytes in a file next to the databases.
 
-Values keyed with it (key hashes, list cursors, receipts) stay valid when a database is restored or deleted,
-and are meaningless outside this data directory. Each use derives its own secret, so a value of one use is
-invalid in another.
+Key hashes, list cursors and receipts are computed with it. They stay valid when a database is restored or
+deleted, and are useless outside this data directory. Each purpose derives its own secret, so a value made for
+one purpose is invalid for another.
 """
 
 from __future__ import annotations
@@ -36,13 +36,14 @@ def installation_secret(directory: Path) -> bytes:
 
 
 def derived(secret: bytes, use: str) -> bytes:
-    """Derive the secret for one use."""
+    """Derive the secret for one purpose."""
     return blake2b(use.encode(), key=secret, digest_size=32).digest()
 
 
 def public_id(secret: bytes) -> str:
     """Return the public id of an installation, which its metrics and data lakes contain."""
-    # The text must not change, because every installation's public id depends on it. It comes from an earlier use.
+    # This text must not change, because every installation's public id depends on it. An earlier version
+    # chose the text.
     return derived(secret, "own telemetry").hex()[:32]
 
 
@@ -58,7 +59,9 @@ def kept_id(file: Path | None) -> str | None:
 
 
 def make_secret(path: Path, secret: bytes) -> None:
-    """Write a temporary file and rename it, so that a crash leaves the whole file or none."""
+    """
+    Write the secret through a temporary file and a rename, so that a crash leaves a complete file or none.
+    """
     draft = path.with_suffix(".new")
     draft.unlink(missing_ok=True)
     with new_file(draft) as file:

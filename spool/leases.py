@@ -1,8 +1,9 @@
 """
-Leases: which of the gateways on one storage runs a task that only one may run, such as a route or retention.
+Leases. Several gateways may share a storage, but some tasks, such as a route or retention, may run on only
+one of them. The gateway that holds the task's lease runs it.
 
-A lease only decides who starts. It does not protect data: deliveries have fences, and readers of the log
-have their reach.
+A lease only decides which gateway starts a task. It does not protect data: deliveries have fences, and
+readers of the log check how far they may read.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ from typing import Any, Protocol
 
 from spool.errors import SpoolDamaged, SpoolFull, SpoolUnavailable
 
-AGAIN_S = 5.0  # pause before a task starts again after the storage was unreachable
+AGAIN_S = 5.0  # seconds before a task starts again after the storage was unreachable
 
 _log = logging.getLogger(__name__)
 
 Work = Callable[[], Coroutine[Any, Any, None]]
 
-# Shared by all tasks that send billing drops upstream, because two of them would replace each other's drops.
+# One lease for all tasks that send billing drops upstream, because two of them would replace each other's drops.
 BILLING = "billing"
 _SHARED = {"upstream/billing-data": BILLING, "upstream/billing-hours": BILLING}
 
@@ -34,7 +35,7 @@ def lease_of(route: str) -> str:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeState:
     """
-    A running gateway, as operators see it. It counts as stopped when it has not been seen for a few seconds.
+    A running gateway, as operators see it. It counts as stopped if it has not been seen for a few seconds.
     """
 
     id: str
@@ -43,13 +44,15 @@ class NodeState:
     started_at: float
     seen_at: float
     is_live: bool
-    is_this: bool  # True for the gateway that returns this list
+    is_this: bool  # True for the gateway that returns this value
     leases: Sequence[str]  # names of the leases that it holds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSettings:
-    """Settings of a live gateway: a digest of each, by name, and the time since which they are in effect."""
+    """
+    Settings of a running gateway: a digest of each setting, by name, and the time since which they are in effect.
+    """
 
     node: str
     name: str
@@ -69,33 +72,38 @@ class Leases(Protocol):
         wake: Callable[[], None] | None = None,
     ) -> None:
         """
-        Run `work` whenever and as long as this gateway holds the lease. Several tasks may run under one lease.
+        Run `work` while this gateway holds the lease, and again each time it gains the lease. Several tasks
+        may share a lease.
 
-        `work` is cancelled if the lease is lost. If another gateway is to get the lease, `finish` is called
-        so that `work` can end by itself; without `finish`, it is cancelled. `wake` is called if an operator
-        gave it something to do. Returns when `work` ends by itself, and raises what it raises.
+        `work` is cancelled if the lease is lost. If the lease is to move to another gateway, `finish` is
+        called so that `work` can end by itself. Without `finish`, `work` is cancelled. `wake` is called if an
+        operator created work for the task. Returns when `work` ends by itself, and raises what it raises.
         """
         ...
 
     async def nodes(self) -> Sequence[NodeState]:
-        """Return every gateway on this storage, by name. Empty for a storage with only one gateway."""
+        """Return every gateway on this storage, by name. Empty if the storage can have only one gateway."""
         ...
 
     def tell(self, digests: Mapping[str, str]) -> None:
-        """Publish the settings of this gateway to the others within seconds, as a digest of each setting."""
+        """
+        Publish the settings of this gateway to the other gateways within seconds, as a digest of each setting.
+        """
         ...
 
     async def settings(self) -> Sequence[NodeSettings]:
-        """Return the settings of the live gateways, by name, if they differ. Otherwise empty."""
+        """
+        Return the settings of the running gateways, by name. Empty if all gateways have the same settings.
+        """
         ...
 
     async def wake(self, name: str) -> None:
-        """Make the tasks under a lease check for work within a second, on this gateway or another."""
+        """Make the tasks under a lease check for work within a second, on whichever gateway they run."""
         ...
 
 
 class SoleNode:
-    """Leases of a storage that only one process uses. It holds all of them at once."""
+    """Leases of a storage that only one process uses. That process holds all leases at once."""
 
     def __init__(self) -> None:
         self._wakes: dict[str, list[Callable[[], None]]] = {}
@@ -133,12 +141,12 @@ class SoleNode:
 
 @dataclass(eq=False)
 class _Run:
-    """One call of `run`."""
+    """State of one call of `run`."""
 
     finish: Callable[[], None] | None
     wake: Callable[[], None] | None
     task: asyncio.Task[None] | None = None
-    is_asked: bool = False  # whether the task was asked to end
+    is_asked: bool = False  # True after the task was requested to end
 
 
 class HeldTasks:
@@ -155,7 +163,7 @@ class HeldTasks:
 
     @property
     def wanted(self) -> frozenset[str]:
-        """The leases that tasks of this process need."""
+        """The leases that the tasks of this process need."""
         return frozenset(self._runs)
 
     async def run(
@@ -167,7 +175,7 @@ class HeldTasks:
         wake: Callable[[], None] | None = None,
     ) -> None:
         """
-        Run a task as in `Leases.run`. If the storage is unreachable or full for a while, `work` starts again.
+        Run a task as in `Leases.run`. If the storage was unreachable or full for a while, `work` is started again.
         """
         run = _Run(finish, wake)
         self._runs.setdefault(name, []).append(run)
@@ -200,7 +208,7 @@ class HeldTasks:
         self._look_again()
 
     def fail(self, error: Exception) -> None:
-        """Stop granting leases. Tasks that wait for one get the error."""
+        """Stop granting leases. Tasks that wait for a lease get the error."""
         self._failure = error
         self._look_again()
 
@@ -215,13 +223,16 @@ class HeldTasks:
                 run.wake()
 
     def lose(self, name: str) -> None:
-        """Cancel the tasks under a lease that another gateway may hold by now."""
+        """Cancel the tasks under a lease that another gateway may already hold."""
         self.held.discard(name)
         for run in self._running(name):
             self._cancel(run)
 
     async def let_go(self, name: str) -> None:
-        """End the tasks under the lease in good order. Afterwards the lease may be given away."""
+        """
+        End the tasks under the lease, and let them finish their work first. Afterwards another gateway may
+        get the lease.
+        """
         self.held.discard(name)
         runs = self._running(name)
         for run in runs:

@@ -1,8 +1,9 @@
 """
 Pages of sorted and filtered rows: the query of a list, and its result.
 
-Pages are cut by keyset, never by offset. So a walk in either direction sees each row exactly once if its sort
-value does not change, whatever rows are inserted and deleted meanwhile.
+A page begins after the last row of the previous page, not at an offset. So a reader who pages in either
+direction sees each row exactly once, even if rows are inserted and deleted meanwhile. A row whose sort value
+changes is the exception.
 """
 
 from __future__ import annotations
@@ -16,20 +17,22 @@ from typing import Any, Generic, TypeVar
 from spool.turns.threads import ordered
 
 Row = TypeVar("Row")
-SortValue = str | int | float | None  # null first, then numbers, then text in the order of `text_rank`
+SortValue = (
+    str | int | float | None
+)  # sort order: null first, then numbers, then text in the order of `text_rank`
 
 ASCENDING, DESCENDING = "asc", "desc"
-MOST_KNOWN = 200  # values of a field to offer; if there are more, none are offered
-_FIRST_CASED, _PAST_CASED = ord("A"), 0x1E944  # range that contains all letters with two cases
+MOST_KNOWN = 200  # maximum number of values that a filter offers; if a field has more, none are offered
+_FIRST_CASED, _PAST_CASED = ord("A"), 0x1E944  # range of code points that contains all letters with two cases
 
 
 @cache
 def small_letters() -> Mapping[str, str]:
     """
-    Return each capital letter with its small letter, if both are one character.
+    Return a map of capital letters to small letters, where both are one character.
 
-    This is Unicode's simple case folding, for every storage engine. SQL has no such rule, and a database's
-    lower case depends on its release and locale.
+    This is Unicode's simple case folding, used by every storage engine. SQL has no such rule, and a
+    database's own lower case depends on its release and locale.
     """
     letters = {}
     for code in range(_FIRST_CASED, _PAST_CASED):
@@ -51,7 +54,7 @@ def _table() -> dict[int, str]:
 
 
 def text_rank(text: str) -> tuple[str, str]:
-    """Return the sort key of a text: without regard to case, then by code point."""
+    """Return the sort key of a text. It ignores case first, and then orders by code point."""
     return folded(text), text
 
 
@@ -65,7 +68,8 @@ def rank_of(value: SortValue) -> tuple[Any, ...]:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Position:
     """
-    A position in a list: after the row with this sort value and identity, before it if `backward`, or at it.
+    A position in a list, given by the sort value and identity of a row. A page begins after that row, ends
+    before it if `backward`, or begins at it.
     """
 
     value: SortValue
@@ -77,7 +81,8 @@ class Position:
 @dataclass(frozen=True, slots=True)
 class SortField:
     """
-    A field to sort by: by its value, by the position in `words`, or by the number in its text.
+    A field to sort by. It sorts by the field's value, by the value's position in `words`, or by the number
+    in its text.
 
     `is_text`: the text is sorted without regard to case.
     """
@@ -88,7 +93,7 @@ class SortField:
     is_text: bool = False
 
     def value_of(self, row: object) -> SortValue:
-        """Return the row's sort value. None for a word that is not in `words`."""
+        """Return the row's sort value. Return None for a value that is not in `words`."""
         value: Any = getattr(row, self.name)
         if self.words:
             return self.words.index(value) if value in self.words else None
@@ -100,8 +105,8 @@ class ListQuery:
     """
     Query for one page of stored rows, by the names of their fields.
 
-    `identity` breaks ties and is unique. A row passes a filter if its field, as text, is one of the filter's
-    values. `known` are fields whose distinct values are returned as well.
+    `identity` is unique and orders rows with equal sort values. A row passes a filter if its field, as text,
+    is one of the filter's values. For the fields in `known`, the distinct values are returned as well.
     """
 
     sort: SortField
@@ -135,12 +140,12 @@ class ListPage(Generic[Row]):
 
 
 def empty_page(*, total: int) -> ListPage[Any]:
-    """Return a page without rows, for a list with its rows elsewhere."""
+    """Return a page without rows, for a list whose rows are stored elsewhere."""
     return ListPage(rows=[], keys=[], before=False, after=False, total=total)
 
 
 def choices(values: Collection[str]) -> list[str]:
-    """Return the sorted values of a field, or none if there are too many to choose from."""
+    """Return the sorted values of a field. Return none if there are too many to choose from."""
     return sorted(values, key=text_rank) if len(values) <= MOST_KNOWN else []
 
 
@@ -156,7 +161,7 @@ def cut_page(
     """Sort rows that passed the filters and cut one page out of them."""
     keyed_rows = [(rank_of(value_of(row)), identity_of(row), row) for row in rows]
     ranked = ordered(keyed_rows, key=lambda keyed_row: keyed_row[:2])
-    # Bounds are in ascending order. A descending list is the mirror image.
+    # The bounds are for ascending order. A descending list is read as its mirror image.
     falling = order == DESCENDING
     backward = position is not None and position.backward
     start, end = page_bounds(
@@ -186,10 +191,10 @@ def page_bounds(
     from_end: bool,
 ) -> tuple[int, int]:
     """
-    Return the range of a page among ascending rows. With `from_end`, the page is below the position,
-    else above it.
+    Return the range of a page within ascending rows. With `from_end`, the page ends before the position;
+    otherwise it begins after the position.
 
-    `key` returns the rank of a row's sort value and the row's identity.
+    `key` returns the rank of a row's sort value together with the row's identity.
     """
     start, end = 0, len(rows)
     if position is not None:

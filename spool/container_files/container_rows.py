@@ -1,6 +1,4 @@
-"""
-Protocols for the storage of container metrics: rows, the bytes of files next to them, and usage of containers.
-"""
+"""Storage protocols of container metrics: rows, the bytes of files, and usage of containers."""
 
 from __future__ import annotations
 
@@ -26,10 +24,10 @@ LONGEST_REST_S = 3600.0  # longest pause before a file that could not be sent is
 # Names of selections for `select`, which returns the oldest rows first.
 DUE = "due"  # files of `kind` to send now, at the time `now`
 UNTOLD = "untold"  # files that the cost service must still be informed of
-MISSING = "missing"  # files of `cluster` and `key` that are requested again but not stored
+MISSING = "missing"  # files of `cluster` and `key` whose bytes are requested again and not stored
 OVERDUE = "overdue"  # files that were announced, with an upload address that expired before `now`
 UNSENT = "unsent"  # files that were uploaded before `now`
-# files that were delivered before `now` and are still stored; of `cluster` and `key` if given
+# files that were delivered before `now` and whose bytes are still stored; `cluster` and `key` are optional
 SPENT = "spent"
 FORGETTABLE = "forgettable"  # finished files without stored bytes
 READABLE = "readable"  # metrics with stored bytes that were uploaded at `now` or later
@@ -78,7 +76,7 @@ class ContainerRows(Protocol):
 
     async def confirm(self) -> None:
         """
-        Return once everything read so far is as durable as the storage promises. Call it before sending files.
+        Return once everything read so far is durable. Call it before sending files.
 
         Raises SpoolUnavailable if it may not become durable.
         """
@@ -96,14 +94,16 @@ class ContainerRows(Protocol):
         """
         Delete the rows in `gone`, replace rows, and change the accounting, in one transaction.
 
-        A pair is the row before (None for a new one) and the row after. For shared rows, raises
-        ContainerFileMoved if the stored row differs from the row before, KeyEnded if `expects` fail, and
-        TooManyFiles if there would be more than `most` rows.
+        A pair has the row before the change (None for a new row) and the row after it. If other processes
+        share the rows, raises ContainerFileMoved if a stored row differs from the row before, KeyEnded if
+        `expects` fail, and TooManyFiles if more than `most` rows would exist.
         """
         ...
 
     async def books(self) -> Mapping[tuple[str, str], tuple[int, int]]:
-        """Return for each (kind, term) its count, and the part of it that no stored row has any more."""
+        """
+        Return two counts for each (kind, term): the total, and the part of the total whose rows are deleted.
+        """
         ...
 
     async def count(self) -> Mapping[tuple[str, str], int]:
@@ -126,7 +126,7 @@ class ContainerRows(Protocol):
 
 
 class ContentDraft(Protocol):
-    """Arriving bytes. They count only after `keep`."""
+    """Bytes of an upload in progress. They count as stored only after `keep`."""
 
     async def write(self, data: bytes) -> None: ...
 
@@ -143,15 +143,15 @@ class ContentDraft(Protocol):
 
 class ContainerContents(Protocol):
     """
-    The bytes of files by id.
+    The bytes of files, by file id.
 
-    Each file begins with a line, its `head`, from which a lost row can be restored.
+    Each stored file begins with one line, its `head`. A lost row can be restored from the head.
     """
 
     async def begin(self, id: str, head: bytes) -> ContentDraft: ...
 
     def read(self, id: str) -> AsyncIterator[bytes]:
-        """Yield the bytes without the head, in pieces. Raises FileNotFoundError if they are deleted."""
+        """Yield the bytes in pieces, without the head. Raises FileNotFoundError if the file is deleted."""
         ...
 
     async def remove(self, ids: Sequence[str]) -> None: ...
@@ -161,15 +161,15 @@ class ContainerContents(Protocol):
         ...
 
 
-# -- usage of containers by cluster and day, and how far metrics have been read ------------------------------
+# -- usage of containers by cluster and day, and a marker for how far metrics have been read -----------------
 
 
-OPEN = -1  # stands for the day of a sum that is not finished
+OPEN = -1  # used as the day of a sum that is not finished
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsageDay:
-    """A cluster and a day (epoch seconds), with the time of its last change."""
+    """A cluster and a day (start in epoch seconds), with the time of the last change."""
 
     account: str
     region: str
@@ -199,7 +199,9 @@ class ContainerUsage(Protocol):
         ...
 
     async def keep(self, documents: Sequence[UsageDocument]) -> None:
-        """Store documents in place of those for the same cluster and day: all of them, or none."""
+        """
+        Store documents, or none of them if one fails. They replace documents of the same cluster and day.
+        """
         ...
 
     async def trim(self, before: int) -> None:

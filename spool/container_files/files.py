@@ -1,8 +1,9 @@
 """
-Files and remote-write bodies of container metrics, each stored and delivered once, by id.
+Files and remote-write bodies of container metrics. Each is stored and delivered once, by its id.
 
-A file is announced, uploaded and delivered, or abandoned. Its bytes are on disk before a row says so, and the
-row is written before the response. A start repairs the differences that a crash left in between.
+A file is announced, then uploaded and delivered, or abandoned. Its bytes are on disk before its row says that
+they are, and the row is written before the response. A start repairs differences that a crash left between
+bytes and rows.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ from spool.listing import ListPage, ListQuery
 from spool.log.partial_reports import Expectation
 from spool.settings import ContainerSettings
 
-# -- arriving bytes: limited, hashed, and stored once they are complete --------------------------------------
+# -- uploads: bytes are limited and hashed as they arrive, and stored when the upload is complete -------------
 
 
 class FileTooLarge(SpoolError):
@@ -59,7 +60,7 @@ class FileTooLarge(SpoolError):
 
 
 class Room(Protocol):
-    """Reservation of space for arriving bytes, until they are stored and counted there."""
+    """Reservation of space for the bytes of an upload, until they are stored."""
 
     @property
     def settings(self) -> ContainerSettings: ...
@@ -70,7 +71,9 @@ class Room(Protocol):
 
 
 class RepeatedUpload:
-    """Upload of a file that is already stored. It stores nothing. Same interface as `ContainerUpload`."""
+    """
+    Upload of a file that is already stored. It stores nothing, and has the interface of `ContainerUpload`.
+    """
 
     def __init__(self, file: ContainerFile) -> None:
         self.size = 0
@@ -83,7 +86,7 @@ class RepeatedUpload:
 
     async def finish(self) -> bool:
         """
-        Return False, because the file is known. Raises Invalid if the bytes differ from the stored ones.
+        Return False, because the file is already stored. Raises Invalid if the bytes differ from the stored ones.
         """
         check_same(self._file, self._sum.hexdigest())
         return False
@@ -114,7 +117,7 @@ class ContainerUpload:
         self._sum = hashlib.sha256()
 
     async def write(self, data: bytes) -> None:
-        """Add bytes. Raises FileTooLarge or SpoolFull; the upload must be dropped then."""
+        """Add bytes. Raises FileTooLarge or SpoolFull; then call `drop`."""
         max_bytes = self._room.settings.max_file_bytes
         if self.size + len(data) > max_bytes:
             raise FileTooLarge(f"the file is larger than {max_bytes} bytes (container.max_file_bytes)")
@@ -125,7 +128,8 @@ class ContainerUpload:
 
     async def finish(self) -> bool:
         """
-        Store the upload. Return False if it was already known. Raises Invalid if it differs from the announcement.
+        Store the upload. Return False if the same bytes were already stored. Raises Invalid if the file
+        differs from its announcement.
         """
         self.sha256 = self._sum.hexdigest()
         file = self.file
@@ -159,7 +163,7 @@ _log = logging.getLogger(__name__)
 
 
 async def take_up(kept: KeptFiles, clock: Clock) -> None:
-    """Make files on disk without a row wait again, and delete the bytes of files that are finished."""
+    """Queue files on disk that have no row, and delete the bytes of finished files."""
     gone = []
     for id, head in (await kept.contents.heads()).items():
         row, restored = await kept.rows.find(id), file_of(head)
@@ -176,7 +180,7 @@ async def take_up(kept: KeptFiles, clock: Clock) -> None:
             continue
         try:
             size, sum = await _measured(kept.contents.read(id))
-        except FileNotFoundError:  # another process deleted it meanwhile
+        except FileNotFoundError:  # another process has deleted the file since
             continue
         name = sum if restored.kind == REMOTE_WRITE else restored.reference
         same = row or (await kept.rows.named(restored.kind, restored.identity, [name])).get(name)
@@ -267,9 +271,10 @@ class ContainerFiles:
 
     async def begin(self, id: str, expects: Collection[Expectation] = ()) -> ContainerUpload | RepeatedUpload:
         """
-        Begin the upload of an announced file. Raises NotThere if the file is not expected.
+        Begin the upload of an announced file. Raises NotThere if the file was not announced.
 
-        The file is stored only if `expects` hold then. If it is already stored, the upload stores nothing.
+        The file is stored only if `expects` hold at the end of the upload. If it is already stored, the
+        upload stores nothing.
         """
         file = await self.rows.find(id)
         if file is None or file.state == ABANDONED:
@@ -288,7 +293,7 @@ class ContainerFiles:
         return ContainerUpload(self._kept, self.take, file, draft, by.expects)
 
     async def take(self, upload: ContainerUpload) -> bool:
-        """Store a complete and flushed upload. Return False if its bytes were known."""
+        """Store a complete and flushed upload. Return False if the same bytes were already stored."""
         now = self._clock.now()
         async with self._kept.lock:
             file = upload.file
@@ -323,7 +328,7 @@ class ContainerFiles:
     async def put_status(
         self, identity: ClusterIdentity, name: str, by: ContainerSender, *, request: str, body: bytes
     ) -> None:
-        """Store the newest status of a cluster under `name`, replacing the one before."""
+        """Store a status of a cluster under `name`. It replaces the earlier status with that name."""
         now = self._clock.now()
         async with self._kept.lock:
             before = (await self.rows.named(STATUS, identity, [name])).get(name)
@@ -349,8 +354,8 @@ class ContainerFiles:
         self, identity: ClusterIdentity, reasons: Mapping[str, str], by: ContainerSender
     ) -> int:
         """
-        Mark files that the sender no longer has. Uploaded files stay, and unknown names are ignored.
-        Return how many.
+        Mark files as abandoned, because the sender no longer has them. Uploaded files do not change, and
+        unknown names are ignored. Return the number of marked files.
         """
         async with self._kept.lock:
             known_files = await self.rows.named(FILE, identity, list(reasons))
@@ -365,12 +370,13 @@ class ContainerFiles:
         return replace(file, state=state, asked=False, untold=file.asked, problem=reason or None, done_at=now)
 
     async def missing(self, identity: ClusterIdentity, *, key: str, limit: int) -> Sequence[ContainerFile]:
-        """Return the files of a key that are requested again and whose bytes are not stored."""
+        """Return the files of a key whose bytes are requested again and not stored."""
         return await self.rows.select(container_rows.MISSING, identity=identity, key=key, limit=limit)
 
     async def ask(self, identity: ClusterIdentity, references: Iterable[str], by: ContainerSender) -> None:
         """
-        Request files again for the cost service. For unknown or deleted files, it is informed that they are abandoned.
+        Record that the cost service requests files again. For unknown or deleted files, the cost service will
+        be informed that they are abandoned.
         """
         names = list(dict.fromkeys(references))
         now = self._clock.now()
@@ -391,15 +397,15 @@ class ContainerFiles:
             await self._kept.write(changed, is_bounded=True)
 
     async def due(self, kind: str, *, limit: int) -> Sequence[ContainerFile]:
-        """Return the files to send now. Raises SpoolUnavailable if their states are not durable yet."""
+        """Return the files to send now. Raises SpoolUnavailable if their states are not yet durable."""
         return await self._confirmed(
             await self.rows.select(container_rows.DUE, kind=kind, now=self._clock.now(), limit=limit)
         )
 
     async def untold(self, *, limit: int) -> Sequence[ContainerFile]:
         """
-        Return the files whose state the cost service does not know yet. Raises SpoolUnavailable if it
-        is not durable.
+        Return the files whose final state the cost service does not know yet. Raises SpoolUnavailable if
+        these states are not yet durable.
         """
         return await self._confirmed(await self.rows.select(container_rows.UNTOLD, limit=limit))
 
@@ -414,9 +420,10 @@ class ContainerFiles:
 
     async def settle(self, files: Sequence[ContainerFile]) -> None:
         """
-        Note that the cost service has these files.
+        Record that the cost service has received these files.
 
-        The bytes of files stay for a replay. The bytes of bodies stay only if usage is read from them.
+        The bytes of files stay on disk for a replay. The bytes of remote-write bodies stay only if usage is
+        read from them.
         """
         async with self._kept.lock:
             current = [await self.rows.find(file.id) for file in files]
@@ -436,14 +443,15 @@ class ContainerFiles:
         return replace(file, state=DELIVERED, kept=is_kept, **done)
 
     async def postpone(self, file: ContainerFile, problem: str, *, not_before: float) -> None:
-        """Note that a file could not be sent, and why. It is tried again from `not_before` on."""
+        """Record that a file could not be sent, and why. It is tried again at `not_before`."""
         await self._kept.change(
             [file], lambda stored: replace(stored, problem=problem, not_before=not_before)
         )
 
     async def set_damaged(self, file: ContainerFile, problem: str) -> None:
         """
-        Mark a file with damaged bytes. Its sender is asked to send it again, except for a body, which is lost.
+        Mark a file whose stored bytes are damaged. Its sender is asked to send it again. A remote-write body
+        cannot be sent again, so it is lost.
         """
         extra = {
             "action": "container_file_damaged",
@@ -497,7 +505,7 @@ class ContainerFiles:
         return await self.rows.waiting()
 
     async def verify(self) -> ContainerBooks:
-        """Recount from the rows, without trusting the running counts."""
+        """Recount the accounting from the rows, and compare it with the running counts."""
         async with self._kept.lock:
             books = await self.rows.books()
             return recounted(books, await self.rows.count())
@@ -506,7 +514,7 @@ class ContainerFiles:
         return await self.rows.page(query)
 
     async def changes(self) -> None:
-        """Wait until something is due since the last call. For one reader only."""
+        """Wait until something has become due since the last call. Only one reader may call it."""
         await self._kept.changes()
 
     def _new(

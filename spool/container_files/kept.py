@@ -1,6 +1,6 @@
 """
-Stored container metrics within their limits: rows and accounting are written together, and old files are
-deleted to make space.
+Stored container metrics within their limits. Rows and accounting are written together, and delivered files
+are deleted to make space.
 
 To change a row, hold `lock` from reading the old row until the new row is written.
 """
@@ -38,7 +38,7 @@ from spool.log.partial_reports import Expectation
 from spool.settings import ContainerSettings
 from spool.shares import may_add
 
-# -- accounting: how many files were ever named, and what became of them -------------------------------------
+# -- accounting: the number of files ever named, by their present state --------------------------------------
 
 
 ROW_TERMS = frozenset(STATES)  # terms that count stored rows
@@ -50,7 +50,7 @@ def changes_of(
     pairs: Sequence[tuple[ContainerFile | None, ContainerFile]], gone: Sequence[ContainerFile]
 ) -> list[BookChange]:
     """
-    Return the accounting changes of changed and deleted rows. A deleted row stays counted under its last state.
+    Return the accounting changes for changed and deleted rows. A deleted row stays counted under its last state.
     """
     changes = []
     for before, after in pairs:
@@ -62,7 +62,7 @@ def changes_of(
             changes.append(BookChange(kind=before.kind, term=before.state, n=-1))
         changes.append(BookChange(kind=after.kind, term=after.state, n=1))
     for file in gone:
-        if file.state == UPLOADED:  # a newer status replaced it before it was delivered
+        if file.state == UPLOADED:  # the row had a status that a newer status replaced before its delivery
             changes.append(BookChange(kind=file.kind, term=UPLOADED, n=-1))
             changes.append(BookChange(kind=file.kind, term=SUPERSEDED, n=1, carried=1))
         else:
@@ -78,7 +78,7 @@ def terms_of(kept: Kept) -> Mapping[str, Mapping[str, int]]:
 
 
 def recounted(kept: Kept, rows: Mapping[tuple[str, str], int]) -> ContainerBooks:
-    """Recount the terms from rows and deleted rows, and describe each running count that differs."""
+    """Recount the accounting terms from stored and deleted rows. Describe each running count that differs."""
     terms: defaultdict[str, dict[str, int]] = defaultdict(dict)
     imbalances = []
     for kind in KINDS:
@@ -100,7 +100,7 @@ def recounted(kept: Kept, rows: Mapping[tuple[str, str], int]) -> ContainerBooks
     return ContainerBooks(terms=dict(terms), imbalances=tuple(imbalances))
 
 
-# -- use of the limits, in memory and updated with every write -----------------------------------------------
+# -- use of the limits, kept in memory and updated with every write ------------------------------------------
 
 
 MAX_BYTES, MAX_CLUSTER_BYTES = "container.max_bytes", "container.max_cluster_bytes"
@@ -149,7 +149,7 @@ class ContainerSums:
         return sum(n - carried for (_, term), (n, carried) in self._books.items() if term in ROW_TERMS)
 
     def number(self, term: str, *kinds: str) -> int:
-        """Return the current count of a term for some kinds."""
+        """Return the sum of the current counts of a term, over some kinds."""
         return sum(self._books.get((kind, term), (0, 0))[0] for kind in kinds)
 
     def books(self) -> ContainerBooks:
@@ -164,19 +164,21 @@ class ContainerSums:
         return waiting_by_key
 
     def over(self, place: Place) -> str:
-        """Return the name of the setting whose limit is exceeded, or ""."""
+        """Return the name of the setting whose limit is exceeded, or "" if none is."""
         if self._bytes[place] + self.arriving[place] > self._settings.max_cluster_bytes:
             return MAX_CLUSTER_BYTES
         return MAX_BYTES if self.size > self._settings.max_bytes else ""
 
     def may_arrive(self, key: str, n: int) -> bool:
-        """Return True if `n` more bytes may arrive: the key then has no more waiting than was free before."""
+        """
+        Return True if a key may send `n` more bytes. No key may have more waiting bytes than it leaves free.
+        """
         waiting = self.waiting
         return may_add(waiting[key] - n, sum(waiting.values()) - n, n, self._settings.max_bytes)
 
     def fullest_spent(self) -> str:
         """
-        Return the key with the most stored bytes, among the keys that have delivered bytes. "" if there is none.
+        Return the key with the most stored bytes, among the keys that have delivered files. "" if there is none.
         """
         held: Counter[str] = Counter()
         for (_, key), n in self._bytes.items():
@@ -186,7 +188,7 @@ class ContainerSums:
 
     def may_wait(self, key: str, n: int) -> bool:
         """
-        Return True if `n` more rows of a key may wait. A key never has more waiting rows than it leaves free.
+        Return True if a key may add `n` waiting rows. No key may have more waiting rows than it leaves free.
         """
         return may_add(self.open[key], self.open.total() + n, n, self._settings.max_files)
 
@@ -219,7 +221,7 @@ MANY = 500  # rows that are changed or deleted per step
 
 
 class KeptFiles:
-    """Rows, bytes and the sums of both."""
+    """Rows and bytes of all files, and the sums over them."""
 
     def __init__(
         self,
@@ -238,7 +240,10 @@ class KeptFiles:
         self._news = asyncio.Event()
 
     async def make_room(self, place: Place, n: int) -> None:
-        """Reserve space for `n` arriving bytes. Raises SpoolFull if there is none and none can be made."""
+        """
+        Reserve space for `n` arriving bytes, and delete delivered files if necessary. Raises SpoolFull if the
+        limits leave no space.
+        """
         self.sums.arriving[place] += n
         try:
             if not self.sums.may_arrive(place[1], n):
@@ -283,7 +288,10 @@ class KeptFiles:
             await self.write([], gone=done)
 
     async def _remove_spent(self, place: Place) -> None:
-        """Delete delivered files until there is space. The oldest files of the key with the most go first."""
+        """
+        Delete delivered files until there is space, oldest first. If the total is exceeded, files of the key
+        with the most stored bytes are deleted first.
+        """
         async with self.lock:
             while over := self.sums.over(place):
                 identity, key = place if over == MAX_CLUSTER_BYTES else (None, self.sums.fullest_spent())
@@ -292,7 +300,7 @@ class KeptFiles:
                 )
                 if (
                     not spent and identity is None
-                ):  # another process deleted files that this process still counts
+                ):  # another process deleted files that still count in this process
                     spent = await self.rows.select(container_rows.SPENT, now=inf, limit=1)
                 if not spent:
                     return
@@ -306,7 +314,8 @@ class KeptFiles:
 
     async def _remove(self, files: Sequence[ContainerFile], state: str) -> None:
         """
-        Update the rows before deleting the bytes. A crash in between leaves only bytes that the next start deletes.
+        Update the rows before deleting the bytes. After a crash in between, the next start deletes
+        the remaining bytes.
         """
         now = self._clock.now()
         facts: dict[str, Any] = {"state": state, "kept": False, "body": b""}
@@ -330,9 +339,10 @@ class KeptFiles:
         is_bounded: bool = False,
     ) -> None:
         """
-        Write rows and their accounting changes. Each pair has the row before, None for a new one.
+        Write rows and their accounting changes. Each pair has the row before the change, None for a new row,
+        and the row after.
 
-        Raises KeyEnded if the sender's key has ended, TooManyFiles for new rows beyond the limit.
+        Raises KeyEnded if the sender's key has ended, and TooManyFiles if new rows would exceed the limit.
         """
         pairs = [(before, after) for before, after in files if before != after]
         all_changes = [*changes, *changes_of(pairs, gone)]
@@ -360,6 +370,6 @@ class KeptFiles:
             await self._remove_all(container_rows.UNSENT, before, EXPIRED)
 
     async def changes(self) -> None:
-        """Wait until something is written since the last call. For one reader only."""
+        """Wait until something has been written since the last call. Only one reader may call it."""
         await self._news.wait()
         self._news.clear()

@@ -12,13 +12,14 @@ from spool.log.partial_reports import Expectation
 FILE, REMOTE_WRITE, STATUS = "file", "remote-write", "status"
 KINDS = (FILE, REMOTE_WRITE, STATUS)
 
-# States. A deleted row stays counted in the accounting.
+# States of a file. A deleted row stays counted in the accounting.
 ANNOUNCED = "announced"  # an upload address was issued for the file
 UNUSED = "unused"  # the upload address expired before it was used
-UPLOADED = "uploaded"  # stored on disk, and waits for delivery
+UPLOADED = "uploaded"  # bytes are stored, and the file waits for delivery
 DELIVERED = "delivered"
-ABANDONED = "abandoned"  # the sender no longer has it, or it was requested but is unknown here
-DAMAGED = "damaged"  # the stored bytes are lost or damaged, so the sender is asked to send it again
+# the sender no longer has the file, or the cost service requested a file that is unknown here
+ABANDONED = "abandoned"
+DAMAGED = "damaged"  # the stored bytes are lost or damaged, so the sender is asked to send the file again
 EXPIRED = "expired"  # deleted after the retention time, because no cost service is configured
 DISCARDED = "discarded"  # an operator gave up its delivery
 STATES = (ANNOUNCED, UNUSED, UPLOADED, DELIVERED, ABANDONED, DAMAGED, EXPIRED, DISCARDED)
@@ -54,7 +55,7 @@ class ContainerSender:
     """
     Sender of files: the name of its key, and what the agent reports about itself.
 
-    `expects`: conditions under which its files are stored. They fail if another process has ended the key.
+    `expects` are conditions under which its files are stored. They fail if another process has ended the key.
     """
 
     key: str
@@ -66,11 +67,11 @@ class ContainerSender:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerFile:
     """
-    One row. `kept`: its bytes are stored. `asked`: it is requested again, by the cost service or
-    because of damage.
+    One row. `kept`: the bytes of the file are stored. `asked`: the file is requested again, by the cost
+    service or because of damage.
 
-    `untold`: the cost service must still be informed that it is abandoned. `request`: what is needed to send a
-    body as received.
+    `untold`: the cost service must still be informed that the file is abandoned. `request`: the path and
+    headers that are needed to send a remote-write body as it was received.
     """
 
     id: str
@@ -116,7 +117,7 @@ class ContainerFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BookChange:
-    """Change of a term's count. `carried` is the part of it that belongs to deleted rows."""
+    """Change of a term's count. `carried` is the part of the change that belongs to deleted rows."""
 
     kind: str
     term: str
@@ -126,7 +127,7 @@ class BookChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerBooks:
-    """Counts of every term, by kind. `imbalances` has one sentence for each difference."""
+    """Count of every accounting term, by kind. `imbalances` has one sentence for each difference."""
 
     terms: Mapping[str, Mapping[str, int]]
     imbalances: tuple[str, ...] = ()
@@ -134,7 +135,9 @@ class ContainerBooks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitingFiles:
-    """Files that wait for delivery. `oldest` is the upload time of the first, None if none waits."""
+    """
+    Files that wait for delivery. `oldest` is the earliest upload time among them, None if no file waits.
+    """
 
     files: int
     bytes: int
@@ -144,9 +147,10 @@ class WaitingFiles:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldFiles:
     """
-    Files that one key sent for one cluster.
+    Sums of the files that one key sent for one cluster.
 
-    `open` rows wait. `bytes` are stored, and `waiting_bytes` of them wait for delivery.
+    `open` counts the rows that wait, `bytes` the stored bytes, and `waiting_bytes` the stored bytes that
+    wait for delivery.
     """
 
     identity: ClusterIdentity
@@ -166,7 +170,7 @@ class ClusterFiles:
     newest: float | None
 
 
-# -- first line of a stored file: a copy of its row, in case the row is lost ---------------------------------
+# -- first line of a stored file: a copy of the file's row, in case the row is lost --------------------------
 
 
 _NAMES = (
@@ -192,7 +196,9 @@ def head_of(file: ContainerFile) -> bytes:
 
 
 def file_of(head: bytes) -> ContainerFile | None:
-    """Restore a row from a head, without the facts about the bytes. Return None if the head is invalid."""
+    """
+    Restore a row from a head, without size and checksum of the bytes. Return None if the head is invalid.
+    """
     try:
         facts = json.loads(head)
         at = float(facts.pop("announced_at"))

@@ -32,7 +32,7 @@ class Deliveries(Protocol):
     Deliveries of all routes: numbered requests with their own progress.
 
     `due` and `probe` increase the fence of the delivery that they return. Calls of `settle`, `split`,
-    `set_aside`, `retry` and `unknown` with an older fence change nothing. `fenced` counts them.
+    `set_aside`, `retry` and `unknown` with an older fence change nothing, and are counted in `fenced`.
     """
 
     version: int  # increases with every change of a route or a delivery
@@ -41,11 +41,12 @@ class Deliveries(Protocol):
 
     async def declare(self, routes: Sequence[RouteSpec], *, at_start: bool = True) -> None:
         """
-        Set the configured routes. New routes begin where `start` says. Missing routes become orphaned.
+        Set the configured routes. New routes begin at the position that `start` names. Routes that are no
+        longer configured become orphaned.
 
-        `at_start`: no delivery is being sent, and all waiting deliveries are due at once. A delivery that
-        was being sent when the process ended becomes ambiguous, unless it has a mark. Otherwise
-        deliveries stay unchanged.
+        `at_start`: this process has just started, so no delivery is being sent, and all waiting deliveries
+        are due at once. A delivery that was being sent when the last process ended becomes ambiguous, unless
+        it has a mark. If `at_start` is False, deliveries do not change.
         """
         ...
 
@@ -53,19 +54,20 @@ class Deliveries(Protocol):
         self, route: str, *, now: float, max_records: int, below: int | None = None
     ) -> Delivery | None:
         """
-        Return the next delivery to send, or None if none is due. It is marked as being sent.
+        Return the next delivery to send, marked as being sent. Return None if none is due.
 
-        The oldest waiting delivery of the route comes first, then a new one from closed records. With
-        `below`, a new delivery only has lower numbers.
+        The oldest waiting delivery of the route comes first. If none is due, a new delivery is made from
+        closed records. With `below`, a new delivery only has numbers below it.
         """
         ...
 
     async def probe(self, route: str, *, now: float, max_suspects: int) -> Delivery | None:
         """
-        Return a single record to try on a route whose destination rejects everything, or None.
+        Return a delivery of a single record to try on a route whose destination rejects everything, or None.
 
         While fewer than `max_suspects` records have been rejected alone, it is a record that was never
-        rejected alone, split off if needed. Otherwise it is the oldest rejected record that is due.
+        rejected alone. That record is split off from its delivery if needed. Otherwise it is the oldest
+        rejected record that is due.
         """
         ...
 
@@ -75,16 +77,16 @@ class Deliveries(Protocol):
 
     async def mark(self, delivery: Delivery, mark: str) -> None:
         """
-        Store what a file destination needs to undo a half-written delivery. Call it before writing.
+        Store data with which a file destination can undo a half-written delivery. Call it before writing.
 
-        Raises TakenOver if another worker has taken or settled the delivery. It must not be sent then.
+        Raises TakenOver if another worker has taken or settled the delivery. Then the delivery must not be sent.
         """
         ...
 
     async def settle(self, delivery: Delivery, settlement: Settlement) -> None:
         """
-        Count where each record of a delivery went, and delete the delivery. Raises ValueError if the counts
-        do not add up.
+        Count the outcome of each record of a delivery, and delete the delivery. Raises ValueError if the
+        counts do not add up.
         """
         ...
 
@@ -92,15 +94,15 @@ class Deliveries(Protocol):
         self, delivery: Delivery, *, reason: str, at: int | None = None, refused: bool = False
     ) -> None:
         """
-        Replace a delivery by two halves with new keys. `at` is the first number of the second half, by
-        default the middle.
+        Replace a delivery by its two halves, each with a new key. `at` is the first number of the second
+        half; the default is the middle.
 
-        `refused`: the destination rejected the delivery, which is the first rejection of each of its records.
+        `refused`: the destination rejected the delivery, and each of its records for the first time.
         """
         ...
 
     async def set_aside(self, delivery: Delivery, *, error: str, status: str) -> None:
-        """Store the single record as a rejected record and settle its delivery."""
+        """Set the single record of a delivery aside as a rejected record, and settle the delivery."""
         ...
 
     async def retry(
@@ -119,8 +121,9 @@ class Deliveries(Protocol):
         Make a delivery due again at `not_before`. `transitions.retry` decides if it keeps its idempotency key.
 
         `answer`: the response, None if there was none. `ambiguous`: the destination may have accepted the
-        delivery nevertheless. `definite`: the response proves that it has not been accepted, now or before.
-        `refused_at`: when its single record was rejected. `server_error`: the response was a 5xx.
+        delivery despite the failure. `definite`: the response proves that it was not accepted by this or
+        an earlier attempt. `refused_at`: when its single record was rejected. `server_error`: the
+        response was a 5xx.
         """
         ...
 
@@ -128,17 +131,18 @@ class Deliveries(Protocol):
         """
         Make a delivery with unknown outcome due again at `not_before`. It becomes ambiguous.
 
-        Does nothing if its outcome was reported meanwhile.
+        Does nothing if the outcome has been reported since.
         """
         ...
 
     async def reopen_restored(self, *, hold_back: str | None) -> None:
         """
-        Reopen the deliveries of a restored backup, because the original installation may have sent them since.
+        Reopen the deliveries of a restored backup, because the original installation may have sent them
+        after the backup.
 
-        Open deliveries become ambiguous, except those with a mark, and keep their keys. With `hold_back`, a
-        reason, everything that waits gets an unknown outcome instead, so an operator decides what is sent.
-        Only for storages whose routes do not run.
+        Open deliveries become ambiguous, except deliveries with a mark, and keep their keys. With
+        `hold_back`, which is a reason, every waiting record gets an unknown outcome instead, so that an
+        operator decides what is sent. Only for storages whose routes do not run.
         """
         ...
 
@@ -156,7 +160,7 @@ class Deliveries(Protocol):
 
     async def resolve(self, id: int, *, sent: bool) -> UnknownDelivery:
         """
-        Settle a delivery as received, or make it due again. Raises NotThere if no such delivery waits
+        Settle a delivery as received, or make it due again. Raises NotThere if no delivery with this id waits
         for an operator.
         """
         ...
@@ -179,7 +183,8 @@ class Deliveries(Protocol):
 
     async def drop(self, route: str) -> int:
         """
-        Delete an orphaned route and count its queue as discarded. Raises NotAllowed while the route is configured.
+        Delete an orphaned route. Its waiting records are counted as discarded. Raises NotAllowed if the
+        route is configured.
         """
         ...
 
@@ -189,34 +194,34 @@ class Deliveries(Protocol):
 
     async def partial_refusals(self, *, route: str | None = None) -> Sequence[PartialRefusal]:
         """
-        Return items that destinations rejected while they accepted others, newest first. Each route keeps
-        only the newest.
+        Return the items that destinations rejected while they accepted other items, newest first. Only the
+        newest KEPT_REFUSALS rejections of a route are stored.
         """
         ...
 
     async def dead_retry(self, ids: Sequence[int]) -> int:
         """
-        Make deliveries of rejected records. Return how many existed. Raises NotAllowed if the route of
-        one is deleted.
+        Make deliveries of rejected records, to send them again. Return the number of records that existed.
+        Raises NotAllowed if the route of a record is deleted.
         """
         ...
 
     async def dead_edit(self, id: int, record: Record) -> None:
         """
-        Make a delivery of a rejected record with `record` in place of its own. The log is not changed.
+        Make a delivery of a rejected record, with `record` as its new content. The log is not changed.
 
-        Raises NotThere if there is no such rejected record, NotAllowed if its route is deleted.
+        Raises NotThere if there is no such rejected record, and NotAllowed if its route is deleted.
         """
         ...
 
     async def dead_discard(self, ids: Sequence[int]) -> int:
-        """Delete rejected records and count them as discarded. Return how many existed."""
+        """Delete rejected records and count them as discarded. Return the number of records that existed."""
         ...
 
     async def replay(self, route: str, *, since: float, until: float, dry_run: bool) -> int:
         """
-        Make new deliveries, with new keys, of settled records committed in [since, until). Return the
-        number of records.
+        Make new deliveries, with new keys, of settled records that were committed in [since, until). Return
+        the number of records.
         """
         ...
 
@@ -226,22 +231,24 @@ class Landings(Protocol):
 
     async def editions(self, route: str, first: int) -> Sequence[str]:
         """
-        Return the editions of a route: that of the delivery that begins with `first`, then the earlier ones.
+        Return the editions of a route, beginning with the edition of the delivery that starts with `first`,
+        then earlier ones.
 
-        The first call for a route assigns it the newest edition of the log.
+        The first call for a route assigns the newest edition of the log to it.
         """
         ...
 
     async def begin_edition(self) -> str:
         """
-        Give another edition to all numbers that are in no delivery yet. Return the edition.
+        Begin a new edition, and return it. It covers all numbers that are in no delivery yet.
 
-        For a copy of the data whose routes do not run, because the original may have sent these numbers.
+        For a copy of the data whose routes do not run, because the original installation may have
+        sent these numbers.
         """
         ...
 
     async def before(self, route: str, first: int) -> Landing | None:
-        """Return the landed delivery of a route that directly precedes a number."""
+        """Return the landed delivery that directly precedes a number on a route."""
         ...
 
     async def landed(self, route: str, *, after: int, most: int) -> Sequence[Landing]:
@@ -256,7 +263,7 @@ class Landings(Protocol):
 LANDINGS = SmallTable[Landings]("lakes", kept_by=("lake", "SqlLandings"))
 
 
-# -- records of AI telemetry that only a data lake still has -------------------------------------------------
+# -- records of AI telemetry that are stored only in a data lake ---------------------------------------------
 
 
 class PastRecord(NamedTuple):
@@ -267,8 +274,8 @@ class PastRecord(NamedTuple):
 
 class PastDates(NamedTuple):
     """
-    First and last UTC day, both included, such as 2026-11-20. A record belongs to the day that the totals
-    count it in.
+    First and last UTC day of a period, both included, such as 2026-11-20. A record belongs to the day in
+    which the totals count it.
     """
 
     first: str
@@ -286,10 +293,11 @@ class PastRecords(Protocol):
         self, dates: PastDates, *, below: int, most: int | None = None, oldest_first: bool = False
     ) -> AsyncGenerator[Sequence[PastRecord], None]:
         """
-        Yield calls and counters of some days with numbers below `below`, by delivery, newest delivery first.
+        Yield calls and counters of some days with numbers below `below`, in batches: one per
+        delivery, newest first.
 
-        Within a delivery, records are in number order. `most` leaves out the oldest records beyond it. Raises
-        SpoolUnavailable if the lake does not respond in time.
+        Within a delivery, records are in number order. If there are more than `most` records, the oldest are
+        left out. Raises SpoolUnavailable if the lake does not respond in time.
         """
         ...
 
@@ -301,14 +309,14 @@ class PastRecords(Protocol):
 # -- last verification of a lake, and last landing of a topic; stored with the states of pulls, by route -----
 
 
-_KEPT_AS: Final = "lake of "  # contains a space, because no name of a pull does
+_KEPT_AS: Final = "lake of "  # it contains a space, so it never equals the name of a pull
 _LANDED_AS: Final = "landed of "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LakeVerdict:
     """
-    Result of a lake's verification. `differences` counts them by kind, and is empty for a sound lake.
+    Result of a lake's verification. `differences` counts differences by kind. It is empty if there are none.
 
     `words` describes the first difference.
     """
@@ -346,7 +354,7 @@ async def keep_landed(table: Statements, route: str, at: float) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LakeRepairs:
-    """Names of the files that were uploaded again, and of the files that could not be, with the reason."""
+    """Names of the files that were uploaded again. For each file whose upload failed, also the reason."""
 
     put: Sequence[str]
     lost: Mapping[str, str]
@@ -357,8 +365,8 @@ class LakeRecount:
     """
     Deliveries whose rows differ from the records in the log, by the names of their manifests.
 
-    `compared`: deliveries with records in the log. `after`: where the next call continues, None at the end.
-    `editions`: all editions of the route.
+    `compared` counts the deliveries whose records are in the log. `after` is where the next call continues,
+    None at the end. `editions` has all editions of the route.
     """
 
     differs: Mapping[str, str]
@@ -369,7 +377,9 @@ class LakeRecount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LakeState:
-    """State of a route's lake. None means that nothing has landed yet, or that it was never verified."""
+    """
+    State of a route's lake. A field is None if nothing has landed yet, or if the lake was never verified.
+    """
 
     route: str
     landed_at: float | None

@@ -1,4 +1,4 @@
-"""Rules of routes: where a route begins, what waits in it, and what operators see of it. Pure."""
+"""Rules of routes: where a route begins, which records wait in it, and what operators see of it. Pure."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from spool.errors import NotAllowed, NotThere
 
 class Backlog(NamedTuple):
     """
-    What the deliveries of a route contain. `unknown` counts those with unknown outcome, all other fields
-    the open ones.
+    Contents of the deliveries of a route. `unknown` counts records of deliveries with unknown outcome. All
+    other fields count open deliveries.
 
-    Replays only count in `stuck` and `unknown`.
+    Replays count only in `stuck` and `unknown`.
     """
 
     records: int
-    oldest: int | None  # the lowest number whose entry is needed
+    oldest: int | None  # the lowest record number whose entry is still needed
     kept_at: float | None  # commit time of the oldest rejected record that is retried
     stuck: int  # stuck single records, including replays
     unknown: int  # records with unknown outcome, including those of replays
@@ -30,7 +30,7 @@ class Backlog(NamedTuple):
 
 def begin(spec: RouteSpec, *, accepted: int, oldest: int) -> StoredRoute:
     """
-    Create a route. `accepted` is the last number given in its topic, `oldest` the lowest number that is stored.
+    Create a route. `accepted` is the last number assigned in its topic, `oldest` is the lowest stored number.
     """
     first = accepted + 1 if spec.start == "now" else oldest
     counts = {**dict.fromkeys(COUNTS, 0), "next": first, "before_start": first - 1}
@@ -66,7 +66,7 @@ def backlog(deliveries: Iterable[StoredDelivery]) -> Backlog:
 
 
 def queued(route: StoredRoute, backlog: Backlog, *, accepted: int) -> int:
-    """Return the number of records that wait, including those in no delivery yet."""
+    """Return the number of records that wait, including records that are not in a delivery yet."""
     return backlog.records + accepted + 1 - route.next
 
 
@@ -121,10 +121,10 @@ RECENT_S: Final = 86_400.0
 
 async def routes_with_refusals(deliveries: Deliveries, now: float) -> list[RouteState]:
     """
-    Return every route, by name, with what its destination rejected within the last day.
+    Return every route, by name, with the records that its destination rejected within the last day.
 
-    The storage keeps only the newest KEPT_REFUSALS responses of a route. If a route has more, its count is a
-    lower bound.
+    The storage keeps only the newest KEPT_REFUSALS rejections of a route. If a route has more, its count is
+    a lower bound.
     """
     recent: dict[str, list[PartialRefusal]] = {}
     for refusal in await deliveries.partial_refusals():

@@ -8,20 +8,23 @@ from spool.log.books import ROUTE_TERMS
 
 # Maximum open deliveries of a route that cannot deliver. The rest of its backlog stays in the log.
 MAX_WAITING = 16
-# 5xx responses to a single record, while others were accepted, after which it is shown as stuck
+# a single record is shown as stuck after this number of 5xx responses, if the destination accepted
+# other records meanwhile
 STUCK_AFTER = 8
-SUSPECT_AFTER = 3  # 5xx responses to a batch, while nothing was accepted, after which it is tried in halves
-# The same response, repeated this often under one key, is considered remembered by the destination.
+SUSPECT_AFTER = (
+    3  # 5xx responses to a batch after which it is tried in halves, if nothing was accepted meanwhile
+)
+# If the same response is repeated this often under one key, the destination probably remembers the response.
 SAME_ANSWERS = 3
 REPLAY_RECORDS = 1000  # maximum records per delivery of a replay
 KEPT_REFUSALS = 1000  # maximum number of partial rejections that are stored per route
 
-LAKE_MARK = "lake1;"  # prefix of the mark of a delivery that may be in a data lake
+LAKE_MARK = "lake1;"  # prefix of the mark on a delivery that may already be in a data lake
 
 # Outcomes of a route's records. `queued` is computed, so a route has no column for it.
 TERMS = tuple(term for term in ROUTE_TERMS if term != "queued")
 
-NOBODY_NEEDS = 2**63 - 1  # returned if every route on the topic is optional
+NOBODY_NEEDS = 2**63 - 1  # the "lowest needed number" of a topic if all its routes are optional
 
 
 def new_key() -> str:

@@ -1,5 +1,5 @@
 """
-Operations that end with one transition of a sent delivery. They are the same for every engine except for `_finish`.
+Operations that end with one transition of a sent delivery. Engines share them, and implement only `_finish`.
 """
 
 from __future__ import annotations
@@ -31,16 +31,17 @@ class SentDeliveries(ABC):
     @abstractmethod
     async def _finish(self, delivery: Delivery, transition: Transition) -> None:
         """
-        Apply a transition to a delivery if it is still open. Does nothing if it was skipped or deleted
-        while being sent.
+        Apply a transition to a delivery if it is still open. Does nothing if the delivery was skipped or
+        deleted while it was being sent.
 
         If another worker has taken the delivery since, nothing is changed, and `_taken_over` reports it.
 
-        Afterwards the delivery is not being sent, also if this fails. So a delivery that is still open is due.
+        Even if this fails, the delivery no longer counts as being sent afterwards. So an open delivery
+        becomes due again.
         """
 
     def _taken_over(self, delivery: Delivery) -> TakenOver:
-        """Count and log that another worker has the delivery."""
+        """Count and log that another worker has taken the delivery."""
         self.fenced += 1
         message = f"{delivery.route}: another worker took over records {delivery.first} to {delivery.last}"
         _log.warning(
@@ -66,7 +67,7 @@ class SentDeliveries(ABC):
         number = delivery.first
         entries = [delivery.kept] if delivery.kept else await self._log.read(topic, number, number)
         record = entries[0].records[0] if entries else None
-        if record is None:  # no record is left to keep
+        if record is None:  # the delivery no longer exists, so there is no record to set aside
             await self.settle(delivery, Settlement(delivered=0, damaged=1))
             return
         transition = partial(

@@ -12,8 +12,8 @@ from spool.deliveries.values import OPEN, RUNNING, DeadLetter, Delivery, Landing
 
 NOT_STORED = 0  # id of a new delivery or rejected record until the engine assigns one
 
-# Counters of a route, which changes only add to: the first number in no delivery, the accepted deliveries (they
-# order responses whatever the clock does), replayed records, records that became ambiguous, and the terms.
+# Counters of a route, which only increase: the first number in no delivery, the accepted deliveries (they
+# order responses independently of the clock), replayed records, records that became ambiguous, and the terms.
 COUNTS = ("next", "acceptances", "replayed", "ambiguous", *TERMS)
 
 
@@ -25,12 +25,15 @@ class StoredDelivery(Delivery, frozen=True, kw_only=True):
     idempotency_key: str = field(default_factory=new_key)
     state: str = OPEN
     not_before: float = 0.0
-    sending: bool = False  # a worker is sending it; after a crash the destination may have accepted it
+    sending: bool = (
+        False  # a worker is sending the delivery; after a crash, the destination may have accepted it
+    )
     answer: str | None = None  # the last response under the present key
-    same_answers: int = 0  # how often that response came in a row
-    passed: int  # the route's acceptances at the last 5xx, or when the delivery was made
-    proof: int | None = None  # the route's acceptances at the first rejection
-    acceptances: int = 0  # the route's acceptances when this was read; not a column of deliveries
+    same_answers: int = 0  # number of times in a row that the destination sent this response
+    passed: int  # the route's count of accepted deliveries at the last 5xx, or when this delivery was made
+    proof: int | None = None  # the route's count of accepted deliveries when the record was first rejected
+    # the route's count of accepted deliveries when this row was read; not a column of deliveries
+    acceptances: int = 0
 
     @property
     def span(self) -> tuple[int, int]:
@@ -38,12 +41,12 @@ class StoredDelivery(Delivery, frozen=True, kw_only=True):
 
     @property
     def waits_apart(self) -> bool:
-        """Return True for a rejected or stuck single record, which does not hold up the backlog."""
+        """Return True for a rejected or stuck single record. Such a record does not hold up the backlog."""
         return self.count == 1 and (self.refusals > 0 or self.server_errors >= STUCK_AFTER)
 
 
 def is_proven(proof: int | None, acceptances: int) -> bool:
-    """Return True if the route had another delivery accepted after the first rejection."""
+    """Return True if the destination accepted another delivery of the route after the first rejection."""
     return proof is not None and acceptances > proof
 
 
@@ -82,8 +85,8 @@ class RouteChange(Struct, frozen=True, kw_only=True):
     """
     Changes that a transition makes to one route. An engine writes all of them in one transaction, or none.
 
-    An engine without a lock between reading and writing must check, when it writes, that the deliveries to
-    delete or change and the route's acceptances have not changed since it read them.
+    An engine without a lock between reading and writing must check when it writes: the deliveries to delete
+    or change, and the route's count of accepted deliveries, must be the same as when it read them.
     """
 
     route: str

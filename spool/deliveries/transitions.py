@@ -1,8 +1,8 @@
 """
 Transitions of a delivery, as functions of values that return a `RouteChange`. Pure.
 
-An engine reads the delivery, calls a function and writes the change. A delivery may be skipped, or its route
-deleted, while it is being sent. It is counted then, and no transition changes it afterwards.
+An engine reads the delivery, calls a function and writes the change. While a delivery is being sent, it may
+be skipped, or its route may be deleted. It is counted at that moment, and no later transition changes it.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from spool.record import Record
 
 def cut(route: StoredRoute, *, waiting: int, closed_below: int, max_records: int) -> RouteChange | None:
     """
-    Make a delivery of the lowest numbers in no delivery, to be sent at once.
+    Make a delivery of the lowest numbers that are in no delivery, marked as being sent.
 
-    Returns None if there are none or too many deliveries wait. `waiting` is the number of open deliveries
-    that are not being sent, without replays and without those that wait apart.
+    Returns None if there are no such numbers, or if too many deliveries wait. `waiting` is the number of open
+    deliveries that are not being sent. It excludes replays, and deliveries that `waits_apart` names.
     """
     first = route.next
     end = min(route.next + max_records, closed_below)
@@ -93,7 +93,7 @@ def take(delivery: StoredDelivery) -> RouteChange:
     """
     Mark a delivery as being sent.
 
-    If it was already being sent and its outcome could not be stored, it may have been accepted.
+    If it is already marked, an earlier attempt ended without a stored outcome, so it may have been accepted.
     """
     change = (
         interrupted(delivery) if delivery.sending else RouteChange(route=delivery.route, changed=delivery)
@@ -151,7 +151,8 @@ def place_split(delivery: Delivery, at: int | None) -> int:
 
 def split(parent: StoredDelivery, second: int, *, reason: str | None, refused: bool = False) -> RouteChange:
     """
-    Replace a delivery by two with new keys. `refused`: this is the first rejection of each of its records.
+    Replace a delivery by two, each with a new key. `refused`: each of its records has been rejected for
+    the first time.
     """
     proof = parent.acceptances if refused else parent.proof
     return RouteChange(
@@ -185,13 +186,13 @@ def retry(
     """
     Make a delivery due again at `not_before`. The responses decide if it keeps its idempotency key.
 
-    A response uses up the key, because the destination may remember it for that key. An ambiguous delivery
-    keeps its key, because a proxy may have responded. It gets a new key after a `definite` response, which
-    proves that nothing was accepted, or after the same response SAME_ANSWERS times in a row. A new key makes
-    it a new request.
+    Normally a response uses up the key, because the destination may remember the response for that key. So
+    the next attempt is a new request with a new key. An ambiguous delivery keeps its key, because the
+    response may be from a proxy. It gets a new key after a `definite` response, which proves that nothing was
+    accepted, or after the same response SAME_ANSWERS times in a row.
 
-    A 5xx counts against the delivery only if others were accepted since its last one. While the destination
-    is down, no delivery is to blame.
+    A 5xx counts against the delivery only if other deliveries were accepted since its last 5xx. While the
+    destination is down, no delivery is to blame.
     """
     may_be_taken = delivery.ambiguous or ambiguous
     same_answers = delivery.same_answers + 1 if answer == delivery.answer else 1
@@ -223,7 +224,7 @@ def retry(
 
 def give_back(delivery: StoredDelivery, *, reason: str, not_before: float) -> RouteChange:
     """
-    Make a delivery with unknown outcome due again. If its outcome was stored meanwhile, nothing changes.
+    Make a delivery with unknown outcome due again. If its outcome has been stored since, nothing changes.
     """
     if not delivery.sending:
         return RouteChange(route=delivery.route)
@@ -235,7 +236,7 @@ def interrupted(delivery: StoredDelivery) -> RouteChange:
     Reopen a delivery that was being sent when the process ended. It may have been accepted,
     so it becomes ambiguous.
 
-    A delivery with a mark does not, because its repetition undoes what the first attempt left.
+    A delivery with a mark does not become ambiguous, because the next attempt undoes what the first attempt left.
     """
     became_ambiguous = delivery.mark is None and not delivery.ambiguous
     changed = replace(delivery, sending=False, ambiguous=delivery.ambiguous or became_ambiguous)
@@ -245,15 +246,16 @@ def interrupted(delivery: StoredDelivery) -> RouteChange:
 
 def reopen_restored(delivery: StoredDelivery, *, hold_back: str | None) -> RouteChange:
     """
-    Reopen a delivery of a backup that may have been accepted since.
+    Reopen a delivery of a backup that may have been accepted after the backup.
 
-    With `hold_back`, it waits for an operator for that reason. Otherwise it is sent again under its key.
+    With `hold_back`, the delivery waits for an operator, for that reason. Otherwise it is sent again
+    under its key.
     """
     return interrupted(delivery) if hold_back is None else become_unknown(delivery, reason=hold_back)
 
 
 def hold_rest(route: StoredRoute, *, accepted: int, reason: str) -> RouteChange:
-    """Make deliveries with unknown outcome for all records in no delivery."""
+    """Put all records that are in no delivery into deliveries with unknown outcome."""
     rest = (route.next, accepted)
     held = [
         replace(_new(route.name, span, acceptances=route.acceptances, last_error=reason), state=UNKNOWN)
@@ -272,7 +274,9 @@ def become_unknown(delivery: StoredDelivery, *, reason: str) -> RouteChange:
 
 
 def resolve(delivery: StoredDelivery, *, sent: bool) -> RouteChange:
-    """Settle a delivery that arrived, or make it due again as if the interrupted attempt had not happened."""
+    """
+    Settle a delivery that arrived. Otherwise, make it due again as if the interrupted attempt had not happened.
+    """
     if not sent:
         changed = replace(
             delivery,
@@ -335,8 +339,8 @@ def set_aside(
 
 def retry_dead(letter: StoredDeadLetter, route: StoredRoute | None) -> RouteChange:
     """
-    Make a delivery that carries its record, because the log may have deleted it. Raises NotAllowed if the
-    route is deleted.
+    Make a delivery of a rejected record. The delivery carries the record, because the log may have deleted
+    it. Raises NotAllowed if the route is deleted.
     """
     if route is None:
         raise NotAllowed(
@@ -359,7 +363,9 @@ def edit_dead(letters: Sequence[StoredDeadLetter], record: Record) -> StoredDead
 
 
 def discard_dead(letter: StoredDeadLetter) -> RouteChange:
-    """Delete a letter and count it as discarded. If its route is deleted, there is nothing to count on."""
+    """
+    Delete a rejected record and count it as discarded. If its route is deleted, there is no count to change.
+    """
     counts = _terms(letter, dead=-1, discarded=1)
     return RouteChange(route=letter.route, no_longer_dead=letter.id, counts=counts)
 
@@ -371,8 +377,8 @@ def skip(route: StoredRoute, below: Sequence[StoredDelivery], number: int) -> Ro
     """
     Give up the records of an optional route below a number. `counts["skipped"]` is their number.
 
-    `below` are its open deliveries that begin below the number and carry no record. The part of such a
-    delivery from the number on becomes a new delivery.
+    `below` are the route's open deliveries that begin below the number and carry no record. If such a
+    delivery contains the number, the part from that number on becomes a new delivery.
     """
     uncut = max(0, number - route.next)
     spans = [(delivery.first, min(delivery.last, number - 1)) for delivery in below if not delivery.replay]
@@ -389,5 +395,5 @@ def skip(route: StoredRoute, below: Sequence[StoredDelivery], number: int) -> Ro
 
 
 def _terms(of: StoredDelivery | StoredDeadLetter, **terms: int) -> Mapping[str, int]:
-    """Return terms to count, none for a replay, because replays change no term of their route."""
+    """Return terms to count. Return none for a replay, because replays change no term of their route."""
     return {} if of.replay else terms

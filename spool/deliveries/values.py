@@ -21,7 +21,7 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
     """
     One numbered request of a route, stored before it is first sent.
 
-    A Struct, because making and changing dataclasses took a third of the cost of a delivery.
+    A Struct, because creating and changing dataclasses took a third of the time per delivery.
     """
 
     id: int
@@ -30,17 +30,19 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
     last: int
     attempts: int  # number of attempts, 0 if it was never sent
     idempotency_key: str
-    fence: int = 0  # how often it was taken for sending; results with an older fence are ignored
-    server_errors: int = 0  # number of 5xx responses while other deliveries were accepted
-    refusals: int = 0  # how often this single record was rejected alone
+    fence: int = (
+        0  # number of times that a worker took it for sending; results with an older fence are ignored
+    )
+    server_errors: int = 0  # number of 5xx responses while the destination accepted other deliveries
+    refusals: int = 0  # number of times that this single record was rejected alone
     refused_at: float | None = None  # time of the first rejection of this single record
-    proven: bool = False  # the route had another record accepted since the first rejection
-    # it was sent and may have been accepted under its idempotency key, because no response says otherwise
+    proven: bool = False  # the destination accepted another record of the route after the first rejection
+    # an attempt may have been accepted under the idempotency key, because no response says otherwise
     ambiguous: bool = False
     last_error: str | None = None
     mark: str | None = None
     replay: bool = False
-    # its record, if it retries a rejected one, because the log may have deleted it
+    # record of a delivery that retries a rejected record, because the log may have deleted the entry
     kept: Entry | None = None
 
     @property
@@ -61,16 +63,16 @@ class Landing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settlement:
-    """Where the records of a delivery went. The five counts add up to the delivery's count."""
+    """Outcomes of the records of a delivery. The five counts add up to the delivery's count."""
 
     delivered: int
-    refused: int = 0  # records that a partial success named as rejected
+    refused: int = 0  # records that the destination rejected while it accepted the others (a partial success)
     shadow: int = 0
-    # not sent because of a setting, such as usage events without a stream or telemetry with an empty path
+    # records not sent because of a setting, such as usage events without a stream or telemetry with an empty path
     unmapped: int = 0
     damaged: int = 0
     words: str | None = None  # the destination's reason, if it rejected some records
-    landing: Landing | None = None  # stored with the settlement of a delivery that is in a data lake
+    landing: Landing | None = None  # data lake row to store with the settlement
 
     @property
     def count(self) -> int:
@@ -104,11 +106,11 @@ class RouteState:
     dead: int
     stuck: int
     unknown: int = 0  # records whose arrival is unknown, including those of replays
-    # records that were sent without a clear response, and then again under the same key
+    # records that were sent without a clear response, and then sent again under the same key
     ambiguous: int = 0
     since: float | None = None  # when the state began; None if running or unknown
-    # Records that the destination rejected within a day while it accepted others, and the newest reason. Only
-    # spool.deliveries.routes sets them.
+    # Number of records that the destination rejected within the last day while it accepted others, and the
+    # newest reason. Only spool.deliveries.routes sets them.
     refused_recently: int = 0
     refusal: str | None = None
 
@@ -135,7 +137,7 @@ DELIVERY_STATES = (OPEN, UNKNOWN)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnsettledDelivery:
-    """A delivery as operators see it until it is settled. `not_before` is 0 if it need not wait."""
+    """An unsettled delivery as operators see it. `not_before` is 0 if it may be sent at once."""
 
     id: int
     route: str
@@ -150,7 +152,7 @@ class UnsettledDelivery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnknownDelivery:
-    """A delivery with unknown outcome. `kept` is as in Delivery."""
+    """A delivery with unknown outcome, as operators see it. `kept` is as in Delivery."""
 
     id: int
     route: str

@@ -22,40 +22,41 @@ def is_device_id(text: str) -> bool:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
     """
-    One device. Each change creates a new row; `version` grows with every change that is sent upstream.
+    One device. Each change creates a new row. `version` grows with every change that is sent upstream.
 
     `facts_version` is the version at which an enrolment field last changed. `sent_version` is the version
-    that upstream has.
+    that the upstream has.
     """
 
     id: str
-    state: str = ENROLLED  # offline and mute devices are derived, never stored
+    state: str = ENROLLED  # states offline and mute are computed when needed, and never stored
     hostname: str = ""
     platform: str = ""
     agent_version: str = ""
     user: str = ""
     fingerprint: str = field(default="", repr=False)
-    labels: Mapping[str, str] = field(default_factory=dict)  # as the device reports them
-    # set by operators; they override reported labels
+    labels: Mapping[str, str] = field(default_factory=dict)  # labels as the device reports them
+    # labels that operators set; they override reported labels
     operator_labels: Mapping[str, str] = field(default_factory=dict)
-    generation: int = 1  # of its key; a reset or a revocation ends all earlier keys
+    generation: int = 1  # generation of the device's key; a reset or a revocation ends all earlier keys
     has_key: bool = False
     key_used: bool = False
     enrolled_at: float
     enrolled_by: str
-    last_seen: float  # 0 if it was never seen, only admitted by an operator
+    last_seen: float  # 0 if the device has never reported and was only admitted by an operator
     last_heartbeat: float | None = None
     last_telemetry: float | None = None
-    heartbeat: bytes = b""  # device-specific part of the newest heartbeat, JSON
+    heartbeat: bytes = b""  # device-specific part of the newest heartbeat, as JSON
     clock_offset_s: float | None = None  # device clock minus server clock
-    flagged_at: float | None = None  # when another fingerprint tried to use this id
+    flagged_at: float | None = None  # when a device with another fingerprint tried to use this id
     version: int = 1
     facts_version: int = 1
     sent_version: int = 0
     upstream_id: str | None = None
     held: str | None = None  # why the upstream rejected this row
-    reset_version: int = 0  # version of its last reset, which resets it upstream as well
-    revoked_by: str = ""  # key of the Tollhouse that reported the revocation; "" for an operator here
+    reset_version: int = 0  # version of the last reset, so that the upstream resets the device as well
+    # Tollhouse key of the gateway that reported the revocation; "" if an operator revoked the device here
+    revoked_by: str = ""
 
     @property
     def all_labels(self) -> Mapping[str, str]:
@@ -68,9 +69,10 @@ class Device:
 
     def updated(self, *, facts: bool = False, **changes: Any) -> Device:
         """
-        Return the device with changes that must be sent upstream. `facts` if they belong to the enrolment.
+        Return the device with changes that must be sent upstream. `facts`: the changes belong to the enrolment.
 
-        Upstream, the newest heartbeat follows the enrolment, so it gets one version more.
+        The upstream receives the newest heartbeat after the enrolment, so the heartbeat gets a version
+        of its own.
         """
         version = self.version + 1
         if not facts:
@@ -81,7 +83,7 @@ class Device:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unenrolled:
-    """A device name from telemetry under a key that may not enrol devices."""
+    """A device name that appeared in telemetry under a key that may not enrol devices."""
 
     name: str
     first_seen: float
@@ -94,7 +96,7 @@ DeviceChange = Callable[[Device | None], Device]
 
 
 def of_known(change: Callable[[Device], Device]) -> DeviceChange:
-    """Wrap a change so that it raises NotThere if the row was deleted."""
+    """Wrap a change so that it raises NotThere if the row has been deleted."""
 
     def changed(known: Device | None) -> Device:
         if known is None:
@@ -119,10 +121,10 @@ class TooManyDevices(NotAllowed):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteConditions:
     """
-    The conditions for a write to rows that other processes write as well.
+    Conditions for a write to rows that other processes also write.
 
-    `expects`: the keys of the requests are still valid. A new row in `bounded` is added only while there are
-    fewer than `most` devices; None means no limit.
+    `expects` hold while the keys of the requests are valid. A new row whose id is in `bounded` is added only
+    while there are fewer than `most` devices; None means no limit.
     """
 
     expects: Expectations = NO_EXPECTATIONS
@@ -133,10 +135,10 @@ class WriteConditions:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceWrite:
     """
-    Rows and names to write in one transaction. Devices are replaced by id, names by name; `gone` and
-    `deleted` are deleted.
+    Rows and names to write in one transaction. Devices are replaced by id, and names by name. Names in `gone`
+    and devices in `deleted` are deleted.
 
-    `is_answered` means that somebody waits for the result.
+    `is_answered` means that a caller waits for the result.
     """
 
     devices: Sequence[Device]
@@ -168,21 +170,22 @@ class DeviceRows(Protocol):
 
     async def write(self, wanted: DeviceWrite) -> Mapping[str, Device | None]:
         """
-        Write rows. Return devices that another process wrote since the last read or write here; they
-        are not replaced.
+        Write rows. Return the devices that another process wrote since the last read or write here. These
+        devices are not replaced.
 
-        Their values are the current rows, or None for deleted rows. Raises DevicesRefused if a condition
-        fails on shared rows.
+        The result maps each id to the current row, or to None for a deleted row. Raises DevicesRefused if the
+        rows are shared and a condition fails.
         """
         ...
 
     async def outlast_commits(self) -> None:
-        """Wait until running commits under keys that `write` ended are stored or rejected."""
+        """Wait until running commits that use keys which `write` ended are stored or rejected."""
         ...
 
     async def ended(self, wanted: DeviceWrite) -> Expectations:
         """
-        Return the expectations that fail now, before changes are audited. Always empty if rows are not shared.
+        Return the expectations that fail now. Call it before changes are audited. Always empty if rows
+        are not shared.
 
         Raises SpoolUnavailable if writing is impossible.
         """
@@ -190,9 +193,9 @@ class DeviceRows(Protocol):
 
     async def others(self, ids: Collection[str] | None) -> Mapping[str, Device | None]:
         """
-        Return the rows that other processes wrote recently, None for deleted ones.
+        Return the rows that other processes wrote recently, None for deleted rows.
 
-        `ids` have changed; None means that any may have changed.
+        `ids` names the rows that have changed. None means that any row may have changed.
         """
         ...
 

@@ -49,7 +49,8 @@ class DeviceUpdate:
 
     def is_refused(self, id: str, refused: DevicesRefused) -> bool:
         """
-        Return True if the update must not be written. Then its error says why to everybody who waits for it.
+        Return True if the update must not be written. Then `error` has the reason for every caller that
+        waits for it.
         """
         if refused.ended & self.expects:
             self.error = KeyEnded("the key of this request has ended, so nothing was stored")
@@ -107,8 +108,8 @@ class DeviceBatch:
 
     def refuse(self, refused: DevicesRefused) -> tuple[Collection[str], Collection[str]]:
         """
-        Remove the changes that must not be written, and pass the reason to their waiters. Return their
-        ids and names.
+        Remove the changes that must not be written, and report the reason to their waiting callers. Return
+        the removed ids and names.
         """
         ids = []
         for id, updates in list(self.updates.items()):
@@ -156,10 +157,10 @@ def conditions_of(
 
 MAX_UNENROLLED = 1000
 FLUSH_EVERY_S = 5.0
-# Pause after a batch if a sender that used far less is waiting to commit: REST times the batch's duration, up
-# to MOST_REST_S. Changes that arrive meanwhile join the next batch.
+# If a sender that used far less of the writer is waiting to commit, pause after a batch for REST times the
+# batch's duration, up to MOST_REST_S seconds. Changes that arrive during the pause join the next batch.
 REST, MOST_REST_S = 4.0, 0.03
-TOUCHES = 16  # unwritten touches per row; older ones are lost if another process writes the row
+TOUCHES = 16  # maximum unwritten touches per row; beyond it, older touches are lost if another process writes the row
 
 _log = logging.getLogger(__name__)
 
@@ -179,7 +180,7 @@ class DeviceTable:
         self._durable: dict[str, Device] = {}
         self._unenrolled: dict[str, Unenrolled] = {}
         self._batch = DeviceBatch()
-        self._writing: DeviceBatch | None = None  # the batch being written, until its rows are written
+        self._writing: DeviceBatch | None = None  # the batch being written, until all its rows are written
         self._task: asyncio.Task[None] | None = None
         self._flusher: asyncio.Task[None] | None = None
         self._news = asyncio.Event()
@@ -229,14 +230,14 @@ class DeviceTable:
         most: int | None = None,
     ) -> Device:
         """
-        Change a row. It is visible at once and durable when this returns. If SpoolUnavailable is raised, the
-        row is unchanged.
+        Change a row. The change is visible at once, and durable when this returns. If SpoolUnavailable is
+        raised, the row is unchanged.
 
-        `change` gets the newest row, or None, and must not wait, so two first contacts create only one
-        device. It runs again if another process wrote the row meanwhile. If it raises, the row stays
-        unchanged and the error is raised here. The same applies to KeyEnded if `expects` fail, and to
-        TooManyDevices if the row is new and `most` devices exist, including those that other processes add at
-        the same time.
+        `change` gets the newest row, or None if there is none. It must not wait, so that two first contacts
+        create only one device. It runs again if another process has written the row since. If `change`
+        raises, the row stays unchanged and this raises the same error. Raises KeyEnded if `expects` fail.
+        Raises TooManyDevices if the row is new and `most` devices exist, including devices that other
+        processes add at the same time.
         """
         if self._closing:
             raise SpoolUnavailable("the storage is closing: try again")
@@ -257,9 +258,9 @@ class DeviceTable:
 
     async def delete(self, ids: Collection[str], changes: Sequence[AuditedChange]) -> None:
         """
-        Delete rows. They are invisible at once; the deletion is durable when this returns.
+        Delete rows. They are invisible at once, and the deletion is durable when this returns.
 
-        If SpoolUnavailable is raised, they are unchanged.
+        If SpoolUnavailable is raised, the rows are unchanged.
         """
         if self._closing:
             raise SpoolUnavailable("the storage is closing: try again")
@@ -277,7 +278,7 @@ class DeviceTable:
     ) -> None:
         """
         Change an existing row and write it within seconds. Only for data that may be lost, such as the time
-        it was last seen.
+        at which a device was last seen.
         """
         if id in self._devices:
             self._change(id, of_known(change), expects=frozenset(expects))
@@ -328,8 +329,8 @@ class DeviceTable:
 
     async def follow(self, ids: Collection[str] | None) -> None:
         """
-        Update memory with rows that other processes wrote. `ids` have changed; None means that any
-        may have changed.
+        Read rows into memory that other processes wrote. `ids` names the rows that have changed. None means
+        that any row may have changed.
         """
         async with self._turn:
             changed_rows = await self._rows.others(ids)
@@ -347,7 +348,7 @@ class DeviceTable:
             self._news.set()
 
     async def changes(self) -> None:
-        """Wait until rows were written after the last call. Only for a single reader."""
+        """Wait until rows have been written since the last call. Only one reader may call it."""
         await self._news.wait()
         self._news.clear()
 
@@ -376,7 +377,7 @@ class DeviceTable:
             self._task = asyncio.create_task(self._write_all(), name="devices")
 
     def _flush_soon(self) -> None:
-        """Start a timer unless it runs, so that it exists only while there is something to write."""
+        """Start the flush timer if it is not running. It runs only while there is something to write."""
         if not self._closing and (self._flusher is None or self._flusher.done()):
             self._flusher = asyncio.create_task(self._flush_later(), name="devices seen")
 
@@ -387,7 +388,7 @@ class DeviceTable:
 
     async def _write_all(self) -> None:
         await asyncio.sleep(0)  # let other changes of this turn of the event loop join the batch
-        work = current_work()  # the work that requested the first change
+        work = current_work()  # the unit of work that requested the first change
         while self._batch:
             began = time.monotonic()
             batch, self._batch = self._batch, DeviceBatch()
@@ -412,11 +413,11 @@ class DeviceTable:
 
     async def _write(self, batch: DeviceBatch) -> None:
         if batch.changes and self.auditor is not None:
-            await self._leave_out_ended(batch)  # so that rejected changes are not audited
+            await self._leave_out_ended(batch)  # before the audit, so that rejected changes are not audited
             await self.auditor(batch.changes)
         deleted = [
             id for id in batch.deleted if id not in self._devices
-        ]  # others were enrolled again meanwhile
+        ]  # the missing ids were enrolled again after their deletion
         async with self._turn:
             overwritten = await self._put(batch, batch.ids, batch.names, batch.gone, deleted)
             for id in deleted:
@@ -425,8 +426,9 @@ class DeviceTable:
                 for id, newest in overwritten.items():
                     self._take(id, newest)
                 overwritten = await self._put(batch, overwritten.keys())
-            self._writing = None  # rows read from here on include these changes
-        await self._rows.outlast_commits()  # rows of other processes may be read meanwhile
+            self._writing = None  # rows that are read after this point include these changes
+        # outside the lock, so that rows of other processes can be read while this waits
+        await self._rows.outlast_commits()
 
     async def _leave_out_ended(self, batch: DeviceBatch) -> None:
         wanted = self._wanted([batch], batch.ids, batch.names, batch.gone, batch.deleted)
@@ -470,7 +472,7 @@ class DeviceTable:
         Write these rows and names of a batch. Changes that must not be written are removed from the batch.
         """
         while True:
-            # A row in memory also includes the changes of the next batch.
+            # Rows in memory include the changes of the next batch as well, so its conditions apply here.
             wanted = self._wanted([batch, self._batch], ids, names, gone, deleted)
             try:
                 overwritten = await self._rows.write(wanted)
@@ -487,7 +489,7 @@ class DeviceTable:
             ids, names = changed_batch.refuse(refused)
             for id in ids:
                 self._take(id, self._durable.get(id))
-            for name in names:  # names that other processes stored are read again
+            for name in names:  # read again the names that other processes stored
                 self._unenrolled.pop(name, None)
 
     def _take(self, id: str, kept: Device | None) -> None:
@@ -519,7 +521,7 @@ class DeviceTable:
         for name, expects in batch.names.items():
             self._batch.note(name, expects)
         self._batch.gone |= batch.gone - batch.names.keys()
-        if not batch.waiting:  # nobody waits for the result, so retry with the next batch
+        if not batch.waiting:  # no caller waits for the result, so retry with the next batch
             for id, updates in batch.updates.items():
                 if id not in self._batch.deleted:
                     later = self._batch.updates.pop(id, [])

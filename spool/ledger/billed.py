@@ -1,8 +1,9 @@
 """
-Billed costs, stored next to the counted sums: values, and rules of queries for them. Pure.
+Billed costs, stored next to the counted sums: their values, and rules for queries. Pure.
 
-Billed costs are derived from bills and counted sums. They can be dropped and rebuilt, and they change no counted
-sum. A row belongs to one or several arrangements of the same bill. Each billed cost type selects one arrangement.
+Billed costs are derived from bills and counted sums. They can be dropped and rebuilt, and they change no
+counted sum. The same bill can be arranged in several ways, and a row belongs to one or more of these
+arrangements. Each billed cost type selects one arrangement.
 """
 
 from __future__ import annotations
@@ -19,23 +20,23 @@ from spool.ledger.queries import BILLED_DIMENSIONS, BILLED_TYPES, ORIGINS, CostQ
 from spool.ledger.sums import DAY_S, Dimensions
 from spool.record import border
 
-# Charges that can be assigned to a slice of the calls; other charges belong to the whole bill. LAYERS are
-# spread over calls as well, in proportion to the whole bill.
+# Charges that can be assigned to a slice (the calls that a restricted person sees). LAYERS are also spread
+# over calls, but in proportion to the whole bill. All other charges belong to the whole bill.
 SLICED_CHARGES = ("usage", "discount", "commitment")
 LAYERS = ("other", "tax", "credit", "refund", "correction")
 
 OPEN, PROVISIONAL, CLOSED, FROZEN = "open", "provisional", "closed", "invoiced"
 RESTATED, DIFFERENCE, TAX, ROUNDING = "restated", "difference", "tax", "rounding"
-# Amounts that are not part of a bill's days have their own key as provider. No provider name
-# contains these characters.
+# In the column `provider`, each separates the provider's name from a suffix that marks amounts which belong
+# to no day of a bill. No provider name contains these characters.
 CORRECTS, INVOICE, CONNECTION = "\x1f", "\x1e", "\x1d"
-CALLS, BILLING, CONTAINERS = ORIGINS  # values of `origin`: where an amount comes from
+CALLS, BILLING, CONTAINERS = ORIGINS  # values of `origin`, the source of an amount
 USAGE, EXACT, SHARED, UNALLOCATED = "usage", "exact", "shared", "unallocated"
-COUNTED = "counted"  # basis of amounts that replace a missing bill
+COUNTED = "counted"  # basis of counted costs that fill in for a missing bill
 
 EVERY = sum(BILLED_TYPES.values())
-INVOICED = BILLED_TYPES["invoiced_amortized_cost"]  # arrangement that only has closed days
-# fees are assigned to the usage that they cover
+INVOICED = BILLED_TYPES["invoiced_amortized_cost"]  # an arrangement that contains only closed days
+# arrangements that assign fees to the usage that the fees cover
 AMORTIZED = BILLED_TYPES["amortized_cost"] | BILLED_TYPES["discounted_amortized_cost"] | INVOICED
 
 _COUNTED_AS = dict.fromkeys(BILLED_DIMENSIONS, "") | {"charge": USAGE, "basis": EXACT, "origin": CALLS}
@@ -61,7 +62,7 @@ class BilledDay:
     A day of one provider's billed costs.
 
     `mark` changes if the day's content changes; `revision` counts the changes. Corrections of closed months,
-    and invoice amounts outside the days, are stored as days of their own.
+    and invoice amounts that belong to no day, are stored as separate entries.
 
     `reasons`: amounts without known calls, by reason. `accrued`: the part of these amounts in AMORTIZED
     types. Both are in units of `spool.ledger.money`. `foreign`: number of rows in other currencies.
@@ -81,13 +82,14 @@ class BilledDay:
 
     @property
     def corrects(self) -> str:
-        """The day that this entry corrects, such as 2026-10-12. Empty for none."""
+        """The day that this entry corrects, such as 2026-10-12. Empty if it corrects none."""
         return self.provider.partition(CORRECTS)[2]
 
     @property
     def is_apart(self) -> bool:
         """
-        Return True if this is not a day of a bill, but a correction, an invoice amount or a connection's rows.
+        Return True if this is not a day of a bill. Then it is a correction, an invoice amount or
+        a connection's rows.
         """
         return any(mark in self.provider for mark in (CORRECTS, INVOICE, CONNECTION))
 
@@ -106,8 +108,8 @@ class BilledDay:
 
 def with_own_dimensions(query: CostQuery) -> CostQuery:
     """
-    Return the query for counted sums, with every call as charge `usage` and basis `exact`, unless the
-    query says otherwise.
+    Return the query as it applies to counted sums. There, every call has the charge `usage` and the basis
+    `exact`, unless the query defines these dimensions itself.
     """
     named = {name: _COUNTED[name] for name in query.named if name in BILLED_DIMENSIONS}
     return replace(query, derived={**named, **query.derived})
@@ -115,9 +117,9 @@ def with_own_dimensions(query: CostQuery) -> CostQuery:
 
 def with_running_day(query: CostQuery, now: float) -> CostQuery:
     """
-    Return the query with its end moved to the next midnight UTC, if that end is still to come.
+    Return the query. If its end is still to come, move the end to the next midnight UTC.
 
-    Billed costs of the running day are as complete as they can be.
+    So it includes the billed costs of the running day, as far as they are known.
     """
     end = query.until.timestamp()
     if end < now:
@@ -140,8 +142,8 @@ def check_days(days: Iterable[int], instants: Iterable[float]) -> None:
 
 def whole_days_of(start: int, end: int) -> Iterator[tuple[int, int, int, int]]:
     """
-    Yield the days of a period, without rollups. A day that is cut has no sums, because `check_days`
-    has checked that.
+    Yield the days of a period, without rollups. `check_days` has checked that a day which the period splits
+    has no sums.
     """
     low, high = -(-start // DAY_S) * DAY_S, -(-end // DAY_S) * DAY_S
     if low < high:
@@ -149,7 +151,7 @@ def whole_days_of(start: int, end: int) -> Iterator[tuple[int, int, int, int]]:
 
 
 def row_of(day: BilledDay) -> dict[str, object]:
-    """Return the stored columns of a day."""
+    """Return the columns in which a day is stored."""
     details = {
         "reasons": _in_text(day.reasons),
         "accrued": _in_text(day.accrued),

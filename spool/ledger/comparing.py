@@ -27,12 +27,12 @@ from spool.meters import quantity_of
 from spool.record import AI_TELEMETRY
 from spool.turns.fair_turns import others_are_there, pause
 
-STEP = 512  # record numbers that are read at a time
-AT_ONCE = 100  # records that are added up in one step
-AT_ONCE_BESIDE = 25  # records that are added up in one step while other requests are running
-REST = 4  # pause after a slice, as a multiple of its duration, if the comparison may take long
+STEP = 512  # record numbers per read
+AT_ONCE = 100  # records that are added up without a pause
+AT_ONCE_BESIDE = 25  # records that are added up without a pause while other requests are running
+REST = 4  # pause after a slice of work, as a multiple of its duration, if the comparison need not finish soon
 _NO_METERS: Mapping[Any, MeterSums] = {}
-MOST_TOLD = 10  # maximum number of periods in a message
+MOST_TOLD = 10  # maximum number of periods that a message lists
 MEND = "run `tollhouse ledger rebuild` to count the stored records again"
 
 
@@ -84,10 +84,10 @@ class LedgerComparison:
     """
     Result of a comparison of the totals with the log.
 
-    `missed`: record numbers that the totals left out; at most `gone` of them cannot be counted any more.
-    `damaged`: unreadable records. `end`: all lower numbers were compared. `numbers`: lowest and highest
-    stored number of each compared period. `suspects`: periods to which left-out numbers belong. `unsure`:
-    periods to which damaged or deleted records may belong.
+    `missed` counts the record numbers that the totals left out. At most `gone` of them cannot be counted any
+    more. `damaged` counts unreadable records. All numbers below `end` were compared. `numbers` has the lowest
+    and highest stored number of each compared period. `suspects` are periods to which left-out numbers
+    belong. `unsure` are periods to which damaged or deleted records may belong.
     """
 
     differences: Sequence[PeriodDifference] = ()
@@ -109,7 +109,7 @@ class LedgerComparison:
         return self.missed > self.gone
 
     def told(self) -> Sequence[PeriodDifference]:
-        """Return the differences that damage does not explain."""
+        """Return the differences that damaged or deleted records do not explain."""
         excess = sum(max(0, -difference.missing_calls) for difference in self.differences)
         return [
             difference
@@ -145,7 +145,7 @@ class LedgerComparison:
 @dataclass(kw_only=True)
 class _Kept:
     """
-    Counts of the stored records. `span` is the range of numbers that includes the left-out ones; its
+    Counts of the stored records. `span` is the range of numbers in which the left-out numbers are; its
     end is excluded.
     """
 
@@ -158,7 +158,8 @@ class _Kept:
     in_span: Counter[Place] = field(default_factory=Counter)
     kept_in_span: int = 0
     damaged: int = 0
-    unread: list[int] = field(default_factory=list)  # numbers that start a gap or belong to a damaged record
+    # numbers at which a gap begins, or that belong to a damaged record
+    unread: list[int] = field(default_factory=list)
     near_unread: set[Place] = field(default_factory=set)
 
     def add(self, entry: Entry) -> None:
@@ -201,7 +202,8 @@ async def compare(
     log: ReadableLog, read: Read, *, oldest: Callable[[], Awaitable[int]], at_ease: bool = False
 ) -> LedgerComparison:
     """
-    Compare all stored records, a few hundred at a time. While a rebuild runs, the result has `is_done` False.
+    Compare all stored records with the totals, a few hundred at a time. While a rebuild runs, nothing is
+    compared, and the result has `is_done` False.
     """
     first = await oldest()
     state, counted, firsts, meters = await read(
@@ -256,15 +258,18 @@ def _is_kept(
     place: Place, firsts: Mapping[Place, int], lowest: Mapping[Place, int], removed_below: int
 ) -> bool:
     """
-    Return True if no counted record of a period is deleted. A period that was never counted has a number only
-    in the log.
+    Return True if all counted records of a period are still stored. If the totals never counted the period,
+    only the log has a number for it.
     """
     known = [numbers[place] for numbers in (firsts, lowest) if place in numbers]
     return bool(known) and min(known) >= removed_below
 
 
 def _calls(rows: LedgerRows) -> Mapping[Place, int]:
-    """Return the calls of each period. Days that have hours are left out, because they are made from them."""
+    """
+    Return the number of calls of each period. Days whose hours are stored are left out, because they are sums
+    of the hours.
+    """
     hourly = state_of(rows)["hourly"]
     return {
         (width, start): calls
@@ -275,7 +280,7 @@ def _calls(rows: LedgerRows) -> Mapping[Place, int]:
 
 
 def _meters(rows: LedgerRows) -> Mapping[Place, MeterSums]:
-    """Return the meters of each period, with the same periods as `_calls`."""
+    """Return the meters of each period. The periods are the same as in `_calls`."""
     hourly = state_of(rows)["hourly"]
     return {
         (width, start): meters
@@ -286,7 +291,7 @@ def _meters(rows: LedgerRows) -> Mapping[Place, MeterSums]:
 
 
 def _of_meters(place: Place, kept: Mapping[str, int], counted: Mapping[str, int]) -> PeriodDifference | None:
-    """Return the first meter that differs, or None if all agree."""
+    """Return the first meter whose quantities differ, or None if all agree."""
     for name in sorted(kept.keys() | counted.keys()):
         if kept.get(name, 0) != counted.get(name, 0):
             return PeriodDifference(
@@ -314,19 +319,21 @@ async def _kept(log: ReadableLog, first: int, end: int, found: _Kept, *, at_ease
     return found
 
 
-# -- repair: periods that lack records are counted again -----------------------------------------------------
+# -- repair: periods that lack records are counted again from the log ----------------------------------------
 
 
-LOOK_S = 60.0  # interval between checks whether a comparison is due; a check reads one row
+LOOK_S = 60.0  # seconds between checks whether a comparison is due; a check reads one row
 EVERY_S = DAY_S
-MOST_SUMS = 100_000  # maximum sums of a period that is counted again, because they are all in memory
+# maximum number of sums in a period that is counted again, because all of them are held in memory
+MOST_SUMS = 100_000
 
 _log = logging.getLogger(__name__)
 
 
 class PeriodRecount:
     """
-    Sums of one period, counted again from the log: its compared numbers first, then those counted since.
+    Sums of one period, counted again from the log. The records of the comparison are read first, then the
+    records that the totals have counted since.
     """
 
     def __init__(self, compared: LedgerComparison, place: Place, tags: Sequence[str]) -> None:
@@ -343,14 +350,17 @@ class PeriodRecount:
         return self._ranges[-1][1]
 
     async def read(self, log: ReadableLog) -> bool:
-        """Read the compared numbers. Return False if they are no longer complete, or are too many."""
+        """
+        Read the records that were compared. Return False if some of them are deleted, or if they make
+        too many sums.
+        """
         first, end = self._ranges[0]
         await self._add(log, first, end)
         calls = sum(row[0] for rows in self.sums.hours.values() for row in rows.values())
         return self._is_whole and calls == self._kept
 
     async def read_until(self, log: ReadableLog, reach: int) -> bool:
-        """Read the numbers that were counted since the comparison as well."""
+        """Read also the records that the totals have counted since the comparison."""
         await self._add(log, self.reach, reach)
         self._ranges[-1] = (self._ranges[-1][0], max(self.reach, reach))
         return self._is_whole
@@ -372,15 +382,16 @@ class PeriodRecount:
 
 def replace(rows: LedgerRows, placement: Placement, recount: PeriodRecount) -> bool:
     """
-    Replace the sums of a period by those of a recount. Changes nothing and returns False if more
-    was counted meanwhile.
+    Replace the sums of a period by the sums of a recount. If more records were counted in between, change
+    nothing and return False.
     """
     state = state_of(rows)
     if (state["reach"], state["rebuilding"], state["hourly"]) != (recount.reach, 0, recount.hourly):
         return False
     width, start = recount.place
     day = start // DAY_S * DAY_S
-    has_day = width == HOUR_S and day < state["daily"]  # the day was made from its hours, so it is made again
+    # the sum of the day was made from its hours, so it must be made again
+    has_day = width == HOUR_S and day < state["daily"]
     for of, begin in [(width, start), *([(DAY_S, day)] if has_day else [])]:
         rows.remove(of, [(begin, number) for number in rows.numbers(of, begin)])
     placement.forget()
@@ -399,15 +410,16 @@ def settle(
     rows: LedgerRows, compared: LedgerComparison, *, gained: int, is_mended: bool, left: int, now: int
 ) -> int:
     """
-    Store the result of a comparison and lower the number of missed records. Return that number.
+    Store the result of a comparison, and lower the number of missed records. Return that number.
 
-    `gained`: calls that were counted after all. Numbers missed since the comparison are searched the next time.
+    `gained` is the number of calls that the repair added. Numbers that were missed since the comparison are
+    searched the next time.
     """
     state = state_of(rows)
     since = state["missed"] - compared.missed
     missed = compared.missed
     if is_mended:
-        # After a comparison it is unknown which numbers are missed.
+        # The comparison does not show which numbers are still missed.
         missed = min(
             missed, compared.gone if state["missed_first"] else min(compared.gone, max(0, missed - gained))
         )
@@ -419,7 +431,7 @@ def settle(
 
 
 class MendableLedger(Protocol):
-    """The methods of the ledger that a repair uses."""
+    """The part of the ledger that a repair uses."""
 
     async def comparison_is_due(self, now: float) -> bool: ...
 
@@ -435,8 +447,8 @@ class MendableLedger(Protocol):
 @dataclass(kw_only=True)
 class LedgerMender:
     """
-    Task that keeps the totals right. Start `run` in the process that counts. `changed` is called after
-    sums were replaced.
+    Task that keeps the totals right. Start `run` in the process that counts. `changed` is called after sums
+    have been replaced.
     """
 
     ledger: MendableLedger
@@ -460,7 +472,9 @@ class LedgerMender:
             await asyncio.sleep(LOOK_S)
 
     async def mend(self) -> None:
-        """Compare, and count periods again that lack calls or have left-out numbers."""
+        """
+        Compare the totals with the log. Count those periods again that lack calls or have left-out numbers.
+        """
         compared = await self.ledger.compare(self.log, at_ease=True)
         if not compared.is_done:
             return
@@ -503,7 +517,7 @@ class LedgerMender:
         return is_known and await self.ledger.replace(self.log, compared, place)
 
     def _tell(self, left: Sequence[PeriodDifference]) -> None:
-        """Log the differences that remain, once for each set of periods."""
+        """Log the differences that remain. The same periods are logged only once."""
         places = frozenset(difference.place for difference in left)
         if places - self._told:
             message = "; ".join(difference.words() for difference in left[:MOST_TOLD])

@@ -1,9 +1,9 @@
 """
 Costs by period and dimensions, added up from the sums of hours and days.
 
-A query may name the groups to keep, or the number of largest groups. All other groups are one. The kept
-groups are read by their values, and the others are the total minus the kept ones. So the sums of the other
-groups are never read, however many they are.
+A query may name the groups to keep, or ask for a number of largest groups. All remaining groups become one
+group. The kept groups are read by their values, and the remaining group is the total minus the kept groups.
+So the sums of the remaining groups are never read, no matter how many there are.
 """
 
 from __future__ import annotations
@@ -44,7 +44,10 @@ from spool.turns.threads import sums as column_sums
 if TYPE_CHECKING:
     from spool.currencies import Converter, Rates
 
-_NEVER_CUT = (TOTAL, "hourly")  # hours are never split, because `spans.check` refuses the query
+_NEVER_CUT = (
+    TOTAL,
+    "hourly",
+)  # these starts are never inside an hour, because `spans.check` refuses such a query
 _NO_LATENCY = (0,) * (len(LATENCY) - 1)
 _EPOCH = datetime.fromtimestamp(0, UTC)
 _DAY = timedelta(days=1)
@@ -66,10 +69,11 @@ _ADDED_UP = (
 )
 _COUNTED = ("_charges", "_unconverted", "_meters")
 
-# -- groups that may be the largest by cost, so that the others need not be read -----------------------------
+# -- groups that may be among the largest, so that the sums of all other groups need not be read -------------
 
 
-ALIKE = 1000  # groups that cost about as much as the last of the largest; if there are more, all are read
+# maximum number of groups that cost about as much as the smallest of the largest groups; above it, all are read
+ALIKE = 1000
 MOST_SPANS = 100  # maximum periods in one statement; SQLite allows 500
 
 
@@ -81,14 +85,14 @@ def costs(
 
     A group without calls has no row, for example after corrections removed every call.
 
-    Raises ValueError for an unknown dimension, NotKept if a period begins or ends within the smallest sum
-    that is stored there, and AskedTooMuch once the rows or the time exceed the limit.
+    Raises ValueError for an unknown dimension. Raises NotKept if a period begins or ends within an hour or
+    day that is stored as one sum, and AskedTooMuch once the rows or the time exceed the limit.
     """
     for name in query.named:
         if name not in query.derived and name not in PRICED_BY:
             check_dimension(name)
     if _is_filtered(query) and rows.passes_all(query):
-        # without the filter, rollups that lack these dimensions can answer the query
+        # without the filter, rollups that lack the filter's dimensions can answer the query
         query = replace(query, include={}, exclude={})
     ask = partial(_totals, rows, limit=limit, rates=rates)
     if query.top is None and query.kept is None:
@@ -105,14 +109,14 @@ def costs(
 
 def _has_row(query: CostQuery, group: Group, total: _Total) -> bool:
     """
-    Return False if a group has nothing left. A billed group with the sum 0 has a row, except the group
-    of all others.
+    Return False if a group has no calls left. A group of billed costs has a row even if its sum is 0, except
+    the group of all others.
     """
     return not total.is_nothing or (query.arranged > 0 and OTHER not in group)
 
 
 def _is_filtered(query: CostQuery) -> bool:
-    """Return True if a query over more than a day filters by dimensions of calls."""
+    """Return True if a query covers more than a day and filters by dimensions of calls."""
     filtered = {*query.include, *query.exclude}
     if not filtered or query.arranged or query.until - query.since <= _DAY:
         return False
@@ -141,7 +145,7 @@ def _totals(
     is_converted = query.currency != CURRENCY
     converter = _converter(rates, query.currency) if has_charges or is_converted else None
     totals: dict[datetime, dict[Group, _Total]] = {start: {} for start, _ in time_ranges}
-    # each text once, because an engine makes new strings for every row
+    # each text only once in memory, because an engine makes new strings for every row
     texts: dict[str | None, str | None] = {}
     row_count = 0
     for question in questions:
@@ -169,7 +173,9 @@ def _totals(
         if query.meter:
             for metered in rows.meter_totals(*asked_of, by_start=by_start):
                 total = totals[question.period_of(metered.start)].get(query.shown(metered.group))
-                if total is not None:  # a meter always has a sum with the same dimensions
+                if (
+                    total is not None
+                ):  # a sum with meters always has a sum of measures with the same dimensions
                     total.add_meter(metered)
         if has_charges and converter is not None:
             charged_totals: dict[int, _Total] = {}
@@ -195,7 +201,9 @@ def _folded(
 
 
 def periods(query: CostQuery) -> Iterator[tuple[datetime, datetime]]:
-    """Yield the periods of a query as instants. The first and the last may be cut."""
+    """
+    Yield the periods of a query as pairs of moments. The query may cover only a part of the first and last period.
+    """
     start = query.since.astimezone(query.zone)
     until = query.until.astimezone(query.zone)
     while start.astimezone(UTC) < until.astimezone(UTC):
@@ -212,7 +220,7 @@ def own_start(granularity: str, start: datetime) -> datetime:
 
 
 def cut(query: CostQuery) -> Sequence[datetime]:
-    """Return the starts of the periods that a query covers only in part."""
+    """Return the starts of the periods that the query covers only in part."""
     if query.granularity in _NEVER_CUT:
         return ()
     since, until = query.since.astimezone(query.zone), query.until.astimezone(query.zone)
@@ -225,7 +233,7 @@ def cut(query: CostQuery) -> Sequence[datetime]:
 
 
 def combined(rows: Iterable[CostRow], *, start: datetime, group: tuple[str | None, ...]) -> CostRow:
-    """Add up rows to one row. Without rows, the result has no calls."""
+    """Add up rows to one row. If there are no rows, the result has zero calls."""
     rows = list(rows)
     if len(rows) == 1:
         return msgspec.structs.replace(rows[0], start=start, group=group)
@@ -246,16 +254,19 @@ def combined(rows: Iterable[CostRow], *, start: datetime, group: tuple[str | Non
 
 
 class _Total:
-    """Sums of one group. The status and cost source of each added row decide what its money means."""
+    """
+    Sums of one group. The status and cost source of each added row decide to which sums its money is added.
+    """
 
-    # Class attributes until they change, because there may be as many groups as sums and most set few of these.
+    # Defaults are class attributes to save memory: there may be as many groups as sums, and most groups
+    # set few fields.
     _sums: Sequence[int] = ()
     _cost = _reported = _estimated = _saved = 0
     _errors = _cached = _unpriced = 0
     _cached_input = _cached_output = _metered = 0
     _is_multiplied = False
     _converted = 0
-    # limbs by start of the period, until they are converted
+    # limbs of amounts in other currencies by start of the period, until they are converted
     _limbs: dict[int, Counter[str]] | None = None
     _charges: Counter[str] | None = None
     _unconverted: Counter[str] | None = None
@@ -284,7 +295,7 @@ class _Total:
 
     def include(self, parts: Collection[_Total], sign: int = 1) -> None:
         """
-        Add totals, or subtract them with sign -1. None of them may have amounts that wait for conversion.
+        Add totals, or subtract them if `sign` is -1. Their amounts in other currencies must be converted already.
         """
         for name in _ADDED_UP:
             setattr(self, name, getattr(self, name) + sign * sum([getattr(part, name) for part in parts]))
@@ -340,7 +351,7 @@ class _Total:
             self._limbs.setdefault(charged.start, Counter())[charged.meter] += charged.quantity
 
     def convert(self, converter: Converter) -> None:
-        """Convert the amounts in other currencies that were added as limbs."""
+        """Convert the limbs that were added, which are amounts in other currencies."""
         from spool.currencies import charges_of
 
         charges, unconverted = self._charges or Counter(), self._unconverted or Counter()
@@ -432,10 +443,10 @@ def largest_groups(
     limit: QuestionLimit | None,
 ) -> set[Group]:
     """
-    Return the largest groups of a query over its whole time, and those that may be among them.
+    Return the largest groups of a query over its whole time, together with groups that may be among them.
 
-    Returns an empty set if that requires reading all groups, or if all groups would be in the result. Raises
-    what `costs` raises.
+    Returns an empty set if finding them requires reading all groups, or if the result would contain all
+    groups anyway. Raises what `costs` raises.
     """
     periods = list(time_ranges)
     if not periods or not _is_plain(query) or (state := state_of(rows))["charged"]:
@@ -462,7 +473,7 @@ def largest_groups(
 
 
 def _is_plain(query: CostQuery) -> bool:
-    """Return True if the ledger's own sums in dollars decide the order."""
+    """Return True if the stored sums in dollars decide the order of groups."""
     if not has_many_groups(query):
         return False
     is_own = set(BILLED_DIMENSIONS).isdisjoint(query.named) and not query.arranged
@@ -471,18 +482,19 @@ def _is_plain(query: CostQuery) -> bool:
 
 def has_many_groups(query: CostQuery) -> bool:
     """
-    Return True if finding a few groups is faster than reading all.
+    Return True if finding a few groups is faster than reading all groups.
 
-    Derived dimensions have few groups, and finding one of their groups computes the value for each number.
+    A derived dimension has few groups. Finding one of its groups computes the value of every stored
+    set of dimensions.
     """
     return bool(query.group_by) and not query.derived.keys() >= {*query.group_by}
 
 
-# -- the kept or the largest groups, and all others as one ---------------------------------------------------
+# -- the kept or the largest groups, and all other groups as one ---------------------------------------------
 
 
 MOST = 2000  # maximum number of groups that are read by their values
-_KEPT = "(kept)"  # name of a derived dimension that no query can use
+_KEPT = "(kept)"  # name of an internal derived dimension, which no query can use
 
 
 class GroupTotal(Protocol):
@@ -499,7 +511,7 @@ Ask = Callable[[CostQuery], Totals[T]]
 
 
 def folded(query: CostQuery, ask: Ask[T]) -> Totals[T]:
-    """Return the totals of a query that keeps some groups."""
+    """Return the totals of a query that names the groups to keep."""
     if not _is_divided(query):
         return ask(_as_function(query))
     rest = (OTHER,) * len(query.group_by)
@@ -517,7 +529,9 @@ def folded(query: CostQuery, ask: Ask[T]) -> Totals[T]:
 
 
 def _as_function(query: CostQuery) -> CostQuery:
-    """Replace a single derived dimension by one that maps all other values to OTHER."""
+    """
+    Replace a single derived dimension by a dimension that maps all values except the kept ones to OTHER.
+    """
     [name, *more_names] = query.group_by or ("",)
     derived = query.derived.get(name)
     if derived is None or more_names:
@@ -534,7 +548,7 @@ def _as_function(query: CostQuery) -> CostQuery:
 
 
 def _is_divided(query: CostQuery) -> bool:
-    """Return True if the sums of the others are computed as the total minus the kept groups."""
+    """Return True if the group of others is computed as the total minus the kept groups."""
     if not query.kept or not has_many_groups(query) or query.meter == EVERY_METER:
         return False
     return len(query.kept) <= MOST
@@ -548,10 +562,10 @@ def largest(
     ask: Ask[T],
 ) -> Totals[T]:
     """
-    Return the totals of the groups that are largest over the whole time, `time_ranges`, and of all others as one.
+    Return the totals of the groups that are largest over `time_ranges` together. All other groups are one group.
 
-    Only the measure that decides the order is read for the other groups, if anything. If the query wants no
-    further measure, these sums are the result.
+    For the other groups, at most the measure that decides the order is read. If the query requests no further
+    measure, these sums are already the result.
     """
     whole = replace(query, granularity=TOTAL)
     near = largest_groups(rows, whole, time_ranges, limit)
@@ -568,7 +582,7 @@ def largest(
 
 
 def _with_others(groups: Mapping[Group, T], query: CostQuery, largest: Collection[Group]) -> dict[Group, T]:
-    """Return the largest groups, the unknown group, and all others as one."""
+    """Return the largest groups, the unknown group, and one group of all others."""
     rest = (OTHER,) * len(query.group_by)
     kept_groups = _and_unknown(query, largest) - {rest}
     shown_totals = {group: total for group, total in groups.items() if group in kept_groups}

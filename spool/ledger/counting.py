@@ -1,8 +1,8 @@
 """
-Changes of sums: add records, sum up days, delete old hours, and empty periods to count them again.
+Changes of sums: add records, sum up days, delete old hours, and empty periods so that they are counted again.
 
 Hours and days are stored side by side. A finished day is summed up, so that a query for a year does not read
-each hour. When hours are old, they are deleted and only the day stays.
+each hour. Old hours are deleted, and only the sum of their day stays.
 """
 
 from __future__ import annotations
@@ -18,19 +18,21 @@ from spool.ledger.ledger_rows import LedgerRows
 from spool.ledger.sums import AHEAD_S, DAY_S, HOUR_S, OTHER, Dimensions, HourlySums, Measures, MeterSums
 
 WIDTHS = (HOUR_S, DAY_S)
-# Dimensions that a joint sum loses if a period has too many sums: OWNERS and the tags first, WORK last.
+# Dimensions that are dropped if a period has too many sums: first OWNERS and the tags, then WORK.
 OWNERS = ("user", "device", "api_key")
 WORK = ("source", "provider", "model", "request_model", "team", "region", "sender")
-CHANGED_BY = "changed_by"  # state: mark of the process that made the last change
-ROW_TAGS = "row_tags"  # state: mark of the billing connections' rows, because their tags are dimensions
-EVERY, EVERY_BILLED = "changed", "billed"  # state: marks of changes that may be in any month
+CHANGED_BY = "changed_by"  # key in the state: mark of the process that made the last change
+ROW_TAGS = (
+    "row_tags"  # key in the state: mark of the billing connections' rows, because their tags are dimensions
+)
+EVERY, EVERY_BILLED = "changed", "billed"  # keys in the state: marks of changes that may affect any month
 MAX_TEXT = 256  # maximum characters of a dimension's value
-MOST_PRESENT = 64  # maximum number of periods with their numbers in memory
-MOST_PERIODS = 10_000  # periods with a known upper bound on their numbers
+MOST_PRESENT = 64  # maximum number of periods whose dimension numbers are kept in memory
+MOST_PERIODS = 10_000  # maximum number of periods for which an upper bound on their sums is kept in memory
 
 
 def state_of(rows: LedgerRows) -> dict[str, int]:
-    """Return the whole state. An unset value is 0, except that record numbers begin at 1."""
+    """Return the whole state. A value that was never set is 0, except that record numbers begin at 1."""
     values = {
         "reach": 1,
         "rebuilding": 0,
@@ -40,8 +42,9 @@ def state_of(rows: LedgerRows) -> dict[str, int]:
         "damaged": 0,
         "absurd": 0,
         "whole": 0,
-        # Missed numbers: first and end of those that were not searched in the log yet, and how many were searched
-        # and do not exist. Comparison with the log: when it ran, and the number of periods that differ.
+        # Missed numbers that were not searched in the log yet: the first one and the end. `settled` counts
+        # missed numbers that were searched and have no record. Then the last comparison with the log: when it
+        # ran, and the number of periods that differed.
         "missed_first": 0,
         "missed_end": 0,
         "settled": 0,
@@ -56,7 +59,8 @@ def state_of(rows: LedgerRows) -> dict[str, int]:
 
 def new_marks(starts: Iterable[int] | None = None, *, every: str = EVERY) -> dict[str, int]:
     """
-    Return new marks for the months of sums that begin at `starts`, or the mark of a change in any month.
+    Return new marks for the months of the sums that begin at `starts`. Without `starts`, return the mark of a
+    change in any month.
     """
     if starts is None:
         return {every: new_mark()}
@@ -70,30 +74,31 @@ def new_mark() -> int:
 
 def mark_of(at: datetime, every: str = EVERY) -> str:
     """
-    Return the name of the mark for a moment in UTC, which is its month.
+    Return the name of the mark for a moment in UTC: the mark of its month.
 
-    The first day of a month has its own mark. In time zones behind UTC, it belongs partly to the month before.
+    The first day of a month has a separate mark. In time zones behind UTC, that day belongs partly to
+    the month before.
     """
     return f"{every} {at:%Y-%m-01}" if at.day == 1 else f"{every} {at:%Y-%m}"
 
 
 def whole_since(arrival: float) -> int:
     """
-    Return the first hour that no record from before `arrival` can count in. No clock is believed to be
-    2 hours ahead.
+    Return the first hour to which no record that arrived before `arrival` can belong. Clocks that are ahead
+    of this one by 2 hours or more are not believed.
     """
     return int(arrival) // HOUR_S * HOUR_S + AHEAD_S
 
 
 class Placement:
     """
-    The numbers of dimensions, with a limit per period.
+    Assigns numbers to sets of dimensions, and limits how many a period has.
 
-    Beyond `max_rows`, new combinations in a period first lose their owner, then what they ran. They are added
-    to a row of `(other)`, so that every total stays right.
+    Beyond `max_rows`, a new combination in a period first loses its owner, then the model and similar
+    dimensions. It is added to a row of `(other)`, so that every total stays right.
 
-    The memory follows the rows. After a failed transaction, call `forget`. `begin` does so if another
-    process changed them.
+    The object remembers numbers in memory. After a failed transaction, call `forget`. `begin` forgets them if
+    another process changed the rows.
     """
 
     def __init__(self, max_rows: int) -> None:
@@ -101,14 +106,14 @@ class Placement:
         self._mark = new_mark()
         self._numbers: dict[Dimensions, int] = {}
         self._present: OrderedDict[tuple[int, int], set[int]] = OrderedDict()
-        self._most: dict[tuple[int, int], int] = {}  # upper bounds on the numbers in a period
+        self._most: dict[tuple[int, int], int] = {}  # upper bound on the number of sums in a period
 
     def begin(self, rows: LedgerRows) -> None:
         """
-        Begin a transaction. Forgets the memory if the last change was not made by this object.
+        Begin a transaction. If the last stored change was not made by this object, forget the numbers in memory.
 
-        That is the case if another process made it, or if the database lost the last change of this one.
-        Numbers that were assigned since then are invalid.
+        Either another process made that change, or the database lost the last change of this object. In both
+        cases, numbers that this object remembers may be invalid.
         """
         if rows.state().get(CHANGED_BY) != self._mark:
             self.forget()
@@ -124,7 +129,7 @@ class Placement:
         """Return the number under which dimensions are summed in a period."""
         span = (width, start)
         row_limit = self._most.get(span, self._max_rows)
-        # the period is surely below the limit, so its numbers need not be read
+        # the period is below the limit in any case, so its numbers need not be read
         if row_limit < self._max_rows and span not in self._present:
             self._most[span] = row_limit + 1
             return self._given(rows, dimensions)
@@ -133,9 +138,12 @@ class Placement:
             key_number = self._find(rows, candidate)
             if key_number is not None and key_number in present:
                 return key_number
-            # Rows without owners may exceed the limit by a tenth. The last step has few combinations.
+            # The second step may exceed the limit by a tenth. The last step has no limit, because
+            # few combinations remain.
             if step == 2 or len(present) < self._max_rows * (10 + step) // 10:
-                key_number = self._given(rows, candidate)  # assign a number only if it gets a sum
+                key_number = self._given(
+                    rows, candidate
+                )  # assign a number only now, when it is sure to get a sum
                 present.add(key_number)
                 self._most[span] = len(present)
                 return key_number
@@ -176,15 +184,15 @@ class Placement:
 
 
 def kept(dimensions: Dimensions) -> Dimensions:
-    """Return dimensions in stored form: limited texts, and "" for unknown."""
+    """Return dimensions as they are stored: texts cut to the maximum length, and "" for unknown values."""
     whole = Dimensions(*map(bounded, dimensions))
     return whole._replace(
         tags=_readable(dimensions.tags)
-    )  # the values are already limited, and the text is JSON
+    )  # no further cut, because the values have been cut and the text must stay valid JSON
 
 
 def bounded(value: Any) -> Any:
-    """Return a value of a dimension in stored form."""
+    """Return one dimension value as it is stored."""
     if value is None:
         return ""
     return _readable(value[:MAX_TEXT]) if isinstance(value, str) else value
@@ -210,7 +218,8 @@ def _nothing(dimensions: Dimensions) -> Dimensions:
 @dataclass(frozen=True, slots=True)
 class Missed:
     """
-    Record numbers without a record: how many, the first, and the end. Hours before `whole` may lack these records.
+    Record numbers without a record: their number, the first number, and the end. Hours before `whole` may
+    lack calls because of them.
     """
 
     count: int = 0
@@ -220,7 +229,7 @@ class Missed:
 
 
 def note_charges(rows: LedgerRows, meters: Iterable[MeterSums]) -> None:
-    """Note that amounts in other currencies exist. Without them, queries skip reading such amounts."""
+    """Note that amounts in other currencies exist. Until then, queries skip the read of such amounts."""
     if any(name.startswith("charge.") for amounts in meters for name in amounts):
         rows.set_state(charged=1)
 
@@ -229,11 +238,11 @@ def add(
     rows: LedgerRows, sums: HourlySums, placement: Placement, *, first: int, reach: int, missed: Missed
 ) -> int:
     """
-    Add the sums of the numbers from `first` until before `reach` and move the reach, in one transaction.
-    Return the reach.
+    Add the sums of the numbers from `first` until before `reach`, and store `reach`, in one transaction.
+    Return the stored reach.
 
-    Does nothing unless the stored reach is `first`. The rows may have been lost and restarted since the
-    numbers were read. A reach beyond numbers that nobody added would leave them out forever.
+    Does nothing unless the stored reach is `first`, because the rows may have been lost and restarted since the
+    records were read. If `reach` then covered numbers that were never added, they would be left out forever.
     """
     state = state_of(rows)
     if state["reach"] != first:
@@ -259,7 +268,8 @@ def add(
     note_charges(rows, (amounts for _, (_, _, amounts) in meters))
     rows.note_periods([(*period(hour, state["hourly"]), first) for hour, first in sums.first.items()])
     rows.set_state(reach=reach)
-    if state["rebuilding"]:  # numbers that are read again were already counted as missed, damaged or absurd
+    # numbers that a rebuild reads again are already counted as missed, damaged or implausible
+    if state["rebuilding"]:
         if reach >= state["rebuilding"]:
             rows.freeze_periods(below=0)
             rows.set_state(rebuilding=0, compared=0)
@@ -283,10 +293,11 @@ def period(hour: int, hourly: int) -> tuple[int, int]:
 
 def begin_anew(rows: LedgerRows, *, seen: int, reach: int) -> int:
     """
-    Set a lower reach after the log was replaced, because its numbers are assigned again to other records.
+    Lower the reach after the log was replaced, because the new log assigns the same numbers to other records.
     Return the reach.
 
-    What is already summed cannot be counted again. Does nothing unless the reach is `seen`, as in `add`.
+    Existing sums stay, because their records cannot be counted again. Does nothing unless the reach is
+    `seen`, as in `add`.
     """
     before = state_of(rows)["reach"]
     if before != seen:
@@ -298,7 +309,7 @@ def begin_anew(rows: LedgerRows, *, seen: int, reach: int) -> int:
 
 
 def lower_missed(rows: LedgerRows, *, to: int) -> None:
-    """Note that numbers that were passed over have been counted after all."""
+    """Note that the records of some missed numbers have been counted after all."""
     state = state_of(rows)
     missed = max(0, min(state["missed"], to))
     rows.set_state(missed=missed, settled=min(state["settled"], missed))
@@ -308,10 +319,11 @@ def lower_missed(rows: LedgerRows, *, to: int) -> None:
 
 def begin_rebuild(rows: LedgerRows, oldest: int) -> tuple[int, int, int]:
     """
-    Start a rebuild: empty every period that still has all its records (numbers from `oldest` on) and
-    freeze the others.
+    Start a rebuild. Empty every period whose records are all stored (numbers from `oldest` on), and freeze
+    all other periods.
 
-    Returns the number of emptied and of frozen periods, and the end of the last frozen one (0 if none).
+    Returns the number of emptied periods, the number of frozen periods, and the end of the last frozen one
+    (0 if none).
     """
     state = state_of(rows)
     sum_up_again(rows)
@@ -322,20 +334,20 @@ def begin_rebuild(rows: LedgerRows, oldest: int) -> tuple[int, int, int]:
         # Numbers that are read again are no longer missed. Deleted numbers stay missed.
         rows.set_state(reach=oldest, rebuilding=state["reach"])
         lower_missed(rows, to=oldest - 1)
-    else:  # no counted record is stored any more, so the rebuild is finished
+    else:  # no counted record is stored any more, so there is nothing to rebuild
         rows.freeze_periods(below=0)
     return emptied, len(frozen), max((start + width for width, start in frozen), default=0)
 
 
 def sum_up_again(rows: LedgerRows) -> None:
-    """Delete the daily sums that can be made from their hours, because these hours are about to change."""
+    """Delete the daily sums whose hours are still stored, because these hours are about to change."""
     hourly = state_of(rows)["hourly"]
     rows.drop_days(hourly)
     rows.set_state(daily=hourly)
 
 
 def sum_up(rows: LedgerRows, before: int) -> bool:
-    """Sum up the next day that ended at or before `before`. Return False if there is none."""
+    """Sum up the next day that ended at or before `before`. Return False if there is no such day."""
     oldest = rows.oldest(HOUR_S, state_of(rows)["daily"])
     if oldest is None:
         return False
@@ -351,8 +363,8 @@ def drop_hours(rows: LedgerRows, before: int) -> int | None:
     """
     Delete the hours of the next day before `before`, a midnight. Return the number of deleted sums.
 
-    Returns None if there is none. One transaction per day, so a ledger that was idle for weeks does not take
-    one long transaction.
+    Returns None if there is no such day. Each call handles one day, so that a ledger that was idle for weeks
+    does not need one long transaction.
     """
     state = state_of(rows)
     before = min(before, state["daily"])

@@ -1,4 +1,4 @@
-"""The totals (ledger): read the log, store the sums in an engine's rows, and return costs."""
+"""The totals (ledger): reads the log, stores sums in an engine's rows, and returns costs."""
 
 from __future__ import annotations
 
@@ -45,23 +45,27 @@ if TYPE_CHECKING:
     from spool.ledger.days.remembered import RememberedCosts
 
 T = TypeVar("T")
-CHUNK = 8192  # numbers per transaction: a quarter of a second at full load
-STEP = 512  # record numbers that are read at a time
-PACKED_STEP = 4096  # record numbers that are read at a time if records stay packed
+CHUNK = 8192  # record numbers per transaction, which takes a quarter of a second at full load
+STEP = 512  # record numbers per read
+PACKED_STEP = 4096  # record numbers per read if records stay packed
 PAUSE_S = 1.0  # pause between transactions, so that an idle ledger writes to disk once a second, not once per commit
 RETRY_S = 10.0
-# Pause as a multiple of the last run's duration, and its maximum. Each run adds a flush that delays commits.
+# Pause after a run, as a multiple of the run's duration, and its maximum in seconds. Each run adds a flush
+# that delays commits.
 REST, MOST_REST_S = 8.0, 0.03
-# attempts, and the pause between them, to read records that other processes are about to close
+# Number of attempts, and the pause between them in seconds, to read records that other processes are
+# about to close.
 TRIES, RETRY_CLOSED_S = 5, 0.05
-# time after the end of a day at which it is summed up, because most late records have arrived
+# seconds after the end of a day until it is summed up; most late records have arrived by then
 LATE_S = 6 * HOUR_S
 END_OF_TIME = 1 << 62
-ROLL_REST = 4  # pause between rollups, as a multiple of the time that the last one took
-ROLL_WAIT_S = 30.0  # pause before the next check if no rollup is missing
-HOURS_KEPT_S = 62 * DAY_S  # age at which hourly sums are deleted and only the day stays
+ROLL_REST = 4  # pause between rollups, as a multiple of the time that the last rollup took
+ROLL_WAIT_S = 30.0  # seconds until the next check if no rollup is missing
+HOURS_KEPT_S = (
+    62 * DAY_S
+)  # age in seconds at which hourly sums are deleted, so that only the sum of the day stays
 MOST_VALUES = 1000  # maximum number of values returned for one dimension
-MAX_ROWS = 5000  # maximum sets of dimensions in one period; further ones are added to "(other)"
+MAX_ROWS = 5000  # maximum sets of dimensions in one period; calls beyond it are added to "(other)"
 
 _log = logging.getLogger(__name__)
 
@@ -69,23 +73,26 @@ _log = logging.getLogger(__name__)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerState:
     """
-    How far the sums reach, and the numbers that could not be counted: deleted before,
+    How far the sums reach, and the numbers that could not be counted: records that were deleted before,
     damaged, or implausibly large.
     """
 
-    reach: int  # the next record number to count
+    reach: int  # number of the next record to count
     rebuilding: int  # 0, or the number at which a running rebuild ends
     missed: int
     damaged: int
     absurd: int
-    rows: int  # number of stored sums, 0 if they were not counted
-    hourly_since: datetime | None  # older sums are stored by day; None if all hours are stored
-    whole_since: datetime | None  # earlier hours may lack the missed records; None if none is missed
+    rows: int  # number of stored sums, 0 if `state` was called without counting them
+    # start of the hourly sums, because older sums are stored by day; None if all hours are stored
+    hourly_since: datetime | None
+    whole_since: datetime | None  # hours before this time may lack the missed records; None if none is missed
 
 
 @dataclass(slots=True, kw_only=True)
 class TagValues:
-    """A tag as a dimension, with its values in calls and in rows of billing connections."""
+    """
+    A tag that costs can be grouped by, with its values in calls and its values in rows of billing connections.
+    """
 
     name: str
     values: list[str] = field(default_factory=list)
@@ -103,8 +110,8 @@ class Soundness:
     """
     State of the comparison with the log.
 
-    `missed` numbers were left out; `looked_for` of them are known to have no record. `differing` hours and
-    days did not match the log in the last comparison.
+    `missed` counts the numbers that were left out; for `looked_for` of them, the log is known to have no
+    record. `differing` counts the hours and days that did not match the log in the last comparison.
     """
 
     missed: int
@@ -114,15 +121,15 @@ class Soundness:
 
     @property
     def is_sound(self) -> bool:
-        """Return True if nothing is in doubt. Deleted records stay missed."""
+        """Return True if nothing is in doubt. Records that were deleted stay missed, and are no doubt."""
         return self.missed == self.looked_for and not self.differing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rebuilt:
     """
-    Result of starting a rebuild: `periods` are counted again, `kept` periods stay because some of their
-    records are deleted, and `border` is where these end.
+    Result of starting a rebuild. `periods` are counted again. `kept` periods stay, because some of their
+    records are deleted. `border` is the end of the last of the kept periods.
     """
 
     periods: int
@@ -149,7 +156,7 @@ class Ledger:
         self._clock = clock
         self._placement = Placement(max_rows)
         self.rates: Rates | None = None  # exchange rates for amounts in other currencies
-        self.people: People | None = None  # recognizes people in filter values
+        self.people: People | None = None  # finds the known names of people in filter values
         self.shows_layers = False  # whether people with restricted access see LAYERS of billed costs
         self._derived: DerivedDimensions = {}
         self._chunk = chunk
@@ -158,12 +165,12 @@ class Ledger:
         self._reach = 1
         # whether all closed records were counted since the ledger was loaded or restarted
         self._is_caught_up = False
-        self._not_before = 0.0  # monotonic time until which a heavy party pauses
-        # tags of billing rows, with the mark of the rows that they were read from
+        self._not_before = 0.0  # monotonic time until which a party with heavy use pauses
+        # tags of billing rows, with the mark of the rows from which they were read
         self._row_tags: tuple[int | None, Sequence[str]] = (None, ())
 
     async def load(self) -> Ledger:
-        """Read the reach and return the ledger. Closes the store if that fails."""
+        """Read the stored reach and return the ledger. If that fails, close the store."""
         try:
             self._reach = (await self._state())["reach"]
         except BaseException:
@@ -173,26 +180,26 @@ class Ledger:
 
     @property
     def is_shared(self) -> bool:
-        """Return True if other processes count as well, one at a time."""
+        """Return True if several processes share the totals. Only one of them counts at a time."""
         return self._store.shares_log
 
     def needs(self, topic: str) -> int | None:
         """
-        Return the lowest number of a topic that the log must keep for the ledger (see spool.log.retention).
+        Return the lowest number of a topic whose record the ledger still needs (see spool.log.retention).
         """
         return self._reach if topic == AI_TELEMETRY else None
 
     async def follow(self, log: ReadableLog) -> None:
-        """Count closed records until cancelled. A full disk only delays it."""
+        """Count closed records until cancelled. While the disk is full, counting is retried."""
         async for _ in log.changes(AI_TELEMETRY):
             while not await self._has_counted(
                 log
-            ):  # failed attempts repeat even if nothing more is committed
+            ):  # failed attempts are repeated even if nothing more is committed
                 pass
             await asyncio.sleep(PAUSE_S)
 
     async def _has_counted(self, log: ReadableLog) -> bool:
-        """Count closed records. Return False after a failure and a pause."""
+        """Count closed records. After a failure, pause and return False."""
         try:
             await self.catch_up(log)
             await self.tidy()
@@ -207,10 +214,10 @@ class Ledger:
         return False
 
     async def watch(self, log: ReadableLog) -> None:
-        """Follow how far other processes have counted, until cancelled."""
+        """Track how far other processes have counted, until cancelled."""
         async for _ in log.changes(AI_TELEMETRY):
             is_behind = True
-            while is_behind:  # other processes continue to count while the log is idle
+            while is_behind:  # other processes count further even while the log is idle
                 try:
                     is_behind = await self._look(log)
                 except SpoolUnavailable as error:
@@ -219,7 +226,7 @@ class Ledger:
                 await asyncio.sleep(PAUSE_S)
 
     async def _look(self, log: ReadableLog) -> bool:
-        """Read the state again. Return True if there are records that no process has counted."""
+        """Read the state again. Return True if there are records that no process has counted yet."""
         async with self._turn:
             self._reach = (await self._state())["reach"]
             is_behind = self._reach < log.closed_below(AI_TELEMETRY)
@@ -228,16 +235,16 @@ class Ledger:
 
     async def catch_up(self, log: ReadableLog) -> int:
         """
-        Count every record that is closed when its turn comes. Return the reach.
+        Count every record that is closed when this call gets its turn. Return the reach.
 
-        Records that are closed meanwhile are left for the next call, because under constant load the turn
-        would never end. A party with far more use than another active party pauses after its last call.
+        Records that close later are left for the next call, because under constant load the turn would never
+        end. If this caller has used far more than another active one, it pauses before its next call.
         """
         await self._rest()
         async with self._turn:
             if (below := log.closed_below(AI_TELEMETRY)) < self._reach:
-                # the sums are as old as the log if one database holds both; otherwise another
-                # process counted further
+                # If one database holds the sums and the log, they have the same age. Otherwise another
+                # process has counted further.
                 if self.is_shared:
                     self._reach = (await self._state())["reach"]
                 else:
@@ -246,7 +253,7 @@ class Ledger:
             while self._reach < (below := min(limit, log.closed_below(AI_TELEMETRY))):
                 try:
                     await self._count(log, below)
-                except NotClosed:  # the watermark fell, so read it again
+                except NotClosed:  # the watermark has fallen, so read it again
                     if (tries := tries + 1) == TRIES:
                         raise
                     await asyncio.sleep(RETRY_CLOSED_S)
@@ -273,7 +280,7 @@ class Ledger:
     async def _count(self, log: ReadableLog, below: int) -> None:
         first = self._reach
         seen = state, frozen = await self._read(lambda rows: (state_of(rows), rows.frozen_periods()))
-        if state["reach"] != first:  # another process counted or restarted the count
+        if state["reach"] != first:  # another process has counted these records or restarted the count
             self._reach = state["reach"]
             return
         rebuilding = state["rebuilding"]
@@ -287,7 +294,8 @@ class Ledger:
         try:
             count, gaps, oldest = await self._add_up(log, sums, first, last, packed)
         except NativeFault:
-            # some of the records may be in the sums, so they are counted again, if necessary without the module
+            # The sums may contain a part of these records, so discard them. The next attempt works without
+            # the module if needed.
             return
         missed = Missed()
         if gaps:
@@ -305,7 +313,7 @@ class Ledger:
             if (
                 state_of(rows),
                 rows.frozen_periods(),
-            ) != seen:  # restarted meanwhile, so the records that were read may be outdated
+            ) != seen:  # the count was restarted meanwhile, so the records that were read may be outdated
                 return state_of(rows)["reach"]
             return counting.add(rows, sums, self._placement, first=first, reach=last + 1, missed=missed)
 
@@ -317,11 +325,12 @@ class Ledger:
         self, log: ReadableLog, sums: HourlySums, first: int, last: int, packed: Native | None
     ) -> tuple[int, list[tuple[int, int]], Entry | None]:
         """
-        Add these numbers to the sums. Return how many have a record, the gaps between them, and the first entry.
+        Add the records of these numbers to the sums. Return the number of records, the gaps between them, and
+        the first entry.
         """
         adding = None
         if packed is not None:
-            from spool.packed.sums import PackedSums  # imported only with the compiled module
+            from spool.packed.sums import PackedSums  # imported only if the compiled module is used
 
             adding = PackedSums(packed, sums)
         step = STEP if packed is None else PACKED_STEP
@@ -348,19 +357,20 @@ class Ledger:
 
     async def _oldest_arrival(self, log: ReadableLog, read: Entry | None) -> float:
         """
-        Return when the oldest stored entry arrived, the one in `read` if given. Missed records arrived before it.
+        Return the arrival time of the oldest stored entry, which is `read` if given. Missed records
+        arrived before it.
         """
         if read is None:
             oldest = await _oldest(log)
             read = next(
                 iter(await log.read(AI_TELEMETRY, oldest, oldest)), None
-            )  # no entry has this number yet if the log is empty
+            )  # if the log is empty, no entry has this number yet
         return read.committed_at if read else self._clock.now()
 
     async def roll_up(self) -> None:
         """
-        Make missing rollups one at a time, using at most a fifth of one core. Runs until cancelled; a full
-        disk only delays it.
+        Make missing rollups one at a time, using at most a fifth of one core. Runs until cancelled. While the
+        disk is full, it retries.
         """
         has_made, took = False, 0.0
         while True:
@@ -373,9 +383,7 @@ class Ledger:
             took = time.monotonic() - begun
 
     async def make_rollup(self) -> bool:
-        """
-        Make the newest missing rollup. Return False if none is missing or while records are counted again.
-        """
+        """Make the newest missing rollup. Return False if none is missing, or while a rebuild runs."""
         from spool.ledger.days import rollups  # imported when the first rollup is made
 
         async with self._turn:
@@ -385,12 +393,12 @@ class Ledger:
             now = int(settled_now(self._clock))
             if await self._read(lambda rows: rollups.missing(rows, state["daily"], now)) is None:
                 return False
-            # no daily sum changes, so other processes' memory of dimensions stays valid
+            # no daily sum changes here, so the dimension numbers that other processes remember stay valid
             return await self._written(lambda rows: rollups.make_next(rows, state_of(rows)["daily"], now))
 
     async def differing_rollups(self, *, at_ease: bool = False) -> int:
         """
-        Compare every rollup with its days and unmark those that differ, so that they are rebuilt.
+        Compare every rollup with its days. Unmark the rollups that differ, so that they are made again.
         Return their number.
         """
         if not (places := await self._read(lambda rows: rows.rollups(0, END_OF_TIME))):
@@ -420,17 +428,18 @@ class Ledger:
             removed = 0
             while (dropped := await self._change(lambda rows: counting.drop_hours(rows, old))) is not None:
                 removed += dropped
-            if removed:  # once a day, because a rebuild may have deleted the sums of some numbers
+            # only when hours were deleted, which is about once a day; numbers without sums are then deleted
+            if removed:
                 self._placement.forget()
                 await self._change(lambda rows: rows.drop_unused_numbers())
             return removed
 
     async def rebuild(self, log: ReadableLog) -> Rebuilt:
         """
-        Start to count again every hour that still has all its records. Other hours stay unchanged.
+        Start to count again every hour whose records are all stored. Other hours stay unchanged.
 
-        Returns at once. `follow` or `catch_up` does the counting, also after restarts. Until then, these
-        hours show what is counted so far. Raises NotAllowed while another rebuild runs.
+        Returns at once. `follow` or `catch_up` does the counting, even after restarts. Until it is done, these
+        hours show only the records that are counted so far. Raises NotAllowed while another rebuild runs.
         """
         async with self._turn:
             if (await self._state())["rebuilding"]:
@@ -441,7 +450,7 @@ class Ledger:
         return Rebuilt(periods=periods, kept=spans, border=_moment(border), first=first)
 
     async def compare(self, log: ReadableLog, *, at_ease: bool = False) -> LedgerComparison:
-        """Compare the sums with the log as far as both are stored. Reads the whole log."""
+        """Compare the sums with the log, for all periods that both still contain. Reads the whole log."""
         comparison = await compare(log, self._read, oldest=lambda: _oldest(log), at_ease=at_ease)
         differing = len(comparison.told())
         if comparison.is_done and differing != (await self._state())["differing"]:
@@ -450,7 +459,9 @@ class Ledger:
         return replace(comparison, rollups=await self.differing_rollups(at_ease=at_ease))
 
     async def comparison_is_due(self, now: float) -> bool:
-        """Return True if the last comparison is old, or a record was missed or found wrong since."""
+        """
+        Return True if the last comparison is old, or if a record was missed or a difference found since.
+        """
         state = await self._state()
         if not self._is_caught_up or state["rebuilding"]:
             return False
@@ -466,7 +477,7 @@ class Ledger:
         if not await recount.read(log) or not await recount.read_until(log, self._reach):
             return False
         async with self._turn:
-            for _ in range(TRIES):  # another process may count meanwhile
+            for _ in range(TRIES):  # repeat, because another process may count in between
                 reach = (await self._state())["reach"]
                 if reach < recount.reach or not await recount.read_until(log, reach):
                     return False
@@ -523,7 +534,7 @@ class Ledger:
         return result
 
     async def costs_of(self, queries: Sequence[CostQuery]) -> Sequence[Sequence[CostRow]]:
-        """Return the sums of several queries, as `costs` does, all at one moment."""
+        """Return the sums of several queries, as `costs` does. All of them show the same moment."""
         prepared = []
         limit, now = limit_of_question(), self._clock.now()
         for query in queries:
@@ -541,7 +552,7 @@ class Ledger:
         def answer(rows: LedgerRows, query: CostQuery) -> Sequence[CostRow]:
             if all(dimension is self._derived.get(name) for name, dimension in query.derived.items()):
                 return self._remembered.costs(rows, query, limit, self.rates, now)
-            # not cached, because a dimension of the query is defined only for it
+            # not cached, because the query defines a dimension of its own
             return costs(rows, query, limit, self.rates)
 
         return await self._read(lambda rows: [answer(rows, query) for query in prepared])
@@ -561,21 +572,26 @@ class Ledger:
     async def sums_of_days(
         self, days: Sequence[int], *, most: int, chosen: Callable[[Dimensions], bool] | None = None
     ) -> Sequence[Sequence[DaySum]]:
-        """Return the sums of several days at one moment, grouped by dimensions and unordered."""
+        """
+        Return the sums of several days, all from the same moment. They are grouped by dimensions;
+        groups are unordered.
+        """
         return await self._read(lambda rows: sums_of_days(rows, days, most, chosen))
 
     async def usage_of_day(self, day: int) -> Sequence[UsageSum]:
-        """Return all sums of the day that begins at `day` (epoch seconds) that a provider may have billed."""
+        """
+        Return all sums that a provider may have billed, for the day that begins at `day` (epoch seconds).
+        """
         return await self._read(lambda rows: usage_of_day(rows, day))
 
     async def whole_sums_of_day(self, day: int) -> Sequence[UsageSum]:
-        """Return the sums of `usage_of_day`, with users, devices and tags kept apart."""
+        """Return the sums of `usage_of_day`, with users, devices and tags as further dimensions."""
         return await self._read(lambda rows: usage_of_day(rows, day, whole=True))
 
     async def put_billed(self, made: Sequence[tuple[BilledDay, Sequence[BilledSum]]]) -> int:
         """
-        Replace the billed costs of the days whose mark differs from the stored one, in one transaction.
-        Return how many.
+        Replace the billed costs of days, in one transaction. Days whose stored mark is the same are skipped.
+        Return the number of replaced days.
         """
 
         def work(rows: LedgerRows) -> int:
@@ -606,8 +622,9 @@ class Ledger:
         """
         Return False while the sums show only a part of the counted records.
 
-        That is during a rebuild, and after a start or a loss of the sums until the ledger has caught up with
-        the log. Files that were exported from the sums must not be replaced then.
+        That is the case during a rebuild. It is also the case after a start or a loss of the sums, until
+        the ledger has caught up with the log. In that time, files that were exported from the sums must
+        not be replaced.
         """
         return self._is_caught_up and not (await self._state())["rebuilding"]
 
@@ -628,11 +645,13 @@ class Ledger:
         return since if hourly is None else max(since, hourly)
 
     async def check_hours(self, since: datetime) -> None:
-        """Raise NotKept if only daily sums are stored for a time from `since` on."""
+        """Raise NotKept if some time after `since` has only daily sums."""
         spans.check_hours((await self._state())["hourly"], since.timestamp())
 
     async def known_span(self) -> tuple[datetime, datetime] | None:
-        """Return the start of the first and of the last hour or day with sums, or None if there is none."""
+        """
+        Return the start of the first and of the last hour or day that has sums, or None if no sums exist.
+        """
 
         def work(rows: LedgerRows) -> list[int]:
             return [start for width in (DAY_S, HOUR_S) for start in rows.starts(width, 0)]
@@ -644,7 +663,8 @@ class Ledger:
 
     async def known_since(self, dimension: str) -> datetime | None:
         """
-        Return the start of the first hour or day with a known value of a dimension, or None if there is none.
+        Return the start of the first hour or day with a known value of a dimension, or None if the value
+        is never known.
         """
         check_dimension(dimension)
 
@@ -687,7 +707,7 @@ class Ledger:
         return self._row_tags[1]
 
     async def has_joint_sums(self) -> bool:
-        """Return True if there are joint sums, which merge values that were too many to keep apart."""
+        """Return True if some sums merge values that were too many to keep apart."""
         is_joint = Derived(
             name=OTHER,
             label=OTHER,
@@ -697,7 +717,9 @@ class Ledger:
         return bool(await self.values(is_joint))
 
     def derive(self, dimensions: Sequence[Derived]) -> None:
-        """Replace the derived dimensions by which costs can be grouped and filtered."""
+        """
+        Set the derived dimensions by which costs can be grouped and filtered. They replace the earlier ones.
+        """
         self._derived = {dimension.name: dimension for dimension in dimensions}
 
     def derived(self) -> Sequence[Derived]:
@@ -709,17 +731,17 @@ class Ledger:
         return dimension if derived is None else derived.label
 
     def own_dimensions(self) -> Sequence[str]:
-        """Return the dimensions that sums are stored by."""
+        """Return the dimensions by which sums are stored."""
         return (*DIMENSIONS, *(f"{TAG}{name}" for name in self.tags))
 
     def dimensions(self) -> Sequence[str]:
-        """Return all dimensions to group and filter by: the ledger's own and the derived ones."""
+        """Return all dimensions to group and filter by: the stored ones and the derived ones."""
         return (*self.own_dimensions(), *self._derived)
 
     async def state(self, *, counts_rows: bool = True) -> LedgerState:
         """
-        Return the state. Pass `counts_rows` False if the row count is not needed, because counting millions
-        takes a second.
+        Return the state of the totals. Pass `counts_rows` False if the row count is not needed, because
+        counting millions of rows takes a second.
         """
         state, rows = await self._read(lambda rows: (state_of(rows), rows.count_rows() if counts_rows else 0))
         return LedgerState(
@@ -734,7 +756,7 @@ class Ledger:
         )
 
     async def close(self) -> None:
-        """Close the store after a running count has ended."""
+        """Close the store. A running count ends first."""
         async with self._turn:
             await self._store.close()
 
@@ -766,14 +788,14 @@ class Ledger:
             raise
 
     def _begin_again(self) -> None:
-        """Count the log again from its beginning."""
+        """Start to count the log again from its beginning."""
         self._placement.forget()
         self._reach = 1
         self._is_caught_up = False
 
 
 def _has_put_billed(rows: LedgerRows, day: BilledDay, sums: Sequence[BilledSum]) -> bool:
-    """Write a day unless its mark is already stored. Return True if it was written."""
+    """Write the billed costs of a day unless its mark is already stored. Return True if they were written."""
     before = next((e for e in rows.billed_days(day.day, day.day + 1) if e.provider == day.provider), None)
     if before is not None and before.mark == day.mark:
         return False
@@ -783,7 +805,7 @@ def _has_put_billed(rows: LedgerRows, day: BilledDay, sums: Sequence[BilledSum])
 
 async def _oldest(log: ReadableLog) -> int:
     """
-    Return the lowest number that the log keeps. Binary search, because records are deleted from the low end.
+    Return the lowest number in the log. Uses binary search, because records are deleted from the low end.
     """
     low, high = 1, log.closed_below(AI_TELEMETRY)
     while low < high:

@@ -1,6 +1,6 @@
 """
-Protocols that a storage engine implements for the totals: sums, in transactions. The code above it
-counts and prices.
+Protocols that a storage engine implements for the totals: storage of sums, in transactions. Counting and
+pricing are not part of it.
 
 Sums are stored by hour and by day. `width` is HOUR_S or DAY_S, and `start` is the start of such a period in
 epoch seconds. Each distinct set of dimensions has a number, so that its texts are stored once.
@@ -19,13 +19,15 @@ if TYPE_CHECKING:
     from spool.ledger.billed import BilledDay, BilledSum
 
 T = TypeVar("T")
-# Largest error of an approximate cost in billionths of a dollar: an absolute and a relative part.
+# Maximum error of an approximate cost: an absolute part in billionths of a dollar, and a part relative
+# to the cost.
 WRONG, WRONG_OF = 1000.0, 1e-9
 
 
 class GroupSum(NamedTuple):
     """
-    Measures of one group of a query with one status and one cost source. `start` is set for sums by start.
+    Measures of one group of a query, for calls with one status and one cost source. `start` is set if sums
+    are grouped by start as well.
     """
 
     group: tuple[str | None, ...]
@@ -38,8 +40,8 @@ class GroupSum(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class MeterSum:
     """
-    Quantity of one meter in one group, in millionths, for calls with one status. `meter` is set if
-    there are several.
+    Quantity of one meter in one group, in millionths, for calls with one status. `meter` has the name if the
+    query returns several meters.
     """
 
     group: tuple[str | None, ...]
@@ -50,10 +52,12 @@ class MeterSum:
 
 
 class LedgerRows(Protocol):
-    """The rows within one transaction."""
+    """The stored rows within one transaction."""
 
     def state(self) -> Mapping[str, int]:
-        """Return the numbers that `set_state` stored. `spool.ledger.counting.state_of` lists the names."""
+        """
+        Return the state values that `set_state` stored. `spool.ledger.counting.state_of` lists the names.
+        """
         ...
 
     def set_state(self, **values: int) -> None: ...
@@ -67,37 +71,43 @@ class LedgerRows(Protocol):
         ...
 
     def drop_unused_numbers(self) -> int:
-        """Delete the dimensions that no sum has. Return how many. Their numbers may be assigned again."""
+        """
+        Delete the sets of dimensions that no sum has. Return the number of deleted sets. Their numbers may
+        be assigned again.
+        """
         ...
 
     def numbers(self, width: int, start: int) -> set[int]:
-        """Return the numbers that have sums in a period."""
+        """Return the numbers of the sets of dimensions that have sums in a period."""
         ...
 
     def add(self, width: int, sums: Iterable[tuple[int, int, Measures]]) -> None:
-        """Add measures to the sums of (start, number)."""
+        """Add measures to the sums. A sum is identified by start and number of its dimensions."""
         ...
 
     def add_meters(self, width: int, sums: Iterable[tuple[int, int, MeterSums]]) -> None:
-        """Add meters to the sums of (start, number), which must exist. Deleting a sum deletes its meters."""
+        """
+        Add meters to existing sums, identified by start and number of their dimensions. Deleting a sum
+        deletes its meters.
+        """
         ...
 
     def meters(self, width: int, start: int) -> Mapping[int, MeterSums]:
-        """Return the meters of a period by number."""
+        """Return the meters of a period, by number of the set of dimensions."""
         ...
 
     def metered_sums(self, width: int, start: int) -> Sequence[tuple[Dimensions, MeterSums]]:
-        """Return the meters of a period by dimensions."""
+        """Return the meters of a period, by set of dimensions."""
         ...
 
     def meters_by_start(self, width: int) -> Mapping[int, MeterSums]:
-        """Return the meters of each period that has some."""
+        """Return the meters of each period that has any."""
         ...
 
     def meter_totals(
         self, width: int, since: int, until: int, query: CostQuery, *, by_start: bool = False
     ) -> Iterable[MeterSum]:
-        """Return what `totals` returns, for the meter of the query or for every meter."""
+        """Return the sums that `totals` returns, but of meters: the meter of the query, or every meter."""
         ...
 
     def charge_totals(self, width: int, since: int, until: int, query: CostQuery) -> Iterable[MeterSum]:
@@ -105,7 +115,7 @@ class LedgerRows(Protocol):
         ...
 
     def remove(self, width: int, places: Iterable[tuple[int, int]]) -> None:
-        """Delete the sums of (start, number)."""
+        """Delete sums, identified by start and number of their dimensions."""
         ...
 
     def starts(self, width: int, since: int) -> Sequence[int]:
@@ -113,14 +123,15 @@ class LedgerRows(Protocol):
         ...
 
     def priceable(self, width: int, start: int) -> Sequence[tuple[int, Dimensions, Measures]]:
-        """Return the sums of the calls of one period, with their numbers."""
+        """Return the sums of the calls of one period, each with the number and the set of its dimensions."""
         ...
 
     def token_sums(self, width: int, start: int, *, dearest: int = 0) -> Sequence[tuple[int, Measures]]:
         """
-        Return COUNTS and cost of the sums of one period, by number. Only calls with a known input are included.
+        Return COUNTS and cost of the sums of one period, by number of the dimensions. Only calls with a known
+        input are included.
 
-        If `dearest` is not 0, only that many of the most expensive sums are returned, and sums that may
+        If `dearest` is not 0, only that many of the most expensive sums are returned, plus sums that may
         be among them.
         """
         ...
@@ -134,7 +145,7 @@ class LedgerRows(Protocol):
         ...
 
     def oldest(self, width: int, since: int) -> int | None:
-        """Return the start of the first period with sums from `since` on."""
+        """Return the start of the first period at or after `since` that has sums."""
         ...
 
     def sum_up_day(self, day: int) -> None:
@@ -147,8 +158,8 @@ class LedgerRows(Protocol):
 
     def drop_hours(self, before: int) -> int:
         """
-        Delete the hourly sums before a midnight and merge their periods into those of the days. Return
-        the number deleted.
+        Delete the hourly sums before a midnight. Their period rows are merged into those of the days. Return
+        the number of deleted sums.
         """
         ...
 
@@ -157,11 +168,11 @@ class LedgerRows(Protocol):
         ...
 
     def forget_firsts(self) -> None:
-        """Set every lowest number to 0 and unfreeze all periods."""
+        """Set the lowest record number of every period to 0, and unfreeze all periods."""
         ...
 
     def freeze_periods(self, below: int) -> None:
-        """Freeze exactly the periods with a lowest number below `below`."""
+        """Freeze the periods whose lowest record number is below `below`, and unfreeze all others."""
         ...
 
     def frozen_periods(self) -> set[tuple[int, int]]:
@@ -177,7 +188,7 @@ class LedgerRows(Protocol):
         ...
 
     def drop_open_periods(self) -> int:
-        """Delete every period that is not frozen, with its sums. Return how many."""
+        """Delete every period that is not frozen, with its sums. Return the number of deleted periods."""
         ...
 
     def count_rows(self) -> int: ...
@@ -186,9 +197,9 @@ class LedgerRows(Protocol):
         self, width: int, since: int, until: int, query: CostQuery, *, by_start: bool = False, rollup: int = 0
     ) -> Iterable[GroupSum]:
         """
-        Sum by group what passes the query's filters, for the periods that begin in [since, until).
+        Add up by group the sums that pass the query's filters, for the periods that begin in [since, until).
 
-        `by_start` keeps these periods apart. `rollup` selects the sums of a rollup instead.
+        `by_start` groups by period as well. `rollup` reads the sums of a rollup instead.
         """
         ...
 
@@ -196,19 +207,23 @@ class LedgerRows(Protocol):
         self, spans: Sequence[tuple[int, int, int, int]], query: CostQuery, most: int
     ) -> tuple[int, Sequence[tuple[Group, float]]]:
         """
-        Return the number of groups of a query, and the `most` largest with their approximate cost, largest first.
+        Return the number of groups of a query, and the `most` largest groups with their approximate
+        cost, largest first.
 
         Costs are in billionths of a dollar, without amounts in other currencies. The error is at most 1,000
-        plus a billionth of the cost. `spans` are (width, since, until, number of a rollup or 0).
+        billionths plus a billionth of the cost. `spans` are (width, since, until, number of a rollup or 0).
         """
         ...
 
     def has_more_groups(self, query: CostQuery, most: int) -> bool:
-        """Return True if the known dimensions form more than `most` groups, whatever the query includes."""
+        """
+        Return True if all stored sets of dimensions form more than `most` groups. The filters of the
+        query are ignored.
+        """
         ...
 
     def passes_all(self, query: CostQuery) -> bool:
-        """Return True if every known set of dimensions of calls passes the query's filters."""
+        """Return True if every stored set of dimensions of calls passes the query's filters."""
         ...
 
     def rollups(self, since: int, until: int) -> Collection[tuple[int, int, int]]:
@@ -220,14 +235,16 @@ class LedgerRows(Protocol):
 
     def make_rollup(self, number: int, dimensions: Sequence[str], width: int, start: int) -> None:
         """
-        Make a rollup from the sums of its days by these dimensions (none means all), and mark it.
+        Make a rollup from the sums of its days, by these dimensions, and mark it. Without dimensions,
+        all are kept.
 
-        Numbers from BILLED_ROLLUPS on are rollups of billed costs, which also keep charge and basis apart.
+        Numbers from BILLED_ROLLUPS on are rollups of billed costs, which also keep the dimensions
+        charge and basis.
         """
         ...
 
     def differs_rollup(self, number: int, dimensions: Sequence[str], width: int, start: int) -> bool:
-        """Return True if `make_rollup` would make other sums than the stored ones."""
+        """Return True if `make_rollup` would make sums that differ from the stored ones."""
         ...
 
     def unmark_rollups(self, days: Collection[int] | None = None, *, billed: bool = False) -> None:
@@ -237,7 +254,7 @@ class LedgerRows(Protocol):
         ...
 
     def put_billed(self, day: BilledDay, sums: Iterable[BilledSum]) -> None:
-        """Replace a provider's billed costs of a day, and the information about that day."""
+        """Replace a provider's billed costs of a day, and the row that describes that day."""
         ...
 
     def drop_billed(self, day: int, provider: str) -> None:
@@ -266,18 +283,17 @@ class LedgerRows(Protocol):
         ...
 
     def first_known(self, width: int, dimension: str) -> int | None:
-        """Return the start of the first period with a sum that has a value of a dimension."""
+        """Return the start of the first period with a sum in which a dimension has a value."""
         ...
 
     def tags(self) -> Sequence[tuple[str, str, bool, bool]]:
         """
-        Return name and value of each tag, and whether calls have it and whether rows of billing
-        connections have it.
+        Return name and value of each tag, with two flags: calls have it, and rows of billing connections have it.
         """
         ...
 
     def values(self, dimension: str | Derived, limit: int) -> Sequence[str]:
-        """Return the first known values of a dimension of calls, sorted."""
+        """Return at most `limit` known values of a dimension of calls, sorted."""
         ...
 
 
@@ -285,23 +301,25 @@ class LedgerStore(Protocol):
     """
     The storage of the rows.
 
-    `shares_log`: the rows and the log are one database that other processes use as well. So neither is lost or
-    restored without the other, and another process may have counted further than this process sees the log.
+    `shares_log`: the rows and the log are in one database, which other processes use as well. So neither
+    is lost or restored without the other. Another process may have counted records that this process does
+    not see yet.
     """
 
     shares_log: bool
 
     async def change(self, work: Callable[[LedgerRows], T]) -> T:
         """
-        Run `work` in one transaction. If it raises, nothing is stored; when this method returns, everything is.
+        Run `work` in one transaction. If it raises, nothing is stored. When this method returns, all
+        changes are stored.
 
-        Raises SpoolUnavailable if the rows cannot be written now, LedgerLost if the sums were damaged and
-        start again empty.
+        Raises SpoolUnavailable if the rows cannot be written now, and LedgerLost if the sums were damaged and
+        start empty again.
         """
         ...
 
     async def read(self, work: Callable[[LedgerRows], T]) -> T:
-        """Run `work`, which must change nothing, on the rows of one moment."""
+        """Run `work` on the rows as they are at one moment. `work` must change nothing."""
         ...
 
     async def close(self) -> None: ...

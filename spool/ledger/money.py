@@ -1,8 +1,8 @@
 """
 Exact money for sums: an int in units of 10 ** -27 dollars in memory, three SQLite integers on disk.
 
-A 64-bit integer of such units would hold less than a cent. Three limbs of nine decimals hold billions of
-dollars. SQL can add them column by column, and they keep every digit of a binary float's text.
+A single 64-bit integer could hold less than a cent in such units. Three limbs of nine decimals hold billions
+of dollars. SQL can add them column by column, and they keep every decimal digit of a float.
 """
 
 from __future__ import annotations
@@ -44,7 +44,9 @@ def added(rows: Iterable[Mapping[str, str]]) -> dict[str, str]:
 
 
 def unconverted_words(amounts: Mapping[str, str], currency: str) -> str:
-    """Describe the amounts, by currency, that could not be converted to `currency` and are in no sum."""
+    """
+    Describe amounts, by currency, that could not be converted to `currency` and are therefore in no sum.
+    """
     amounts_text = ", ".join(f"{amount} {code}" for code, amount in amounts.items())
     return f"{amounts_text} are not in these sums: no rate to {currency} is known (docs/currencies.md)"
 
@@ -59,5 +61,5 @@ def limbs(units: int) -> tuple[int, int, int]:
 
 
 def joined(high: int, middle: int, low: int) -> int:
-    """Return the units of three limbs. Sums of limbs are valid as well."""
+    """Return the units of three limbs. Limbs that are sums of other limbs are accepted."""
     return (high * _LIMB + middle) * _LIMB + low

@@ -1,9 +1,9 @@
 """
 The newest calls for people with restricted access, who see only some of the calls.
 
-The list is limited by the person's own number of calls and by a fixed period, never by the number of calls of
-others, because that would reveal their number. The search position of each slice is remembered, so that each
-slice looks at a call only once.
+The list is limited by the number of the person's own calls and by a fixed period. It is never limited by the
+number of other people's calls, because that would reveal their number. A slice is the set of calls that such a
+person may see. The search position of each slice is remembered, so that a call is checked only once per slice.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from spool.record import AI_TELEMETRY, Record, pack, unpack
 
 LOOK_BACK_S = 6 * 3600.0
 STEP = 512  # records read between two turns of the event loop
-MOST_SLICES = 8  # slices remembered at once; 10,000 calls take some 3 MiB
+MOST_SLICES = 8  # maximum number of remembered slices; 10,000 calls take some 3 MiB
 
 IsOwn = Callable[[Record], bool]
 
@@ -36,9 +36,9 @@ class OwnRecord(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class _Remembered:
-    """Newest calls of one slice, newest first, out of the numbers below `below`."""
+    """Newest calls of one slice with numbers below `below`, newest first."""
 
-    dimensions: Hashable  # the organization's dimensions that the slice was searched with
+    dimensions: Hashable  # the organization's dimensions that were used in the search
     below: int = 1
     rows: list[OwnRecord] = field(default_factory=list)
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -54,7 +54,7 @@ class OwnRecords:
         self, slice: Hashable, is_own: IsOwn, *, dimensions: Hashable, most: int
     ) -> Sequence[OwnRecord]:
         """
-        Return the newest closed calls of a slice, newest first: at most `most`, from the last LOOK_BACK_S.
+        Return the newest closed calls of a slice, newest first: at most `most`, from the last LOOK_BACK_S seconds.
 
         `dimensions` are the organization's own dimensions, which `is_own` may use. If they change, the
         search starts again.
@@ -71,7 +71,7 @@ class OwnRecords:
 
     async def _follow(self, remembered: _Remembered, is_own: IsOwn, most: int) -> None:
         below, since = self._log.closed_below(AI_TELEMETRY), self._clock.now() - LOOK_BACK_S
-        if below < remembered.below:  # the watermark fell, so the log was replaced
+        if below < remembered.below:  # the watermark has fallen, so the log was replaced
             remembered.below, remembered.rows = 1, []
         floor = max(remembered.below, await first_after(self._log, AI_TELEMETRY, since, below))
         own_records: list[OwnRecord] = []
@@ -99,7 +99,7 @@ async def own_of(log: Log, begin: int, end: int, is_own: IsOwn) -> list[OwnRecor
 
 async def first_after(log: Log, topic: str, moment: float, below: int) -> int:
     """
-    Return the first number that was committed after a moment, or `below` if there is none. Binary search.
+    Return the first number that was committed after a moment, or `below` if there is none. Uses binary search.
     """
     low, high = 1, below
     while low < high:
@@ -107,6 +107,6 @@ async def first_after(log: Log, topic: str, moment: float, below: int) -> int:
         entries = await log.read(topic, middle, middle, with_open=True)
         if entries and entries[0].committed_at > moment:
             high = middle
-        else:  # before the moment, or deleted and so older than every stored record
+        else:  # the entry is from before the moment, or it is deleted and therefore older than every stored record
             low = middle + 1
     return low

@@ -31,7 +31,8 @@ def next_beginning(start: datetime, granularity: str) -> datetime:
     if granularity == "hourly":
         after = (start.astimezone(UTC) + timedelta(hours=1)).astimezone(start.tzinfo)
         full = beginning(after, granularity)
-        # If a clock goes back by half an hour, the full hour may be the start of the current period.
+        # If a clock goes back by half an hour, the next full hour may not be later than the start of
+        # the current period.
         return full if full.timestamp() > start.timestamp() else after
     first = beginning(start, granularity)
     if granularity == "daily":
@@ -50,7 +51,7 @@ Span = tuple[datetime, datetime]
 
 def span(name: str, now: float, zone: tzinfo = UTC) -> Span:
     """
-    Return the time range for a name of RANGES by the calendar of a zone. An unfinished range ends with
+    Return the time range for a name of RANGES, by the calendar of a zone. An unfinished range ends with
     the running hour.
     """
     midnight = (
@@ -83,7 +84,7 @@ def _last_quarter(midnight: datetime) -> Span:
     return _quarter(end - timedelta(days=1)), end
 
 
-# Each function gets the start of today. A range without an end runs until now and includes today.
+# Each function gets the start of today. A range without an end includes today, until now.
 _SPANS: Mapping[str, Callable[[datetime], tuple[datetime, datetime | None]]] = {
     "mtd": lambda midnight: (midnight.replace(day=1), None),
     "last_month": _last_month,
@@ -103,9 +104,9 @@ def preceding(query: CostQuery) -> CostQuery:
     """
     Return the same query for the preceding period.
 
-    A range from the start of a month: the same part of the month before, or the whole month before for a
-    whole month. A range from midnight: the same hours, as many days earlier as the range has. Any other
-    range: the time directly before it.
+    If the range begins at the start of a month: the same part of the month before, or the whole month before
+    for a whole month. If it begins at midnight: the same hours, earlier by the number of days in the range.
+    In all other cases: the time directly before the range.
     """
     since, until = query.since.astimezone(query.zone), query.until.astimezone(query.zone)
     length = until - since  # length by the wall clock of the zone
@@ -121,8 +122,8 @@ def preceding(query: CostQuery) -> CostQuery:
 
 def same_weekdays(query: CostQuery) -> CostQuery:
     """
-    Return the same query for the same weekdays before. Months and quarters, and parts of them,
-    are as in `preceding`.
+    Return the same query for the same weekdays before. Months, quarters and parts of them are handled
+    as in `preceding`.
     """
     before = preceding(query)
     since, until = query.since.astimezone(query.zone), query.until.astimezone(query.zone)

@@ -16,19 +16,20 @@ from spool.errors import AskedTooMuch
 from spool.ledger.sums import COUNTS, LATENCY, MONEY, OTHER
 from spool.record import CURRENCY
 
-# -- dimensions that are computed from the ledger's own ------------------------------------------------------
+# -- dimensions that are computed from stored dimensions -----------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Derived:
     """
-    A dimension that is computed from others. "" means unknown, in the sources and in the result.
+    A dimension that is computed from other dimensions. "" means unknown, in the sources and in the result.
 
     `value` gets the values of the `sources` in order. It must be pure, callable from any thread, and
     must not raise.
 
-    A source is `OTHER` if a sum no longer keeps its values apart. A built-in dimension returns `OTHER` if
-    that source decides its value. Definitions of an organization treat `OTHER` like any other value.
+    The value of a source is `OTHER` if a sum no longer keeps that source's values apart. A built-in dimension
+    then returns `OTHER` if that source decides its value. Definitions of an organization treat `OTHER` like
+    any other value.
     """
 
     name: str
@@ -65,17 +66,19 @@ PROVIDER_FAMILY = "provider_family"
 
 
 class BuiltIn(NamedTuple):
-    """A dimension that every installation has and that is computed from others."""
+    """A computed dimension that every installation has."""
 
     meaning: str
     label: str
     sources: tuple[str, ...]
-    title: str  # column title in command tables, unless the next column shows the dimension with this name
+    title: (
+        str  # short column title in command tables; not used if the table also has the dimension of that name
+    )
 
 
-# gateway/intake/rate_cards/names.py computes their values. People with restricted access may group by each of
-# them. They may group by an organization's dimension only if a role or a view names it (CostReader.derived).
-# So a value must not reveal more than its sources.
+# gateway/intake/rate_cards/names.py computes the values. People with restricted access may group by each of
+# these dimensions, so a value must not reveal more than its sources. They may group by an organization's
+# dimension only if a role or a view names it (CostReader.derived).
 BUILT_IN_DIMENSIONS: Mapping[str, BuiltIn] = {
     MODEL_FAMILY: BuiltIn(
         "the model without region prefix, seller prefix and date",
@@ -90,9 +93,9 @@ BUILT_IN_DIMENSIONS: Mapping[str, BuiltIn] = {
         title="provider",
     ),
 }
-# Dimensions that decide prices, besides provider and models. No public query uses them.
+# Dimensions that decide prices, in addition to provider and models. No public query uses them.
 PRICED_BY = ("mode", "size")
-BILLED = "billed"  # kind of the dimensions without calls: amounts on bills that belong to nobody
+BILLED = "billed"  # kind of the dimensions of amounts on bills that belong to no call
 # Dimensions of billed costs.
 OF_BILLS: Mapping[str, str] = {
     "charge": "the purpose of the billed amount: usage, discount, tax, credit, commitment, ...",
@@ -116,18 +119,18 @@ ROW_DIMENSIONS: Mapping[str, str] = {
     "workload": "the Kubernetes deployment of the row",
 }
 ORIGINS = ("calls", "billing", "containers")  # values of the dimension `origin`
-ROW_TAG = "row:"  # prefix of tag names from such a row
+ROW_TAG = "row:"  # prefix of the names of tags that come from such a row
 BILLED_DIMENSIONS = {**OF_BILLS, **ROW_DIMENSIONS}
 TAG = "tag:"  # prefix of dimensions that are tags
 GRANULARITIES = ("hourly", "daily", "weekly", "monthly", "quarterly", "yearly")
-TOTAL = "total"  # granularity of one period for the whole time
+TOTAL = "total"  # granularity in which the whole time range is one period
 
 
 class CostType(NamedTuple):
     """
-    Choice of the amounts to sum. `meaning` is shown to assistants, which cannot use a cost type without one.
+    The amounts that a query sums. `meaning` explains the type to assistants, which cannot use a type without it.
 
-    Counted costs are a `field` of a CostRow. Billed costs are an arrangement of a bill, a bit of
+    A counted cost is a `field` of a CostRow. A billed cost is an arrangement of a bill, which is a bit of
     `CostQuery.arranged`. The remaining types are the parts of real_cost that assistants' plans cover or
     do not cover.
     """
@@ -137,7 +140,7 @@ class CostType(NamedTuple):
     arranged: int = 0
 
 
-# The cost that counts is the reported one, else the estimate at list prices.
+# real_cost is the reported cost, or else the estimate at list prices.
 _COST_TYPES = {
     "real_cost": CostType(
         "the cost that counts: reported if the source states it, else estimated at list prices", field="cost"
@@ -177,7 +180,7 @@ METERED_COST, COVERED_COST = PLAN_TYPES = tuple(
 EXPLAINED_TYPES = {name: kind.meaning for name, kind in _COST_TYPES.items() if kind.meaning}
 MISSING_IS_OF_BILLS = f"missing applies only to billed costs: add cost_type={', '.join(BILLED_TYPES)}"
 
-Group = tuple[str | None, ...]  # values of the grouped dimensions in order, None for unknown
+Group = tuple[str | None, ...]  # values of the dimensions that a query groups by, in order; None for unknown
 Wanted = Mapping[str, tuple[str, ...]]  # wanted values by dimension
 
 
@@ -186,16 +189,16 @@ class CostQuery:
     """
     Query for costs from `since` until before `until`, in periods of `zone`.
 
-    `include` and `exclude` are filters by dimension; "" means unknown. A period that `since` cuts
-    begins at `since`. No period may begin or end within an hour or a day of which only the whole sum is
-    stored (see `costs`).
+    `include` and `exclude` are filters by dimension; "" means unknown. If `since` is inside a period,
+    that period begins at `since`. No period may begin or end within an hour or day that is stored as one
+    sum (see `costs`).
 
-    `measures` are the wanted fields of CostRow, all if empty. Money and calls are always returned. Other
+    `measures` are the fields of CostRow to return, all if empty. Money and calls are always returned. Other
     fields may then be 0, which saves work.
 
-    `derived` are additional dimensions of this query. With `only`, which must not be empty, other groups are
-    left out. With `kept`, all other groups become one, with OTHER for each value. With `top`, that number of
-    groups with the largest `top_by` over all periods is kept, in addition to the unknown group.
+    `derived` are additional dimensions of this query. `only`, which must not be empty, returns only these
+    groups. `kept` returns these groups, and all other groups as one with the value OTHER. `top` returns that
+    number of groups with the largest `top_by` over all periods, in addition to the unknown group.
     """
 
     since: datetime
@@ -206,17 +209,20 @@ class CostQuery:
     exclude: Wanted = field(default_factory=dict)
     zone: tzinfo = UTC
     measures: Sequence[str] = ()
-    meter: str = ""  # name of a meter for CostRow.metered; EVERY_METER fills CostRow.meters instead
-    currency: str = CURRENCY  # currency of the result; each day is converted at its own rate
+    meter: str = (
+        ""  # name of the meter to return in CostRow.metered; EVERY_METER fills CostRow.meters instead
+    )
+    currency: str = CURRENCY  # currency of the result; each day is converted at its own exchange rate
     derived: DerivedDimensions = field(default_factory=dict)
     only: frozenset[Group] | None = None
     kept: frozenset[Group] | None = None
     top: int | None = None
     top_by: str = "cost"  # the field of CostRow that decides which groups are the largest
-    arranged: int = 0  # arrangement of spool.ledger.billed whose amounts are in `cost`; 0 for counted costs
+    # arrangement of a bill (spool.ledger.billed) whose amounts `cost` contains; 0 for counted costs
+    arranged: int = 0
 
     def shown(self, group: Group) -> Group:
-        """Return the group to which the sums of a group are added."""
+        """Return the group under which the query shows a stored group."""
         return group if self.kept is None or group in self.kept else (OTHER,) * len(group)
 
     @property
@@ -229,17 +235,17 @@ EVERY_METER = "*"
 
 
 class AnswersCosts(Protocol):
-    """Reader of costs: the ledger, or the part of it that a person may see."""
+    """Reader of costs. It is the ledger, or the part of the ledger that a person may see."""
 
     async def costs(self, query: CostQuery) -> Sequence[CostRow]: ...
 
 
 class CostRow(msgspec.Struct, frozen=True, kw_only=True):
     """
-    Costs of one period and one set of dimensions, with money as decimal text.
+    Costs of one period and one set of dimensions. Money is decimal text.
 
-    `cost` is the cost that counts (reported, else estimated). `reported` and `estimated` are sums over the
-    same calls. `saved` is the estimate for cached calls.
+    `cost` is the reported cost, or else the estimate. `reported` and `estimated` are sums over the same
+    calls. `saved` is the estimate for calls that a gateway's own cache answered.
     """
 
     start: datetime
@@ -251,16 +257,16 @@ class CostRow(msgspec.Struct, frozen=True, kw_only=True):
     calls: int
     errors: int
     cached: int
-    unpriced: int  # calls with unknown cost
+    unpriced: int  # number of calls with unknown cost
     input_tokens: int
     output_tokens: int
     cache_read_tokens: int
     cache_write_tokens: int
     reasoning_tokens: int
     cache_write_1h_tokens: (
-        int  # the part of cache_write_tokens that is cached for an hour, if sources report it
+        int  # the part of cache_write_tokens that providers cache for an hour, if sources report it
     )
-    # of calls that the gateway's cache answered: included in the sums above, but on no provider's bill
+    # input of calls that a gateway's own cache answered; the sums above include it, but no provider bills it
     cached_input_tokens: int
     cached_output_tokens: int
     latency_ms: int
@@ -268,8 +274,8 @@ class CostRow(msgspec.Struct, frozen=True, kw_only=True):
     latency: tuple[int, ...]
     # quantity of the queried meter, in millionths, without calls that a gateway cache answered
     metered: int = 0
-    # Amounts in other currencies than dollars, as charged, and the amounts that could not be converted. The
-    # latter are not part of `cost` and `reported`. Decimal text by currency.
+    # Amounts that were charged in other currencies than dollars, and the amounts among them that could not be
+    # converted. `cost` and `reported` do not include the latter. Decimal text by currency.
     charges: Mapping[str, str] = msgspec.field(default_factory=dict)
     # quantities by meter, in millionths, only for queries with EVERY_METER
     meters: Mapping[str, int] = msgspec.field(default_factory=dict)
@@ -279,7 +285,8 @@ class CostRow(msgspec.Struct, frozen=True, kw_only=True):
 
 def within(query: CostQuery, *, include: Wanted, exclude: Wanted) -> CostQuery:
     """
-    Return the query with a further filter. If two lists of included values have nothing in common, nothing passes.
+    Return the query with a further filter. If both filters include values of a dimension, only their
+    common values pass.
     """
     both = {name: tuple(values) for name, values in query.include.items()}
     for name, values in include.items():
@@ -292,7 +299,7 @@ def within(query: CostQuery, *, include: Wanted, exclude: Wanted) -> CostQuery:
 
 def end_of_hour(now: float) -> datetime:
     """
-    Return the end of the running hour. Queries up to now include this whole hour, because hours are never split.
+    Return the end of the running hour. A query until now includes this whole hour, because hours are never split.
     """
     return datetime.fromtimestamp(now, UTC).replace(minute=0, second=0, microsecond=0) + timedelta(hours=1)
 
@@ -343,7 +350,7 @@ class QuestionLimit:
             )
 
     def check_time(self) -> None:
-        """Raise AskedTooMuch if the time is over."""
+        """Raise AskedTooMuch if the time limit has passed."""
         if time.monotonic() > self.until:
             raise took_too_long(self.max_time_s)
 
@@ -356,13 +363,13 @@ _limit: ContextVar[QuestionLimit | None] = ContextVar("question_limit", default=
 
 
 def limit_of_question() -> QuestionLimit | None:
-    """Return the limit of the running query, or None for Tollhouse's own work."""
+    """Return the limit of the running query. Return None if Tollhouse itself runs the query."""
     return _limit.get()
 
 
 @contextmanager
 def limited(limit: QuestionLimit) -> Iterator[None]:
-    """Limit all queries to the ledger within the block."""
+    """Apply a limit to all queries to the ledger within the block."""
     token = _limit.set(limit)
     try:
         yield

@@ -1,8 +1,8 @@
 """
-Recalculation of sums after a price was wrong or missing. A sum of tokens costs what its calls cost, because
+Recalculation of sums after a price was wrong or missing. A sum of tokens can be priced like one call, because
 calls of different price tiers, modes and models are summed separately.
 
-Only estimates change. Reported costs stay, and so does a sum that the pricer does not know.
+Only estimates change. Reported costs stay, and so does a sum for which the pricer has no price.
 """
 
 from __future__ import annotations
@@ -27,8 +27,7 @@ class TokenSum(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """
     Calls of one hour, model, mode and price tier.
 
-    `beyond`: the value of SIZES that every input exceeds, without exceeding the next one. -1 if the
-    input is unknown.
+    `beyond` is the largest value of SIZES that every input exceeds, or -1 if the inputs are unknown.
     """
 
     provider: str | None
@@ -48,7 +47,7 @@ class TokenSum(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Pricer(Protocol):
-    """A price book, as the ledger uses it."""
+    """A price book, as far as the ledger uses it."""
 
     def estimate_sum(self, total: TokenSum) -> str | None:
         """Return the exact total cost of the calls, or None if it is unknown."""
@@ -56,22 +55,23 @@ class Pricer(Protocol):
 
 
 class SumLine(NamedTuple):
-    """A quantity of summed calls with one price. The quantity is in millionths, the amount in units."""
+    """A quantity of summed calls at one price. The quantity is in millionths, the amount in units."""
 
-    meter: str  # name from spool.meters, a count of a record, or REQUESTS
+    meter: str  # name of a meter in spool.meters, name of a token count of a record, or REQUESTS
     quantity: int
     amount: int
 
 
 REQUESTS = "requests"
-# Returns the lines that an estimate adds up, none if they are unknown.
+# function that returns the lines of an estimate, or no lines if they are unknown
 LinesOf = Callable[[TokenSum], Sequence[SumLine]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repriced:
     """
-    Rows with a new estimate, rows that the pricer does not know, and the sums of estimates before and after.
+    Result of a recalculation: rows with a new estimate, rows without a price, and the sum of estimates
+    before and after.
     """
 
     rows: int
@@ -82,7 +82,8 @@ class Repriced:
 
 def reprice(rows: LedgerRows, placement: Placement, pricer: Pricer, since: int) -> Repriced:
     """
-    Estimate every sum again that begins at or after `since` (epoch seconds). Days are summed up from hours again.
+    Estimate again every sum that begins at or after `since` (epoch seconds). Sums of days are made
+    again from hours.
     """
     sum_up_again(rows)
     changed = unpriced = before = after = 0
@@ -109,8 +110,8 @@ def reprice(rows: LedgerRows, placement: Placement, pricer: Pricer, since: int) 
                 new.append((start, key_number, measures))
                 if number in meters:
                     moved_meters.append((start, key_number, meters[number]))
-            # Remove all sums before adding any, because an unpriced sum may be merged into a sum that was
-            # priced again as well.
+            # Remove all old sums before adding new ones, because a sum that had no price may now belong to
+            # the same row as a sum that had one.
             rows.remove(width, removed)
             rows.add(width, new)
             if moved_meters:
@@ -146,7 +147,7 @@ def token_sum(
 def lines_of_row(
     price_lines: LinesOf, start: int, key: Dimensions, row: Measures, meters: Mapping[str, int]
 ) -> tuple[SumLine, ...]:
-    """Return the lines of an estimated sum, or none if they do not add up to the stored estimate."""
+    """Return the lines of an estimated sum. Return none if they do not add up to the stored estimate."""
     if key.cost_source != "estimated" or key.status == "cached":
         return ()
     lines = price_lines(token_sum(start, key, row, meters))
@@ -155,7 +156,7 @@ def lines_of_row(
 
 
 def joined(one: Sequence[SumLine], other: Sequence[SumLine]) -> tuple[SumLine, ...]:
-    """Add lines by meter."""
+    """Join two lists of lines, and add the lines of the same meter."""
     sums: dict[str, SumLine] = {}
     for line in (*one, *other):
         before = sums.get(line.meter, SumLine(line.meter, 0, 0))

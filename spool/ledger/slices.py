@@ -1,8 +1,9 @@
 """
-The totals as a person with restricted access sees them: only the sums of the calls in their slice.
+The totals as a person with restricted access sees them: only sums of the calls in their slice. A slice is the
+set of calls that match the filters of the person's roles.
 
-Over a limit, calls with too many different values share a joint sum (see `spool.ledger.counting`). A slice
-that would have to split a joint sum does not include it.
+If a period has too many combinations of values, several calls share a joint sum (see
+`spool.ledger.counting`). A joint sum with only some calls in the slice is not included.
 """
 
 from __future__ import annotations
@@ -25,13 +26,14 @@ from spool.registry.roles import LedgerSlice, RoleFilter
 _NAME = "(slice)"
 _YES = "yes"
 _MEMO = 10_000
-# combinations of included values that are computed one by one for a derived dimension
+# maximum combinations of included values for which the values of a derived dimension are computed
 _MOST_COMBINATIONS = 1000
 
 
 class SlicedLedger:
     """
-    Ledger that only shows the calls of a slice. A filter by a dimension that no longer exists shows nothing.
+    Ledger that shows only the calls of a slice. If a filter uses a dimension that no longer exists,
+    nothing is shown.
     """
 
     def __init__(self, ledger: Ledger, slice: LedgerSlice) -> None:
@@ -72,7 +74,7 @@ class SlicedLedger:
         if _NAME in query.named:
             check_dimension(_NAME)
         cut = within(query, include={_NAME: (_YES,)}, exclude={})
-        if query.arranged:  # amounts that belong to no calls are in no slice
+        if query.arranged:  # bill amounts that belong to no call are in no slice
             from spool.ledger.billed import LAYERS, SLICED_CHARGES, UNALLOCATED
 
             charges = (*SLICED_CHARGES, *(LAYERS if self._ledger.shows_layers else ()))
@@ -98,8 +100,8 @@ class SlicedLedger:
 
     async def row_tags(self) -> Sequence[str]:
         """
-        Return what `Ledger.row_tags` returns if the person sees every call. Otherwise none, because names
-        reveal hidden rows.
+        Return the result of `Ledger.row_tags` if the person may see every call. Otherwise return none,
+        because tag names would reveal hidden rows.
         """
         return await self._ledger.row_tags() if self._slice.has_every_call else ()
 
@@ -129,9 +131,10 @@ class SlicedLedger:
 
     async def contained(self) -> Callable[[Wanted, Wanted], bool]:
         """
-        Return a test of a filter (included and excluded values): True if the slice has all sums that pass it.
+        Return a test of a filter, which gets included and excluded values. The test returns True if the slice
+        contains every sum that passes the filter.
 
-        The test returns False if unsure.
+        If that cannot be determined, the test returns False.
         """
         if self._slice.has_every_call or not self._slice.parts:
             return lambda *_: self._slice.has_every_call
@@ -145,8 +148,8 @@ class SlicedLedger:
 
     def _made_of(self, include: Wanted) -> Wanted:
         """
-        Return the values of derived dimensions that follow from included source values, unless there
-        are too many.
+        Return the values of derived dimensions that result from the included source values. Dimensions with
+        too many combinations are omitted.
         """
         derived_values = {}
         for name in set(self._slice.dimensions) & set(self._derived):
@@ -159,7 +162,7 @@ class SlicedLedger:
 
     @cached_property
     def _membership(self) -> Derived:
-        """Dimension with the value _YES for calls in the slice."""
+        """Derived dimension that has the value _YES for calls in the slice."""
         sources = (*sorted({"source", "user"}.union(*(part.sources for part in self._parts))),)
         places = {name: index for index, name in enumerate(sources)}
 
@@ -170,13 +173,15 @@ class SlicedLedger:
         return Derived(name=_NAME, label="", sources=sources, value=value)
 
     def _sources(self, part: Collection[RoleFilter]) -> Iterator[str]:
-        """Yield the ledger's own dimensions that decide about a part of the slice."""
+        """Yield the stored dimensions that decide which calls are in a part of the slice."""
         for condition in part:
             derived = self._derived.get(condition.dimension)
             yield from (condition.dimension,) if derived is None else derived.sources
 
     def _leaves_joint_out(self, include: Wanted) -> bool:
-        """Return True if the filter passes no joint sum that a part of the slice would have to split."""
+        """
+        Return True if no joint sum that passes the filter would have to be split for a part of the slice.
+        """
         asks_owner = any(part.asks_owner for part in self._parts)
         for name, values in include.items():
             divides = _is_owner(name) or (name in WORK and not asks_owner)
@@ -187,17 +192,18 @@ class SlicedLedger:
 
 
 class _Part:
-    """One part of a slice: filters that a call must all pass."""
+    """One part of a slice: filters that a call must all match."""
 
     def __init__(self, filters: Collection[RoleFilter], sources: frozenset[str]) -> None:
         self._filters = filters
-        self.sources = sources  # the ledger's own dimensions that decide about this part
+        self.sources = sources  # the stored dimensions that decide which calls are in this part
         self.asks_owner = any(map(_is_owner, sources))
         self._asks_work = not sources.isdisjoint(WORK)
 
     def is_apart(self, value_of: Callable[[str], str]) -> bool:
         """
-        Return True if the values for the filters are known. A joint sum may lack them; a single call has them.
+        Return True if the values that the filters need are known. A single call has them; a joint sum
+        may lack them.
         """
         if self.asks_owner:
             return value_of("user") != OTHER
@@ -208,5 +214,5 @@ class _Part:
 
 
 def _is_owner(name: str) -> bool:
-    """Return True if joint sums lose this dimension first."""
+    """Return True if joint sums lose this dimension before others."""
     return name in OWNERS or name.startswith(TAG)

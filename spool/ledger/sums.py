@@ -1,10 +1,10 @@
 """
 Summation of records in memory: one row of measures per hour and distinct set of dimensions. Pure.
 
-A shadow never counts. A cached call counts as a call and as saved money, never as spend. A usage metric adds
-to the same token and money measures, without a call; a negative one takes back what another metric added. A
-correction takes back its call as counted before, and adds it in its new state. Records count at the time of
-the call, not of arrival.
+A duplicate kept for reference never counts. A cached call counts as a call and as saved money, never as
+spend. A usage metric adds to the same token and money measures, but not to the number of calls. A negative
+usage metric subtracts what another metric added. A correction subtracts its call as counted before, and adds
+its new state. Records count in the hour of the call, not of their arrival.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ HOUR_S = 3600
 OTHER = "(other)"  # a value that stands for many values that are not stored or shown separately
 DAY_S = 24 * HOUR_S
 WEEK_S, FOUR_WEEKS_S = 7 * DAY_S, 28 * DAY_S
-BILLED_ROLLUPS = 100  # rollups with higher numbers are of billed costs
+BILLED_ROLLUPS = 100  # numbers of rollups of billed costs begin here
 ROLLUP_WIDTHS = (FOUR_WEEKS_S, WEEK_S, DAY_S)  # widths of the rollups in spool.ledger.days.rollups
-# the first Monday after the epoch, because weeks of rollups begin as those of queries do
+# the first Monday after the epoch, so that weeks in rollups begin on the same day as weeks in queries
 MONDAY_S = 4 * DAY_S
 _HOUR_NS = HOUR_S * NS
-AHEAD_S = 2 * HOUR_S  # after the hour of arrival; a later start time is not believed
+AHEAD_S = 2 * HOUR_S  # seconds after the hour of arrival; a later start time is not believed
 MS = 1_000_000
 
-# Input sizes, in tokens, at which prices change. Calls above each size are summed separately, so that the
-# sums can be priced again.
+# Input sizes, in tokens, at which prices change. Calls are summed separately for each of these sizes, so that
+# the sums can be priced again.
 SIZES = (0, 100_000, 128_000, 200_000, 256_000, 272_000, 512_000)
 INPUT_UNKNOWN = -1
-_OUTPUT_UNKNOWN = -2  # numbers from here down mean an unknown output: -2 - size
+_OUTPUT_UNKNOWN = -2  # a size with unknown output is stored as -2 minus the size
 
-# the last bucket counts calls above the last edge
+# upper edges of the latency buckets; one more bucket counts calls above the last edge
 LATENCY_EDGES_MS = (100, 250, 500, 1000, 2500, 5000, 10_000, 30_000, 60_000, 120_000, 300_000)
 
 COUNTS = (
@@ -58,22 +58,25 @@ _REPORTED, _ESTIMATED = len(COUNTS), len(COUNTS) + 1
 _LATENCY_MS = _ESTIMATED + 1
 WIDTH = _LATENCY_MS + len(LATENCY)
 
-# Far above any call and far below the limit of 64-bit sums, so that one broken sender cannot overflow them.
+# Larger token counts are ignored. This is far above any call and far below the limit of 64-bit sums, so one
+# broken sender cannot make a sum overflow.
 MAX_TOKENS = 10**12
 MAX_MONEY = 10**7 * money.UNIT
 
-# Counter families that exclude the cache from the input, or the reasoning from the output. Tollhouse includes both.
+# Prefixes of counters whose input excludes the cache, or whose output excludes reasoning. Tollhouse includes both.
 _CACHE_APART = ("claude_code.", "cline.", "coder_", "cursor.", "opencode.")
 _REASONING_APART = ("gemini_cli.", "opencode.")
 _INPUT_TYPES = frozenset({"input", "input_uncached", "tool_input"})
 _OUTPUT_TYPES = frozenset({"output", "output_visible"})
 _MEMO = 10_000
-# Characters of one tag value. Each value is cut separately, so that the tags together remain valid JSON.
+# Maximum characters of a tag value. Each value is cut separately, so that the tags together remain valid JSON.
 MAX_TAG = 256
 
 
 class Dimensions(NamedTuple):
-    """Dimensions of a row. `model` is the model that ran, as far as known. None means unknown."""
+    """
+    Dimensions of a row. `model` is the model that answered, if known, else the requested one. None means unknown.
+    """
 
     kind: str
     source: str
@@ -94,9 +97,9 @@ class Dimensions(NamedTuple):
 
 
 Measures = list[int]  # COUNTS, then MONEY in units, then LATENCY
-MeterSums = dict[str, int]  # quantity by meter, in millionths of its unit, and limbs of spool.currencies
-# The values of Dimensions as a plain tuple, because one is made for every record, and a Dimensions only
-# for every row.
+# quantity by meter, in millionths of the meter's unit; also limbs of amounts (spool.currencies)
+MeterSums = dict[str, int]
+# The values of Dimensions as a plain tuple. Every record needs such a tuple, but only every row needs a Dimensions.
 _Values = tuple[
     str,
     str,
@@ -119,9 +122,9 @@ _Values = tuple[
 
 def hour_of(start_time: int | None, committed_at: float) -> int:
     """
-    Return the hour in which a record is counted: the hour of its start, else of its arrival.
+    Return the hour in which a record counts: the hour of its start time, or else of its arrival.
 
-    As in the duplicate index, a start that is too far ahead (AHEAD_S) is not believed.
+    A start time that is more than AHEAD_S ahead is not believed.
     """
     arrival = int(committed_at) // HOUR_S * HOUR_S
     if start_time is None or not 0 < start_time < (arrival + AHEAD_S) * NS:
@@ -144,7 +147,7 @@ class HourlySums:
         self._tag_texts: dict[tuple[str | None, ...], str] = {}
 
     def add(self, entries: Iterable[Entry]) -> None:
-        """Count every record of the entries once."""
+        """Count every record of the entries. Records for which `skip` returns True are left out."""
         first, skip = self.first, self._skip
         for entry in entries:
             for number, record in enumerate(entry.records, entry.first):
@@ -162,7 +165,10 @@ class HourlySums:
                     first[hour] = number
 
     def merge(self, hour: int, call: Inference, measures: Sequence[int]) -> None:
-        """Add measures that were added up elsewhere, for calls with the same dimensions as `call`."""
+        """
+        Add measures to the row with the dimensions of `call`. The measures are sums over calls with
+        the same dimensions.
+        """
         row = self._row(hour, self.dimensions_of(call))
         for index, amount in enumerate(measures):
             row[index] += amount
@@ -180,7 +186,7 @@ class HourlySums:
 
     def _correction(self, hour: int, record: Correction) -> bool:
         """
-        Replace the call as counted before by its new state. The sums are then as if all reports had
+        Replace the call as counted before by its new state. The sums are then the same as if all reports had
         arrived in time.
         """
         if not self._call(hour, record.after):
@@ -190,7 +196,7 @@ class HourlySums:
 
     def _take_back(self, hour: int, call: Inference) -> None:
         alone = HourlySums(self.tags)
-        alone._call(hour, call)  # a call that was too large to count has no row
+        alone._call(hour, call)  # if a call was too large to count, there is no row
         for _, key, measures in alone.rows():
             row = self._row(hour, key)
             for index, amount in enumerate(measures):
@@ -215,7 +221,7 @@ class HourlySums:
             return False
         rows = self.hours.get(hour)
         row = None if rows is None else rows.get(key)
-        if row is None:  # nearly never; calling `_row` for each record would be measurably slower
+        if row is None:  # rarely true; calling `_row` for each record instead would be measurably slower
             row = self._row(hour, key)
         if call.meters:
             self._add_meters(hour, key, call.meters)
@@ -316,9 +322,9 @@ class HourlySums:
 
     def _add_charges(self, hour: int, key: _Values, charges: Mapping[str, str]) -> bool:
         """
-        Add amounts in other currencies. Returns False and adds nothing if one is larger than any call can be.
+        Add amounts in other currencies. Returns False and adds nothing if an amount is implausibly large.
         """
-        from spool.currencies import MAX_CHARGE, limbs_of  # imported only if amounts have one
+        from spool.currencies import MAX_CHARGE, limbs_of  # imported only if a record has such an amount
 
         if any(abs(money.units(amount)) > MAX_CHARGE for amount in charges.values()):
             return False
@@ -349,12 +355,14 @@ class HourlySums:
 
 
 def outcome_of(metric: UsageMetric) -> tuple[str, str]:
-    """Return the status and cost source under which a counter is counted, because it has none of its own."""
+    """Return the status and cost source for the sums of a counter, because a counter has none of its own."""
     return "ok", "none" if metric.unit == TOKEN_UNIT else "reported"
 
 
 def size(given: int | None, made: int | None) -> int:
-    """Encode in one number the highest of SIZES that the input exceeds, and whether the output is known."""
+    """
+    Encode two facts in one number: the highest of SIZES that the input exceeds, and whether the output is known.
+    """
     if given is None:
         return INPUT_UNKNOWN
     beyond = SIZES[bisect_left(SIZES, given) - 1] if given else 0
@@ -370,7 +378,7 @@ def sized(size: int) -> tuple[int, bool]:
 
 def token_places(name: str, token_type: str | None) -> tuple[int, ...]:
     """
-    Return the positions in a row to which a counter's tokens are added. No token is added twice to one total.
+    Return the positions in a row to which a counter's tokens are added. Each token is added to a total only once.
     """
     if token_type in _INPUT_TYPES:
         return (1,)
@@ -395,11 +403,11 @@ def begin(width: int, moment: int) -> int:
 
 def percentile_ms(counts: Sequence[int], percent: int) -> int | None:
     """
-    Estimate a percentile. The result is between the same two edges as the true one.
+    Estimate a percentile. The result lies in the same bucket as the true percentile.
 
-    Returns None if no call is timed, or if the percentile is above the last edge. Between two edges, each
-    doubling of the time is assumed to leave the same share of slower calls. Equal spacing would overestimate
-    the percentiles of a long tail.
+    Returns None if no call has a latency, or if the percentile is above the last edge. Within a bucket, each
+    doubling of the time is assumed to leave the same share of slower calls. Assuming evenly spread times
+    would overestimate the percentiles of a long tail.
     """
     total = sum(counts)
     rank = -(-percent * total // 100)

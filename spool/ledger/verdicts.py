@@ -1,7 +1,8 @@
 """
-What one record adds to the totals, for data lakes and databases that receive records. Pure.
+The amounts that one record adds to the totals, for data lakes and databases that receive records. Pure.
 
-The rules are those of `spool.ledger.sums`. A test adds up the same records in both ways.
+The rules are those of `spool.ledger.sums`. A test adds up the same records with both modules and
+compares the sums.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ class Verdict(NamedTuple):
     """
     Amounts that a record adds to the totals.
 
-    `spend` is in units of `spool.ledger.money`, None if the record states no amount that counts. `tokens` are
-    input, output, cache read, cache write, reasoning and cache write for an hour.
+    `spend` is in units of `spool.ledger.money`, None if the record has no cost that counts. `tokens` are
+    input, output, cache read, cache write, reasoning, and cache write for an hour.
     """
 
     counted: bool
@@ -39,8 +40,8 @@ NOT_COUNTED: Final[Tokens] = (None, None, None, None, None, None)
 
 def time_of(record: Record, committed_at: float) -> int:
     """
-    Return the time under which the totals count a record, in microseconds: its start if that is believed,
-    else its commit.
+    Return the time at which the totals count a record, in microseconds: the start time if it is believed,
+    else the commit time.
     """
     start = record.start_time
     if start is not None and start // _HOUR_NS * HOUR_S == hour_of(start, committed_at) and start > 0:
@@ -49,7 +50,10 @@ def time_of(record: Record, committed_at: float) -> int:
 
 
 def verdict_of(record: Record) -> Verdict:
-    """Return what the totals add for a record of AI telemetry. A shadow adds nothing."""
+    """
+    Return the amounts that the totals add for a record of AI telemetry. A duplicate kept for
+    reference adds nothing.
+    """
     if isinstance(record, Inference):
         verdict = _of_call(record)
     elif isinstance(record, UsageMetric):
@@ -95,7 +99,7 @@ def _of_metric(metric: UsageMetric) -> Verdict:
         units = money.units(str(metric.value))
         is_counted = abs(units) <= MAX_MONEY
         return Verdict(is_counted, 0, units if is_counted else None, NOT_COUNTED)
-    if metric.unit != TOKEN_UNIT:  # money in another currency, which is in no sum of dollars
+    if metric.unit != TOKEN_UNIT:  # the metric is money in another currency, which no sum of dollars includes
         from spool.currencies import MAX_CHARGE  # imported only if an amount has one
 
         return Verdict(abs(money.units(str(metric.value))) <= MAX_CHARGE, 0, None, NOT_COUNTED)
@@ -107,12 +111,14 @@ def _of_metric(metric: UsageMetric) -> Verdict:
 
 
 def _of_correction(record: Correction) -> Verdict:
-    """Return the difference that a correction makes: the call after it, minus the call before it."""
+    """Return the change that a correction makes: the call after the correction, minus the call before it."""
     after, before = _of_call(record.after), _of_call(record.before)
     pairs = zip(after.tokens, before.tokens, strict=True)
     if not after.counted:
         return Verdict(False, 0, None, tuple((now or 0) - (before or 0) for now, before in pairs))  # type: ignore[arg-type]
-    if not before.counted:  # it was too large to be counted before, so now all of it counts
+    if (
+        not before.counted
+    ):  # before the correction, the call was too large to be counted, so now all of it counts
         return Verdict(True, 1, after.spend or 0, after.tokens)
     spend = (after.spend or 0) - (before.spend or 0)
     differences = tuple((now or 0) - (before or 0) for now, before in pairs)

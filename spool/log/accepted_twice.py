@@ -1,11 +1,11 @@
 """
-Search for records that were accepted although their ids were already known. Each of these calls counts twice.
+Search for records that were accepted although their ids were already known. Calls with such records count twice.
 
 A recount of the entries searches in two steps, because ids rarely repeat. The first step finds ids that occur
-more than once. It holds eight bytes per record, for at most as many records as the index of known ids may
-hold. The second step reads the entries of those topics again and judges each pair by the rule of a lookup.
+more than once. It stores eight bytes per record, for at most as many records as the index of known ids may
+store. The second step reads the topics with such ids again, and judges each pair by the rule of a lookup.
 
-A repeated id was accepted correctly if the id was no longer known, or if the two start times are too far
+A repeated id was accepted correctly if the index had dropped the id, or if the two start times are too far
 apart. A record without a dedup key has a random id, so it never repeats.
 """
 
@@ -21,10 +21,10 @@ from spool.log.runs import repeated
 from spool.log.values import AcceptedTwice, Entry
 from spool.record import NS
 
-CHUNK = 16_384  # ids sorted at a time, which takes a few milliseconds
-SHOWN = 10  # maximum record numbers to report per topic
-MAX_SUSPECTS = 100_000  # repeated ids per topic; further ids are not judged
-NUMBERS = 4096  # record numbers that the second step reads at a time
+CHUNK = 16_384  # number of ids that are sorted at a time, which takes a few milliseconds
+SHOWN = 10  # maximum number of record numbers to report per topic
+MAX_SUSPECTS = 100_000  # maximum number of repeated ids per topic; further ids are not judged
+NUMBERS = 4096  # number of records that the second step reads at a time
 
 ReadEntries = Callable[[str, int, int], Awaitable[Sequence[Entry]]]
 
@@ -33,8 +33,8 @@ class TwiceAccepted:
     """
     Ids that occur more than once in one recount.
 
-    The entries must arrive by topic, in ascending order. Holds at most `max_ids` ids. If there are more, each
-    id is compared with at least half as many earlier ids.
+    The entries must arrive by topic, in ascending order. At most `max_ids` ids are stored. If there are more,
+    each id is compared with at least half as many earlier ids.
     """
 
     def __init__(self, index: DuplicateIndex, *, window_s: float, max_ids: int) -> None:
@@ -64,7 +64,8 @@ class TwiceAccepted:
 
     def compare(self, *, is_last: bool) -> None:
         """
-        Find ids that occur twice and drop the older half of the ids, or all ids if `is_last`. Runs on any thread.
+        Find ids that occur twice. Then drop the older half of the ids, or all ids if `is_last`. May run
+        on any thread.
         """
         suspects = self._suspects[self._topic]
         chunks = [*self._chunks, array("Q", sorted(self._latest))] if is_last else self._chunks
@@ -75,7 +76,8 @@ class TwiceAccepted:
 
     async def judged(self, read: ReadEntries) -> dict[str, AcceptedTwice]:
         """
-        Read the topics with repeated ids again. Return the records that were accepted although they were known.
+        Read the topics with repeated ids again. Return the records that were accepted although their
+        ids were known.
         """
         by_topic = {}
         for topic, suspects in self._suspects.items():
@@ -89,7 +91,7 @@ class TwiceAccepted:
     async def _judge(
         self, topic: str, suspects: set[int], first: int, last: int, read: ReadEntries
     ) -> array[int]:
-        # for each id: the hour it is filed under, and when it was committed
+        # id -> hour under which the id is filed, and commit time
         earlier: dict[int, list[tuple[int, float]]] = {}
         numbers = array("q")
         while first <= last:

@@ -1,12 +1,13 @@
 """
-Comparison of two reports of one call: which gaps the later report fills, and where the two disagree. Pure.
+Comparison of two reports of one call: the gaps that the later report fills, and the fields in which
+they disagree. Pure.
 
-A fact comes from the report that states it first, together with its details, such as where a cost comes
-from. Reports that do not contradict each other make the same record in every order, because each fills the
-gaps of the others.
+A fact comes from the report that states it first, together with its details, such as the source of a cost. If
+reports do not contradict each other, every order of arrival makes the same record, because each report fills
+the gaps of the others.
 
-Two kinds of statements are weak. A part of 0 is replaced by a count that fits the total, and the status `ok`
-by another status.
+Two kinds of values are weak. A part of 0 is replaced by a count that fits the total, and the status `ok` is
+replaced by any other status.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from spool.meters import METERS, millionths
 from spool.processing import mode_of
 from spool.record import AMENDABLE, MAX_TAGS, Inference
 
-# Totals and their parts. If two reports contradict each other, a part in one report does not belong to the
-# total of the other.
+# Totals with their parts. If two reports contradict each other in a total, the parts in one report may not
+# belong to the total in the other report.
 SIDES = (
     ("input_tokens", "cache_read_tokens", "cache_write_tokens"),
     ("output_tokens", "reasoning_tokens"),
@@ -31,7 +32,7 @@ SIDES = (
 )
 TOKENS = tuple(dict.fromkeys(name for side in SIDES for name in side))
 PARTS = frozenset(part for _, *parts in SIDES for part in parts)
-# Fields that determine an estimate. If a later report fills one of them, the cost is estimated again.
+# Fields that determine an estimate. If a later report fills one of these fields, the cost is estimated again.
 PRICED_BY = frozenset({*TOKENS, "meters", "provider", "request_model", "response_model", "start_time"})
 SAME_COST = Decimal("0.000001")  # relative tolerance, because sources round money differently
 
@@ -59,7 +60,7 @@ def missing(first: Inference, later: Inference) -> dict[str, Any]:
             fields[name] = getattr(later, name)
     if first.status == "ok" != later.status:
         fields["status"] = later.status
-    if fields:  # a repeated report adds none
+    if fields:  # skipped for a repeated report, because it fills no field
         _leave_out_what_does_not_fit(fields, first, later)
     if later.meters and later.meters != first.meters and (filled := _filled(first, later, fields)):
         fields["meters"] = filled
@@ -78,7 +79,7 @@ def missing(first: Inference, later: Inference) -> dict[str, Any]:
 
 
 def _fill_charges(fields: dict[str, Any], first: Inference, later: Inference) -> None:
-    """Keep the amount of the first report, in whatever currency it is."""
+    """Keep the amount of the first report, in any currency."""
     if first.charges:
         fields.pop("cost", None)
     elif first.cost is None and later.cost is None:
@@ -87,10 +88,10 @@ def _fill_charges(fields: dict[str, Any], first: Inference, later: Inference) ->
 
 def _filled(first: Inference, later: Inference, fields: dict[str, Any]) -> dict[str, int | str] | None:
     """
-    Return the meters of both reports, or None if the later one adds none.
+    Return the meters of both reports, or None if the later report adds no meter.
 
-    If both report one meter, the first quantity counts. The exception is a part of 0, because that report may
-    be unable to measure the part.
+    If both report the same meter, the first quantity counts. If the first quantity is a part of 0, the second
+    counts, because the first report may be unable to measure that part.
     """
     known = first.meters
     added = {
@@ -126,11 +127,13 @@ def _leave_out_what_does_not_fit(fields: dict[str, Any], first: Inference, later
             for name in (total, *parts):
                 fields.pop(name, None)
     written = fields.get("cache_write_tokens", first.cache_write_tokens)
-    # the cache writes that these are a part of were dropped above
+    # a part must not exceed its total, and the total of cache writes may have been dropped above
     if fields.get("cache_write_1h_tokens", 0) > (written or 0):
         del fields["cache_write_1h_tokens"]
     start, end = (fields.get(name, getattr(first, name)) for name in ("start_time", "end_time"))
-    if start is not None and end is not None and end < start:  # the reports come from two clocks
+    if (
+        start is not None and end is not None and end < start
+    ):  # the start and the end come from different clocks
         fields.pop("start_time", None)
         fields.pop("end_time", None)
     if fields.get("status", first.status) != "error":
@@ -139,8 +142,8 @@ def _leave_out_what_does_not_fit(fields: dict[str, Any], first: Inference, later
 
 def _contradict(first: Inference, later: Inference, names: Iterable[str]) -> bool:
     """
-    Return True if both state one of these counts and they differ. A part of 0 may mean that a report
-    cannot measure it.
+    Return True if both reports state one of these counts and the counts differ. A part of 0 does not differ
+    from another count, because a report may be unable to measure it.
     """
     for name in names:
         first_value = getattr(first, name)
@@ -156,14 +159,14 @@ def _contradict(first: Inference, later: Inference, names: Iterable[str]) -> boo
 
 
 def _is_hidden(first: Inference, later: Inference, name: str) -> bool:
-    """Return True if one report states 0 and the other a count."""
+    """Return True if one report states 0 and the other report states a count."""
     first_value = getattr(first, name)
     later_value = getattr(later, name)
     return first_value is not None and later_value is not None and bool(first_value) != bool(later_value)
 
 
 def _fit(first: Inference, later: Inference, total: str, parts: Iterable[str]) -> bool:
-    """Return True if the parts stated by either report add up to no more than the total."""
+    """Return True if the parts that either report states add up to no more than the total."""
     whole = _stated(first, later, total)
     counts = [_stated(first, later, part) or 0 for part in parts]
     return whole is None or sum(counts) <= whole
@@ -179,7 +182,8 @@ def _stated(first: Inference, later: Inference, name: str) -> int | None:
 
 def _counts_more(first: Inference, later: Inference) -> bool:
     """
-    Return True if the later report states every token count of the first and more, so that its estimate is better.
+    Return True if the later report states every token count that the first states, and more counts. Its
+    estimate is then better.
     """
     return (
         _stated_counts(first) < _stated_counts(later)
@@ -199,7 +203,7 @@ def _stated_counts(report: Inference) -> set[str]:
 
 
 def disagree(first: Inference, later: Inference) -> bool:
-    """Return True if both state a token count or a cost and they differ."""
+    """Return True if both reports state a token count or a cost, and the two values differ."""
     if _contradict(first, later, TOKENS) or (first.meters and _meters_differ(first, later)):
         return True
     for total, *parts in SIDES:

@@ -1,5 +1,5 @@
 """
-The accounting: counts of everything that was received and of what became of it. The equations hold to the integer.
+The accounting: counts of everything that was received and of what became of it. The counts add up exactly.
 
 Pure. Each commit row stores the `Terms` of its submissions, and the running counters are sums over all
 `Terms`. A recount adds up the same rows again and compares the sums with the counters.
@@ -24,22 +24,22 @@ SPLIT = "split"
 ACCEPTED = "accepted"
 DUPLICATES = "duplicates"
 PENDING = "pending"
-AMENDED = "amended"  # this and the terms below count records a second time, by what happened to them
+AMENDED = "amended"  # this term and the terms below count records that another term already counts
 AMENDED_LATE = "amended_late"
 BRIDGED = "bridged"
 BRIDGED_LATE = "bridged_late"
 CONFLICT = "conflict"
 UNIDENTIFIED = "unidentified"
-LEFT_OUT = "left_out"  # counts tags, not records, so no equation contains it
-# Counted only for metrics.
+LEFT_OUT = "left_out"  # counts tags, not records, so it is in no equation
+# Terms that are counted only for metrics.
 UNCOMPARED = "uncompared"  # repeated reports whose record could not be read for a comparison
 METER_TOO_LARGE = "meter_too_large"
 CORRECTED = "corrected"  # accepted as a correction of a closed record
-# Terms that retention and damage change.
+# Terms that only retention and damage change.
 EXPIRED = "expired"  # deleted by retention while the topic had no required route
 RETIRED = "retired"  # deleted by retention after every required route had finished with it
 DAMAGED = "damaged"  # the record is still stored but unreadable
-KEPT = "kept"  # records of the stored entries; computed when needed, never stored as a counter
+KEPT = "kept"  # records in the stored entries; computed when needed, never stored as a counter
 BY_KEEPING = (EXPIRED, RETIRED, DAMAGED)
 
 BY_SUBMISSION = (
@@ -98,14 +98,17 @@ class Terms(msgspec.Struct, array_like=True, kw_only=True):
     ignored: dict[str, int] = {}
     rejected: dict[str, int] = {}
     first: int = 0  # number of the first new record
-    before: list[str] = []  # receipts of the request's earlier parts, set on its last part
+    before: list[str] = []  # receipts of the earlier parts of the same request; only the last part has them
     left_out: int = 0
-    bridged: int = 0  # records that turned out to be duplicates of an earlier record and became shadows
+    # records that turned out to be duplicates of an earlier record, and are now kept for reference only
+    bridged: int = 0
     bridged_late: int = 0
 
     @property
     def records(self) -> int:
-        """Return new and known records together, which is the number that the sender gets."""
+        """
+        Return the number of new and known records together. The response to the sender contains this number.
+        """
         return self.accepted + self.duplicates
 
     def receipt(self, receipt_id: str, durability: str = FSYNC) -> Receipt:
@@ -146,7 +149,7 @@ def unpack_terms(packed: bytes) -> list[Terms]:
 
 
 def check_terms(packed: object, checksum: object) -> list[Terms] | None:
-    """Decode the terms in a commit row. Return None if the row's bytes changed on disk."""
+    """Decode the terms in a commit row. Return None if the bytes are damaged."""
     if not isinstance(packed, bytes) or zlib.crc32(packed) != checksum:
         return None
     try:
@@ -177,7 +180,7 @@ def books(
     wrong: Iterable[str] = (),
 ) -> Books:
     """
-    Return the terms, with one sentence for each equation that does not hold. Sentences in `wrong` come first.
+    Return the terms, and one sentence for each equation that does not hold. The sentences in `wrong` come first.
     """
     imbalances = [*wrong]
     for topic, terms in topics.items():
@@ -194,10 +197,10 @@ def verified(
     wrong: Iterable[str] = (),
 ) -> Books:
     """
-    Return the recounted terms, with one sentence for each problem and for each counter that differs
+    Return the recounted terms, and one sentence for each problem and for each counter that differs
     from the recount.
     """
-    # Commit rows do not contain what retention deleted, so these counters are not recounted. The
+    # Commit rows do not show what retention deleted, so these counters cannot be recounted. The
     # equations check them.
     by_keeping = {(topic, term): n for (topic, term), n in counters.items() if term in BY_KEEPING}
     imbalances = [*wrong, *_differences(counters, recounted)]
@@ -208,11 +211,11 @@ def terms_of_damaged(
     counters: TermSums, recounted: TermSums, routes: Mapping[str, Mapping[str, int]]
 ) -> tuple[Counter[tuple[str, str]], Counter[tuple[str, str]]] | None:
     """
-    Work out what damaged commit rows had counted.
+    Compute the terms that damaged commit rows had counted.
 
     Returns two sums. The first has all terms that the rows had counted. The second has the part of them that
     no counter includes, derived from the stored records. Returns None if the accounting would still not
-    balance, because then more is wrong than these rows.
+    balance, because then there is further damage.
     """
     known = {key: n for key, n in counters.items() if key[1] not in (*BY_KEEPING, KEPT)}
     lacking = Counter(

@@ -20,7 +20,7 @@ _ranges = msgspec.msgpack.Decoder(list[tuple[int, int]])
 
 
 def note_key(*of: str) -> bytes:
-    """Build the key of the note that lists which numbers of a file were imported."""
+    """Build the key of a note that lists the imported record numbers of one file."""
     return RECOVERED + "/".join(of).encode()
 
 

@@ -1,5 +1,6 @@
 """
-Conflicts: reports of one call that disagree, counted by their two sources, with the sums that each source reported.
+Conflicts: reports of one call that disagree. They are counted for each pair of sources, with the sums that
+each source reported.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from spool.turns.threads import prepare
 
 
 class ReportedSum(msgspec.Struct, array_like=True):
-    """Sums that one of two sources reported for the conflicting calls. None means never reported."""
+    """
+    Sums that one source of a pair reported for the conflicting calls. None means that it never reported any.
+    """
 
     input_tokens: int | None = None
     output_tokens: int | None = None
@@ -30,7 +33,7 @@ class ReportedSum(msgspec.Struct, array_like=True):
 
 
 class Conflict(msgspec.Struct, array_like=True):
-    """All conflicts of two sources. The request id of the newest conflict serves as an example."""
+    """All conflicts between two sources. `request_id` is that of the newest conflict, as an example."""
 
     count: int = 0
     first: ReportedSum = msgspec.field(default_factory=ReportedSum)
@@ -50,12 +53,12 @@ prepare(Conflict)
 
 
 Pair = tuple[str, str, str]  # topic, source of the first report, source of the later one
-MAX_PAIRS = 1000  # limited because a sending Tollhouse may name any source
+MAX_PAIRS = 1000  # maximum number of pairs, because a sending Tollhouse may name any source
 OTHER = "other"
 
 
 def others_of(pair: Pair) -> Pair:
-    """Return the pair that counts the conflicts of all pairs without a place of their own."""
+    """Return the pair that counts the conflicts of all pairs beyond MAX_PAIRS."""
     return pair[0], OTHER, OTHER
 
 
@@ -63,7 +66,7 @@ class Conflicts(dict[Pair, Conflict]):
     """
     Conflicts by pair of sources.
 
-    A new pair always gets a place. Over the limit, the pair with the fewest conflicts is merged into "other".
+    A new pair is always stored. If there are too many, the pair with the fewest conflicts is merged into "other".
     """
 
     def add(self, topic: str, first: Inference, later: Inference) -> None:
@@ -111,7 +114,8 @@ def _added(one: int | None, other: int | None) -> int | None:
 
 def _money(text: str | None) -> str | None:
     """
-    Parse a cost. Return None unless it is a finite decimal, because one bad report must never stop a commit.
+    Parse a cost. Return None for anything except a finite decimal, because one bad report must never
+    stop a commit.
     """
     if text is None:
         return None

@@ -1,8 +1,8 @@
 """
 Bounded lists of names that senders choose: attribute names that no dialect reads, and types of usage events.
 
-Half of the places go to the names seen most often, the other half to the names seen last. A new name always
-gets a place, and invented names push out other invented names, not the names in use.
+Half of a list has the most frequent names, the other half the most recent ones. A new name is always listed.
+It replaces another rare name, so a sender that invents names cannot remove the names in use.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from spool.record import Record, UsageEvent
 
 
 def often(most: int) -> int:
-    """Return how many of `most` places go to the most frequent names."""
+    """Return how many of a list's `most` places are for the most frequent names."""
     return most // 2
 
 
-# -- attribute names of items that look like AI calls and that no dialect reads ------------------------------
+# -- shapes: sets of attribute names of items that look like AI calls and that no dialect reads --------------
 
 
-MAX_SHAPES = 1000  # enough shapes to name every product in use
+MAX_SHAPES = 1000  # maximum number of shapes, enough for every product in use
 MAX_LENGTH = 4096  # maximum characters of one shape
 SEPARATOR = "\n"
 
 
 def shape_of(names: Iterable[str]) -> str:
-    """Return the key of a shape: its distinct names, sorted."""
+    """Return the key of a shape, which is its sorted distinct names."""
     return SEPARATOR.join(sorted(set(names)))[:MAX_LENGTH]
 
 
@@ -42,14 +42,14 @@ def shape_row(shape: str, count: int, last_seen: float) -> dict[str, Any]:
 
 
 MAX_TYPES = 1000
-_EXACT = Context(prec=300)  # exact for sums of any number of amounts from 1e-115 to 1e100
+_EXACT = Context(prec=300)  # exact for the sum of any number of amounts between 1e-115 and 1e100
 
 AmountOf = Callable[[UsageEvent], Decimal | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventSum:
-    """Number of some events and the sum of their amounts. The amount is None if no event has one."""
+    """Number of events and the sum of their amounts. The amount is None if no event has one."""
 
     count: int = 0
     amount: Decimal | None = None
@@ -60,7 +60,7 @@ class EventSum:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventType:
-    """New events of one type, and the arrival time of the newest one."""
+    """New events of one type, and the arrival time of the newest event."""
 
     type: str
     count: int
@@ -75,7 +75,8 @@ def added(one: Decimal | None, other: Decimal | None) -> Decimal | None:
 
 def types_of(records: Iterable[Record], amount_of: AmountOf | None) -> Mapping[str, EventSum]:
     """
-    Sum usage events by type. `amount_of` returns an event's amount. Shadows are counted without an amount.
+    Sum usage events by type. `amount_of` returns an event's amount. The amount of a duplicate kept for
+    reference is not added.
     """
     sums_by_type: dict[str, EventSum] = {}
     for record in records:

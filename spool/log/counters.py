@@ -1,5 +1,6 @@
 """
-Conversion of cumulative counters to deltas. Pure: a state and a point give the next state and the delta.
+Conversion of cumulative counters to deltas. Pure: a function of a state and a point returns the next state
+and the delta.
 """
 
 from __future__ import annotations
@@ -19,17 +20,19 @@ LATE = "late"
 BASE_LINE = "base_line"
 FORGOTTEN = "forgotten"
 NOT_FINITE = "not_finite"
-KNOWN_SINCE = "series known since"  # the name under which engines store that time
+KNOWN_SINCE = "series known since"  # name under which engines store the time of `known_since`
 
 TOKENS = "{token}"
-# smaller amounts of money are not counted yet; they stay in the state until they have grown
+# smaller increases of money are not counted yet; they stay in the state until enough has accumulated
 SMALLEST = Decimal(1).scaleb(-12)
-_EXACT = Context(prec=400)  # more digits than a double can have, so sums are never rounded
-_NOISE = Decimal(2) ** -50  # largest relative difference between sums of the same doubles in another order
+_EXACT = Context(prec=400)  # digits of precision, more than a double can have, so sums are never rounded
+_NOISE = (
+    Decimal(2) ** -50
+)  # largest relative difference between two sums of the same doubles in different order
 
 
 class SeriesState(NamedTuple):
-    """Value and times of the last point of a counter."""
+    """Last known point of a counter: its value and times."""
 
     start_time: int
     time: int
@@ -37,7 +40,7 @@ class SeriesState(NamedTuple):
 
 
 class Delta(NamedTuple):
-    """Increase of a counter over [start_time, time]."""
+    """Increase of a counter between start_time and time."""
 
     value: Decimal
     start_time: int
@@ -53,10 +56,11 @@ def advance(
     The first point of a series counts in full if the sender states its start time. A later start time or a
     falling value means that the counter was restarted. A fall in the last digit is not a restart, because
     some senders sum doubles in varying order. An increase that is too small to count stays in the state until
-    it has grown.
+    enough has accumulated.
 
-    `known_since`: a series with a later start was never forgotten for lack of space. A series that began
-    earlier may have been counted before, so its first point only becomes the base for the next one.
+    `known_since`: since this time, no series was dropped for lack of space. So a series with a later start is
+    new. A series with an earlier start may have been counted before, so its first point is only the base for
+    the next point.
     """
     value = Decimal(point.value)
     if not value.is_finite():
@@ -87,7 +91,7 @@ def advance(
 
 
 def as_record(point: CounterPoint, delta: Delta) -> tuple[UsageMetric, Identity]:
-    """Build the record of a delta, with its dedup key by rule 7."""
+    """Build the record of a delta, and its dedup key by rule 7 of `spool.identity`."""
     known_as = Identity(identity.of_point(point.series, delta.start_time, delta.time))
     record = msgspec.structs.replace(
         point.template,

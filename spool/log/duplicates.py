@@ -1,11 +1,11 @@
 """
-The duplicate window: the ids of recent records, in eight bytes each.
+The duplicate window: the ids of recent records, with eight bytes per id.
 
-A dict holds the newest ids and the places of their records. A place is a topic and a record number in one
-integer. A fold moves the oldest of these ids into runs: sorted lists of ids, by the hour in which the call
-started. Runs of an hour are merged, so that an hour has few.
+A dict has the newest ids and the places of their records. A place is a topic and a record number in one
+integer. A fold moves the oldest of these ids into runs. A run is a sorted list of ids whose calls started in
+the same hour. Runs of the same hour are merged, so that an hour has few runs.
 
-A run never changes once made. So other threads may read it, and a plan of new runs can be dropped if its
+A run never changes after it is made. So other threads may read it, and a plan of new runs can be dropped if its
 transaction fails. The newest ids in runs keep the places of their calls for late reports (`spool.log.places`).
 """
 
@@ -28,24 +28,26 @@ from spool.packed.native import Native
 from spool.record import AI_TELEMETRY, NS, TOPICS, Record, names_of, request_names_of
 
 HOUR_NS = 3600 * 10**9
-NEAR_NS = HOUR_NS // 4  # the start times in two reports of one call differ by at most this
-AHEAD_NS = HOUR_NS  # a start time further ahead of the clock than this is ignored
+NEAR_NS = HOUR_NS // 4  # largest difference between the start times in two reports of one call
+AHEAD_NS = HOUR_NS  # a start time that is further ahead of the clock is ignored
 DAY_HOURS = 24
 _DAY_NS = DAY_HOURS * HOUR_NS
-_TOO_FAR_AHEAD_NS = -AHEAD_NS  # the lowest age of a start time that is believed
-BATCH = 16_384  # number of newest ids that become runs together; sorting them takes a few milliseconds
-# a fold of fewer ids runs before the next commit, because it takes only a millisecond or two
+_TOO_FAR_AHEAD_NS = (
+    -AHEAD_NS
+)  # lowest age of a start time that is believed; negative, so the start time may be ahead
+BATCH = 16_384  # number of ids that become runs together; sorting them takes a few milliseconds
+# a fold of fewer ids is done before the next commit, because it takes only a millisecond or two
 LARGE_BATCH = 4096
-HELD_BATCHES = 32  # the dict keeps the ids of open records, up to this number of batches
-# age in seconds at which ids become runs even if they are few, and at which places of ids in runs are dropped
+HELD_BATCHES = 32  # the dict keeps ids of open records, but at most this number of batches
+# age in seconds at which even a few ids become runs, and at which the places of ids in runs are dropped
 MAX_AGE_S = 86_400
-PLACED_SHARE = 8  # one in this number of known ids may keep its place in a run, at 17 bytes each
-SHORT = 8 * BATCH  # runs of an hour are merged up to this length, whatever their lengths
-REPEATS_EVERY_S = 86_400  # interval between counts of repeated ids that a lookup cannot find
+PLACED_SHARE = 8  # of this number of known ids, one may keep its place in a run, with 17 bytes each
+SHORT = 8 * BATCH  # runs of an hour are always merged up to this length
+REPEATS_EVERY_S = 86_400  # seconds between counts of repeated ids that a lookup cannot find
 
 # Universal hashing by Carter and Wegman: multiply by a secret modulo a prime above 2^128. Two different ids
-# collide with a chance of one in 2^64, whoever chose them. A keyed BLAKE2b gives the same at two and a half
-# times the cost.
+# collide with a probability of one in 2^64, even if an attacker chose them. A keyed BLAKE2b has the same
+# probability and takes two and a half times as long.
 PRIME = 2**130 - 5
 MASK = 2**64 - 1
 
@@ -55,12 +57,14 @@ IN_A_RUN = 0  # the id is known, but its place is not in memory
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fold:
     """
-    Plan to move the oldest of the newest ids into runs. Store it, then pass it to `DuplicateIndex.folded`.
+    Plan to move the oldest of the newest ids into runs. Store the plan, then pass it to `DuplicateIndex.folded`.
     """
 
     taken: int  # number of ids that leave the dict, oldest first
     added: Sequence[IdRun]
-    removed: Sequence[IdRun]  # runs that were merged, that have expired, or that exceed the limit on ids
+    removed: Sequence[
+        IdRun
+    ]  # runs to delete, because they were merged, have expired, or exceed the limit on ids
     covered_since: float
     places_before: RecentPlaces
     places: RecentPlaces
@@ -68,7 +72,7 @@ class Fold:
 
 class Whereabouts(NamedTuple):
     """
-    Where the record of a known id may be: its place, or else the period in which it was committed.
+    Position of the record of a known id: its place, or else the period in which it was committed.
 
     `since` and `until` are epoch seconds, both included.
     """
@@ -80,7 +84,7 @@ class Whereabouts(NamedTuple):
 
 class DuplicateIndex:
     """
-    The index of known ids, in memory. The writer's thread calls `find` and `add` while it plans or
+    The index of known ids, in memory. Only the writer's thread may call `find` and `add`, while it plans or
     applies a transaction.
     """
 
@@ -93,19 +97,19 @@ class DuplicateIndex:
         self._max_run = max(self._batch, max_ids // 8)
         self._newest: dict[int, int] = {}  # places by id, in order of arrival
         self._hours = array("q")  # hours of the newest ids, in the same order
-        # arrival times, each with the number of newest ids that arrived then
+        # arrival times, each with the number of ids that arrived then
         self._arrivals: deque[tuple[float, int]] = deque()
         self._runs: dict[int, list[IdRun]] = {}
         self._in_runs = 0
         self._places = NO_PLACES
         self._lowest_place = 0
         self._next_key = 1
-        # number of newest ids from which another look at the oldest of them is worthwhile
+        # number of newest ids at which `due` examines the oldest of them again
         self._look_again_at = 0
         self.covered_since = 0.0
         self.folds = 0
 
-    # -- looking up ------------------------------------------------------------------------------------------
+    # -- lookup ----------------------------------------------------------------------------------------------
 
     def id_of(self, identity: bytes) -> int:
         """Return the eight bytes under which the index knows a 128-bit id."""
@@ -113,8 +117,8 @@ class DuplicateIndex:
 
     def find(self, ids: Iterable[int], hours: Iterable[int], now: float) -> int | None:
         """
-        Return the place of the first known id. Returns IN_A_RUN if the place is not in memory, None if all
-        ids are new.
+        Return the place of the first id that is known. Returns IN_A_RUN if its place is not in memory, and
+        None if all ids are new.
         """
         for id in ids:
             place = self._newest.get(id)
@@ -122,7 +126,7 @@ class DuplicateIndex:
                 return place
             for hour in hours:
                 for run in self._runs.get(hour, ()):
-                    at = id & run.mask  # inlined, because a call would cost as much as this check saves
+                    at = id & run.mask  # inlined, because a call would cost as much as the check saves
                     is_marked = run.marks[at >> 3] >> (at & 7) & 1
                     if is_marked and id in run and run.arrived_at > now - self._window_s:
                         return self._places.find(id) or IN_A_RUN
@@ -130,16 +134,17 @@ class DuplicateIndex:
 
     def knows_request(self, name: bytes, now: float) -> bool:
         """
-        Return True if a request with this name arrived within the window. Request names are filed by
-        hour of arrival.
+        Return True if a request with this name arrived within the window. Names of requests are filed under
+        their hour of arrival.
         """
-        newest = int(now * NS) // HOUR_NS + 1  # the clock may have been ahead when the request arrived
+        # one hour more, because the clock may have been ahead when the request arrived
+        newest = int(now * NS) // HOUR_NS + 1
         hours = range(newest, newest - 2 - int(self._window_s // 3600 + 1), -1)
         return self.find((self.id_of(name),), hours, now) is not None
 
     def whereabouts(self, identity: bytes) -> Whereabouts | None:
         """
-        Return the place of a record, or the times between which it was committed. Return None if the id is unknown.
+        Return the place of a record, or the period in which it was committed. Return None if the id is unknown.
         """
         id = self.id_of(identity)
         packed_place = self.place_at_hand(id)
@@ -148,7 +153,7 @@ class DuplicateIndex:
         runs = [run for runs in self._runs.values() for run in runs if id in run]
         if not runs:
             return None
-        # a call may start up to an hour after its arrival, because clocks differ
+        # a call may start up to an hour after its arrival, by the sender's clock
         since = min(run.hour for run in runs) * HOUR_NS // NS - AHEAD_NS // NS
         return Whereabouts(None, since, max(run.arrived_at for run in runs))
 
@@ -156,8 +161,8 @@ class DuplicateIndex:
 
     def add(self, ids: Mapping[int, int], hours: Sequence[int], now: float) -> None:
         """
-        Add ids of records that are now on disk, with their places, in order of record numbers. None of them
-        may be known.
+        Add ids of records that are now on disk, with their places, in order of record numbers. The ids
+        must be unknown.
         """
         if ids:
             self._newest.update(ids)
@@ -165,16 +170,14 @@ class DuplicateIndex:
             self._arrivals.append((now, len(ids)))
 
     def place_at_hand(self, id: int) -> int | None:
-        """
-        Return the place of an id. Returns None or IN_A_RUN if the id is unknown or its place is not in memory.
-        """
+        """Return the place of an id, IN_A_RUN if its place is not in memory, or None if the id is unknown."""
         return self._newest.get(id) or self._places.find(id)
 
     def knows(self, id: int) -> bool:
         return id in self._newest
 
     def load(self, runs: Iterable[IdRun], covered_since: float, places: RecentPlaces = NO_PLACES) -> None:
-        """Fill the index with the runs and places that were stored when the process started."""
+        """Load the stored runs and places at a start."""
         for run in runs:
             self._runs.setdefault(run.hour, []).append(run)
             self._in_runs += len(run.ids)
@@ -183,18 +186,19 @@ class DuplicateIndex:
         self._places = places
 
     def removed_below(self, number: int) -> None:
-        """Note that calls with lower numbers are deleted. The next fold drops their places."""
+        """Note that calls with lower numbers are deleted. The next fold drops the places of their ids."""
         self._lowest_place = place(AI_TELEMETRY, number)
 
     def reaches_back_to(self, moment: float) -> bool:
-        """Return True if the newest ids begin before a moment, or if there are none."""
+        """Return True if the oldest id in the dict arrived before a moment, or if the dict is empty."""
         return not self._arrivals or self._arrivals[0][0] < moment
 
     # -- folding into runs -----------------------------------------------------------------------------------
 
     def can_wait(self, now: float) -> bool:
         """
-        Return True if a due fold may end after the next commit: it has many ids, and none of them is too old.
+        Return True if a due fold need not end before the next commit, because it is large and none of its ids
+        is too old.
         """
         return self._batch >= LARGE_BATCH and not self._is_over_full and not self._has_old(now)
 
@@ -206,13 +210,13 @@ class DuplicateIndex:
         return bool(self._arrivals) and self._arrivals[0][0] < now - min(MAX_AGE_S, self._window_s / 2)
 
     def may_be_due(self, now: float) -> bool:
-        """Return False if `due` is surely False at this time and at any earlier time."""
+        """Return False if `due` is certainly False now. A cheap check before calling `due`."""
         return len(self._newest) >= 2 * self._batch or self._has_old(now)
 
     def due(self, now: float, closed_below: Mapping[str, int]) -> bool:
         """
-        Return True if `fold` should run: enough of the newest ids are closed, or there are too many, or some
-        are too old.
+        Return True if `fold` should run: a batch of the newest ids is closed, or there are too many newest
+        ids, or some are too old.
         """
         count = len(self._newest)
         if not count:
@@ -221,7 +225,7 @@ class DuplicateIndex:
             return True
         if count < max(2 * self._batch, self._look_again_at):
             return False
-        # The next step walks over a whole batch. If it comes too early, some more ids must arrive before
+        # The next step walks over a whole batch. If the batch is not closed yet, wait for more ids before
         # the next attempt.
         self._look_again_at = count + self._batch // 16
         topic, number = place_of(next(islice(self._newest.values(), self._batch - 1, None)))
@@ -242,7 +246,7 @@ class DuplicateIndex:
 
         With `but_newest`, the newest batch stays in the dict, so that its places remain in memory.
 
-        Numbers close in order of arrival, so every id after the closed ones is open, in every topic.
+        Records close in order of arrival, so in every topic, all ids after the closed ones are open.
         """
         if closed_below is None:
             count = min(self._batch, len(self._newest))
@@ -266,7 +270,7 @@ class DuplicateIndex:
         )
 
     def folded(self, fold: Fold) -> None:
-        """Apply a fold that is on disk: drop the ids that it took, and add its runs."""
+        """Apply a fold that is on disk: drop its ids from the dict, and add its runs."""
         gone = {run.key for run in fold.removed}
         for hour in {run.hour for run in fold.removed}:
             runs = [run for run in self._runs[hour] if run.key not in gone]
@@ -310,15 +314,14 @@ class DuplicateIndex:
             taken -= count
         return newest
 
-    # -- looking at it ---------------------------------------------------------------------------------------
+    # -- inspection ------------------------------------------------------------------------------------------
 
     def __len__(self) -> int:
         return len(self._newest) + self._in_runs
 
     def covers_s(self, now: float) -> float:
         """
-        Return the seconds that the window reaches back. It is less than the setting if the limit on
-        ids shortened it.
+        Return the length of the window in seconds. It is less than the setting if the limit on ids shortened it.
         """
         return min(self._window_s, max(0.0, now - self.covered_since))
 
@@ -343,9 +346,11 @@ class DuplicateIndex:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OldestIds:
-    """The oldest of the newest ids, with the runs of that moment. This is all that planning a fold needs."""
+    """
+    The oldest of the newest ids, with the runs of that moment. A fold can be planned from this object only.
+    """
 
-    # Three lists of numbers, because the garbage collector would traverse a list of tuples.
+    # Three lists of numbers instead of one list of tuples, because the garbage collector would traverse the tuples.
     ids: Sequence[int]
     places: Sequence[int]
     hours: Sequence[int]
@@ -357,10 +362,10 @@ class OldestIds:
     lowest_place: int
     max_placed: int
     plan: _Plan
-    folds: int  # number of folds so far; if it has changed, this plan is useless
+    folds: int  # number of folds so far; if another fold follows, this plan is useless
 
     def fold(self) -> Fold:
-        """Plan the new runs. Call it once, on any thread."""
+        """Plan the new runs. Call it only once. Any thread may call it."""
         by_hour = defaultdict[int, list[int]](list)
         for id, hour in zip(self.ids, self.hours, strict=True):
             by_hour[hour].append(id)
@@ -387,7 +392,9 @@ class OldestIds:
         )
 
     def _calls(self) -> dict[int, int]:
-        """Return the ids of calls with their places, because only calls get added reports."""
+        """
+        Return the ids of calls with their places. Other ids need no place, because only calls get added reports.
+        """
         return {
             id: place
             for id, place in zip(self.ids, self.places, strict=True)
@@ -409,7 +416,7 @@ class _Plan:
 
     def add(self, hour: int, ids: array[int], arrived_at: float) -> None:
         """
-        Add a run and merge it with the runs of its hour that are not much longer, so that an hour has few runs.
+        Add a run. Merge it with those runs of its hour that are not much longer, so that an hour has few runs.
         """
         for run in sorted(self._runs.get(hour, ()), key=lambda run: len(run.ids)):
             together = len(run.ids) + len(ids)
@@ -422,12 +429,13 @@ class _Plan:
         self._next_key += 1
 
     def expire(self, before: float) -> None:
-        """Drop runs whose newest id arrived before the window began."""
+        """Drop runs whose newest id arrived before the window begins."""
         self._drop([run for run in self._kept() if run.arrived_at <= before])
 
     def bound(self, max_ids: int) -> None:
         """
-        Drop the runs that were idle longest while there are more ids than allowed. This shortens the window.
+        While there are more ids than allowed, drop the run that was not used for the longest time. This
+        shortens the window.
         """
         kept_runs = self._kept()
         count = sum(len(run.ids) for run in kept_runs)
@@ -455,7 +463,7 @@ class _Plan:
 
 class RepeatedIds:
     """
-    Number of ids that are known more than once, too far apart in time for a lookup. Recounted at most
+    Number of ids that occur in several runs, too far apart in time for a lookup to find. Recounted at most
     once a day.
     """
 
@@ -474,7 +482,7 @@ class RepeatedIds:
 
 def hours_of(record: Record, now_ns: int) -> tuple[int, Iterable[int]]:
     """
-    Return the hour to file a record's id under, and the hours in which the same call may already be known.
+    Return the hour under which a record's id is filed, and the hours in which the same call may already be known.
     """
     if record.start_time is not None:
         return hours_around(record.start_time, now_ns)
@@ -483,7 +491,7 @@ def hours_of(record: Record, now_ns: int) -> tuple[int, Iterable[int]]:
 
 class NearHours:
     """
-    Cache of `hours_of` for one moment, because all start times in a quarter of an hour have the same hours.
+    Cache of `hours_of` for one moment. All start times in the same quarter of an hour have the same hours.
     """
 
     def __init__(self, now_ns: int) -> None:
@@ -502,7 +510,7 @@ class NearHours:
 
 
 def known_under(record: Record, now_ns: int) -> Iterator[tuple[bytes, int]]:
-    """Yield the names of a stored record and of its request, each with the hour that it is filed under."""
+    """Yield the names of a stored record and of its request, each with the hour under which it is filed."""
     hour, _ = hours_of(record, now_ns)
     yield record.id, hour
     for name in names_of(record):
@@ -512,15 +520,15 @@ def known_under(record: Record, now_ns: int) -> Iterator[tuple[bytes, int]]:
 
 
 def hours_around(start_time: int, now_ns: int) -> tuple[int, Iterable[int]]:
-    """Return, as `hours_of` does, the hour and the hours to search, for a call with a start time."""
+    """Return the result of `hours_of` for a call with a start time."""
     age = now_ns - start_time
     if age < _TOO_FAR_AHEAD_NS:
         return hours_before(None, now_ns)
     hour, into = divmod(start_time, HOUR_NS)
-    past = age + into  # time since its hour began
+    past = age + into  # time since the beginning of the call's hour
     if (
         past >= HOUR_NS
-    ):  # an earlier report without a start time is filed under the hour of its end or arrival
+    ):  # an earlier report may have no start time, and is then filed under the hour of its end or arrival
         first = hour - 1 if into < NEAR_NS else hour
         later = past // HOUR_NS if past < _DAY_NS else DAY_HOURS
         return hour, range(first, hour + later + 1)
@@ -533,8 +541,8 @@ def hours_around(start_time: int, now_ns: int) -> tuple[int, Iterable[int]]:
 
 def hours_before(end_time: int | None, now_ns: int) -> tuple[int, Iterable[int]]:
     """
-    Return the hours to search for a call without a start time: from the hour of its end or arrival back
-    through one day.
+    Return the hours to search for a call without a start time: the hour of its end or arrival, and those of
+    the day before it.
     """
     arrival = now_ns // HOUR_NS
     if end_time is None or now_ns - end_time < _TOO_FAR_AHEAD_NS:
@@ -542,7 +550,7 @@ def hours_before(end_time: int | None, now_ns: int) -> tuple[int, Iterable[int]]
     hour = end_time // HOUR_NS
     last = max(
         hour, min(arrival, hour + DAY_HOURS)
-    )  # an earlier report without any time is filed under its arrival
+    )  # an earlier report may have no time at all, and is then filed under its arrival
     return hour, range(last, hour - DAY_HOURS - 1, -1)
 
 
@@ -552,7 +560,7 @@ PLACE_STEP = len(TOPICS)  # distance between the places of two successive number
 
 
 def place(topic: str, number: int) -> int:
-    """Encode topic and number as one int, because the dict of newest ids holds one per record."""
+    """Encode topic and number as one int, to save memory: the dict of newest ids has one place per record."""
     return number * PLACE_STEP + _TOPIC_CODES[topic]
 
 

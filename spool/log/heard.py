@@ -1,10 +1,10 @@
 """
-Senders that reported calls in the last hour. They are stored in the commits of these calls, so that a counter
-that repeats the calls is recognized after a restart and by other processes.
+Senders that reported calls in the last hour. They are stored in the commits of these calls. So a counter that
+repeats the calls is recognized even after a restart and by other processes.
 
 A sender is stored as digests that are too short to reveal names: one of the caller (its session, its user,
-...) and one for each kind of calls that it reported. Together they form one key, so a search for the caller's
-digest as a prefix finds all of its keys.
+...) and one for each kind of calls that it reported. The digests together form one key, which begins with the
+caller's digest. So a search by prefix finds all keys of a caller.
 """
 
 from __future__ import annotations
@@ -14,18 +14,19 @@ from functools import lru_cache
 from hashlib import blake2b
 from typing import Protocol
 
-# the sum of the hour that counters look back, how outdated a row may be, and how long counters wait
+# seconds: the hour that counters look back, plus the possible delay of a row, plus the time that counters wait
 KEPT_S = 5400.0
 CALLER_BYTES = 16
 FACT_BYTES = 4
-MOST_FACTS = 32  # maximum kinds of calls per key, because a database index must hold the key
+MOST_FACTS = 32  # maximum kinds of calls per key, because a database index limits the length of a key
 
 
 class Heard(Protocol):
     """
     Stored senders. `Submission.heard` adds to them, in the commit of the calls.
 
-    `is_shared`: other processes store senders in the same place. `knows_any`: False if a lookup cannot find any.
+    `is_shared`: other processes store senders in the same table. `knows_any`: False if no sender is stored,
+    so a lookup finds none.
     """
 
     is_shared: bool
@@ -35,13 +36,14 @@ class Heard(Protocol):
 
     async def find(self, callers: Collection[bytes]) -> Sequence[tuple[bytes, float]]:
         """
-        Return all stored keys that begin with the digest of one of the callers, and when each was last reported.
+        Return all stored keys that begin with the digest of one of the callers, each with the time of
+        its last report.
         """
         ...
 
     async def forget(self, before: float) -> int:
         """
-        Delete senders that were last reported before a time, in short transactions. Return their number.
+        Delete senders whose last report is older than `before`, in short transactions. Return their number.
         """
         ...
 
@@ -62,7 +64,7 @@ def fact_of(*names: str | None) -> bytes:
 
 
 def senders_of(caller: bytes, facts: Sequence[bytes]) -> Iterator[bytes]:
-    """Yield the keys for a caller's kinds of calls. There is one key for up to MOST_FACTS kinds."""
+    """Yield the keys that store a caller's kinds of calls. Each key has up to MOST_FACTS kinds."""
     for start in range(0, len(facts), MOST_FACTS):
         yield caller + b"".join(facts[start : start + MOST_FACTS])
 

@@ -1,8 +1,8 @@
 """
-The watermark of each topic: all records below it are closed, so readers may see them. A record stays open for
+The watermark of each topic. All records below it are closed, so readers may see them. A record stays open for
 the waiting time, `hold_s`, after its commit.
 
-Timers follow the monotonic clock. The watermark does not move while a commit runs, so no reader sees a record
+Timers use the monotonic clock. The watermark does not move while a commit runs, so no reader sees a record
 without the added report that this commit writes.
 """
 
@@ -17,14 +17,14 @@ from typing import NamedTuple
 from spool.clock import Clock
 from spool.errors import NotClosed
 
-# A clock in tests may jump, so a waiting reader checks again this often.
+# The clock of a test may jump, so a waiting reader checks again after these seconds.
 LOOK_AGAIN_S = 0.1
-# Commits may follow each other quickly. A reader then wakes once per step, not once per commit.
+# If commits follow each other quickly, a reader wakes once per this number of seconds, not once per commit.
 STEP_S = 0.02
 
 
 class Committed(NamedTuple):
-    """Records of one topic and commit, as loaded at a start."""
+    """Records of one topic and commit, as they are loaded at a start."""
 
     at: float  # commit time in epoch seconds
     topic: str
@@ -53,7 +53,8 @@ class WaitingReaders:
 
     async def changes(self, topic: str) -> AsyncIterator[int]:
         """
-        Yield the watermark now and each time it changes. It may go back and forth once after memory was read again.
+        Yield the watermark now, and each time it changes. It may briefly fall and rise again after
+        state was reloaded.
         """
         seen = 0
         while True:
@@ -74,16 +75,16 @@ class WaitingReaders:
 
     def wake_resting(self) -> None:
         """
-        Wake the readers that wait without a timeout, after a commit. The others check again by themselves.
+        Wake the readers that wait without a timeout, after a commit. Readers with a timeout check
+        again by themselves.
 
-        A thread may close records in between, so "all records were closed before" does not tell whether
-        a reader waits.
+        A thread may close records in between. So even if all records were closed before, a reader may be waiting.
         """
         if self._has_resting:
             self.wake()
 
     def wake(self) -> None:
-        """Wake all waiting readers. Readers that begin to wait afterwards need another call."""
+        """Wake all waiting readers. A reader that starts to wait later is not woken by this call."""
         self._has_resting = False
         self._moved.set()
         self._moved = asyncio.Event()
@@ -102,8 +103,8 @@ class Horizon:
 
     def begin(self, next_numbers: Mapping[str, int], newest: Iterable[Committed] = ()) -> None:
         """
-        Start with the numbers on disk. Records committed less than `hold_s` ago stay open for the rest
-        of their time.
+        Start with the numbers on disk. Records that were committed less than `hold_s` ago stay open for the
+        rest of that time.
         """
         self._closed_below = dict(next_numbers)
         now = self._clock.now()
@@ -113,12 +114,13 @@ class Horizon:
             self._closed_below[recent.topic] = min(recent.first, self._closed_below.get(recent.topic, 1))
             left_s = min(
                 self._hold_s, recent.at + self._hold_s - now
-            )  # the wall clock may have been set back
+            )  # at most the whole time, because the wall clock may have been set back
             self._open.append((timer + left_s, {recent.topic: recent.next}))
 
     def close(self, topic: str, below: int) -> None:
         """
-        Close records that a reader saw before the start. They must not change, even if their time is not over.
+        Close records that a reader saw before the start. They must not change, even if their waiting time
+        has not passed.
         """
         if self._open:
             highest = max(numbers.get(topic, 1) for _, numbers in self._open)
@@ -131,7 +133,9 @@ class Horizon:
         return closed
 
     def thaw(self, next_numbers: Mapping[str, int] | None = None) -> None:
-        """End a commit. Pass `next_numbers` if it succeeded: its records below these numbers are open now."""
+        """
+        End a commit. If it succeeded, pass `next_numbers`. Its records, which have lower numbers, are then open.
+        """
         self._frozen = False
         if next_numbers:
             self._open.append((self._clock.monotonic() + self._hold_s, next_numbers))
@@ -140,8 +144,8 @@ class Horizon:
 
     def closed(self) -> dict[str, int]:
         """
-        Return all watermarks at one instant. Read one by one, a commit could be open in one topic and closed
-        in the next.
+        Return the watermarks of all topics at one moment. If they were read one after another, a commit could
+        appear open in one topic and closed in the next.
         """
         if self._open:
             self._advance()

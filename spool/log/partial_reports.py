@@ -2,8 +2,8 @@
 Waiting reports, stored so that they survive a restart. They are bytes under a key, which this module does not
 decode. A partial report waits for the rest of its call. A counter waits for the calls that it may repeat.
 
-Waiting reports are acknowledged as well, so they are stored like records: in the commit of their submission,
-which counts them as pending.
+Waiting reports are acknowledged before they are complete. So they are stored like records: in the commit of
+their submission, which counts them as pending.
 
 The beginning of a key gives its kind. `COUNTERS`: waiting counters. `COUNTED`: facts about an hour of counted
 counters. `RECOVERED`: which records of a damaged file were imported. `TOLD`: reports of recorded calls, if
@@ -24,7 +24,7 @@ COUNTED = b"counted/"
 RECOVERED = b"recovered/"
 TOLD = b"told/"
 TOLD_OF = b"told-of/"
-PARTS = b""  # every other key: partial reports of calls, and facts that their traces state
+PARTS = b""  # prefix of all other keys: partial reports of calls, and facts that their traces state
 
 
 class PartialReport(NamedTuple):
@@ -37,7 +37,7 @@ class PartialReport(NamedTuple):
 
 class Expectation(NamedTuple):
     """
-    The version of a waiting report when it was read. The submission is refused if the version has changed since.
+    The version of a waiting report when it was read. If the version has changed since, the submission is refused.
     """
 
     key: bytes
@@ -48,11 +48,13 @@ class Expectation(NamedTuple):
 class PendingChange:
     """Changes that a submission makes to the waiting reports."""
 
-    count: int = 0  # change of the number of waiting reports; negative if more were completed than added
-    # reports to store, each in place of the report under its key
+    count: int = (
+        0  # change of the number of waiting reports; negative if more reports were completed than added
+    )
+    # reports to store; each replaces the report with the same key
     keep: list[PartialReport] = field(default_factory=list)
     forget: list[bytes] = field(default_factory=list)  # keys whose reports no longer wait
-    # versions that the submission was made from, if other processes may change them
+    # versions of the reports that the submission is based on, if other processes may change them
     expects: list[Expectation] = field(default_factory=list)
 
 
@@ -61,7 +63,7 @@ class PartialReports(Protocol):
     The stored waiting reports. A `Submission` adds and removes them.
 
     `is_shared`: other processes change them as well. Then memory may be outdated, so a submission states the
-    versions that it was made from (`Submission.expects`).
+    versions of the reports that it is based on (`Submission.expects`).
     """
 
     is_shared: bool
@@ -73,15 +75,19 @@ class PartialReports(Protocol):
     async def find(
         self, keys: Collection[bytes], *, under: Collection[bytes] = ()
     ) -> Mapping[bytes, PartialReport]:
-        """Return the reports that are stored under these keys, and under keys with one of the prefixes in `under`."""
+        """
+        Return the reports with these keys, and the reports whose key begins with one of the prefixes in `under`.
+        """
         ...
 
     async def oldest(self, kind: bytes, *, before: float, most: int) -> Sequence[PartialReport]:
-        """Return the first `most` reports of one kind that were last reported at or before a time, oldest first."""
+        """
+        Return at most `most` reports of one kind that were last reported at or before a time, oldest first.
+        """
         ...
 
     async def count(self, kind: bytes) -> tuple[int, int]:
-        """Return the number of stored reports of one kind and the bytes of their bodies."""
+        """Return two figures of one kind: the number of stored reports, and the bytes of their bodies."""
         ...
 
 
@@ -97,14 +103,14 @@ def of_kind(reports: Iterable[PartialReport], kind: bytes) -> Iterator[PartialRe
 _KINDS = (COUNTERS, COUNTED, RECOVERED, TOLD, TOLD_OF)
 
 
-# -- versions: a submission is refused if the reports that it was made from have changed ---------------------
+# -- versions: a submission is refused if the reports that it is based on have changed -----------------------
 
 
 NOTHING = 0  # the version of a key without a report
 
 
 class Expecting(Protocol):
-    """The fields of a submission that the version check reads."""
+    """The part of a submission that the version check reads."""
 
     @property
     def expects(self) -> Sequence[Expectation]: ...
@@ -117,12 +123,16 @@ class Expecting(Protocol):
 
 
 def as_read(keys: Iterable[bytes], found: Mapping[bytes, PartialReport]) -> list[Expectation]:
-    """Expect every key to have the version that was read, or no report if it had none."""
+    """
+    Make expectations for the version of every key that was read. A key without a report must still have none.
+    """
     return [Expectation(key, version_of(found.get(key))) for key in sorted(set(keys))]
 
 
 def version_of(report: PartialReport | None) -> int:
-    """Return a number that changes with the report under a key. It fits a signed 64-bit integer."""
+    """
+    Return a number that changes whenever the report under a key changes. It fits a signed 64-bit integer.
+    """
     if report is None:
         return NOTHING
     digest = blake2b(pack(">d", report.at) + report.body, digest_size=8).digest()
@@ -130,13 +140,14 @@ def version_of(report: PartialReport | None) -> int:
 
 
 def expected_keys(group: Iterable[Expecting]) -> list[bytes]:
-    """Return the keys whose versions `stale` needs, sorted."""
+    """Return the sorted keys whose versions `stale` needs."""
     return sorted({expectation.key for submission in group for expectation in submission.expects})
 
 
 def stale(group: Sequence[Expecting], version: Callable[[bytes], int]) -> set[int]:
     """
-    Return the positions of submissions whose expectations fail, counting the changes of earlier ones in the group.
+    Return the positions of submissions whose expectations fail. A submission also sees the changes of earlier
+    ones in the group.
     """
     for submission in group:
         if submission.expects:

@@ -131,9 +131,7 @@ def _unwrapped(raw: payload.Raw, unfolding: Unfolding, wrappers: int) -> Items:
     elif wrappers and "logEvents" in members:
         yield from _of_subscription(members, unfolding, wrappers - 1)
     else:
-        del (
-            members
-        )  # release these references before reading a large record, because they hold a copy of it
+        del members  # release these references before reading a large record, because they hold a copy of it
         yield raw
 
 

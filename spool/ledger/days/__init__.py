@@ -1,1 +1,1 @@
-"""Sums of days: those that can be priced, those that a provider bills, and rollups of several days."""
+"""Sums of days: sums that can be priced, sums that a provider bills, and rollups of several days."""

@@ -1,8 +1,8 @@
 """
-Cache of query results about past months, valid while nothing in these months changes.
+Cache of query results about past months. A result is valid until the sums of these months change.
 
-The rows hold a random mark for each month. Every transaction that changes sums of a month replaces its mark.
-So a result with the current marks is current, whichever process changed the sums.
+The database stores a random mark for each month. Every transaction that changes sums of a month replaces its
+mark. So a cached result is valid if its marks equal the stored ones, whichever process changed the sums.
 """
 
 from __future__ import annotations
@@ -25,11 +25,14 @@ if TYPE_CHECKING:
     from spool.ledger.ledger_rows import LedgerRows
     from spool.ledger.queries import QuestionLimit
 
-MOST_ROWS = 20_000  # maximum rows of all results together, some 20 MB
+MOST_ROWS = 20_000  # maximum rows of all cached results together, some 20 MB
 MOST_OF_ONE = 5_000
-MOST_YEARS = 10  # maximum length of a cached query
-_OF_STATE = ("hourly", "rebuilding", EVERY)  # state besides the marks of months that a result depends on
-_OF_BILLED = (EVERY_BILLED,)  # state besides the marks of months that a result about billed costs depends on
+MOST_YEARS = 10  # maximum number of years that a cached query covers
+# keys of the state that a result depends on, in addition to the marks of months
+_OF_STATE = ("hourly", "rebuilding", EVERY)
+_OF_BILLED = (
+    EVERY_BILLED,
+)  # keys that a result about billed costs depends on, in addition to the marks of months
 _DAY = timedelta(days=1)
 
 Marks = tuple[int | None, ...]
@@ -48,7 +51,9 @@ class RememberedCosts:
     def costs(
         self, rows: LedgerRows, query: CostQuery, limit: QuestionLimit | None, rates: Rates | None, now: float
     ) -> Answer:
-        """Return what `costs` returns, from the cache if nothing has changed since."""
+        """
+        Return what `costs` returns. The result comes from the cache if nothing has changed since it was stored.
+        """
         if not _is_over(query, now):
             return costs(rows, query, limit, rates)
         marks = _marks(rows.state(), query)
@@ -56,7 +61,7 @@ class RememberedCosts:
         cost_rows = self._known(key, marks)
         if cost_rows is None:
             cost_rows = costs(rows, query, limit, rates)
-            # these also depend on exchange rates, which have no mark
+            # amounts in other currencies also depend on exchange rates, which have no mark
             if not any(row.charges or row.unconverted for row in cost_rows):
                 self._keep(key, marks, cost_rows)
         return cost_rows
@@ -83,7 +88,7 @@ class RememberedCosts:
 
 
 def _is_over(query: CostQuery, now: float) -> bool:
-    """Return True for queries in dollars about months before the running one, in any time zone."""
+    """Return True for queries in dollars whose period ended before the running month, in any time zone."""
     if query.currency != CURRENCY:
         return False
     month = datetime.fromtimestamp(now, UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
@@ -115,4 +120,4 @@ def _hashable(value: object) -> Hashable:
         return tuple((name, _hashable(item)) for name, item in value.items())
     if isinstance(value, list):
         return tuple(value)
-    return value  # the other fields of a query are frozen
+    return value  # all other fields of a query are immutable

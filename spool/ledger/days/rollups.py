@@ -1,10 +1,11 @@
 """
-Rollups: sums of days with fewer dimensions or over several weeks, so that a query reads fewer rows.
+Rollups: sums of days with fewer dimensions, or sums over several weeks, so that a query reads fewer rows.
 
-A background task makes rollups from the sums of days. Any change of a day removes the marks of the rollups that
-include it. A query uses marked rollups and reads days for the rest, so its result is the same without rollups.
+A background task makes rollups from the sums of days. Any change of a day removes the marks of the
+rollups that include it. A query uses only marked rollups and reads days for the rest, so its result does
+not depend on rollups.
 
-Billed costs have the same rollups of their own days, with numbers from BILLED_ROLLUPS on.
+Billed costs have rollups of the same kinds, made from their own days. Their numbers begin at BILLED_ROLLUPS.
 """
 
 from __future__ import annotations
@@ -17,15 +18,15 @@ from spool.ledger.ledger_rows import LedgerRows
 from spool.ledger.queries import OF_BILLS, CostQuery
 from spool.ledger.sums import BILLED_ROLLUPS, DAY_S, FOUR_WEEKS_S, ROLLUP_WIDTHS, WEEK_S, begin
 
-Span = tuple[int, int, int, int]  # width, low, high, and number of a rollup or 0
-Made = tuple[int, int, int]  # number, width, start
+Span = tuple[int, int, int, int]  # width, low, high, and number of a rollup, or 0 if there is no rollup
+Made = tuple[int, int, int]  # number of the rollup, width, start
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rollup:
     """
-    A kind of rollup. `dimensions` are kept in addition to status and cost source. If empty, all dimensions
-    and tags are kept.
+    A kind of rollup. It keeps `dimensions` in addition to status and cost source. If `dimensions` is empty,
+    it keeps all dimensions and tags.
     """
 
     number: int
@@ -37,7 +38,8 @@ class Rollup:
 
 
 ALWAYS = ("status", "cost_source")
-# Smallest first. Daily rollups by user or by all dimensions would have about as many rows as the day itself.
+# Smallest first. Daily rollups by user or by all dimensions are omitted, because they would have as many rows
+# as the day.
 ROLLUPS = (
     Rollup(
         number=1,
@@ -49,13 +51,13 @@ ROLLUPS = (
     Rollup(number=4, dimensions=(), widths=(FOUR_WEEKS_S,)),
 )
 OF_BILLED = tuple(replace(rollup, number=BILLED_ROLLUPS + rollup.number) for rollup in ROLLUPS)
-# dimensions that only rollups of billed costs have, and one that they lack
+# dimensions that exist only in rollups of billed costs, and one that these rollups lack
 _KEPT_APART, _CORRECTS = ("charge", "basis"), "corrects"
 
 
 class Division:
     """
-    Division of a query's time range into the rollups and days with the fewest rows.
+    Division of a query's time range into rollups and days, so that the fewest rows are read.
 
     `longest`: the longest width to use, DAY_S if each day needs its own exchange rate.
     """
@@ -68,7 +70,7 @@ class Division:
             self._made = rows.rollups(since, until)
 
     def of_days(self, low: int, high: int) -> Iterator[Span]:
-        """Divide whole days. The last day may be cut where it has no sums."""
+        """Divide a range of whole days. The last day may be cut if it has no sums after the cut."""
         run_start, current = low, (0, 0)
         at = low
         while at < high:
@@ -82,7 +84,8 @@ class Division:
 
     def _found(self, at: int, high: int) -> tuple[int, int]:
         """
-        Return width and number of the rollup to use from `at` on, or those of single days if there is none.
+        Return width and number of the rollup to use from `at` on. If none fits, return the width of a day
+        and number 0.
         """
         for width, number in self._choices if self._made else ():
             if (number, width, at) in self._made and at + width <= high:
@@ -99,7 +102,7 @@ def _of_billed(named: frozenset[str]) -> list[tuple[int, int]]:
     """
     Return widths and numbers of billed rollups that have these dimensions, best first.
 
-    Without a dimension of calls, rollups of single days are left out, because the day's own billed sums are fewer.
+    If no dimension of calls is named, rollups of single days are left out, because the day itself has fewer rows.
     """
     shortest = WEEK_S if named <= {*OF_BILLS} else DAY_S
     named -= {*_KEPT_APART}
@@ -108,7 +111,7 @@ def _of_billed(named: frozenset[str]) -> list[tuple[int, int]]:
 
 
 def sources(query: CostQuery) -> frozenset[str]:
-    """Return the ledger's own dimensions and tags that a query needs."""
+    """Return the stored dimensions and tags that a query needs."""
     source_names = set[str]()
     for name in query.named:
         source_names.update(query.derived[name].sources if name in query.derived else (name,))
@@ -119,7 +122,7 @@ def missing(rows: LedgerRows, daily: int, now: int) -> Made | None:
     """
     Return the newest rollup that is not made yet, or None if all are made.
 
-    It covers days before `daily`, or finished days and weeks of billed costs.
+    It covers days before `daily`. For billed costs, it covers finished days and weeks.
     """
     missing_rollup = None
     first = rows.oldest(DAY_S, 0)
@@ -170,7 +173,7 @@ def dimensions_of(number: int) -> tuple[str, ...]:
 
 
 def differs(rows: LedgerRows, place: Made) -> bool:
-    """Return True if a rollup is marked but differs from the sums of its days."""
+    """Return True if a rollup is marked as valid but differs from the sums of its days."""
     number, width, start = place
     if place not in rows.rollups(start, start + 1):
         return False

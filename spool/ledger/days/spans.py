@@ -1,6 +1,5 @@
 """
-Choice of the stored sums (hours, days and rollups) that cover the periods of a query, and the reads
-that fetch them.
+Choice of the stored sums (hours, days and rollups) that cover the periods of a query, and the reads of these sums.
 """
 
 from __future__ import annotations
@@ -21,12 +20,13 @@ if TYPE_CHECKING:
     from spool.ledger.ledger_rows import LedgerRows
     from spool.ledger.queries import CostQuery
 
-# -- resolution of the stored sums: hours, and only whole days before a border -------------------------------
+# -- resolution of the stored sums: hours, but only whole days before a border -------------------------------
 
 
 def check(rows: LedgerRows, hourly: int, instants: Iterable[float]) -> None:
     """
-    Raise NotKept if an instant (epoch seconds) splits an hour that has sums, or splits a day before `hourly`.
+    Raise NotKept if one of the moments (epoch seconds) splits an hour that has sums, or splits a
+    day before `hourly`.
     """
     for instant in instants:
         width = HOUR_S if instant >= hourly else DAY_S
@@ -63,21 +63,21 @@ def _hours() -> str:
 # -- which sums cover a period -------------------------------------------------------------------------------
 
 
-Spans = Callable[[int, int], Iterable["Span"]]  # returns the sums that cover a period
+Spans = Callable[[int, int], Iterable["Span"]]  # function that yields the sums which cover a period
 
 
 @dataclass(slots=True, kw_only=True)
 class SpanQuestion:
-    """One read of the rows, for one period or for adjacent periods of one sum each."""
+    """One read of stored sums. It serves one period, or several adjacent periods that have one sum each."""
 
     width: int
     low: int
     high: int
     rollup: int  # number of the rollup, or 0
-    periods: list[datetime]  # start times, ascending
+    periods: list[datetime]  # start times of the periods, ascending
 
     def period_of(self, start: int) -> datetime:
-        """Return the start of the period that contains the sum that begins at `start`."""
+        """Return the start of the period that contains the sum which begins at `start`."""
         return self.periods[(start - self.low) // self.width if len(self.periods) > 1 else 0]
 
 
@@ -85,8 +85,8 @@ def questions(time_ranges: Iterable[tuple[datetime, datetime]], spans: Spans) ->
     """
     Yield the reads for all periods, in order. `spans` divides a period into the sums that cover it.
 
-    Adjacent periods of exactly one hour or one day share a read. Otherwise two weeks by hours would
-    need 336 statements.
+    Adjacent periods of exactly one hour or one day share a read. Without that, a query for two weeks by hour
+    would need 336 statements.
     """
     open_run: SpanQuestion | None = None
     for start, end in time_ranges:
@@ -116,7 +116,7 @@ def divided(
     """
     Divide the periods of a query into the fewest sums that cover them. `state` is the state of the rows.
 
-    Raises NotKept if a period begins or ends within the smallest sum that is stored there.
+    Raises NotKept if a period begins or ends within an hour or day that is stored as one sum.
     """
     moments = instants(time_ranges)
     check(rows, state["hourly"], moments)
@@ -154,7 +154,7 @@ def instants(time_ranges: Iterable[tuple[datetime, datetime]]) -> Sequence[float
 
 
 def rolled(start: int, end: int, *, division: Division, spans: Spans) -> Iterator[Span]:
-    """Replace the days of a period by the rollups that answer a query."""
+    """Replace days of a period by rollups that have the dimensions of the query."""
     for span in spans(start, end):
         if span[0] == DAY_S:
             yield from division.of_days(span[1], span[2])
@@ -164,9 +164,9 @@ def rolled(start: int, end: int, *, division: Division, spans: Spans) -> Iterato
 
 def spans_of(start: int, end: int, *, daily: int, hourly: int) -> Iterator[Span]:
     """
-    Divide a period into the sums that cover it: whole days where they exist, and hours for the rest.
+    Divide a period into the sums that cover it: whole days where they are summed up, and hours elsewhere.
 
-    A day or hour that is cut has no sums, because `check` has refused the query otherwise.
+    A period may split an hour or day only if it has no sums, because `check` refuses all other queries.
     """
     first_day = -(-start // DAY_S) * DAY_S
     last_day = max(min(end, daily) // DAY_S * DAY_S, min(end, hourly))

@@ -1,5 +1,5 @@
 """
-Sums of a day for comparison with provider bills. They include every call that the provider answered, with or
+Sums of a day, for comparison with provider bills. They include every call that the provider answered, with or
 without a price or a count.
 """
 
@@ -18,17 +18,18 @@ from spool.ledger.repricing import TokenSum, token_sum
 from spool.ledger.sums import COUNTS, DAY_S, INPUT_UNKNOWN, MONEY, Dimensions, Measures, sized
 from spool.turns.threads import ordered
 
-# -- sums that can be priced: everything that decides their price, and their cost ----------------------------
+# -- sums that can be priced: the dimensions that decide their price, and their cost -------------------------
 
 
 _REPORTED, _ESTIMATED = (len(COUNTS) + MONEY.index(name) for name in ("reported", "estimated"))
 
-_Named = tuple[int, int, Dimensions]  # negative cost, number of the dimensions, and the dimensions
+_Named = tuple[int, int, Dimensions]  # negative cost, number of the set of dimensions, and the dimensions
 
 
 class DaySum(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """
-    Calls of one day with the same dimensions. `cost` is the cost that counts, in units of `spool.ledger.money`.
+    Calls of one day with the same dimensions. `cost` is the reported or else the estimated cost, in
+    units of `spool.ledger.money`.
     """
 
     day: int  # start of the day, in epoch seconds
@@ -41,9 +42,9 @@ def sums_of_day(
     rows: LedgerRows, day: int, most: int, chosen: Callable[[Dimensions], bool] | None = None
 ) -> list[DaySum]:
     """
-    Return the sums of a UTC day that have a cost, most expensive first and at most `most`.
+    Return at most `most` sums of a UTC day that have a cost, most expensive first.
 
-    `chosen` selects dimensions; None selects all.
+    `chosen` selects sums by their dimensions; None selects all.
     """
     day_sums = [day_sum for sums in sums_of_days(rows, (day,), most, chosen) for day_sum in sums]
     return ordered(day_sums, key=lambda day_sum: (-day_sum.cost, day_sum.dimensions))
@@ -57,11 +58,13 @@ def sums_of_days(
 
     The sums of a group are in the order of the days. The groups are in no particular order.
     """
-    sums_by_number: dict[int, list[DaySum]] = {}  # sums by number of their dimensions
-    known: dict[int, Dimensions | None] = {}  # dimensions by number; None if they are not selected
+    sums_by_number: dict[int, list[DaySum]] = {}  # sums by number of their set of dimensions
+    known: dict[
+        int, Dimensions | None
+    ] = {}  # dimensions by their number; None if `chosen` does not select them
     for day in days:
         width = width_of_day(rows, day)
-        # a single hour does not show which sums are the most expensive of a day
+        # one hour does not show which sums are the most expensive of the day, so hours are read completely
         dearest = most if width == DAY_S and chosen is None else 0
         summed, meters = _summed(rows, day, width, dearest)
         places = [(-measures[-1], number) for number, measures in summed.items() if measures[-1] > 0]
@@ -83,7 +86,7 @@ def sums_of_days(
 def _summed(
     rows: LedgerRows, day: int, width: int, dearest: int
 ) -> tuple[Mapping[int, Measures], Mapping[int, Counter[str]]]:
-    """Return what `token_sums` returns for a day, and its meters."""
+    """Return the result of `token_sums` for a day, and the meters of the day."""
     summed: dict[int, Measures] = {}
     meters: dict[int, Counter[str]] = {}
     for start in range(day, day + DAY_S, width):
@@ -96,7 +99,7 @@ def _summed(
 
 
 def _first(places: list[tuple[int, int]], most: int) -> list[tuple[int, int]]:
-    """Return the `most` most expensive of `places`, and all that cost as much as the last of them."""
+    """Return the `most` most expensive of `places`, and all others with the same cost as the last of them."""
     if len(places) <= most:
         return places
     last, _ = ordered(places, key=itemgetter(0))[most - 1]
@@ -104,7 +107,7 @@ def _first(places: list[tuple[int, int]], most: int) -> list[tuple[int, int]]:
 
 
 def _dearest(found: list[_Named], most: int) -> list[_Named]:
-    """Return the `most` most expensive sums. Among equal costs, the order of their dimensions decides."""
+    """Return the `most` most expensive sums. Sums with equal cost are ordered by their dimensions."""
     found = ordered(found, key=itemgetter(0))
     last = found[most - 1][0]
     dearer = [entry for entry in found if entry[0] < last]
@@ -125,7 +128,7 @@ def cost_of(dimensions: Dimensions, measures: Measures) -> int:
     return {"reported": measures[_REPORTED], "estimated": measures[_ESTIMATED]}.get(dimensions.cost_source, 0)
 
 
-# -- sums as a provider bills them, including calls without a price or a count -------------------------------
+# -- sums as a provider bills them, with calls that lack a price or a count ----------------------------------
 
 
 _NOBODY = {"user": None, "device": None, "tags": ""}  # dimensions that a provider does not know
@@ -135,8 +138,8 @@ class UsageSum(msgspec.Struct, frozen=True, kw_only=True):
     """
     Calls of one day with the same dimensions, usually without users, devices and tags.
 
-    `sized`: the input and output tokens of each call are known. `cost` is the cost that counts, in
-    units of `spool.ledger.money`.
+    `sized` is True if the input and output tokens of each call are known. `cost` is the reported or else the
+    estimated cost, in units of `spool.ledger.money`.
     """
 
     day: int  # start of the day, in epoch seconds
@@ -148,9 +151,9 @@ class UsageSum(msgspec.Struct, frozen=True, kw_only=True):
 
 def usage_of_day(rows: LedgerRows, day: int, *, whole: bool = False) -> list[UsageSum]:
     """
-    Return the sums of a UTC day without calls that a gateway cache answered.
+    Return the sums of a UTC day, without calls that a gateway's own cache answered.
 
-    `whole` keeps users, devices and tags apart.
+    `whole` keeps users, devices and tags as dimensions.
     """
     nobody: Mapping[str, Any] = {} if whole else _NOBODY
     summed: dict[Dimensions, Measures] = {}

@@ -1,8 +1,8 @@
 """
-Commit rows, and the memory of a log that follows them. Pure.
+Commit rows, and the state that a process derives from them. Pure.
 
-Several processes may append to one log. Each process reads the commit rows of the others. From these it knows
-their record numbers and ids, and which records are closed.
+Several processes may append to one log. Each process reads the commit rows of the others. From the rows it
+knows the record numbers and ids, and which records are closed.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from spool.log.planning.plan import Plan
 from spool.log.planning.planner import Planner
 from spool.record import TOPICS
 
-UNKNOWN_TOKEN = 0  # token of a commit that was copied from a storage without tokens
-SOONER_S = 300.0  # a row's time is ignored if it is further ahead of the clock than this
+UNKNOWN_TOKEN = 0  # token of a commit that was copied from a storage which has no tokens
+SOONER_S = 300.0  # if a row's time is further ahead of the clock than this, the time is ignored
 
 _log = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ ByTopic = tuple[int, ...]  # one number per topic, in the order of TOPICS
 
 
 class CommitRow(NamedTuple):
-    """Data of a commit for the processes that follow. `pack_ids` encodes `ids`."""
+    """Data of a commit, for processes that follow the log. `pack_ids` encodes `ids`."""
 
     id: int
     period: int
@@ -44,7 +44,7 @@ class CommitRow(NamedTuple):
     at: float
     next: ByTopic
     closed: ByTopic
-    durable: int  # the newest commit that is known to survive the loss of the machine
+    durable: int  # the newest commit that is known to survive the loss of the database machine
     entries: int  # number of entries in the log after this commit
     size: int  # bytes of the log after this commit
     ids: bytes = b""
@@ -54,7 +54,7 @@ BEGINNING = CommitRow(0, 1, 0, 0.0, (1,) * len(TOPICS), (1,) * len(TOPICS), 0, 0
 
 
 class NewIds(NamedTuple):
-    """Ids that a commit made known, in order of arrival."""
+    """Ids that became known with a commit, in order of arrival."""
 
     ids: Sequence[int]
     places: Sequence[int]
@@ -62,12 +62,13 @@ class NewIds(NamedTuple):
 
 
 NO_IDS = NewIds((), (), ())
-COMMIT = "commit"  # name of the commit number among the kinds of UnfoldedCommits
+COMMIT = "commit"  # key for the commit number in UnfoldedCommits, next to the topics
 
 
 class _Packed(msgspec.Struct, array_like=True):
     """
-    Stored form of NewIds. Places and hours are stored as differences, which are nearly constant and compress well.
+    Stored form of NewIds. Places and hours are stored as differences, because these are nearly constant
+    and compress well.
     """
 
     ids: bytes
@@ -98,7 +99,7 @@ def pack_new_ids(new: NewIds) -> bytes:
 
 
 def unpack_ids(data: bytes) -> NewIds:
-    """Decode the ids of a commit. Raises ValueError if the bytes changed."""
+    """Decode the ids of a commit. Raises ValueError if the bytes are damaged."""
     if not data:
         return NO_IDS
     try:
@@ -129,7 +130,7 @@ def by_topic(numbers: Sequence[int]) -> dict[str, int]:
 
 
 class _Unconfirmed(NamedTuple):
-    """A commit that is not yet known to survive the loss of the machine."""
+    """A commit that may not survive the loss of the database machine."""
 
     id: int
     at: float
@@ -139,7 +140,7 @@ class _Unconfirmed(NamedTuple):
 
 class Following:
     """
-    Memory of a log as of the newest row that was followed: ids, numbers, and open records.
+    State of a log after the newest row that was followed: ids, numbers, and open records.
 
     Rows are followed on one thread at a time. Any thread may call `closed_at`.
     """
@@ -148,38 +149,40 @@ class Following:
         self.index = index
         self.planner = Planner(index, hold_s=hold_s)
         self.last = BEGINNING
-        self.confirmed = 0  # the newest commit that is known to survive the loss of the machine
+        self.confirmed = 0  # the newest commit that is known to survive the loss of the database machine
         self._hold_s = hold_s
         # rows that may have open records, oldest first, with ascending times
         self._open: list[CommitRow] = []
-        # commits that may not survive the loss of the machine, oldest first
+        # commits that may not survive the loss of the database machine, oldest first
         self._unconfirmed: deque[_Unconfirmed] = deque()
         self._unfolded = UnfoldedCommits()
         self._lock = Lock()
 
     def learn(self, rows: Sequence[CommitRow], first: ByTopic, *, in_runs_in_part: bool) -> None:
         """
-        Load, at a start, the rows with ids that are in no stored run. A part of the first row's ids may be
+        Load the rows with ids that are in no stored run, at a start. Some ids of the first row may already be
         in a run.
 
-        `first` has the first number of each topic with such ids.
+        `first` has the first number of each topic whose ids are in no run.
         """
         for index, row in enumerate(rows):
             self._learn(row, first, known_in_runs=in_runs_in_part and index == 0)
             first = row.next
 
     def begin(self, rows: Iterable[CommitRow]) -> None:
-        """Load, at a start, the rows with open records and the newest row."""
+        """Load the rows with open records, and the newest row, at a start."""
         for row in rows:
             self._note(row)
 
     def follow(self, row: CommitRow) -> None:
-        """Apply a row that another process committed, or this process without getting the result."""
+        """
+        Apply a row that another process committed. It may also be a row of this process whose result was lost.
+        """
         self._learn(row, self.last.next)
         self._note(row)
 
     def committed(self, row: CommitRow, plan: Plan) -> None:
-        """Apply a commit of this process."""
+        """Apply a commit of this process whose result is known."""
         before = self.last.next
         self.planner.apply(plan)
         self._note_ids(row, before, len(plan.ids))
@@ -187,10 +190,10 @@ class Following:
 
     def folded_through(self, taken: int) -> tuple[int, ByTopic]:
         """
-        Return how far ids would be in runs after the oldest `taken` of the newest ids are moved into runs.
+        Return the point up to which all ids would be in runs, if the oldest `taken` of the newest ids were
+        moved into runs.
 
-        The first result is a commit, the second the highest closed number of each topic. All ids up to them
-        would be in runs.
+        The point is a commit number, and the highest closed number of each topic.
         """
         first_unfolded = self._unfolded.first_left(taken)
         closed = zip(TOPICS, self.last.closed, strict=True)
@@ -198,12 +201,12 @@ class Following:
         return first_unfolded.get(COMMIT, self.last.id + 1) - 1, through
 
     def folded(self, taken: int) -> None:
-        """Note that the oldest `taken` of the newest ids are in runs now."""
+        """Note that the oldest `taken` of the newest ids have been moved into runs."""
         self._unfolded.folded(taken)
 
     def closed_at(self, now: float, *, durable: float = inf) -> ByTopic:
         """
-        Return the first open number of each topic at a moment, counting commits up to `durable`.
+        Return the lowest open number of each topic at a moment. Only commits up to `durable` count.
 
         The result is never lower than in the newest row, unless the waiting time is 0.
         """
@@ -222,8 +225,8 @@ class Following:
 
     def unconfirmed(self) -> tuple[float, int]:
         """
-        Measure the commits that may not survive the loss of the machine: seconds from first to last,
-        and their bytes.
+        Measure the commits that may not survive the loss of the database machine: seconds from the first to
+        the last commit, and their bytes.
         """
         with self._lock:
             self._forget_confirmed()
@@ -234,8 +237,8 @@ class Following:
 
     def time_of_next(self, now: float) -> float:
         """
-        Return the time for the next row. It never precedes the last row, unless that row is too far ahead
-        of the clock.
+        Return the time for the next row. It is never earlier than the time of the last row, unless the last
+        row is too far ahead of the clock.
         """
         before = self.last.at
         return before if now < before <= now + SOONER_S else now
@@ -272,7 +275,8 @@ class Following:
         with self._lock:
             self._unconfirmed.append(_Unconfirmed(row.id, row.at, self.last.size, self.last.next))
             self.last = row
-            # the clock was ahead when these rows were written, so they close with this row
+            # the clock was ahead when these rows were written, so their records close together with those
+            # of this row
             while self._open and self._open[-1].at > row.at:
                 self._open.pop()
             self._open.append(row._replace(ids=b""))
@@ -322,10 +326,10 @@ def _numbers(type: str, data: bytes) -> array[int]:
     return numbers
 
 
-# -- names of stored records that a later report stated ------------------------------------------------------
+# -- names that a later report adds to a stored record -------------------------------------------------------
 
 
-FIRST, AFTER = "names ", "names!"  # the names of all these facts sort between these two
+FIRST, AFTER = "names ", "names!"  # bounds of the keys of these facts: every such key sorts between the two
 
 
 class _Names(msgspec.Struct, array_like=True):
@@ -337,7 +341,7 @@ _names = msgspec.msgpack.Decoder(_Names)
 
 
 def fact_of(number: int) -> str:
-    """Return the name of the fact that stores the names of one commit. Facts sort by commit number."""
+    """Return the key of the fact that stores the names of one commit. Keys sort by commit number."""
     return f"{FIRST}{number:020}"
 
 
@@ -352,7 +356,7 @@ def pack_names(at: float, names: Iterable[tuple[int, int, int]]) -> bytes:
 
 
 def unpack_names(data: bytes) -> tuple[float, NewIds]:
-    """Decode the time of a commit and its names. Raises ValueError if the bytes changed."""
+    """Decode the time of a commit and its names. Raises ValueError if the bytes are damaged."""
     try:
         names = _names.decode(data)
     except NO_RECORD as error:

@@ -1,10 +1,10 @@
 """
-Tracking of known ids that are in no stored run yet, and of the commits that must be kept because of them.
+Tracking of known ids that are in no stored run yet, and of the commits that must be stored because of them.
 
-At a start, an engine finds these ids again in the records of a topic, in commit rows, or in facts stored next
-to them. Each of these has ascending numbers. `UnfoldedCommits` has every commit with an id that is in no
-stored run. Nothing from the first of these commits on may be deleted, and a start reads from there. Topics
-are independent: folding the ids of one topic says nothing about another.
+At a start, an engine reads these ids from the records of a topic, from commit rows, or from facts stored next
+to them. All three are stored in ascending order. `UnfoldedCommits` lists every commit with an id that is in
+no stored run. From the first of these commits on, nothing may be deleted, because a start reads from there.
+Topics are independent: if all ids of one topic are in runs, the ids of another topic may not be.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from spool.log.duplicates import DuplicateIndex, Fold, OldestIds
 
 class FoldedIds(msgspec.Struct):
     """
-    How far ids are in stored runs, as an engine with files stores it.
+    The point up to which ids are in stored runs. An engine with files stores it.
 
     For each topic, every id of a record up to the number in `through` is in a run, is stored as a name next
     to the records, or was dropped by the limits on ids.
@@ -32,26 +32,26 @@ class FoldedIds(msgspec.Struct):
     covered_since: float = 0.0
 
     def first(self, topic: str) -> int:
-        """Return the first number whose ids may be in no run."""
+        """Return the first number whose ids may not be in a run."""
         return 1 + self.through.get(topic, 0)
 
 
 class UnfoldedCommits:
     """
-    Commits whose ids are among the newest, in order.
+    Commits with ids that are in no run, in order.
 
-    Each commit has its first number by kind: by topic for its records, and by further kinds for other stores
-    of its ids.
+    For each commit, the first number of each kind is stored. A kind is a topic, or another place where
+    ids are stored.
     """
 
     def __init__(self) -> None:
         self._noted = 0  # number of ids that commits have made known
-        self._folded = 0  # number of these ids that are in runs
-        # By kind: the number of ids up to the end of a commit, and the first number of the commit.
+        self._folded = 0  # number of these ids that have been moved into runs
+        # For each kind: the number of ids up to the end of a commit, and the first number of that commit.
         self._firsts: dict[str, deque[tuple[int, int]]] = {}
 
     def note(self, ids: int, first: Mapping[str, int]) -> None:
-        """Note that a commit made `ids` more ids known."""
+        """Note a commit that made `ids` further ids known."""
         if ids:
             self._noted += ids
             for kind, number in first.items():
@@ -59,9 +59,9 @@ class UnfoldedCommits:
 
     def first_left(self, taken: int = 0) -> dict[str, int]:
         """
-        Return the first number of each kind that would still have ids in no run after `taken` more ids are folded.
+        Return, for each kind, the first number with ids in no run after `taken` more ids are moved into runs.
 
-        A kind without such ids is left out. A commit that is partly folded counts as unfolded.
+        A kind without such ids is omitted. A commit counts until all its ids are in runs.
         """
         gone = self._folded + taken
         firsts = {}
@@ -73,14 +73,15 @@ class UnfoldedCommits:
         return firsts
 
     def folded(self, taken: int) -> None:
-        """Note that the oldest `taken` of the newest ids are in runs now."""
+        """Note that the oldest `taken` of the newest ids have been moved into runs."""
         self._folded += taken
         for commits in self._firsts.values():
             while commits and commits[0][0] <= self._folded:
                 commits.popleft()
 
 
-# -- folds that are planned during commits, because planning takes tens of milliseconds and storing only a few --
+# -- folds that are planned beside the commits, because planning takes tens of milliseconds, storing only
+# a few --
 
 
 _log = logging.getLogger(__name__)
@@ -88,7 +89,8 @@ _log = logging.getLogger(__name__)
 
 class FoldsAside:
     """
-    Planner of one fold at a time. `keep` stores a plan and updates the index; it runs with the commit lock held.
+    Planner of one fold at a time. `keep` is called with the commit lock held; it stores the plan and
+    updates the index.
     """
 
     def __init__(self, turn: asyncio.Lock, keep: Callable[[Fold], Awaitable[None]]) -> None:
@@ -100,7 +102,7 @@ class FoldsAside:
         """
         Plan a fold of these ids on a thread, then store it. Does nothing while another fold is planned.
 
-        The plan is dropped if `index` has been replaced or another fold was stored meanwhile.
+        The plan is dropped if `index` was replaced, or another fold was stored, before it is complete.
         """
         if self._task is not None and not self._task.done():
             return
@@ -115,7 +117,8 @@ class FoldsAside:
                 if index() is before and before.folds == oldest.folds:
                     await self._keep(fold)
         except SpoolError as error:
-            # commits fail in the same way and report it to their senders, and another fold will be planned
+            # senders already learn of the problem, because their commits fail in the same way; another fold
+            # will be planned
             _log.warning(
                 "known ids were not compacted, will retry: %s",
                 error,
@@ -123,6 +126,6 @@ class FoldsAside:
             )
 
     async def end(self) -> None:
-        """Wait for the running fold."""
+        """Wait until no fold is running."""
         if self._task is not None:
             await asyncio.wait([self._task])

@@ -1,7 +1,8 @@
 """
 Group commit: submissions that wait at the same time are committed together.
 
-After a group of several submissions there is a short wait for more. A lone sender never waits for it.
+After a group of several submissions, the next group waits a moment for more. A sender that submits
+alone never waits.
 
 A party is a key, a person or an address. Its use is its recent processor time (`spool.turns.fair_turns`).
 """
@@ -20,22 +21,23 @@ from spool.log.planning.plan import Answer
 from spool.log.values import Receipt, Submission
 from spool.turns.fair_turns import FAR_LESS, Party, current_work
 
-GROUP_RECORDS = 16_384  # four entries; a larger group would delay the next one for too long
-# records of one party in a group while other parties are active; a single submission may have more
+# maximum records of a group: four entries; a larger group would delay the next group for too long
+GROUP_RECORDS = 16_384
+# maximum records of one party in a group while other parties are active; a single submission may have more
 SHARE_RECORDS = 128
-SUBMISSION_S, RECORD_S = 5e-5, 1e-5  # approximate processor time of a commit per submission and per record
+SUBMISSION_S, RECORD_S = 5e-5, 1e-5  # approximate processor seconds per submission and per record
 SUBMISSION_WEIGHT = 5  # a submission costs as much as five records
-# Record limit for a party in a group with a party of less use. It applies to every other group, and allows
-# one submission of 32 records or six submissions of one record.
+# Limit for a party that shares a group with a party of less use. It applies to every other group, and allows
+# one submission of 32 records, or six submissions of one record.
 BESIDE_WEIGHT = 32 + SUBMISSION_WEIGHT
-GROWS_BY = 8  # a group may be larger than the one before by this fraction of it
-# Pause after a group whose parties all used far more than another active party, as a multiple of the group's
-# duration. So a new submission of that party seldom waits for a running group. The pause ends early if that
-# party submits, because it seldom submits twice in a row.
+GROWS_BY = 8  # a group may be larger than the group before by one eighth
+# Pause after a group, as a multiple of the group's duration, if all its parties used far more than another
+# active party. So a new submission of that lighter party seldom waits for a running group. The pause ends
+# early when the lighter party submits, because it seldom submits twice in a row.
 REST = 8.0
 MOST_REST_S = 0.03
-TICK_S = 1.0  # interval between upkeep runs while the log has a problem
-TOGETHER_S = 0.05  # submissions that are late within this time are refused together
+TICK_S = 1.0  # seconds between upkeep runs while the log has a problem
+TOGETHER_S = 0.05  # submissions whose deadlines lie within these seconds are refused together
 
 _log = logging.getLogger(__name__)
 
@@ -45,13 +47,13 @@ CommitGroup = Callable[[Sequence[Submission]], Awaitable[Sequence[Answer]]]
 class _WaitingSubmission(NamedTuple):
     submission: Submission
     receipt: asyncio.Future[Receipt]
-    until: float  # the submission is refused if its group has not begun by then
-    party: Party | None  # the party of the request; None for the gateway itself
+    until: float  # deadline: the submission is refused if its group has not begun by then
+    party: Party | None  # party of the request; None if the gateway itself submits
     records: int
 
 
 class Overtaken(Exception):
-    """The group was not stored, because a party with far less use goes first."""
+    """The group was not stored, because a party with far less use must be served first."""
 
 
 class IndexOutOfStep(Exception):
@@ -68,20 +70,20 @@ class GroupWriter:
     """
     Task that commits waiting submissions in groups and returns a receipt for each.
 
-    `between` runs after every group, and every second as long as it returns True.
+    `between` runs after every group. While it returns True, it also runs every second.
 
     If the disk does not respond, only the running group is blocked. A submission that has waited `wait_s`,
     or that exceeds `max_waiting`, is refused and not stored. With `answers_in_time`, submissions of the
     running group are also refused after that time, although they may still be stored. `keeper` names the
     storage in these errors.
 
-    After the start of a group of several, the next group begins at least `gather_s` later. So submissions in
-    quick succession share a transaction and its flush.
+    After a group of several submissions has begun, the next group begins at least `gather_s` later. So
+    submissions in quick succession share a transaction and its flush.
 
-    After a group that failed because the storage was unavailable, the next group is half as large. All
-    senders repeat at once, and a small group can still finish in time over a slow connection. After a stored
-    group that left others waiting, the next may be larger by an eighth, so few groups fail on a connection
-    that stays slow.
+    If a group failed because the storage was unavailable, the next group is half as large. All senders then
+    repeat at once, and a small group can still finish in time over a slow connection. If a group was stored
+    and submissions still wait, the next group may be larger by an eighth, so that few groups fail on a
+    connection that stays slow.
     """
 
     def __init__(
@@ -104,20 +106,22 @@ class GroupWriter:
         self._max_waiting = max_waiting
         self._loop = asyncio.get_running_loop()
         self._not_before = 0.0  # monotonic time before which the next group must not begin
-        # lowest use of the waiting parties, or of the running group's parties if that group may give way
+        # lowest use among the waiting parties; if the running group may give way, lowest use among its parties
         self._least = 0.0
-        # The running group may give way to a party with less use, and whether it should. If so, its commit
-        # raises Overtaken before it stores anything.
+        # Whether the running group may give way to a party with less use, and whether it should. If it
+        # should, its commit raises Overtaken before it stores anything.
         self.may_give_way = self.is_overtaken = False
-        self._much = 0.0  # lowest use of the running group's parties, 0 if it is little
-        self._gave_way = False  # a group gave way, and no group of parties with much use was stored since
+        self._much = 0.0  # lowest use among the running group's parties, 0 if it is small
+        self._gave_way = False  # True if a group gave way, until a group of parties with much use is stored
         self._most = GROUP_RECORDS  # maximum records of the next group
-        self._lighter = asyncio.Event()  # set when a party submits that used far less than all that wait
-        # monotonic time before which no group may begin whose parties all have much use
+        self._lighter = (
+            asyncio.Event()
+        )  # set when a party submits that used far less than all waiting parties
+        # monotonic time; a group whose parties all have much use must not begin before it
         self._heavy_not_before = 0.0
-        # a party had more to store in the last group than BESIDE_WEIGHT allows
+        # True if a party had more to store in the last group than BESIDE_WEIGHT allowed
         self._passed_over = False
-        self._began: float | None = None  # when the running group, or the upkeep after it, began
+        self._began: float | None = None  # time at which the running group, or the upkeep after it, began
         self._waiting: deque[_WaitingSubmission] = deque()
         self._in_hand: Sequence[_WaitingSubmission] = ()
         # one timer for all submissions, because most are committed long before their deadline
@@ -133,7 +137,7 @@ class GroupWriter:
 
     @property
     def died(self) -> bool:
-        """Return True if the task ended other than by `close`."""
+        """Return True if the task ended without a call of `close`."""
         return self._task.done() and (self._task.cancelled() or self._task.exception() is not None)
 
     @property
@@ -143,16 +147,16 @@ class GroupWriter:
 
     @property
     def in_hand_s(self) -> float:
-        """Return the seconds that the running group or upkeep has taken so far, 0 between groups."""
+        """Return the seconds for which the running group or upkeep has been running, 0 between groups."""
         return 0.0 if self._began is None else self._loop.time() - self._began
 
     async def append(self, submission: Submission) -> Receipt:
         """
-        Store a submission. Return its receipt after the flush that holds it.
+        Store a submission. Return its receipt after the flush that includes it.
 
-        If the caller is cancelled before the group begins, nothing is stored. Afterwards the whole submission
-        is stored. Raises SpoolUnavailable if the disk does not respond in time. Nothing was stored then,
-        unless the message says so.
+        If the caller is cancelled before the group begins, nothing is stored. If it is cancelled later, the
+        whole submission is stored. Raises SpoolUnavailable if the disk does not respond in time. Then nothing
+        was stored, unless the message says otherwise.
         """
         if self._closing.is_set():
             raise SpoolUnavailable("the log is closing. Retry after the restart")
@@ -244,7 +248,8 @@ class GroupWriter:
 
     def _is_heavy(self, group: Sequence[_WaitingSubmission]) -> bool:
         """
-        Return True if a party that used far less than all parties of the group may submit at any moment.
+        Return True if a party that used far less than all parties of the group is active, and so may submit
+        at any moment.
         """
         first = group[0].party
         if first is None or not first.turns.commits_are_shared:
@@ -253,9 +258,10 @@ class GroupWriter:
 
     def _take(self) -> list[_WaitingSubmission]:
         """
-        Return the next group. Parties with less use come first, and the submissions of one party stay in order.
+        Remove the next group from the waiting submissions and return it. Parties with less use come first,
+        and the submissions of one party stay in order.
         """
-        # one submission waits alone, so no shares are needed
+        # a single waiting submission needs no shares
         if len(self._waiting) == 1 and not self._waiting[0].receipt.done():
             self._passed_over = False
             return [self._waiting.popleft()]
@@ -287,7 +293,7 @@ class GroupWriter:
         return group
 
     async def _answer(self, group: Sequence[_WaitingSubmission]) -> None:
-        left_some = bool(self._waiting)  # otherwise there was no demand for a larger group
+        left_some = bool(self._waiting)  # if none were left, there was no demand for a larger group
         try:
             answers = await self._commit([waiter.submission for waiter in group])
         except SpoolError as error:
@@ -314,7 +320,7 @@ class GroupWriter:
             _answer(group, answers)
 
     def _give_way(self, group: Sequence[_WaitingSubmission]) -> None:
-        """Put the group back into the waiting line, as if it had not begun."""
+        """Return the group to the waiting submissions, as if it had not begun."""
         self._gave_way = True
         self._waiting = deque(sorted((*group, *self._waiting), key=_until))
         if self._timer is not None:
@@ -333,8 +339,8 @@ class GroupWriter:
 
     def _make_room(self, newcomer: Party | None) -> bool:
         """
-        Refuse the newest submission of the party with the most waiting submissions. Return False if that
-        is the newcomer.
+        Refuse the newest submission of the party that has the most waiting submissions. Return False if
+        `newcomer` is that party.
         """
         counts = Counter(waiter.party for waiter in self._waiting)
         ((busiest_party, count),) = counts.most_common(1)
@@ -385,7 +391,7 @@ def _items(submission: Submission) -> int:
 
 def _used(one: _WaitingSubmission) -> float:
     """
-    Return the recent use of a submission's party. Little use counts as 0, so that such parties are equal.
+    Return the recent use of a submission's party. A small use is returned as 0, so that such parties are equal.
     """
     return 0.0 if one.party is None or one.party.is_little else one.party.used
 
@@ -396,7 +402,8 @@ def _until(one: _WaitingSubmission) -> float:
 
 def _charge(group: Sequence[_WaitingSubmission]) -> None:
     """
-    Charge each party for its share of the work. Elapsed time would be unfair, because it is mostly disk latency.
+    Charge each party for its share of the work. Elapsed time would be unfair, because it is mostly waiting
+    for the disk.
     """
     for waiter in group:
         if waiter.party is not None:

@@ -1,5 +1,5 @@
 """
-Cache of the entries that were read last. A reader gets the records that another reader has already decoded.
+Cache of the entries that were read last, so that records which one reader has decoded are not decoded again.
 """
 
 from __future__ import annotations
@@ -17,15 +17,16 @@ from spool.record import Record
 if TYPE_CHECKING:
     from spool.packed.native import Walked
 
-RAW_BYTES = 72  # memory of an undecoded record, in addition to its own bytes
-DECODED = 6  # a decoded record takes this many times its packed bytes
+RAW_BYTES = 72  # bytes of memory per undecoded record, in addition to its own bytes
+DECODED = 6  # a decoded record takes this many times the memory of its packed bytes
 
 
 class CachedEntry:
     """
-    The records of an entry: packed together, undecoded one by one, and decoded where a reader needed them.
+    The records of an entry in three forms: packed together, undecoded one by one, and decoded if a
+    reader needed them.
 
-    `walked` has the positions of the records in the packed bytes, once a reader of packed records
+    `walked` has the positions of the records in the packed bytes, after a reader of packed records
     has computed them.
     """
 
@@ -38,14 +39,14 @@ class CachedEntry:
         self.decoded: list[Record | None] = [None] * len(raws)
         # approximate bytes in memory, without decoded records
         self.size = len(packed) + RAW_BYTES * len(raws)
-        self.is_kept = True  # False once removed from the cache; a reader may still use the entry
+        self.is_kept = True  # False once the entry is removed from the cache; a reader may still use it
 
 
 class EntryCache:
     """
-    Least-recently-used cache. Entries never change, so it is never outdated.
+    Least-recently-used cache of entries. Entries never change, so the cache is never outdated.
 
-    Several threads may read. Nobody may change a record.
+    Several threads may read. No caller may change a record.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -79,7 +80,8 @@ class EntryCache:
 
     def records(self, entry: CachedEntry, begin: int, end: int) -> list[Record | None]:
         """
-        Return the records from `begin` until before `end`. Decodes those not read before. Raises EntryUnreadable.
+        Return the records from `begin` until before `end`. Decodes those that were not decoded
+        yet. Raises EntryUnreadable.
         """
         decoded = entry.decoded[begin:end]
         if None not in decoded:
@@ -96,14 +98,14 @@ class EntryCache:
         return entry.decoded[begin:end]
 
     def forget_below(self, oldest: Mapping[str, int]) -> None:
-        """Drop the entries below the lowest stored number of each topic, because nobody reads them again."""
+        """Drop the entries below the lowest stored number of each topic, because they are deleted."""
         with self._lock:
             for topic, first in list(self._kept):
                 if first < oldest[topic]:
                     self._remove(topic, first)
 
     def clear(self) -> None:
-        """Drop all entries, because those on disk have changed."""
+        """Drop all entries, because the entries on disk have changed."""
         with self._lock:
             for topic, first in list(self._kept):
                 self._remove(topic, first)

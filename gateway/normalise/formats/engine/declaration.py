@@ -35,7 +35,9 @@ OTLP_SIGNALS: Final = {
     "otlp/metrics": ("resourceMetrics", "resource_metrics"),
     "otlp/logs": ("resourceLogs", "resource_logs"),
 }
-MAX_LOOKED_AT: Final = 4096  # limit of items that are searched for a format's sign. APISIX sends 1,000 at once.
+MAX_LOOKED_AT: Final = (
+    4096  # limit of items that are searched for a format's sign. APISIX sends 1,000 at once.
+)
 
 
 class Call(NamedTuple):
@@ -116,7 +118,9 @@ class Format:
     answer: Callable[[bytes, Outcome, float], FormatAnswer | Answering | None] | None = None
     # Schemas by HTTP status. A response without a body has None.
     answer_schemas: Mapping[int, Schema | None] = field(default_factory=dict)
-    answers_each_item: bool = False  # True if `answer` lists the items even if all items of the body are malformed
+    answers_each_item: bool = (
+        False  # True if `answer` lists the items even if all items of the body are malformed
+    )
     refuse: Callable[[Mapping[str, str], bytes, Refusal, float], FormatAnswer | None] | None = None
     refusal_schema: Schema | None = None
 
