@@ -49,7 +49,7 @@ _MAPS = {  # objects with free names, whose members are no fields
 _LIST_PARTS = ("pagination", "filtering", "sorting")
 
 
-class Known(NamedTuple):
+class KnownField(NamedTuple):
     """The named schemas, and the descriptions of fields of a page by name."""
 
     schemas: Mapping[str, Any]
@@ -142,12 +142,12 @@ def _bounds(schema: Mapping[str, Any]) -> str:
     return bounds
 
 
-def table(title: str, schema: Mapping[str, Any], known: Known, *, is_body: bool) -> list[str]:
+def table(title: str, schema: Mapping[str, Any], known: KnownField, *, is_body: bool) -> list[str]:
     rows = list(_fields(schema, known, "", is_body=is_body))
     return ["", f"| {title} | type | meaning |", "|---|---|---|", *rows] if rows else []
 
 
-def _fields(schema: Mapping[str, Any], known: Known, prefix: str, *, is_body: bool) -> Iterator[str]:
+def _fields(schema: Mapping[str, Any], known: KnownField, prefix: str, *, is_body: bool) -> Iterator[str]:
     """Yield a row for each field, and for the fields of objects in it; a list is shown as `name[]`."""
     held = _resolved(schema, known.schemas)
     if held.get("type") == "array":
@@ -172,7 +172,7 @@ def from_page(text: str) -> str:
     return text.replace("](../", "](../../").replace("](http-api", "](../http-api")
 
 
-def _words_of(place: str, schema: Mapping[str, Any], known: Known, *, is_body: bool) -> str:
+def _words_of(place: str, schema: Mapping[str, Any], known: KnownField, *, is_body: bool) -> str:
     """Return words for a field without a description: of the field, of its name, or of its name on this page."""
     *above, name = place.replace("[]", "").lstrip(".").split(".")
     parent = re.sub("ies$", "y", above[-1]).removesuffix("s") if above else "body" if is_body else ""

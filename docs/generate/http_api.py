@@ -25,7 +25,7 @@ _KEY_OPTION = '-H "Authorization: $TOLLHOUSE_KEY"'
 _JSON = "application/json"
 
 
-class Group(NamedTuple):
+class PageGroup(NamedTuple):
     """A page. Its operations are those below one of `paths`; the first group that fits gets an operation."""
 
     name: str
@@ -39,54 +39,54 @@ def _operators(*paths: str) -> tuple[str, ...]:
 
 
 GROUPS = (
-    Group("telemetry", "Send telemetry",
+    PageGroup("telemetry", "Send telemetry",
           "Send AI calls. The fields of a body are those of its format: see [Connect](../connect/index.md).",
           ("/v1/traces", "/v1/metrics", "/v1/logs", "/v1development", "/v1/ai-telemetry", "/api")),
-    Group("devices", "Devices", "Enroll a device and report that it is alive.", ("/v1/ai-control-plane",)),
-    Group("events", "Usage events and unit cost", "Send usage events and unit-cost records, and read them back.",
+    PageGroup("devices", "Devices", "Enroll a device and report that it is alive.", ("/v1/ai-control-plane",)),
+    PageGroup("events", "Usage events and unit cost", "Send usage events and unit-cost records, and read them back.",
           ("/v1/events", "/unit-cost")),
-    Group("containers", "Containers", "Send container metrics and manage clusters.",
+    PageGroup("containers", "Containers", "Send container metrics and manage clusters.",
           ("/v1/container-metrics", "/v2/container")),
-    Group("connections", "Billing connections", "Upload the bill of a provider.", ("/v2/connections",)),
-    Group("costs", "Costs", "Query costs, dimensions and tags.", ("/v2/billing",)),
-    Group("insights", "Insights", "Read and manage insights.", ("/v2/insights",)),
-    Group("recommendations", "Recommendations", "Read and manage recommendations.", ("/v2/optimize",)),
-    Group("views", "Views", "Manage saved filters.", ("/v2/views",)),
-    Group("budgets", "Budgets", "Manage budgets.", ("/v2/budgets",)),
-    Group("access", "Roles", "Manage roles of people.", ("/v2/access-control",)),
-    Group("allocation", "Allocation", "Manage dimensions of your own.", ("/v2/{group}",)),
-    Group("assistants", "Assistants", "Connect assistants over MCP.", ("/mcp", "/.well-known")),
-    Group("server", "Server", "Check the health of a server and describe its API.",
+    PageGroup("connections", "Billing connections", "Upload the bill of a provider.", ("/v2/connections",)),
+    PageGroup("costs", "Costs", "Query costs, dimensions and tags.", ("/v2/billing",)),
+    PageGroup("insights", "Insights", "Read and manage insights.", ("/v2/insights",)),
+    PageGroup("recommendations", "Recommendations", "Read and manage recommendations.", ("/v2/optimize",)),
+    PageGroup("views", "Views", "Manage saved filters.", ("/v2/views",)),
+    PageGroup("budgets", "Budgets", "Manage budgets.", ("/v2/budgets",)),
+    PageGroup("access", "Roles", "Manage roles of people.", ("/v2/access-control",)),
+    PageGroup("allocation", "Allocation", "Manage dimensions of your own.", ("/v2/{group}",)),
+    PageGroup("assistants", "Assistants", "Connect assistants over MCP.", ("/mcp", "/.well-known")),
+    PageGroup("server", "Server", "Check the health of a server and describe its API.",
           ("/livez", "/readyz", "/metrics", "/openapi.json")),
-    Group("operator-people", "People", "Sign in, and manage accounts, roles and the audit list.", _operators(
+    PageGroup("operator-people", "People", "Sign in, and manage accounts, roles and the audit list.", _operators(
         "/session", "/sessions", "/console-links", "/sign-in-ways", "/oidc", "/oidc-callback", "/oidc-logout",
         "/operators", "/roles", "/people-names", "/permission-sets", "/audit")),
-    Group("operator-keys", "Keys", "Manage API keys.", _operators("/keys", "/scopes")),
-    Group("operator-devices", "Devices and clusters", "Manage devices, clusters and files of container metrics.",
+    PageGroup("operator-keys", "Keys", "Manage API keys.", _operators("/keys", "/scopes")),
+    PageGroup("operator-devices", "Devices and clusters", "Manage devices, clusters and files of container metrics.",
           _operators("/devices", "/unenrolled", "/clusters", "/container-metrics", "/container-files")),
-    Group("operator-records", "Records", "Look at records, and check that all are counted.", _operators(
+    PageGroup("operator-records", "Records", "Look at records, and check that all are counted.", _operators(
         "/changes", "/records", "/served", "/rates", "/tail", "/receipts", "/books", "/verify", "/ignored",
         "/conflicts", "/streams", "/events", "/event-types", "/unknown")),
-    Group("operator-delivery", "Delivery", "Look at routes, and decide about rejected records.", _operators(
+    PageGroup("operator-delivery", "Delivery", "Look at routes, and decide about rejected records.", _operators(
         "/routes", "/deliveries", "/replay", "/lake-repairs", "/dead", "/partial-refusals")),
-    Group("operator-server", "Server operations", "Reload, back up, and look at the running server.", _operators(
+    PageGroup("operator-server", "Server operations", "Reload, back up, and look at the running server.", _operators(
         "/status", "/clock", "/configuration", "/reload", "/backup", "/demo", "/mcp", "/assistant-tools")),
-    Group("operator-connections", "Billing connections of operators", "Manage billing connections and their files.",
+    PageGroup("operator-connections", "Billing connections of operators", "Manage billing connections and their files.",
           _operators("/billing", "/connections")),
-    Group("operator-bills", "Provider bills", "Import provider bills, reconcile them, and close months.", _operators(
+    PageGroup("operator-bills", "Provider bills", "Import provider bills, reconcile them, and close months.", _operators(
         "/statements", "/statement-pulls", "/reconciliation", "/billed-invoices", "/month-closing", "/closed-months")),
-    Group("operator-costs", "Reports", "Report, compare and forecast costs, and recalculate the totals.", _operators(
+    PageGroup("operator-costs", "Reports", "Report, compare and forecast costs, and recalculate the totals.", _operators(
         "/ledger", "/overview", "/report", "/comparison", "/forecast", "/what-if", "/marks")),
-    Group("operator-views", "Views and budgets of operators", "Manage views and budgets.",
+    PageGroup("operator-views", "Views and budgets of operators", "Manage views and budgets.",
           _operators("/views", "/budgets")),
-    Group("operator-plans", "Plans, annotations and scheduled reports",
+    PageGroup("operator-plans", "Plans, annotations and scheduled reports",
           "Manage plans of assistants, annotations and scheduled reports.",
           _operators("/annotations", "/plans", "/plan-costs", "/scheduled-reports")),
-    Group("operator-allocation", "Allocation of operators", "Manage dimensions of your own.",
+    PageGroup("operator-allocation", "Allocation of operators", "Manage dimensions of your own.",
           _operators("/allocation")),
-    Group("operator-insights", "Insights and notifications", "Read insights, and manage notifications and channels.",
+    PageGroup("operator-insights", "Insights and notifications", "Read insights, and manage notifications and channels.",
           _operators("/insights", "/notifications", "/notification-channels", "/channel-names")),
-    Group("operator-recommendations", "Recommendations of operators", "Read and manage recommendations.",
+    PageGroup("operator-recommendations", "Recommendations of operators", "Read and manage recommendations.",
           _operators(
               "/recommendations", "/recommendation-types", "/recommendation-dimensions", "/recommendation-check")),
 )  # fmt: skip
@@ -145,7 +145,7 @@ All other operations ignore the header.
 def pages() -> Mapping[str, str]:
     """Return the text of each page by its file name under docs/reference."""
     found = document(ADDRESSES, version="")
-    operations: dict[Group, list[tuple[str, str, Mapping[str, Any]]]] = {group: [] for group in GROUPS}
+    operations: dict[PageGroup, list[tuple[str, str, Mapping[str, Any]]]] = {group: [] for group in GROUPS}
     for path, methods in found["paths"].items():
         group = next((group for group in GROUPS if _belongs(path, group)), None)
         if group is None:
@@ -158,11 +158,11 @@ def pages() -> Mapping[str, str]:
     }
 
 
-def _belongs(path: str, group: Group) -> bool:
+def _belongs(path: str, group: PageGroup) -> bool:
     return any(path == start or path.startswith((start + "/", start + "{")) for start in group.paths)
 
 
-def _index(operations: Mapping[Group, Sequence[tuple[str, str, Mapping[str, Any]]]]) -> str:
+def _index(operations: Mapping[PageGroup, Sequence[tuple[str, str, Mapping[str, Any]]]]) -> str:
     text = _INDEX.replace("@@STATUSES@@", "\n".join(_statuses(operations)))
     for title, is_operator in (("For senders and key holders", False), ("For operators", True)):
         text += f"\n## {title}\n\n| operation | what it does |\n|---|---|\n"
@@ -175,7 +175,7 @@ def _index(operations: Mapping[Group, Sequence[tuple[str, str, Mapping[str, Any]
     return text
 
 
-def _statuses(operations: Mapping[Group, Sequence[tuple[str, str, Mapping[str, Any]]]]) -> Iterator[str]:
+def _statuses(operations: Mapping[PageGroup, Sequence[tuple[str, str, Mapping[str, Any]]]]) -> Iterator[str]:
     """Yield a row for each status of an error: its meanings to holders of keys, then to operators."""
     meanings: dict[str, tuple[dict[str, None], dict[str, None]]] = {}  # a dictionary keeps the order
     for _, path, operation in (row for rows in operations.values() for row in rows):
@@ -193,17 +193,17 @@ def _anchor(method: str, path: str) -> str:
 
 
 def _page(
-    group: Group, rows: Iterable[tuple[str, str, Mapping[str, Any]]], schemas: Mapping[str, Any]
+    group: PageGroup, rows: Iterable[tuple[str, str, Mapping[str, Any]]], schemas: Mapping[str, Any]
 ) -> str:
     about = f"{tables.from_page(group.about)} The [HTTP API](../http-api.md) explains authorization, errors and lists."
-    known = tables.Known(
+    known = tables.KnownField(
         schemas, tables.meanings(rows, schemas), bodies_have_formats=group.name == "telemetry"
     )
     operations = "".join(_operation(method, path, found, known) for method, path, found in rows)
     return f"# {group.title}\n\n{about}\n" + operations
 
 
-def _operation(method: str, path: str, found: Mapping[str, Any], known: tables.Known) -> str:
+def _operation(method: str, path: str, found: Mapping[str, Any], known: tables.KnownField) -> str:
     note = found.get("description", "").replace(_IGNORES_KEY, "")
     lines = [f"\n## {method} {path}", "", f"{found['summary']}. {note}".rstrip(), ""]
     lines += _access(found)

@@ -86,7 +86,7 @@ async def test_memory_is_not_called_a_disk(tmp_path: Path, caplog: pytest.LogCap
             assert report["ready"] is True
             assert report["storage"]["mount"] == "tmpfs"
             assert report["storage"]["durability"] == "memory"
-            assert "gone after a restart" in report["storage"]["warning"]
+            assert "deletes everything stored there" in report["storage"]["warning"]
             metrics = (await app.services.status.exposition.text()).decode()
             assert 'tollhouse_storage{durability="memory",mount="tmpfs"} 1.0' in metrics
             assert "storage_not_durable" in {getattr(record, "action", "") for record in caplog.records}

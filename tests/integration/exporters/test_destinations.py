@@ -127,7 +127,7 @@ def test_the_receiver_of_the_documents_tells_ours_from_others() -> None:
     The documented receiver accepts a request only with a current time and its own secret, and refuses
     a changed body.
     """
-    document = (ROOT / "docs/operations/index.md").read_text()
+    document = (ROOT / "docs/operations/delivery.md").read_text()
     (snippet,) = (block.text for block in blocks(document) if block.language == "python")
     names: dict[str, Any] = {}
     exec(snippet, names)

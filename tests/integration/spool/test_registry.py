@@ -103,7 +103,7 @@ def test_a_crash_while_it_is_made_leaves_no_half(tmp_path: Path) -> None:
 def test_a_cut_secret_is_said(tmp_path: Path) -> None:
     """A new secret would silently make every key invalid, so a truncated one stops the start."""
     (tmp_path / FILE).write_bytes(b"short")
-    with pytest.raises(SpoolError, match="restore it from a backup"):
+    with pytest.raises(SpoolError, match="Restore it from a backup"):
         installation_secret(tmp_path)
 
 
