@@ -25,7 +25,7 @@ _KEY_OPTION = '-H "Authorization: $TOLLHOUSE_KEY"'
 _JSON = "application/json"
 
 
-class PageGroup(NamedTuple):
+class ApiPage(NamedTuple):
     """A page. Its operations are those below one of `paths`; the first group that fits gets an operation."""
 
     name: str
@@ -39,54 +39,54 @@ def _operators(*paths: str) -> tuple[str, ...]:
 
 
 GROUPS = (
-    PageGroup("telemetry", "Send telemetry",
+    ApiPage("telemetry", "Send telemetry",
           "Send AI calls. The fields of a body are those of its format: see [Connect](../connect/index.md).",
           ("/v1/traces", "/v1/metrics", "/v1/logs", "/v1development", "/v1/ai-telemetry", "/api")),
-    PageGroup("devices", "Devices", "Enroll a device and report that it is alive.", ("/v1/ai-control-plane",)),
-    PageGroup("events", "Usage events and unit cost", "Send usage events and unit-cost records, and read them back.",
+    ApiPage("devices", "Devices", "Enroll a device and report that it is alive.", ("/v1/ai-control-plane",)),
+    ApiPage("events", "Usage events and unit cost", "Send usage events and unit-cost records, and read them back.",
           ("/v1/events", "/unit-cost")),
-    PageGroup("containers", "Containers", "Send container metrics and manage clusters.",
+    ApiPage("containers", "Containers", "Send container metrics and manage clusters.",
           ("/v1/container-metrics", "/v2/container")),
-    PageGroup("connections", "Billing connections", "Upload the bill of a provider.", ("/v2/connections",)),
-    PageGroup("costs", "Costs", "Query costs, dimensions and tags.", ("/v2/billing",)),
-    PageGroup("insights", "Insights", "Read and manage insights.", ("/v2/insights",)),
-    PageGroup("recommendations", "Recommendations", "Read and manage recommendations.", ("/v2/optimize",)),
-    PageGroup("views", "Views", "Manage saved filters.", ("/v2/views",)),
-    PageGroup("budgets", "Budgets", "Manage budgets.", ("/v2/budgets",)),
-    PageGroup("access", "Roles", "Manage roles of people.", ("/v2/access-control",)),
-    PageGroup("allocation", "Allocation", "Manage dimensions of your own.", ("/v2/{group}",)),
-    PageGroup("assistants", "Assistants", "Connect assistants over MCP.", ("/mcp", "/.well-known")),
-    PageGroup("server", "Server", "Check the health of a server and describe its API.",
+    ApiPage("connections", "Billing connections", "Upload the bill of a provider.", ("/v2/connections",)),
+    ApiPage("costs", "Costs", "Query costs, dimensions and tags.", ("/v2/billing",)),
+    ApiPage("insights", "Insights", "Read and manage insights.", ("/v2/insights",)),
+    ApiPage("recommendations", "Recommendations", "Read and manage recommendations.", ("/v2/optimize",)),
+    ApiPage("views", "Views", "Manage saved filters.", ("/v2/views",)),
+    ApiPage("budgets", "Budgets", "Manage budgets.", ("/v2/budgets",)),
+    ApiPage("access", "Roles", "Manage roles of people.", ("/v2/access-control",)),
+    ApiPage("allocation", "Allocation", "Manage dimensions of your own.", ("/v2/{group}",)),
+    ApiPage("assistants", "Assistants", "Connect assistants over MCP.", ("/mcp", "/.well-known")),
+    ApiPage("server", "Server", "Check the health of a server and describe its API.",
           ("/livez", "/readyz", "/metrics", "/openapi.json")),
-    PageGroup("operator-people", "People", "Sign in, and manage accounts, roles and the audit list.", _operators(
+    ApiPage("operator-people", "People", "Sign in, and manage accounts, roles and the audit list.", _operators(
         "/session", "/sessions", "/console-links", "/sign-in-ways", "/oidc", "/oidc-callback", "/oidc-logout",
         "/operators", "/roles", "/people-names", "/permission-sets", "/audit")),
-    PageGroup("operator-keys", "Keys", "Manage API keys.", _operators("/keys", "/scopes")),
-    PageGroup("operator-devices", "Devices and clusters", "Manage devices, clusters and files of container metrics.",
+    ApiPage("operator-keys", "Keys", "Manage API keys.", _operators("/keys", "/scopes")),
+    ApiPage("operator-devices", "Devices and clusters", "Manage devices, clusters and files of container metrics.",
           _operators("/devices", "/unenrolled", "/clusters", "/container-metrics", "/container-files")),
-    PageGroup("operator-records", "Records", "Look at records, and check that all are counted.", _operators(
+    ApiPage("operator-records", "Records", "Look at records, and check that all are counted.", _operators(
         "/changes", "/records", "/served", "/rates", "/tail", "/receipts", "/books", "/verify", "/ignored",
         "/conflicts", "/streams", "/events", "/event-types", "/unknown")),
-    PageGroup("operator-delivery", "Delivery", "Look at routes, and decide about rejected records.", _operators(
+    ApiPage("operator-delivery", "Delivery", "Look at routes, and decide about rejected records.", _operators(
         "/routes", "/deliveries", "/replay", "/lake-repairs", "/dead", "/partial-refusals")),
-    PageGroup("operator-server", "Server operations", "Reload, back up, and look at the running server.", _operators(
+    ApiPage("operator-server", "Server operations", "Reload, back up, and look at the running server.", _operators(
         "/status", "/clock", "/configuration", "/reload", "/backup", "/demo", "/mcp", "/assistant-tools")),
-    PageGroup("operator-connections", "Billing connections of operators", "Manage billing connections and their files.",
+    ApiPage("operator-connections", "Billing connections of operators", "Manage billing connections and their files.",
           _operators("/billing", "/connections")),
-    PageGroup("operator-bills", "Provider bills", "Import provider bills, reconcile them, and close months.", _operators(
+    ApiPage("operator-bills", "Provider bills", "Import provider bills, reconcile them, and close months.", _operators(
         "/statements", "/statement-pulls", "/reconciliation", "/billed-invoices", "/month-closing", "/closed-months")),
-    PageGroup("operator-costs", "Reports", "Report, compare and forecast costs, and recalculate the totals.", _operators(
+    ApiPage("operator-costs", "Reports", "Report, compare and forecast costs, and recalculate the totals.", _operators(
         "/ledger", "/overview", "/report", "/comparison", "/forecast", "/what-if", "/marks")),
-    PageGroup("operator-views", "Views and budgets of operators", "Manage views and budgets.",
+    ApiPage("operator-views", "Views and budgets of operators", "Manage views and budgets.",
           _operators("/views", "/budgets")),
-    PageGroup("operator-plans", "Plans, annotations and scheduled reports",
+    ApiPage("operator-plans", "Plans, annotations and scheduled reports",
           "Manage plans of assistants, annotations and scheduled reports.",
           _operators("/annotations", "/plans", "/plan-costs", "/scheduled-reports")),
-    PageGroup("operator-allocation", "Allocation of operators", "Manage dimensions of your own.",
+    ApiPage("operator-allocation", "Allocation of operators", "Manage dimensions of your own.",
           _operators("/allocation")),
-    PageGroup("operator-insights", "Insights and notifications", "Read insights, and manage notifications and channels.",
+    ApiPage("operator-insights", "Insights and notifications", "Read insights, and manage notifications and channels.",
           _operators("/insights", "/notifications", "/notification-channels", "/channel-names")),
-    PageGroup("operator-recommendations", "Recommendations of operators", "Read and manage recommendations.",
+    ApiPage("operator-recommendations", "Recommendations of operators", "Read and manage recommendations.",
           _operators(
               "/recommendations", "/recommendation-types", "/recommendation-dimensions", "/recommendation-check")),
 )  # fmt: skip
@@ -145,7 +145,7 @@ All other operations ignore the header.
 def pages() -> Mapping[str, str]:
     """Return the text of each page by its file name under docs/reference."""
     found = document(ADDRESSES, version="")
-    operations: dict[PageGroup, list[tuple[str, str, Mapping[str, Any]]]] = {group: [] for group in GROUPS}
+    operations: dict[ApiPage, list[tuple[str, str, Mapping[str, Any]]]] = {group: [] for group in GROUPS}
     for path, methods in found["paths"].items():
         group = next((group for group in GROUPS if _belongs(path, group)), None)
         if group is None:
@@ -158,11 +158,11 @@ def pages() -> Mapping[str, str]:
     }
 
 
-def _belongs(path: str, group: PageGroup) -> bool:
+def _belongs(path: str, group: ApiPage) -> bool:
     return any(path == start or path.startswith((start + "/", start + "{")) for start in group.paths)
 
 
-def _index(operations: Mapping[PageGroup, Sequence[tuple[str, str, Mapping[str, Any]]]]) -> str:
+def _index(operations: Mapping[ApiPage, Sequence[tuple[str, str, Mapping[str, Any]]]]) -> str:
     text = _INDEX.replace("@@STATUSES@@", "\n".join(_statuses(operations)))
     for title, is_operator in (("For senders and key holders", False), ("For operators", True)):
         text += f"\n## {title}\n\n| operation | what it does |\n|---|---|\n"
@@ -175,7 +175,7 @@ def _index(operations: Mapping[PageGroup, Sequence[tuple[str, str, Mapping[str, 
     return text
 
 
-def _statuses(operations: Mapping[PageGroup, Sequence[tuple[str, str, Mapping[str, Any]]]]) -> Iterator[str]:
+def _statuses(operations: Mapping[ApiPage, Sequence[tuple[str, str, Mapping[str, Any]]]]) -> Iterator[str]:
     """Yield a row for each status of an error: its meanings to holders of keys, then to operators."""
     meanings: dict[str, tuple[dict[str, None], dict[str, None]]] = {}  # a dictionary keeps the order
     for _, path, operation in (row for rows in operations.values() for row in rows):
@@ -193,7 +193,7 @@ def _anchor(method: str, path: str) -> str:
 
 
 def _page(
-    group: PageGroup, rows: Iterable[tuple[str, str, Mapping[str, Any]]], schemas: Mapping[str, Any]
+    group: ApiPage, rows: Iterable[tuple[str, str, Mapping[str, Any]]], schemas: Mapping[str, Any]
 ) -> str:
     about = f"{tables.from_page(group.about)} The [HTTP API](../http-api.md) explains authorization, errors and lists."
     known = tables.KnownField(
