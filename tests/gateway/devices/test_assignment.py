@@ -20,8 +20,8 @@ from tests.moved_clock import MovedClock
 
 async def test_records_beside_refused_ones_keep_their_own_device() -> None:
     """
-    The payload mixes records of devices with records that another Tollhouse forwarded and that this key
-    may not chain.
+    Records keep their own device although other records of the payload are refused. Another Tollhouse
+    forwarded the refused records, and this key may not send forwarded records.
     """
     table = await DeviceTable.open(SqliteDevices(MemoryDatabase(SPOOL)))
     lifecycle = DeviceLifecycle(table, settings=DeviceSettings(), clock=MovedClock(), secret=b"s" * 32)

@@ -87,8 +87,8 @@ async def test_the_key_of_a_deleted_device_stays_dead(fleet: Fleet) -> None:
 
 async def test_what_was_not_heard_is_forgotten(fleet: Fleet) -> None:
     """
-    Offline and revoked devices are forgotten. Devices that still report stay, and so do revoked devices that
-    still send requests.
+    Offline and revoked devices are forgotten. A device that still reports stays, and so does a revoked device
+    that still sends requests.
     """
     rules = fleet.with_settings(forget_after=10 * DAY_S)
     for id in ("silent", "revoked", "asking", "heard"):
@@ -125,7 +125,7 @@ async def test_a_fleet_with_churn_stays_inside_the_limit(fleet: Fleet) -> None:
     """
     A tenth of the fleet is replaced each day. The table stays within its limit, and every new device is accepted.
     """
-    # seven keys, because each key must leave as much space free as it uses
+    # the fleet uses seven keys, because each key must leave as much space free as it uses
     most, fleet_size, daily = 1200, 700, 100
     rules = fleet.with_settings(max=most, forget_after=2 * DAY_S)
     keys = [Bearer(f"fleet-{n}", frozenset({ENROLL})) for n in range(7)]
@@ -154,7 +154,10 @@ async def test_a_fleet_with_churn_stays_inside_the_limit(fleet: Fleet) -> None:
 
 
 async def test_one_too_many_finds_room_when_others_are_forgotten(fleet: Fleet) -> None:
-    """Before that, the device is refused, even if an operator admits it."""
+    """
+    A device beyond the limit is refused, even if an operator admits it. Once other devices are forgotten,
+    it is accepted.
+    """
     rules = fleet.with_settings(max=3, forget_after=DAY_S)
     for admitted in ("zero", "one"):
         await rules.admit(admitted, ADA)
@@ -203,7 +206,10 @@ async def test_an_admitted_device_was_never_seen(fleet: Fleet) -> None:
 
 
 async def test_an_admitted_device_that_comes_late_needs_a_reset_for_its_key(fleet: Fleet) -> None:
-    """An hour after the admission, the first requester may be another machine."""
+    """
+    If an admitted device reports more than an hour later, it gets no key before an operator resets it,
+    because the requester may be another machine.
+    """
     rules = fleet.with_settings(policy="closed")
     await rules.admit("laptop", ADA)
     fleet.clock.move(3601)
@@ -222,7 +228,7 @@ async def test_a_deleted_device_does_not_come_back_by_a_touch(fleet: Fleet) -> N
 
 
 class HeardElsewhere(SqliteDevices):
-    """Rows of shared storage in which another gateway has heard a device."""
+    """The rows of shared storage, in which another gateway stores that it has heard a device."""
 
     is_shared = True
     heard: Device | None = None
@@ -232,7 +238,9 @@ class HeardElsewhere(SqliteDevices):
 
 
 async def test_a_device_that_another_gateway_has_heard_is_not_forgotten() -> None:
-    """This gateway has not yet read the newer time."""
+    """
+    A device stays if another gateway has heard it, although this gateway has not read that newer time yet.
+    """
     rows, clock = HeardElsewhere(MemoryDatabase(SPOOL)), MovedClock()
     fleet = Fleet(await DeviceTable.open(rows), clock)
     fleet.with_settings(forget_after=DAY_S)

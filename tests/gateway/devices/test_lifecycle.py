@@ -26,7 +26,10 @@ def answer(keys: DeviceKeys, secret: str) -> int:
 
 
 async def test_a_key_that_is_newer_than_what_is_known() -> None:
-    """The sender is asked to repeat. An older key, or a key of a device that is long deleted, is invalid."""
+    """
+    If a device key is newer than the known row, the sender is asked to repeat. An older key, or the key of a
+    device deleted long ago, is invalid.
+    """
     clock = MovedClock()
     table = await DeviceTable.open(SharedDevices(MemoryDatabase(SPOOL)))
     keys = DeviceKeys(table, secret=b"i" * 32, clock=clock)

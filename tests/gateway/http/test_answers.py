@@ -1,4 +1,4 @@
-"""Answers: senders' own libraries can read them, and long JSON is encoded in pieces."""
+"""Answers that the libraries of senders can read, and long JSON that is encoded in pieces."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ def test_full_success_is_empty() -> None:
 
 def test_partial_success_counts_and_explains() -> None:
     """
-    In JSON the number is a string. The message summarizes the reasons, so its length does not grow
-    with their number.
+    In JSON, the number of rejected items is a string. The message summarizes the reasons, so its length does
+    not grow with their number.
     """
     said = ExportTraceServiceResponse.FromString(
         answers.otlp_success(REJECTS, member="rejectedSpans", json=False)
@@ -76,7 +76,7 @@ def test_partial_success_counts_and_explains() -> None:
 
 
 def test_retry_info_is_in_the_grpc_details() -> None:
-    """Only a refusal that a repeat can resolve carries RetryInfo."""
+    """RetryInfo is part of a refusal only if a repeat of the request can succeed."""
     wait = Status.FromString(answers.status_details(Refusal(503, "busy", "later", retry_after_s=300), 14))
     info = RetryInfo()
     assert wait.details[0].Unpack(info)

@@ -163,7 +163,7 @@ async def test_a_gzip_bomb_of_1_gib_stops_at_the_limit(bench: Bench) -> None:
     start, piece = (
         packer.compress(bytes(16 * MIB)) + packer.flush(zlib.Z_FULL_FLUSH) for packer in (first, more)
     )
-    bomb = start + 63 * piece  # after a full flush, pieces of the stream can be concatenated
+    bomb = start + 63 * piece  # pieces of the stream can be concatenated, because each ends with a full flush
     tracemalloc.start()
     try:
         async with (
@@ -226,7 +226,9 @@ async def test_a_chunked_body_over_the_limit_is_refused(bench: Bench) -> None:
 
 
 async def test_a_body_that_breaks_off_is_not_taken(bench: Bench) -> None:
-    """If a client closes early, the body is discarded and its bytes are released."""
+    """
+    If a client disconnects before the end of the body, the body is discarded and its memory is released.
+    """
     await raw.talk(
         bench.port,
         raw.post("/", b"x" * 10).replace(b"Content-Length: 10", b"Content-Length: 99"),
@@ -251,7 +253,9 @@ async def test_an_unsupported_coding_is_415(bench: Bench) -> None:
 
 
 async def test_a_slow_body_is_given_up(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stalled sender receives 503. OTLP senders would drop the data after 408."""
+    """
+    A sender that stalls in the middle of a body receives 503, because OTLP senders drop the data after 408.
+    """
     monkeypatch.setattr(bodies, "IDLE_S", 0.05)
     reader, writer = await asyncio.open_connection("127.0.0.1", bench.port)
     writer.write(b"POST / HTTP/1.1\r\nHost: t\r\nContent-Length: 4\r\n\r\nab")
@@ -261,7 +265,8 @@ async def test_a_slow_body_is_given_up(bench: Bench, monkeypatch: pytest.MonkeyP
 
 async def test_bytes_in_hand_are_bounded_over_all_requests(bench: Bench) -> None:
     """
-    Above `server.max_inflight_bytes`, a request is refused with 503 and Retry-After, and accepted later.
+    If all requests together hold more than `server.max_inflight_bytes`, the next request is refused with 503
+    and Retry-After. It is accepted later.
     """
     bench.hold.clear()
     body = b"x" * (2 * MIB - 1)
@@ -317,7 +322,9 @@ async def held(bench: Bench, n: int) -> None:
 
 
 async def test_an_unfinished_body_holds_what_was_sent_and_not_what_it_inflates_to(bench: Bench) -> None:
-    """A few kilobytes of unfinished gzip do not reserve the megabytes that they inflate to."""
+    """
+    An unfinished gzip body counts only with the bytes that were sent, not with the megabytes that they inflate to.
+    """
     packed = gzip.compress(b"\0" * MIB)
     _, writer = await begin(bench, packed[:-1], length=len(packed), coding="gzip")
     await held(bench, len(packed) - 1)
@@ -359,7 +366,10 @@ async def test_a_large_body_must_come_at_a_rate(bench: Bench, monkeypatch: pytes
 
 
 def test_what_came_fast_buys_no_long_pause() -> None:
-    """The rate is measured over the last seconds, so a fast start does not permit minutes of silence."""
+    """
+    The minimum rate is measured over the last seconds, so a fast start does not permit
+    minutes of silence afterwards.
+    """
     pace = bodies._Pace(0.0, 1000)
     assert 1.0 + bodies.SLACK_S == pace.deadline(1.0, 10_000_000, is_large=True)
     behind = pace.deadline(9.0, 2000, is_large=True)

@@ -43,7 +43,10 @@ def test_the_longest_silent_connection_of_the_largest_address_goes() -> None:
 
 
 def test_an_address_that_floods_pays_itself() -> None:
-    """Above the limit, new connections of the largest address replace its own."""
+    """
+    Above the limit, a new connection of the address with the most connections replaces another connection
+    of that address.
+    """
     connections = Connections(3)
     lone = Peer("lone")
     connections.add(lone)
@@ -56,8 +59,8 @@ def test_an_address_that_floods_pays_itself() -> None:
 
 def test_a_connection_is_its_keys_once_one_was_admitted() -> None:
     """
-    After an accepted request, a connection counts for its key. A flood from the same proxy address does
-    not close it.
+    After one accepted request, a connection counts for its key instead of its address. A flood from the same
+    proxy address then does not close it.
     """
     connections = Connections(10)
     known = Peer("proxy")
@@ -151,7 +154,8 @@ async def test_a_connection_too_many_is_told_to_come_later(
 
 async def test_an_idle_connection_gives_way(listener: Listener, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    Half a header does not count as a request. The newest connection is served, and the oldest is closed.
+    A connection that has sent only half a header has no request yet, so it counts as idle. The oldest idle
+    connection is closed for the newest one.
     """
     has_read = asyncio.Event()
     monkeypatch.setattr(Connections, "touch", lambda *_: has_read.set())

@@ -13,7 +13,7 @@ from spool.registry.registry import Registry
 
 
 class Unconfirmed:
-    """A shared registry with rows on only one machine."""
+    """A shared registry whose rows are not confirmed by a standby yet."""
 
     is_shared = True
 
@@ -58,5 +58,5 @@ async def test_a_look_and_a_change_agree_about_what_is_not_there() -> None:
     "error", [Invalid("x"), Refusal(403, "missing_scope", "x"), Refusal(503, "busy", "x")]
 )
 async def test_what_does_not_rest_on_rows_is_told_at_once(error: Exception) -> None:
-    """A rule that needs no stored rows gives its error without a confirmation."""
+    """An error that does not depend on stored rows is sent at once, without waiting for a standby."""
     assert type(error) is await told(error)

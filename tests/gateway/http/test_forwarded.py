@@ -33,7 +33,8 @@ def test_a_named_proxy_is_believed(
     peer: str, forwarded_for: str, proto: str, expected: Origin | None
 ) -> None:
     """
-    The origin is the first address from the right that is not a trusted proxy. The protocol is of the same hop.
+    The origin is the first address from the right that is not a trusted proxy. The protocol is the one that
+    the same proxy reported.
     """
     assert expected == PROXIES.origin(peer, forwarded_for, proto)
 

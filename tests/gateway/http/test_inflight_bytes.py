@@ -12,7 +12,7 @@ from gateway.service.errors import Refusal
 
 
 class Senders:
-    """Requests of several keys, with a list of the uploads that were cut."""
+    """Requests of several keys, and a list of the uploads that the gateway ended early."""
 
     def __init__(self, limit: int, *, reserve: int = 0, small: int = 0) -> None:
         self.inflight = InflightBytes(limit, reserve=reserve, small=small)
@@ -78,7 +78,10 @@ def test_shares_shrink_with_the_number_of_keys(senders: Senders) -> None:
 
 
 def test_a_body_that_has_arrived_is_never_cut(senders: Senders) -> None:
-    """A complete body is being processed, so the other key gets 503 and repeats. Small bodies are exempt."""
+    """
+    A complete body is never discarded for another key, because it is already being processed. The other key
+    gets 503 and repeats. Small bodies are accepted in any case.
+    """
     senders.ask("large", 100, arrived=True)
     with pytest.raises(Refusal):
         senders.ask("other", 10)
@@ -131,7 +134,7 @@ def test_a_small_body_that_grows_moves_to_the_general_pool() -> None:
 
 
 def test_every_upload_can_be_ended(senders: Senders) -> None:
-    """A stop cuts unfinished uploads. Complete bodies are still processed."""
+    """A stop ends all unfinished uploads. Complete bodies are still processed."""
     senders.ask("a", 10)
     senders.ask("b", 10, arrived=True)
     senders.inflight.cut_uploads(Refusal(503, "stopping", "stopping"))

@@ -1,4 +1,4 @@
-"""The list envelope of the published interface, part 2.3: one test per row of its tables."""
+"""The list envelope of the published interface, part 2.3. Each row of its tables has a test."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ async def test_the_limit_is_50_unless_said_and_1000_at_most() -> None:
 
 
 async def test_others_have_their_turn_while_rows_are_shown() -> None:
-    """Rows that are slow to show do not block the event loop for the whole page."""
+    """Other requests get their turn while a page is made, even if its rows are slow to show."""
     turns = 0
 
     async def count() -> None:

@@ -27,7 +27,7 @@ async def boom(_: web.Request) -> web.Response:
 
 async def size(request: web.Request) -> web.Response:
     """
-    Answer with the body's size. Read the body when it is complete, or when backpressure has paused its sender.
+    Wait until the body has ended or backpressure has paused its sender, and then answer with the body's size.
     """
     while not (request.content.is_eof() or request.protocol._reading_paused):  # noqa: ASYNC110 - nothing tells
         await asyncio.sleep(0)
@@ -83,7 +83,10 @@ async def test_requests_that_come_together_are_answered_in_order(listener: Liste
 
 
 async def test_a_request_behind_a_body_of_many_chunks_is_read(listener: Listener) -> None:
-    """If reading pauses at the last chunk of a body, aiohttp's parser stops inside the next body."""
+    """
+    A request is read although the body before it has so many chunks that reading pauses at the last one.
+    aiohttp's parser then stops inside the next body.
+    """
     chunks = [b"x"] * (DEFAULT_CHUNK_SIZE // 16 + 1)  # one more than may be queued
     first = raw.chunked("/size", chunks).replace(b"Connection: close\r\n", b"")
     said = await raw.talk(
@@ -94,8 +97,8 @@ async def test_a_request_behind_a_body_of_many_chunks_is_read(listener: Listener
 
 async def test_requests_behind_a_body_that_comes_late_are_answered(listener: Listener) -> None:
     """
-    The pipelined requests exceed aiohttp's parser queue. They arrive with the late body of a request
-    that has begun.
+    Pipelined requests are answered even if there are more than aiohttp's parser can queue. They arrive
+    together with the late body of an earlier request.
     """
     reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
     head, _, body = raw.post("/read", b"late", "Expect: 100-continue", close=False).partition(b"\r\n\r\n")

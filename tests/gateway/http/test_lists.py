@@ -156,7 +156,8 @@ async def test_a_walk_sees_every_row_that_stays_exactly_once(
     await _walk_both_ways(kind, seed, count, limit, sort, order, colors)
 
 
-@pytest.mark.parametrize(("kind", "sort", "order"), part(WAYS, every=5))  # each kind and each order once
+# a part of the combinations that has each kind and each order once
+@pytest.mark.parametrize(("kind", "sort", "order"), part(WAYS, every=5))
 async def test_a_thousand_rows_by_sevens(kind: str, sort: str, order: str) -> None:
     """Walk 1,000 rows with limit 7 forwards and backwards, while another task inserts and deletes."""
     await _walk_both_ways(kind, 7, 1000, 7, sort, order, [])
@@ -240,7 +241,7 @@ async def test_a_cursor_alone_goes_on_under_its_own_filters_sort_and_limit() -> 
 
 
 async def test_a_cursor_may_be_repeated_with_its_own_words_and_another_limit() -> None:
-    """Repeating the sort and filters next to a cursor is allowed, and the limit may change between pages."""
+    """The client may repeat the cursor's own sort and filters. It may also change the limit between pages."""
     shop = Shop("at hand", [{"id": id, "name": "n", "size": id, "color": "red"} for id in range(9)])
     query = [("sort_key", "id"), ("color", "red"), ("color", "blue")]
     first = await shop.get(("limit", "2"), *query)
@@ -306,7 +307,10 @@ async def test_a_cursor_of_another_installation_or_list_is_refused() -> None:
     ],
 )
 async def test_a_cursor_under_another_sort_or_filter_is_stale(beside: tuple[str, str], reason: str) -> None:
-    """A new sort or filter in mid-walk would skip rows, so it is refused."""
+    """
+    A cursor is refused if the request has another sort or filter than its first page, because rows
+    would be skipped.
+    """
     shop = Shop("at hand", [{"id": id, "name": "n", "size": id, "color": "red"} for id in range(5)])
     cursor = await a_cursor(shop, ("color", "red"))
     with pytest.raises(Refusal, match=reason):
@@ -351,7 +355,10 @@ async def test_a_typed_open_filter_takes_any_value_of_its_type(kind: str) -> Non
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_values_of_now(kind: str) -> None:
-    """The filter lists the values of all rows for any query. Above `MOST_KNOWN` values it lists none."""
+    """
+    The filter lists the values of all rows, whatever the query is. If there are more than `MOST_KNOWN`
+    values, it lists none.
+    """
     shop = Shop(kind, [{"id": id, "name": "ab"[id % 2], "size": 1, "color": "red"} for id in range(5)])
 
     async def told(*query: tuple[str, str]) -> list[str]:
@@ -370,7 +377,9 @@ async def test_values_of_now(kind: str) -> None:
 
 
 async def test_a_filter_that_names_people_takes_every_form_of_a_name() -> None:
-    """The answer repeats the requested form of the name, and the cursor keeps it."""
+    """
+    A filter on people accepts every form of a name. The answer and the cursor keep the form of the request.
+    """
     by_id: Sort[Row] = Sort(value=lambda row: row["id"])
     by_color: Filter[Row] = Filter(values=lambda row: (str(row["color"]),), names_people=True)
     listed: List[Row] = replace(

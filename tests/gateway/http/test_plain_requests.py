@@ -21,13 +21,13 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 @dataclass
 class Stand:
-    """
-    A listener with a handler that obeys the header `Wish`, and a record of the path that each request took.
-    """
+    """A listener whose handler does what the header `Wish` says. It records which path each request took."""
 
     is_short: list[bool] = field(default_factory=list)
     asked: asyncio.Event = field(default_factory=asyncio.Event)
-    gate: asyncio.Event = field(default_factory=asyncio.Event)  # requests with the wish "wait" pass this gate
+    gate: asyncio.Event = field(
+        default_factory=asyncio.Event
+    )  # requests with the wish "wait" wait for this event
     port: int = 0
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
@@ -55,7 +55,7 @@ class Stand:
         )
         if wish == "late" and isinstance(
             request.protocol, PlainRequests
-        ):  # the keep-alive time ran out meanwhile
+        ):  # let the keep-alive time run out while the request is handled
             request.protocol._next_keepalive_close_time = 0.0
             request.protocol._process_keepalive()
         if wish == "leave":
@@ -138,7 +138,10 @@ async def answers(stand: Stand, requests: Sequence[bytes]) -> list[bytes]:
 
 @pytest.mark.parametrize("wish", ["", "gone", "bug", "nothing", "pieces", "late"])
 async def test_a_later_request_is_answered_as_the_first(stand: Stand, wish: str) -> None:
-    """The answers do not depend on the handler's result or on the length of the body."""
+    """
+    A later request on a connection gets the same answer as the first. The result of the handler and the
+    length of the body make no difference.
+    """
     requests = [post(body, f"Wish: {wish}", "X-More: 1") for body in (b"one", b"two", b"three", b"")]
     alone = [(await answers(stand, [request]))[0] for request in requests]
     stand.is_short.clear()
@@ -180,7 +183,9 @@ async def test_what_is_not_plain_is_for_the_parser(stand: Stand, name: str) -> N
 
 
 async def test_a_request_in_pieces_is_for_the_parser(stand: Stand) -> None:
-    """The next complete request takes the short path again."""
+    """
+    A request that arrives in pieces is read by the parser. The next complete request takes the short path again.
+    """
     plain = post(b"a body")
     [first] = await answers(stand, [plain])
     stand.is_short.clear()

@@ -90,7 +90,10 @@ async def test_requests_over_tls_go_the_short_way(stand: Stand) -> None:
 
 
 async def test_each_request_of_a_proxy_is_of_whom_it_says(stand: Stand) -> None:
-    """A repeated origin takes the short path. A different origin on the same connection is recognized."""
+    """
+    Each request of a proxy has the origin that its header names. If the origin is the same as before, the
+    request takes the short path. Another origin on the same connection is recognized.
+    """
     one = post(b"body", "X-Forwarded-For: 203.0.113.9", "X-Forwarded-Proto: http")
     other = post(b"body", "X-Forwarded-For: 203.0.113.77", "X-Forwarded-Proto: https")
     stand.is_short.clear()

@@ -1,4 +1,4 @@
-"""After heavy use by a party, the next request on its connection is read only in its turn."""
+"""If a party has used much time, the next request on its connection is read only in the party's turn."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ BODY = b"some"
 
 
 class HeldTurns(FairTurns):
-    """Turns that the test grants. Several parties are active, and "heavy" has used much."""
+    """
+    Turns that the test grants one by one. Several parties are active, and the party "heavy" has used much.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -109,7 +111,10 @@ async def client(stand: Stand) -> AsyncIterator[Client]:
 
 
 async def test_who_used_much_is_read_in_its_turn(stand: Stand, client: Client) -> None:
-    """The first request is read at once, because its party is unknown. A waiting connection is not idle."""
+    """
+    The first request of a heavy party is read at once, because the party is not known yet. The next request
+    waits, and its connection does not count as idle.
+    """
     assert 200 == await client.asks("heavy")
     client.send("heavy", b"first")
     job = await stand.turns.job()
@@ -121,7 +126,10 @@ async def test_who_used_much_is_read_in_its_turn(stand: Stand, client: Client) -
 
 
 async def test_who_used_little_is_read_at_once(stand: Stand, client: Client) -> None:
-    """After another party used the same connection, only the next request waits there."""
+    """
+    A party that used little is read at once. If a heavy party used the connection before, only the next
+    request on it waits.
+    """
     for _ in range(3):
         assert 200 == await client.asks("light")
     assert 200 == await client.asks("heavy")
@@ -140,7 +148,10 @@ async def test_who_used_much_is_read_at_once_when_alone(stand: Stand, client: Cl
 
 
 async def test_a_request_in_pieces_waits_as_one(stand: Stand, client: Client) -> None:
-    """The later pieces of a held request wait as well, and the keep-alive timer does not end it."""
+    """
+    If a request arrives in pieces, its later pieces wait as well, and the keep-alive timer does not
+    close the connection.
+    """
     assert 200 == await client.asks("heavy")
     body = bytes(range(256)) * 4096
     request = raw.post("/v1/traces", body, "Party: heavy", close=False)
@@ -158,7 +169,7 @@ async def test_a_request_in_pieces_waits_as_one(stand: Stand, client: Client) ->
 async def test_a_request_behind_another_waits_again(
     stand: Stand, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A pipelined request, sent while an earlier one was handled, waits for a turn of its own."""
+    """A pipelined request that arrives while an earlier one is handled waits for a separate turn."""
     assert 200 == await client.asks("heavy")
     client.send("heavy", b"one")
     job = await stand.turns.job()
@@ -212,7 +223,7 @@ async def test_a_sender_that_went_is_not_read(stand: Stand, client: Client) -> N
 async def test_a_connection_that_cannot_be_read_ends(
     stand: Stand, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A parser error closes the connection, and later parties still get their turns."""
+    """If the parser raises an error, the connection is closed. Parties that wait for a turn still get it."""
     assert 200 == await client.asks("heavy")
     client.send("heavy")
     job = await stand.turns.job()

@@ -12,7 +12,10 @@ from gateway.service.errors import Refusal
 
 
 async def test_a_key_has_no_more_slots_than_it_leaves_free() -> None:
-    """A key's third request and another key's second wait in vain, so a third key still finds a slot."""
+    """
+    A key's third request and another key's second request get no slot, because a key may use only as many
+    slots as it leaves free. So a third key still finds a slot.
+    """
     slots = ReceivingSlots(4, wait_s=0.01)
     async with AsyncExitStack() as held:
         for key in ("a", "a", "b"):
@@ -30,7 +33,7 @@ async def test_a_key_has_no_more_slots_than_it_leaves_free() -> None:
 
 
 async def test_a_slot_that_is_given_back_goes_to_one_who_waits() -> None:
-    """A slot is also released when its holder is cancelled."""
+    """A slot goes to a waiting request when its holder gives it back or is cancelled."""
     slots = ReceivingSlots(2, wait_s=30)
     began = asyncio.Event()
 

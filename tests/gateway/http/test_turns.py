@@ -77,7 +77,10 @@ async def turns_during(body: bytes, format: str) -> int:
     ],
 )
 async def test_one_large_document_leaves_the_loop_its_turns(format: str, document: str) -> None:
-    """Read in one piece, the document would leave two or three turns."""
+    """
+    A large document is read in many steps with turns of the event loop between them. In one step, the loop
+    would get two or three turns.
+    """
     assert await turns_during(document.encode(), format) > 20
 
 
@@ -96,7 +99,10 @@ async def places_of(slices: int) -> Sequence[bool]:
 
 
 async def test_what_does_not_end_soon_goes_on_aside(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A small body may inflate to a large one, so it moves to another thread if it takes long."""
+    """
+    A small body may inflate to a large one. If reading it takes long on the event loop, the rest is read
+    on another thread.
+    """
     monkeypatch.setattr(http_turns, "ALONE_S", 0.0)
     assert [True, False, False] == await places_of(3)
     here = threading.current_thread()
@@ -109,8 +115,8 @@ async def test_slices_of_who_is_alone_stay_on_the_loop(
     monkeypatch: pytest.MonkeyPatch, others: int, places: Sequence[bool]
 ) -> None:
     """
-    Without other requests, slices stay on the loop, so that simultaneous requests share a commit.
-    Otherwise they yield.
+    If no other request waits, the slices of a body stay on the event loop, so that simultaneous requests
+    share a commit. Otherwise slices move to the thread.
     """
     monkeypatch.setattr(http_turns, "ALONE_S", 60.0)
     fair = FairTurns()
@@ -122,7 +128,10 @@ async def test_slices_of_who_is_alone_stay_on_the_loop(
 
 
 async def test_memory_is_taken_by_the_loop_after_each_slice() -> None:
-    """In-flight bytes are counted only on the loop's thread, and a refusal ends the job."""
+    """
+    In-flight bytes are counted only on the event loop's thread, after each slice. If the memory is refused,
+    the job ends.
+    """
     taken: list[tuple[int, bool]] = []
     here = threading.current_thread()
 
@@ -155,7 +164,10 @@ async def test_a_job_that_fails_says_so() -> None:
 
 
 async def test_bodies_take_turns_on_the_thread() -> None:
-    """A large body does not delay another one until it is finished."""
+    """
+    Bodies on the thread take turns after each slice, so that a large body does not delay the others until
+    it is finished.
+    """
     order = []
 
     def work(name: str, _: Callable[[int], None]) -> Generator[None, None, None]:
@@ -169,7 +181,10 @@ async def test_bodies_take_turns_on_the_thread() -> None:
 
 
 async def test_a_large_export_is_read_aside(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A single item may fill a slice. Smaller requests stay on the loop, where they need no thread switch."""
+    """
+    A large export is read on the thread, even if a single item fills a slice. Smaller requests stay on the
+    loop and need no thread switch.
+    """
     places = []
 
     def work(_signal: str, body: bytes, **_: object) -> Generator[None, None, Outcome]:
@@ -229,7 +244,7 @@ async def test_one_of_a_person_and_a_few_of_all() -> None:
     assert ["a1", "b"] == work.begun
     work.end["a1"].set()
     await settle()
-    assert ["a1", "b", "e"] == work.begun  # eva has waited longer for a place than ada's second query
+    assert ["a1", "b", "e"] == work.begun  # eva waits for a place longer than ada's second query
     for name in ("b", "e", "a2"):
         work.end[name].set()
     assert ["a1", "a2", "b", "e"] == await asyncio.gather(*tasks)
@@ -237,7 +252,8 @@ async def test_one_of_a_person_and_a_few_of_all() -> None:
 
 async def test_a_moment_without_questions_is_waited_for() -> None:
     """
-    A very short idle moment counts, whichever query ends last. A refused query does not count as activity.
+    A moment without queries is noticed even if it is very short, whichever query ends last. A refused query
+    does not count as activity.
     """
     questions, work = Questions(lambda: replace(SETTINGS, max_waiting=0)), Work()
     await questions.until_idle()
@@ -264,7 +280,9 @@ async def other_after(ended: asyncio.Task[str], questions: Questions, work: Work
 
 
 async def test_a_slow_reader_keeps_its_own_turn_alone() -> None:
-    """An answer stays in memory while it is sent, so only its own reader keeps waiting."""
+    """
+    An answer stays in memory while it is sent to a slow reader. Until then, only this reader's next query waits.
+    """
     questions, work = Questions(lambda: replace(SETTINGS, at_once=1)), Work()
     read = asyncio.Event()
 
@@ -351,8 +369,8 @@ async def test_what_is_worked_on_knows_its_limit() -> None:
 
 async def test_one_recount_of_all_and_questions_beside_it() -> None:
     """
-    A recount has no time limit and uses no place, so its person's queries continue. Each person may have one
-    in the queue.
+    A recount has no time limit and uses no place, so queries of the same person continue. Each person may
+    have one more recount in the queue.
     """
     questions, work = Questions(lambda: replace(SETTINGS, at_once=1)), Work()
     asked = [("ada", "a1"), ("ada", "a2"), ("bob", "b")]

@@ -1,7 +1,7 @@
 """
-The meters that each source reports: provider answers, as Helicone's cases have them, embedded in the payload
-of every other source.
+The meters that each source reports.
 
+A provider's answers are taken from Helicone's cases and embedded in the payload of every other source.
 `python -m tests.gateway.intake.meter_matrix` prints the table of docs/meters.md.
 """
 
@@ -27,7 +27,10 @@ Made = tuple[Any, str | None]  # a payload with its format, or None for OTLP
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """A provider's request and answer. The case of this name has `wanted`, worked out by hand."""
+    """
+    A provider's request and answer. `wanted` has the expected meters, which the case of this name states and
+    which are worked out by hand.
+    """
 
     name: str
     asked: Body
@@ -170,13 +173,14 @@ def _usage(answer: Answer) -> Body:
 
 
 def _of_openai(answer: Answer) -> bool:
-    """LiteLLM passes on every answer in OpenAI's shape."""
+    """Return whether the answer has OpenAI's shape, because LiteLLM passes on every answer in that shape."""
     return "usageMetadata" not in answer.answered
 
 
 def _names_model(answer: Answer) -> bool:
     """
-    A row of an inference table is a call only if the answer names the model, because the request names an endpoint.
+    Return whether the answer names the model. Only then is a row of an inference table a call, because its
+    request names only an endpoint.
     """
     return "model" in answer.answered or "modelVersion" in answer.answered
 
@@ -186,7 +190,10 @@ def _of_vertex(answer: Answer) -> bool:
 
 
 def _of_bedrock(answer: Answer) -> bool:
-    """Bedrock's log has Mistral's answers in Mistral's own format. Nova Sonic has its own case."""
+    """
+    Return whether Bedrock's log has this answer. Mistral's answers have their own format there, and Nova
+    Sonic has its own case.
+    """
     return answer.provider == "mistral_ai" and _within_usage(answer)
 
 
@@ -196,19 +203,23 @@ def _within_usage(answer: Answer) -> bool:
 
 
 def _with_tokens(answer: Answer) -> bool:
-    """An OpenMeter event is a call only if it counts input and output."""
+    """
+    Return whether the answer has input and output tokens, because an OpenMeter event is a call only with both.
+    """
     return _within_usage(answer) and "total_tokens" in _usage(answer)
 
 
 def _of_langfuse(answer: Answer) -> bool:
-    """Langfuse accepts numbers, and OpenAI's details under two names."""
+    """
+    Return whether Langfuse can store the usage: it accepts numbers, and OpenAI's details under two names.
+    """
     return not {"prompt_tokens_details", "input_tokens_details"}.isdisjoint(_usage(answer)) and _within_usage(
         answer
     )
 
 
 def _or_gemini(answer: Answer) -> bool:
-    """The usage of Gemini does not state web searches."""
+    """Return whether the usage states all meters. Gemini's usage does, unless the answer has web searches."""
     is_gemini = "usageMetadata" in answer.answered and "web_searches" not in answer.meters
     return is_gemini or _within_usage(answer)
 
@@ -245,7 +256,7 @@ def read(place: str, answer: Answer) -> Body:
 
 
 def told() -> Mapping[str, set[str]]:
-    """Return the sources that report each meter, by the readers and the cases."""
+    """Return the sources that report each meter, as found by the readers and the cases."""
     found: dict[str, set[str]] = defaultdict(set)
     for place, (source, has, _) in PLACES.items():
         for answer in answers():
@@ -264,7 +275,7 @@ def told() -> Mapping[str, set[str]]:
 
 def table() -> str:
     """
-    Return the table of docs/meters.md, without image meters for a size and a quality.
+    Return the table of docs/meters.md. Image meters for a size and a quality are left out, because
     `output_images` represents them.
     """
     found = told()

@@ -9,7 +9,9 @@ from spool.sqlite.partial_reports import SqliteHeard, SqlitePartialReports
 
 
 class SharedReports(SqlitePartialReports):
-    """Partial reports of a shared engine. `meanwhile` runs once between a read and its result."""
+    """
+    Partial reports of a shared engine. Between the next read and its result, `meanwhile` is called once.
+    """
 
     is_shared = True
     meanwhile: Callable[[], Awaitable[object]] | None = None

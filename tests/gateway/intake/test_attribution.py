@@ -95,7 +95,7 @@ def test_siblings_do_not_share_what_was_added() -> None:
 
 
 def test_labels_obey_the_bounds_of_tags() -> None:
-    """No label becomes a tag with a content name, or beyond the limit of 32 tags."""
+    """A label becomes no tag if its name is one of content, or if the record already has 32 tags."""
     record = call(tags={f"t{number}": "x" for number in range(31)})
     Attribution(Config()).apply(record, {"prompt": "no", "site": "yes", "room": "too many"})
     assert "prompt" not in record.tags
@@ -156,7 +156,9 @@ def test_other_policies(policy: str, expected: tuple[object, ...]) -> None:
 
 
 def test_rules_see_addresses_and_labels_are_protected(tmp_path: Path) -> None:
-    """Rules may match addresses, and labels and rules may set them. They are hashed afterwards."""
+    """
+    Rules may match addresses, and labels and rules may set addresses. All addresses are hashed afterwards.
+    """
     record = call(user="ann@example.com")
     text = '[[attribution]]\nmatch = {user = "ann@example.com"}\nset = {team = "t", tags = {boss = "eve@example.com"}}'
     from_toml(tmp_path, text).apply(record, {})

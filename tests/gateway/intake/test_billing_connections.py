@@ -1,4 +1,7 @@
-"""Data of deleted billing connections: their rows at a start, and the decision to use them in costs."""
+"""
+Stored data of billing connections that are deleted: their rows at the next start, and the decision to use
+them in costs.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +47,10 @@ async def test_a_connection_that_another_gateway_has_just_made_keeps_its_rows() 
 
 
 async def test_a_deletion_that_was_not_confirmed_leaves_no_decision(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A repeat finds no connection, so the decision must be deleted first."""
+    """
+    The decision to use a connection in costs is deleted before the connection. If the deletion is not
+    confirmed, its repeat finds no connection, so the decision would stay.
+    """
     registry = await Registry.open(new_registry(), secret=b"i" * 32, clock=MovedClock())
     connections = BillingConnections(registry, cast(Any, Rows("new")), MovedClock(), BillingSettings())
     draft = ConnectionDraft(name="bill", cloud_provider="MongoDB")

@@ -28,7 +28,7 @@ DROP = BillingDrop(id=b"i" * 16, connection_id="1", month="2026-11", operation=N
 
 
 class EndedKey:
-    """A log that knows that the key has ended."""
+    """A log that refuses submissions, because their key has ended."""
 
     async def append(self, submission: Submission) -> Receipt:
         if GOOD in submission.expects:

@@ -31,7 +31,7 @@ MANY = 2 * PART + 10
 
 
 class FullFrom:
-    """A log with a disk that is full from the n-th submission on."""
+    """A log whose disk is full from the n-th submission on."""
 
     def __init__(self, log: Log, submissions: int) -> None:
         self._log = log
@@ -94,7 +94,9 @@ async def test_a_large_payload_is_kept_in_parts_under_one_receipt(log: Log) -> N
 
 
 async def test_the_records_of_parts_come_in_their_order(log: Log) -> None:
-    """Records are stored in the order of packing, with the device that their resource names."""
+    """
+    Records are stored in the order in which decoding packed them, each with the device that its resource names.
+    """
     await intake(log).take(payload(), BEARER)
     entries = await log.read(AI_TELEMETRY, 1, MANY)
     kept = [
@@ -139,7 +141,10 @@ async def test_after_a_failure_half_way_the_repeat_adds_only_what_is_missing(log
 
 
 def test_packing_moves_devices_and_marks_along_with_their_records() -> None:
-    """Positions in a part are relative to that part, although some records stay back."""
+    """
+    When records are packed into parts, their devices and marks keep matching them, although some records stay
+    back. Positions count from the beginning of a part.
+    """
     outcome = Outcome()
     for number in range(PART):
         certain = number % 2 == 0
@@ -161,7 +166,10 @@ def test_packing_moves_devices_and_marks_along_with_their_records() -> None:
 
 
 def test_a_payload_is_cut_for_a_commit_that_others_wait_for() -> None:
-    """The parts keep the order. Records that must not be stored before the others are in the last part."""
+    """
+    A large payload is divided into parts, so that other commits need not wait for all of it. The parts keep
+    the order. Records that may be stored only after the others are in the last part.
+    """
     outcome = Outcome(received=12)
     for number in range(10):
         call = Inference(id=b"", source="otel", request_id=str(number))
@@ -201,7 +209,10 @@ async def kept(log: Log) -> list[tuple[str, bool, str | None]]:
 
 @pytest.mark.parametrize("later", [0, 4])
 async def test_a_shadow_that_came_first_takes_no_call_away(log: Log, later: int) -> None:
-    """The source that counts is recorded whichever report is first, and repeats of both are duplicates."""
+    """
+    The record is that of the source that counts, whichever report arrives first. Repeats of both
+    reports are duplicates.
+    """
     shading = intake(log, SPANS_DO_NOT_COUNT)
     for _ in range(2):
         await shading.take(told("otel", session="s"), BEARER)
@@ -256,7 +267,10 @@ async def all_kept(log: Log) -> list[AiRecord]:
 async def test_who_is_filled_in_does_not_part_counters_from_their_events(
     log: Log, user: str, by_rule: bool
 ) -> None:
-    """Codex names the account in its events but not in its counters. Both belong to the same sender."""
+    """
+    Codex names the account in its events but not in its counters. Both still belong to the same sender if a
+    label or a rule fills the user.
+    """
     rule = AttributionRule(match=Match(tag={"service": "codex_exec"}), set=Assignment(user=user))
     taking = intake(log, Config(attribution=(rule,)) if by_rule else None)
     laptop = Bearer("laptop", frozenset(), {} if by_rule else {"user": user})
@@ -271,8 +285,8 @@ async def test_who_is_filled_in_does_not_part_counters_from_their_events(
 
 async def test_counters_of_a_window_are_beside_the_calls_of_its_conversations(log: Log) -> None:
     """
-    Copilot Chat's resource names the window, and the counters know only the window. Counters of
-    another window count.
+    Copilot Chat's calls name the window and the session, but its counters name only the window. Counters of a
+    window with calls are kept for reference, and counters of another window count.
     """
     taking = intake(log)
     for outcome in (
@@ -300,7 +314,8 @@ def growing() -> Outcome:
 
 async def test_points_of_a_large_payload_are_kept_in_parts_too(log: Log) -> None:
     """
-    Parts keep the order and the devices of their points. A repeat after a failure counts only the missing points.
+    A large payload of counters is also stored in parts, which keep the order and the devices of their points.
+    A repeat after a failure counts only the missing points.
     """
     parts = [(len(part.points), part.named_points, part.received) for part in growing().parts()]
     assert [(PART, {}, PART), (PART, {0: "d"}, PART), (10, {}, 10)] == parts

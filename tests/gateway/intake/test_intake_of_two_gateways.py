@@ -154,8 +154,8 @@ async def test_who_told_calls(two: tuple[Gateway, Gateway], clock: MovedClock) -
 
 async def test_a_new_conversation_is_one_row(two: tuple[Gateway, Gateway], clock: MovedClock) -> None:
     """
-    A conversation needs one row for its model, source and service. A user or service that occurs again has
-    one row in total.
+    A new conversation adds one row, with its model, source and service. A user or service that is known
+    already adds no further row.
     """
     a, _ = two
     together = Outcome()

@@ -72,7 +72,10 @@ class Running:
 
 
 async def test_records_need_not_be_kept_for_their_counters(tmp_path: Path) -> None:
-    """With a retention below an hour, the record is deleted before its counter arrives after a restart."""
+    """
+    With a retention below an hour, the record of a call is deleted before its counter arrives after a
+    restart. The counter is still recognized as a repeat.
+    """
     running = Running(tmp_path, retention=60)
     await running.start()
     await running.take_calls(1, 1)
@@ -87,7 +90,7 @@ async def test_records_need_not_be_kept_for_their_counters(tmp_path: Path) -> No
 
 
 async def test_more_senders_than_records_that_a_start_would_read(tmp_path: Path) -> None:
-    """Storage grows by one row per key and commit, and a few bytes per sender. A start reads all of them."""
+    """Storage grows by one row per key and commit, plus a few bytes per sender. A start reads all senders."""
     running = Running(tmp_path)
     await running.start()
     sessions, at_once = 20_000, 500

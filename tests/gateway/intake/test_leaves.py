@@ -1,4 +1,4 @@
-"""Prices of units other than text: each unit is charged once, and text costs the same as before."""
+"""Prices of units other than text. Each unit is charged once, and text costs the same as without them."""
 
 from __future__ import annotations
 
@@ -79,14 +79,17 @@ def test_what_is_not_known_has_no_estimate_and_a_cause(record: Inference, cause:
 
 
 def test_a_part_without_a_price_costs_what_its_whole_costs() -> None:
-    """An image that a text model reads costs the same as other input. The count of images charges nothing."""
+    """
+    A part without a price of its own costs as much as the whole: for example, an image that a text model
+    reads costs the same as other input. The number of images adds nothing.
+    """
     plain = BOOK.estimate(call("gpt-4o-mini", input_tokens=1000, output_tokens=10))
     meters = {"input_image_tokens": 700, "input_images": 2}
     assert plain == BOOK.estimate(call("gpt-4o-mini", input_tokens=1000, output_tokens=10, meters=meters))
 
 
 def test_overlap_is_known_where_one_side_is_nothing() -> None:
-    """Without cached tokens there is no cached audio."""
+    """Without cached tokens there can be no cached audio, so the estimate is exact."""
     record = call("gpt-realtime", input_tokens=1200, output_tokens=300, cache_read_tokens=0)
     record.meters = {"input_audio_tokens": 1000, "output_audio_tokens": 260}
     assert "0.05008" == BOOK.estimate(record)  # 200 * 4 + 1000 * 32 + 40 * 16 + 260 * 64 millionths
@@ -104,8 +107,8 @@ def test_seconds_are_charged_by_the_hour() -> None:
 
 def test_tokens_next_to_seconds_cost_nothing_where_seconds_alone_have_a_price() -> None:
     """
-    If only a fee has a price, or the seconds are missing, there is no estimate. If tokens and seconds have
-    prices, both are charged.
+    If seconds have a price and tokens have none, tokens cost nothing. If both have prices, both are charged.
+    If only a fee has a price, or the seconds are missing, there is no estimate.
     """
     told: dict[str, Any] = {"provider": "mistral_ai", "input_tokens": 4, "output_tokens": 635}
     heard = {"input_audio_seconds": 203}
@@ -175,7 +178,7 @@ def test_lines_add_up_and_no_token_is_in_two(data: st.DataObject) -> None:
 @given(st.lists(st.tuples(*[st.integers(0, 10**6)] * 4, st.integers(0, 9)), min_size=1, max_size=8))
 def test_a_sum_costs_what_its_calls_cost(counts: list[tuple[int, int, int, int, int]]) -> None:
     """
-    The ledger adds calls of one model and tier. Text, audio and searches of the sum cost the same as its calls.
+    The ledger adds up calls of one model and tier. The sum of text, audio and searches costs as much as its calls.
     """
     calls = []
     for heard, said, text, made, searches in counts:

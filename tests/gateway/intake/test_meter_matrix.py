@@ -28,6 +28,9 @@ def test_each_source_tells_what_the_answer_has(place: str, answer: matrix.Answer
 
 
 def test_the_document_has_the_table() -> None:
-    """The page has the program's current output, so a change in any source's meters is noticed."""
+    """
+    The table on the page equals the current output of the program, so a change in the meters of any
+    source fails here.
+    """
     page = Path(__file__).parents[3] / "docs" / "meters.md"
     assert matrix.table() in page.read_text()

@@ -26,7 +26,7 @@ def _payload(expected: Path) -> Path:
 
 
 def _config(expected: dict[str, Any]) -> Config:
-    """Use the prices of a case if the packaged card has none for its units."""
+    """Use the prices that a case states, if the packaged price card has none for its units."""
     own = [
         PriceOverride(
             model=row["model"], meters={name: Decimal(price) for name, price in row["meters"].items()}
@@ -60,7 +60,8 @@ def test_each_unit_of_each_source_has_its_meter_and_its_line(case: Path) -> None
 
 def test_each_meter_has_a_case_worked_out_by_hand() -> None:
     """
-    A few meters for image sizes and qualities represent the rest. Every other meter has a case with its lines.
+    Every meter has a case with its price lines worked out by hand. Of the meters for image sizes and
+    qualities, a few have a case and represent the rest.
     """
     told: set[str] = set()
     for case in CASES:

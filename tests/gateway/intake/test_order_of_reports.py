@@ -1,8 +1,8 @@
 """
 The reports of one call give the same record in any order.
 
-Each report states part of the same truth. It omits facts, states an unknown part as 0, or says `ok` because it
-knows of no failure. docs/ordering.md lists the exceptions, which are facts that two reports state differently.
+Each report states a part of the same truth. It leaves facts out, states an unknown part as 0, or says `ok`
+because it knows of no failure. docs/ordering.md lists the exceptions: facts that two reports state differently.
 """
 
 from __future__ import annotations

@@ -238,7 +238,8 @@ def test_processing_modes(tags: dict[str, str], expected: str) -> None:
 
 def test_tokens_of_capacity_that_is_paid_apart_cost_nothing() -> None:
     """
-    Text, audio and large inputs cost nothing, but searches cost money. A model without a price is unknown.
+    If the capacity for tokens is paid separately, text, audio and large inputs cost nothing, and only
+    searches cost money. A model without a price stays unknown.
     """
     tags = {"service_tier": "provisioned"}
     record = call("gemini-2.5-flash", provider="gcp.vertex_ai", input=10**6, output=50, read=10, tags=tags)
@@ -260,7 +261,9 @@ def test_hours_of_the_day() -> None:
 
 
 def test_memo_follows_the_time() -> None:
-    """Calls before and after a price change keep their own prices in any order."""
+    """
+    Results are remembered per time: calls before and after a price change have their own prices, in any order.
+    """
     book = PriceBook.load()
     days = ["2025-06-09", "2025-06-10", "2025-06-09", "2026-01-01", "2024-01-01"]
     assert ["0.014", "0.0028", "0.014", "0.0028", "0.014"] == [
@@ -315,7 +318,7 @@ def test_overrides_show_in_the_version() -> None:
     ],
 )
 def test_price_fills_in_place(record: Inference, expected: tuple[str | None, ...]) -> None:
-    """A reported cost never changes and counts. The estimate is stored next to it."""
+    """A reported cost is never changed, and it counts. The estimate is stored next to it."""
     BOOK.price(record)
     assert expected == (record.cost, record.estimated_cost, record.cost_source, record.price_book)
 
@@ -328,7 +331,7 @@ def test_card_names_its_source() -> None:
 
 
 def test_the_packaged_card_is_read_once() -> None:
-    """All books of a process share the packaged card. An operator's card is read on each request."""
+    """All price books of a process share the packaged card. An operator's card is read again each time."""
     assert cards.packaged() is cards.packaged()
     assert cards.read(cards.newest()) == cards.packaged()
     assert PriceBook.load().version == cards.packaged().version
@@ -412,7 +415,10 @@ def test_sums_cost_what_their_calls_cost(
 
 
 def test_most_tiers_can_be_priced_again() -> None:
-    """The size classes of the ledger match all but a few of the sizes at which the card's prices change."""
+    """
+    The ledger groups calls by size. Its size classes match almost all sizes at which prices of the card
+    change, so almost all sums can be priced again.
+    """
     models = [model for seller in cards.read(cards.newest()).providers.values() for model in seller.models]
     starts = [tier.above for model in models for price in model.prices for tier in price.tiers]
     apart = [above for above in starts if above in SIZES or above + 1 in SIZES]
@@ -437,7 +443,7 @@ MODELS = [
 def test_never_negative_and_monotone(
     sold: tuple[str, str], given_tokens: int, made: int, more: int, cached: float
 ) -> None:
-    """For every model of the card, a cost is never negative, and more tokens never cost less."""
+    """For every model of the card, no cost is negative, and more tokens never cost less."""
     provider, model = sold
     read = int(given_tokens * cached)
     small = BOOK.estimate(call(model, provider=provider, input=given_tokens, output=made, read=read))
@@ -452,8 +458,8 @@ def test_never_negative_and_monotone(
 
 def test_every_mode_has_a_price_for_a_call_of_a_year_ago() -> None:
     """
-    A price applies from the day on which the provider charged it, not from the day on which the price source
-    learned of it.
+    Every processing mode has a price for a call of a year ago. A price applies from the day on which the
+    provider charged it, even if the price source listed it later.
     """
     tags = {
         "": {}, "batch": {"processing": "batch"}, "fast": {"speed": "fast"}, "flex": {"service_tier": "flex"},

@@ -17,7 +17,7 @@ BOOK = PriceBook.load()
 MILLION = 10**6
 HOUR = 3600
 
-# Token counts by field. The default is one million each.
+# Field of a record by the short name in this table. Each count is one million tokens unless a row states another.
 _FIELDS = {"input": "input_tokens", "output": "output_tokens", "read": "cache_read_tokens"}
 
 
@@ -143,7 +143,10 @@ def test_others(
     ],
 )
 def test_tiers_that_the_answer_names(tags: dict[str, str], expected: str) -> None:
-    """The call has 200,000 tokens of input and output, because a larger input has other prices."""
+    """
+    Calls with a tier in the answer have the price of that tier. Each has 200,000 tokens of input and output,
+    because prices change above that size.
+    """
     assert expected == estimated(OPENAI, "gpt-5.6-terra", {}, input=200_000, output=200_000, tags=tags)
 
 
@@ -163,10 +166,11 @@ def test_fast_claude_costs_twice_and_a_batch_half(tags: dict[str, str], expected
             "gpt-5.6-terra",
             {"input": 300_000, "output": 100_000},
             "3",
-        ),  # 4 and 18 for the whole request
+        ),  # the whole request costs 4 and 18 per million
         (GOOGLE, "gemini-2.5-pro", {"input": 200_000, "output": 0}, "0.25"),  # 1.25 per million
         (GOOGLE, "gemini-2.5-pro", {"input": 300_000, "output": 100_000}, "2.25"),  # 2.5 and 15 per million
-        ("anthropic", "claude-opus-5", {"input": 900_000, "output": 0}, "4.5"),  # has no tier
+        # the model has no other price for large inputs
+        ("anthropic", "claude-opus-5", {"input": 900_000, "output": 0}, "4.5"),
     ],
 )
 def test_a_large_input_takes_the_whole_request(

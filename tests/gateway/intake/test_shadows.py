@@ -56,8 +56,8 @@ async def put_on_record(spool: SqliteSpool, *records: Inference) -> None:
 
 def test_a_key_that_names_many_pushes_out_nobody_elses() -> None:
     """
-    The number of remembered senders is limited. Above the limit, the oldest sender of the key with the
-    most is forgotten.
+    The number of remembered senders is limited. Above the limit, the key with the most senders loses
+    its oldest one.
     """
     shadows, metric = Shadows(SetClock(), max_senders=20), counter(session="s1")
     shadows.note(event(session="s1"), key="other")
@@ -85,8 +85,8 @@ def test_a_key_that_names_many_pushes_out_nobody_elses() -> None:
 )
 def test_a_metric_beside_its_events_is_a_shadow(metric: UsageMetric, shadow: bool) -> None:
     """
-    A counter repeats calls of the same source, service and session. Without a session the user decides, and
-    without both neither does.
+    A counter repeats calls of the same source and service. If the counter names a session, the session must
+    match as well. If it names only a user, the user must match.
     """
     shadows = Shadows(SetClock())
     shadows.note(event(session="s1", user="u1"))
@@ -110,7 +110,9 @@ def test_the_hour_begins_with_the_last_event() -> None:
 
 
 def test_events_of_more_than_an_hour_ago_cast_no_shadow() -> None:
-    """If a user switches the events off, the counters count."""
+    """
+    An hour after the last event, counters count again, for example because the user switched the events off.
+    """
     clock = SetClock()
     shadows = Shadows(clock)
     shadows.note(event(session="s1"))
@@ -123,14 +125,16 @@ def test_events_of_more_than_an_hour_ago_cast_no_shadow() -> None:
 @pytest.mark.parametrize("hold_s", [0, 10])
 async def test_where_nothing_is_kept_of_senders_the_newest_records_tell(hold_s: float) -> None:
     """
-    After a salvage, the newest records give the senders, including open records. From then on, senders are
-    stored for an hour.
+    After a salvage, no senders are stored. They are then learned from the newest records, including open
+    records, and stored for an hour from then on.
     """
     clock = SetClock()
     spool = await in_memory.open_spool(settings=SpoolSettings(hold=hold_s), clock=clock)
     await put_on_record(spool, event(session="old"))
     clock.time += WINDOW_S + 1
-    await put_on_record(spool, event(session="old"), event(session="s1"))  # the first is a repeat
+    await put_on_record(
+        spool, event(session="old"), event(session="s1")
+    )  # the event of session "old" is a repeat
     shadows, metrics = Shadows(clock, heard=spool.heard), [counter(session="s1"), counter(session="old")]
     await shadows.remember(spool.log)
     for metric in metrics:
@@ -186,7 +190,9 @@ async def test_a_long_log_is_learned_in_steps(monkeypatch: pytest.MonkeyPatch) -
 
 
 async def test_a_look_up_finds_what_was_kept_and_no_more() -> None:
-    """Senders are found for each session, user and model of their calls, for an hour."""
+    """
+    A lookup finds senders by session, user and model of their calls. It finds them for an hour and no longer.
+    """
     clock = SetClock()
     spool = await in_memory.open_spool(settings=SpoolSettings(), clock=clock)
     shadows, heard = Shadows(clock, heard=spool.heard), spool.heard
@@ -234,7 +240,7 @@ def test_a_sender_is_kept_once_in_ten_minutes() -> None:
         clock.time += 1
         shadows.note(event(session="s1", request_model="a" if second % 2 else "b"))
         kept += len(senders_to_keep(shadows.take_unkept("")))
-    # the session and the service with both models, at first and again ten minutes later
+    # eight rows: the session and the service, each with both models, at first and again ten minutes later
     assert 8 == kept
 
 
@@ -256,8 +262,8 @@ async def test_senders_are_forgotten_by_age() -> None:
 @pytest.mark.parametrize("keys", [1, 1000])
 def test_a_new_conversation_costs_the_same_with_many_keys_and_a_full_table(keys: int) -> None:
     """
-    The cost is measured in function calls, with one key and a thousand, before and after ten thousand
-    conversations.
+    The cost of a new conversation, in function calls, is the same with one key and with a thousand keys. It
+    is also the same before and after ten thousand conversations.
     """
     shadows, calls = Shadows(SetClock(), max_senders=2000), []
     for begin in (0, 10_000):
@@ -292,7 +298,7 @@ def test_the_sessions_of_a_large_fleet_are_known() -> None:
 
 
 def test_what_is_learned_late_makes_nothing_older() -> None:
-    """Reading an old report again does not replace the time of a newer one."""
+    """If an old report is read again, the newer time of its sender stays."""
     clock = SetClock()
     shadows = Shadows(clock)
     shadows.note(event(session="s1"))
@@ -312,7 +318,10 @@ def test_what_is_learned_late_makes_nothing_older() -> None:
     ],
 )
 def test_spans_with_a_mark_are_beside_counters_without_one(spans: str, counters: str, shadow: bool) -> None:
-    """OpenLLMetry's histogram names no session or user, and Envoy's spans look like OpenInference's."""
+    """
+    For two products, spans and counters match although their sources differ. OpenLLMetry's histogram has the
+    source otel, and Envoy's spans look like OpenInference's.
+    """
     shadows, metric = Shadows(SetClock()), counter(source=counters)
     shadows.note(Inference(id=b"", source=spans, session="s1", tags={"service": "claude-code"}))
     shadows.shade(metric)
@@ -331,7 +340,10 @@ def test_spans_with_a_mark_are_beside_counters_without_one(spans: str, counters:
 def test_calls_without_a_model_may_be_of_any(
     source: str, model: str | None, tokens: int | None, shadow: bool
 ) -> None:
-    """The events of Google's ADK name no model, but its counters do."""
+    """
+    Calls without a model match counters of any model, because the events of Google's ADK name no model but
+    its counters do.
+    """
     shadows, tags = Shadows(SetClock()), {"service": "desk"}
     name = "gen_ai.client.token.usage"
     metric = UsageMetric(id=b"", source="google_adk", name=name, model="gemini-2.5-flash", tags=tags)
@@ -341,7 +353,10 @@ def test_calls_without_a_model_may_be_of_any(
 
 
 def test_counters_may_name_the_installation_alone() -> None:
-    """Claude Code can omit session and account from its metrics. Its events still name them."""
+    """
+    Claude Code can omit session and account from its metrics, but its events name them. The installation id
+    still matches them.
+    """
     shadows, metric, another = Shadows(SetClock()), counter(user="anon-1"), counter(user="anon-2")
     reported = event(session="s1", user="uuid-1")
     reported.tags = {**reported.tags, "device": "anon-1"}

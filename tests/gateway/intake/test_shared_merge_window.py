@@ -77,7 +77,9 @@ async def take(window: SharedMergeWindow, *events: object, bearer: Bearer = ALIC
 
 
 async def test_the_parts_of_a_call_come_to_two_processes() -> None:
-    """The record has the model from one process, the tokens from the other, and the user from the trace."""
+    """
+    One process receives the model, the other the tokens, and a trace names the user. The record has all three.
+    """
     both = await Processes().open()
     await take(both.a, trace(), create())
     assert [] == await both.records()
@@ -130,7 +132,10 @@ async def test_a_trace_amends_what_another_process_recorded() -> None:
 
 
 async def test_a_trace_amends_what_is_recorded_at_this_moment() -> None:
-    """Neither process has seen the other's report when it reads."""
+    """
+    A trace and a call arrive at two processes at the same moment. Although neither has seen the other's
+    report, the trace is added to the record.
+    """
     both = await Processes().open(hold_s=10)
     both.reports.meanwhile = lambda: take(both.b, create(), update())
     await take(both.a, trace())
@@ -142,7 +147,7 @@ async def test_a_trace_amends_what_is_recorded_at_this_moment() -> None:
 
 
 async def test_a_trace_is_kept_as_long_as_its_calls_come() -> None:
-    """A trace is reported once but stays as long as its calls arrive, beyond the window."""
+    """A trace is reported only once. It stays stored as long as its calls arrive, even beyond the window."""
     both = await Processes().open()
     await take(both.a, trace())
     both.clock.move(WINDOW_S - 1)
@@ -158,7 +163,10 @@ async def test_a_trace_is_kept_as_long_as_its_calls_come() -> None:
 
 
 async def test_what_waited_in_vain_is_released_once() -> None:
-    """Whichever process releases first, the other finds nothing. Facts about recorded calls are deleted."""
+    """
+    Whichever process releases a waiting report first, the other finds nothing to release. Facts about
+    recorded calls are deleted.
+    """
     both = await Processes().open()
     await take(both.a, trace(), create())
     await take(both.a, create("g-2"), bearer=BOB)
@@ -192,7 +200,10 @@ async def test_too_many_make_room() -> None:
 
 @pytest.mark.parametrize(("max_reports", "max_bytes"), [(4, 2**24), (1000, 700)])
 async def test_a_key_that_sends_too_many_pushes_out_its_own(max_reports: int, max_bytes: int) -> None:
-    """The report of another key is older but still waits for its other half."""
+    """
+    If a key sends too many partial reports, it loses its own. A report of another key stays, although it is
+    older and still waits for its other half.
+    """
     both = await Processes(max_reports=max_reports, max_bytes=max_bytes).open()
     await take(both.a, create("g-bob", traceId=None), bearer=BOB)
     for number in range(6):
@@ -209,7 +220,10 @@ async def test_a_key_that_sends_too_many_pushes_out_its_own(max_reports: int, ma
 
 
 async def test_no_more_calls_on_record_are_known_than_reports_may_wait() -> None:
-    """The oldest recorded calls are forgotten early, together with the index from their traces."""
+    """
+    The number of remembered recorded calls is limited like that of waiting reports. The oldest are forgotten
+    early, together with the index of their traces.
+    """
     both = await Processes(max_reports=2).open()
     for number in range(5):
         await take(both.a, create(f"g-{number}"), update(f"g-{number}"))

@@ -42,7 +42,7 @@ PRICES = PriceBook.load()
 
 @dataclass(frozen=True)
 class Family:
-    """How one kind of client identifies itself in its calls and in its counters."""
+    """A kind of client, and how it identifies itself in its calls and in its counters."""
 
     call: dict[str, Any]
     counter: dict[str, Any]
@@ -73,9 +73,10 @@ FAMILIES = {
 @dataclass
 class Running:
     """
-    An intake over a log in memory. A restart forgets everything except what is stored.
+    An intake over a log in memory.
 
-    `nodes` processes share the log. They accept requests in turn, and the first releases waiting counters.
+    A restart forgets everything except what is stored. `nodes` processes share the log and accept requests in
+    turn. The first one releases waiting counters.
     """
 
     nodes: int = 1
@@ -219,9 +220,10 @@ def test_every_order_gives_the_same_sums(
     restarts: Sequence[bool],
 ) -> None:
     """
-    Calls and counters arrive in any order within an hour, in one request or several, twice, and across restarts.
+    A client makes two calls and sends their counters.
 
-    Two calls are counted, whether the counters still waited or were already summed.
+    Calls and counters arrive in any order within an hour, in one request or several, repeated, and with restarts
+    in between. The sums contain the two calls once, whether the counters still waited or were already summed.
     """
     run(lambda running: _in_any_order(running, FAMILIES[name], order, joins, repeats, pauses, restarts))
 
@@ -288,7 +290,8 @@ async def _in_any_order(
 @pytest.mark.parametrize("name", FAMILIES)
 def test_who_never_tells_calls_counts_by_counters(name: str) -> None:
     """
-    The counters wait for their time, also over a restart, and are pending until then. Then they are summed.
+    If a sender never reports calls, its counters wait for the waiting time, even across a restart. Until then
+    they are pending, and afterwards they are summed.
     """
     family = FAMILIES[name]
 
@@ -349,8 +352,8 @@ def test_an_agents_sum_never_counts_beside_what_it_sums_up(
     restarts: Sequence[bool],
 ) -> None:
     """
-    The session or the trace identifies the sum. Calls and counters arrive in any order with restarts, and
-    counters name no trace.
+    A sum that an agent reports never counts in addition to the calls that it contains. The session or the
+    trace identifies them. Calls and counters arrive in any order, with restarts, and counters name no trace.
     """
     if "call" not in told:
         known_by = {}
@@ -381,7 +384,10 @@ def test_an_agents_sum_never_counts_beside_what_it_sums_up(
 
 @pytest.mark.parametrize("restarted", [False, True])
 def test_an_agent_whose_calls_nobody_tells_counts(restarted: bool) -> None:
-    """The sum waits for its time and is sent twice. Calls of other sessions and agents do not match it."""
+    """
+    If no source reports the calls of an agent, its sum counts once after the waiting time, although it is
+    sent twice. Calls of other sessions and agents do not match it.
+    """
 
     async def test(running: Running) -> None:
         began = running.clock.now()
@@ -406,7 +412,9 @@ def test_an_agent_whose_calls_nobody_tells_counts(restarted: bool) -> None:
 
 
 def test_a_counter_beside_known_calls_does_not_wait() -> None:
-    """The counter is kept for reference at once."""
+    """
+    If the calls of a counter are already known, the counter does not wait. It is kept for reference at once.
+    """
 
     async def test(running: Running) -> None:
         family, began = FAMILIES["Claude Code"], running.clock.now()
@@ -432,7 +440,10 @@ def test_what_another_tollhouse_decided_is_taken_as_it_is() -> None:
 
 
 def test_calls_that_were_open_at_a_restart_are_known() -> None:
-    """The senders of open calls are stored with the calls, so their waiting counters are released."""
+    """
+    The senders of open calls are stored with the calls. So after a restart, the counters that waited for
+    these calls are decided.
+    """
 
     async def test(running: Running) -> None:
         family, began = FAMILIES["Claude Code"], running.clock.now()
@@ -450,7 +461,9 @@ def test_calls_that_were_open_at_a_restart_are_known() -> None:
 
 @pytest.mark.parametrize("limits", [{"max_items": 4}, {"max_bytes": 300}])
 def test_too_many_are_decided_early(limits: dict[str, int]) -> None:
-    """Above the limit, the oldest are decided by what is known at that time."""
+    """
+    If more counters wait than the limit allows, the oldest are decided by the calls that are known at that time.
+    """
 
     async def test(running: Running) -> None:
         began = running.clock.now()
@@ -471,7 +484,10 @@ def test_too_many_are_decided_early(limits: dict[str, int]) -> None:
 @pytest.mark.parametrize("nodes", [1, 2])
 @pytest.mark.parametrize("name", ["codex", "gemini_cli"])
 def test_a_key_that_sends_too_many_pushes_out_its_own(limits: dict[str, int], nodes: int, name: str) -> None:
-    """The counters of another key are older but still wait for their calls, also after a restart."""
+    """
+    If a key sends too many counters, its own are decided early. Counters of another key still wait for their
+    calls, although they are older, even after a restart.
+    """
 
     async def test(running: Running) -> None:
         began, is_cumulative = running.clock.now(), name == "gemini_cli"
@@ -499,7 +515,8 @@ def test_a_key_whose_counters_fill_what_can_be_taken_back_leaves_that_of_another
     nodes: int, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
-    If the other key's calls arrive late, also after a restart, its counted counters are still subtracted.
+    One key fills the limit of counted counters that can still be subtracted. If calls of another key arrive
+    late, also after a restart, that key's counters are still subtracted.
     """
     monkeypatch.setattr(waiting_counters, "MOST_AT_ONCE", 4)
 
@@ -527,7 +544,10 @@ def test_a_key_whose_counters_fill_what_can_be_taken_back_leaves_that_of_another
 
 @pytest.mark.parametrize("nodes", [1, 2])
 def test_which_key_counted_how_much_that_may_be_taken_back_is_known(nodes: int) -> None:
-    """If several processes share the storage, the releasing process learns the numbers in its next pass."""
+    """
+    For each key, it is known how many counted counters can still be subtracted. If several processes share
+    the storage, the process that releases counters learns the numbers in its next pass.
+    """
 
     async def test(running: Running) -> None:
         began = running.clock.now()
@@ -541,7 +561,7 @@ def test_which_key_counted_how_much_that_may_be_taken_back_is_known(nodes: int) 
 
 
 def test_what_makes_room_looks_at_the_oldest_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A request that exceeds the limit by one must not examine all waiting counters."""
+    """If a request exceeds the limit by one, only the oldest waiting counters are examined, not all."""
     asked = []
     real = Shadows.have_heard
 
@@ -587,13 +607,13 @@ def test_a_look_at_what_waits_has_turns(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_the_garbage_collector_does_not_go_through_what_waits() -> None:
     """
-    With tens of thousands of waiting counters, a collection that visits each would block every request
-    for 25 ms.
+    Garbage collections do not visit waiting counters. With tens of thousands of them, such a collection would
+    block every request for 25 ms.
     """
 
     async def test(running: Running) -> None:
         gc.collect()
-        gc.disable()  # the first collection untracks tuples, and later ones need not visit them
+        gc.disable()  # the first collection untracks the tuples, so later ones skip them
         try:
             for number in range(20):
                 await running.take(counters(FAMILIES["Gemini CLI"], number, running.clock.now()))
@@ -610,7 +630,7 @@ def test_the_garbage_collector_does_not_go_through_what_waits() -> None:
 
 
 def test_who_reported_is_stored_as_before() -> None:
-    """A gateway of another release can read the stored form."""
+    """The stored form of a sender is unchanged, so that a gateway of another release can read it."""
     counted = Counted(after=7, reporters={Reporter("codex", None, "session", "s1")}, key="team-a")
     stored = msgspec.msgpack.encode(counted)
     assert msgspec.msgpack.decode(stored) == [7, [["codex", None, "session", "s1"]], [], [], 0, "team-a"]
@@ -632,7 +652,9 @@ def test_a_request_that_is_given_up_is_kept_whole() -> None:
 
 
 def test_sessions_of_windows_are_kept_for_an_hour() -> None:
-    """After restarts, counters of windows that were silent for longer than an hour wait."""
+    """
+    Sessions of windows are stored for an hour. If a window was silent for longer, its counters wait again.
+    """
 
     async def test(running: Running) -> None:
         for number, window in enumerate(["w1", "w2", "w1", "w3"]):

@@ -94,7 +94,10 @@ def test_a_second_write_keeps_the_first_original(tmp_path: Path) -> None:
 
 
 def test_edits_between_two_writes_are_kept(tmp_path: Path) -> None:
-    """After such an edit, undo restores key by key instead of the whole original."""
+    """
+    After the owner edits the file between two writes, undo restores only the telemetry keys instead of
+    the whole original.
+    """
     assistant, path = ASSISTANTS["claude-code"], tmp_path / "settings.json"
     path.write_text("{}")
     settle(tmp_path / "agent", assistant, path)
@@ -140,7 +143,10 @@ def test_an_original_is_never_written_over(tmp_path: Path) -> None:
 
 
 def test_a_write_that_failed_leaves_nothing_to_take_back(tmp_path: Path) -> None:
-    """If the owner later creates the file, that file is the original, byte for byte."""
+    """
+    A write fails and leaves no backup. If the owner later creates the file, that file is the original and is
+    restored byte for byte.
+    """
     assistant, path = ASSISTANTS["gemini-cli"], tmp_path / "home" / "settings.json"
     edited = configured_for(assistant, path, ENDPOINT)
     (tmp_path / "home").write_text("in the way")
@@ -184,7 +190,7 @@ def test_nothing_to_take_back(tmp_path: Path) -> None:
 
 
 def test_codex_reports_its_events_alone(tmp_path: Path) -> None:
-    """An existing exporter of Codex is replaced. Its environment and prompt settings stay."""
+    """An exporter that Codex already had is replaced. Codex's environment and prompt settings stay."""
     path = tmp_path / "config.toml"
     path.write_bytes(REALISTIC["codex"])
     settle(tmp_path / "agent", ASSISTANTS["codex"], path)

@@ -75,7 +75,7 @@ def test_dotted_keys() -> None:
     "text", ["otel = { environment = 'dev' }\n", "otel = 1\n", "a = \n", "[otel\n", "[[otel]]\nx=1\n"]
 )
 def test_what_is_not_changed_here(text: str) -> None:
-    """The edit raises an error instead of guessing."""
+    """If the edit cannot be made safely, it raises an error instead of guessing."""
     with pytest.raises(NotEditable):
         toml_text.put(text, PATH, VALUE)
 

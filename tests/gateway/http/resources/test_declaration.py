@@ -81,7 +81,10 @@ def _declared() -> dict[str, ManagedResource[Any]]:
 
 
 def test_every_listed_resource_has_addresses() -> None:
-    """A listed resource without a declaration would be skipped silently."""
+    """
+    Every listed resource is declared with addresses, because a resource without a declaration would
+    be skipped silently.
+    """
     declared = {resource.new.__module__ for resource in _declared().values()}
     assert {f"{package}.declared" for package in RESOURCES.values()} <= declared
 
@@ -89,8 +92,8 @@ def test_every_listed_resource_has_addresses() -> None:
 @pytest.mark.parametrize("resource", _declared().values(), ids=lambda resource: resource.noun)
 def test_every_field_has_words(resource: ManagedResource[Any]) -> None:
     """
-    Every field of a new resource has a description. Every field except ids is changeable, and every
-    field is answered.
+    Every field of a resource has a description. Every field except ids can be changed, and every field is
+    part of the answer.
     """
     fields = {each.name for each in msgspec.structs.fields(resource.new)}
     assert {*fields, "version"} - {*resource.changes.__struct_fields__} <= {"connection_id", "id", "version"}

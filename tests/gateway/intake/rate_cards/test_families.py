@@ -1,4 +1,4 @@
-"""Variants of a model's name, and of a provider's name, are grouped into one family for costs."""
+"""The family of a name: all variants of a model's name, or of a provider's name, count as one in costs."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_spellings_of_a_provider_are_one(spellings: tuple[str, ...], family: str
 
 
 def test_every_known_provider_has_a_family() -> None:
-    """The record name of a provider and all its variants have the same family."""
+    """A provider's name in records and all variants of that name have the same family."""
     for each in PROVIDERS:
         assert 1 == len({PROVIDER((name,)) for name in (each.name, *each.spellings)}), each.name
 

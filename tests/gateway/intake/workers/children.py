@@ -15,7 +15,7 @@ Serve = Callable[[Link], None]
 
 
 class ThreadChild:
-    """A worker on a thread, which starts quickly and ends with its socket."""
+    """A worker on a thread instead of a process. It starts quickly and ends when its socket is closed."""
 
     def __init__(self, theirs: socket.socket, work: Serve) -> None:
         self.pid = os.getpid()

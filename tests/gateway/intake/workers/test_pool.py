@@ -80,8 +80,8 @@ def here(body: SentBody, options: Options | None = None) -> Normalised:
 
 def shown(normalised: Normalised) -> list[object]:
     """
-    Return everything that the intake reads, in order. The boundaries of parts depend on the clock, but all
-    parts together do not.
+    Return everything that the intake reads, in order. Parts are joined, because their boundaries depend
+    on the clock.
     """
     outcome, reports = normalised
     parts = list(outcome.parts())
@@ -114,7 +114,7 @@ def spans(count: int) -> SentBody:
 
 
 def calls(count: int) -> SentBody:
-    """Create calls without any id that would identify a repeat."""
+    """Create calls without any id by which a repeat would be recognized."""
     return SentBody.of_format("litellm", b"[%s]" % b",".join([b'{"model": "m", "prompt_tokens": 1}'] * count))
 
 
@@ -153,7 +153,10 @@ async def test_many_bodies_at_once_get_their_own_results() -> None:
 
 
 async def test_the_next_job_is_that_of_who_used_least() -> None:
-    """A small body of one party does not wait for all large bodies of another."""
+    """
+    The next job is that of the party that used least time. So a small body does not wait for all large bodies
+    of another party.
+    """
     turns, order = FairTurns(), list[str]()
     turns.party("busy").spend(10.0)
 
@@ -186,7 +189,7 @@ async def test_records_without_an_identity_come_back() -> None:
 
 
 async def test_the_sender_is_told_the_same() -> None:
-    """The refusal of an unreadable body has the same text as in this process."""
+    """The error for an unreadable body has the same text from a worker as from this process."""
     body = SentBody.of_export("traces", b"\xff\xff", json=False)
     with pytest.raises(BadPayload) as expected:
         here(body)
@@ -198,7 +201,7 @@ async def test_the_sender_is_told_the_same() -> None:
 
 
 async def test_options_are_those_of_each_body() -> None:
-    """A reload applies to the next bodies."""
+    """A job uses the options at its own start, so a reload applies to later bodies."""
     small, large = Options(max_items=1000), Options(max_items=5000)
     body = spans(2000)
     async with workers(on_a_thread) as (pool, _):
@@ -249,7 +252,10 @@ async def test_a_delivery_is_the_same_bytes_whoever_encodes_it() -> None:
 
 
 async def test_what_a_worker_cannot_do_is_done_here() -> None:
-    """An internal error of the worker is not reported. The caller does the job itself and meets the error."""
+    """
+    If a worker meets an internal error, the caller does the job itself. If the error is in the job, the
+    caller gets it as well.
+    """
     async with workers(on_a_thread) as (pool, told):
         await pool.complete()
         assert await pool.encode(b"this is not a message") is None
@@ -267,7 +273,7 @@ async def test_nothing_waits_for_workers_that_are_not_there() -> None:
 
 
 async def test_a_worker_that_cannot_be_started_is_counted() -> None:
-    """The server continues without it."""
+    """A worker that cannot be started is counted, and the server continues without it."""
 
     def fails(_: socket.socket) -> ThreadChild:
         raise OSError("no process")
@@ -322,7 +328,8 @@ async def test_a_body_that_two_workers_leave_is_done_by_a_third() -> None:
 
 async def test_a_body_of_which_every_worker_dies_is_refused() -> None:
     """
-    The body is not retried forever, and the server never decodes it itself. The next body gets a worker.
+    If every worker dies of a body, the body is refused. It is not retried forever, and the server never
+    decodes it itself. The next body gets a worker.
     """
     async with workers(mortal(*[dies_of_its_first_job] * MOST_KILLS)) as (pool, told):
         await pool.complete()
@@ -336,7 +343,7 @@ async def test_a_body_of_which_every_worker_dies_is_refused() -> None:
 
 
 async def test_a_worker_that_says_nothing_is_replaced() -> None:
-    """The next worker repeats the running job."""
+    """A worker that does not answer in time is replaced. The next worker repeats the running job."""
     async with workers(mortal(says_nothing), silent_s=0.2) as (pool, told):
         await pool.complete()
         decoding = asyncio.create_task(decode(pool, spans(3)))
@@ -358,7 +365,10 @@ def speaks_otherwise(link: Link) -> None:
 
 
 async def test_a_worker_that_is_not_understood_is_replaced() -> None:
-    """The job returns to its caller instead of waiting forever."""
+    """
+    If a worker's answer cannot be understood, the worker is replaced. Its job returns to the caller instead
+    of waiting forever.
+    """
     async with workers(mortal(speaks_otherwise)) as (pool, told):
         await pool.complete()
         async with asyncio.timeout(30):
@@ -371,7 +381,7 @@ async def test_a_worker_that_is_not_understood_is_replaced() -> None:
 
 
 async def test_a_caller_that_goes_leaves_no_job_behind() -> None:
-    """A caller may be cancelled, and the worker continues with the next job."""
+    """A caller may be cancelled while its job waits or runs. The worker then continues with the next job."""
     async with workers(on_a_thread) as (pool, _):
         await pool.complete()
         waiting = [asyncio.create_task(decode(pool, spans(200))) for _ in range(40)]
@@ -423,7 +433,10 @@ async def test_a_body_that_needs_more_memory_than_a_worker_has_is_refused() -> N
 
 
 async def test_a_worker_ends_in_peace_when_the_server_went_while_it_started() -> None:
-    """If the server stops at once, nobody reads the worker's ready message."""
+    """
+    If the server stops while a worker starts, nobody reads the worker's ready message. The worker still ends
+    without an error.
+    """
     ours, theirs = socket.socketpair()
     with ours, theirs:
         theirs.shutdown(socket.SHUT_WR)

@@ -34,7 +34,9 @@ def test_examples_are_definitions(text: str) -> None:
 
 
 def test_the_first_example_gives_the_elements_of_the_table() -> None:
-    """Each row of the table is a combination of values with the elements that it gets."""
+    """
+    Each row of the page's table has a combination of values and the elements that this combination gets.
+    """
     head, *lines = rows("`tag:service`")
     found = {
         each.dimension.id.removeprefix(PREFIX): each for each in decisions(parse(EXAMPLES[0].encode(), KNOWN))

@@ -1,4 +1,4 @@
-"""Evaluation: the element that a combination of values gets."""
+"""Evaluation of a definition: which element a combination of values gets."""
 
 from __future__ import annotations
 
@@ -106,7 +106,9 @@ Dimensions:
 
 
 def test_earlier_dimensions_are_sources() -> None:
-    """A dimension built on other dimensions reads only values of the ledger."""
+    """
+    A dimension may use earlier dimensions as sources. In the end it depends only on values of the ledger.
+    """
     text = """
 Dimensions:
   A: {Rules: [{Type: GroupBy, Source: team}]}
@@ -126,7 +128,10 @@ def test_an_element_is_as_long_as_the_ledger_keeps_values() -> None:
 
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The limit covers all dimensions together, and forgotten combinations are evaluated again."""
+    """
+    The number of remembered combinations is limited for all dimensions together. A forgotten combination
+    is evaluated again.
+    """
     monkeypatch.setattr(evaluation, "MOST_REMEMBERED", 10)
     text = "Dimensions: {A: {Rules: [{Type: GroupBy, Source: team}]}, B: {Rules: [{Type: GroupBy, Source: user}]}}"
     both = decisions(parse(text.encode(), KNOWN))

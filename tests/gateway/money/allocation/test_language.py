@@ -59,7 +59,9 @@ def rule(text: str) -> str:
 
 
 def test_a_definition() -> None:
-    """Ids are those of queries. A rule without a source uses the source of its dimension."""
+    """
+    A definition is read into the ids that queries use. A rule without a source uses the source of its dimension.
+    """
     found = parse(TEAM.encode(), KNOWN)
     owner, short = found.dimensions
     assert owner.id == "User:Defined:Owner"
@@ -81,7 +83,7 @@ def test_an_empty_definition() -> None:
 
 
 def test_every_scalar_is_text() -> None:
-    """YAML types such as booleans, numbers and dates are compared as the text that was written."""
+    """Values that YAML reads as booleans, numbers or dates are compared as the text in the file."""
     text = rule(
         "Type: Group\nName: 007\nConditions: [{Source: team, Equals: [on, 1e3, 2026-11-01, 0x1f, No]}]"
     )
@@ -93,7 +95,7 @@ def test_every_scalar_is_text() -> None:
 
 @pytest.mark.parametrize(("title", "text", "words"), approved(Path(__file__).with_name("faults.txt")))
 def test_faults(title: str, text: str, words: list[str]) -> None:
-    """A fault gives the path, the value and the remedy. `faults.txt` has the approved texts."""
+    """Each fault has the path, the value and the remedy. `faults.txt` contains the approved texts."""
     found = [f"{json.dumps(each.path)} {json.dumps(each.value)} {each.error}" for each in faults(text)]
     assert words == found, title
 
@@ -107,7 +109,7 @@ def test_all_faults_at_once() -> None:
 
 
 def test_two_dimensions_of_one_name() -> None:
-    """Names are shown instead of ids, so a name must be unique."""
+    """Two dimensions must not have the same name, because names are shown instead of ids."""
     one = "{Name: Same, Rules: [{Type: GroupBy, Source: team}]}"
     [fault] = faults(f"Dimensions: {{A: {one}, B: {one}}}")
     assert fault.value == "Same"
@@ -115,7 +117,10 @@ def test_two_dimensions_of_one_name() -> None:
 
 
 def test_limits() -> None:
-    """A definition at a limit is accepted. One above it is rejected, and the fault names the setting."""
+    """
+    A definition exactly at a limit is accepted. A definition one above the limit is rejected, and the fault
+    names the setting.
+    """
     rule = "{Type: GroupBy, Source: team}"
     text = f"Dimensions: {{A: {{Rules: [{rule}, {rule}]}}, B: {{Rules: [{rule}]}}}}"
     edge = {"max_bytes": len(text), "max_dimensions": 2, "max_rules": 3}

@@ -92,7 +92,8 @@ async def test_what_one_publishes_is_in_force_at_the_other(two: tuple[Gateway, G
 
 async def test_a_job_that_another_has_carried_out(store: SqliteRegistry) -> None:
     """
-    A gateway that missed the change learns from the finished job and puts the published definition in force.
+    Another gateway carried out the job. A gateway that missed the change learns it from the finished job and
+    puts the published definition in force.
     """
     here = await Gateway.start(store)
     job = await here.publishing.submit(definition("Centre"), namespace=DEFAULT, base=None, actor=ADA)
@@ -111,7 +112,7 @@ async def test_a_job_that_another_has_carried_out(store: SqliteRegistry) -> None
 
 
 async def test_a_job_waits_for_whoever_may_carry_it_out(two: tuple[Gateway, Gateway]) -> None:
-    """The job was created on the other gateway."""
+    """A job that was created on the other gateway waits until a gateway may carry it out."""
     here, there = two
     running = asyncio.create_task(there.publishing.run())
     await asyncio.sleep(0)

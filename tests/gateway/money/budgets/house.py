@@ -54,7 +54,9 @@ class KillableStore(SqliteRegistry):
 
 
 class House:
-    """`restart` simulates a new process with the committed registry and the current ledger."""
+    """
+    An installation of a test. `restart` simulates a new process with the committed registry and the current ledger.
+    """
 
     def __init__(self, *, at: float, max_owners: int = 10_000) -> None:
         self.clock = FakeClock(at)

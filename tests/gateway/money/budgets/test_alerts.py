@@ -100,7 +100,7 @@ def test_a_forecast_clears_after_a_day_below_and_stays_quiet() -> None:
 
 
 def test_an_actual_crossing_silences_the_forecast() -> None:
-    """Once the amount is spent, a forecast is useless."""
+    """Once the amount is spent, its forecast alert is not sent any more."""
     alerts, found = told(
         {}, reading(99, forecast=120), reading(100, at=HOUR, forecast=120), reading(100, at=9 * HOUR)
     )

@@ -31,7 +31,7 @@ NOW = NOVEMBER + 10 * DAY
 
 
 async def opened(**options: int) -> House:
-    """Start an installation that has had its budgets since October."""
+    """Start an installation whose budgets have existed since October."""
     return await House(at=NOVEMBER - 10 * DAY, **options).start()
 
 
@@ -70,7 +70,8 @@ async def test_a_threshold_is_told_once_over_restarts() -> None:
 
 async def test_a_new_budget_is_quiet_about_what_it_is_past_already() -> None:
     """
-    The first evaluation marks crossed thresholds as fired without a notification. The next threshold is sent.
+    The first evaluation of a new budget marks thresholds below the current spend as fired, without a
+    notification. The next threshold is sent.
     """
     house = await opened()
     view = await house.view()
@@ -89,7 +90,10 @@ async def test_a_new_budget_is_quiet_about_what_it_is_past_already() -> None:
 
 
 async def test_a_changed_amount_arms_the_thresholds_again() -> None:
-    """After a higher amount, 80 % is another sum, which fires again. A new name changes nothing."""
+    """
+    After the amount is raised, 80 % is a higher sum, and crossing it is sent again. A new name does
+    not reset thresholds.
+    """
     house = await opened()
     budget = await house.budget(await house.view())
     house.clock.at = NOW
@@ -158,7 +162,8 @@ class Halved:
 
 async def test_another_price_takes_an_alert_back_once() -> None:
     """
-    If recalculated costs drop below a sent threshold, one correction is sent. Crossing it again sends nothing.
+    If prices change and the costs drop below a sent threshold, one correction is sent. Crossing the threshold
+    again sends nothing.
     """
     house = await opened()
     await house.budget(await house.view())
@@ -176,7 +181,10 @@ async def test_another_price_takes_an_alert_back_once() -> None:
 
 
 async def test_a_correction_takes_an_alert_back_once() -> None:
-    """A late report or a reversal changes the sum of the call's period."""
+    """
+    If a late report or a reversal lowers the sum below a sent threshold, one correction is sent. The change
+    counts in the period of the call.
+    """
     house = await opened()
     await house.budget(await house.view())
     house.clock.at = NOW
@@ -296,7 +304,10 @@ async def test_the_channels_are_those_of_the_budget_or_of_its_view() -> None:
 
 
 async def test_a_broken_view_is_an_insight_and_no_silence() -> None:
-    """If the view uses a tag that is no longer configured, its budgets have no figures, not zeros."""
+    """
+    If a view uses a tag that is no longer configured, its budgets have no figures (not zeros), and an insight
+    reports the problem.
+    """
     house = await opened()
     budget = await house.budget(await house.view({"tag:service": ("search",)}))
     house.clock.at = NOW
@@ -389,7 +400,10 @@ async def test_the_insight_of_a_deleted_budget_is_not_open() -> None:
 
 
 async def test_an_upgrade_judges_no_budget_anew() -> None:
-    """The rules digest is unchanged from releases in which budgets had no cost type."""
+    """
+    Budgets of earlier releases had no cost type. Their digest of the rules is unchanged, so an upgrade sends
+    no alert again.
+    """
     budget = SpendBudget(
         name="Search", view_id="v", planned={"2026-11-01": "5"}, default_amount="1", alerts={"80": "Y"},
         forecast_alerts={}, id="b", created=1.0, last_updated=1.0, rules_since=1.0,

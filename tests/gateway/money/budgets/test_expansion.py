@@ -56,8 +56,8 @@ async def test_months_add_up_to_quarters() -> None:
 
 async def test_months_of_a_zone_that_are_kept_by_days_are_unknown() -> None:
     """
-    A month in such a time zone begins inside a UTC day, so its value is null instead of wrong. Newer
-    months are exact.
+    If a time zone's month begins inside a UTC day, and the ledger has only days for it, its value is null
+    instead of wrong. Newer months are exact.
     """
     house, view = await opened()
     budget = await house.budget(view, time_zone="Europe/Berlin")
@@ -70,7 +70,8 @@ async def test_months_of_a_zone_that_are_kept_by_days_are_unknown() -> None:
 
 async def test_the_way_through_a_month_ends_today() -> None:
     """
-    Daily running sums appear next to an even share of the amount. A budget with owners has no common amount.
+    Running sums per day end today. Next to them is an even share of the amount. A budget per owner has no
+    common amount, so it has no such share.
     """
     house, view = await opened()
     burnup = (await shown(house, await house.budget(view, default_amount="30")))["burnup"]["daily"]
@@ -83,7 +84,10 @@ async def test_the_way_through_a_month_ends_today() -> None:
 
 
 async def test_past_errors_come_with_a_forecast() -> None:
-    """Steady spend was forecast well in earlier months, and is expected to continue."""
+    """
+    A forecast comes with its errors in earlier months. For steady spend, these were small and are expected
+    to stay small.
+    """
     house = await House(at=NOW).start()
     for back in range(130):
         house.spend("2", at=NOW - back * DAY)
@@ -104,7 +108,8 @@ async def test_a_broken_budget_shows_nothing_rather_than_nought() -> None:
 
 async def test_budgets_of_one_view_are_asked_for_their_hours_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    Reading hours is most of the work of a forecast, so budgets of one view share it. A changed view is read again.
+    A forecast mostly costs the reading of hours, so budgets of one view read them once. If the view changes,
+    they are read again.
     """
     house, view = await opened()
     house.spend("1", at=on("2026-11-18"))

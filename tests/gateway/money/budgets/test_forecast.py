@@ -55,7 +55,7 @@ def test_a_weekend_ahead_counts_as_one() -> None:
 
 @pytest.mark.parametrize(("days", "reason"), [(0, "0 of 7"), (6, "6 of 7")])
 def test_it_is_silent_below_a_week_of_history(days: int, reason: str) -> None:
-    """With less than seven days, one spike would ruin every method, so there is no forecast."""
+    """With less than a week of history there is no forecast, because one spike would spoil every method."""
     found = forecast(history(lambda _: 1000, days=days), start=START, end=END, now=NOW, actual=5)
     assert isinstance(found, TooEarly)
     assert reason in found.reason
@@ -97,7 +97,8 @@ def month_error(kind: str, seed: int, *, naive: bool) -> float:
 )
 def test_it_is_never_far_off(kind: str, most: float, of_naive: float) -> None:
     """
-    Over 200 random months of each kind, the error is within a limit, also relative to the plain run rate.
+    Over 200 random months of each kind, the error stays below a limit, and below a part of the plain
+    run rate's error.
     """
     errors = [month_error(kind, seed, naive=False) for seed in range(200)]
     naive = [month_error(kind, seed, naive=True) for seed in range(200)]
@@ -111,7 +112,7 @@ def test_it_is_never_far_off(kind: str, most: float, of_naive: float) -> None:
     st.integers(0, 30 * 86400 - 1),
 )
 def test_bounds_hold_the_total(spent: list[int], actual: int, second: int) -> None:
-    """For any history, no forecast is below the actual spend, and the range contains it."""
+    """For any history, the forecast is at least the actual spend, and the range contains the forecast."""
     now = START + timedelta(seconds=second)
     days = {now.date() - DAY * back: each for back, each in enumerate(spent, start=1)}
     found = forecast(History(days=days), start=START, end=END, now=now, actual=actual)
@@ -124,7 +125,9 @@ def test_bounds_hold_the_total(spent: list[int], actual: int, second: int) -> No
 
 
 def test_past_errors_say_how_wrong_it_was() -> None:
-    """If spend doubled half-way through a month, its forecast was too low by a known share."""
+    """
+    If spend doubled half-way through a month, the stated error is the share by which its forecast was too low.
+    """
     days = {date(2026, 9, 1) + DAY * ahead: 1000 if ahead < 45 else 2000 for ahead in range(61)}
     october = (datetime(2026, 10, 1, tzinfo=UTC), START)
     [error] = past_errors(History(days=days), [october], elapsed=15 / 31)

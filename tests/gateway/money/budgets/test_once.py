@@ -37,8 +37,9 @@ steps = st.lists(
 @given(steps)
 def test_any_course_of_kills_and_restarts_tells_each_threshold_once(course: list[str]) -> None:
     """
-    The order of kills before or after a commit, restarts, spend and new months is random. For each month, the
-    sent thresholds are exactly those that were the highest new crossing of an evaluation.
+    The process is killed before or after commits, restarted, and spends in new months, in random order.
+
+    For each month, exactly those thresholds were sent that were the highest new crossing of an evaluation.
     """
     asyncio.run(_run(course))
 
@@ -113,7 +114,7 @@ filters = st.fixed_dictionaries(
         "!team": st.just(("b",)),
     },
 )
-# Berlin changes its clocks at the end of October, New York at the beginning of November.
+# Berlin's clocks change at the end of October, and New York's at the beginning of November.
 moments = st.integers(int(NOVEMBER) - 10 * DAY, int(NOVEMBER) + 20 * DAY)
 
 

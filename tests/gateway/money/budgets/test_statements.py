@@ -19,7 +19,7 @@ from tests.spool.ledger_log import HOUR
 
 T = TypeVar("T")
 DAY = 24 * HOUR
-# New York's clocks go forward and back on these days, which have 23 and 25 hours.
+# On these days New York's clocks go forward and back, so the days have 23 and 25 hours.
 SPRING = datetime(2026, 3, 8, tzinfo=UTC).timestamp() + 15 * HOUR
 AUTUMN = datetime(2026, 11, 1, tzinfo=UTC).timestamp() + 15 * HOUR
 EVALUATION, LISTED = 40, 200  # maximum number of statements per budget
@@ -66,7 +66,7 @@ Open = Callable[[float], Awaitable[tuple[House, CountedStore]]]
 
 @pytest_asyncio.fixture(params=[SQLITE, POSTGRES])
 async def opened(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Open]:
-    """Open an installation with 40 days of calls, over an engine that has its ledger in a database."""
+    """Open an installation with 40 days of calls, whose ledger is in a database of the engine."""
     ledgers = Ledgers.of(request.param, request, tmp_path)
 
     async def open_house(now: float) -> tuple[House, CountedStore]:

@@ -42,7 +42,7 @@ def spent(
 
 
 class MadeUp:
-    """A ledger with a few sums that records its queries."""
+    """An invented ledger with a few sums that records its queries."""
 
     def __init__(self, *sums: tuple[dict[str, str | None], CostRow]) -> None:
         self._sums = sums
@@ -79,7 +79,9 @@ def made_up(chance: random.Random) -> MadeUp:
 
 
 async def test_it_is_the_same_by_either_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reading selected groups or all groups gives the same rows, and they add up to the total."""
+    """
+    Reading only selected groups gives the same rows as reading all groups, and the rows add up to the total.
+    """
     for seed in range(examples(100)):
         few, all = (made_up(random.Random(seed)) for _ in range(2))
         found = await compared(few, top=2)
@@ -113,13 +115,14 @@ async def test_models_are_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
         assert len(at_once.asked) == 2 < len(in_steps.asked)
     in_euro = made_up(random.Random(0))
     await compare(in_euro, replace(query, currency="EUR"), replace(baseline, currency="EUR"), prices=BOOK)
-    assert len(in_euro.asked) > 2  # sums of rounded amounts may differ in their last digit
+    # euros need the two steps, because sums of rounded amounts may differ in their last digit
+    assert len(in_euro.asked) > 2
 
 
 async def test_the_others_have_kinds_and_prices_together() -> None:
     """
-    Two of the remaining groups use the same number of tokens as before. One moved to a model of twice the
-    price, which is a change of kinds. The price of the other's model rose by half, which is a change of prices.
+    Two of the small groups use as many tokens as before. The first moved to a model of twice the price, which
+    is a change of kinds. The price of the second group's model rose by half, which is a change of prices.
     """
     cheap, dear, own = ("openai", "gpt-4o"), ("anthropic", "claude-sonnet-4-5"), ("openai", "no-model")
     ledger = MadeUp(

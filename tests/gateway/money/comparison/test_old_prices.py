@@ -36,7 +36,7 @@ EDGES = sorted(
         for tier in row.tiers
     }
 )
-MANY = 1_000_000  # tokens
+MANY = 1_000_000  # number of tokens
 MODELS = st.sampled_from([
     *KINDS, ("openai", "gpt-4o"), ("anthropic", "claude-sonnet-4-5"), (None, "own-1"), ("openai", "no-model"),
     ("openai", None),
@@ -59,7 +59,7 @@ def rows(draw: st.DrawFn) -> CostRow:
 
 
 class Asked:
-    """Costs of calls with a row's average size, by token kind."""
+    """The price of calls of a row's average size, by token kind."""
 
     def __init__(self, provider: str | None, model: str | None, row: CostRow) -> None:
         self._kind, self.size = (provider, model), max(1, row.input_tokens // max(1, row.calls))
@@ -113,12 +113,14 @@ def test_weights_are_those_of_calls(kind: tuple[str | None, str | None], was: Co
 @settings(max_examples=examples(300), deadline=None)
 @given(MODELS, rows())
 def test_what_a_cache_saved_is_that_of_calls(kind: tuple[str | None, str | None], row: CostRow) -> None:
-    """The saving is the list price of the calls without the cache, minus the price with it."""
+    """
+    The amount saved by a cache is the list price of the calls without the cache minus the price with it.
+    """
     assert Asked(*kind, row).saving(row) == cache_saving(*kind, row, BOOK)
 
 
 def test_models_have_tiers_and_prices_of_requests() -> None:
-    """The models above cover every kind of price, and some have no price."""
+    """The models above include every kind of price, and some have no price at all."""
     at = int(DAY.timestamp()) * NS
     found = [BOOK.rates(*kind, at) for kind in KINDS]
     assert any(len(rates) > 1 for rates in found)

@@ -1,4 +1,6 @@
-"""The parts of a cost change add up for any two periods, and each part has one meaning."""
+"""
+The division of a cost change into parts: the parts add up for any two periods, and each part has one meaning.
+"""
 
 from __future__ import annotations
 
@@ -76,7 +78,7 @@ def scaled(spending: Spending, times: int) -> Spending:
 
 @given(FIXED, st.integers(0, 1000))
 def test_dearer_tokens_are_prices(before: dict[Group, Spending], times: int) -> None:
-    """The same tokens cost a multiple."""
+    """If the same tokens cost a multiple, the whole change is the part for prices."""
     now = {group: replace(each, cost=each.cost * times) for group, each in before.items()}
     total = sum(each.cost for each in before.values())
     assert Parts(prices=total * (times - 1)) == whole(split(before, now)).parts
@@ -90,7 +92,10 @@ def test_each_row_says_what_happened_to_it() -> None:
 
 
 def test_other_kinds_of_tokens_are_no_prices() -> None:
-    """The cost of the new tokens at the old prices separates kinds from prices."""
+    """
+    If other kinds of tokens are used, their cost at the old prices separates the change of kinds from the
+    change of prices.
+    """
     group = ("a",)
     old, new = Spending(cost=100, tokens=100, calls=10), Spending(cost=270, tokens=200, calls=20)
     (driver,) = split({group: old}, {group: new}, {group: 260})
@@ -98,7 +103,7 @@ def test_other_kinds_of_tokens_are_no_prices() -> None:
 
 
 def test_groups_of_one_time_alone() -> None:
-    """New and deleted groups do not change the parts of other groups."""
+    """Groups that exist in only one period do not change the parts of other groups."""
     parts = changed({"stays": ("2", 10), "left": ("3", 1000)}, {"stays": ("4", 20), "came": ("7", 5)})
     assert {
         "came": Parts(new=money.units("7")),
@@ -108,14 +113,17 @@ def test_groups_of_one_time_alone() -> None:
 
 
 def test_groups_without_tokens_are_measured_by_calls() -> None:
-    """Images have no tokens. Three times the calls is the first part, and the rest is prices."""
+    """
+    Groups without tokens, such as images, are measured by calls. Three times the calls is the part for
+    growth, and the rest is the part for prices.
+    """
     image = ("image",)
     (driver,) = split({image: Spending(cost=100, calls=10)}, {image: Spending(cost=450, calls=30)})
     assert Parts(more_calls=200, prices=150) == driver.parts
 
 
 def test_calls_that_get_a_price_are_price() -> None:
-    """A model that had no price before is not new when its price becomes known."""
+    """A model without a price gets one. This is a change of price, and the model does not count as new."""
     model = ("m",)
     (driver,) = split(
         {model: Spending(tokens=10, calls=1, unpriced=1)}, {model: Spending(cost=5, tokens=10, calls=1)}

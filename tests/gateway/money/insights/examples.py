@@ -1,4 +1,4 @@
-"""Facts without any finding. A test adds what its detector must find."""
+"""Facts that lead to no finding. Each test adds the facts that its detector must find."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """
-An insight's `concerns` covers all calls that it describes, so calls outside it do not change the insight.
+The field `concerns` of an insight covers all calls that it describes. Calls outside it do not change the insight.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def passing(spends: list[Spend], finding: Finding) -> list[Spend]:
 
 
 def test_a_spike_of_a_team_is_of_its_calls() -> None:
-    """A spike over all teams has no `concerns`."""
+    """A spike of one team concerns the calls of that team. A spike over all teams has no `concerns`."""
     days = [
         *weeks(), *weeks(team="ads"), spend(3, cost=Decimal(90), model="o3"), spend(3, cost=Decimal(90), team="ads"),
     ]  # fmt: skip

@@ -20,8 +20,8 @@ def calls(source: str, *, later: float = 0.0, n: int = 30, **fields: Any) -> lis
 
 def test_twins_of_another_source() -> None:
     """
-    The second source reports the same model and tokens three seconds later, with a prefix in the model name.
-    Each call costs $0.1.
+    A second source repeats the calls: the same model and tokens three seconds later, with a prefix in the
+    model name. Each repeated call costs $0.1.
     """
     twins = calls("otel", later=3, request_model="openai/gpt-4o")
     [finding] = found(doubled_source, recent=[*calls("litellm"), *twins])
@@ -38,8 +38,8 @@ def test_the_order_of_arrival_does_not_matter() -> None:
 
 def test_what_is_no_twin() -> None:
     """
-    Calls do not match if they are six seconds apart, of the same source, cached, few or short, or if tokens
-    or model differ.
+    Two calls are no repeat if they are six seconds apart, of the same source, cached, few or short, or if
+    their tokens or models differ.
     """
     first = calls("litellm")
     for second in (
@@ -60,7 +60,7 @@ def test_what_is_no_twin() -> None:
 
 
 def test_ids_that_came_again() -> None:
-    """Repeated ids cost the average price of a call. A few repeats are ignored."""
+    """The finding of repeated ids assumes the average price of a call for each. A few repeats are ignored."""
     [finding] = found(repeated_ids, repeated_ids=20, week=[spend(cost=Decimal(50))])
     assert "10.00" == finding.draft.cost_impact
     assert [] == found(repeated_ids, repeated_ids=9, week=[spend()])

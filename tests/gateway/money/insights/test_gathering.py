@@ -1,4 +1,4 @@
-"""Detectors read few rows of the ledger and find the same as from all rows."""
+"""Detectors read only a few rows of the ledger, and find the same as if they read all rows."""
 
 from __future__ import annotations
 

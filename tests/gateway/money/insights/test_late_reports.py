@@ -21,7 +21,7 @@ from tests.moved_clock import MovedClock
 
 
 def commit(**terms: int) -> Commit:
-    """Create a commit. The keys have the form `source__term`."""
+    """Create a commit with accounting terms. Each keyword has the form `source__term`."""
     counted = {("ai-telemetry", term, source): n for key, n in terms.items()
                for source, _, term in [key.partition("__")]}  # fmt: skip
     return Commit(seconds=0.0, flush_seconds=0.0, terms=Counter(counted))

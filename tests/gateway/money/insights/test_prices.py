@@ -27,7 +27,7 @@ def test_a_model_without_a_price_is_weighed_with_the_others() -> None:
 
 
 def test_priced_models_and_failures_are_silent() -> None:
-    """Calls without tokens need no price, and a few calls are not reported."""
+    """Models with a price, calls without tokens, and a few calls without a price are not reported."""
     assert [] == found(missing_price, week=[spend()], unpriced=[unpriced(input_tokens=0, output_tokens=0)])
     assert [] == found(missing_price, week=[spend()], unpriced=[unpriced(calls=4)])
     assert [] == found(missing_price, week=[spend()])
@@ -44,8 +44,8 @@ def test_the_models_of_a_provider_are_one_finding() -> None:
 
 def test_a_source_whose_prices_are_wrong_is_one_finding() -> None:
     """
-    Fourteen models of one source are rows, the most expensive first, and the last ones are only counted.
-    Another source is a separate finding.
+    A source that reports wrong prices is one finding. Its fourteen models are rows, the most expensive first,
+    and the last ones are only counted. Another source is a separate finding.
     """
     calls = [
         call(cost=str(2 + number), estimated_cost="1", request_model=name, response_model=name)
@@ -64,7 +64,7 @@ def test_a_source_whose_prices_are_wrong_is_one_finding() -> None:
 
 
 def test_a_gap_between_report_and_estimate() -> None:
-    """Thirty calls report 20 cents but should cost 10."""
+    """A source reports 20 cents for each of thirty calls that should cost 10 cents."""
     calls = [call(cost="0.2", estimated_cost="0.1") for _ in range(30)]
     [finding] = found(cost_gap, recent=calls)
     assert "3.00" == finding.draft.cost_impact

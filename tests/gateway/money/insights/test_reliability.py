@@ -73,7 +73,9 @@ def test_a_running_route_is_calm() -> None:
 
 
 def test_deliveries_of_unknown_fate() -> None:
-    """A running route may have such deliveries. The finding says how to settle them."""
+    """
+    A running route may have deliveries that were sent without an answer. The finding says how to resolve them.
+    """
     [finding] = found(
         unknown_arrival, routes=[RUNNING, replace(RUNNING, name="upstream/unit-cost", unknown=1200)]
     )
@@ -141,7 +143,7 @@ def test_clusters_that_report_no_more() -> None:
 
 
 def test_configurations_that_no_agent_runs() -> None:
-    """After a day, the finding repeats the agent's problem."""
+    """If no agent has used a configuration for a day, the finding repeats the agent's problem."""
     mill = Cluster(id="c-1", account="1", region="eu", name="mill", first_seen=NOW, last_seen=NOW)
     waiting = [
         UnappliedConfig(cluster=mill, state="failed", since=NOW - DAY_S, problem="no room"),
