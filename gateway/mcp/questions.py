@@ -56,10 +56,10 @@ RANGES_OF_WORDS: Mapping[RangeWord, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Values:
-    """Values of a dimension, in the requested time (`here`) and at any time (`ever`)."""
+    """Values of a dimension, in the requested time (`in_range`) and at any time (`ever`)."""
 
     dimension: str
-    here: Sequence[str | None]
+    in_range: Sequence[str | None]
     ever: Sequence[str]
     is_billed: bool = False
 
@@ -149,7 +149,7 @@ async def _values(asking: Asking[MoneyServices], query: CostQuery, cost_type: st
         rows = await asking.reads.ledger_of((cost_type,)).costs(billed)
         range_values += await asyncio.to_thread(_firsts, rows)
     is_billed = dimension in BILLED_DIMENSIONS
-    return _Values(dimension=dimension, here=range_values, ever=ever, is_billed=is_billed)
+    return _Values(dimension=dimension, in_range=range_values, ever=ever, is_billed=is_billed)
 
 
 def _firsts(rows: Sequence[CostRow]) -> list[str | None]:
@@ -174,7 +174,7 @@ async def _containing(
     """
     dimension = known_values.dimension
     ever = known_values.ever
-    range_values = [value for value in known_values.here if value]
+    range_values = [value for value in known_values.in_range if value]
     folded = await asyncio.to_thread(lambda: [(value, clean(value).casefold()) for value in range_values])
     matched: list[str] = []
     notes = []
@@ -212,7 +212,7 @@ async def _exact(
     """
     dimension = known_values.dimension
     ever = known_values.ever
-    range_values = set(known_values.here)
+    range_values = set(known_values.in_range)
     by_name = await asyncio.to_thread(_by_name, range_values)
     matched: list[str] = []
     notes = []

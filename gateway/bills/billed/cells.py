@@ -70,7 +70,7 @@ class CellCalls:
     """
 
     weights: Mapping[Dimensions, int]
-    kept: BilledCell
+    matched_cell: BilledCell
     tokens: int
     reason: str = ""
 
@@ -244,12 +244,12 @@ def placed(calls: DayCalls, parts: Sequence[tuple[BilledCell, int | None]]) -> l
     places = [calls.place(cell) for cell, _ in parts]
     for cell, quantity in dict.fromkeys(parts):
         if quantity is not None:
-            matched_cell = calls.place(cell).kept
+            matched_cell = calls.place(cell).matched_cell
             side = exact_quantities if matched_cell == cell else pooled_quantities
             side[matched_cell] += quantity
     placed_cells = []
     for (cell, own_quantity), pool in zip(parts, places, strict=True):
-        matched_cell, weights = pool.kept, pool.weights
+        matched_cell, weights = pool.matched_cell, pool.weights
         side = exact_quantities if matched_cell == cell else pooled_quantities
         quantity = None if own_quantity is None else side[matched_cell]
         basis = POOL if matched_cell != cell else VALUE if quantity is None else EXACT
@@ -272,7 +272,7 @@ def _left(
     billed. Both are scaled up to stay integers. If the kind of token was ignored, the remaining tokens may
     be of any kind.
     """
-    matched_cell = pool.kept
+    matched_cell = pool.matched_cell
     billed_tokens = sum(units for cell, units in quantities if _includes(matched_cell, cell))
     unbilled_tokens = max(0, pool.tokens - billed_tokens)
     weights = {dimensions: weight * unbilled_tokens for dimensions, weight in pool.weights.items()}

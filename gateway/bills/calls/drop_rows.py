@@ -30,19 +30,19 @@ FILTERS = ("resource/account", "resource/service", "lineitem/type")
 @dataclass(frozen=True, slots=True)
 class DropRow:
     """
-    A row as it was sent. `place` holds its position and the state of the month to which the pages belong.
+    A row as it was sent. `position` holds its position and the state of the month to which the pages belong.
     """
 
     text: bytes
-    place: str
+    position: str
 
 
 # Rows are shown as the bytes that were received, without decoding them.
 MONTH_ROWS: List[DropRow] = List(
     root=ROOT,
     show=lambda row: cast(Any, orjson.Fragment(row.text)),
-    identity=Sort(value=lambda row: row.place),
-    sorts={TIME: Sort(value=lambda row: row.place)},
+    identity=Sort(value=lambda row: row.position),
+    sorts={TIME: Sort(value=lambda row: row.position)},
     default_sort=(TIME, "asc"),
     filters={name: Filter(is_open=True) for name in FILTERS},
     default_limit=PAGE,
@@ -78,7 +78,7 @@ class MonthRows:
         rows = [DropRow(texts[index], f"{index} {walk}") for index in cut]
         return ListPage(
             rows=rows,
-            keys=[(None, row.place) for row in rows],
+            keys=[(None, row.position) for row in rows],
             before=start > 0,
             after=end < len(places),
             total=len(places),

@@ -130,7 +130,7 @@ async def plan_costs(request: OperatorRequest[MoneyServices, None]) -> Result:
         month=month_of(query.get("month"), now),
         currency=currency,
         now=now,
-        most=request.shared.answers().max_rows,
+        limit=request.shared.answers().max_rows,
     )
     answer = await asked_costs(asking)
     costs: Mapping[str, Any] = msgspec.to_builtins(answer)

@@ -159,7 +159,7 @@ class PlanQuestion:
     month: CalendarMonth
     currency: str
     now: float
-    most: int
+    limit: int
 
 
 class SeatNames:
@@ -202,7 +202,7 @@ async def asked_costs(asking: PlanQuestion) -> PlanCosts:
         days=days,
         now=asking.now,
         ledger=asking.ledger,
-        most=asking.most,
+        limit=asking.limit,
         bills=await read_bills(asking.registry.statements, billers, month, days),
         names=names,
     )
@@ -300,7 +300,7 @@ class _Asked:
     days: AskedDays
     now: float
     ledger: SlicedLedger
-    most: int
+    limit: int
     bills: Mapping[str, PlanBill]
     names: SeatNames
 
@@ -310,7 +310,7 @@ def _answer(inputs: _Asked, used: Uses, shown: Uses) -> PlanCosts:
     Build the answer. Run this in a thread, because thousands of seats are slow. `shown` is the part of `used`
     that the person sees.
     """
-    month, limit = inputs.month, inputs.most
+    month, limit = inputs.month, inputs.limit
     by_plans = list(chain.from_iterable(month_of_plan(plan, inputs.days, used) for plan in inputs.plans))
     months, differing, billed = with_bills(by_plans, inputs.bills)
     seen = _seen(months, inputs)

@@ -72,7 +72,7 @@ class Case:
     """
 
     split: Split
-    left: Left
+    remainder: Left
     key_tokens: Mapping[str, Mapping[tuple[int, str], int]] = field(default_factory=dict)
     own_keys: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     hours: Mapping[int, int] = field(default_factory=dict)
@@ -83,7 +83,7 @@ class Case:
         """Return whether the remaining rate is within half of the last digit per line."""
         _, cell, meter = entry
         digit = self.precision.get(cell.day, 0)
-        return 2 * abs(self.left.amounts.get(entry, 0)) <= digit * max(
+        return 2 * abs(self.remainder.amounts.get(entry, 0)) <= digit * max(
             1, self.split.lines.get((cell, meter), 0)
         )
 
@@ -101,8 +101,8 @@ class Case:
         Claim portions of entries, or whole entries with the rates of their cells. Yield nothing if
         nothing is left.
         """
-        entries = entries if portions else self.left.with_rates(entries)
-        claim = self.left.take(
+        entries = entries if portions else self.remainder.with_rates(entries)
+        claim = self.remainder.take(
             cause, entries, sure=sure, evidence=evidence, advice=advice, portions=portions, beside=beside
         )
         if claim is not None:

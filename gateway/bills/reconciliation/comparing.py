@@ -223,7 +223,7 @@ def compare(facts: BothSides) -> Reconciliation:
     }
     case = Case(
         split=split_sides,
-        left=Left(split_sides),
+        remainder=Left(split_sides),
         key_tokens=key_tokens,
         own_keys=own_keys,
         hours=facts.hours,

@@ -147,7 +147,7 @@ async def run(arguments: ComparisonQuestion, asking: Asking[MoneyServices]) -> T
         now=now,
         link=costs_page(asking, posed, arguments.group_by, against),
     )
-    return await asyncio.to_thread(fit, page.written, min(arguments.limit, len(answer.found.drivers)))
+    return await asyncio.to_thread(fit, page.written, min(arguments.limit, len(answer.comparison.drivers)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,7 +160,7 @@ class _Page:
 
     def written(self, count: int) -> ToolAnswer:
         """Write the result with a number of drivers."""
-        query, baseline, comparison = self.answer.query, self.answer.baseline, self.answer.found
+        query, baseline, comparison = self.answer.query, self.answer.baseline, self.answer.comparison
         other_drivers = comparison.drivers[count:]
         content = CostComparison(
             start=query.since.astimezone(UTC).isoformat(),
@@ -188,7 +188,7 @@ class _Page:
 
     def _notes(self) -> Iterator[str]:
         yield from self.notes
-        total = self.answer.found.total
+        total = self.answer.comparison.total
         if not total.now.calls and not total.before.calls and not total.now.cost:
             yield "no call of either range matches; get_org_context lists the days with data"
         if total.now.unpriced or total.before.unpriced:

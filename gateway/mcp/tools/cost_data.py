@@ -186,7 +186,7 @@ async def run(arguments: CostDataQuestion, asking: Asking[MoneyServices]) -> Too
             notes.append(f"{counted} of it are counted costs, on days without a bill")
     page = _Page(
         arguments=arguments,
-        found=cost_answer,
+        cost_answer=cost_answer,
         notes=notes,
         first=first,
         now=now,
@@ -198,7 +198,7 @@ async def run(arguments: CostDataQuestion, asking: Asking[MoneyServices]) -> Too
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Page:
     arguments: CostDataQuestion
-    found: CostAnswer
+    cost_answer: CostAnswer
     notes: Sequence[str]
     first: int
     now: float
@@ -207,7 +207,7 @@ class _Page:
     def answer(self, seal: Callable[[int], str]) -> ToolAnswer:
         """Write the page of rows: by period, then largest first."""
         rows = ordered(
-            self.found.rows,
+            self.cost_answer.rows,
             key=lambda row: (row.start, -_size(self._value(row)), [value or "" for value in row.group]),
         )
         page_rows = rows[self.first : self.first + self.arguments.limit]
@@ -223,7 +223,7 @@ class _Page:
     ) -> ToolAnswer:
         end = self.first + len(page_rows)
         elsewhere = [*rows[: self.first], *rows[end:]]
-        query = self.found.query
+        query = self.cost_answer.query
         content = CostData(
             start=query.since.astimezone(UTC).isoformat(),
             end=query.until.astimezone(UTC).isoformat(),
@@ -286,25 +286,25 @@ class _Page:
 
     def _notes(self, total: CostRow) -> list[str]:
         notes = list(self.notes)
-        if not total.calls and not self.found.query.arranged:
+        if not total.calls and not self.cost_answer.query.arranged:
             notes.append("no call matches; get_org_context lists the days with data")
         if total.unpriced:
             notes.append(f"{total.unpriced} calls have no known cost and count as 0")
         if total.unconverted:
             notes.append(unconverted_words(total.unconverted, CURRENCY))
-        if self.found.may_lack is not None:
-            border = self.found.may_lack
+        if self.cost_answer.may_lack is not None:
+            border = self.cost_answer.may_lack
             notes.append(
                 f"totals from before {border} may be incomplete, because records were deleted before they "
                 "were counted"
             )
-        parts = self.found.cut_periods
+        parts = self.cost_answer.cut_periods
         if parts:
             notes.append(f"these periods are not complete: {', '.join(start.isoformat() for start in parts)}")
         return notes
 
     def _text(self, content: CostData, total: CostRow, elsewhere: int) -> str:
-        query = self.found.query
+        query = self.cost_answer.query
         unit = content.unit
         sentence = (
             f"{days_text(query.since, query.until)} ({ZONE}): {money_text(content.total.cost)} "

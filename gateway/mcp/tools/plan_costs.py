@@ -108,7 +108,7 @@ async def run(arguments: PlanCostsQuestion, asking: Asking[MoneyServices]) -> To
         month=month_of(arguments.month, now),
         currency=arguments.currency,
         now=now,
-        most=asking.shared.answers().max_rows,
+        limit=asking.shared.answers().max_rows,
     )
     plan_costs = await asked_costs(question)
     link = page(asking, "/plans", {"month": [question.month.name]})

@@ -199,7 +199,7 @@ class Outlook:
 
     period: BudgetPeriod
     actual: int
-    made: Forecast | TooEarly
+    forecast: Forecast | TooEarly
     days: Sequence[ExpectedDay] = ()
 
 
@@ -246,7 +246,7 @@ def _outlook(
     until = [forecast(known, start=period.start, end=day.end, now=at, actual=actual) for day in days_left]
     prediction = until[-1]
     if isinstance(prediction, TooEarly):
-        return Outlook(period=period, actual=actual, made=prediction)
+        return Outlook(period=period, actual=actual, forecast=prediction)
     errors = past_errors(
         known,
         [(earlier_period.start, earlier_period.end) for earlier_period in before],
@@ -267,7 +267,7 @@ def _outlook(
             )
         )
         forecast_so_far += amount
-    return Outlook(period=period, actual=actual, made=wide, days=day_forecasts)
+    return Outlook(period=period, actual=actual, forecast=wide, days=day_forecasts)
 
 
 def _cost(rows: Sequence[CostRow]) -> int:

@@ -61,7 +61,7 @@ class Comparison:
 class ComparedAnswer:
     """The comparison and its two queries. Totals from before `whole_since` may lack records."""
 
-    found: Comparison
+    comparison: Comparison
     query: CostQuery
     baseline: CostQuery
     whole_since: float
@@ -147,7 +147,7 @@ async def compared(
     before = _by_whole_days(baseline(query), full_question.cost_type, now)
     comparison = await compare(ledger, query, before, top=top, prices=await list_prices(prices))
     return ComparedAnswer(
-        found=comparison, query=query, baseline=before, whole_since=await reader.whole.whole_since()
+        comparison=comparison, query=query, baseline=before, whole_since=await reader.whole.whole_since()
     )
 
 
@@ -167,8 +167,8 @@ def _by_whole_days(query: CostQuery, cost_type: str, now: float) -> CostQuery:
 class _Kinds(NamedTuple):
     """The rows of one time by provider and model: separate ones by group, and the sum of all other groups."""
 
-    apart: Mapping[Group, Sequence[Row]]
-    others: Sequence[Row]
+    separate_rows: Mapping[Group, Sequence[Row]]
+    other_rows: Sequence[Row]
 
 
 class _Changes:
@@ -189,15 +189,17 @@ class _Changes:
 
     def compared(self, old: _Kinds, new: _Kinds, prices: PriceBook | None, at: float) -> Comparison:
         known = {
-            group: at_old_prices(old.apart[group], rows, prices, at)
-            for group, rows in new.apart.items()
-            if group in old.apart
+            group: at_old_prices(old.separate_rows[group], rows, prices, at)
+            for group, rows in new.separate_rows.items()
+            if group in old.separate_rows
         }
         drivers = [weighed(driver, known) for driver in self._largest]
         if self._rest:
             # Groups that are read separately have no kinds, so old prices change none of their parts.
             other_driver = together(self._rest, group=(OTHER,) * len(self._rest[0].group))
-            drivers.append(self._priced(other_driver, at_old_prices(old.others, new.others, prices, at)))
+            drivers.append(
+                self._priced(other_driver, at_old_prices(old.other_rows, new.other_rows, prices, at))
+            )
         return Comparison(drivers=drivers, total=together(drivers, group=()))
 
     def _priced(self, driver: Driver, at_old_prices: int) -> Driver:

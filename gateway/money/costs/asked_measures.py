@@ -79,13 +79,13 @@ class AskedMeasures:
     Measures by row, with the groups of the totals. If a report joins groups, `folded` joins these as well.
     """
 
-    found: Mapping[Place, FoundMeasures]
+    by_place: Mapping[Place, FoundMeasures]
     whole: Decimal | None = None  # sum of a stream over the whole time
 
     def folded(self, shown: Callable[[Group], Group]) -> Placed:
         rows: dict[Place, FoundMeasures] = defaultdict(FoundMeasures)
         total = FoundMeasures()
-        for (index, group), measures in self.found.items():
+        for (index, group), measures in self.by_place.items():
             rows[index, shown(group)].add(measures)
             total.add(measures)
         if self.whole is not None:
@@ -152,7 +152,7 @@ async def _asked(
         part_query = within(part_query, include={}, exclude={"status": ("cached",)})
         rows = await ledger.costs(part_query)
         await asyncio.to_thread(_add_savings, rows, starts, measures_of_place, prices)
-    return AskedMeasures(found=dict(measures_of_place), whole=whole)
+    return AskedMeasures(by_place=dict(measures_of_place), whole=whole)
 
 
 def _add_costs(

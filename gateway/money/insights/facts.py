@@ -75,13 +75,13 @@ class UnrecognisedShape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RouteDeadLetters:
-    """The dead letters of a route: all, those of the last day (`recent`), and the newest error (`words`)."""
+    """The dead letters of a route: all, those of the last day (`recent`), and the newest error (`newest_error`)."""
 
     route: str
     count: int
     recent: int
     newest: float | None
-    words: str
+    newest_error: str
     cost: Decimal
 
 

@@ -296,7 +296,7 @@ async def _dead(deliveries: Deliveries, now: float) -> list[RouteDeadLetters]:
 async def _dead_of(deliveries: Deliveries, route: str, count: int, now: float) -> RouteDeadLetters:
     if count > MAX_DEAD:
         return RouteDeadLetters(
-            route=route, count=count, recent=count, newest=None, words="", cost=Decimal(0)
+            route=route, count=count, recent=count, newest=None, newest_error="", cost=Decimal(0)
         )
     letters = await deliveries.dead(route=route)
     newest = max(letters, key=lambda letter: letter.at, default=None)
@@ -307,6 +307,6 @@ async def _dead_of(deliveries: Deliveries, route: str, count: int, now: float) -
         count=len(letters),
         recent=sum(now - letter.at <= DAY_S for letter in letters),
         newest=newest.at if newest else None,
-        words=newest.error if newest else "",
+        newest_error=newest.error if newest else "",
         cost=sum(costs, Decimal(0)),
     )

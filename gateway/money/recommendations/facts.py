@@ -74,10 +74,10 @@ class Work(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecentCall:
-    """One of the newest calls. `place` is the index of its use in `SavingFacts.uses`."""
+    """One of the newest calls. `use_index` is the index of its use in `SavingFacts.uses`."""
 
     call: Inference
-    place: int
+    use_index: int
     cost: int
 
 

@@ -150,7 +150,7 @@ def _placed(calls: Sequence[Inference], uses: Sequence[Use], tags: Sequence[str]
         index = places.get((day, kept(Dimensions._make(sums.dimensions_of(call)))))
         if index is not None:
             cost = money.units(call.cost or call.estimated_cost or "0")
-            placed.append(RecentCall(call=call, place=index, cost=cost))
+            placed.append(RecentCall(call=call, use_index=index, cost=cost))
     return sorted(placed, key=lambda recent_call: recent_call.call.start_time or 0)
 
 

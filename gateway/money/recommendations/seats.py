@@ -63,7 +63,7 @@ async def _costs(ledger: Ledger, registry: Registry, month: CalendarMonth, now: 
         month=month,
         currency=CURRENCY,
         now=now,
-        most=sys.maxsize,
+        limit=sys.maxsize,
     )
     return await asked_costs(asking)
 

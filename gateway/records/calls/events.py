@@ -42,7 +42,7 @@ class SentType:
 
 @dataclass(frozen=True, slots=True)
 class KeptEvent:
-    kept: KeptRecord
+    stored: KeptRecord
     event: UsageEvent
     amount: Decimal | None
 
@@ -50,7 +50,7 @@ class KeptEvent:
     def at(self) -> int:
         """Return the time of the event in nanoseconds, or the time of its arrival if it states none."""
         start = self.event.start_time
-        return int(self.kept.committed_at * NS) if start is None else start
+        return int(self.stored.committed_at * NS) if start is None else start
 
 
 def describe_type(type: SentType) -> dict[str, object]:
@@ -72,7 +72,7 @@ def describe_type(type: SentType) -> dict[str, object]:
 
 def describe_event(row: KeptEvent) -> dict[str, object]:
     """Describe an event with its place. `amount` uses the current mapping of its type."""
-    return {**describe(row.kept), "amount": _text(row.amount)}
+    return {**describe(row.stored), "amount": _text(row.amount)}
 
 
 def _text(amount: Decimal | None) -> str | None:
@@ -105,9 +105,9 @@ SPAN: dict[str, Filter[KeptEvent]] = {
 EVENTS: List[KeptEvent] = List(
     root="events",
     show=describe_event,
-    identity=Sort(value=lambda row: row.kept.place),
+    identity=Sort(value=lambda row: row.stored.place),
     sorts={
-        "number": Sort(value=lambda row: row.kept.place),
+        "number": Sort(value=lambda row: row.stored.place),
         "start_time": Sort(value=lambda row: row.event.start_time),
     },
     default_sort=("number", "desc"),
@@ -115,7 +115,7 @@ EVENTS: List[KeptEvent] = List(
         "type": Filter(values=lambda row: (row.event.event_type,)),
         "subject": Filter(values=lambda row: (row.event.subject or "",), is_open=True, names_people=True),
         "source": Filter(values=lambda row: (row.event.source,)),
-        "state": Filter(values=lambda row: (row.kept.state,), valid_values=STATES),
+        "state": Filter(values=lambda row: (row.stored.state,), valid_values=STATES),
         **SPAN,
     },
     max_limit=200,  # so that a response stays small enough for a page

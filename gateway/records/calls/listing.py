@@ -312,7 +312,7 @@ class _Best:
         (heapq.heappushpop if is_full else heapq.heappush)(self._heap, ranked)
 
     def rows(self) -> list[KeptRecord]:
-        return [ranked.kept for ranked in self._heap]
+        return [ranked.stored for ranked in self._heap]
 
 
 @dataclass(slots=True)
@@ -324,12 +324,12 @@ class _Ranked:
 
     value: SortValue
     falls: bool
-    kept: KeptRecord
+    stored: KeptRecord
 
     def __lt__(self, other: _Ranked) -> bool:
         own_rank = rank_of(self.value)
         other_rank = rank_of(other.value)
         if own_rank == other_rank:
-            own_rank = (self.kept.place,)
-            other_rank = (other.kept.place,)
+            own_rank = (self.stored.place,)
+            other_rank = (other.stored.place,)
         return bool(own_rank < other_rank if self.falls else own_rank > other_rank)

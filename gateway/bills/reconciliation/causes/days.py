@@ -36,8 +36,8 @@ class Shift:
     """
 
     hours: int
-    moved: Mapping[int, int]
-    left: Mapping[int, int]
+    moved_by_day: Mapping[int, int]
+    unexplained_by_day: Mapping[int, int]
 
     def from_day(self, day: int) -> int:
         """Return the day in the ledger from which tokens of a day in the bill come."""
@@ -45,13 +45,13 @@ class Shift:
 
     def others(self, billed: Mapping[int, int]) -> list[int]:
         """Return the few days with another difference."""
-        usual = median(map(abs, self.left.values()))
+        usual = median(map(abs, self.unexplained_by_day.values()))
         days = [
             day
-            for day, tokens in sorted(self.left.items())
+            for day, tokens in sorted(self.unexplained_by_day.items())
             if abs(tokens) > max(FAR * usual, BESIDE * billed.get(day, 0))
         ]
-        return days if len(days) * FEW <= len(self.left) else []
+        return days if len(days) * FEW <= len(self.unexplained_by_day) else []
 
 
 def time_edge(case: Case) -> Iterator[Claim]:
@@ -60,7 +60,7 @@ def time_edge(case: Case) -> Iterator[Claim]:
 
     A few days may have another difference as well. For them, claim as many tokens as the shift moves.
     """
-    remainder = case.left
+    remainder = case.remainder
     by_day, counted = _days(case)
     difference = sum(map(abs, by_day.values()))
     if len(by_day) < 3 or difference <= LEAST_SHARE * sum(counted.values()):
@@ -93,8 +93,8 @@ def time_edge(case: Case) -> Iterator[Claim]:
                 f", except {days}, for which as many tokens as were moved are counted at the mean price"
             )
             beside.append(OTHERS)
-        usual = shift.left.keys() - {*other_days, *silent}
-        within = [tokens for day, tokens in sorted(shift.left.items()) if day in usual][1:-1]
+        usual = shift.unexplained_by_day.keys() - {*other_days, *silent}
+        within = [tokens for day, tokens in sorted(shift.unexplained_by_day.items()) if day in usual][1:-1]
         if sum(within) > LACKING * sum(counted.values()):
             evidence += "; over all days together, tokens are missing"
             beside.append("unreported_calls")
@@ -127,7 +127,7 @@ def _are_tiers_apart(case: Case, counted: Mapping[int, int]) -> bool:
     Return whether one tier has too many tokens over the whole month and another tier about as many too few.
     """
     by_tier: dict[str, int] = defaultdict(int)
-    for (cell, _), extra in case.left.extra.items():
+    for (cell, _), extra in case.remainder.extra.items():
         by_tier[cell.tier] += extra
     surplus = sum(extra for extra in by_tier.values() if extra > 0)
     fewer = -sum(extra for extra in by_tier.values() if extra < 0)
@@ -148,7 +148,7 @@ def _is_carried(by_day: Mapping[int, int], counted: Mapping[int, int]) -> bool:
 
 def of_shift(case: Case, shift: Shift, days: Collection[int]) -> dict[Entry, Portion]:
     """Return portions of some days' entries for the tokens that a shift moves, at the mean billed price."""
-    remainder = case.left
+    remainder = case.remainder
     entries = [entry for entry in remainder.volume() if entry[1].day in days]
     billed_tokens: dict[int, int] = defaultdict(int)
     for entry in entries:
@@ -157,7 +157,7 @@ def of_shift(case: Case, shift: Shift, days: Collection[int]) -> dict[Entry, Por
     for entry in entries:
         worth, tokens = remainder.said(entry)
         of_day = billed_tokens[entry[1].day]
-        moved_tokens = shift.moved[entry[1].day]
+        moved_tokens = shift.moved_by_day[entry[1].day]
         portions[entry] = (
             Portion(worth * moved_tokens // of_day, tokens * moved_tokens // of_day) if of_day else Portion(0)
         )
@@ -167,7 +167,7 @@ def of_shift(case: Case, shift: Shift, days: Collection[int]) -> dict[Entry, Por
 def _days(case: Case) -> tuple[dict[int, int], dict[int, int]]:
     """Return by day the token difference and the counted tokens."""
     by_day: dict[int, int] = defaultdict(int)
-    for (cell, _), extra in case.left.extra.items():
+    for (cell, _), extra in case.remainder.extra.items():
         by_day[cell.day] += extra
     counted: dict[int, int] = defaultdict(int)
     for cell, sums in case.split.counted.items():
@@ -224,18 +224,20 @@ def shift_of(case: Case) -> Shift | None:
         return Shift(hours, moved_by_day, {day: by_day.get(day, 0) - moved_by_day[day] for day in case.days})
 
     def solved(shift: Shift) -> int:
-        return sum(abs(tokens) <= LEAST_SHARE * counted[day] for day, tokens in shift.left.items())
+        return sum(
+            abs(tokens) <= LEAST_SHARE * counted[day] for day, tokens in shift.unexplained_by_day.items()
+        )
 
     def holds(shift: Shift) -> bool:
-        days = sorted(case.days, key=lambda day: abs(shift.left[day]))
+        days = sorted(case.days, key=lambda day: abs(shift.unexplained_by_day[day]))
         most_days = days[: len(days) - len(days) // FEW]
         return any(
             (difference := sum(abs(by_day.get(day, 0)) for day in chosen_days))
             > LEAST_SHARE * sum(counted.values())
-            and sum(abs(shift.left[day]) for day in chosen_days) <= SOLVED * difference
+            and sum(abs(shift.unexplained_by_day[day]) for day in chosen_days) <= SOLVED * difference
             for chosen_days in (days, most_days)
         )
 
     candidates = [shifted(hours) for hours in SHIFTS]
-    nearest = min(candidates, key=lambda item: sum(map(abs, item.left.values())))
+    nearest = min(candidates, key=lambda item: sum(map(abs, item.unexplained_by_day.values())))
     return next((shift for shift in (max(candidates, key=solved), nearest) if holds(shift)), None)

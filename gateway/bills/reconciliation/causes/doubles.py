@@ -18,7 +18,7 @@ def counted_twice(case: Case) -> Iterator[Claim]:
     counted as billed on every day.
     """
     split = case.split
-    remainder = case.left
+    remainder = case.remainder
     twice = split.repeats.counted
     portions = {
         (VOLUME, cell, meter): Portion(-value // 2, -split.counted[cell].tokens[meter] // 2)
@@ -46,7 +46,7 @@ def double_report(case: Case) -> Iterator[Claim]:
     Claim counted tokens in excess of the bill, if they match one source's tokens or if twice the billed
     tokens were counted.
     """
-    remainder = case.left
+    remainder = case.remainder
     counted = case.split.counted
     excess_entries = [entry for entry in remainder.volume() if remainder.extra[entry[1], entry[2]] < 0]
     gap, by_source = defaultdict[int, int](int), defaultdict[str, dict[int, int]](lambda: defaultdict(int))
@@ -63,7 +63,7 @@ def double_report(case: Case) -> Iterator[Claim]:
     if sum(gap.values()) <= NEAR * total or lacking > EXCHANGED * sum(gap.values()):
         return
     billed = total - sum(gap.values())
-    case.left.counted_again |= models
+    case.remainder.counted_again |= models
     short_entries = [
         entry for entry in remainder.volume() if entry[1].model in models and entry not in excess_entries
     ]

@@ -35,21 +35,21 @@ _LARGE = (
 @dataclass(frozen=True, slots=True)
 class _Exchange:
     """
-    Places of one day with too many and too few tokens. `apart` is their net difference as a share of
+    Places of one day with too many and too few tokens. `net_share` is their net difference as a share of
     the billed tokens.
     """
 
     places: list[Place]
-    apart: float
+    net_share: float
     gains: frozenset[str]
 
     @property
     def is_whole(self) -> bool:
-        return self.apart <= AGREES
+        return self.net_share <= AGREES
 
     @property
     def is_exact(self) -> bool:
-        return not self.apart
+        return not self.net_share
 
 
 def tier_unknown(case: Case) -> Iterator[Claim]:
@@ -57,7 +57,7 @@ def tier_unknown(case: Case) -> Iterator[Claim]:
     Claim tokens whose tiers differ while their sum agrees, because reports lack the tier batch, flex or priority.
     """
     groups: dict[Cell, list[Place]] = defaultdict(list)
-    for cell, meter in case.left.extra:
+    for cell, meter in case.remainder.extra:
         groups[cell._replace(tier="")].append((cell, meter))
     tokens: dict[Cell, int] = defaultdict(int)
     for cell, sums in case.split.billed.items():
@@ -67,7 +67,7 @@ def tier_unknown(case: Case) -> Iterator[Claim]:
     for group, places in groups.items():
         of_tiers: dict[str, int] = defaultdict(int)
         for cell_meter in places:
-            of_tiers[cell_meter[0].tier] += case.left.extra[cell_meter]
+            of_tiers[cell_meter[0].tier] += case.remainder.extra[cell_meter]
         exchanged = _exchanged(of_tiers.values())
         difference = abs(sum(of_tiers.values()))
         least = LEAST_MIXED if is_shifted else DIFFERS
@@ -78,7 +78,7 @@ def tier_unknown(case: Case) -> Iterator[Claim]:
     portions: dict[Entry, Portion] = {}
     is_mixed = False  # whether large inputs changed their tier or their kind
     for group, exchange in exchanges.items():
-        case.left.unreported_tiers.add((group.key, group.model))
+        case.remainder.unreported_tiers.add((group.key, group.model))
         if exchange.is_whole:
             shared = _of_tiers_alone(case, exchange.places)
             is_mixed = is_mixed or (bool(shared) and group.model in case.split.varying)
@@ -93,9 +93,9 @@ def tier_unknown(case: Case) -> Iterator[Claim]:
     entries: list[Entry] = [
         (VOLUME, *cell_meter) for exchange in exchanges.values() for cell_meter in exchange.places
     ]
-    claim = case.left.take(
+    claim = case.remainder.take(
         "tier_unknown",
-        case.left.with_rates(entries) if is_mixed else entries,
+        case.remainder.with_rates(entries) if is_mixed else entries,
         sure=STRONG if all(exchange.is_whole for exchange in exchanges.values()) else WEAK,
         evidence=f"the bill has these tokens under {named(sorted(tiers))}, Tollhouse under another tier"
         + ("" if all(exchange.is_whole for exchange in exchanges.values()) else _MORE)
@@ -146,12 +146,12 @@ def _exchanged(extras: Iterable[int]) -> int:
 
 def _in_both(case: Case, places: list[Place]) -> dict[Entry, Portion]:
     """Return portions that exchange the same number of tokens between surplus and missing places."""
-    extras = {cell_meter: case.left.extra[cell_meter] for cell_meter in places}
+    extras = {cell_meter: case.remainder.extra[cell_meter] for cell_meter in places}
     surplus = sum(extra for extra in extras.values() if extra > 0)
     fewer = -sum(extra for extra in extras.values() if extra < 0)
     exchanged = min(surplus, fewer)
     return {
-        (entry := (VOLUME, *cell_meter)): case.left.portion(
+        (entry := (VOLUME, *cell_meter)): case.remainder.portion(
             entry, Fraction(exchanged, surplus if extra > 0 else fewer)
         )
         for cell_meter, extra in extras.items()
@@ -164,7 +164,7 @@ def _of_tiers_alone(case: Case, places: list[Place]) -> dict[Entry, Portion]:
     Return portions for tiers if kinds of tokens differ as well. The missing kinds are taken from the tiers
     under which the ledger has them.
     """
-    extra = case.left.extra
+    extra = case.remainder.extra
     of_kinds: dict[str, int] = defaultdict(int)
     for cell_meter in places:
         of_kinds[cell_meter[1]] += extra[cell_meter]
@@ -177,7 +177,7 @@ def _of_tiers_alone(case: Case, places: list[Place]) -> dict[Entry, Portion]:
     if not whole or sum(map(abs, of_kinds.values())) <= AGREES * size:
         return {}
     return {
-        (entry := (VOLUME, cell, meter)): case.left.portion(
+        (entry := (VOLUME, cell, meter)): case.remainder.portion(
             entry, 1 - Fraction(of_kinds[meter] * lacking[cell.tier], whole * extra[cell, meter])
         )
         for cell, meter in places
@@ -191,7 +191,7 @@ def cache_split(case: Case) -> Iterator[Claim]:
     """
     places_by_cause: dict[str, list[Place]] = {"cache_split": [], "cache_ttl_1h": []}
     groups: dict[Cell, list[str]] = defaultdict(list)
-    for cell, meter in case.left.extra:
+    for cell, meter in case.remainder.extra:
         if meter in INPUT_METERS:
             groups[cell].append(meter)
     portions: dict[Entry, Portion] = {}
@@ -204,7 +204,7 @@ def cache_split(case: Case) -> Iterator[Claim]:
             tokens for meter, tokens in case.split.billed[cell].tokens.items() if meter != METERS[-1]
         )
         places = [(cell, meter) for meter in meters]
-        extras = [case.left.extra[cell_meter] for cell_meter in places]
+        extras = [case.remainder.extra[cell_meter] for cell_meter in places]
         difference_share = abs(sum(extras)) / max(billed_input, 1)
         is_mixed = difference_share > AGREES or (difference_share > 0 and is_shifted)
         if is_mixed and (moved_portions := _of_unbilled_kinds(case, cell, unbilled_kinds)):
@@ -225,13 +225,13 @@ def cache_split(case: Case) -> Iterator[Claim]:
         if not exchange.is_whole:
             portions |= _in_both(case, exchange.places)
     for cause, places in places_by_cause.items():
-        lacking = sorted({meter for cell, meter in places if case.left.extra.get((cell, meter), 0) > 0})
+        lacking = sorted({meter for cell, meter in places if case.remainder.extra.get((cell, meter), 0) > 0})
         advice = (
             "Report the lifetime of cache writes: the provider's answer states it in `cache_creation`."
             if cause == "cache_ttl_1h"
             else "Check with `tollhouse explain --why` how the source's cache counts are read."
         )
-        claim = case.left.take(
+        claim = case.remainder.take(
             cause,
             [(VOLUME, cell, meter) for cell, meter in places],
             sure=EXACT if is_exact else WEAK,
@@ -256,11 +256,11 @@ def _unbilled_kinds(case: Case) -> dict[tuple[str, str], str]:
     split = case.split
     billed_tokens: dict[tuple[str, str], int] = defaultdict(int)
     extra: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
-    for (cell, meter), tokens in case.left.extra.items():
+    for (cell, meter), tokens in case.remainder.extra.items():
         if meter in INPUT_METERS:
             extra[cell.model][meter] += tokens
     for cell, meter in split.values:
-        billed_tokens[cell.model, meter] += case.left.said((VOLUME, cell, meter)).tokens
+        billed_tokens[cell.model, meter] += case.remainder.said((VOLUME, cell, meter)).tokens
     target_of = {}
     for model, extra_by_meter in extra.items():
         target = max(extra_by_meter, key=lambda meter: extra_by_meter[meter])
@@ -278,7 +278,7 @@ def _of_unbilled_kinds(
     """
     portions: dict[Entry, Portion] = {}
     for (model, meter), target in unbilled_kinds.items():
-        tokens = -case.left.extra.get((cell, meter), 0)
+        tokens = -case.remainder.extra.get((cell, meter), 0)
         listed = case.split.listed.get((cell, meter), 0)
         if model != cell.model or tokens <= 0 or not listed:
             continue
@@ -287,6 +287,6 @@ def _of_unbilled_kinds(
         share = Fraction(case.split.listed.get((cell, target), 0), listed)
         before = portions.get(target_entry, Portion(0))
         gained_amount = round(case.split.values[cell, meter] * share)
-        portions[entry] = Portion(case.left.amounts.get(entry, 0), -tokens)
+        portions[entry] = Portion(case.remainder.amounts.get(entry, 0), -tokens)
         portions[target_entry] = Portion(before.amount + gained_amount, before.tokens + tokens)
     return portions

@@ -38,11 +38,11 @@ _Said = tuple[Cell, str, int, int]
 class Doubts:
     """Other possible causes: as words for the evidence, and by name."""
 
-    words: str = ""
+    note: str = ""
     beside: tuple[str, ...] = ()
 
     def __add__(self, other: Doubts) -> Doubts:
-        return Doubts(words=self.words + other.words, beside=(*self.beside, *other.beside))
+        return Doubts(note=self.note + other.note, beside=(*self.beside, *other.beside))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,7 +135,7 @@ def _share_of_missing_tokens(case: Case, calls: _UnsizedCalls, missing: int) -> 
         f"{calls.evidence}; {missing:,} calls are missing as well, and the tokens are divided by the "
         "numbers of calls",
         _ASK_FOR_USAGE,
-        portions={entry: case.left.portion(entry, share) for entry in calls.entries},
+        portions={entry: case.remainder.portion(entry, share) for entry in calls.entries},
         beside=("unreported_calls",),
     )
 
@@ -163,7 +163,7 @@ def _unsized_calls(case: Case, model: str) -> _UnsizedCalls | None:
         model=model,
         number=ours.unsized,
         mean=sum(ours.tokens.values()) // (ours.calls - ours.unsized),
-        gap=sum(case.left.extra[cell, meter] for _, cell, meter in entries),
+        gap=sum(case.remainder.extra[cell, meter] for _, cell, meter in entries),
         entries=entries,
         missing=missing,
     )
@@ -176,12 +176,12 @@ def batch_unreported(case: Case) -> Iterator[Claim]:
         for cell, sums in case.split.counted.items()
         if cell.tier == "batch" and sums.calls
     }
-    reported |= case.left.unreported_tiers
+    reported |= case.remainder.unreported_tiers
     entries = [
         entry
-        for entry in case.left.volume()
+        for entry in case.remainder.volume()
         if entry[1].tier == "batch"
-        and case.left.extra[entry[1], entry[2]] > 0
+        and case.remainder.extra[entry[1], entry[2]] > 0
         and (entry[1].key, entry[1].model) not in reported
     ]
     yield from case.taken(
@@ -208,7 +208,7 @@ def unreported_calls(case: Case) -> Iterator[Claim]:
         ours, theirs = _of_model(case, model, unusual)
         if not theirs or not ours.calls or theirs - ours.calls <= LEAST_SHARE * theirs:
             continue
-        gap = sum(case.left.extra[cell, meter] for _, cell, meter in entries)
+        gap = sum(case.remainder.extra[cell, meter] for _, cell, meter in entries)
         mean = sum(ours.tokens.values()) / ours.calls
         missing = theirs - ours.calls
         if not gap or abs(gap / missing - mean) > MEAN_ALIKE * mean:
@@ -219,7 +219,7 @@ def unreported_calls(case: Case) -> Iterator[Claim]:
             entries,
             STRONG,
             f"{theirs:,} calls of {named([model])} were billed and {ours.calls:,} counted "
-            f"({ours.errors:,} failed); the missing calls have the same mean size{doubts.words}",
+            f"({ours.errors:,} failed); the missing calls have the same mean size{doubts.note}",
             "Look for retries within an SDK, evaluations, and other programs with the same key.",
             beside=doubts.beside,
         )
@@ -237,15 +237,15 @@ def missing_share(case: Case) -> Iterator[Claim]:
         lacking: dict[str, int] = defaultdict(int)
         days: dict[int, int] = defaultdict(int)
         for cell, sums in case.split.billed.items():
-            if cell.model == model and cell not in case.left.explained:
+            if cell.model == model and cell not in case.remainder.explained:
                 for meter, tokens in sums.tokens.items():
                     billed[_meter(meter)] += tokens
-        for (cell, meter), extra in case.left.extra.items():
+        for (cell, meter), extra in case.remainder.extra.items():
             if cell.model == model:
                 lacking[_meter(meter)] += extra
                 days[cell.day] += extra
         whole = sum(billed.values())
-        if theirs or not ours.calls or not whole or len(billed) < 2 or model in case.left.counted_again:
+        if theirs or not ours.calls or not whole or len(billed) < 2 or model in case.remainder.counted_again:
             continue
         if ours.unsized and may_be_shifted:
             continue  # calls without tokens and shifted times together also lack a share on many days
@@ -263,7 +263,7 @@ def missing_share(case: Case) -> Iterator[Claim]:
             [entry for entry in entries if entry[1].day not in unusual],
             WEAK,
             f"all kinds of tokens of {named([model])} lack about {share:.1%} of the billed amount; "
-            f"the bill does not state the number of calls{doubts.words}",
+            f"the bill does not state the number of calls{doubts.note}",
             "Look for retries within an SDK, evaluations, and other programs with the same key.",
             beside=doubts.beside,
         )
@@ -279,7 +279,9 @@ def _missing(case: Case, model: str) -> list[Entry]:
     Return a model's volume entries. Return nothing if about as many tokens are surplus as missing, because
     missing calls do not explain that.
     """
-    extras = {(cell, meter): extra for (cell, meter), extra in case.left.extra.items() if cell.model == model}
+    extras = {
+        (cell, meter): extra for (cell, meter), extra in case.remainder.extra.items() if cell.model == model
+    }
     entries: list[Entry] = [(VOLUME, *cell_meter) for cell_meter in extras]
     lacking, surplus = (
         sum(abs(extra) for extra in extras.values() if (extra > 0) is sign) for sign in (True, False)
@@ -310,10 +312,10 @@ def _lacking(billed_places: Iterable[_Said]) -> dict[int, tuple[int, int]]:
 def _said(case: Case) -> Iterator[_Said]:
     """Yield all cells and meters with billed tokens."""
     counted = {(cell, meter) for cell, sums in case.split.counted.items() for meter in sums.tokens}
-    for cell, meter in counted | case.left.extra.keys():
-        tokens = case.left.said_tokens(cell, meter)
+    for cell, meter in counted | case.remainder.extra.keys():
+        tokens = case.remainder.said_tokens(cell, meter)
         if tokens > 0:
-            yield cell, meter, case.left.extra.get((cell, meter), 0), tokens
+            yield cell, meter, case.remainder.extra.get((cell, meter), 0), tokens
 
 
 def days_lacking_half(case: Case) -> set[int]:
@@ -348,28 +350,28 @@ def _unsized(ours: CountedSums) -> Doubts:
     """Return the doubt that missing tokens belong to calls without tokens."""
     if not ours.unsized:
         return Doubts()
-    return Doubts(words=f"; {ours.unsized:,} calls came without tokens", beside=("usage_missing",))
+    return Doubts(note=f"; {ours.unsized:,} calls came without tokens", beside=("usage_missing",))
 
 
 def _silent(case: Case) -> Doubts:
     """Return the doubt that missing tokens belong to hours without records."""
-    if not case.left.may_be_silent:
+    if not case.remainder.may_be_silent:
         return Doubts()
-    days = named([day_text(day) for day in case.left.may_be_silent])
-    return Doubts(words=f"; hours without a call on {days} may also be a gap", beside=("no_telemetry",))
+    days = named([day_text(day) for day in case.remainder.may_be_silent])
+    return Doubts(note=f"; hours without a call on {days} may also be a gap", beside=("no_telemetry",))
 
 
 def _too_many(case: Case, model: str, *, may_be_shifted: bool) -> Doubts:
     """Return the doubt that missing tokens are surplus in other places or on other days."""
-    extras = [extra for (cell, _), extra in case.left.extra.items() if cell.model == model]
+    extras = [extra for (cell, _), extra in case.remainder.extra.items() if cell.model == model]
     surplus = -sum(extra for extra in extras if extra < 0)
     is_much = surplus > LEAST_SHARE * sum(extra for extra in extras if extra > 0)
     note = f"; {surplus:,} tokens are surplus in other places" if is_much else ""
     if may_be_shifted:
         return Doubts(
-            words=f"{note}; shifted times would also explain the differences of days", beside=("time_edge",)
+            note=f"{note}; shifted times would also explain the differences of days", beside=("time_edge",)
         )
-    return Doubts(words=note, beside=(OTHERS,) if is_much else ())
+    return Doubts(note=note, beside=(OTHERS,) if is_much else ())
 
 
 def _of_model(case: Case, model: str, without: Collection[int] = ()) -> tuple[CountedSums, int | None]:
@@ -378,13 +380,13 @@ def _of_model(case: Case, model: str, without: Collection[int] = ()) -> tuple[Co
     """
     ours, theirs = CountedSums(), None
     for cell, sums in case.split.counted.items():
-        if cell.model == model and cell not in case.left.explained and cell.day not in without:
+        if cell.model == model and cell not in case.remainder.explained and cell.day not in without:
             ours.calls, ours.errors = ours.calls + sums.calls, ours.errors + sums.errors
             ours.unsized += sums.unsized
             for meter, tokens in sums.tokens.items():
                 ours.tokens[meter] += tokens
     for cell, billed in case.split.billed.items():
-        is_open = cell not in case.left.explained and cell.day not in without
+        is_open = cell not in case.remainder.explained and cell.day not in without
         if cell.model == model and billed.calls is not None and is_open:
             theirs = (theirs or 0) + billed.calls
     return ours, theirs

@@ -28,8 +28,8 @@ def unreported_traffic(case: Case) -> Iterator[Claim]:
     for name in ("key", "model"):
         for value in _only(case, name, billed=True):
             entries = _entries(case, name, value)
-            shares = case.left.shares_of_rates(entries)
-            claim = case.left.take(
+            shares = case.remainder.shares_of_rates(entries)
+            claim = case.remainder.take(
                 "unreported_traffic",
                 entries,
                 portions=shares,
@@ -65,16 +65,16 @@ def _as_large_as_the_gap(case: Case) -> Iterator[Claim]:
                 expected_tokens[day_model] += tokens
         entries = []
         gap = defaultdict[int, int](int)
-        for entry in case.left.volume():
+        for entry in case.remainder.volume():
             cell = entry[1]
-            extra = case.left.extra[cell, entry[2]]
+            extra = case.remainder.extra[cell, entry[2]]
             if extra > 0 and expected_tokens.get((cell.day, cell.model), 0) > 0:
                 entries.append(entry)
                 gap[cell.day] += extra
         if entries and are_alike(_by_day(expected_tokens), gap):
-            claim = case.left.take(
+            claim = case.remainder.take(
                 "unreported_traffic",
-                case.left.with_rates(entries),
+                case.remainder.with_rates(entries),
                 sure=STRONG,
                 evidence=f"the tokens of the provider's key {named(keys)} match the missing tokens day by day",
                 advice=_POINT,
@@ -90,7 +90,7 @@ def other_account(case: Case) -> Iterator[Claim]:
     """
     for name in ("key", "model"):
         for value in _only(case, name, billed=False):
-            claim = case.left.take(
+            claim = case.remainder.take(
                 "other_account",
                 _entries(case, name, value),
                 sure=WEAK if (hint := _may_be(case, name, value, billed=False)) else STRONG,
@@ -143,7 +143,7 @@ def _may_be(case: Case, name: str, value: str, *, billed: bool) -> str:
 
 
 def _entries(case: Case, name: str, value: str) -> list[Entry]:
-    remainder = case.left
+    remainder = case.remainder
     field_of = attrgetter(name)
     volume = [entry for entry in remainder.volume() if field_of(entry[1]) == value]
     priced = [entry for part in (RATE, OWN) for entry in remainder.of(part) if field_of(entry[1]) == value]

@@ -46,7 +46,7 @@ _OF_TIER, _LEAST_OF_TIER = Decimal("0.5"), Decimal("0.4")
 
 def reported_cost(case: Case) -> Iterator[Claim]:
     """Claim costs that sources report if they agree with the bill, while list prices differ from both."""
-    remainder, levels = case.left, case.split.levels
+    remainder, levels = case.remainder, case.split.levels
     own_amounts: dict[object, int] = defaultdict(int)
     rate: dict[object, int] = defaultdict(int)
     for entry, amount in remainder.amounts.items():
@@ -90,11 +90,11 @@ def rates(case: Case) -> Iterator[Claim]:
             yield claim
         place_claims = [*_of_place(case, model, lambda cell: True)]
         yield from place_claims
-        places = {_place(cell) for _, cell, _ in case.left.rates(model)}
+        places = {_place(cell) for _, cell, _ in case.remainder.rates(model)}
         if place_claims or len({_place(cell) for cell in case.split.cells(model)}) < 2:
             continue
         for cell_group in sorted(places):
-            entries = [entry for entry in case.left.rates(model) if _place(entry[1]) == cell_group]
+            entries = [entry for entry in case.remainder.rates(model) if _place(entry[1]) == cell_group]
             if not all(
                 cell in differing_cells or case.is_rounded((part, cell, meter))
                 for part, cell, meter in entries
@@ -107,10 +107,10 @@ def _usual_factor(case: Case, model: str) -> Claim | None:
     Claim one factor for all kinds of tokens on most days, or on all days before a price change. Other days
     may have another price on top of it, which stays unclaimed.
     """
-    entries = case.left.rates(model)
+    entries = case.remainder.rates(model)
     differing_meters = {meter for _, _, meter in entries}
     cells = case.split.cells(model)
-    meters = of_cells(case.split, cells, differing_meters, case.left.paid)
+    meters = of_cells(case.split, cells, differing_meters, case.remainder.paid)
     usual, other_days = _usual_days(meters)
     are_few = all(series.steps() is not None for series in meters.values()) or bool(sets_of_days(meters))
     if not usual or not other_days or not are_few:
@@ -127,7 +127,7 @@ def _usual_factor(case: Case, model: str) -> Claim | None:
         for entry in entries
         if entry[1].day in other_days and (entry[1], entry[2]) in case.split.worth
     }
-    return case.left.take(
+    return case.remainder.take(
         cause,
         [entry for entry in entries if entry[1].day in usual | other_days],
         sure=sure,
@@ -190,10 +190,10 @@ def _of_place(case: Case, model: str, is_of: Callable[[Cell], bool]) -> Iterator
     """
     Yield a claim for the first kind of price difference that fits the remaining rates of some cells of a model.
     """
-    entries = [entry for entry in case.left.rates(model) if is_of(entry[1])]
+    entries = [entry for entry in case.remainder.rates(model) if is_of(entry[1])]
     differing_meters, days = {meter for _, _, meter in entries}, {cell.day for _, cell, _ in entries}
     cells = set(filter(is_of, case.split.cells(model)))
-    meters = of_cells(case.split, cells, differing_meters, case.left.paid)
+    meters = of_cells(case.split, cells, differing_meters, case.remainder.paid)
     ratios = {meter: days.ratio() for meter, days in meters.items()}
     if not ratios or all(abs(ratio - _ONE) <= NOTHING for ratio in ratios.values()):
         return
@@ -242,7 +242,7 @@ def _of_place(case: Case, model: str, is_of: Callable[[Cell], bool]) -> Iterator
     if before and (_is_apart(case, entries, before) or (is_ours and _are_few(case, entries, before))):
         yield from _of_place(case, model, lambda cell: is_of(cell) and cell.day >= since)
         return  # the first days have one-sided calls and do not show a price
-    claim = case.left.take(
+    claim = case.remainder.take(
         cause,
         [entry for entry in entries if entry[2] in changed_meters],
         sure=sure,
@@ -258,7 +258,7 @@ def _of_place(case: Case, model: str, is_of: Callable[[Cell], bool]) -> Iterator
 def _are_taken(case: Case, cells: Collection[Cell], but: Collection[str]) -> bool:
     """Return whether the cells have other kinds of tokens and claims have taken the prices of all of them."""
     paid = [
-        case.left.paid(*cell_meter)
+        case.remainder.paid(*cell_meter)
         for cell_meter in case.split.worth
         if cell_meter[0] in cells and cell_meter[1] not in but and cell_meter in case.split.paid
     ]
@@ -298,7 +298,7 @@ def _on_days(
         rate_text = f"every kind of token at {first:.4f}" if is_one_ratio else ", ".join(kinds)
         chosen = [entry for entry in entries if entry[1].day in days and entry[2] in off_ratios]
         portions = _later_too(case, entries, later - set(days), off_ratios) if stays else {}
-        claim = case.left.take(
+        claim = case.remainder.take(
             "price_change" if stays else "price_on_days",
             [*chosen, *portions],
             sure=STRONG,

@@ -57,7 +57,7 @@ class _Fit:
 
     factors: Mapping[str, Decimal]
     is_published: bool
-    left: Decimal  # unexplained share of the difference
+    unexplained_share: Decimal  # unexplained share of the difference
 
     @property
     def regions(self) -> list[str]:
@@ -71,7 +71,7 @@ class _Fit:
         return f"{named([f'{name} at {1 + self.factors[name]:.3f}' for name in self.regions])} of our price"
 
     def rank(self) -> tuple[Decimal, bool, int]:
-        return round(self.left, 3), not self.is_published, -len(self.factors)
+        return round(self.unexplained_share, 3), not self.is_published, -len(self.factors)
 
 
 def regional_price(case: Case) -> Iterator[Claim]:
@@ -98,10 +98,10 @@ def regional_price(case: Case) -> Iterator[Claim]:
             share = Decimal(sum(rate.within(fit.regions) for rate in rates)) / sum(
                 rate.worth for rate in rates
             )
-            claim = case.left.take(
+            claim = case.remainder.take(
                 REGION,
                 [(RATE, rate.cell, rate.meter) for rate in rates],
-                sure=STRONG if fit.left <= _LEFT else WEAK,
+                sure=STRONG if fit.unexplained_share <= _LEFT else WEAK,
                 evidence=(
                     f"{named([model]) if model else 'all tokens'}: according to {side_name}, {share:.1%} by "
                     f"value was processed in {fit.words}"
@@ -147,7 +147,7 @@ def _beside_a_price(case: Case, model: str, rates: list[_Rates], side_name: str)
                 plain = rate.worth + Fraction(dearer) * rate.within(regions)
                 added = Fraction(dearer) * rate.within(regions) * (rate.worth + rate.amount) / plain
                 portions[RATE, rate.cell, rate.meter] = Portion(round(added) if rate.amount else 0)
-            return case.left.take(
+            return case.remainder.take(
                 REGION,
                 [entry for entry, portion in portions.items() if portion.amount],
                 sure=STRONG,
@@ -194,7 +194,7 @@ def _with_known_regions(rates: list[_Rates]) -> list[_Rates]:
 def _left(case: Case, model: str, regional: Regional) -> list[_Rates]:
     """Return the unclaimed rest of a model's rates where a bill has amounts for them."""
     split = case.split
-    amounts = case.left.amounts
+    amounts = case.remainder.amounts
     return [
         _Rates(cell, meter, amounts.get((RATE, cell, meter), 0), worth, regional.get((cell, meter), {}))
         for (cell, meter), worth in split.worth.items()

@@ -23,11 +23,11 @@ def not_tokens(case: Case) -> Iterator[Claim]:
     Claim lines of a bill other than tokens, such as web searches, storage, tax and credits. Each kind is one
     claim. If calls report a kind as well, only the difference is left to claim.
     """
-    for kind in sorted({meter for _, _, meter in case.left.of(OTHER)}):
-        entries = [entry for entry in case.left.of(OTHER) if entry[2] == kind]
+    for kind in sorted({meter for _, _, meter in case.remainder.of(OTHER)}):
+        entries = [entry for entry in case.remainder.of(OTHER) if entry[2] == kind]
         fee = case.split.reported_fees.get(kind, 0)
         if fee:
-            claim = case.left.take(
+            claim = case.remainder.take(
                 "meter_differs",
                 entries,
                 sure=EXACT,
@@ -37,7 +37,7 @@ def not_tokens(case: Case) -> Iterator[Claim]:
                 advice="Check which calls report their `meters`, and the price per unit.",
             )
         else:
-            claim = case.left.take(
+            claim = case.remainder.take(
                 kind if kind in NAMED else "not_tokens",
                 entries,
                 sure=EXACT,
@@ -53,9 +53,9 @@ def own_price(case: Case) -> Iterator[Claim]:
     Claim the difference between the ledger's cost and the list prices of its tokens. It comes from calls
     without a price and costs that sources report.
     """
-    claim = case.left.take(
+    claim = case.remainder.take(
         "own_price",
-        case.left.of(OWN),
+        case.remainder.of(OWN),
         sure=STRONG,
         evidence="some calls have no list price, or a cost from their gateway that differs from list prices",
         advice="After a change of prices, recalculate with `tollhouse ledger reprice`; check `cost_source`.",
@@ -71,7 +71,7 @@ def rounding(case: Case) -> Iterator[Claim]:
     Each rate is at most half of that digit per line. Rounding goes both ways, so its sum grows only with the
     square root of the number of lines. A larger sum has another cause, unless it is a tiny share of the bill.
     """
-    remainder = case.left
+    remainder = case.remainder
     split = case.split
     differing_cells = {split.levels.coarse(cell) for cell, _ in remainder.extra}
     entries = []

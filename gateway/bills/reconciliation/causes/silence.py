@@ -38,7 +38,7 @@ def no_telemetry(case: Case) -> Iterator[Claim]:
         return
     shift = shift_of(case)
     moved_portions = of_shift(case, shift, silent) if shift is not None else {}
-    claim = case.left.take(
+    claim = case.remainder.take(
         "no_telemetry",
         _entries(case, silent),
         sure=EXACT,
@@ -47,7 +47,7 @@ def no_telemetry(case: Case) -> Iterator[Claim]:
             f"{len(counted):,} other days{BY_TOKENS if moved_portions else ''}"
         ),
         advice=_POINT,
-        portions={entry: case.left.beside(entry, portion) for entry, portion in moved_portions.items()},
+        portions={entry: case.remainder.beside(entry, portion) for entry, portion in moved_portions.items()},
         explains_calls=not moved_portions,
         beside=["time_edge"] if moved_portions else (),
     )
@@ -61,7 +61,7 @@ def no_bill(case: Case) -> Iterator[Claim]:
     free = sorted(day for day in (counted - billed) & _open(case) if day in case.split.metered)
     if not free or not billed:
         return
-    claim = case.left.take(
+    claim = case.remainder.take(
         "no_bill",
         _entries(case, free),
         sure=EXACT,
@@ -79,7 +79,7 @@ def billed_twice(case: Case) -> Iterator[Claim]:
     must be an exact multiple. With shifted times, the tokens of the shifted hours count.
     """
     split = case.split
-    remainder = case.left
+    remainder = case.remainder
     in_calls = _twice_in_calls(case)
     in_hours = _twice_in_hours(case)
     times_by_day = {**in_hours, **in_calls, **split.repeats.billed}
@@ -118,10 +118,10 @@ def _twice_in_calls(case: Case) -> dict[int, int]:
     theirs: dict[int, dict[tuple[str, str], int]] = defaultdict(lambda: defaultdict(int))
     ours: dict[int, dict[tuple[str, str], int]] = defaultdict(lambda: defaultdict(int))
     for cell, sums in case.split.billed.items():
-        if sums.calls and cell not in case.left.explained:
+        if sums.calls and cell not in case.remainder.explained:
             theirs[cell.day][cell.key, cell.model] += sums.calls
     for cell, counted_sums in case.split.counted.items():
-        if counted_sums.calls and cell not in case.left.explained:
+        if counted_sums.calls and cell not in case.remainder.explained:
             ours[cell.day][cell.key, cell.model] += counted_sums.calls
     times_by_day = {}
     for day, calls in theirs.items():
@@ -149,7 +149,7 @@ def _twice_in_hours(case: Case) -> dict[int, int]:
         counted[cell.day] += sum(counted_sums.tokens.values())
     times_by_day = {}
     for day in shift.others(billed):
-        once = counted[day] + shift.moved[day]
+        once = counted[day] + shift.moved_by_day[day]
         times = round(billed[day] / once) if once > 0 else 0
         is_multiple = (
             1 < times <= MOST_AGAIN + 1 and abs(billed[day] - times * once) <= LEAST_GAP * billed[day]
@@ -181,12 +181,12 @@ def silent_hours(case: Case) -> Iterator[Claim]:
     """
     lacking: dict[int, int] = defaultdict(int)
     lacks: dict[tuple[int, str], int] = defaultdict(int)  # by day and model
-    for (cell, _), extra in case.left.extra.items():
+    for (cell, _), extra in case.remainder.extra.items():
         lacking[cell.day] += extra
         lacks[cell.day, cell.model] += extra
     billed: dict[int, int] = defaultdict(int)
     for cell, sums in case.split.billed.items():
-        if cell not in case.left.explained:
+        if cell not in case.remainder.explained:
             billed[cell.day] += sum(sums.tokens.values())
     billed_days = [day for day in case.days if billed[day]]
     if not billed_days or not case.hours:
@@ -202,8 +202,8 @@ def silent_hours(case: Case) -> Iterator[Claim]:
     for day in sorted(gaps):
         if gaps[day] <= LEAST_SHARE * billed[day] or len(whole) * 2 < len(case.days):
             continue
-        first, hours = _longest_silence(case, day, case.left.shift)
-        begin = first + case.left.shift
+        first, hours = _longest_silence(case, day, case.remainder.shift)
+        begin = first + case.remainder.shift
         then = [
             case.hours.get(other_day + hour * HOUR_S, 0)
             for other_day in whole
@@ -223,7 +223,7 @@ def silent_hours(case: Case) -> Iterator[Claim]:
             if is_edge and hours < FARTHEST:
                 continue  # a shifted clock has the same effect; more hours than that are a real silence
             if gaps[day] <= chance:
-                case.left.may_be_silent.append(day)
+                case.remainder.may_be_silent.append(day)
                 continue
             days.append(day)
             once = gaps[day] - billed[day] / 2  # what the day would lack if everything was billed twice
@@ -242,17 +242,19 @@ def silent_hours(case: Case) -> Iterator[Claim]:
     portions = _beside_price(case, days)
     if is_beside:
         shares = {day: Fraction(gaps[day] / lacking[day]) for day in days}
-        portions = {entry: case.left.portion(entry, shares[entry[1].day]) for entry in entries} | portions
-    claim = case.left.take(
+        portions = {
+            entry: case.remainder.portion(entry, shares[entry[1].day]) for entry in entries
+        } | portions
+    claim = case.remainder.take(
         "no_telemetry",
         entries,
         sure=STRONG,
-        evidence=evidence + (BY_TOKENS if case.left.shift else ""),
+        evidence=evidence + (BY_TOKENS if case.remainder.shift else ""),
         advice=_POINT,
         portions=portions,
         explains_calls=True,
         beside=[
-            *(["time_edge"] if case.left.shift else []),
+            *(["time_edge"] if case.remainder.shift else []),
             *(["billed_twice"] if large and large & days_lacking_half(case) else []),
             *([OTHERS] if is_beside else []),
         ],
@@ -287,14 +289,14 @@ def _days(case: Case) -> tuple[set[int], set[int]]:
 
 def _open(case: Case) -> set[int]:
     """Return days with unclaimed tokens, and days for which the bill states no tokens."""
-    return {cell.day for _, cell, _ in case.left.volume()} | (set(case.days) - case.split.metered)
+    return {cell.day for _, cell, _ in case.remainder.volume()} | (set(case.days) - case.split.metered)
 
 
 def _entries(case: Case, days: Collection[int]) -> list[Entry]:
     """
     Return the unclaimed volume on some days. Rates are included unless the model has the same rate on other days.
     """
-    remainder = case.left
+    remainder = case.remainder
     chosen = set(days)
     volume = [entry for entry in remainder.volume() if entry[1].day in chosen]
     rates: list[Entry] = []
@@ -314,7 +316,7 @@ def _beside_price(case: Case, days: Collection[int]) -> dict[Entry, Portion]:
     Return the rates on some days without the price difference that other days show. That difference also
     applies to the counted part of these days.
     """
-    remainder = case.left
+    remainder = case.remainder
     split = case.split
     entries = [entry for entry in remainder.of(RATE) if entry[1].day in days]
     portions = {}

@@ -69,7 +69,7 @@ async def comparison(request: OperatorRequest[MoneyServices, None]) -> Result:
     answer = await compared(question, against, reads, now=request.now(), top=top, prices=services.prices)
     page = await enveloped(
         request,
-        list(enumerate(answer.found.drivers)),
+        list(enumerate(answer.comparison.drivers)),
         show=lambda driver: {
             **dict(zip(question.by, driver[1].group, strict=True)),
             **_describe(driver[1]),
@@ -87,7 +87,7 @@ async def comparison(request: OperatorRequest[MoneyServices, None]) -> Result:
             "against": _span(answer.baseline),
             "top": top,
             "cost_type": cost_type,
-            "sentence": sentence(answer.found),
+            "sentence": sentence(answer.comparison),
             "names": {
                 dimension.name: dimension.label
                 for dimension in reads.whole.derived()
@@ -95,7 +95,7 @@ async def comparison(request: OperatorRequest[MoneyServices, None]) -> Result:
             },
             "whole_since": answer.may_lack,
         },
-        "total": _describe(answer.found.total),
+        "total": _describe(answer.comparison.total),
         "billed": await bills_status(answer.query, reads, request.now()),
         **page,
     }

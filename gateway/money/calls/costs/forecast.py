@@ -47,7 +47,7 @@ async def forecast(request: OperatorRequest[MoneyServices, None]) -> Result:
     def shown(units: int) -> str:
         return rounded(COST, units)
 
-    prediction = result.made
+    prediction = result.forecast
     period = result.period
     bounds: dict[str, str | None] = dict.fromkeys(("total", "low", "high"))
     if not isinstance(prediction, TooEarly):

@@ -195,7 +195,7 @@ async def figures_of(
         since=since,
         until=until,
         by=by,
-        found=comparison,
+        comparison=comparison,
         bars=await _bars(ledger, query, report),
         top=[group for group in groups[:TOP] if group[1]],
         budgets=list(_budgets(services, registry, visible, view)),

@@ -34,7 +34,7 @@ class ReportFigures:
     since: datetime
     until: datetime
     by: str
-    found: Comparison
+    comparison: Comparison
     bars: Sequence[tuple[date, int]]
     top: Sequence[tuple[str | None, int]]
     budgets: Sequence[str]
@@ -50,7 +50,7 @@ class ReportFigures:
 
 
 def title(figures: ReportFigures) -> str:
-    total = figures.found.total
+    total = figures.comparison.total
     subject = f"Billed AI costs ({figures.billed})" if figures.billed else "AI costs"
     return f"{subject} of {figures.view}, {_days(figures)}: {dollars(total.now.cost)}{_percent(figures)}"
 
@@ -62,7 +62,7 @@ def text(figures: ReportFigures) -> str:
 
 def fields(figures: ReportFigures) -> dict[str, str]:
     """Return the main figures for programs."""
-    total = figures.found.total
+    total = figures.comparison.total
     return {
         "view": figures.view,
         "from": figures.since.isoformat(),
@@ -74,8 +74,8 @@ def fields(figures: ReportFigures) -> dict[str, str]:
 
 
 def _parts(figures: ReportFigures) -> Iterator[Sequence[str]]:
-    total = figures.found.total
-    yield [f"Compared with the period before: {sentence(figures.found)}"]
+    total = figures.comparison.total
+    yield [f"Compared with the period before: {sentence(figures.comparison)}"]
     if figures.billed:
         day_counts = ", ".join(f"{count} {state}" for state, count in figures.billed_days.items())
         yield [f"Days with bills: {day_counts}. Open days have no billed money."]
@@ -90,7 +90,9 @@ def _parts(figures: ReportFigures) -> Iterator[Sequence[str]]:
             *(_top(group, total.now.cost) for group in figures.top),
         ]
     drivers = [
-        driver for driver in figures.found.drivers if set(driver.group) != {OTHER} and driver.parts.change
+        driver
+        for driver in figures.comparison.drivers
+        if set(driver.group) != {OTHER} and driver.parts.change
     ]
     if drivers:
         yield ["Largest changes", *(f"- {driver_words(driver)}" for driver in drivers[:CHANGES])]
@@ -117,7 +119,7 @@ def _top(group_amount: tuple[str | None, int], total: int) -> str:
 
 
 def _percent(figures: ReportFigures) -> str:
-    total = figures.found.total
+    total = figures.comparison.total
     if total.before.cost < _LITTLE:
         return ""
     change = round(total.parts.change * 100 / total.before.cost)

@@ -236,7 +236,7 @@ def _dead(dead: RouteDeadLetters) -> Finding:
         title=f"{named(dead.route)} rejected {dead.recent:,} records within a day",
         seen=(
             f"{dead.count:,} rejected records (dead letters) are set aside. The destination rejected the "
-            f"newest one with: {named(dead.words)}. The impact is the cost of their calls."
+            f"newest one with: {named(dead.newest_error)}. The impact is the cost of their calls."
         ),
         advice="Look at the records with `tollhouse spool dead list`, then retry or discard them.",
         category="delivery",

@@ -43,7 +43,7 @@ def find(facts: SavingFacts) -> Iterable[Opportunity]:
     reading = set()
     for recent_call in facts.recent:
         if (recent_call.call.start_time or 0) >= since:
-            work = facts.uses[recent_call.place].work
+            work = facts.uses[recent_call.use_index].work
             if recent_call.call.cache_read_tokens:
                 reading.add(work)
             elif recent_call.call.session and recent_call.call.status == "ok":
@@ -67,7 +67,7 @@ def _of_work(facts: SavingFacts, work: Work, calls: Sequence[RecentCall]) -> Ite
             saving = _saving(facts, recent_call, held)
             # A session of one call is not a conversation, so a cache would save nothing.
             if saving is not None and len(session) > 1:
-                claims[recent_call.place] += saving
+                claims[recent_call.use_index] += saving
                 resent += held > 0
             cost += 0 if saving is None else recent_call.cost
     saved = sum(claims.values())

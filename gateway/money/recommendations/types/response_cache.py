@@ -37,7 +37,7 @@ def find(facts: SavingFacts) -> Iterable[Opportunity]:
         call = recent_call.call
         # Calls of a session differ, because each input contains the earlier turns.
         if call.status == "ok" and call.session is None and call.input_tokens and call.output_tokens:
-            works[facts.uses[recent_call.place].work].append(recent_call)
+            works[facts.uses[recent_call.use_index].work].append(recent_call)
     for work, calls in works.items():
         yield from _of_work(work, calls)
 
@@ -61,7 +61,7 @@ def _of_work(work: Work, calls: Sequence[RecentCall]) -> Iterator[Opportunity]:
         return
     claims: dict[int, int] = defaultdict(int)
     for recent_call in repeats:
-        claims[recent_call.place] += recent_call.cost * (count - chance) // count
+        claims[recent_call.use_index] += recent_call.cost * (count - chance) // count
     cost = sum(recent_call.cost for recent_call in repeats)
     yield Opportunity(
         subject=work,

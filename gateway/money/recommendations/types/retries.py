@@ -45,7 +45,7 @@ def find(facts: SavingFacts) -> Iterable[Opportunity]:
         same = _same(recent_call.call)
         for before in failed.pop(same, ()):
             if (recent_call.call.start_time or 0) - (before.call.start_time or 0) <= WITHIN_NS:
-                works[facts.uses[before.place].work].append(before)
+                works[facts.uses[before.use_index].work].append(before)
         if recent_call.call.status == "error":
             failed[same].append(recent_call)
     for work, calls in works.items():
@@ -53,7 +53,7 @@ def find(facts: SavingFacts) -> Iterable[Opportunity]:
             continue
         claims: dict[int, int] = defaultdict(int)
         for recent_call in calls:
-            claims[recent_call.place] += recent_call.cost
+            claims[recent_call.use_index] += recent_call.cost
         cost = sum(claims.values())
         [(error, _)] = Counter(
             named(recent_call.call.error_type, "errors without a name") for recent_call in calls

@@ -99,9 +99,9 @@ def found(sides: Sides, **fields: Any) -> tuple[list[Claim], int, int]:
     """Return the claims, the unexplained rest, and the difference."""
     tokens, money, counted = sides
     parts = split(tokens, money, counted, prices=listed, levels=LEVELS)
-    case = Case(split=parts, left=Left(parts), days=tuple(DAYS), **fields)
+    case = Case(split=parts, remainder=Left(parts), days=tuple(DAYS), **fields)
     counted_total = sum(each.cost for each in parts.counted.values())
-    return claims(case), case.left.unexplained, parts.billed_total - counted_total
+    return claims(case), case.remainder.unexplained, parts.billed_total - counted_total
 
 
 def the_one(sides: Sides, cause: str, **fields: Any) -> Claim:

@@ -69,9 +69,9 @@ def apart(use: CountedUse, tokens: dict[str, int], paid: dict[str, str]) -> list
         return PRICES.listed("", model, tier, day)
 
     parts = split(told, bill, [use], prices=listed, levels=LEVELS)
-    case = Case(split=parts, left=Left(parts), days=(DAY,))
+    case = Case(split=parts, remainder=Left(parts), days=(DAY,))
     found = [(claim.cause, money.text(claim.amount)) for claim in claims(case)]
-    assert 0 == case.left.unexplained
+    assert 0 == case.remainder.unexplained
     return found
 
 

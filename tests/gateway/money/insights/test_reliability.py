@@ -99,7 +99,7 @@ def test_records_that_were_rejected_within_a_day() -> None:
 def test_dead_letters_that_grow() -> None:
     """Rejected records of the last day are reported with their cost. Older ones are ignored."""
     dead = RouteDeadLetters(
-        route="a/ai-telemetry", count=7, recent=3, newest=NOW, words="not allowed", cost=Decimal("1.5")
+        route="a/ai-telemetry", count=7, recent=3, newest=NOW, newest_error="not allowed", cost=Decimal("1.5")
     )
     [finding] = found(dead_letters, dead=[dead, replace(dead, route="b/ai-telemetry", recent=0)])
     assert finding.draft.title == "a/ai-telemetry rejected 3 records within a day"
