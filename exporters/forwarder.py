@@ -116,12 +116,14 @@ class Forwarder:
         equal keep running.
         """
         await self._deliveries.declare([config.spec for config in specs], at_start=False)
-        wanted = {config.spec.name: config for config in specs}
+        configs_by_name = {config.spec.name: config for config in specs}
         for name, running in list(self._running.items()):
             config = running.config
-            if config is not None and (name not in wanted or wanted[name].made_of != config.made_of):
+            if config is not None and (
+                name not in configs_by_name or configs_by_name[name].made_of != config.made_of
+            ):
                 self._retire(name)
-        for name, config in wanted.items():
+        for name, config in configs_by_name.items():
             if name not in self._running:
                 self._start_route(config)
         if syncs is not None:
@@ -146,17 +148,17 @@ class Forwarder:
         A cancelled delivery stays open and is sent again with the same bytes.
         """
         running = list(self._running.values())
-        flushes = [each.work.flush() for each in running if isinstance(each.work, RouteLoop)]
+        flushes = [runner.work.flush() for runner in running if isinstance(runner.work, RouteLoop)]
         with suppress(TimeoutError):
             async with asyncio.timeout(FLUSH_S):
                 await asyncio.gather(*flushes, return_exceptions=True)
         self._running.clear()
-        tasks = [each.task for each in running] + ([self._watch] if self._watch else [])
+        tasks = [runner.task for runner in running] + ([self._watch] if self._watch else [])
         for task in (*tasks, *self._retiring):
             task.cancel()
         await asyncio.gather(*tasks, *self._retiring, return_exceptions=True)
-        for each in running:
-            await each.close()
+        for runner in running:
+            await runner.close()
 
     def syncs(self) -> Sequence[RouteState]:
         """Return the syncs in the form of routes."""
@@ -173,7 +175,12 @@ class Forwarder:
         """
         try:
             return next(
-                (each.state for each in await self._deliveries.routes() if each.name == route), RUNNING
+                (
+                    known_route.state
+                    for known_route in await self._deliveries.routes()
+                    if known_route.name == route
+                ),
+                RUNNING,
             )
         except SpoolError:
             return RUNNING
@@ -252,7 +259,7 @@ class Forwarder:
     def _ended(self, task: asyncio.Task[None]) -> None:
         is_expected = task.cancelled() or task not in (
             self._watch,
-            *(each.task for each in self._running.values()),
+            *(runner.task for runner in self._running.values()),
         )
         if not is_expected and self._failed is None:
             self._failed = task

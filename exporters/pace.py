@@ -66,10 +66,10 @@ class Pace:
     async def take(self, n: int) -> None:
         """Wait until `n` units may be sent. Callers are served in order."""
         async with self._turn:
-            wanted = min(n, self._bucket.burst)
-            while wait_s := self._bucket.wait_s(wanted):  # noqa: ASYNC110 - it waits for time alone
+            amount = min(n, self._bucket.burst)
+            while wait_s := self._bucket.wait_s(amount):  # noqa: ASYNC110 - it waits for time alone
                 await asyncio.sleep(wait_s)
-            self._bucket.charge(wanted)
+            self._bucket.charge(amount)
 
     def give_back(self, n: int) -> None:
         """Return units that were taken but not sent."""

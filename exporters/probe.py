@@ -87,7 +87,9 @@ def try_directory(directory: Path) -> Probe:
     """
     existing = directory
     try:
-        existing = next(each for each in (directory, *directory.absolute().parents) if each.exists())
+        existing = next(
+            ancestor for ancestor in (directory, *directory.absolute().parents) if ancestor.exists()
+        )
         with tempfile.TemporaryFile(dir=existing, prefix=".tollhouse-") as file:
             file.write(b"probe\n")
             file.flush()

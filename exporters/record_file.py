@@ -211,9 +211,9 @@ class _File:
 
     def _find(self, mark: Mark) -> int | None:
         """Open the file that a mark names, at its path or under another name in the same directory."""
-        here = self.path.resolve()
-        neighbours = list(here.parent.iterdir()) if here.parent.is_dir() else []
-        for candidate in (here, *neighbours):
+        resolved = self.path.resolve()
+        neighbours = list(resolved.parent.iterdir()) if resolved.parent.is_dir() else []
+        for candidate in (resolved, *neighbours):
             try:
                 if not mark.names(candidate.lstat()):
                     continue
@@ -236,13 +236,13 @@ class _File:
         descriptor = self._open()
         if self._head and _has_other_head(descriptor, self._head):
             os.close(descriptor)
-            here = self.path.resolve()
-            aside = _free_name(here)
-            here.rename(aside)
+            resolved = self.path.resolve()
+            aside = _free_name(resolved)
+            resolved.rename(aside)
             fields = {"action": "file_moved_aside", "file": str(aside)}
             _log.warning(
                 "%s: the file has other columns, so it was renamed and a new file was created",
-                here,
+                resolved,
                 extra=fields,
             )
             descriptor = self._open()

@@ -218,8 +218,10 @@ class RouteLoop:
         # After repeated internal errors each delivery keeps its own waiting time, so that deliveries without
         # errors go first.
         waited = inf if self._throttle.state == PARKED and self._faults < FAULTS else now
-        most = self._exporter.max_records
-        return await self._deliveries.due(self.name, now=waited, max_records=most, below=self._linger.below)
+        max_records = self._exporter.max_records
+        return await self._deliveries.due(
+            self.name, now=waited, max_records=max_records, below=self._linger.below
+        )
 
     async def _send(self, delivery: Delivery) -> Settlement:
         to_blame = delivery.server_errors >= STUCK_AFTER or self._throttle.is_suspect(delivery)

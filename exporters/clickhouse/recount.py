@@ -88,7 +88,7 @@ async def _parts(server: ClickHouseServer, first: int, last: int, dates: Dates) 
 def _by_edition(parts: Sequence[TableSums]) -> list[list[TableSums]]:
     """Group the parts by edition, each in the order of their numbers."""
     ordered = sorted(parts, key=lambda part: (part.edition, part.first))
-    return [list(each) for _, each in groupby(ordered, lambda part: part.edition)]
+    return [list(group) for _, group in groupby(ordered, lambda part: part.edition)]
 
 
 def _sum(parts: Sequence[TableSums]) -> TableSums:
@@ -113,7 +113,9 @@ def _repeated_numbers(table: str, parts: Sequence[TableSums]) -> Iterator[LakeDi
                 f"{part.rows} records share {part.numbers} numbers between {part.first} and {part.last}"
             )
             yield LakeDifference(OVERLAP, f"{table} {part.edition}", description)
-    editions = sorted((_sum(each) for each in _by_edition(parts)), key=lambda each: each.first)
+    editions = sorted(
+        (_sum(edition_parts) for edition_parts in _by_edition(parts)), key=lambda edition: edition.first
+    )
     for earlier, later in pairwise(editions):
         if later.first <= earlier.last:
             description = (

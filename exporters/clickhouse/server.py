@@ -70,11 +70,11 @@ class ClickHouseServer:
         """
         Return number and id of the stored rows in a range, at most one more row than the range has numbers.
         """
-        most = last - first + 2
-        names = ", ".join(f"'{each}'" for each in sorted(editions))
-        query = self._query("rows", editions=names, first=first, last=last, most=most)
+        max_rows = last - first + 2
+        names = ", ".join(f"'{edition}'" for edition in sorted(editions))
+        query = self._query("rows", editions=names, first=first, last=last, most=max_rows)
         settings = {"select_sequential_consistency": "1"}
-        answer = await self._request(query, settings, most=most * _ROW_BYTES)
+        answer = await self._request(query, settings, most=max_rows * _ROW_BYTES)
         try:
             lines = [line.split("\t") for line in answer.splitlines()]
             return {(int(number), id) for number, id in lines}

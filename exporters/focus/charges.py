@@ -232,29 +232,29 @@ class ChargeSums:
 
     def add(self, entry: Entry, places: Sequence[int]) -> None:
         """Add the records at some positions of an entry."""
-        for apart, some in groupby(
+        for separate_key, group in groupby(
             places, lambda index: _separate_key(entry.records[index], entry.committed_at)
         ):
-            chosen = list(some)
+            chosen = list(group)
             records = [entry.records[index] for index in chosen]
-            self._sums[apart].add([replace(entry, first=entry.first + chosen[0], records=records)])
+            self._sums[separate_key].add([replace(entry, first=entry.first + chosen[0], records=records)])
 
     def rows(self) -> Iterator[_SummedRow]:
         """Yield the sums, as input for `make`."""
-        for apart, sums in self._sums.items():
+        for separate_key, sums in self._sums.items():
             for row in sums.rows():
-                yield apart, *row
+                yield separate_key, *row
 
     def make(self, rows: Iterable[_SummedRow]) -> None:
         """Turn sums into charges."""
-        for apart, hour, key, row in rows:
-            meters = self._sums[apart].meters.get(hour, {}).get(key) or {}
+        for separate_key, hour, key, row in rows:
+            meters = self._sums[separate_key].meters.get(hour, {}).get(key) or {}
             whole = _of_sum(hour, key, row)
-            if self._price_lines is not None and apart == _SeparateKey():
+            if self._price_lines is not None and separate_key == _SeparateKey():
                 whole = replace(whole, lines=lines_of_row(self._price_lines, hour, key, row, meters))
             for charge in by_currency(whole, _charged(meters) if meters else {}):
                 charge = charge if self._shown is None else self._shown(charge)
-                self._add(apart, hour, charge)
+                self._add(separate_key, hour, charge)
 
     def _add(self, apart: _SeparateKey, hour: int, charge: Charge) -> None:
         charges = self._charges

@@ -123,10 +123,10 @@ def _of_lines(charged: Mapping[str, Any]) -> dict[str, Any]:
 
 def _without(charge: Charge, part: Charge) -> Charge:
     """Subtract a part from a charge."""
-    left = {name: getattr(charge, name) - getattr(part, name) for name in COUNTED}
+    remaining_counts = {name: getattr(charge, name) - getattr(part, name) for name in COUNTED}
     listed = _less(charge.list_cost or "0", part.cost)
     cost = _less(charge.cost, part.cost)
-    return replace(charge, cost=cost, list_cost=listed if Decimal(listed) else None, **left)
+    return replace(charge, cost=cost, list_cost=listed if Decimal(listed) else None, **remaining_counts)
 
 
 def _less(amount: str, subtracted: str) -> str:

@@ -95,7 +95,7 @@ class Client:
         if secrets is None:
             secrets = (authorization or "", *(headers or {}).values())
         return await self._exchange(
-            method, url, body, sent, [each for each in secrets if each], max_answer_bytes
+            method, url, body, sent, [secret for secret in secrets if secret], max_answer_bytes
         )
 
     async def put_file(self, url: str, pieces: AsyncIterator[bytes], *, size: int) -> None:
@@ -217,10 +217,10 @@ async def _read_beginning(response: aiohttp.ClientResponse, most: int) -> bytes:
     answer = bytearray()  # a bytearray, because bytes would be copied with every piece
     try:
         while len(answer) < most:
-            more = await response.content.read(most - len(answer))
-            if not more:
+            chunk = await response.content.read(most - len(answer))
+            if not chunk:
                 return bytes(answer)
-            answer += more
+            answer += chunk
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
         if 200 <= response.status < 300:
             message = f"{response.status}, but the response broke off"

@@ -131,7 +131,7 @@ async def find_fault(options: Mapping[str, Any]) -> None:
             await connection.close()
         except (kafka.KafkaError, OSError, TimeoutError) as error:
             errors.append(error)
-    faults = [each for each in errors if _is_fault(each)]
+    faults = [error for error in errors if _is_fault(error)]
     if errors:
         raise [*faults, *errors][0]
 
@@ -181,8 +181,8 @@ class _AwsToken(AbstractTokenProvider):  # type: ignore[misc]  # the library has
         if self._secret is None:
             key_id, secret, session, _ = await self._identity.keys()
         else:
-            key_id, secret, *more = _lines(self._secret, most=3)
-            session = "".join(more)
+            key_id, secret, *further_lines = _lines(self._secret, most=3)
+            session = "".join(further_lines)
         return aws_token(key_id, secret, session, region=self._region, now=SystemClock().now())
 
 
@@ -260,7 +260,7 @@ async def partitions_of(reader: Any, topic: str) -> list[int]:
 
 async def begin(reader: Any, topic: str, partitions: Sequence[int]) -> set[int]:
     """Seek to the beginning of partitions. Return those whose first messages were already deleted."""
-    places = [TopicPartition(topic, each) for each in partitions]
+    places = [TopicPartition(topic, partition) for partition in partitions]
     reader.assign(places)
     begins = await reader.beginning_offsets(places)
     for partition, offset in begins.items():
@@ -339,13 +339,13 @@ class AwsIdentity:
         """
         Return the keys. Raises Misconfigured if no source has any, and Retryable if a source does not respond.
         """
-        kept = self._kept
-        if kept is None or (kept.ends and kept.ends - _BEFORE_S < self._clock.now()):
+        cached = self._kept
+        if cached is None or (cached.ends and cached.ends - _BEFORE_S < self._clock.now()):
             settings = ClientSettings(compression="none", timeout_s=_TIMEOUT_S)
             async with Client(settings, clock=self._clock) as client:
-                kept = await self._fetch_keys(client)
-            self._kept = kept
-        return kept
+                cached = await self._fetch_keys(client)
+            self._kept = cached
+        return cached
 
     async def _fetch_keys(self, client: Client) -> AwsKeys:
         variable = self._environ.get

@@ -116,9 +116,9 @@ def problems(shown: str, settings: DestinationSettings) -> Iterator[str]:
     if find_spec("aiokafka") is None:
         yield f"{shown}: type 'kafka' needs aiokafka: pip install 'tollhouse[kafka]'"
     brokers = settings.url.split(",")
-    if settings.url and not all(_is_address(each) for each in brokers):
+    if settings.url and not all(_is_address(broker) for broker in brokers):
         yield f"{shown}.url: type 'kafka' needs HOST:PORT, with commas between brokers"
-    elif not settings.tls and any(each.rpartition(":")[0] not in _LOOPBACK for each in brokers):
+    elif not settings.tls and any(broker.rpartition(":")[0] not in _LOOPBACK for broker in brokers):
         yield (
             f"{shown}.tls: false is accepted only for loopback addresses, because it sends all records "
             "unencrypted"

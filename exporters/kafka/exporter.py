@@ -202,7 +202,7 @@ class KafkaExporter:
         keys = [progress_key(edition, route) for edition in editions]
         progresses = await self._brokers.open(f"tollhouse.{editions[0]}.{route}", keys)
         committed = [progresses[key] for key in keys if key in progresses]
-        self._there = max(committed, key=lambda each: each.last, default=None)
+        self._there = max(committed, key=lambda committed_range: committed_range.last, default=None)
         self._edition = editions[0]
 
     def _is_missing(self, wanted: TopicProgress) -> bool:
@@ -256,16 +256,19 @@ async def setups_of(
         admin = AIOKafkaAdminClient(**options)
         try:
             await start(admin, options)
-            shown = {each["topic"]: each["partitions"] for each in await admin.describe_topics(list(topics))}
-            kept = {topic: await _settings(admin, topic) for topic in topics}
+            shown = {
+                description["topic"]: description["partitions"]
+                for description in await admin.describe_topics(list(topics))
+            }
+            settings_by_topic = {topic: await _settings(admin, topic) for topic in topics}
         finally:
             await admin.close()
     return {
         topic: TopicSetup(
             partitions=len(partitions),
-            replicas=min((len(each["replicas"]) for each in partitions), default=0),
-            policy=kept[topic].get(_POLICY, ""),
-            least_in_sync=kept[topic].get(_LEAST, ""),
+            replicas=min((len(partition["replicas"]) for partition in partitions), default=0),
+            policy=settings_by_topic[topic].get(_POLICY, ""),
+            least_in_sync=settings_by_topic[topic].get(_LEAST, ""),
         )
         for topic, partitions in shown.items()
     }
@@ -284,7 +287,7 @@ async def _settings(admin: AIOKafkaAdminClient, topic: str) -> Mapping[str, str]
 
 def problems_of(topic: str, setup: TopicSetup, *, is_progress: bool) -> Iterator[str]:
     """Yield problems of settings that would delete the progress of routes, or retain messages for ever."""
-    policy = {each.strip() for each in setup.policy.split(",") if each.strip()}
+    policy = {policy_name.strip() for policy_name in setup.policy.split(",") if policy_name.strip()}
     if is_progress and "delete" in policy:
         yield f"{topic}: {_POLICY} is {setup.policy}, which deletes the progress of routes: set compact"
     if not is_progress and policy == {"compact"}:

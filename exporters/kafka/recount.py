@@ -69,8 +69,8 @@ async def recount(
                 settings.topic.replace("{topic}", "progress"),
                 lambda key: edition_of(key, route) is not None,
             )
-            progress = {str(edition_of(key, route)): each for key, each in progresses.items()}
-            last = max((each.last for each in progress.values()), default=0)
+            progress = {str(edition_of(key, route)): reached for key, reached in progresses.items()}
+            last = max((reached.last for reached in progress.values()), default=0)
             differences = [*_progress_differs(topic, last, below)]
             if not reads_all:
                 return VerifiedTopic(progress=progress, differences=differences)
@@ -142,19 +142,19 @@ async def _read(reader: Any, topic: str, route: str, progress: Mapping[str, Topi
     partitions = await partitions_of(reader, topic)
     if not partitions:
         raise Misconfigured(f"the topic {topic} does not exist", answered=False)
-    kept = KeptMessages(cut=await begin(reader, topic, partitions))
+    kept_messages = KeptMessages(cut=await begin(reader, topic, partitions))
     async for message in messages(reader):
         headers = {name: value.decode("utf-8", "replace") for name, value in message.headers}
         number = headers.get("tollhouse-number", "")
         edition = headers.get("tollhouse-edition", "")
         if headers.get("tollhouse-route") != route or not number.isdigit():
-            kept.foreign += 1
+            kept_messages.foreign += 1
             continue
-        kept.add(message.partition, int(number))
+        kept_messages.add(message.partition, int(number))
         newest = progress.get(edition)
         if newest is not None and newest.first <= int(number) <= newest.last:
-            kept.ids[edition, int(number)] = message.key
-    return kept
+            kept_messages.ids[edition, int(number)] = message.key
+    return kept_messages
 
 
 def _progress_differs(topic: str, last: int, below: int | None) -> Iterator[LakeDifference]:

@@ -159,14 +159,17 @@ class LakeExporter:
         if self._others is None:
             await claim(self._store, self._context.installation)
             self._others = _foreign_numbers(
-                [each.name async for each in self._store.names(names.manifests_of(self._table.name))]
+                [
+                    stored_object.name
+                    async for stored_object in self._store.names(names.manifests_of(self._table.name))
+                ]
             )
         own = (editions[0], delivery.first, delivery.last)
-        for other in self._others:
-            edition, first, last = other
+        for foreign_range in self._others:
+            edition, first, last = foreign_range
             if edition not in editions or first > delivery.last or last < delivery.first:
                 continue
-            if other != own or not await self._is_ours(other, delivery.route):
+            if foreign_range != own or not await self._is_ours(foreign_range, delivery.route):
                 raise Misconfigured(
                     f"the data lake already has the numbers {first} to {last} of edition {edition}, "
                     "from before this data was restored or this destination was created: stop the "
@@ -244,12 +247,12 @@ def _foreign_numbers(listed: Sequence[str]) -> list[tuple[str, int, int]]:
     adopted = {
         adoption[::2]: adoption[1] for adoption in map(names.adopted_in, listed) if adoption is not None
     }
-    others = []
+    ranges = []
     for edition, first, last in filter(None, map(names.range_of, listed)):
         last = adopted.get((edition, last), last + 1) - 1
         if first <= last:
-            others.append((edition, first, last))
-    return others
+            ranges.append((edition, first, last))
+    return ranges
 
 
 def _begin(directory: Path) -> None:

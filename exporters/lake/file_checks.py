@@ -21,7 +21,9 @@ _TOKENS: Final = ("input_tokens", "output_tokens")
 
 def format_of(name: str) -> FileFormat | None:
     """Return the format of a file by the ending of its name, or None if it is unknown."""
-    return next((each for each in FORMATS.values() if name.endswith(f".{each.ending}")), None)
+    return next(
+        (file_format for file_format in FORMATS.values() if name.endswith(f".{file_format.ending}")), None
+    )
 
 
 def footer_differs(format: FileFormat, end: bytes, contents: LakeManifest, file: LakeFile) -> str | None:
@@ -44,9 +46,11 @@ def footer_differs(format: FileFormat, end: bytes, contents: LakeManifest, file:
     if int(metadata.get("rows", file.rows)) != file.rows:
         return f"it has {metadata['rows']} rows, but its manifest says {file.rows}"
     least = int(metadata.get("least", contents.first))
-    most = int(metadata.get("most", contents.last))
-    if contents.imported is None and (least < contents.first or most > contents.last):
-        return f"its numbers are {least} to {most}, but its manifest says {contents.first} to {contents.last}"
+    highest = int(metadata.get("most", contents.last))
+    if contents.imported is None and (least < contents.first or highest > contents.last):
+        return (
+            f"its numbers are {least} to {highest}, but its manifest says {contents.first} to {contents.last}"
+        )
     return None
 
 
@@ -89,7 +93,7 @@ def _sums(
     """
     numbers: set[int] = set()
     count = calls = spend = given_tokens = made_tokens = 0
-    for number, at, counted, its_calls, its_spend, given, output in rows:
+    for number, at, counted, its_calls, its_spend, input_tokens, output in rows:
         count += 1
         if number is not None:
             numbers.add(number)
@@ -99,10 +103,10 @@ def _sums(
             units = _units(its_spend)
             calls += its_calls
             spend += units
-            given_tokens += given or 0
+            given_tokens += input_tokens or 0
             made_tokens += output or 0
             if days is not None and number is not None:
-                days.add(at, its_calls, units, given or 0, output or 0)
+                days.add(at, its_calls, units, input_tokens or 0, output or 0)
     if contents.imported is None and len(numbers) != count:
         raise ValueError(f"{count - len(numbers)} numbers are repeated")
     return {
@@ -117,11 +121,11 @@ def _sums(
 def _charge_sums(rows: Iterator[tuple[Any, ...]]) -> Mapping[str, object]:
     """Return the same sums for charges. `spend` contains only charges in dollars."""
     count = calls = spend = given_tokens = made_tokens = 0
-    for cost, currency, its_calls, given, output in rows:
+    for cost, currency, its_calls, input_tokens, output in rows:
         count += 1
         calls += int(its_calls)
         spend += _units(cost) if currency == CURRENCY else 0
-        given_tokens += int(given)
+        given_tokens += int(input_tokens)
         made_tokens += int(output)
     return {
         "rows": count,

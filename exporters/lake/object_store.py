@@ -106,16 +106,16 @@ class ObjectStore:
         async def listed(store: Any) -> list[StoredObject]:
             stream = obstore.list(store, prefix=prefix.rstrip("/"), offset=after or None)
             return [
-                StoredObject(str(each["path"]), int(each["size"])) async for part in stream for each in part
+                StoredObject(str(item["path"]), int(item["size"])) async for part in stream for item in part
             ]
 
         try:
             objects = await self._request(listed)
         except FileNotFoundError as error:
             raise self._no_bucket() from error
-        for each in sorted(objects):
-            if each.name > after:  # some stores ignore the offset
-                yield each
+        for stored_object in sorted(objects):
+            if stored_object.name > after:  # some stores ignore the offset
+                yield stored_object
 
     def _no_bucket(self) -> Misconfigured:
         return Misconfigured(f"the bucket or container of {self._settings.url} does not exist", status=404)

@@ -77,11 +77,11 @@ def read_metadata(file: Any) -> dict[str, str]:
     `file` is a path or the bytes of the file's end. Raises ValueError if there is no footer.
     """
     try:
-        found = pq.read_metadata(file)
+        metadata = pq.read_metadata(file)
     except pa.ArrowException as error:
         raise ValueError(f"it is not a Parquet file: {error}") from error
-    own = {key.decode(): value.decode() for key, value in (found.metadata or {}).items()}
-    return {**own, "rows": str(found.num_rows), **_numbers(found)}
+    own = {key.decode(): value.decode() for key, value in (metadata.metadata or {}).items()}
+    return {**own, "rows": str(metadata.num_rows), **_numbers(metadata)}
 
 
 def _numbers(found: Any) -> dict[str, str]:
@@ -90,10 +90,13 @@ def _numbers(found: Any) -> dict[str, str]:
         return {}
     index = found.schema.names.index("number")
     groups = [found.row_group(n).column(index).statistics for n in range(found.num_row_groups)]
-    ranges = [each for each in groups if each is not None and each.has_min_max]
+    ranges = [statistics for statistics in groups if statistics is not None and statistics.has_min_max]
     if not ranges:
         return {}
-    return {"least": str(min(each.min for each in ranges)), "most": str(max(each.max for each in ranges))}
+    return {
+        "least": str(min(statistics.min for statistics in ranges)),
+        "most": str(max(statistics.max for statistics in ranges)),
+    }
 
 
 def read_rows(path: Path, columns: Sequence[str], *, skip: int = 0) -> Iterator[tuple[Any, ...]]:
@@ -103,8 +106,8 @@ def read_rows(path: Path, columns: Sequence[str], *, skip: int = 0) -> Iterator[
                 skipped = min(skip, batch.num_rows)
                 skip -= skipped
                 batch = batch.slice(skipped)
-                found = [batch.column(name).to_pylist() for name in columns]
-                yield from zip(*found, strict=True)
+                column_values = [batch.column(name).to_pylist() for name in columns]
+                yield from zip(*column_values, strict=True)
     except (pa.ArrowException, OSError) as error:
         raise ValueError(f"cannot read it: {error}") from error
 

@@ -200,13 +200,13 @@ class DeliveryFiles:
         """
         Add rows of the date that has most to its file, and write a group if one is full. Call it on a thread.
         """
-        open_ones = [each for each in self._partitions.values() if each.file is not None]
+        open_ones = [partition for partition in self._partitions.values() if partition.file is not None]
         may_be = open_ones if len(open_ones) >= MOST_OPEN else list(self._partitions.values())
-        largest = max(may_be, key=lambda each: len(each.rows))
+        largest = max(may_be, key=lambda partition: len(partition.rows))
         if largest.rows:
             self._add(largest, PART_ROWS)
         if self._added >= GROUP_ROWS:
-            self._write_group(max(self._partitions.values(), key=lambda each: each.added))
+            self._write_group(max(self._partitions.values(), key=lambda partition: partition.added))
 
     def _add(self, partition: _Partition, most: int) -> None:
         if partition.file is None:

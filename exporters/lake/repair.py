@@ -59,7 +59,9 @@ class LakeRepair:
         """Check every delivery that landed and restore its missing files. With `dry_run`, write nothing."""
         put = list[str]()
         lost = dict[str, str]()
-        listed = {each.name async for each in self.store.names(names.data_of(self._table.name))}
+        listed = {
+            stored_object.name async for stored_object in self.store.names(names.data_of(self._table.name))
+        }
         after, route = 0, f"{self.destination}/{self.topic}"
         while page := await self.landings.landed(route, after=after, most=_PAGE):
             for landing in page:

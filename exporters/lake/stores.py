@@ -122,9 +122,9 @@ class Folder:
         await asyncio.to_thread(shutil.copyfile, self._root / name, path)
 
     async def names(self, prefix: str, *, after: str = "") -> AsyncIterator[StoredObject]:
-        for each in await self._run(lambda: sorted(self._walk(prefix))):
-            if each.name > after:
-                yield each
+        for stored_object in await self._run(lambda: sorted(self._walk(prefix))):
+            if stored_object.name > after:
+                yield stored_object
 
     def _walk(self, prefix: str) -> Iterator[StoredObject]:
         for path in (self._root / prefix).rglob("*"):

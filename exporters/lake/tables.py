@@ -215,8 +215,8 @@ class LeftOut:
         values = list(row)
         tags = None if self._tags_at is None else values[self._tags_at]
         if self._tags_at is not None and tags:
-            kept = [pair for pair in tags if pair[0] not in self._tags]
-            values[self._tags_at] = kept or None
+            kept_tags = [pair for pair in tags if pair[0] not in self._tags]
+            values[self._tags_at] = kept_tags or None
         for index in self._places:
             values[index] = None
         return tuple(values)

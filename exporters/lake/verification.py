@@ -100,13 +100,13 @@ async def read_manifests(
 
     The manifest of a repair comes before that of its delivery.
     """
-    listed = [each.name async for each in store.names(names.manifests_of(table))]
+    listed = [stored_object.name async for stored_object in store.names(names.manifests_of(table))]
     for start in range(0, len(listed), _TOGETHER):
         group = listed[start : start + _TOGETHER]
         read = [read_manifest(store, name, scratch / f"manifest-{n}") for n, name in enumerate(group)]
-        for found in await asyncio.gather(*read):
-            if isinstance(found, LakeDifference) or _route_of(found).partition("/")[0] == destination:
-                yield found
+        for result in await asyncio.gather(*read):
+            if isinstance(result, LakeDifference) or _route_of(result).partition("/")[0] == destination:
+                yield result
 
 
 def _route_of(found: ReadManifest | Adoption) -> str:
@@ -154,33 +154,42 @@ async def verify(
     """
     after = f"{names.data_of(table)}date={dates.first}" if dates.first else ""
     listed = store.names(names.data_of(table), after=after)
-    unseen = {each.name: each.size async for each in listed if dates.have(names.date_in(each.name))}
+    unseen = {
+        stored_object.name: stored_object.size
+        async for stored_object in listed
+        if dates.have(names.date_in(stored_object.name))
+    }
     links: list[_Link] = []
     differences: list[LakeDifference] = []
     sums = _Sums()
     waiting: list[_ListedFile] = []
     file_checks = _FileChecks(store, level, scratch, is_sampled, days)
     repairs: dict[str, ReadManifest] = {}  # by the name of the delivery's own manifest
-    async for found in manifests:
-        if isinstance(found, LakeDifference):
-            differences.append(found)
+    async for result in manifests:
+        if isinstance(result, LakeDifference):
+            differences.append(result)
             continue
-        if isinstance(found, Adoption):
-            sums.left += found.without_number
+        if isinstance(result, Adoption):
+            sums.left += result.without_number
             continue
-        if names.repair_in(found.name):
-            _add_repair(repairs, found)
+        if names.repair_in(result.name):
+            _add_repair(repairs, result)
             continue
-        contents = found.body
-        repair = repairs.pop(found.name, None)
-        if repair is not None and repair.body.before != found.hash:
+        contents = result.body
+        repair = repairs.pop(result.name, None)
+        if repair is not None and repair.body.before != result.hash:
             differences.append(LakeDifference(CONTENT, repair.name, "it repairs another manifest"))
         elif repair is not None:
             contents = repair.body
         if contents.imported is None:
             links.append(
                 _Link(
-                    contents.edition, contents.first, contents.last, found.name, found.hash, found.body.before
+                    contents.edition,
+                    contents.first,
+                    contents.last,
+                    result.name,
+                    result.hash,
+                    result.body.before,
                 )
             )
         files = [file for file in contents.files if dates.have(file.date)]
@@ -193,12 +202,12 @@ async def verify(
     differences += await file_checks.compared(waiting)
     sums.read = file_checks.read
     alone = [
-        LakeDifference(CONTENT, each.name, "it repairs a manifest that does not exist")
-        for each in repairs.values()
+        LakeDifference(CONTENT, repair.name, "it repairs a manifest that does not exist")
+        for repair in repairs.values()
     ]
     foreign = [LakeDifference(FOREIGN, name, "no manifest names it") for name in sorted(unseen)]
     verified = sums.verified([*_chain(links), *_ranges(links), *differences, *alone, *foreign])
-    return replace(verified, editions=sorted({each.edition for each in links}))
+    return replace(verified, editions=sorted({link.edition for link in links}))
 
 
 def _add_repair(repairs: dict[str, ReadManifest], found: ReadManifest) -> None:
@@ -212,10 +221,10 @@ def _add_repair(repairs: dict[str, ReadManifest], found: ReadManifest) -> None:
 def expired_before(found: VerifiedLake, date: str) -> VerifiedLake:
     """Mark the missing files of dates before `date` as expired, because a rule of the store deleted them."""
     differences = [
-        each._replace(kind=EXPIRED)
-        if each.kind == MISSING and (names.date_in(each.name) or date) < date
-        else each
-        for each in found.differences
+        difference._replace(kind=EXPIRED)
+        if difference.kind == MISSING and (names.date_in(difference.name) or date) < date
+        else difference
+        for difference in found.differences
     ]
     return replace(found, differences=differences)
 
@@ -258,11 +267,11 @@ def compared_with_books(
     """
     result = list(differences)
     if absent <= after.get("damaged", 0):
-        result = [each for each in result if each.kind != HOLE]
+        result = [difference for difference in result if difference.kind != HOLE]
     least = before.get("delivered", 0)
-    most = after.get("delivered", 0)
-    if settled is not None and not least <= settled <= most:
-        kind, delivered = (MISSING, least) if settled < least else (FOREIGN, most)
+    highest = after.get("delivered", 0)
+    if settled is not None and not least <= settled <= highest:
+        kind, delivered = (MISSING, least) if settled < least else (FOREIGN, highest)
         description = (
             f"it has {settled} records with settled numbers, but the accounting of the route has {delivered}"
         )
@@ -334,13 +343,13 @@ class _Sums:
 
 def _chain(links: Sequence[_Link]) -> Iterator[LakeDifference]:
     """Yield broken links. Each manifest except the first must name an existing one."""
-    hashes = {each.hash for each in links}
-    first = min((each.first for each in links), default=0)
-    for each in links:
-        if each.before is None and each.first != first:
-            yield LakeDifference(CONTENT, each.name, "it does not name a previous manifest")
-        elif each.before is not None and each.before not in hashes:
-            yield LakeDifference(CONTENT, each.name, "the previous manifest is missing or was changed")
+    hashes = {link.hash for link in links}
+    first = min((link.first for link in links), default=0)
+    for link in links:
+        if link.before is None and link.first != first:
+            yield LakeDifference(CONTENT, link.name, "it does not name a previous manifest")
+        elif link.before is not None and link.before not in hashes:
+            yield LakeDifference(CONTENT, link.name, "the previous manifest is missing or was changed")
 
 
 def _ranges(links: Sequence[_Link]) -> Iterator[LakeDifference]:
@@ -380,10 +389,10 @@ class _FileChecks:
     async def compared(self, files: Sequence[_ListedFile]) -> list[LakeDifference]:
         """Return the first difference of each file. Ends are read concurrently, whole files one by one."""
         if self._level == DATA:
-            differences = [await self._file(*each) for each in files]
+            differences = [await self._file(*file_facts) for file_facts in files]
         else:
-            differences = list(await asyncio.gather(*(self._file(*each) for each in files)))
-        return [each for each in differences if each is not None]
+            differences = list(await asyncio.gather(*(self._file(*file_facts) for file_facts in files)))
+        return [difference for difference in differences if difference is not None]
 
     async def _file(
         self, contents: LakeManifest, file: LakeFile, listed: int | None

@@ -125,19 +125,22 @@ class LakeWatch:
     async def look(self) -> LakeVerdict:
         """Check, and log the first difference."""
         result = await self.seen()
-        for each in result.differences:
+        for difference in result.differences:
             extra = {"action": "lake_differs", "route": self.route}
             _log.error(
-                "%s: the destination differs from what was sent: %s", self.route, " ".join(each), extra=extra
+                "%s: the destination differs from what was sent: %s",
+                self.route,
+                " ".join(difference),
+                extra=extra,
             )
             break
-        first = next((f"{each.name}: {each.words}" for each in result.differences), "")
+        first = next((f"{difference.name}: {difference.words}" for difference in result.differences), "")
         return LakeVerdict(
             route=self.route,
             at=self.clock.now(),
             files=result.files,
             rows=result.rows,
-            differences=dict(Counter(each.kind for each in result.differences)),
+            differences=dict(Counter(difference.kind for difference in result.differences)),
             words=first,
         )
 
@@ -179,16 +182,23 @@ async def _settled_below(context: LakeContext, route: str, terms: Mapping[str, i
 async def recount(store: Store, context: LakeContext, route: str) -> VerifiedLake:
     """Compare the stored deliveries of a route with the list of a store and the accounting."""
     table = table_of(route).name
-    listed = {each.name: each.size async for each in store.names(names.manifests_of(table))}
+    listed = {
+        stored_object.name: stored_object.size
+        async for stored_object in store.names(names.manifests_of(table))
+    }
     before = await _terms(context, route)
-    kept = _StoredManifests(store, context.landings, route, listed)
+    stored_manifests = _StoredManifests(store, context.landings, route, listed)
     await asyncio.to_thread(make_directory, context.directory, 0o700)
     with tempfile.TemporaryDirectory(dir=context.directory) as directory:
         scratch = Path(directory)
-        verified = await verify(store, kept.manifests(scratch), level=LISTING, scratch=scratch, table=table)
-    edition = await kept.open_edition()
-    candidates = [*verified.differences, *await kept.not_known()]
-    differences = [each for each in candidates if not kept.may_be_landing(each, edition)]
+        verified = await verify(
+            store, stored_manifests.manifests(scratch), level=LISTING, scratch=scratch, table=table
+        )
+    edition = await stored_manifests.open_edition()
+    candidates = [*verified.differences, *await stored_manifests.not_known()]
+    differences = [
+        difference for difference in candidates if not stored_manifests.may_be_landing(difference, edition)
+    ]
     difference = books_differ(verified, route, before, await _terms(context, route))
     if difference is not None:
         differences.append(difference)
@@ -218,11 +228,13 @@ class _StoredManifests:
         kinds = (names.repair_in, names.import_in, names.adopted_in)
         for name in sorted(name for name in self._listed if any(kind(name) for kind in kinds)):
             del self._listed[name]
-            found = await read_manifest(self._store, name, scratch / "manifest")
-            yield found
-            if isinstance(found, Adoption) and names.range_of(found.manifest) == names.adopted_in(name):
+            lake_manifest = await read_manifest(self._store, name, scratch / "manifest")
+            yield lake_manifest
+            if isinstance(lake_manifest, Adoption) and names.range_of(
+                lake_manifest.manifest
+            ) == names.adopted_in(name):
                 # The copy never had its numbers, so it has no manifest of them.
-                yield await self._of_original(found.manifest, scratch)
+                yield await self._of_original(lake_manifest.manifest, scratch)
         after = 0
         while page := await self._landings.landed(self._route, after=after, most=_PAGE):
             for landing in page:

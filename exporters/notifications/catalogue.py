@@ -38,9 +38,9 @@ def problems(channels: Sequence[NotifySettings], *, shown: str = "notify") -> It
         names.add(settings.name)
         yield from one_of(f"{shown}.type", settings.type, tuple(TYPES))
         if settings.type in TYPES:
-            found = list(TYPES[settings.type].problems(shown, settings))
-            yield from found
-            if isinstance(settings, KeptSettings) and not found:
+            type_problems = list(TYPES[settings.type].problems(shown, settings))
+            yield from type_problems
+            if isinstance(settings, KeptSettings) and not type_problems:
                 yield from address_problems(f"{shown}.url", settings.url)
                 yield from problems_of_reach(f"{shown}.server", f"smtp://{settings.server}")
         yield from url(f"{shown}.proxy", settings.proxy)

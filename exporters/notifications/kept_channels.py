@@ -80,5 +80,7 @@ class ChannelSeal:
 
 
 def _settings(draft: ChannelDraft, secret: str) -> KeptSettings:
-    shared = {each.name for each in fields(NotifySettings)} & {each.name for each in fields(ChannelDraft)}
+    shared = {attribute.name for attribute in fields(NotifySettings)} & {
+        attribute.name for attribute in fields(ChannelDraft)
+    }
     return KeptSettings(secret=secret, **{name: getattr(draft, name) for name in shared})

@@ -105,9 +105,13 @@ class ChannelSender:
             now = self._clock.now()
             self._seen = self._table.version
             self._changes = await self._table.changes(self.name)
-            waiting = [each for each in await self._table.waiting() if each.channel == self.name]
+            waiting = [
+                notification
+                for notification in await self._table.waiting()
+                if notification.channel == self.name
+            ]
             if self._is_eager or self._has_new_files():
-                waiting = [replace(each, not_before=0.0) for each in waiting]
+                waiting = [replace(notification, not_before=0.0) for notification in waiting]
             group, at = next_message(waiting, self._schedule, now=now)
             if at > now:
                 return at
@@ -138,13 +142,13 @@ class ChannelSender:
     async def _try(self, group: Sequence[Notification], waiting: Sequence[Notification]) -> None:
         first = group[0]
         if first.message is None:
-            group = [replace(each, message=first.number) for each in group]
+            group = [replace(notification, message=first.number) for notification in group]
             await self._table.update(group)
         await self._table.confirm()
         self._stamp = self._channel.stamp()
         try:
             details = await self._channel.send(
-                Message(notices=[each.notice for each in group], reached=first.reached)
+                Message(notices=[notification.notice for notification in group], reached=first.reached)
             )
         except Misconfigured as error:
             self._note(PARKED, error)
@@ -159,8 +163,14 @@ class ChannelSender:
         else:
             self.state, self._reason = RUNNING, ""
             sent = [
-                replace(each, state=SENT, attempts=each.attempts + 1, error=details, failing_since=None)
-                for each in group
+                replace(
+                    notification,
+                    state=SENT,
+                    attempts=notification.attempts + 1,
+                    error=details,
+                    failing_since=None,
+                )
+                for notification in group
             ]
             await self._table.update(sent)
 
@@ -179,18 +189,21 @@ class ChannelSender:
         after GIVE_UP_S. The time on a paused channel does not count.
         """
         now = self._clock.now()
-        in_group = {each.id for each in group}
+        in_group = {notification.id for notification in group}
         reached = error.reached if isinstance(error, ReachedSome) else group[0].reached
         changed = []
-        for each in (*group, *(each for each in waiting if each.id not in in_group)):
-            since = None if self.state == PARKED else each.failing_since or now
-            after = replace(each, failing_since=since)
-            if each.id in in_group:
-                after = replace(after, attempts=each.attempts + 1, error=str(error))
+        for notification in (
+            *group,
+            *(notification for notification in waiting if notification.id not in in_group),
+        ):
+            since = None if self.state == PARKED else notification.failing_since or now
+            after = replace(notification, failing_since=since)
+            if notification.id in in_group:
+                after = replace(after, attempts=notification.attempts + 1, error=str(error))
                 after = replace(after, not_before=now + wait_s, reached=reached)
             if since is not None and now - since >= GIVE_UP_S:
                 after = replace(after, state=FAILED, error=str(error))
-            if after != each:
+            if after != notification:
                 changed.append(after)
         await self._table.update(changed)
 
@@ -199,7 +212,10 @@ class ChannelSender:
         extra = {"action": "notification_refused", "channel": self.name, "notices": len(group)}
         _log.warning("a notification was rejected: %s", error, extra=extra)
         if len(group) > 1:
-            alone = [replace(each, message=each.number, attempts=each.attempts + 1) for each in group]
+            alone = [
+                replace(notification, message=notification.number, attempts=notification.attempts + 1)
+                for notification in group
+            ]
             await self._table.update(alone)
             return
         [failed] = group
@@ -245,8 +261,8 @@ class Notifier:
         self._apply_channels()
 
     def _apply_channels(self) -> None:
-        stated = {each.name for each in self._stated}
-        settings = [*self._stated, *(each for each in self._kept if each.name not in stated)]
+        stated = {channel.name for channel in self._stated}
+        settings = [*self._stated, *(channel for channel in self._kept if channel.name not in stated)]
         if settings != list(self._settings):
             self._configure(settings)
             self._changed.set()
@@ -279,8 +295,10 @@ class Notifier:
         """
         counts = await self._table.counts()
         oldest: dict[str, float] = {}
-        for each in await self._table.waiting():
-            oldest[each.channel] = min(each.notice.at, oldest.get(each.channel, each.notice.at))
+        for notification in await self._table.waiting():
+            oldest[notification.channel] = min(
+                notification.notice.at, oldest.get(notification.channel, notification.notice.at)
+            )
         states = [
             ChannelState(
                 name=sender.name,
@@ -302,11 +320,11 @@ class Notifier:
                 state=REMOVED,
                 reason="this channel no longer exists: discard its waiting notifications, or add it again",
                 insights=NO_INSIGHTS,
-                counts=each,
+                counts=channel_counts,
                 oldest=oldest.get(name),
             )
-            for name, each in counts.items()
-            if each.waiting and name not in names
+            for name, channel_counts in counts.items()
+            if channel_counts.waiting and name not in names
         ]
         return [*states, *removed]
 
@@ -318,23 +336,25 @@ class Notifier:
         self._settings = settings
         self._senders = [
             ChannelSender(
-                each.name,
-                build(each, self._clock),
-                schedule_of(each, groups=TYPES[each.type].groups),
+                channel.name,
+                build(channel, self._clock),
+                schedule_of(channel, groups=TYPES[channel.type].groups),
                 self._table,
                 self._clock,
             )
-            for each in settings
+            for channel in settings
         ]
-        self._table.channels = tuple(each.name for each in settings)
+        self._table.channels = tuple(channel.name for channel in settings)
         self._table.report_channels = frozenset(
-            each.name for each in settings if TYPES[each.type].takes_reports
+            channel.name for channel in settings if TYPES[channel.type].takes_reports
         )
-        self._table.mail_channels = frozenset(each.name for each in settings if each.type == "email")
+        self._table.mail_channels = frozenset(channel.name for channel in settings if channel.type == "email")
         self._table.subscriptions = tuple(
-            InsightSubscription(channel=each.name, severity=each.insights, categories=each.categories)
-            for each in settings
-            if each.insights != NO_INSIGHTS
+            InsightSubscription(
+                channel=channel.name, severity=channel.insights, categories=channel.categories
+            )
+            for channel in settings
+            if channel.insights != NO_INSIGHTS
         )
 
     async def _trim(self) -> None:

@@ -99,22 +99,28 @@ def next_message(
     A message that was already tried comes first, so that the order is preserved, and no other notification
     joins it. If nothing waits, return nothing and infinity.
     """
-    begun = [each for each in waiting if each.message is not None]
+    begun = [notification for notification in waiting if notification.message is not None]
     if begun:
-        first = min(each.message or 0 for each in begun)
-        message = [each for each in begun if each.message == first]
-        held = min(schedule.held_until(each, now) for each in message)
+        first = min(notification.message or 0 for notification in begun)
+        message = [notification for notification in begun if notification.message == first]
+        held = min(schedule.held_until(notification, now) for notification in message)
         return message, max(held, message[0].not_before)
-    free = [each for each in waiting if schedule.held_until(each, now) <= now]
+    free = [notification for notification in waiting if schedule.held_until(notification, now) <= now]
     if not free:
-        return (), min((schedule.held_until(each, now) for each in waiting), default=float("inf"))
+        return (), min(
+            (schedule.held_until(notification, now) for notification in waiting), default=float("inf")
+        )
     first_free = free[0]
     if schedule.group_wait_s is None or first_free.notice.kind in ALONE:
         return [first_free], 0.0
     at = first_free.notice.at
     # A time in the future means that the clock was set back, so do not wait for others.
     leaves = at + schedule.group_wait_s if at <= now else 0.0
-    alike = [each for each in free if each.notice.kind not in ALONE and each.reached == first_free.reached]
+    alike = [
+        notification
+        for notification in free
+        if notification.notice.kind not in ALONE and notification.reached == first_free.reached
+    ]
     return alike[:MAX_GROUP], leaves
 
 

@@ -278,7 +278,7 @@ def _ids(record: Inference) -> tuple[bytes, list[bytes]]:
         if ids.hex() == both and not ids.startswith(_NO_TRACE) and not ids.endswith(_NO_SPAN):
             return ids, []
     on_wire = list(identity.stand_in_ids(record.id))
-    kept: list[bytes] = []
+    id_attributes: list[bytes] = []
     forms = ((0, trace_id, _TRACE_ID, _trace_id), (1, span_id, _SPAN_ID, _span_id))
     for part, value, form, attribute in forms:
         if value is None:
@@ -286,8 +286,8 @@ def _ids(record: Inference) -> tuple[bytes, list[bytes]]:
         if form.fullmatch(value):
             on_wire[part] = bytes.fromhex(value)
         else:
-            kept.append(attribute(value))
-    return b"".join(on_wire), kept
+            id_attributes.append(attribute(value))
+    return b"".join(on_wire), id_attributes
 
 
 NO_TIME, START_ALONE, END_ALONE = _times("none"), _times("start"), _times("end")

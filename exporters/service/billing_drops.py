@@ -120,7 +120,7 @@ class BillingValidation:
             return None
         if verdict.is_valid:
             return []
-        return [answer.without_secrets(each) for each in verdict.errors[:MOST]] or [
+        return [answer.without_secrets(error) for error in verdict.errors[:MOST]] or [
             "the upstream gives no reason"
         ]
 

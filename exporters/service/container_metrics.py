@@ -162,7 +162,7 @@ class ContainerSync:
         """
         lane = self._lanes[stream]
         try:
-            more = await send()
+            has_more = await send()
         except SpoolError as error:
             lane.closed_until = self._clock.monotonic() + LOOK_AGAIN_S
             lane.reason = str(error)
@@ -187,7 +187,7 @@ class ContainerSync:
         else:
             if lane.is_faulty:
                 self._worked(stream)
-            return more
+            return has_more
         return True
 
     async def _send_files(self) -> bool:
@@ -374,7 +374,9 @@ def _requested_references(answer: HttpAnswer) -> list[str]:
         return []
     with suppress(msgspec.DecodeError, RecursionError):
         references = msgspec.json.decode(text, type=list[_RequestedFile])
-        return [each.ref_id for each in references if 0 < len(each.ref_id) <= LONGEST_REFERENCE][:MAX_REPLAYS]
+        return [
+            reference.ref_id for reference in references if 0 < len(reference.ref_id) <= LONGEST_REFERENCE
+        ][:MAX_REPLAYS]
     _log.warning(
         "%s: the upstream requested a replay in a header that cannot be read",
         NAME,

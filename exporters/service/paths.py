@@ -87,8 +87,12 @@ class Paths:
         if address is None:
             return None
         settings = self._settings
-        given = {"segment": settings.billing_segment, "connection_id": settings.connection_id, **parts}
-        return address.format_map({part: quote(value, safe="") for part, value in given.items()})
+        address_parts = {
+            "segment": settings.billing_segment,
+            "connection_id": settings.connection_id,
+            **parts,
+        }
+        return address.format_map({part: quote(value, safe="") for part, value in address_parts.items()})
 
     def needed(self, name: str, /, **parts: str) -> str:
         """

@@ -21,8 +21,8 @@ async def imported(name: str) -> ModuleType:
     Return the module of this name. If it is not imported yet, a thread imports it, so that other requests
     do not wait.
     """
-    found = _imported.get(name)
-    return await asyncio.to_thread(import_here, name) if found is None else found
+    module = _imported.get(name)
+    return await asyncio.to_thread(import_here, name) if module is None else module
 
 
 def import_here(name: str) -> ModuleType:

@@ -33,9 +33,9 @@ def page_link(console: str, path: str, parameters: Mapping[str, Sequence[str]] |
     if not console:
         return ""
     pairs = [
-        f"{quote(name, safe='')}={quote(each, safe='')}"
+        f"{quote(name, safe='')}={quote(value, safe='')}"
         for name, values in (parameters or {}).items()
-        for each in values
+        for value in values
     ]
     return f"{console}#{path}{'?' if pairs else ''}{'&'.join(pairs)}"
 

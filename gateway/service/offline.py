@@ -42,8 +42,8 @@ async def open_offline(config: Config, *, version: str, names_routes: bool = Fal
                 urls=lambda: Urls(console=_console_url(config), public=config.oidc.console),
             )
         )
-        place = stack.enter_context(tempfile.TemporaryDirectory(prefix="tollhouse-"))
-        socket = OperatorSocket(Path(place), operator_application(services))
+        directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="tollhouse-"))
+        socket = OperatorSocket(Path(directory), operator_application(services))
         stack.push_async_callback(socket.stop)
         yield await socket.start()
 
@@ -51,13 +51,15 @@ async def open_offline(config: Config, *, version: str, names_routes: bool = Fal
 async def _declare(storage: Storage, config: Config) -> None:
     """Mark routes as orphaned, as a start of the server would. Only the server declares new ones."""
     has_upstream = bool(config.upstream.base_url or config.upstream.ai_telemetry_url)
-    named = {f"{each.name}/{topic}" for each in config.destinations for topic in each.topics}
+    named = {
+        f"{destination.name}/{topic}" for destination in config.destinations for topic in destination.topics
+    }
     states = await storage.deliveries.routes()
     if has_upstream:
         named |= {state.name for state in states if state.name.startswith("upstream/")}
-    kept = [state for state in states if state.name in named]
-    if len(kept) < len(states):
-        specs = [RouteSpec(name=state.name, topic=state.topic, required=state.required) for state in kept]
+    declared = [state for state in states if state.name in named]
+    if len(declared) < len(states):
+        specs = [RouteSpec(name=state.name, topic=state.topic, required=state.required) for state in declared]
         await storage.deliveries.declare(specs)
 
 

@@ -38,7 +38,7 @@ LOOK = """
 
 async def make(storage: StorageSettings, settings: SpoolSettings) -> Mapping[str, object]:
     """Create the secret, the schema and its facts if they are missing. Return what was created."""
-    made = make_secret_file(storage)
+    secret_made = make_secret_file(storage)
     secret = read_secret(storage)
     async with _opened(storage) as database:
         before = await found_version(database)
@@ -46,7 +46,7 @@ async def make(storage: StorageSettings, settings: SpoolSettings) -> Mapping[str
         facts = await agree(database, secret, settings)
     return {
         "secret_file": str(storage.secret_file),
-        "secret_made": made,
+        "secret_made": secret_made,
         "schema": storage.schema,
         "version_before": before,
         "version": VERSION,

@@ -146,8 +146,8 @@ class PostgresContents:
 
         def work(connection: Connection) -> dict[str, bytes]:
             values = {"now": database.now(), "age_s": DRAFTS_S}
-            left = connection.execute(database.sql(_LEFT), values).fetchall()
-            _remove(connection, database, [draft for (draft,) in left])
+            leftover_rows = connection.execute(database.sql(_LEFT), values).fetchall()
+            _remove(connection, database, [draft for (draft,) in leftover_rows])
             return dict(connection.execute(database.sql(_HEADS)).fetchall())
 
         return await database.transaction(work)

@@ -37,7 +37,7 @@ from spool.registry import following
 from spool.registry.following import DEVICES
 from spool.sql.clusters import CLUSTER, CLUSTERS, DELETE, PUT, SqlClusters, read
 
-_NAMES = tuple(each.name for each in fields(Device))
+_NAMES = tuple(attribute.name for attribute in fields(Device))
 _COLUMNS = ", ".join(f'"{name}"' for name in _NAMES)
 _JSON = ("labels", "operator_labels")
 LOOKED_UP_S, LOOK_UP_EVERY_S = 10.0, 0.1  # how long, and how often, to look for a commit with a lost result
@@ -239,15 +239,15 @@ class PostgresDevices:
             self._ends_keys = False
 
     async def others(self, ids: Collection[str] | None) -> Mapping[str, Device | None]:
-        wanted = None if ids is None else sorted(ids)
+        sorted_ids = None if ids is None else sorted(ids)
         since = self._looked_at - OVERLAP_S
 
         def read(connection: Connection) -> tuple[list[Any], float]:
             sql = self._database.sql
             [[at]] = connection.execute(sql(_TIME), {"now": self._database.now()}).fetchall()
-            if wanted is None:
+            if sorted_ids is None:
                 return connection.execute(sql(f"{_ALL} WHERE written_at >= %s"), (since,)).fetchall(), at
-            return connection.execute(sql(f"{_ALL} WHERE id = ANY(%s)"), (wanted,)).fetchall(), at
+            return connection.execute(sql(f"{_ALL} WHERE id = ANY(%s)"), (sorted_ids,)).fetchall(), at
 
         rows, at = await self._database.read(read)
         if ids is None:
@@ -255,7 +255,7 @@ class PostgresDevices:
         devices: dict[str, Device | None] = {
             row[1]: self._remember(row) for row in rows if row[0] != self._versions.get(row[1])
         }
-        for id in set(wanted or ()) - {row[1] for row in rows}:
+        for id in set(sorted_ids or ()) - {row[1] for row in rows}:
             self._forget(id)
             devices[id] = None
         return devices

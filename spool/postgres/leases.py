@@ -317,11 +317,11 @@ class PostgresLeases:
             execute(ADD, names=missing)
             self._known |= set(missing)
         execute(ORPHAN)
-        wanted = {id: frozenset(names) for id, names in execute(WANTED)}
-        share = _share(wanted)
+        wants_by_node = {id: frozenset(names) for id, names in execute(WANTED)}
+        share = _share(wants_by_node)
         holders, woken = self._holders(connection)
         own = {name for name, node in holders.items() if node == session}
-        if len(own) < share and any(holders.get(name) not in wanted for name in wants):
+        if len(own) < share and any(holders.get(name) not in wants_by_node for name in wants):
             execute(TAKE, wants=wants, room=share - len(own))
             holders, woken = self._holders(connection)
             own = {name for name, node in holders.items() if node == session}
@@ -332,7 +332,7 @@ class PostgresLeases:
         return _Held(
             is_live=True,
             leases={name: woken[name] for name in own},
-            surplus=_surplus(session, holders, wanted, share) if len(own) > share else None,
+            surplus=_surplus(session, holders, wants_by_node, share) if len(own) > share else None,
         )
 
     def _holders(self, connection: Connection) -> tuple[dict[str, UUID | None], dict[str, int]]:

@@ -173,7 +173,7 @@ class PostgresLedgerRows(SqlLedgerRows):
             together[start, number] = measures
         self._unmark_changed(width, {start for start, _ in together})
         if together:
-            rows = [(*place, *_columns(measures)) for place, measures in sorted(together.items())]
+            rows = [(*cell, *_columns(measures)) for cell, measures in sorted(together.items())]
             self._run(
                 f"INSERT INTO {self._of(width)} AS old (start, key, {_NAMES}) SELECT * FROM unnest({_ARRAYS})"
                 f" ON CONFLICT (start, key) DO UPDATE SET {_ADDED}",
@@ -187,8 +187,8 @@ class PostgresLedgerRows(SqlLedgerRows):
         known = self._expressions(query, parameters)
         names = [known[name] for name in query.group_by]
         needed = needed_sums(query.measures)
-        places = [place for place, name in enumerate(_COLUMNS) if name in needed]
-        wanted_sums = [_COLUMNS[place] for place in places]
+        places = [index for index, name in enumerate(_COLUMNS) if name in needed]
+        wanted_sums = [_COLUMNS[index] for index in places]
         sums = [f"SUM(h.{name})::{'text' if name in MONEY else 'bigint'}" for name in wanted_sums]
         chosen = self._chosen(query, known, parameters)
         within = self._of_span((width, since, until, rollup), chosen, parameters)
@@ -201,15 +201,15 @@ class PostgresLedgerRows(SqlLedgerRows):
         rows = self._ask(
             f"SELECT {', '.join(['h.start' if by_start else '0', *names, 'k.status', 'k.cost_source', *sums])}"
             f" FROM {summed} h JOIN {{schema}}.ledger_keys k ON k.id = h.key {' '.join(parameters.joins)}"
-            f" GROUP BY {', '.join(str(place) for place in range(1 if by_start else 2, len(names) + 4))}",
+            f" GROUP BY {', '.join(str(index) for index in range(1 if by_start else 2, len(names) + 4))}",
             parameters,
         )
         for start, *row in rows:
             group = tuple([value or None for value in row[: len(names)]])
             status, cost_source, *values = row[len(names) :]
             measures = [0] * WIDTH
-            for place, value in zip(places, values, strict=True):
-                measures[place] = money.units(value) if _COLUMNS[place] in MONEY else value
+            for index, value in zip(places, values, strict=True):
+                measures[index] = money.units(value) if _COLUMNS[index] in MONEY else value
             yield GroupSum(group, status, cost_source, measures, start)
 
     def largest(
@@ -220,14 +220,14 @@ class PostgresLedgerRows(SqlLedgerRows):
         names = [known[name] for name in query.group_by]
         chosen = self._chosen(query, known, parameters)
         parts = [
-            f"SELECT key, {', '.join(MONEY)} FROM {self._of_span(each, chosen, parameters)}" for each in spans
+            f"SELECT key, {', '.join(MONEY)} FROM {self._of_span(span, chosen, parameters)}" for span in spans
         ]
         by_number = ", ".join(f"SUM({name}) AS {name}" for name in MONEY)
         summed = f"(SELECT key, {by_number} FROM ({' UNION ALL '.join(parts)}) parts GROUP BY key)"
         rows = self._ask(
             f"SELECT {', '.join(names)}, COUNT(*) OVER (), (SUM({COST}) * 1000000000)::float8 AS cost"
             f" FROM {summed} h JOIN {{schema}}.ledger_keys k ON k.id = h.key {' '.join(parameters.joins)}"
-            f" GROUP BY {', '.join(str(place) for place in range(1, len(names) + 1))}"
+            f" GROUP BY {', '.join(str(index) for index in range(1, len(names) + 1))}"
             f" ORDER BY cost DESC LIMIT {parameters.text(most)}",
             parameters,
         )
@@ -292,8 +292,10 @@ class PostgresLedgerRows(SqlLedgerRows):
         The result of the last filter is cached, because one query reads several spans.
         """
         values = parameters.values
-        statement, given, limit, numbers = self._found
-        is_same = statement == chosen and all(values.get(name) == each for name, each in given.items())
+        statement, cached_values, limit, numbers = self._found
+        is_same = statement == chosen and all(
+            values.get(name) == value for name, value in cached_values.items()
+        )
         if not is_same or len(numbers) > limit < most:
             rows = self._ask(f"SELECT k.id FROM {chosen} LIMIT {most + 1}", parameters)
             numbers = [number for (number,) in rows]
@@ -341,7 +343,7 @@ class PostgresLedgerRows(SqlLedgerRows):
             f"SELECT {columns}, SUM(h.whole)::bigint, SUM(h.millionths)::bigint"
             f" FROM {{schema}}.ledger_meters h JOIN {{schema}}.ledger_keys k ON k.id = h.key"
             f" {' '.join(parameters.joins)} WHERE {' AND '.join(terms)}"
-            f" GROUP BY {', '.join(str(place) for place in range(1 if begin != '0' else 2, len(names) + 4))}",
+            f" GROUP BY {', '.join(str(index) for index in range(1 if begin != '0' else 2, len(names) + 4))}",
             parameters,
         )
         for start, *row, status, meter, whole, millionths in rows:
@@ -358,8 +360,8 @@ class PostgresLedgerRows(SqlLedgerRows):
         known = self._expressions(filters.of_keys, parameters)
         chosen = self._chosen(filters.of_keys, known, parameters)
         known = self._expressions(query, parameters, known)
-        apart = filters.apart(query, by_start=by_start)
-        if "key" in apart or chosen or rollup:
+        group_columns = filters.apart(query, by_start=by_start)
+        if "key" in group_columns or chosen or rollup:
             of = billed.source_of(self.prefix, width, rollup)
             within = self._within(of, width, since, until, chosen, parameters)
         else:  # days have stored sums for these columns
@@ -370,16 +372,17 @@ class PostgresLedgerRows(SqlLedgerRows):
         ]
         # Looking up the dimensions of each row costs more than adding it up.
         limbs = ", ".join(f"SUM({limb})::bigint AS {limb}" for limb in billed.LIMBS)
-        kept = f" GROUP BY {', '.join(apart)}" if apart else ""
+        group_sql = f" GROUP BY {', '.join(group_columns)}" if group_columns else ""
         keys = f" JOIN {{schema}}.ledger_keys k ON k.id = h.key {' '.join(parameters.joins)}"
-        joined = keys if "key" in apart else ""
+        joined = keys if "key" in group_columns else ""
         terms = ["h.high IS NOT NULL", *self._filters(filters.of_both, known, parameters)]
         columns = ", ".join(["h.start" if by_start else "0", *(known[name] for name in query.group_by)])
         rows = self._ask(
             f"SELECT {columns}, SUM(h.high)::bigint, SUM(h.middle)::bigint, SUM(h.low)::bigint"
-            f" FROM (SELECT {', '.join([*apart, limbs])} FROM {within} AND {' AND '.join(of_bills)}{kept}) h{joined}"
+            f" FROM (SELECT {', '.join([*group_columns, limbs])} FROM {within}"
+            f" AND {' AND '.join(of_bills)}{group_sql}) h{joined}"
             f" WHERE {' AND '.join(terms)}"
-            f" GROUP BY {', '.join(str(place) for place in range(1, len(query.group_by) + 2))}",
+            f" GROUP BY {', '.join(str(index) for index in range(1, len(query.group_by) + 2))}",
             parameters,
         )
         yield from billed.group_sums(rows)
@@ -389,12 +392,12 @@ class PostgresLedgerRows(SqlLedgerRows):
     ) -> Iterator[str]:
         """Yield the filter conditions of a query. `known` has the SQL expression of each dimension."""
         for word, chosen in (("= ANY", query.include), ("<> ALL", query.exclude)):
-            for name, wanted in chosen.items():
-                yield f"{known[name]} {word}({parameters.text(list(map(stored, wanted)))}::text[])"
+            for name, wanted_values in chosen.items():
+                yield f"{known[name]} {word}({parameters.text(list(map(stored, wanted_values)))}::text[])"
         if query.only is not None:
             columns = [list(map(stored, values)) for values in zip(*query.only, strict=True)]
             listed = ", ".join(
-                [f"{parameters.text([each or '' for each in values])}::text[]" for values in columns]
+                [f"{parameters.text([value or '' for value in values])}::text[]" for values in columns]
             )
             yield f"({', '.join([known[name] for name in query.group_by])}) IN (SELECT * FROM unnest({listed}))"
 
@@ -438,11 +441,11 @@ class PostgresLedgerRows(SqlLedgerRows):
             return own(dimension, parameters)
         known = self._sources_of(dimension)
         name = f"d{len(parameters.joins)}"
-        columns = [f"s{place}" for place in range(len(dimension.sources))]
+        columns = [f"s{index}" for index in range(len(dimension.sources))]
         arrays = [*map(list, zip(*known, strict=True))] if known else [[] for _ in columns]
         texts = [
-            parameters.text(each)
-            for each in (*arrays, [stored(dimension.value(sources)) for sources in known])
+            parameters.text(text_array)
+            for text_array in (*arrays, [stored(dimension.value(sources)) for sources in known])
         ]
         equal = [
             f"{name}.{column} = {own(source, parameters)}"

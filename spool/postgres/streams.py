@@ -112,17 +112,17 @@ def with_claims(database: Database, versions: Versions, *, max_streams: int) -> 
     def ask(connection: Connection, keys: Sequence[bytes]) -> Callable[[], Mapping[bytes, int]]:
         claimed = shared.claims(keys)
         rest = [key for key in keys if key not in claimed]
-        others = versions(connection, rest) if rest else dict
+        other_versions = versions(connection, rest) if rest else dict
         names = sorted({stream.name for stream in claimed.values()})
         if not claimed:
-            return others
+            return other_versions
         rows = PostgresConnection(connection, database.sql).ask(_NAMED, names=names)
         counted = connection.execute(database.sql(_COUNT))
 
         def read_versions() -> Mapping[bytes, int]:
             [[count]] = counted
             known = {row[0]: STREAM.read(row) for row in rows}
-            return {**others(), **shared.versions(claimed, known, room=max_streams - count)}
+            return {**other_versions(), **shared.versions(claimed, known, room=max_streams - count)}
 
         return read_versions
 
@@ -188,11 +188,11 @@ def settled_totals(
     settled = min(now - settings.retention_s, now if oldest_at is None else oldest_at)
     rows = PostgresConnection(connection, database.sql)
     streams = sizes(rows)
-    wanted = to_free(streams, settings.max_stream_bytes)
+    bytes_to_free = to_free(streams, settings.max_stream_bytes)
     old = int((now - settings.stream_retention) * NS)
     removable: list[Total] = []
     for stream in streams:
-        excess = wanted.get(stream.name, 0)
+        excess = bytes_to_free.get(stream.name, 0)
         before = NEVER if excess else old
         for total in tables.settled_totals(rows, stream.name, settled=settled, before=before):
             if total.start_time >= old and excess <= 0:

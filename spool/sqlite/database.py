@@ -159,11 +159,11 @@ class _Connection(aiosqlite.Connection):
         self._checkpoint_at = time.monotonic() + CHECKPOINT_EVERY_S
         problem = ""
         try:
-            _, pages, moved = self._conn.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+            _, pages, moved_pages = self._conn.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
         except sqlite3.Error as error:
             problem = f"cannot be moved into the file: {error}"
         else:
-            if moved < pages and _size(_wal(self.path)) > WAL_BYTES:
+            if moved_pages < pages and _size(_wal(self.path)) > WAL_BYTES:
                 problem = "grows, because another process reads an old state of the file (a backup, a shell)"
         if problem and problem != self.checkpoint_problem:
             extra = {"action": "checkpoint_failed", "file": self.path.name}

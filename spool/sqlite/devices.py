@@ -12,7 +12,7 @@ from spool.devices.device import NO_EXPECTATIONS, Device, DeviceWrite, Expectati
 from spool.errors import SpoolUnavailable
 from spool.sqlite.database import Database
 
-_COLUMNS = tuple(each.name for each in fields(Device))
+_COLUMNS = tuple(attribute.name for attribute in fields(Device))
 _JSON = ("labels", "operator_labels")
 _FLAGS = ("has_key", "key_used")
 

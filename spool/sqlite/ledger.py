@@ -87,10 +87,10 @@ def where(query: CostQuery) -> tuple[str, list[str]]:
     terms = ""
     values = list[str]()
     for word, chosen in (("IN", query.include), ("NOT IN", query.exclude)):
-        for name, wanted in chosen.items():
-            marks = ", ".join("?" * len(wanted))
+        for name, wanted_values in chosen.items():
+            marks = ", ".join("?" * len(wanted_values))
             terms += f" AND {expression(query.derived.get(name, name))} {word} ({marks})"
-            values += wanted
+            values += wanted_values
     if query.only is not None:
         names = [expression(query.derived.get(name, name)) for name in query.group_by]
         marks = f"({', '.join('?' * len(names))})"
@@ -258,22 +258,22 @@ class SqliteLedgerRows(SqlLedgerRows):
         rows = self._connection.execute(
             f"SELECT {start}, {sums} FROM (SELECT * FROM {within}) h {grouped}", values
         )
-        left = {row[0]: needed_columns.measures(row[1:]) for row in rows if row[1] is not None}
-        most = self._connection.execute(_NEWEST_OUTCOME).fetchone() if left else None
-        if most is None:
+        remaining = {row[0]: needed_columns.measures(row[1:]) for row in rows if row[1] is not None}
+        newest_outcome = self._connection.execute(_NEWEST_OUTCOME).fetchone() if remaining else None
+        if newest_outcome is None:
             return
-        others = f"{within} AND key IN (SELECT id FROM keys WHERE status <> ? OR cost_source <> ?)"
+        others_sql = f"{within} AND key IN (SELECT id FROM keys WHERE status <> ? OR cost_source <> ?)"
         rest_rows = self._connection.execute(
-            f"SELECT {start}, k.status, k.cost_source, {sums} FROM (SELECT * FROM {others}) h"
+            f"SELECT {start}, k.status, k.cost_source, {sums} FROM (SELECT * FROM {others_sql}) h"
             " JOIN keys k ON k.id = h.key GROUP BY 1, 2, 3",
-            (*values, *most),
+            (*values, *newest_outcome),
         )
         for row in rest_rows:
             measures = needed_columns.measures(row[3:])
-            left[row[0]] = list(map(sub, left[row[0]], measures))
+            remaining[row[0]] = list(map(sub, remaining[row[0]], measures))
             yield GroupSum((), row[1], row[2], measures, row[0])
-        for begun, measures in left.items():
-            yield GroupSum((), most[0], most[1], measures, begun)
+        for begun, measures in remaining.items():
+            yield GroupSum((), newest_outcome[0], newest_outcome[1], measures, begun)
 
     def largest(
         self, spans: Sequence[tuple[int, int, int, int]], query: CostQuery, most: int
@@ -284,12 +284,12 @@ class SqliteLedgerRows(SqlLedgerRows):
         values = list[int | str]()
         for width, since, until, rollup in spans:
             of = self._of_rollup(width, rollup).replace("{schema}.", "")
-            within, given = self._within(of, width, since, until, *where(query))
+            within, parameters = self._within(of, width, since, until, *where(query))
             parts.append(f"SELECT key, {', '.join(_LIMBS)} FROM {within}")
-            values += given
+            values += parameters
         by_number = ", ".join(f"SUM({name}) AS {name}" for name in _LIMBS)
         summed = f"(SELECT key, {by_number} FROM ({' UNION ALL '.join(parts)}) GROUP BY key)"
-        grouped = ", ".join(str(place) for place in range(1, len(names) + 1))
+        grouped = ", ".join(str(index) for index in range(1, len(names) + 1))
         rows = self._connection.execute(
             f"SELECT {', '.join(names)}, COUNT(*) OVER (), {_COST_LIMBS[0]} + {_COST_LIMBS[1]} / 1e9 AS cost"
             f" FROM {summed} h JOIN keys k ON k.id = h.key GROUP BY {grouped} ORDER BY cost DESC LIMIT ?",
@@ -325,13 +325,13 @@ class SqliteLedgerRows(SqlLedgerRows):
         chosen = f"SELECT id FROM keys k WHERE TRUE{terms}"
         first = begin(width, since)
         starts = range(first if first == since else first + width, until, width)
-        most = _LOOKED_UP // max(len(starts), 1)
-        numbers = self._numbers(chosen, values, most)
+        max_numbers = _LOOKED_UP // max(len(starts), 1)
+        numbers = self._numbers(chosen, values, max_numbers)
         if numbers is None:
             return f"{of} start >= ? AND start < ? AND key IN ({chosen})", (since, until, *values)
         listed = "(SELECT value FROM json_each(?))"
-        given = (json.dumps([*starts]), json.dumps(numbers))
-        return f"{of} start IN {listed} AND key IN {listed}", given
+        parameters = (json.dumps([*starts]), json.dumps(numbers))
+        return f"{of} start IN {listed} AND key IN {listed}", parameters
 
     def _numbers(self, chosen: str, values: Sequence[str], most: int) -> Sequence[int] | None:
         """
@@ -368,7 +368,7 @@ class SqliteLedgerRows(SqlLedgerRows):
         self._derive(query.derived)
         names = [expression(query.derived.get(name, name)) for name in query.group_by]
         columns = ", ".join([start, *names, "k.status", "h.meter"])
-        grouped = ", ".join(str(place) for place in range(1 if start != "0" else 2, len(names) + 4))
+        grouped = ", ".join(str(index) for index in range(1 if start != "0" else 2, len(names) + 4))
         terms, values = where(query)
         rows = self._connection.execute(
             f"SELECT {columns}, SUM(h.whole), SUM(h.millionths) FROM meters h JOIN keys k ON k.id = h.key"
@@ -387,11 +387,11 @@ class SqliteLedgerRows(SqlLedgerRows):
 
         names = [expression(query.derived.get(name, name)) for name in query.group_by]
         filters = billed.FilterParts.of(query)
-        apart = filters.apart(query, by_start=by_start)
+        group_columns = filters.apart(query, by_start=by_start)
         of_keys, keys = where(filters.of_keys)
         of_bills, bills = where(filters.of_bills)
         of_both, both = where(filters.of_both)
-        if "key" in apart or of_keys or rollup:
+        if "key" in group_columns or of_keys or rollup:
             of = billed.source_of(self.prefix, width, rollup).replace("{schema}.", "")
             within, values = self._within(of, width, since, until, of_keys, keys)
         else:  # days have stored sums for these columns
@@ -399,13 +399,14 @@ class SqliteLedgerRows(SqlLedgerRows):
             values = (since, until)
         # Looking up the dimensions of each row costs more than adding it up.
         limbs = ", ".join(f"SUM({limb}) AS {limb}" for limb in billed.LIMBS)
-        kept = f" GROUP BY {', '.join(apart)}" if apart else ""
-        joined = " JOIN keys k ON k.id = h.key" if "key" in apart else ""
+        group_sql = f" GROUP BY {', '.join(group_columns)}" if group_columns else ""
+        joined = " JOIN keys k ON k.id = h.key" if "key" in group_columns else ""
         columns = ", ".join(["h.start" if by_start else "0", *names])
-        grouped = ", ".join(str(place) for place in range(1, len(names) + 2))
+        grouped = ", ".join(str(index) for index in range(1, len(names) + 2))
         rows = self._connection.execute(
             f"SELECT {columns}, SUM(h.high), SUM(h.middle), SUM(h.low)"
-            f" FROM (SELECT {', '.join([*apart, limbs])} FROM {within} AND arranged & ? <> 0{of_bills}{kept}) h{joined}"
+            f" FROM (SELECT {', '.join([*group_columns, limbs])} FROM {within}"
+            f" AND arranged & ? <> 0{of_bills}{group_sql}) h{joined}"
             f" WHERE h.high IS NOT NULL{of_both} GROUP BY {grouped}",
             (*values, query.arranged, *bills, *both),
         )
@@ -433,7 +434,11 @@ class SqliteLedgerRows(SqlLedgerRows):
     def _derive(self, derived: DerivedDimensions) -> None:
         """Make derived dimensions available as an SQL function, by their names."""
         known = self._functions
-        added = {name: each.value for name, each in derived.items() if known.get(name) is not each.value}
+        added = {
+            name: dimension.value
+            for name, dimension in derived.items()
+            if known.get(name) is not dimension.value
+        }
         if not added:
             return
         self._chosen = _NONE_CHOSEN

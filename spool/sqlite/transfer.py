@@ -202,20 +202,20 @@ def _tell_settings(facts: KeptTable, settings: SpoolSettings) -> None:
 
 def _fill_file(connection: sqlite3.Connection, file: str, tables: KeptTables, progress: Progress) -> set[str]:
     """Fill a file and return the names of all its tables."""
-    made = dict(connection.execute(TABLES).fetchall())
-    for name in sorted(made.keys() - COUNTED):
+    sql_by_table = dict(connection.execute(TABLES).fetchall())
+    for name in sorted(sql_by_table.keys() - COUNTED):
         if kept_name(file, name) in tables.names:
             _fill_table(connection, file, name, tables, progress)
-    if "sizes" in made:
+    if "sizes" in sql_by_table:
         connection.execute(RECOUNT_ENTRIES)
-    numbered = {kept_name(file, name): name for name, sql in made.items() if "AUTOINCREMENT" in sql}
+    numbered = {kept_name(file, name): name for name, sql in sql_by_table.items() if "AUTOINCREMENT" in sql}
     for portable_name, number in newest_numbers(tables).items():
         if portable_name in numbered:
             connection.execute("DELETE FROM sqlite_sequence WHERE name = ?", (numbered[portable_name],))
             connection.execute(
                 "INSERT INTO sqlite_sequence (name, seq) VALUES (?, ?)", (numbered[portable_name], number)
             )
-    return {kept_name(file, name) for name in made}
+    return {kept_name(file, name) for name in sql_by_table}
 
 
 def _fill_table(
@@ -225,10 +225,10 @@ def _fill_table(
     source = tables.table(portable_name)
     kinds = dict(connection.execute("SELECT name, type FROM pragma_table_info(?)", (name,)).fetchall())
     common_columns = [
-        (place, kinds[column]) for place, column in enumerate(source.columns) if column in kinds
+        (index, kinds[column]) for index, column in enumerate(source.columns) if column in kinds
     ]
     rows = source.rows if portable_name != "facts" else (row for row in source.rows if SETTINGS not in row)
-    columns = ", ".join(f'"{source.columns[place]}"' for place, _ in common_columns)
+    columns = ", ".join(f'"{source.columns[index]}"' for index, _ in common_columns)
     verb = "INSERT OR REPLACE" if name in _BEGUN else "INSERT"
     statement = f'{verb} INTO "{name}" ({columns}) VALUES ({", ".join("?" * len(common_columns))})'
     done = 0
@@ -237,7 +237,7 @@ def _fill_table(
         _write(
             connection,
             statement,
-            ([_value(row[place], kind) for place, kind in common_columns] for row in part),
+            ([_value(row[index], kind) for index, kind in common_columns] for row in part),
         )
         done += len(part)
         progress(portable_name, done)

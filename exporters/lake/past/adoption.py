@@ -108,7 +108,12 @@ class LakeSettling:
         for below in (first, last + 1):
             while (delivery := await self._due(below=below, most=self.batch_records)) is not None:
                 border = next(
-                    (each for each in (first, last + 1) if delivery.first < each <= delivery.last), None
+                    (
+                        boundary
+                        for boundary in (first, last + 1)
+                        if delivery.first < boundary <= delivery.last
+                    ),
+                    None,
                 )
                 if border is not None:
                     await self._split(delivery, border)
@@ -233,29 +238,42 @@ class LakeAdoption:
 
     async def _run(self, scratch: Path, *, leave: bool, dry_run: bool) -> Adopted:
         await self._check_held_back()
-        others, adopted = await self._unknown_manifests(scratch)
-        if not others:
+        manifests, adopted = await self._unknown_manifests(scratch)
+        if not manifests:
             return Adopted()
-        shared = await self._last_shared(others, scratch)
-        beyond = [other for other in others if other.body.last > shared and other.name not in adopted]
+        shared = await self._last_shared(manifests, scratch)
+        beyond = [
+            lake_manifest
+            for lake_manifest in manifests
+            if lake_manifest.body.last > shared and lake_manifest.name not in adopted
+        ]
         brought = await self._brought()
-        counts = {other.name: _Counts() for other in beyond}
-        for other in beyond:
+        counts = {lake_manifest.name: _Counts() for lake_manifest in beyond}
+        for lake_manifest in beyond:
             await self._add_to_log(
-                other, shared, brought, counts[other.name], scratch, leave=leave, dry_run=dry_run
+                lake_manifest,
+                shared,
+                brought,
+                counts[lake_manifest.name],
+                scratch,
+                leave=leave,
+                dry_run=dry_run,
             )
-        settled = sum(max(0, min(each.body.last, shared) - each.body.first + 1) for each in others)
+        settled = sum(
+            max(0, min(lake_manifest.body.last, shared) - lake_manifest.body.first + 1)
+            for lake_manifest in manifests
+        )
         if not dry_run:
-            await self._settle(others, beyond, counts, shared, brought, scratch)
+            await self._settle(manifests, beyond, counts, shared, brought, scratch)
         return Adopted(
             settled=settled,
-            brought=sum(each.brought for each in counts.values()),
-            known=sum(each.known for each in counts.values()),
-            left=sum(each.left for each in counts.values()),
+            brought=sum(counter.brought for counter in counts.values()),
+            known=sum(counter.known for counter in counts.values()),
+            left=sum(counter.left for counter in counts.values()),
         )
 
     async def _check_held_back(self) -> None:
-        if any(each.route == self._route for each in await self.deliveries.unknowns()):
+        if any(delivery.route == self._route for delivery in await self.deliveries.unknowns()):
             raise NotAllowed(
                 f"deliveries of {self._route} are held back: first settle them with tollhouse streams "
                 "resolve ID, as sent if the data lake has their numbers"
@@ -266,24 +284,35 @@ class LakeAdoption:
         Return the manifests of earlier editions that the copy does not know, in order, and the names
         of adopted ones.
         """
-        state = next((each for each in await self.deliveries.routes() if each.name == self._route), None)
+        state = next(
+            (
+                route_state
+                for route_state in await self.deliveries.routes()
+                if route_state.name == self._route
+            ),
+            None,
+        )
         if state is None:
             raise NotAllowed(f"the route {self._route} does not exist here yet: start the server once")
         editions = await self.landings.editions(self._route, self.log.next_number(self._topic))
-        others = list[ReadManifest]()
+        manifests = list[ReadManifest]()
         adopted = set[str]()
-        async for found in read_manifests(
+        async for lake_manifest in read_manifests(
             self.store, self.destination, scratch, table=self.records.table.name
         ):
-            if isinstance(found, Adoption):
-                adopted.add(found.manifest)
-            elif isinstance(found, ReadManifest) and found.body.edition in editions[1:]:
-                is_delivery = found.body.imported is None and not names.repair_in(found.name)
-                if is_delivery and found.body.last >= state.progress:
-                    others.append(found)
+            if isinstance(lake_manifest, Adoption):
+                adopted.add(lake_manifest.manifest)
+            elif isinstance(lake_manifest, ReadManifest) and lake_manifest.body.edition in editions[1:]:
+                is_delivery = lake_manifest.body.imported is None and not names.repair_in(lake_manifest.name)
+                if is_delivery and lake_manifest.body.last >= state.progress:
+                    manifests.append(lake_manifest)
         # An adoption is stored before the shared numbers are settled, so it may have to be finished.
-        waiting = [each for each in others if each.name not in adopted or each.body.first >= state.progress]
-        return sorted(waiting, key=lambda each: each.body.first), adopted
+        waiting = [
+            lake_manifest
+            for lake_manifest in manifests
+            if lake_manifest.name not in adopted or lake_manifest.body.first >= state.progress
+        ]
+        return sorted(waiting, key=lambda lake_manifest: lake_manifest.body.first), adopted
 
     async def _last_shared(self, others: Sequence[ReadManifest], scratch: Path) -> int:
         """
@@ -294,14 +323,16 @@ class LakeAdoption:
         same = others[0].body.first - 1
         first_different = _ANY
         below = self.log.next_number(self._topic)
-        for each in others:
-            if each.body.first >= below:
+        for lake_manifest in others:
+            if lake_manifest.body.first >= below:
                 break
             ids = {
                 number: record.id.hex()
-                async for number, record in self._log_records(each.body.first, each.body.last)
+                async for number, record in self._log_records(
+                    lake_manifest.body.first, lake_manifest.body.last
+                )
             }
-            async for number, id in self._rows(each.body, ("number", "id"), scratch):
+            async for number, id in self._rows(lake_manifest.body, ("number", "id"), scratch):
                 if number in ids:
                     same = max(same, number) if ids[number] == id else same
                     first_different = min(first_different, number) if ids[number] != id else first_different
@@ -331,7 +362,10 @@ class LakeAdoption:
 
     async def _brought(self) -> _Brought:
         """Return what an interrupted adoption has added."""
-        report = next((each for each in await self.reports.load() if each.key == self._note), None)
+        report = next(
+            (stored_report for stored_report in await self.reports.load() if stored_report.key == self._note),
+            None,
+        )
         brought = _Brought() if report is None else _Brought(noted(report))
         for first, last in brought.ranges:
             brought.ids |= {record.id async for _, record in self._log_records(first, last)}
@@ -422,17 +456,20 @@ class LakeAdoption:
             scratch=scratch,
         )
         shared_deliveries = [
-            (each, await settling.take(each.body.first, min(each.body.last, shared)))
-            for each in others
-            if each.body.first <= shared
+            (
+                lake_manifest,
+                await settling.take(lake_manifest.body.first, min(lake_manifest.body.last, shared)),
+            )
+            for lake_manifest in others
+            if lake_manifest.body.first <= shared
         ]
         held = list[Delivery]()
         for first, last in brought.ranges:
             held += await settling.settle_brought(first, last)
-        for each in beyond:
-            await self._note_adoption(each, shared, counts[each.name])
-        for each, deliveries in shared_deliveries:
-            await settling.settle_shared(each, deliveries)
+        for lake_manifest in beyond:
+            await self._note_adoption(lake_manifest, shared, counts[lake_manifest.name])
+        for lake_manifest, deliveries in shared_deliveries:
+            await settling.settle_shared(lake_manifest, deliveries)
         for delivery in held:
             await self.deliveries.retry(delivery, reason="it waited for an adoption", not_before=0)
 
@@ -474,9 +511,13 @@ def _record(row: dict[str, Any], records: TopicRecords) -> Record | None:
         return None
     committed_at = (time_ns(row["committed_at"]) or 0) / NS
     values = records.table.row_of(record, number=None, committed_at=committed_at, edition=None).values
-    made = dict(zip(records.table.columns, values, strict=True))
+    encoded_row = dict(zip(records.table.columns, values, strict=True))
     spend = None if row["spend"] is None else money.units(decimal_text(Decimal(row["spend"])))
-    is_same = (made["counted"], made["calls"], made["spend"]) == (row["counted"], row["calls"], spend)
+    is_same = (encoded_row["counted"], encoded_row["calls"], encoded_row["spend"]) == (
+        row["counted"],
+        row["calls"],
+        spend,
+    )
     return record if is_same else None
 
 

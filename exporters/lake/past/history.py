@@ -66,15 +66,15 @@ class LakeHistory:
     ) -> AsyncGenerator[Sequence[PastRecord], None]:
         until = asyncio.get_running_loop().time() + READ_S
         files = await self._files(dates, below)
-        left = most
+        remaining = most
         for file in files if oldest_first else reversed(files):
-            skip = 0 if left is None else max(0, file.rows - left)
+            skip = 0 if remaining is None else max(0, file.rows - remaining)
             async with aclosing(self._rows(file, skip, until)) as rows:
                 async for records in rows:
-                    yield [each for each in records if each.number < below]
-            if left is not None:
-                left -= file.rows - skip
-                if left <= 0:
+                    yield [record for record in records if record.number < below]
+            if remaining is not None:
+                remaining -= file.rows - skip
+                if remaining <= 0:
                     return
 
     async def find(self, id: bytes, dates: PastDates, *, below: int) -> PastRecord | None:
@@ -117,7 +117,7 @@ class LakeHistory:
         async with self._fetched(file, until) as (format, path):
             rows = format.read_rows(path, READ, skip=skip)
             while values := await asyncio.to_thread(_records, rows):
-                yield [each for each in values if each is not None]
+                yield [value for value in values if value is not None]
                 if asyncio.get_running_loop().time() > until:
                     raise TimeoutError
 
@@ -165,10 +165,15 @@ def _records(rows: Iterator[tuple[object, ...]]) -> list[PastRecord | None]:
 
 def _find(format: FileFormat, path: Path, id: str) -> PastRecord | None:
     ids = format.read_rows(path, ("id",))
-    position = next((position for position, (each,) in enumerate(ids) if each == id), None)
+    position = next((position for position, (known_id,) in enumerate(ids) if known_id == id), None)
     return None if position is None else past_record(next(format.read_rows(path, READ, skip=position)))
 
 
 def _files_of_dates(page: Sequence[Landing], dates: PastDates, below: int) -> list[LakeFile]:
     manifests = [manifest.read(landing.body) for landing in page if landing.first < below]
-    return [file for each in manifests for file in each.files if dates.first <= file.date <= dates.last]
+    return [
+        file
+        for lake_manifest in manifests
+        for file in lake_manifest.files
+        if dates.first <= file.date <= dates.last
+    ]

@@ -117,19 +117,19 @@ class LakeImport:
 
     async def _without_known(self, rows: Sequence[Row], stem: str, scratch: Path) -> list[Row]:
         """Return each row once whose id the data lake lacks for its date."""
-        wanted: dict[str, dict[str, Row]] = defaultdict(dict)
+        rows_by_date: dict[str, dict[str, Row]] = defaultdict(dict)
         for row in rows:
-            wanted[names.date_of(row.day)].setdefault(row.id, row)
+            rows_by_date[names.date_of(row.day)].setdefault(row.id, row)
         local_copy = scratch / "there"
         data = names.data_of(self.records.table.name)
-        for date, of_date in wanted.items():
-            async for each in self.store.names(f"{data}date={date}/"):
-                format = format_of(each.name)
-                if format is not None and stem not in each.name:
-                    await self.store.fetch(each.name, local_copy)
+        for date, of_date in rows_by_date.items():
+            async for stored_object in self.store.names(f"{data}date={date}/"):
+                format = format_of(stored_object.name)
+                if format is not None and stem not in stored_object.name:
+                    await self.store.fetch(stored_object.name, local_copy)
                     for id in await asyncio.to_thread(_ids, format, local_copy, of_date.keys()):
                         del of_date[id]
-        return [row for of_date in wanted.values() for row in of_date.values()]
+        return [row for of_date in rows_by_date.values() for row in of_date.values()]
 
 
 def rows_of(source: Path, records: TopicRecords) -> Iterator[Row | None]:
@@ -170,7 +170,7 @@ def _row(row: dict[str, Any], records: TopicRecords, *, is_of_lake: bool) -> Row
         raise ValueError("it has another kind, or no id")
     record = records.checked(row)
     times = [time_ns(row.get(name)) for name in ("committed_at", "end_time", "start_time")]
-    committed_at = next((each for each in times if each is not None), None)
+    committed_at = next((timestamp for timestamp in times if timestamp is not None), None)
     if record is None or committed_at is None:
         return None
     imported = records.table.row_of(record, number=None, committed_at=committed_at / NS, edition=None)

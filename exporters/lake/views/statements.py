@@ -282,5 +282,5 @@ SPARK: Final = Dialect(
     quoted=_backticks,
 )
 DIALECTS: Final[Mapping[str, Dialect]] = {
-    each.name: each for each in (DUCKDB, CLICKHOUSE, ATHENA, BIGQUERY, SNOWFLAKE, SPARK)
+    dialect.name: dialect for dialect in (DUCKDB, CLICKHOUSE, ATHENA, BIGQUERY, SNOWFLAKE, SPARK)
 }

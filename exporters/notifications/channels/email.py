@@ -57,15 +57,15 @@ class EmailChannel:
         mail = written(message, self._settings, now=self._clock.now())
         recipients = message.people or self._settings.to
         odd = {address: (553, b"not an e-mail address") for address in recipients if not _is_address(address)}
-        left = [address for address in recipients if address not in {*message.reached, *odd}]
+        remaining = [address for address in recipients if address not in {*message.reached, *odd}]
         refused = dict(odd)
-        if left:
-            refused |= await self._talk(lambda smtp: _deliver(smtp, mail, self._settings.sender, left))
+        if remaining:
+            refused |= await self._talk(lambda smtp: _deliver(smtp, mail, self._settings.sender, remaining))
         message_text = "; ".join(
             f"{address}: {code} {redact(_text(text), self._secrets())}"
             for address, (code, text) in refused.items()
         )
-        reached = (*message.reached, *(address for address in left if address not in refused))
+        reached = (*message.reached, *(address for address in remaining if address not in refused))
         if any(code < 500 for code, _ in refused.values()):
             raise ReachedSome(message_text, reached=reached)
         if not reached:
@@ -96,7 +96,7 @@ class EmailChannel:
         if not password:
             return []
         signs_in = (password, f"\0{self._settings.username}\0{password}")
-        return [password, *(base64.b64encode(each.encode()).decode() for each in signs_in)]
+        return [password, *(base64.b64encode(text.encode()).decode() for text in signs_in)]
 
     async def _talk(self, say: Callable[[smtplib.SMTP], Refused | object]) -> Refused:
         """

@@ -431,9 +431,9 @@ def _chosen_lake(config: Path | None, name: str | None, *, of_any_type: bool = F
     lakes = [destination for destination in destinations if destination.type in WITH_FILES]
     if of_any_type and (name is not None or not lakes):
         lakes += [destination for destination in destinations if destination.type in STREAMS]
-    matches = [lake for lake in lakes if name in (None, lake.name)]
+    matches = [settings for settings in lakes if name in (None, settings.name)]
     if len(matches) != 1:
-        names = ", ".join(lake.name for lake in lakes) or "none (see docs/lake.md)"
+        names = ", ".join(settings.name for settings in lakes) or "none (see docs/lake.md)"
         fail(f"name one data lake with --destination; the configuration has {names}", 2)
     return matches[0]
 

@@ -70,8 +70,8 @@ def command(
 
 
 def add_commands(group: click.Group, *commands: click.Command) -> None:
-    for command in commands:
-        group.add_command(command)
+    for subcommand in commands:
+        group.add_command(subcommand)
 
 
 def confirmed(metavar: str, help: str) -> Parameter:

@@ -458,8 +458,8 @@ class Access:
         return key
 
     def _guessed(self, address: str) -> Refusal:
-        place = neighbourhood(address)
-        wait_s = self._guesses.wait_s(place)
+        network = neighbourhood(address)
+        wait_s = self._guesses.wait_s(network)
         if wait_s:
             self.failed_attempts += 1
             return Refusal(
@@ -468,7 +468,7 @@ class Access:
                 "too many unknown keys from this address; retry later",
                 retry_after_s=wait_s,
             )
-        self._guesses.charge(place)
+        self._guesses.charge(network)
         return self._unknown()
 
     def _unknown(self) -> Refusal:

@@ -56,13 +56,13 @@ def takes_tokens(oauth: McpOAuthSettings, path: str) -> bool:
 
 def challenge(oauth: McpOAuthSettings, *, scopes: str = "", error: str = "", words: str = "") -> str:
     """Return the value of WWW-Authenticate. It tells clients where to get a token, and with which scopes."""
-    given = {
+    parameters = {
         "error": error,
         "error_description": words,
         "resource_metadata": metadata_address(oauth),
         "scope": scopes or oauth.read_scope,
     }
-    return "Bearer " + ", ".join(f'{name}="{value}"' for name, value in given.items() if value)
+    return "Bearer " + ", ".join(f'{name}="{value}"' for name, value in parameters.items() if value)
 
 
 def step_up(oauth: McpOAuthSettings) -> str:

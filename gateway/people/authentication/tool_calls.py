@@ -54,9 +54,9 @@ class ToolCalls:
             return
         wait_s = self._messages.wait_s(name)
         if wait_s:
-            most = MESSAGES_A_CALL * self._per_minute
+            limit = MESSAGES_A_CALL * self._per_minute
             raise _too_many(
-                f"{most} messages per minute ({MESSAGES_A_CALL} times mcp.calls_per_minute)", wait_s
+                f"{limit} messages per minute ({MESSAGES_A_CALL} times mcp.calls_per_minute)", wait_s
             )
         self._messages.charge(name)
 

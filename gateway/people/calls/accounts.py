@@ -69,27 +69,27 @@ async def list_operators(request: OperatorRequest[PeopleServices, None]) -> Resu
 
 @call("POST", "/operators", ORGANIZATION_ADMINISTRATION, "Add an operator", status=201)
 async def add_operator(request: OperatorRequest[PeopleServices, NewOperator]) -> Result:
-    given = request.body
+    body = request.body
     is_limiting = any(role.is_limiting for role in request.registry.roles.all())
     usual = NO_ROLE if is_limiting else VIEWER
     operator = await request.registry.operators.add(
-        given.email, role=given.role or usual, password=given.password, actor=request.actor
+        body.email, role=body.role or usual, password=body.password, actor=request.actor
     )
     return {"operator": describe(operator)}
 
 
 @call("PATCH", "/operators/{email}", ORGANIZATION_ADMINISTRATION, "Change an operator's role or password")
 async def edit_operator(request: OperatorRequest[PeopleServices, OperatorChanges]) -> Result:
-    given = request.body
-    if given.status not in (None, ENABLED, DISABLED):
+    body = request.body
+    if body.status not in (None, ENABLED, DISABLED):
         raise Invalid(f"status must be {ENABLED} or {DISABLED}")
-    if given.role is not None or given.status is not None:
+    if body.role is not None or body.status is not None:
         _check_not_own_account(request)
     operator = await request.registry.operators.change(
         request.word("email"),
-        role=given.role,
-        password=given.password,
-        disabled=None if given.status is None else given.status == DISABLED,
+        role=body.role,
+        password=body.password,
+        disabled=None if body.status is None else body.status == DISABLED,
         actor=request.actor,
     )
     return {"operator": describe(operator)}

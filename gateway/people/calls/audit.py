@@ -46,8 +46,11 @@ async def named_rows(registry: Registry, rows: Sequence[AuditRow]) -> list[Named
         targets.setdefault(_kind(row), set()).add(row.target)
     known = {kind: await _names(registry, kind, ids) for kind, ids in targets.items()}
     named = [_named(row, known[_kind(row)].get(row.target)) for row in rows]
-    last = await _last_names(registry, [each.row for each in named if each.name is None])
-    return [replace(each, name=each.name or last.get((_kind(each.row), each.row.target))) for each in named]
+    last = await _last_names(registry, [named_row.row for named_row in named if named_row.name is None])
+    return [
+        replace(named_row, name=named_row.name or last.get((_kind(named_row.row), named_row.row.target)))
+        for named_row in named
+    ]
 
 
 async def _last_names(registry: Registry, rows: Sequence[AuditRow]) -> Mapping[tuple[str, str], str]:
@@ -63,12 +66,12 @@ async def _last_names(registry: Registry, rows: Sequence[AuditRow]) -> Mapping[t
         limit=2 * len(targets),
         filters={"target": targets, "action": actions},
     )
-    found: dict[tuple[str, str], str] = {}
+    last_names: dict[tuple[str, str], str] = {}
     for row in (await registry.audit_page(query)).rows:
         name = _stated(row)
         if name:
-            found.setdefault((_kind(row), row.target), name)
-    return found
+            last_names.setdefault((_kind(row), row.target), name)
+    return last_names
 
 
 def _kind(row: AuditRow) -> str:
@@ -92,17 +95,21 @@ async def _names(registry: Registry, kind: str, ids: set[str]) -> Mapping[str, s
     if kind == RECOMMENDATION:
         return await registry.recommendations.titles(ids)
     if kind == OPERATOR:
-        return {each.email: each.email for each in await registry.operators.all() if each.email in ids}
+        return {
+            operator.email: operator.email
+            for operator in await registry.operators.all()
+            if operator.email in ids
+        }
     if kind == KEY:
-        return {each.name: each.name for each in registry.keys.all() if each.name in ids}
+        return {key.name: key.name for key in registry.keys.all() if key.name in ids}
     if kind == JOB:
         return {
-            each.id: each.namespace or _DEFAULT
-            for each in registry.table(AllocationTable).jobs()
-            if each.id in ids
+            job.id: job.namespace or _DEFAULT
+            for job in registry.table(AllocationTable).jobs()
+            if job.id in ids
         }
-    found = {id: registry.name_of(kind, id) for id in ids}
-    return {id: name for id, name in found.items() if name is not None}
+    names = {id: registry.name_of(kind, id) for id in ids}
+    return {id: name for id, name in names.items() if name is not None}
 
 
 def describe_audit(named: NamedRow) -> dict[str, object]:
@@ -150,15 +157,15 @@ async def list_audit(request: OperatorRequest[PeopleServices, None]) -> Result:
     registry = request.registry
 
     async def page(query: ListQuery) -> ListPage[NamedRow]:
-        found = await registry.audit_page(query)
-        rows = await named_rows(registry, found.rows)
+        audit_page = await registry.audit_page(query)
+        rows = await named_rows(registry, audit_page.rows)
         return ListPage(
             rows=rows,
-            keys=found.keys,
-            before=found.before,
-            after=found.after,
-            total=found.total,
-            known=found.known,
+            keys=audit_page.keys,
+            before=audit_page.before,
+            after=audit_page.after,
+            total=audit_page.total,
+            known=audit_page.known,
         )
 
     return await request.list(AUDIT, StoredRows(page))

@@ -118,15 +118,15 @@ async def list_keys(request: OperatorRequest[SenderServices, None]) -> Result:
 
 @call("POST", "/keys", API_KEY_MANAGEMENT, "Create an API key", status=201)
 async def create_key(request: OperatorRequest[SenderServices, NewKey]) -> Result:
-    given = request.body
-    _check_reach(request, given.scopes)
+    body = request.body
+    _check_reach(request, body.scopes)
     key, secret = await _table(request).create(
-        name=given.name,
-        scopes=given.scopes,
-        use_cases=given.use_cases,
-        description=given.description,
-        labels=given.labels,
-        expires_at=_expiry(given.expires_at),
+        name=body.name,
+        scopes=body.scopes,
+        use_cases=body.use_cases,
+        description=body.description,
+        labels=body.labels,
+        expires_at=_expiry(body.expires_at),
         actor=request.actor,
     )
     return {"key": describe(key), "secret": secret, **await _told_of_empty(request, key)}
@@ -162,17 +162,17 @@ async def show_key(request: OperatorRequest[SenderServices, None]) -> Result:
 
 @call("PATCH", "/keys/{name}", API_KEY_MANAGEMENT, "Edit an API key")
 async def edit_key(request: OperatorRequest[SenderServices, KeyChanges]) -> Result:
-    given = request.body
-    _check_reach(request, given.scopes or ())
+    body = request.body
+    _check_reach(request, body.scopes or ())
     key = await _table(request).edit(
         _editable(request),
-        new_name=given.name,
-        description=given.description,
-        scopes=given.scopes,
-        use_cases=given.use_cases,
-        labels=given.labels,
-        expires_at=UNSET if given.expires_at is UNSET else _expiry(given.expires_at),
-        version=given.version,
+        new_name=body.name,
+        description=body.description,
+        scopes=body.scopes,
+        use_cases=body.use_cases,
+        labels=body.labels,
+        expires_at=UNSET if body.expires_at is UNSET else _expiry(body.expires_at),
+        version=body.version,
         actor=request.actor,
     )
     return {**_now(request, key), **await _told_of_empty(request, key)}
@@ -180,13 +180,13 @@ async def edit_key(request: OperatorRequest[SenderServices, KeyChanges]) -> Resu
 
 @call("POST", "/keys/{name}/rotate", API_KEY_MANAGEMENT, "Give a key a new secret")
 async def rotate_key(request: OperatorRequest[SenderServices, Rotation]) -> Result:
-    given = request.body
+    body = request.body
     table = _table(request)
     name = _editable(request)
     access = request.services.access
     if access.has_legacy() and table.is_of_file(access.key(name)):
         raise NotAllowed(f"{name} comes from the deployment; change the file of server.api_key_file instead")
-    key, secret = await table.rotate(name, overlap_s=given.overlap_s, actor=request.actor)
+    key, secret = await table.rotate(name, overlap_s=body.overlap_s, actor=request.actor)
     return {"key": describe(key), "secret": secret, "previous_secret_until": moment(key.overlap_ends_at)}
 
 

@@ -121,7 +121,7 @@ def managed_by_keys(resource: ManagedResource[Any]) -> Iterator[Address]:
         CHANGE: row(CHANGE, "PATCH", change, takes=resource.changes, gives=changed),
         DELETE: row(DELETE, "DELETE", delete, gives=gone),
     }
-    yield from (each for verb, each in rows.items() if verb not in by.by_hand)
+    yield from (row for verb, row in rows.items() if verb not in by.by_hand)
 
 
 def asking_person(

@@ -64,36 +64,36 @@ NAMES: List[PersonName] = List(
 @call("GET", "/people-names", VIEW_NAMES, "List names behind hashed people", lists=NAMES)
 async def list_people_names(request: OperatorRequest[PeopleServices, None]) -> Result:
     accounts = {
-        user: PersonName(user, each.email, ACCOUNT)
-        for each in await request.registry.operators.all()
-        if is_hash(user := request.services.hashed(each.email))
+        user: PersonName(user, operator.email, ACCOUNT)
+        for operator in await request.registry.operators.all()
+        if is_hash(user := request.services.hashed(operator.email))
     }
-    given = await request.registry.person_names.all()
-    known = {**accounts, **{user: PersonName(user, name, GIVEN) for user, name in given.items()}}
+    stored_names = await request.registry.person_names.all()
+    known = {**accounts, **{user: PersonName(user, name, GIVEN) for user, name in stored_names.items()}}
     return await request.list(NAMES, MemoryRows(list(known.values())))
 
 
 @call("POST", "/people-names", ORGANIZATION_ADMINISTRATION, "Name people behind hashes")
 async def keep_people_names(request: OperatorRequest[PeopleServices, NamesOfPeople]) -> Result:
     """Add or replace names. Addresses are hashed here and not stored."""
-    given = request.body.names
-    if not 1 <= len(given) <= MAX_AT_ONCE:
+    entries = request.body.names
+    if not 1 <= len(entries) <= MAX_AT_ONCE:
         raise Invalid(f"names must have 1 to {MAX_AT_ONCE} entries")
     names = {}
-    for each in given:
-        stated = each.user.strip()
+    for entry in entries:
+        stated = entry.user.strip()
         user = stated if is_hash(stated) else request.services.hashed(stated)
-        names[user] = each.name.strip() or stated
-    most = request.shared.most(LIMIT)
-    count = await request.registry.person_names.keep(names, most=most, actor=request.actor)
+        names[user] = entry.name.strip() or stated
+    max_names = request.shared.most(LIMIT)
+    count = await request.registry.person_names.keep(names, most=max_names, actor=request.actor)
     return {"people_names": {"kept": len(names), "count": count}}
 
 
 @call("POST", "/people-names/forget", ORGANIZATION_ADMINISTRATION, "Delete names of people")
 async def forget_people_names(request: OperatorRequest[PeopleServices, ForgottenNames]) -> Result:
-    given = request.body
-    if (given.users is not None) == given.all:
+    body = request.body
+    if (body.users is not None) == body.all:
         raise Invalid("use either users or all, not both")
-    hashes = None if given.users is None else list(map(request.services.hashed, given.users))
+    hashes = None if body.users is None else list(map(request.services.hashed, body.users))
     gone = await request.registry.person_names.forget(hashes, actor=request.actor)
     return {"people_names": {"forgotten": gone}}

@@ -80,8 +80,8 @@ def describe_role(row: ShownRole) -> Answer:
         created=seconds(role.created),
         last_updated=seconds(role.last_updated),
     )
-    made = ("created", "last_updated", "last_updated_by", "version")
-    return {**shown, **dict.fromkeys(made)} if role.is_builtin else shown
+    change_fields = ("created", "last_updated", "last_updated_by", "version")
+    return {**shown, **dict.fromkeys(change_fields)} if role.is_builtin else shown
 
 
 def describe_filter(each: RoleFilter) -> dict[str, object]:
@@ -121,10 +121,10 @@ ROLES: List[ShownRole] = List(
 PERMISSION_SET_LIST: List[PermissionSet] = List(
     root="permission_sets",
     show=describe_set,
-    identity=Sort(value=lambda each: each.id),
-    sorts={"name": Sort(value=lambda each: each.title.casefold()), "id": Sort(value=lambda each: each.id)},
+    identity=Sort(value=lambda row: row.id),
+    sorts={"name": Sort(value=lambda row: row.title.casefold()), "id": Sort(value=lambda row: row.id)},
     default_sort=("name", "asc"),
-    filters={"id": Filter(values=lambda each: (each.id,), valid_values=tuple(PERMISSION_SETS))},
+    filters={"id": Filter(values=lambda row: (row.id,), valid_values=tuple(PERMISSION_SETS))},
 )
 
 
@@ -154,19 +154,19 @@ class RoleResource(ManagedResource[Role]):
 
     async def fields(self, asking: Asker[Any], given: Any) -> dict[str, Any]:
         """Raise Invalid for people that no record can name."""
-        for each in given.filters or ():
-            asking.shared.people.check(value or "" for value in each.values)
+        for condition in given.filters or ():
+            asking.shared.people.check(value or "" for value in condition.values)
         return _fields(given)
 
     async def create(self, asking: Asker[Any], given: Any) -> Answer:
-        made = await asking.registry.roles.create(
+        role = await asking.registry.roles.create(
             RoleDraft(**await self.fields(asking, given)),
             known=await asking.known(),
             limits=asking.shared.role_limits(),
             actor=asking.actor,
             asker=asking.holder,
         )
-        return await self.answer(asking, made)
+        return await self.answer(asking, role)
 
     async def change(self, asking: Asker[Any], word: str, given: Any) -> Answer:
         id = (await self.find(asking, word)).id
@@ -248,7 +248,9 @@ async def list_wider_operators(request: OperatorRequest[PeopleServices, None]) -
     operators = await request.registry.operators.all() if role.is_limiting else ()
     newest = {
         session.account: session
-        for session in sorted(await request.registry.operators.sessions(), key=lambda each: each.created_at)
+        for session in sorted(
+            await request.registry.operators.sessions(), key=lambda open_session: open_session.created_at
+        )
         if session.operator
     }
     groups = {account: holder_of(session).groups for account, session in newest.items()}
@@ -257,8 +259,8 @@ async def list_wider_operators(request: OperatorRequest[PeopleServices, None]) -
         for account, account_groups in groups.items()
         if not set(role.groups).isdisjoint(account_groups)
     }
-    given = by_group.union(role.members)
-    wider = [each for each in operators if each.role != NO_ROLE and each.email in given]
+    members = by_group.union(role.members)
+    wider = [operator for operator in operators if operator.role != NO_ROLE and operator.email in members]
     return await request.list(OPERATORS, MemoryRows(wider))
 
 
@@ -285,8 +287,8 @@ async def preview_role(request: OperatorRequest[OperatorServices, RoleToPreview]
             "account_role": holder.base,
             "roles": list(rights.roles),
             "permission_sets": [
-                {"id": id, "name": each.title}
-                for id, each in PERMISSION_SETS.items()
+                {"id": id, "name": permission_set.title}
+                for id, permission_set in PERMISSION_SETS.items()
                 if id in rights.permission_sets
             ],
             "data_access": _access(rights.slice),
@@ -299,11 +301,11 @@ async def preview_role(request: OperatorRequest[OperatorServices, RoleToPreview]
 
 
 async def _holder(request: OperatorRequest[OperatorServices, RoleToPreview]) -> Holder:
-    given = request.body
-    person = "" if given.person is None else check_email(given.person)
-    groups = await groups_of(request.registry, person) if given.groups is None else given.groups
-    if given.account_role is not None:
-        return Holder(person=person, groups=groups, base=check_role(given.account_role))
+    body = request.body
+    person = "" if body.person is None else check_email(body.person)
+    groups = await groups_of(request.registry, person) if body.groups is None else body.groups
+    if body.account_role is not None:
+        return Holder(person=person, groups=groups, base=check_role(body.account_role))
     try:
         account = await request.registry.operators.get(person)
     except NotThere:
@@ -313,18 +315,18 @@ async def _holder(request: OperatorRequest[OperatorServices, RoleToPreview]) -> 
 
 
 def _rights(request: OperatorRequest[OperatorServices, RoleToPreview], holder: Holder) -> Rights:
-    given = request.body
+    body = request.body
     roles = request.registry.roles
     services = request.services
-    if given.role is None:
-        if given.replaces is not None:
+    if body.role is None:
+        if body.replaces is not None:
             raise Invalid("replaces needs a draft of a role")
         return roles.rights(holder)
-    if not given.role.name.strip():
-        given.role.name = DRAFT
-    draft = check_role_draft(draft_of(given.role), request.shared.role_limits())
+    if not body.role.name.strip():
+        body.role.name = DRAFT
+    draft = check_role_draft(draft_of(body.role), request.shared.role_limits())
     check_dimensions(dimensions(draft), services.money.ledger.dimensions())
-    replaced = None if given.replaces is None else roles.find_any(given.replaces).id
+    replaced = None if body.replaces is None else roles.find_any(body.replaces).id
     return roles.rights_with(holder, _given_to(draft, holder), replaced=replaced)
 
 

@@ -30,20 +30,20 @@ class PublishedScope:
 
 SCOPE_LIST: List[PublishedScope] = List(
     root="scopes",
-    show=lambda each: {
-        "scope": each.scope,
-        "category": each.category,
-        "use_case": each.use_case,
-        "opens": list(each.opens),
+    show=lambda row: {
+        "scope": row.scope,
+        "category": row.category,
+        "use_case": row.use_case,
+        "opens": list(row.opens),
     },
-    identity=Sort(value=lambda each: each.scope),
-    sorts={"category": Sort(value=lambda each: each.category), "scope": Sort(value=lambda each: each.scope)},
+    identity=Sort(value=lambda row: row.scope),
+    sorts={"category": Sort(value=lambda row: row.category), "scope": Sort(value=lambda row: row.scope)},
     default_sort=("category", "asc"),
     filters={
-        "scope": Filter(values=lambda each: (each.scope,), valid_values=tuple(sorted(SCOPES))),
-        "category": Filter(values=lambda each: (each.category,), valid_values=tuple(GROUPS)),
+        "scope": Filter(values=lambda row: (row.scope,), valid_values=tuple(sorted(SCOPES))),
+        "category": Filter(values=lambda row: (row.category,), valid_values=tuple(GROUPS)),
         "opens_nothing": Filter(
-            values=lambda each: ("no" if each.opens else "yes",), valid_values=("yes", "no")
+            values=lambda row: ("no" if row.opens else "yes",), valid_values=("yes", "no")
         ),
     },
     default_limit=100,
@@ -51,12 +51,12 @@ SCOPE_LIST: List[PublishedScope] = List(
 
 
 def opened_by_scope(addresses: Iterable[Address]) -> Mapping[str, tuple[str, ...]]:
-    found: dict[str, list[str]] = {}
+    operations_by_scope: dict[str, list[str]] = {}
     for address in addresses:
         if address.scope is not None:
             operations = [f"{method} {address.documented_path}" for method in address.operations]
-            found.setdefault(address.scope, []).extend(operations)
-    return {scope: tuple(operations) for scope, operations in found.items()}
+            operations_by_scope.setdefault(address.scope, []).extend(operations)
+    return {scope: tuple(operations) for scope, operations in operations_by_scope.items()}
 
 
 async def empty_scopes(request: OperatorRequest[Any, Any], scopes: Iterable[str]) -> list[str]:

@@ -50,9 +50,9 @@ async def sign_in(request: OperatorRequest[PeopleServices, SignIn]) -> Result:
         wrong = "this link is unknown, already used or too old; create a new one with tollhouse console link"
     elif body.link is None and body.email is not None and body.password is not None:
         email = body.email.strip().lower()[:300]
-        buckets, place = tries_from(request, "address")
-        tries = [(buckets, place), (services.account_sign_ins, email)]
-        turn = f"{place} {email}" if buckets is services.shared_sign_ins else place
+        buckets, network = tries_from(request, "address")
+        tries = [(buckets, network), (services.account_sign_ins, email)]
+        turn = f"{network} {email}" if buckets is services.shared_sign_ins else network
         work = partial(operators.sign_in, body.email, body.password, address=address, turn=turn)
         signed_in = await _try(tries, work)
         wrong = "the e-mail or the password is wrong"
@@ -77,10 +77,10 @@ async def _try(
         raise Refusal(429, "too_many_attempts", "too many wrong attempts; retry later", retry_after_s=wait_s)
     for buckets, name in tries:
         buckets.charge(name)
-    found = await work()
-    for buckets, name in tries if found else ():
+    result = await work()
+    for buckets, name in tries if result else ():
         buckets.charge(name, -1)
-    return found
+    return result
 
 
 @call("GET", "/session", SIGNED_IN, "Show who is signed in", shows=NOTHING)
@@ -172,9 +172,9 @@ async def end_session(request: OperatorRequest[PeopleServices, None]) -> Result:
 
 @call("POST", "/console-links", ORGANIZATION_ADMINISTRATION, "Create a one-time link", status=201)
 async def make_link(request: OperatorRequest[PeopleServices, NewLink]) -> Result:
-    given = request.body
+    body = request.body
     session = request.session
-    if given.role not in BASES:
+    if body.role not in BASES:
         raise Invalid("role must be one of " + ", ".join(BASES))
     if session is not None and session.operator and session.role != ADMIN:
         # Otherwise a link could outlast the role that allowed it.
@@ -188,8 +188,8 @@ async def make_link(request: OperatorRequest[PeopleServices, NewLink]) -> Result
             "tollhouse console link"
         )
     account = "" if session is None else session.account
-    secret = await request.registry.operators.link(role=given.role, actor=request.actor, account=account)
-    return {"link": console_link(request.shared.urls().console, secret), "role": given.role}
+    secret = await request.registry.operators.link(role=body.role, actor=request.actor, account=account)
+    return {"link": console_link(request.shared.urls().console, secret), "role": body.role}
 
 
 def _describe(session: Session) -> dict[str, object]:

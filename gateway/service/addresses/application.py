@@ -45,8 +45,8 @@ def _page(name: str) -> Handler:
 
     async def handle(request: web.Request) -> web.StreamResponse:
         pages = await imported("gateway.console.pages")
-        found: web.StreamResponse = await getattr(pages, name)(request)
-        return found
+        response: web.StreamResponse = await getattr(pages, name)(request)
+        return response
 
     return handle
 
@@ -190,8 +190,8 @@ def _document(version: str) -> bytes:
 async def _opened() -> Mapping[str, tuple[str, ...]]:
     table = await imported(_TABLE)
     scopes = await imported("gateway.people.calls.scopes")
-    found: Mapping[str, tuple[str, ...]] = scopes.opened_by_scope(table.FOR_SENDERS)
-    return found
+    operations_by_scope: Mapping[str, tuple[str, ...]] = scopes.opened_by_scope(table.FOR_SENDERS)
+    return operations_by_scope
 
 
 async def _all_operator_rows() -> Sequence[OperatorAddress]:
@@ -201,7 +201,7 @@ async def _all_operator_rows() -> Sequence[OperatorAddress]:
 
 def _by_path(rows: Iterable[Address]) -> dict[str, list[Address]]:
     """Group the rows by path, in the order in which paths are tried."""
-    found: dict[str, list[Address]] = {}
+    rows_by_path: dict[str, list[Address]] = {}
     for row in rows:
-        found.setdefault(row.path, []).append(row)
-    return found
+        rows_by_path.setdefault(row.path, []).append(row)
+    return rows_by_path

@@ -396,10 +396,10 @@ class AreaResource(web.AbstractResource):
 
     async def resolve(self, request: web.Request) -> tuple[web.UrlMappingMatchInfo | None, set[str]]:
         router = self._routes.router or await self._routes.load()
-        found = await router.resolve(request)
-        refusal = found.http_exception
+        match = await router.resolve(request)
+        refusal = match.http_exception
         if refusal is None:
-            return found, set()
+            return match, set()
         return None, set(refusal.allowed_methods) if isinstance(refusal, web.HTTPMethodNotAllowed) else set()
 
     def raw_match(self, path: str) -> bool:

@@ -32,8 +32,8 @@ async def lake_states(config: Config, storage: Storage) -> Sequence[LakeState]:
 
     landings = storage.small.of(LANDINGS)
     table = storage.registry.statements
-    lakes = [each for each in config.destinations if TYPES[each.type].build_lake]
-    routes = sorted(f"{each.name}/{topic}" for each in lakes for topic in each.topics)
+    lakes = [destination for destination in config.destinations if TYPES[destination.type].build_lake]
+    routes = sorted(f"{lake.name}/{topic}" for lake in lakes for topic in lake.topics)
     return [
         LakeState(
             route=route,
@@ -50,8 +50,12 @@ def past_records(config: Config, storage: Storage) -> PastRecords | None:
         return None
     from exporters.lake.destination import WITH_FILES, is_focus
 
-    lakes = [each for each in config.destinations if each.type in WITH_FILES and not is_focus(each)]
-    settings = next((each for each in lakes if AI_TELEMETRY in each.topics), None)
+    lakes = [
+        destination
+        for destination in config.destinations
+        if destination.type in WITH_FILES and not is_focus(destination)
+    ]
+    settings = next((lake for lake in lakes if AI_TELEMETRY in lake.topics), None)
     if settings is None:
         return None
     from exporters.destinations.catalogue import secret_of
@@ -126,8 +130,8 @@ async def recount_lake(
 def _lake_of_files(config: Config, destination: str) -> DestinationSettings:
     from exporters.lake.destination import WITH_FILES
 
-    lakes = [each for each in config.destinations if each.type in WITH_FILES]
-    settings = next((each for each in lakes if each.name == destination), None)
+    lakes = [destination for destination in config.destinations if destination.type in WITH_FILES]
+    settings = next((lake for lake in lakes if lake.name == destination), None)
     if settings is None:
         raise NotThere(f"no destination named {destination!r} is a data lake that consists of files")
     return settings

@@ -71,7 +71,9 @@ async def shares(
     clusters_by_key[""] = len(storage.clusters) - clusters_by_key.total()
     limits = [
         *nearly_full(
-            "devices.max", Counter(each.enrolled_by for each in devices if each.last_seen), config.devices.max
+            "devices.max",
+            Counter(device.enrolled_by for device in devices if device.last_seen),
+            config.devices.max,
         ),
         *nearly_full("clusters.max", clusters_by_key, config.clusters.max),
         *nearly_full("container.max_files", storage.container_files.sums.open, config.container.max_files),

@@ -130,7 +130,9 @@ def row_book(
             ledger=storage.ledger,
             drops=connections.drops,
             connections=lambda: [
-                each for each in registry.connections.all() if connections.is_in_costs(each.id)
+                connection
+                for connection in registry.connections.all()
+                if connections.is_in_costs(connection.id)
             ],
             owner_tags=owner_tags,
             people=lambda: People.of_installation(storage.secret, config().privacy.emails),
@@ -182,7 +184,7 @@ def _statement_sources(
         log=storage.log,
         prices=lambda: PriceBook.load(config().prices),
         statements=statements,
-        owners=lambda: [_owner(each) for each in config().reconciliation.owner],
+        owners=lambda: [_owner(owner) for owner in config().reconciliation.owner],
         tolerance=lambda: Tolerance(
             money=config().reconciliation.tolerance_money, tokens=config().reconciliation.tolerance_tokens
         ),

@@ -131,8 +131,8 @@ class Assembler:
     def _keep_channels(self) -> None:
         """Let channels that people created in the console send as well."""
         if self.notifier is not None and self.storage.registry is not None:
-            kept = self.storage.registry.kept_channels.all()
-            self.notifier.keep([self._channel_seal().settings(each) for each in kept])
+            stored_channels = self.storage.registry.kept_channels.all()
+            self.notifier.keep([self._channel_seal().settings(channel) for channel in stored_channels])
 
     def _channel_seal(self) -> ChannelSeal:
         from exporters.notifications.kept_channels import ChannelSeal

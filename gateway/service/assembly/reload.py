@@ -72,8 +72,8 @@ class Reload:
         """
         try:
             new = await asyncio.to_thread(read)
-            wanted = change(running, new)
-            prepared = await self._prepare(wanted.config, new)
+            config_change = change(running, new)
+            prepared = await self._prepare(config_change.config, new)
         except ConfigError as error:
             _log.error(
                 "the new configuration is invalid and was not applied",
@@ -81,18 +81,20 @@ class Reload:
             )
             await self._audit(actor, "configuration.refused", {"problems": len(error.problems)})
             raise
-        changed = [*wanted.changed, *self._renewed(prepared)]
-        if changed or wanted.needs_restart:
-            details = {"changed": changed, "needs_restart": list(wanted.needs_restart)}
+        changed = [*config_change.changed, *self._renewed(prepared)]
+        if changed or config_change.needs_restart:
+            details = {"changed": changed, "needs_restart": list(config_change.needs_restart)}
             await self._audit(actor, "configuration.reload", details)
         try:
-            await self._exchange(running, wanted.config, prepared)
+            await self._exchange(running, config_change.config, prepared)
         except SpoolError:
             await self._audit(actor, "configuration.reload.failed", {})
             raise
-        if certificate is not None and certificate.configure(wanted.config.server):
+        if certificate is not None and certificate.configure(config_change.config.server):
             changed.append("the certificate")
-        return wanted.config, self._told(wanted, changed, await self._problems(wanted.config))
+        return config_change.config, self._told(
+            config_change, changed, await self._problems(config_change.config)
+        )
 
     async def _problems(self, config: Config) -> list[str]:
         """
@@ -106,8 +108,8 @@ class Reload:
             secret_problems,
         )
 
-        found = await asyncio.to_thread(lambda: list(secret_problems(config)))
-        return [*found, *await channel_problems(config)]
+        problems = await asyncio.to_thread(lambda: list(secret_problems(config)))
+        return [*problems, *await channel_problems(config)]
 
     async def _prepare(self, config: Config, new: Config) -> _Prepared:
         problems: list[str] = list(

@@ -72,7 +72,7 @@ def _price_lines(parts: Assembler, total: TokenSum) -> Sequence[SumLine]:
 
 def _lake_context(parts: Assembler, config: Config) -> LakeContext | None:
     """Return what data lakes need, or None if no destination is a data lake."""
-    if not any(TYPES[each.type].build_lake for each in config.destinations):
+    if not any(TYPES[destination.type].build_lake for destination in config.destinations):
         return None
     from exporters.lake.exporter import LakeContext
 
@@ -104,14 +104,14 @@ def _upstream_context(parts: Assembler, config: Config) -> UpstreamContext:
 async def start_routes(parts: Assembler, syncs: Sequence[Sync]) -> Forwarder:
     config, storage = parts.config, parts.storage
     configs = route_configs(parts, config)
-    most = config.spool.max_dead_letters
+    max_dead_letters = config.spool.max_dead_letters
     routes = Forwarder(
         storage.deliveries,
         storage.log,
         parts.clock,
         configs,
         syncs,
-        max_dead_letters=most,
+        max_dead_letters=max_dead_letters,
         leases=storage.leases,
         packed=parts.native.native,
     )

@@ -14,14 +14,14 @@ from spool.clock import SystemClock
 
 def secret_problems(config: Config) -> Iterator[str]:
     """Yield the problems of the secrets of your cost service and the destinations. Nothing is sent."""
-    for place, key in enumerate(config.upstream.keys):
+    for index, key in enumerate(config.upstream.keys):
         if key.secret_file and not os.access(key.secret_file, os.R_OK):
-            yield f"upstream.keys[{place}].secret_file: cannot read {key.secret_file}"
+            yield f"upstream.keys[{index}].secret_file: cannot read {key.secret_file}"
         if key.secret_env and not os.environ.get(key.secret_env):
-            yield f"upstream.keys[{place}].secret_env: the environment variable {key.secret_env} is not set"
+            yield f"upstream.keys[{index}].secret_env: the environment variable {key.secret_env} is not set"
     secrets_sent = [
-        secret_of(destination, f"destinations[{place}].secret_file")
-        for place, destination in enumerate(config.destinations)
+        secret_of(destination, f"destinations[{index}].secret_file")
+        for index, destination in enumerate(config.destinations)
     ]
     for secret in secrets_sent:
         try:
@@ -33,13 +33,13 @@ def secret_problems(config: Config) -> Iterator[str]:
 
 async def channel_problems(config: Config) -> list[str]:
     """List the channels whose secret cannot be used. Sends nothing."""
-    found = []
+    problems = []
     for settings in config.notify:
         channel = build(settings, SystemClock())
         try:
             channel.check_secret()
         except SendError as error:
-            found.append(f"channel {settings.name} cannot send: {error}")
+            problems.append(f"channel {settings.name} cannot send: {error}")
         finally:
             await channel.close()
-    return found
+    return problems

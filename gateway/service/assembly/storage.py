@@ -52,17 +52,17 @@ def options_of(
 
 def ledger_rates(section: CurrencySettings, registry: Registry | None = None) -> Rates:
     """Return the exchange rates of a configuration for the ledger. Their module is imported at first use."""
-    made: list[Rates] = []
+    cached_rates: list[Rates] = []
     none: Mapping[str, Mapping[str, Any]] = {}
 
     def rates(given: str, asked: str, day: int) -> int | None:
-        if not made:
+        if not cached_rates:
             from gateway.money.currencies import ExchangeRates
 
-            made.append(
+            cached_rates.append(
                 ExchangeRates(section, lambda: none if registry is None else registry.frozen_rates.all())
             )
-        return made[0](given, asked, day)
+        return cached_rates[0](given, asked, day)
 
     return rates
 

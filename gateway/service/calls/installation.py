@@ -98,20 +98,20 @@ async def back_up(request: OperatorRequest[SpoolServices, BackupPlace]) -> Resul
     """
     services = request.services
     elsewhere = "backups are made on the server's machine: run tollhouse backup there"
-    place = local_path(request, "directory", request.body.directory, elsewhere=elsewhere)
+    directory = local_path(request, "directory", request.body.directory, elsewhere=elsewhere)
     if request.shared.copy is None:
         raise Refusal(503, "no_storage", "this server has no storage to back up")
     topics = (await services.log.books()).topics
     records = {topic: terms.get("accepted", 0) for topic, terms in topics.items()}
-    async with request.audited("backup", str(place), {}):
+    async with request.audited("backup", str(directory), {}):
         manifest = await backups.back_up(
             request.shared.copy,
-            place,
+            directory,
             version=request.shared.version,
             made_at=moment(request.now()),
             records=records,
         )
-    return {"backup": {"directory": str(place), "made_at": manifest.made_at, "bytes": manifest.bytes}}
+    return {"backup": {"directory": str(directory), "made_at": manifest.made_at, "bytes": manifest.bytes}}
 
 
 _NO_PLACE = (

@@ -53,7 +53,7 @@ def change(running: Config, new: Config) -> ConfigChange:
     """
     values = {name: value for name, _, _, value in settings_of(running)}
     changed, needs_restart = [], []
-    kept: dict[str, Any] = {}
+    kept_values: dict[str, Any] = {}
     for name, _, _, value in settings_of(new):
         if value == values[name]:
             continue
@@ -61,8 +61,10 @@ def change(running: Config, new: Config) -> ConfigChange:
             changed.append(name)
         else:
             needs_restart.append(name)
-            kept[name] = values[name]
-    return ConfigChange(config=_with(new, kept), changed=tuple(changed), needs_restart=tuple(needs_restart))
+            kept_values[name] = values[name]
+    return ConfigChange(
+        config=_with(new, kept_values), changed=tuple(changed), needs_restart=tuple(needs_restart)
+    )
 
 
 def _is_live(name: str, running: ServerSettings, new: ServerSettings) -> bool:
@@ -108,7 +110,7 @@ def _text(value: Any) -> str:
         members = (f"{field.name}={_text(getattr(value, field.name))}" for field in fields(value))
         return f"({','.join(members)})"
     if isinstance(value, Mapping):
-        return f"{{{','.join(sorted(f'{_text(name)}={_text(each)}' for name, each in value.items()))}}}"
+        return f"{{{','.join(sorted(f'{_text(name)}={_text(item)}' for name, item in value.items()))}}}"
     if isinstance(value, Set):
         return f"{{{','.join(sorted(map(_text, value)))}}}"
     if isinstance(value, tuple | list):

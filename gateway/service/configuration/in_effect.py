@@ -77,12 +77,15 @@ def _describe(value: Any) -> object:
     if is_dataclass(value):
         kind: type = type(value)
         kinds = types_of(kind)
-        given = [field for field in fields(value) if getattr(value, field.name) != _default(field)]
-        return {field.name: _plain(field, kinds[field.name], getattr(value, field.name)) for field in given}
+        stated_fields = [field for field in fields(value) if getattr(value, field.name) != _default(field)]
+        return {
+            field.name: _plain(field, kinds[field.name], getattr(value, field.name))
+            for field in stated_fields
+        }
     if isinstance(value, Mapping):
-        return {name: _describe(each) for name, each in value.items()}
+        return {name: _describe(item) for name, item in value.items()}
     if isinstance(value, tuple):
-        return [_describe(each) for each in value]
+        return [_describe(item) for item in value]
     if isinstance(value, Path | Decimal):
         return str(value)
     return _ADDRESS.sub(_host, value) if isinstance(value, str) else value

@@ -32,11 +32,11 @@ def problems(config: Config) -> Iterator[str]:
 def _own_problems(at: str, value: Any) -> Iterator[str]:
     """Yield the problems that a section and the sections within it report about their own values."""
     if isinstance(value, Mapping):
-        for name, each in value.items():
-            yield from _own_problems(f"{at}.{name}", each)
+        for name, item in value.items():
+            yield from _own_problems(f"{at}.{name}", item)
     elif isinstance(value, tuple):
-        for place, each in enumerate(value):
-            yield from _own_problems(f"{at}[{place}]", each)
+        for index, item in enumerate(value):
+            yield from _own_problems(f"{at}[{index}]", item)
     elif is_dataclass(value):
         if hasattr(value, "problems"):
             yield from value.problems(at)
@@ -64,17 +64,17 @@ def _agent_problems(config: Config) -> Iterator[str]:
 
 def _stream_problems(config: Config) -> Iterator[str]:
     names: set[str] = set()
-    for place, stream in enumerate(config.streams):
+    for index, stream in enumerate(config.streams):
         if stream.name in names:
-            yield f"streams[{place}].name {stream.name!r} is used twice"
+            yield f"streams[{index}].name {stream.name!r} is used twice"
         names.add(stream.name)
 
 
 def _publish_problems(config: Config) -> Iterator[str]:
     published: set[str] = set()
     dimensions = (*LEDGER_DIMENSIONS, *(f"tag:{name}" for name in config.ledger.tags))
-    for place, rule in enumerate(config.publish):
-        shown = f"publish[{place}]"
+    for index, rule in enumerate(config.publish):
+        shown = f"publish[{index}]"
         if rule.stream in published:
             yield f"{shown}.stream {rule.stream!r} is used twice"
         published.add(rule.stream)

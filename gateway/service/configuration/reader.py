@@ -59,13 +59,15 @@ def origins(
     Return the source of each setting that is set, under a name such as `spool.hold` or `destinations`. If
     several sources set it, the one that applies is returned. Raises ConfigError for a file that cannot be read.
     """
-    found: dict[str, str] = {}
+    origins_by_name: dict[str, str] = {}
     for section, value in _read(path).items():
-        found[section] = FILE
-        found.update({f"{section}.{name}": FILE for name in value} if isinstance(value, dict) else {})
+        origins_by_name[section] = FILE
+        origins_by_name.update(
+            {f"{section}.{name}": FILE for name in value} if isinstance(value, dict) else {}
+        )
     for _, names, _ in _variables(env):
-        found |= dict.fromkeys((names[0], ".".join(names[:2])), ENVIRONMENT)
-    return found | {name: FLAG for name, value in (flags or {}).items() if value is not None}
+        origins_by_name |= dict.fromkeys((names[0], ".".join(names[:2])), ENVIRONMENT)
+    return origins_by_name | {name: FLAG for name, value in (flags or {}).items() if value is not None}
 
 
 def _read(path: Path | None) -> dict[str, Any]:
@@ -169,7 +171,7 @@ def _items(kind: Any, value: Any, name: str, base: Path, problems: list[str]) ->
     if not isinstance(value, list):
         problems.append(f"{name} must be a list")
         return _BAD
-    return tuple(_value(kind, item, f"{name}[{place}]", base, problems) for place, item in enumerate(value))
+    return tuple(_value(kind, item, f"{name}[{index}]", base, problems) for index, item in enumerate(value))
 
 
 WORDS: dict[Any, str] = {

@@ -260,10 +260,10 @@ class ServerSettings:
                 "unencrypted; set server.tls_cert_file and server.tls_key_file, or "
                 "server.operator_plaintext = true if a proxy encrypts"
             )
-        for place, name in enumerate(self.trusted_proxies):
+        for index, name in enumerate(self.trusted_proxies):
             if not _is_network(name):
                 yield (
-                    f"server.trusted_proxies[{place}] must be an address or a network, such as "
+                    f"server.trusted_proxies[{index}] must be an address or a network, such as "
                     '"10.0.0.5" or "10.0.0.0/28", and must not match every address'
                 )
         if bool(self.tls_cert_file) != bool(self.tls_key_file):
@@ -896,8 +896,8 @@ class ReconciliationSettings:
                 yield f"{at}.{name} must be a percentage from 0 to 100"
         names: set[str] = set()
         reports: dict[tuple[str, str, str], str] = {}
-        for place, pull in enumerate(self.pull):
-            shown = f"{at}.pull[{place}]"
+        for index, pull in enumerate(self.pull):
+            shown = f"{at}.pull[{index}]"
             if not pull.name or pull.name in names:
                 yield f"{shown}.name is required and must be unique"
             names.add(pull.name)

@@ -249,8 +249,8 @@ async def _titles(registry: Registry) -> dict[str, list[str]]:
     titles: dict[str, list[str]] = defaultdict(list)
     for insight in await registry.insights.found():
         titles[str(insight.finding).partition(":")[0]].append(insight.title)
-    for each in await registry.recommendations.all():
-        titles[each.saving.type].append("")
+    for recommendation in await registry.recommendations.all():
+        titles[recommendation.saving.type].append("")
     return titles
 
 

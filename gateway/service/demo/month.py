@@ -84,12 +84,12 @@ class Month:
 
     def _of_day(self, day: int, workload: Workload) -> Iterator[Report]:
         expected = self._scale * _weight(day, workload) * self._plants.times(day, workload)
-        left = int(expected + self._random.random())
-        while left > 0:
+        remaining_calls = int(expected + self._random.random())
+        while remaining_calls > 0:
             calls = 1
             if workload.turns > 1:
-                calls = min(left, 1 + int(self._random.expovariate(1 / workload.turns)))
-            left -= calls
+                calls = min(remaining_calls, 1 + int(self._random.expovariate(1 / workload.turns)))
+            remaining_calls -= calls
             yield from self._session(day, workload, calls)
 
     def _session(self, day: int, workload: Workload, calls: int) -> Iterator[Report]:

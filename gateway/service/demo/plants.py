@@ -164,10 +164,14 @@ def not_shown(words: Collection[str], *, days: int, records: int) -> list[str]:
         for word, (least_days, least_records) in needs.items()
         if days < least_days or records < least_records
     ]
-    most = {word: int(MOST[word] / (together / _weight([word]))) for word in words if word in MOST}
+    max_records = {word: int(MOST[word] / (together / _weight([word]))) for word in words if word in MOST}
     return [
         *small,
-        *(f"{word} needs --records {limit} or fewer" for word, limit in most.items() if records > limit),
+        *(
+            f"{word} needs --records {limit} or fewer"
+            for word, limit in max_records.items()
+            if records > limit
+        ),
     ]
 
 

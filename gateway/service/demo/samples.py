@@ -108,12 +108,12 @@ async def _keys(registry: Registry, clock: SetClock, now: float, words: frozense
 
 
 async def _devices(storage: Storage, now: float, begin: int, mute: bool) -> None:
-    for place, person in enumerate(PEOPLE):
-        silent = mute and place == 0
+    for index, person in enumerate(PEOPLE):
+        silent = mute and index == 0
         device = Device(
             id=f"laptop-{person}",
             hostname=f"{person}-laptop",
-            platform="darwin" if place % 2 else "linux",
+            platform="darwin" if index % 2 else "linux",
             user=person,
             enrolled_at=float(begin),
             enrolled_by="demo",
@@ -162,7 +162,7 @@ def _sums(now: float) -> Submission:
         topic=UNIT_COST,
         received=SUMS,
         records=operations,
-        identities=[Identity(each.id) for each in operations],
+        identities=[Identity(operation.id) for operation in operations],
     )
 
 

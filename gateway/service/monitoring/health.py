@@ -97,14 +97,14 @@ class Health:
         if self._ledger is None:
             return None
         try:
-            found = await self._ledger()
+            ledger_state = await self._ledger()
         except SpoolError:
             return None
         return {
-            "sound": found.is_sound,
-            "missed": found.missed,
-            "differing": found.differing,
-            "compared_at": found.compared_at and found.compared_at.timestamp(),
+            "sound": ledger_state.is_sound,
+            "missed": ledger_state.missed,
+            "differing": ledger_state.differing,
+            "compared_at": ledger_state.compared_at and ledger_state.compared_at.timestamp(),
         }
 
     async def _routes(self) -> list[RouteState]:

@@ -78,7 +78,9 @@ class KeptLateReports:
         await self.keep()
         sums = Counter(await self._table.since(self._oldest))
         sources = sorted({source for _, source in sums})
-        return [LateReports(each, sums[AMENDED_LATE, each], sums[UNCOMPARED, each]) for each in sources]
+        return [
+            LateReports(source, sums[AMENDED_LATE, source], sums[UNCOMPARED, source]) for source in sources
+        ]
 
     async def keep(self) -> None:
         if counts_by_day := self._counter.take():

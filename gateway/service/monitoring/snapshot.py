@@ -285,19 +285,19 @@ def _budgets(gauges: Sequence[BudgetGauge]) -> Iterator[Metric]:
     ratio = GaugeMetricFamily(
         "tollhouse_budget_ratio", "Amount spent divided by the planned amount", labels=labels
     )
-    for each in gauges:
-        pairs = ((spent, each.spent), (limit, each.limit), (forecast, each.forecast), (ratio, each.ratio))
+    for gauge in gauges:
+        pairs = ((spent, gauge.spent), (limit, gauge.limit), (forecast, gauge.forecast), (ratio, gauge.ratio))
         for family, value in pairs:
             if value is not None:
-                family.add_metric([each.budget, each.view, each.owner], value)
+                family.add_metric([gauge.budget, gauge.view, gauge.owner], value)
     yield from (spent, limit, forecast, ratio)
 
 
 def _reconciled(ratios: Sequence[ReconciledRatio]) -> Iterator[Metric]:
     help = "Counted divided by billed, in closed days of the newest month that has such days"
     family = GaugeMetricFamily("tollhouse_reconciled_ratio", help, labels=["provider", "measure"])
-    for each in ratios:
-        family.add_metric([each.provider, each.measure], each.ratio)
+    for reconciled_ratio in ratios:
+        family.add_metric([reconciled_ratio.provider, reconciled_ratio.measure], reconciled_ratio.ratio)
     yield family
 
 

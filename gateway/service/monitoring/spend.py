@@ -78,16 +78,16 @@ class SpendCounts:
         This may run in a thread, because what `families` shows is replaced at the end in one step.
         """
         self._name(rows)
-        found: defaultdict[tuple[datetime, Labels], _Sums] = defaultdict(_Sums)
+        sums_by_series: defaultdict[tuple[datetime, Labels], _Sums] = defaultdict(_Sums)
         for row in rows:
-            place = row.start, self._labels(row)
-            found[place] = found[place].plus(
+            series = row.start, self._labels(row)
+            sums_by_series[series] = sums_by_series[series].plus(
                 _Sums(money.units(row.cost), row.input_tokens, row.output_tokens)
             )
-        self._count(found)
+        self._count(sums_by_series)
         oldest = beginning(month - timedelta(days=1), "monthly")
-        self._highest = {place: sums for place, sums in self._highest.items() if place[0] >= oldest}
-        self._month = {labels: sums for (start, labels), sums in found.items() if start == month}
+        self._highest = {series: sums for series, sums in self._highest.items() if series[0] >= oldest}
+        self._month = {labels: sums for (start, labels), sums in sums_by_series.items() if start == month}
         self._is_begun = True
 
     def families(self) -> Iterator[Metric]:
@@ -109,24 +109,24 @@ class SpendCounts:
         """Add the growth. A new series first shows 0, so that a rate includes its first step."""
         new = {labels for _, labels in found} - self._counted.keys()
         counted = {**self._counted, **dict.fromkeys(new, _Sums())}
-        for place, sums in found.items():
-            if self._is_begun and place[1] in new:
+        for series, sums in found.items():
+            if self._is_begun and series[1] in new:
                 continue
-            before = self._highest.get(place, _Sums())
+            before = self._highest.get(series, _Sums())
             gained = sums.above(before)
-            self._highest[place] = before.plus(gained)
+            self._highest[series] = before.plus(gained)
             if self._is_begun:
-                counted[place[1]] = counted[place[1]].plus(gained)
+                counted[series[1]] = counted[series[1]].plus(gained)
         self._counted = counted
 
     def _name(self, rows: Iterable[CostRow]) -> None:
         """Give names to the most expensive ones while there is space."""
-        for place, names in enumerate(self._names):
+        for index, names in enumerate(self._names):
             if len(names) >= self._top:
                 continue
             costs: defaultdict[str, int] = defaultdict(int)
             for row in rows:
-                costs[row.group[place] or UNKNOWN] += money.units(row.cost)
+                costs[row.group[index] or UNKNOWN] += money.units(row.cost)
             new = sorted(costs.keys() - names, key=lambda name: (-costs[name], name))
             names.update(new[: self._top - len(names)])
 

@@ -115,9 +115,9 @@ class JoinedTransaction:
     def begun(self, *, needs_standby: bool = False) -> Iterator[None]:
         """Begin the transaction. Use it exactly once, before other statements. `needs_standby` as in `committed`."""
         with self.connection.begun():
-            asked = self.connection.execute(STANDBY_STATE) if needs_standby else None
+            cursor = self.connection.execute(STANDBY_STATE) if needs_standby else None
             yield
-        self._before = None if asked is None else standby_state(asked)
+        self._before = None if cursor is None else standby_state(cursor)
 
     @contextmanager
     def committed(self, *, in_two_steps: bool = False, needs_standby: bool = False) -> Iterator[None]:

@@ -295,11 +295,11 @@ class Lane:
         if not self._reachability.was_looked_at:
             self._look_at_each()
         failed: psycopg.Error = psycopg.OperationalError(OLD_PRIMARY)
-        for place, address in enumerate(self._target.addresses()):
+        for index, address in enumerate(self._target.addresses()):
             try:
                 session = ServerSession(self._target, address, self._task)
             except psycopg.Error as error:
-                if not place:
+                if not index:
                     raise
                 failed = error
                 continue

@@ -376,26 +376,26 @@ class PostgresDeliveries(SentDeliveries):
             for _ in range(ATTEMPTS):
                 known = session.route_to_send(connection, route)
                 choice = DeliveryChoice(session, connection, known, where, unsent)
-                taken = choose(choice)
-                if taken is not None or not choice.has_moved:
+                delivery = choose(choice)
+                if delivery is not None or not choice.has_moved:
                     break
-            deliveries.extend([taken] if taken is not None else ())
+            deliveries.extend([delivery] if delivery is not None else ())
             return (
-                taken,
+                delivery,
                 choice.closed,
             )  # also None while other processes take all deliveries; the worker asks again soon
 
         try:
             chosen = await self._database.pool.joined(work)
         except NotCertain as error:
-            unsent.update({taken.id: taken.fence for taken in deliveries})
+            unsent.update({delivery.id: delivery.fence for delivery in deliveries})
             self._waits[route] = str(error), self._clock.monotonic()
             raise
         except SpoolUnavailable as error:
             self._waits[route] = str(error), self._clock.monotonic()
             raise
-        for taken in deliveries:
-            unsent.pop(taken.id, None)
+        for delivery in deliveries:
+            unsent.pop(delivery.id, None)
         self._waits.pop(route, None)
         return chosen
 

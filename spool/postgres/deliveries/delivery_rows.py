@@ -165,12 +165,12 @@ class DeliveryRows(NamedTuple):
     def _columns(self, delivery: StoredDelivery, columns: Mapping[str, str]) -> dict[str, object]:
         own_entry = delivery.kept
         records = [] if own_entry is None else [record for record in own_entry.records if record is not None]
-        others = {
+        converted = {
             "owner": self.me if delivery.sending else None,
             "kept_at": None if own_entry is None else own_entry.committed_at,
             "kept": pack(records) if records else None,
         }
-        return {name: others[name] if name in others else getattr(delivery, name) for name in columns}
+        return {name: converted[name] if name in converted else getattr(delivery, name) for name in columns}
 
 
 def _delivery(row: tuple[Any, ...]) -> ReadDelivery:
@@ -285,7 +285,7 @@ class PostgresRoutes:
         change = transitions.skip(route, below, number)
         if not any(change.counts.values()) and not change.removed:
             return 0
-        is_moved = not locked.issuperset(each.id for each in below)
+        is_moved = not locked.issuperset(delivery.id for delivery in below)
         if is_moved or self._session.write(connection, change, below, cut_from=route) is None:
             raise SpoolUnavailable(
                 f"{route.name} sent records while its oldest ones were being skipped; try again"

@@ -306,10 +306,10 @@ def change(
     go = "EXISTS (SELECT FROM may)"
     if counts:
         sums = ", ".join(f"{name} = {name} + %({name})s" for name in counts)
-        was = "AND next = %(was)s" if "next" in counts else ""
+        next_condition = "AND next = %(was)s" if "next" in counts else ""
         parts.append(
             f"""counted AS (UPDATE {{schema}}.routes SET {sums}
-                             WHERE shard = 0 AND name = %(route)s {was} AND {go} RETURNING name)"""
+                             WHERE shard = 0 AND name = %(route)s {next_condition} AND {go} RETURNING name)"""
         )
         if "next" in counts:
             go = "EXISTS (SELECT FROM counted)"

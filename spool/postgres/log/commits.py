@@ -139,7 +139,7 @@ class AttemptWriter:
         catch_up(following, head.rows)
         if not head.is_all:
             raise FarBehind
-        others = following.last.id != known  # other nodes are committing and wait for the head lock
+        others_commit = following.last.id != known  # other nodes are committing and wait for the head lock
         self._clock.note(head.now)
         self._check_unconfirmed()
         group.stands = self._standing(connection, group)
@@ -158,7 +158,7 @@ class AttemptWriter:
             versions=versions(),
         )
         plan = following.planner.plan(submissions, reader, by_topic(closed), now)
-        in_two_steps = self._in_two_steps and others
+        in_two_steps = self._in_two_steps and others_commit
         with transaction.committed(in_two_steps=in_two_steps, needs_standby=self.needs_standby):
             row = store.write(
                 self._database,
@@ -172,8 +172,8 @@ class AttemptWriter:
             )
             move(plan)
             receipts = [
-                terms.receipt(self._sealer.seal(row.id, place), self._proof)
-                for place, terms in enumerate(plan.submissions)
+                terms.receipt(self._sealer.seal(row.id, index), self._proof)
+                for index, terms in enumerate(plan.submissions)
             ]
             attempt = CommitAttempt(row, plan, plan.answers(receipts), time.perf_counter())
             group.attempts.append(attempt)

@@ -217,22 +217,29 @@ class KeptRecords:
         return amended(record, fields) if fields and isinstance(record, Inference) else record
 
     def _read(self, topic: str, number: int) -> None:
-        wanted: dict[str, set[int]] = defaultdict(set, {topic: {number}})
+        wanted_numbers: dict[str, set[int]] = defaultdict(set, {topic: {number}})
         if self._places is not None:
             for place in self._places():
                 of_topic, known = place_of(place)
-                wanted[of_topic].add(known)
+                wanted_numbers[of_topic].add(known)
             self._places = None
-        left = {of_topic: ranges(sorted(numbers)) for of_topic, numbers in wanted.items()}
-        while left:
+        remaining = {of_topic: ranges(sorted(numbers)) for of_topic, numbers in wanted_numbers.items()}
+        while remaining:
             with self._connection.pipeline():
-                asked = [
-                    self._ask(each, parts[:RANGES_AT_ONCE], wanted[each]) for each, parts in left.items()
+                pending_answers = [
+                    self._ask(queried_topic, parts[:RANGES_AT_ONCE], wanted_numbers[queried_topic])
+                    for queried_topic, parts in remaining.items()
                 ]
-            for answer in asked:
+            for answer in pending_answers:
                 answer()
-            left = {each: rest for each, parts in left.items() if (rest := parts[RANGES_AT_ONCE:])}
-        self._asked.update((of_topic, number) for of_topic, numbers in wanted.items() for number in numbers)
+            remaining = {
+                queried_topic: rest
+                for queried_topic, parts in remaining.items()
+                if (rest := parts[RANGES_AT_ONCE:])
+            }
+        self._asked.update(
+            (of_topic, number) for of_topic, numbers in wanted_numbers.items() for number in numbers
+        )
 
     def _ask(self, topic: str, parts: Sequence[tuple[int, int]], wanted: set[int]) -> Callable[[], None]:
         firsts, lasts = map(list, zip(*parts, strict=True))

@@ -61,7 +61,7 @@ class BookedCommit(NamedTuple):
 def unbooked(database: Database, connection: Connection, limit: int = AT_ONCE) -> list[BookedCommit]:
     """Return the oldest commits that are not counted yet."""
     rows = connection.execute(database.sql(queries.UNBOOKED), {"limit": limit}, binary=True)
-    return [BookedCommit(id, at, books.check_terms(terms, sum), found) for id, at, sum, terms, found in rows]
+    return [BookedCommit(id, at, books.check_terms(terms, sum), finds) for id, at, sum, terms, finds in rows]
 
 
 async def book_all(database: Database) -> None:
@@ -81,8 +81,8 @@ def book(database: Database, connection: Connection) -> bool:
     commits = unbooked(database, connection)
     if not commits or row is None:
         return False
-    moved = {"before": row[0], "after": commits[-1].id}
-    if connection.execute(database.sql(queries.BOOKED), moved).rowcount != 1 or commits[0].id != row[0] + 1:
+    bounds = {"before": row[0], "after": commits[-1].id}
+    if connection.execute(database.sql(queries.BOOKED), bounds).rowcount != 1 or commits[0].id != row[0] + 1:
         raise BookedMeanwhile
     for commit in commits:
         if commit.terms is None:
@@ -123,7 +123,7 @@ def count(database: Database, connection: Connection, query: str, sums: Counter[
 def read_conflicts(database: Database, connection: Connection) -> Conflicts:
     rows = connection.execute(database.sql(queries.CONFLICTS), binary=True)
     return Conflicts(
-        {(topic, _name(one), _name(other)): _conflict.decode(sums) for topic, one, other, sums in rows}
+        {(topic, _name(first), _name(second)): _conflict.decode(sums) for topic, first, second, sums in rows}
     )
 
 
@@ -141,12 +141,12 @@ def read_event_types(database: Database, connection: Connection) -> list[EventTy
 
 def _keep_finds(database: Database, connection: Connection, commits: Sequence[BookedCommit]) -> None:
     finds = [(commit.at, _finds.decode(commit.found)) for commit in commits if commit.found]
-    if any(found.conflicts for _, found in finds):
-        _keep_conflicts(database, connection, [found.conflicts for _, found in finds])
-    if any(found.unrecognised for _, found in finds):
-        _keep_shapes(database, connection, [(at, found.unrecognised) for at, found in finds])
-    if any(found.event_types for _, found in finds):
-        _keep_types(database, connection, [(at, found.event_types) for at, found in finds])
+    if any(commit_finds.conflicts for _, commit_finds in finds):
+        _keep_conflicts(database, connection, [commit_finds.conflicts for _, commit_finds in finds])
+    if any(commit_finds.unrecognised for _, commit_finds in finds):
+        _keep_shapes(database, connection, [(at, commit_finds.unrecognised) for at, commit_finds in finds])
+    if any(commit_finds.event_types for _, commit_finds in finds):
+        _keep_types(database, connection, [(at, commit_finds.event_types) for at, commit_finds in finds])
 
 
 def _keep_conflicts(

@@ -45,8 +45,8 @@ def with_bearers(database: Database, versions: Versions) -> Versions:
     def ask(connection: Connection, keys: Sequence[bytes]) -> Callable[[], Mapping[bytes, int]]:
         good = _ask_good(connection, database.sql, keys, now=database.now())
         rest = [key for key in keys if not key.startswith(bearers.BEARERS)]
-        others = versions(connection, rest) if rest else dict
-        return lambda: {**good(), **others()}
+        other_versions = versions(connection, rest) if rest else dict
+        return lambda: {**good(), **other_versions()}
 
     return ask
 
@@ -72,9 +72,9 @@ def ended_bearers(
 def hold_keys(connection: Connection, sql: Callable[[str], Any], expects: Collection[Expectation]) -> None:
     """Prevent the keys from ending before this transaction, which does not hold the registry's head lock."""
     keys = [expectation.key for expectation in expects]
-    wanted = {"digests": bearers.digests(keys), "numbers": bearers.numbers(keys)}
-    if any(wanted.values()):
-        connection.execute(sql(_HOLD), wanted)
+    lock_values = {"digests": bearers.digests(keys), "numbers": bearers.numbers(keys)}
+    if any(lock_values.values()):
+        connection.execute(sql(_HOLD), lock_values)
 
 
 async def outlast_commits(database: Database) -> None:

@@ -186,9 +186,9 @@ class PostgresRegistry:
         Wait for running commits with one connection for all callers. A wait serves everybody who asked
         before it began.
         """
-        wanted = self._waits + 1
+        target_wait = self._waits + 1
         async with self._outlasting:
-            if self._outlasted < wanted:
+            if self._outlasted < target_wait:
                 self._waits = begun = self._waits + 1
                 await outlast_commits(self._database)
                 self._outlasted = begun

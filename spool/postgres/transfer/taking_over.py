@@ -353,8 +353,8 @@ class _TakingOver:
     def _secrets(self) -> Iterator[dict[str, Any]]:
         places: dict[int, int] = {}
         for row in self._rows("secrets"):
-            place = places[row["key_id"]] = places.get(row["key_id"], -1) + 1
-            yield {**row, "place": place}
+            index = places[row["key_id"]] = places.get(row["key_id"], -1) + 1
+            yield {**row, "place": index}
 
     def _senders(self) -> Iterator[dict[str, Any]]:
         newest: dict[bytes, float] = {}

@@ -45,9 +45,9 @@ def do_not_meet(connection: sqlite3.Connection) -> str:
             return f"the counter {term!r} of {topic!r} is unknown"
     for topic in TOPICS:
         deleted = counters[topic, books.EXPIRED] + counters[topic, books.RETIRED]
-        given = counters[topic, books.ACCEPTED]
+        accepted_count = counters[topic, books.ACCEPTED]
         end = connection.execute(queries.NEXT_NUMBER, (topic,)).fetchone()
-        if oldest(connection, topic) != deleted + 1 or (end is not None and end[0] != given + 1):
+        if oldest(connection, topic) != deleted + 1 or (end is not None and end[0] != accepted_count + 1):
             return f"the counters of {topic} contradict its entries"
     if connection.execute(queries.ODD_SIZES).fetchone() is not None:
         return "a stored number of entries is invalid"
@@ -195,13 +195,17 @@ def _ends(counters: _Terms, topic: str, known: int, noted: int, *, first: int) -
     If the counters are lost, the first number is derived from the note, which has the number of stored records.
     """
     deleted = counters[topic, books.EXPIRED] + counters[topic, books.RETIRED]
-    given = counters[topic, books.ACCEPTED]
-    if not known <= given <= known + MOST_UNKNOWN:
-        given = known
-    if (topic, books.ACCEPTED) not in counters or not 0 <= deleted <= given or (first and deleted >= first):
-        deleted = max(0, given - noted) if noted or not first else first - 1
+    accepted_count = counters[topic, books.ACCEPTED]
+    if not known <= accepted_count <= known + MOST_UNKNOWN:
+        accepted_count = known
+    if (
+        (topic, books.ACCEPTED) not in counters
+        or not 0 <= deleted <= accepted_count
+        or (first and deleted >= first)
+    ):
+        deleted = max(0, accepted_count - noted) if noted or not first else first - 1
         deleted = min(deleted, first - 1) if first else deleted
-    return deleted, given
+    return deleted, accepted_count
 
 
 def _shared(holes: list[tuple[int, int]], before: list[tuple[int, int]]) -> int:

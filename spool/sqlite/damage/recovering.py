@@ -95,10 +95,10 @@ class _Recovery:
 
     async def run(self) -> Recovered:
         incarnation = await self._source.read(recovery.incarnation)
-        brought = {report.key: noted(report) for report in await self._brought()}
+        noted_by_key = {report.key: noted(report) for report in await self._brought()}
         for topic in TOPICS:
             key = note_key(incarnation, topic)
-            done = brought.get(key, [])
+            done = noted_by_key.get(key, [])
             skipped = await self._source.read(partial(_settled, topic=topic))
             if incarnation == self._spool.incarnation:
                 skipped = await self._spool.database.read(partial(oldest, topic=topic)) - 1

@@ -120,12 +120,12 @@ def _lay_first_page(copy: Path, fresh: sqlite3.Connection) -> None:
         if first[100] == INTERIOR:
             cells = struct.unpack_from(">H", first, 103)[0]
             links = [108, *struct.unpack_from(f">{cells}H", first, 112)]
-            for place in links:
-                (child,) = struct.unpack_from(">I", first, place)
+            for offset in links:
+                (child,) = struct.unpack_from(">I", first, offset)
                 file.seek(count * PAGE)
                 file.write(pages[child - 1])
                 count += 1
-                struct.pack_into(">I", first, place, count)
+                struct.pack_into(">I", first, offset, count)
         struct.pack_into(">I", first, 28, count)
         struct.pack_into(">II", first, 32, 0, 0)  # no list of free pages
         file.seek(0)
@@ -221,7 +221,7 @@ def _rows(old: sqlite3.Connection, table: str) -> Iterator[tuple[Any, ...]]:
     try:
         old.execute(f"SELECT rowid FROM {table} LIMIT 1").fetchall()
     except sqlite3.OperationalError:  # WITHOUT ROWID
-        key = next(name for name, place in columns if place == 1)
+        key = next(name for name, position in columns if position == 1)
         for direction in ("ASC", "DESC"):
             yield from _until_damaged(old, f"SELECT * FROM {table} ORDER BY {key} {direction}")
     except (sqlite3.DatabaseError, UnicodeDecodeError) as error:

@@ -149,10 +149,10 @@ def lay_over(log: Path, database: Path, page_size: int) -> None:
     if not log_frames:
         return
     sizes = [frame.pages_after for frame in log_frames if frame.is_sound and frame.pages_after]
-    most = max(sizes, default=database.stat().st_size // page_size + len(log_frames))
+    max_pages = max(sizes, default=database.stat().st_size // page_size + len(log_frames))
     with log.open("rb") as source, database.open("r+b") as target:
         for frame in log_frames:
-            if 1 <= frame.page <= most:
+            if 1 <= frame.page <= max_pages:
                 source.seek(frame.at)
                 target.seek((frame.page - 1) * page_size)
                 target.write(source.read(page_size))

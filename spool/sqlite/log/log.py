@@ -292,8 +292,11 @@ class SqliteLog:
         ids are moved.
         """
         closed = self._horizon.closed()
-        left = self._unfolded.first_left(taken)
-        return {topic: min(closed.get(topic, 1), left.get(topic, closed.get(topic, 1))) for topic in TOPICS}
+        first_unfolded = self._unfolded.first_left(taken)
+        return {
+            topic: min(closed.get(topic, 1), first_unfolded.get(topic, closed.get(topic, 1)))
+            for topic in TOPICS
+        }
 
     async def _keep_fold_aside(self, fold: Fold) -> None:
         with self._writing():
@@ -444,10 +447,10 @@ class SqliteLog:
     async def books(self) -> Books:
         """Read the counters of every topic and route in one transaction."""
         with self._translated():
-            limits, kept = await self._database.transaction(
+            limits, kept_counts = await self._database.transaction(
                 lambda connection: (border(connection, self._routes), store.kept(connection))
             )
-            return books.books(books.by_topic({**limits.counters, **kept}), limits.routes)
+            return books.books(books.by_topic({**limits.counters, **kept_counts}), limits.routes)
 
     async def verify(self) -> Books:
         twice = TwiceAccepted(
@@ -473,11 +476,11 @@ class SqliteLog:
         Exclude damaged commit rows from the accounting before retention deletes them. Their terms are
         computed from the entries.
         """
-        limits, kept = await self._database.transaction(
+        limits, kept_counts = await self._database.transaction(
             lambda connection: (border(connection, self._routes), store.kept(connection))
         )
         sums, wrong, unread = await recount_commits(self._database, limits)
-        await self._set_terms_aside(limits, Counter({**sums, **kept}), unread, wrong)
+        await self._set_terms_aside(limits, Counter({**sums, **kept_counts}), unread, wrong)
 
     async def _set_terms_aside(
         self, found: Border, sums: TermCounter, commits: Sequence[int], wrong: Sequence[str]

@@ -57,8 +57,8 @@ def space(connection: sqlite3.Connection) -> Space:
     pages = connection.execute("PRAGMA page_count").fetchone()[0]
     free = connection.execute("PRAGMA freelist_count").fetchone()[0]
     size = connection.execute("PRAGMA page_size").fetchone()[0]
-    (others,) = connection.execute(queries.BOUNDED_ELSEWHERE).fetchone()
-    return Space(max(0, (pages - free) * size - others), free * size)
+    (other_bytes,) = connection.execute(queries.BOUNDED_ELSEWHERE).fetchone()
+    return Space(max(0, (pages - free) * size - other_bytes), free * size)
 
 
 def holds(connection: sqlite3.Connection, size: int) -> bool:
@@ -208,8 +208,8 @@ class Retention:
             if free <= keep:
                 return False
             connection.execute(f"PRAGMA incremental_vacuum({min(VACUUM_PAGES, free - keep)})").fetchall()
-            left: int = connection.execute("PRAGMA freelist_count").fetchone()[0]
-            return left < free
+            free_pages: int = connection.execute("PRAGMA freelist_count").fetchone()[0]
+            return free_pages < free
 
         while await self._database.run(some):
             pass

@@ -113,12 +113,12 @@ class AssistantSignIns:
         """
         if self._provider.knows(text):
             return await self._judged(text, oauth)
-        place = neighbourhood(address)
-        wait_s = self._guesses.wait_s(place)
+        network = neighbourhood(address)
+        wait_s = self._guesses.wait_s(network)
         if wait_s:
             message = "too many unknown tokens from this address; retry later"
             raise Refusal(429, "too_many_attempts", message, retry_after_s=wait_s)
-        with self._guesses.paid_by(place, TokenRefused):
+        with self._guesses.paid_by(network, TokenRefused):
             return await self._judged(text, oauth)
 
     async def _judged(self, text: str, oauth: McpOAuthSettings) -> Claims:
@@ -175,10 +175,10 @@ class AssistantSignIns:
         """
         Return the person that a token names. If the token has no address, the operator's address is used.
         """
-        given = dict(claims)
+        person_claims = dict(claims)
         if self._oidc.named_by == "email" and not has_verified_email(claims, self._oidc):
-            given |= {"email": known.email, "email_verified": True}
-        return person_of(given, self._oidc, refreshes=False)
+            person_claims |= {"email": known.email, "email_verified": True}
+        return person_of(person_claims, self._oidc, refreshes=False)
 
     def _holder(self, operator: Operator, person: Person, claims: Claims) -> Holder:
         """

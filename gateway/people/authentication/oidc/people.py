@@ -98,14 +98,20 @@ def has_verified_email(claims: Claims, settings: OidcSettings) -> bool:
 
 def _groups(claims: Claims, claim: str) -> tuple[str, ...] | None:
     """Return the groups, or None if the token does not state them."""
-    found: Any = claims.get(claim)
-    if found is None and "." in claim:
-        found = claims
+    claim_value: Any = claims.get(claim)
+    if claim_value is None and "." in claim:
+        claim_value = claims
         for part in claim.split("."):
-            found = found.get(part) if isinstance(found, dict) else None
-    if found is None:
+            claim_value = claim_value.get(part) if isinstance(claim_value, dict) else None
+    if claim_value is None:
         return None
-    names = [found] if isinstance(found, str) else found if isinstance(found, list) else []
+    names = (
+        [claim_value]
+        if isinstance(claim_value, str)
+        else claim_value
+        if isinstance(claim_value, list)
+        else []
+    )
     return tuple(name for name in names if isinstance(name, str) and len(name) <= MAX_GROUP_CHARACTERS)[
         :MAX_GROUPS
     ]

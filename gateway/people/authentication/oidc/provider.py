@@ -125,8 +125,8 @@ class IdentityProvider:
         Exchange a refresh token for new tokens. Raises GrantRefused if the person may no longer be signed in.
         """
         answer = await self._ask_for_tokens({"grant_type": "refresh_token", "refresh_token": token})
-        given = answer.get("id_token")
-        claims = None if given is None else await self._id_claims(given, nonce=None)
+        id_token = answer.get("id_token")
+        claims = None if id_token is None else await self._id_claims(id_token, nonce=None)
         return GrantedTokens(claims=claims, refresh=_text(answer.get("refresh_token")) or token)
 
     async def logout_claims(self, text: str) -> Claims:
@@ -200,10 +200,10 @@ class IdentityProvider:
 
     async def _fetch_keys(self) -> Sequence[Mapping[str, Any]]:
         described = await self._described()
-        found = (await self._client.get(described.keys)).get("keys")
-        if not isinstance(found, list) or not all(isinstance(key, dict) for key in found):
+        key_list = (await self._client.get(described.keys)).get("keys")
+        if not isinstance(key_list, list) or not all(isinstance(key, dict) for key in key_list):
             raise ProviderDown(f"{described.keys} contains no keys")
-        return found
+        return key_list
 
     async def _described(self) -> _Description:
         now = self._clock.monotonic()
@@ -304,10 +304,10 @@ class ProviderClient:
 
     async def get(self, url: str) -> dict[str, Any]:
         """Fetch the JSON object at an address."""
-        status, found = await self._request("GET", url, None, {})
+        status, document = await self._request("GET", url, None, {})
         if status != 200:
             raise ProviderDown(f"{url} answers {status}")
-        return found
+        return document
 
     async def post(
         self, url: str, form: Mapping[str, str], headers: Mapping[str, str]
@@ -361,22 +361,22 @@ class ProviderClient:
 
 
 async def _bounded(url: str, response: aiohttp.ClientResponse) -> bytes:
-    found = bytearray()
+    content = bytearray()
     async for piece in response.content.iter_any():
-        found += piece
-        if len(found) > MAX_ANSWER_BYTES:
+        content += piece
+        if len(content) > MAX_ANSWER_BYTES:
             raise ProviderDown(f"the response of {url} is larger than {MAX_ANSWER_BYTES // 1024} KiB")
-    return bytes(found)
+    return bytes(content)
 
 
 def _decoded(url: str, status: int, body: bytes) -> dict[str, Any]:
     try:
-        found = msgspec.json.decode(body)
+        document = msgspec.json.decode(body)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-        found = None
-    if not isinstance(found, dict):
+        document = None
+    if not isinstance(document, dict):
         raise ProviderDown(f"{url} answers {status} without a JSON object")
-    return found
+    return document
 
 
 class SigningKeys:

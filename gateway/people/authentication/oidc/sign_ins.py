@@ -105,8 +105,10 @@ class ProviderSignIns:
             place=place, browser=browser, nonce=nonce, verifier=verifier, ends_at=ends_at
         )
         if len(self._begun) > MAX_BEGUN:
-            [(most, _)] = Counter(each.place for each in self._begun.values()).most_common(1)
-            del self._begun[next(state for state, each in self._begun.items() if each.place == most)]
+            [(busiest_place, _)] = Counter(sign_in.place for sign_in in self._begun.values()).most_common(1)
+            del self._begun[
+                next(state for state, sign_in in self._begun.items() if sign_in.place == busiest_place)
+            ]
         return address, browser
 
     async def finish(self, answer: Mapping[str, str], *, browser: str, address: str) -> tuple[str, Session]:

@@ -128,8 +128,10 @@ def check_id_token(claims: Claims, expected: Expected, *, nonce: str | None) -> 
         raise TokenRefused("it has expired")
     check_not_from_later(claims, expected.now + expected.skew_s)
     if nonce is not None:
-        given = claims.get("nonce")
-        if not isinstance(given, str) or not hmac.compare_digest(given.encode(), nonce.encode()):
+        stated_nonce = claims.get("nonce")
+        if not isinstance(stated_nonce, str) or not hmac.compare_digest(
+            stated_nonce.encode(), nonce.encode()
+        ):
             raise TokenRefused("it belongs to another sign-in (nonce)")
 
 
@@ -160,8 +162,8 @@ def check_logout_token(claims: Claims, expected: Expected) -> None:
 def _check_audience(claims: Claims, expected: Expected) -> None:
     if claims.get("iss") != expected.issuer:
         raise TokenRefused("it is from another issuer")
-    given = claims.get("aud")
-    audience = given if isinstance(given, list) else [given]
+    stated_audience = claims.get("aud")
+    audience = stated_audience if isinstance(stated_audience, list) else [stated_audience]
     if expected.client_id not in audience:
         raise TokenRefused("it is for another client (aud)")
     party = claims.get("azp")
@@ -232,9 +234,9 @@ def check_access_token(claims: Claims, expected: ExpectedAccess) -> None:
     """
     if claims.get("iss") != expected.issuer:
         raise TokenRefused("it is from another issuer (iss)")
-    given = claims.get("aud")
-    audience = given if isinstance(given, list) else [given]
-    if not any(isinstance(each, str) and each in expected.audiences for each in audience):
+    stated_audience = claims.get("aud")
+    audience = stated_audience if isinstance(stated_audience, list) else [stated_audience]
+    if not any(isinstance(member, str) and member in expected.audiences for member in audience):
         raise TokenRefused("it is for another audience (aud)")
     ends = time_of(claims, "exp")
     began = time_of(claims, "iat")
@@ -258,15 +260,21 @@ def check_access_token(claims: Claims, expected: ExpectedAccess) -> None:
 
 def client_of(claims: Claims) -> str:
     """Return the id of the client that requested the token, or "" if the token does not name it."""
-    found = claims.get("client_id", claims.get("azp"))
-    return found[:_MOST_CLIENT] if isinstance(found, str) and found.isprintable() else ""
+    client = claims.get("client_id", claims.get("azp"))
+    return client[:_MOST_CLIENT] if isinstance(client, str) and client.isprintable() else ""
 
 
 def lets(claims: Claims, scope: str) -> bool:
     """Return whether a token has a scope. Providers may write a prefix that ends with `/`."""
-    found = claims.get("scope", claims.get("scp"))
-    given = found.split() if isinstance(found, str) else found if isinstance(found, list) else []
-    return any(each in (scope, scope.rpartition("/")[2]) for each in given[:_MOST_SCOPES])
+    scope_claim = claims.get("scope", claims.get("scp"))
+    granted = (
+        scope_claim.split()
+        if isinstance(scope_claim, str)
+        else scope_claim
+        if isinstance(scope_claim, list)
+        else []
+    )
+    return any(granted_scope in (scope, scope.rpartition("/")[2]) for granted_scope in granted[:_MOST_SCOPES])
 
 
 def leaves_groups_out(claims: Claims, claim: str) -> bool:
