@@ -1,10 +1,10 @@
 """
-The fixed table of meters: what a call uses in addition to plain text tokens, the units, and of what each
-is a part.
+The fixed table of meters, which measure what a call uses in addition to plain text tokens. For each meter it
+has the unit, and the totals that include the meter.
 
 A meter is a part of a token count, such as audio in the input, or separate from tokens, such as searches and
-seconds. A part is never added to its total. Names follow the rate cards' source if it has one. So a price, a
-quantity and a line of an estimate have the same name.
+seconds. A part is never added to its total. Names follow the rate cards' source, if it has a name. So a
+price, a quantity and a line of an estimate have the same name.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ MOST: Final = 16  # maximum number of meters per record
 DECIMALS: Final = 6  # decimals of a quantity
 SCALE: Final = 10**DECIMALS
 _MOST_TOKENS: Final = 10**9
-_MOST_UNITS: Final = 10**9  # so that the sums of a day, in millionths, fit 64 bits
+_MOST_UNITS: Final = 10**9  # maximum quantity, so that the sums of a day, in millionths, fit 64 bits
 
 
 class Meter(NamedTuple):
     """
-    One meter. `wholes` are the record's fields and the meters that it is a part of. `limit` is the
-    maximum per call.
+    One meter. `wholes` are the record fields and the meters that include it. `limit` is the maximum
+    quantity per call.
     """
 
     unit: str
@@ -39,7 +39,7 @@ class Meter(NamedTuple):
 
     @property
     def is_part(self) -> bool:
-        """Return True if the record's token counts already include it."""
+        """Return True if the record's token counts already include this meter."""
         return self.unit == TOKENS
 
 
@@ -54,7 +54,7 @@ def _beside(unit: str, *wholes: str) -> Meter:
     return Meter(unit, wholes, _MOST_UNITS)
 
 
-# Sizes and qualities of images with different prices. None stands for price lists without qualities.
+# Sizes of images and their qualities, if prices differ. None stands for price lists without qualities.
 _SIZED: Final[Mapping[str | None, tuple[str, ...]]] = {
     None: ("256x256", "512x512", "1024x1024"),
     "standard": ("1024x1024", "1024x1792", "1792x1024", "2048x2048"),
@@ -102,10 +102,10 @@ METERS: Final[Mapping[str, Meter]] = {
     **dict(_of_images()),
 }
 _FEE_UNITS: Final = ("searches", "results", "executions")
-# Charged in addition to the tokens. Other meters that are not tokens measure the same input or output
-# in another unit.
+# Meters that are charged in addition to the tokens. All other meters that are not tokens measure the same
+# input or output in another unit.
 FEES: Final = frozenset(name for name, meter in METERS.items() if meter.unit in _FEE_UNITS)
-# Parts of one total that exclude each other, so their sum is at most the total.
+# Parts of the same total that exclude each other, so their sum is at most the total.
 APART: Final[Mapping[str, tuple[str, ...]]] = {
     "input_tokens": tuple(f"input_{kind}_tokens" for kind in MODALITIES),
     "output_tokens": tuple(f"output_{kind}_tokens" for kind in MODALITIES),
@@ -116,8 +116,8 @@ _COVERS: Final = (*APART, "cache_write_tokens")
 
 def of_modality(kind: str, modality: object) -> str | None:
     """
-    Return the meter for tokens of a kind (`input`, `output`, `cache_read`) and modality. None for text
-    and unknown kinds.
+    Return the meter for tokens of a kind (`input`, `output`, `cache_read`) and a modality. Return None for
+    text and for unknown kinds.
     """
     if modality not in MODALITIES:
         return None
@@ -129,7 +129,7 @@ def of_modality(kind: str, modality: object) -> str | None:
 
 
 def of_images(size: object, quality: object) -> str | None:
-    """Return the meter for images of a size and quality. None if no price list distinguishes them."""
+    """Return the meter for images of a size and quality. Return None if no price list distinguishes them."""
     if not isinstance(size, str):
         return None
     named = None if quality in (None, "auto") else str(quality)
@@ -146,7 +146,10 @@ def millionths(quantity: Quantity) -> int:
 
 
 def quantity_of(units: int) -> Quantity:
-    """Convert millionths to a quantity as in records: an integer if there is no remainder."""
+    """
+    Convert millionths to a quantity in the form that records use: an integer if there is no remainder,
+    else decimal text.
+    """
     whole, rest = divmod(units, SCALE)
     return whole if not rest else decimal_text(Decimal(units).scaleb(-DECIMALS))
 
@@ -155,8 +158,8 @@ def fitting(record: Inference, meters: Mapping[str, Quantity]) -> dict[str, Quan
     """
     Return the quantities that fit the record's counts.
 
-    A part is at most its total, and so is the sum of parts that exclude each other. If a group does not fit,
-    its whole group is left out.
+    A part is at most its total. The sum of parts that exclude each other is also at most their total. If it
+    is not, all these parts are left out.
     """
     fitted = {name: meters[name] for name in METERS if name in meters and _is_within(name, meters[name])}
     for whole in _COVERS:
@@ -175,13 +178,15 @@ def fitting(record: Inference, meters: Mapping[str, Quantity]) -> dict[str, Quan
             del fitted[name]
     if not any(
         fitted.values()
-    ):  # only zeros, which most providers send with every text, carry no information
+    ):  # only zeros, which carry no information; most providers send them with every text
         return {}
     return dict(list(fitted.items())[:MOST])
 
 
 def _whole(record: Inference, meters: Mapping[str, Quantity], name: str) -> int:
-    """Return the total's count in millionths. If no report states it, nothing exceeds it."""
+    """
+    Return the total's count in millionths. If no report states the total, return a number that no part exceeds.
+    """
     count = meters.get(name) if name in METERS else getattr(record, name)
     return 2**63 if count is None else millionths(count)
 

@@ -1,8 +1,8 @@
 """
-Identity of people: which value records contain for an e-mail address, by the setting `privacy.emails`.
+Identity of people: the value that records contain for an e-mail address, by the setting `privacy.emails`.
 
-Records, filters, seats and roles all use this module. So a person is found by the address, in any case and
-with surrounding spaces, and by the hash that stands for it.
+Records, filters, seats and roles all use this module. So a person is found by the e-mail address, in upper or
+lower case and with surrounding spaces, and by the hash of the address.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from spool.installation import derived
 
 KEEP, HASH, DROP = "keep", "hash", "drop"  # values of the setting `privacy.emails`
 
-# The whole text must be an address: "git@host:path" and "package@1.2.3" are not.
+# The whole text must be an address. "git@host:path" and "package@1.2.3" do not match.
 _ADDRESS = re.compile(r"[\w.%+'&!#$*/=?^{|}~-]+@(?:[\w-]+\.)+(?:[^\W\d_]{2,}|xn--[\w-]+)")
 _HASH = re.compile(r"email:[0-9a-f]{16}")
 _DROPPED = (
@@ -33,7 +33,7 @@ def is_hash(text: str) -> bool:
 
 @dataclass(slots=True, kw_only=True)
 class People:
-    """The people of one installation. Gateways with the same secret use the same hash for a person."""
+    """The people of one installation. Gateways with the same secret compute the same hash for a person."""
 
     policy: str
     secret: bytes = field(repr=False)
@@ -57,7 +57,7 @@ class People:
         return address if self.policy == KEEP else self._hash(address)
 
     def carried_values(self, texts: Mapping[str, str]) -> dict[str, str]:
-        """Return a copy with the values that new records contain."""
+        """Return a copy of the texts, with the values that new records contain."""
         carried_texts = {name: self.carried(value) for name, value in texts.items()}
         return {name: value for name, value in carried_texts.items() if value is not None}
 
@@ -68,8 +68,8 @@ class People:
 
     def forms(self, name: str) -> tuple[str, ...]:
         """
-        Return every value that records may contain for a person, under any earlier policy: the address itself
-        and its hash.
+        Return every value that records may contain for a person, under the present or an earlier setting: the
+        address and its hash.
         """
         address = _address_of(name)
         if address is not None:
@@ -79,25 +79,26 @@ class People:
 
     def identity(self, name: str) -> str:
         """
-        Return the same text for every form of a person. Other names are compared without regard to case.
+        Return a text that is the same for every form of a person. Other names are compared without
+        regard to case.
         """
         return self.hashed(name).strip().casefold()
 
     def matched(self, filter: Mapping[str, Iterable[str]]) -> dict[str, tuple[str, ...]]:
-        """Return a filter by dimension that includes every form of the people in it."""
+        """Return a filter by dimension that includes every form of each person in it."""
         return {name: self._all_forms(values) for name, values in filter.items()}
 
     def asked(self, filter: Mapping[str, Iterable[str]]) -> dict[str, tuple[str, ...]]:
         """
-        Return what `matched` returns. Raises Invalid for addresses if they are dropped, because they
-        would match nothing.
+        Return the result of `matched`. If records contain no addresses, raises Invalid for an address,
+        because it would match nothing.
         """
         for values in filter.values():
             self.check(values)
         return self.matched(filter)
 
     def check(self, names: Iterable[str]) -> None:
-        """Raise Invalid for an address if records contain none."""
+        """Raise Invalid for an address if records contain no addresses."""
         if any(map(self.is_dropped, names)):
             raise Invalid(_DROPPED)
 

@@ -1,8 +1,8 @@
 """
 Places of known ids that are in runs, so that a late report of a call can be compared with the stored record.
 
-A fold stores the places of the ids that it moves into runs, sorted by id, in blocks that never change. The
-blocks are stored and deleted together with folds, so a restart has them again.
+When a fold moves ids into runs, it stores their places in blocks. A block is sorted by id and never changes.
+Blocks are stored and deleted together with folds, so a restart loads them again.
 """
 
 from __future__ import annotations
@@ -20,18 +20,21 @@ from spool.log.entries.codec import NO_RECORD
 from spool.log.runs import IdRun
 from spool.packed.native import Native
 
-FIRST, AFTER = "places ", "places!"  # the names of all stored blocks sort between these two
+FIRST, AFTER = (
+    "places ",
+    "places!",
+)  # bounds of the keys of stored blocks: every such key sorts between the two
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlaceBlock:
-    """Ids that arrived one after the other, sorted, with the place of each."""
+    """Ids that arrived one after the other, sorted by id, with the place of each."""
 
     run: IdRun
     places: array[int]
-    highest: int  # highest of the places in the block
+    highest: int  # highest place in the block
 
     def find(self, id: int) -> int | None:
         run = self.run
@@ -56,7 +59,7 @@ _packed = msgspec.msgpack.Decoder(_Packed)
 
 
 def fact_of(block: PlaceBlock) -> tuple[str, bytes]:
-    """Return the name and the value of the fact that stores a block."""
+    """Return the key and the value of the fact that stores a block."""
     packed = _Packed(block.run.arrived_at, *runs.packed(block.run.ids), *runs.packed(block.places))
     return name_of(block.run.key), msgspec.msgpack.encode(packed)
 
@@ -66,7 +69,7 @@ def name_of(key: int) -> str:
 
 
 def unpack(name: str, data: bytes, native: Native | None = None) -> PlaceBlock:
-    """Decode a stored block. Raises ValueError if the bytes changed."""
+    """Decode a stored block. Raises ValueError if the bytes are damaged."""
     try:
         packed = _packed.decode(data)
     except NO_RECORD as error:
@@ -108,11 +111,11 @@ class RecentPlaces:
         native: Native | None,
     ) -> RecentPlaces:
         """
-        Return the blocks with the places of further ids, without the blocks that are no longer needed.
+        Return the blocks with the places of further ids added, and without the blocks that are no longer needed.
 
-        Dropped are blocks whose newest id arrived before `since`, blocks whose records are all deleted
-        (below the `lowest` place), and the oldest blocks while there are more than `most` ids. A block has
-        up to `full` ids.
+        Three kinds of blocks are dropped: blocks whose newest id arrived before `since`, blocks whose records
+        are all deleted (below the `lowest` place), and the oldest blocks while there are more than `most`
+        ids. A block has up to `full` ids.
         """
         blocks = [block for block in self.blocks if block.run.arrived_at >= since and block.highest >= lowest]
         if places and arrived_at >= since and max(places.values()) >= lowest:
@@ -140,7 +143,7 @@ NO_PLACES = RecentPlaces()
 
 
 def load(facts: Iterable[tuple[str, bytes]], native: Native | None = None) -> RecentPlaces:
-    """Load stored blocks in the order of their names. Damaged blocks are logged and left out."""
+    """Load stored blocks in the order of their keys. Damaged blocks are logged and left out."""
     blocks = []
     for name, value in facts:
         try:

@@ -1,5 +1,5 @@
 """
-The log as a protocol, and the notification of observers after a commit.
+The protocol of the log, and the notification of observers after a commit.
 
 Every storage engine implements the protocol and passes one contract suite (tests/spool/contract). Each
 method makes all its changes in one transaction. When it returns, the changes survive a power cut, except in
@@ -20,7 +20,7 @@ from spool.packed.native import Native
 
 
 class Observer(Protocol):
-    """Receiver of a notification after each durable commit. It must not raise and must not wait."""
+    """Receiver of a notification after each durable commit. It must not raise or wait."""
 
     def committed(self, commit: Commit) -> None: ...
 
@@ -34,8 +34,8 @@ class ReadableLog(Protocol):
         """
         Return closed records with first <= number <= last, with their added reports, in order.
 
-        `whole`: raise NotClosed unless the whole range is closed. Pass it if you continue after `last`,
-        because then a number without a record is gone for good.
+        `whole`: raise NotClosed unless the whole range is closed. Pass it if you continue after `last`. A
+        number without a record then will never have one.
 
         `packed`: the compiled module, if the caller can read packed records. Records may then be
         spool.packed.records.PackedRecords.
@@ -44,11 +44,11 @@ class ReadableLog(Protocol):
 
     def closed_below(self, topic: str) -> int:
         """
-        Return the watermark: every record with a lower number is closed and as durable as the receipts.
+        Return the watermark. Every record with a lower number is closed, and as durable as its receipt.
         Numbers begin at 1.
 
-        The watermark of a shared log may fall when its memory is read again, but never below a value that a
-        transaction in the log relied on.
+        The watermark of a shared log may fall when a process reads its state again. It never falls below a
+        value that a transaction in the log relied on.
         """
         ...
 
@@ -65,7 +65,7 @@ class ReadableLog(Protocol):
 
     async def newest_number(self, topic: str) -> int:
         """
-        Return the next number from the storage, whichever process wrote last. It is never older than the call.
+        Read the next number of a topic from the storage. It includes every commit before this call, by any process.
         """
         ...
 
@@ -75,7 +75,7 @@ class Log(ReadableLog, Protocol):
 
     async def repeated_ids(self) -> int:
         """
-        Count ids that are known more than once, too far apart in time for a lookup. Each process counts
+        Count ids that occur several times, too far apart in time for a lookup to find. Each process counts
         once a day.
         """
         ...
@@ -90,36 +90,36 @@ class Log(ReadableLog, Protocol):
         whole: bool = False,
         packed: Native | None = None,
     ) -> Sequence[Entry]:
-        """Read entries as readers see them. `with_open` adds open records in their present state."""
+        """Read entries as readers see them. `with_open` also returns open records, in their present state."""
         ...
 
     async def append(self, submission: Submission) -> Receipt:
         """
-        Store a submission. Return its receipt after the flush. Raises SpoolFull if nothing was stored for lack of
-        space, and SpoolUnavailable if the submission was not stored or its commit is not confirmed.
+        Store a submission. Return its receipt after the flush. Raises SpoolFull if there was no space and nothing
+        was stored. Raises SpoolUnavailable if the submission was not stored, or if its commit is not confirmed.
         """
         ...
 
     def whereabouts(self, id: bytes) -> Whereabouts | None:
-        """Return the place of a record if the duplicate window knows its id; else None."""
+        """Return the position of a record if the duplicate window knows its id, else None."""
         ...
 
     def knows_request(self, request: RequestNames) -> bool:
         """
-        Return True if this process knows that the request was stored, so that its sender can get the
-        same success again.
+        Return True if this process knows that the request was stored. Then its sender can get the same
+        successful response again.
         """
         ...
 
     async def receipt(self, receipt_id: str) -> Mapping[str, object]:
         """
-        Return the outcome of a submission's records. Raises NotThere for an id that this log did not seal.
+        Return the outcome of a submission's records. Raises NotThere if this log did not issue the receipt id.
         """
         ...
 
     async def unrecognised(self) -> Sequence[Mapping[str, object]]:
         """
-        List attribute names that look like AI calls and that no dialect reads: {names, count, last_seen}.
+        List attribute names of items that look like AI calls and that no dialect reads: {names, count, last_seen}.
         """
         ...
 
@@ -132,7 +132,7 @@ class Log(ReadableLog, Protocol):
         ...
 
     async def books(self) -> Books:
-        """Return the running counters and every equation that does not hold."""
+        """Return the running counters, and a sentence for every equation that does not hold."""
         ...
 
     async def verify(self) -> Books:
@@ -147,8 +147,8 @@ class Log(ReadableLog, Protocol):
 
     async def retain(self) -> int:
         """
-        Delete entries that are too old or whose space is needed, and count their records. Return the
-        number of entries.
+        Delete entries that are too old or whose space is needed, and count their records. Return the number
+        of deleted entries.
         """
         ...
 

@@ -1,10 +1,10 @@
 """
-Receipt ids, and the view of a receipt for operators. An id is the sealed position of a submission: its commit
-and its index in that commit.
+Receipt ids, and the view of a receipt for operators. An id is the encrypted position of a submission: its
+commit and its index in that commit.
 
-The seal uses a synthetic initialization vector: the tag is a keyed hash of the position, and the key stream
-is a keyed hash of the tag. Equal positions give equal ids. An id reveals neither order nor volume, and an id
-that was not sealed here does not open.
+The encryption uses a synthetic initialization vector: the tag is a keyed hash of the position, and the key
+stream is a keyed hash of the tag. Equal positions give equal ids. An id reveals neither order nor volume. An
+id that this installation did not issue is recognized and rejected.
 """
 
 from __future__ import annotations
@@ -24,25 +24,26 @@ from spool.log.books import Terms
 
 _PLACE = struct.Struct(">QI")
 TAG_SIZE = 8
-# Base 32 by pairs of letters, because `base64.b32encode` takes more than twice as long.
+# Base 32, encoded by pairs of letters, because `base64.b32encode` takes more than twice as long.
 _LETTERS = "abcdefghijklmnopqrstuvwxyz234567"
 _PAIRS = tuple([first + second for first in _LETTERS for second in _LETTERS])
 _SHIFTS = tuple(range(8 * (TAG_SIZE + _PLACE.size) - 10, -1, -10))
 NO_LONGER_KEPT = "the receipt is older than spool.retention, so only the totals in the accounting are left"
 
-# In order of priority: a request stored in parts has the first state that one of its parts has.
+# In order of priority: if a request was stored in parts, it has the first of these states that one of
+# its parts has.
 _STATES = ("removed", "open", "kept", "known")
 
 CommitTerms = tuple[
     float, Sequence[Terms] | None
-]  # time and terms of a commit; the terms are None if they are damaged
+]  # time and terms of a commit; the terms are None if the row is damaged
 
 
 class Sealer:
-    """Creates and opens receipt ids with the secret of this installation."""
+    """Encrypts positions to receipt ids and decrypts receipt ids, with the secret of this installation."""
 
     def __init__(self, secret: bytes) -> None:
-        # copied for each receipt, because creating a keyed hash takes longer
+        # this hash object is copied for each receipt, because creating a keyed hash takes longer
         self._tags = blake2b(key=derived(secret, "receipt tag"), digest_size=TAG_SIZE)
         self._streams = blake2b(key=derived(secret, "receipt stream"), digest_size=_PLACE.size)
 
@@ -54,7 +55,7 @@ class Sealer:
 
     def open(self, receipt_id: str) -> tuple[int, int]:
         """
-        Return the commit and index of a receipt id. Raises NotThere if this installation did not seal it.
+        Return the commit and index of a receipt id. Raises NotThere if this installation did not issue it.
         """
         try:
             sealed = base64.b32decode(receipt_id.strip().upper())
@@ -94,8 +95,9 @@ async def receipt_view(
     """
     Describe a receipt for an operator.
 
-    `find` reads a commit, `oldest` returns the lowest stored number of a topic. Raises NotThere if the
-    receipt is from another installation or no longer stored, EntryUnreadable if its commit row is damaged.
+    `find` reads a commit, and `oldest` returns the lowest stored number of a topic. Raises NotThere if
+    the receipt is from another installation or is no longer stored. Raises EntryUnreadable if its commit
+    row is damaged.
     """
     commit, index = sealer.open(receipt_id)
     terms_of_commit = await find(commit)
@@ -141,8 +143,8 @@ def _view(
 
 def _whole(view: Mapping[str, Any], parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     """
-    Combine the views of a request that was stored in parts. `view` is that of the last part. The range from
-    first to last number may include records of other requests.
+    Combine the views of a request that was stored in parts. `view` is the view of the last part. The range
+    from first to last number may include records of other requests.
     """
     whole = dict(view)
     for part in parts:

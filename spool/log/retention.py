@@ -14,12 +14,13 @@ from spool.log import books
 LEAST_RETRY_S = 1
 MOST_RETRY_S = 300
 UNKNOWN_RETRY_S = 30
-# share of max_bytes that is freed when the queue is full, so that the next commit does not find it full again
+# share of max_bytes that is freed when the queue is full, so that the next commits have space
 ROOM = 0.02
-SERIES_AGE_S = 30 * 86_400  # a counter that is unreported for this long belongs to a process that has ended
+# seconds without a report after which a counter is deleted, because its process has probably ended
+SERIES_AGE_S = 30 * 86_400
 
-# A further reader of the log. Returns the lowest number of a topic that it still needs, or None
-# if it needs nothing.
+# A further reader of the log. The function returns the lowest number of a topic that the reader still needs,
+# or None if it needs nothing.
 Reader = Callable[[str], int | None]
 
 
@@ -32,7 +33,7 @@ def lowest_needed(topic: str, limit: int, readers: Iterable[Reader]) -> int:
 
 
 class Candidate(NamedTuple):
-    """One of the oldest entries of a topic."""
+    """An entry that may be deleted, from the oldest entries of a topic."""
 
     first: int
     records: int
@@ -61,14 +62,16 @@ def removable(candidates: Sequence[Candidate], *, limit: int, before: float, exc
 
 
 class Progress(NamedTuple):
-    """Progress over some topics: records that no route needs any more, and records that are stored."""
+    """
+    Progress over some topics: the number of records that no route needs any more, and the number of stored records.
+    """
 
     done: int
     kept: int
 
     def plus(self, *, last: int, oldest: int, needed: int | None) -> Progress:
         """
-        Add a topic with the last number given, the lowest number stored, and the lowest number that a
+        Add a topic: its last assigned number, its lowest stored number, and the lowest number that a
         required route needs.
 
         `needed` is None if the topic has no required route.
@@ -84,7 +87,9 @@ class DrainRate:
         self._samples: list[tuple[float, Progress]] = []
 
     def note(self, now: float, progress: Progress) -> None:
-        """Record the progress at a monotonic time. The last ten samples count, at least a second apart."""
+        """
+        Add a sample of the progress at a monotonic time. The last ten samples count, taken at least a second apart.
+        """
         if not self._samples or now - self._samples[-1][0] >= 1:
             self._samples = [*self._samples[-9:], (now, progress)]
 
@@ -109,7 +114,7 @@ class DrainRate:
         return max(LEAST_RETRY_S, min(MOST_RETRY_S, math.ceil(seconds)))
 
 
-# -- commit rows that retention deletes: the sums of their terms are carried forward -------------------------
+# -- commit rows that retention deletes: the sums of their terms are added to stored totals ------------------
 
 
 _log = logging.getLogger(__name__)
@@ -130,9 +135,9 @@ def log_set_aside(commits: Sequence[int]) -> None:
 
 def carried_sums(rows: Iterable[tuple[int, int, bytes]], *, as_they_are: bool) -> Counter[tuple[str, str]]:
     """
-    Return the sum of each (topic, term) over rows of id, checksum and packed terms.
+    Return the sum of each (topic, term) over rows with id, checksum and packed terms.
 
-    Raises DamagedCommits if a row is damaged. With `as_they_are`, a damaged row is logged and adds nothing.
+    Raises DamagedCommits if a row is damaged. With `as_they_are`, a damaged row is only logged, and adds nothing.
     """
     sums: Counter[tuple[str, str]] = Counter()
     for commit, checksum, packed in rows:

@@ -1,7 +1,7 @@
 """
-Runs of known ids: sorted, eight bytes per id, never changed once made.
+Runs of known ids: sorted, eight bytes per id, never changed after they are made.
 
-Pure: search, merge, compare and pack runs. The index decides when and why.
+Pure: searches, merges, compares and packs runs. The index (`spool.log.duplicates`) decides when.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from itertools import pairwise
 from spool.packed.native import Native
 
 SPACE = 2**64  # size of the range over which ids are spread evenly
-SLICES = 64  # steps of a merge, so that no step blocks other threads for long
-SLICE = 16_384  # ids that are compared in one step, for the same reason
-NO_IDS = array("Q")  # stands for a damaged run, so that its row expires like any other
-EVERY_ID = b"\xff"  # marks of a run that was read from disk: any id may be in it
+SLICES = 64  # number of steps of a merge, so that no step blocks other threads for long
+SLICE = 16_384  # number of ids that are compared in one step, so that no step blocks other threads for long
+NO_IDS = array("Q")  # the ids of a damaged run, whose row then expires like any other
+EVERY_ID = b"\xff"  # marks of a run that was read from disk; they exclude no id
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class IdRun:
     """
-    Ids of calls that started within one hour.
+    Ids of calls that started within the same hour.
 
-    `marks` has a bit for the low end of every id. One look at it rules out most ids that are not in the run,
-    at a fraction of the cost of a search.
+    `marks` is a bitmap with a bit for the low end of every id. It shows at once that most unknown ids are not
+    in the run, at a fraction of the cost of a search.
     """
 
     key: int  # key of the stored row
@@ -47,7 +47,8 @@ class IdRun:
 
 def marked(key: int, hour: int, arrived_at: float, ids: array[int], native: Native | None = None) -> IdRun:
     """
-    Build a run with its marks. They have four to eight bits per id, so they rule out seven of eight unknown ids.
+    Build a run with its marks. There are four to eight bits per id, so the marks exclude seven of
+    eight unknown ids.
     """
     bits = max(8, 1 << (4 * len(ids) - 1).bit_length())
     mask = bits - 1
@@ -61,7 +62,7 @@ def marked(key: int, hour: int, arrived_at: float, ids: array[int], native: Nati
 
 
 def merge(one: array[int], other: array[int], native: Native | None = None) -> array[int]:
-    """Merge two runs into a sorted one, slice by slice of the number range."""
+    """Merge two runs into one sorted run, one slice of the number range at a time."""
     merged = array("Q")
     if native is not None and (merged_bytes := native.merge(one.tobytes(), other.tobytes())) is not None:
         merged.frombytes(merged_bytes)
@@ -72,12 +73,17 @@ def merge(one: array[int], other: array[int], native: Native | None = None) -> a
 
 
 def count_repeats(runs: Sequence[array[int]]) -> int:
-    """Count the repeated ids in some runs: calls that were reported again beyond the reach of a lookup."""
+    """
+    Count the repeated ids in some runs. A repeated id is a call that was reported again too late for a
+    lookup to find.
+    """
     return sum(1 for _ in repeated(runs))
 
 
 def repeated(runs: Sequence[array[int]]) -> Iterator[int]:
-    """Yield each id that occurs n times in the runs, n - 1 times."""
+    """
+    Yield each id that occurs several times in the runs. An id that occurs n times is yielded n - 1 times.
+    """
     slices = max(1, sum(map(len, runs)) // SLICE)
     for low in range(slices):
         ids = sorted([id for run in runs for id in _slice(run, low, slices)])
@@ -98,7 +104,7 @@ def packed(ids: array[int]) -> tuple[bytes, int]:
 
 
 def unpacked(data: bytes, checksum: int) -> array[int] | None:
-    """Decode the bytes of `packed`. Return None if they changed."""
+    """Decode the bytes of `packed`. Return None if they are damaged."""
     if zlib.crc32(data) != checksum or len(data) % 8:
         return None
     ids = array("Q")

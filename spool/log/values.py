@@ -17,11 +17,11 @@ from spool.record import Inference, Record, UsageMetric
 
 class CounterPoint(msgspec.Struct, frozen=True, gc=False):
     """
-    One cumulative point of a counter. Inside the commit, the log fills `template` to make a delta record.
+    One cumulative point of a counter. During the commit, the log computes the increase and fills in `template`.
     """
 
     series: bytes  # 16 bytes: resource, scope, name, unit, attributes and start time
-    start_time: int  # 0 if unknown: then the first point only sets the base
+    start_time: int  # 0 if unknown; the first point of the series is then only the base for the next point
     time: int
     value: int | Decimal
     template: UsageMetric  # the log fills in id, value, start_time and end_time
@@ -32,7 +32,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     The records and counts that one request or file adds to one topic. Its counts obey the
     equations of spool.log.books.
 
-    A Struct, because each request makes one and a frozen dataclass takes more than three times as long.
+    A Struct, because each request creates one, and a frozen dataclass would take more than three times as long.
     """
 
     topic: str
@@ -43,50 +43,59 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     points: Sequence[CounterPoint] = ()
     ignored: Mapping[str, int] = {}
     rejected: Mapping[str, int] = {}
-    pending: int = 0  # partial reports that began to wait, minus those that were completed or released
-    # reports that wait from now on; each replaces the report under its key
+    pending: int = (
+        0  # number of partial reports that began to wait, minus the number that were completed or released
+    )
+    # reports that wait from now on; each replaces the report with the same key
     keep: Sequence[PartialReport] = ()
     forget: Sequence[bytes] = ()  # keys of waiting reports to delete
-    # versions this was made from; if one has changed, only this submission of the group is refused, with Stale
+    # versions on which this submission is based; if one has changed, this submission is refused with Stale
     expects: Sequence[Expectation] = ()
-    heard: Sequence[bytes] = ()  # senders that reported calls, as keys of spool.log.heard
+    heard: Sequence[bytes] = ()  # keys of the senders that reported calls (spool.log.heard)
     heard_by: str = ""  # the Tollhouse key that sent these calls
-    left_out: int = 0  # tags that were dropped: over a limit, or with a name of content or of a secret
-    # meters that were dropped: larger than their total, or larger than any call can use
+    # number of tags that were dropped, because of a limit or because the name is one of content or of a secret
+    left_out: int = 0
+    # number of meters that were dropped, because they exceed their total or any possible call
     meter_too_large: int = 0
     unrecognised: Sequence[
         tuple[str, ...]
-    ] = ()  # attribute names of items that look like AI calls and match no dialect
-    before: Sequence[str] = ()  # receipts of the request's earlier parts, set on its last part
-    # estimates a record again after an added report filled a count or the model
+    ] = ()  # attribute names of items that look like AI calls and that no dialect reads
+    before: Sequence[
+        str
+    ] = ()  # receipts of the earlier parts of the same request; only the last part has them
+    # function that estimates a record again after an added report filled a count or the model
     price: Callable[[Inference], None] | None = None
-    amount_of: AmountOf | None = None  # returns the amount of a usage event
-    # names of the request, if its sender chose an idempotency key; a known request adds nothing
+    amount_of: AmountOf | None = None  # function that returns the amount of a usage event
+    # names of the request, if its sender chose an idempotency key; a request with a known name adds nothing
     request: RequestNames | None = None
-    # the request was already known when this was made; if it is unknown at the commit, this is refused with Stale
+    # the request was known when this submission was made; if it is unknown at the commit, it is refused with Stale
     is_repeat: bool = False
 
 
 class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     """
-    The acknowledgement for a sender. `records` includes known records, so a sender never learns which were new.
+    The acknowledgement for a sender. `records` includes records that were already known, so it does not
+    reveal which were new.
     """
 
-    id: str  # sealed id, which reveals neither order nor volume
+    id: str  # encrypted id, which reveals neither order nor volume
     records: int
     ignored: int
     rejected: int
-    durability: str = FSYNC  # level of durability that the records have reached: spool.disks
+    durability: str = FSYNC  # what the records survive (spool.disks)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """Closed records as a reader sees them: all added reports applied, numbered from `first` without gaps."""
+    """
+    Closed records as a reader sees them. All added reports are applied. Numbers begin at `first` and
+    have no gaps.
+    """
 
     topic: str
     first: int
     committed_at: float  # commit time in epoch seconds
-    records: Sequence[Record | None]  # None for a damaged record, which keeps its number and is counted
+    records: Sequence[Record | None]  # None for a damaged record, which keeps its number and is still counted
 
     @property
     def last(self) -> int:
@@ -104,7 +113,8 @@ class Entry:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AcceptedTwice:
     """
-    Records of a topic that were accepted although their ids were known. `numbers` has the first of them.
+    Records of a topic that were accepted although their ids were known. `numbers` has the first of
+    their record numbers.
     """
 
     records: int
@@ -117,7 +127,7 @@ class Books:
     The accounting: terms by topic and by route. spool.log.books defines the terms, such as `ignored.REASON`.
 
     `imbalances` has one sentence for each equation that does not hold. Records that were accepted twice do
-    not disturb the balance, so only a recount finds them.
+    not disturb the equations, so only a recount finds them.
     """
 
     topics: Mapping[str, Mapping[str, int]]
@@ -138,17 +148,17 @@ class LogStats:
     duplicate_ids: int
     writable: bool
     last_error: str | None
-    alive: bool = True  # False if the task that commits has ended; then nothing can be stored until a restart
+    alive: bool = True  # False if the task that commits has ended; nothing can be stored then until a restart
     mount: Mount | None = None  # the file system that holds the files, None if unknown
-    wal_bytes: int = 0  # size of the write-ahead log, from which commits are moved into the file later
-    wal_problem: str = ""  # why the write-ahead log cannot be moved into the file
-    commit_s: float = 0.0  # seconds that the running commit or upkeep has taken so far
+    wal_bytes: int = 0  # size of the write-ahead log, whose commits are moved into the database file later
+    wal_problem: str = ""  # why the commits in the write-ahead log cannot be moved into the database file
+    commit_s: float = 0.0  # seconds for which the running commit or upkeep has been running
     waiting: int = 0  # number of submissions that wait for the running commit
-    cache_bytes: int = 0  # bytes of memory for the entries that were read last
-    series: int = 0  # cumulative counters that are known, counted by the last retention run
+    cache_bytes: int = 0  # bytes of memory that the cache of entries uses
+    series: int = 0  # number of known cumulative counters, counted by the last retention run
     max_series: int = 0
-    series_pushed_out: int = 0  # counters that this process forgot for lack of space
-    durability: str = FSYNC  # level of durability of an acknowledgement, if no mount states it
+    series_pushed_out: int = 0  # number of counters that this process dropped for lack of space
+    durability: str = FSYNC  # what an acknowledged record survives, if no mount is known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

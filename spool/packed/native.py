@@ -1,8 +1,8 @@
 """
-The compiled module `tollhouse_native`. It is optional: without it everything works the same, only slower.
+The compiled module `tollhouse_native`. It is optional: without it, everything works the same but slower.
 
-The module knows no record types. This code passes it the positions of the fields, and its callers
-define their use.
+The module knows no record types. This code gives it the positions of the fields, and the callers of the
+module define what the fields mean.
 """
 
 from __future__ import annotations
@@ -19,19 +19,21 @@ import msgspec
 
 from spool.record import Inference
 
-INTERFACE: Final = 4  # version of the module's interface; another number is another release
-MOST_FAULTS: Final = 3  # failures after which the module is off until the next start
+INTERFACE: Final = (
+    4  # version of the module's interface; a module with another number belongs to another release
+)
+MOST_FAULTS: Final = 3  # number of failures after which the module is off until the next start
 MODULE: Final = "tollhouse_native"
 
 _log = logging.getLogger(__name__)
 
-# Kinds of fields, as numbered in the module. EMPTY is any other type: a record with a value there is
-# left to Python.
+# Kinds of fields, by the module's numbers. EMPTY is any other type. If such a field has a value, Python
+# reads the record.
 _TEXT, _BYTES, _NUMBER, _FLAG, _TAGS, EMPTY = range(6)
 T = TypeVar("T")
 FIELDS: Final = Inference.__struct_fields__
 _KINDS: Final[Mapping[object, int]] = {str: _TEXT, bytes: _BYTES, int: _NUMBER, bool: _FLAG}
-# The only text mapping that the module reads. A record with an entry in another mapping is left to Python.
+# The only mapping of texts that the module reads. If another mapping has an entry, Python reads the record.
 _TEXTS: Final = "tags"
 
 
@@ -42,8 +44,8 @@ def place(field: str) -> int:
 
 class Walked(NamedTuple):
     """
-    Result of `Native.walk`: where each record begins and the last one ends, 4 bytes each, and the positions
-    of odd records, which Python must decode.
+    Result of `Native.walk`: where each record begins and the last one ends, in 4 bytes each. Also the
+    positions of odd records, which Python must decode.
     """
 
     offsets: bytes
@@ -51,23 +53,24 @@ class Walked(NamedTuple):
 
 
 class SpanWriter(Protocol):
-    """`tollhouse_native.Encoder`."""
+    """Protocol of `tollhouse_native.Encoder`."""
 
     def encode(
         self, packed: bytes, offsets: bytes, begin: int, end: int, at: int
     ) -> tuple[bytes, int, int, int]:
         """
-        Return encoded spans, their number, the shadows between them, and the first position that was not done.
+        Encode spans from position `begin` on. Return the encoded spans, their number, the number of skipped
+        records that are kept only for reference, and the first position that was not encoded.
         """
         ...
 
     def learn(self, packed: bytes, offsets: bytes, place: int, encoded: bytes) -> bool:
-        """Remember how the combination of fields in a record is encoded."""
+        """Remember how a record's combination of fields is encoded."""
         ...
 
 
 class RowAdder(Protocol):
-    """`tollhouse_native.Sums`."""
+    """Protocol of `tollhouse_native.Sums`."""
 
     is_full: bool
 
@@ -83,10 +86,12 @@ class RowAdder(Protocol):
 
 
 class ItemMemory(Protocol):
-    """`tollhouse_native.Memory`."""
+    """Protocol of `tollhouse_native.Memory`."""
 
     def scopes(self, body: bytes, most: int) -> tuple[Sequence[bytes], int] | None:
-        """Return the scope of each group and the number of items, or None in the cases of `groups`."""
+        """
+        Return the scope of each group and the number of items. Return None in the same cases as `groups`.
+        """
         ...
 
     def groups(self, body: bytes, most: int) -> list[tuple[int, bytes, bytes, list[Any]]] | None:
@@ -100,7 +105,7 @@ class ItemMemory(Protocol):
     def find(self, context: int, items: Sequence[bytes]) -> list[tuple[Any, ...]]:
         """
         Return for each item its kind, whether to compare it, its counts, trace id, span id, parent id, start,
-        end, and the texts that vary. An unknown item only has the reason.
+        end, and the texts that vary. For an unknown item, return only the reason.
         """
         ...
 
@@ -108,10 +113,10 @@ class ItemMemory(Protocol):
         self, context: int, item: bytes, reads: Sequence[bytes] | None, number: int | None = None
     ) -> tuple[tuple[str, ...], tuple[int, ...]] | None:
         """
-        Return the texts and counts that vary in an item whose shape reads these names, or None if it
-        cannot be learned.
+        Return the texts and counts that vary in an item, or None if the item cannot be learned. `reads` are
+        the names that the rules read in items of this shape.
 
-        The kind is stored under a number. Without names, the shape is never learned.
+        The kind is stored under `number`. If `reads` is None, the shape is never learned.
         """
         ...
 
@@ -126,11 +131,13 @@ class ItemMemory(Protocol):
     def clear(self) -> None: ...
 
     def size(self) -> tuple[int, int]:
-        """Return the number of kinds, and the bytes that are stored."""
+        """Return the number of stored kinds, and their size in bytes."""
         ...
 
     def sweep(self) -> Sequence[int]:
-        """Drop the kinds that were not used since the last sweep. Return the numbers of the others."""
+        """
+        Drop the kinds that were not used since the last sweep. Return the numbers of the remaining kinds.
+        """
         ...
 
 
@@ -139,7 +146,9 @@ class NativeFault(Exception):
 
 
 class Native:
-    """The module while it works. `panic` is the exception that it raises for an internal error."""
+    """
+    The module, until it is switched off. `panic` is the exception that the module raises for an internal error.
+    """
 
     def __init__(self, module: ModuleType) -> None:
         self.version: str = module.__version__
@@ -154,8 +163,8 @@ class Native:
 
     def walk(self, packed: bytes, count: int) -> Walked | None:
         """
-        Find `count` records. Returns None if the bytes contain anything else or the module is off; Python
-        reads them then.
+        Find `count` records. Returns None if the bytes contain anything else, or if the module is off. Python
+        then reads the bytes.
         """
         found = self._tried(self._table.walk, packed, count)
         return None if found is None else Walked(*found)
@@ -192,7 +201,7 @@ class Native:
         return memory
 
     def fail(self, error: BaseException) -> None:
-        """Count and log a failure. The third one switches the module off."""
+        """Count and log a failure. After MOST_FAULTS failures, the module is off until the next start."""
         self.faults += 1
         words = (
             "it is switched off until the next start"
@@ -224,7 +233,7 @@ class NativeUse:
 
     @property
     def words(self) -> str:
-        """Describe the state for an operator."""
+        """Describe the state of the module for an operator."""
         if self.native is None:
             return f"off: {self.reason}"
         return (
@@ -238,7 +247,7 @@ NO_NATIVE: Final = NativeUse()
 
 
 def use(wanted: bool) -> NativeUse:
-    """Load the module if it is wanted and installed."""
+    """Load the module if the setting enables it and it is installed."""
     if not wanted:
         return NativeUse(reason="server.native is false")
     try:
@@ -248,7 +257,7 @@ def use(wanted: bool) -> NativeUse:
 
 
 def load() -> Native:
-    """Load the module. Raises ImportError, with the reason, if it cannot be used."""
+    """Load the module. If it cannot be used, raises ImportError with the reason."""
     module = importlib.import_module(MODULE)
     found = getattr(module, "INTERFACE", None)
     if found != INTERFACE:
@@ -259,14 +268,16 @@ def load() -> Native:
 
 
 def _table(module: ModuleType) -> Any:
-    """Describe the fields of a call to the module. Fields that may be left out at the end are None then."""
+    """
+    Pass the fields of a call to the module. A record may omit fields at its end; the module reads them as None.
+    """
     kinds, least = _fields()
     return module.Table(tag=Inference.__struct_config__.tag, fields=list(kinds), least=least)
 
 
 @cache
 def _fields() -> tuple[Sequence[tuple[int, bool]], int]:
-    """Return the kinds of the fields of a call, and the number of leading fields that every call has."""
+    """Return the kinds of the fields of a call, and the number of leading fields that every record has."""
     fields = msgspec.structs.fields(Inference)
     kinds = tuple((_TAGS, False) if field.name == _TEXTS else _kind(field.type) for field in fields)
     return kinds, 1 + max(number for number, field in enumerate(fields) if not _may_lack(field))
@@ -283,5 +294,7 @@ def _kind(type: Any) -> tuple[int, bool]:
 
 
 def _may_lack(field: msgspec.structs.FieldInfo) -> bool:
-    """Return True if a record without the field equals one with its default: None, False or empty."""
+    """
+    Return True if a record that omits the field equals a record with the default value: None, False or empty.
+    """
     return field.default is None or field.default is False or field.default_factory is dict

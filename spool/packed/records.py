@@ -11,14 +11,14 @@ from spool.log.entries.cache import CachedEntry
 from spool.packed.native import Native
 from spool.record import Inference, Record
 
-_PLAIN_OF = 4  # if more than one in this number of records is odd, all are decoded
+_PLAIN_OF = 4  # if more than one of this number of records is odd, all are decoded
 
 
 class PackedRecords(Sequence[Record]):
     """
     The records at positions `begin` until before `end` of a packed list.
 
-    `odd` has, by position, the records that are not plain calls, already decoded. `native` can read all others.
+    `odd` has the records that are not plain calls, decoded and by position. `native` can read all other records.
     """
 
     __slots__ = ("_starts", "begin", "end", "native", "odd", "offsets", "packed")
@@ -72,8 +72,8 @@ def packed_records(
     amendments: Mapping[int, dict[str, Any]],
 ) -> PackedRecords | None:
     """
-    Return the records of an entry from `first` to `last`, with added reports. The entry begins with
-    the number `number`.
+    Return the records of an entry from number `first` to `last`, with added reports. `number` is the first
+    number of the entry.
 
     Returns None if they must be decoded, because too many are odd. Raises EntryUnreadable if a needed
     record is damaged.
@@ -97,7 +97,9 @@ def packed_records(
 def _amended(
     entry: CachedEntry, begin: int, end: int, amendments: Mapping[int, dict[str, Any]]
 ) -> CachedEntry:
-    """Return some records of an entry. Changed records are packed again, all others are copied."""
+    """
+    Return some records of an entry. Records with added reports are packed again, all other records are copied.
+    """
     records: list[Any] = list(entry.raws[begin:end])
     for place, fields in amendments.items():
         record = codec.record(entry.raws[place])

@@ -1,4 +1,6 @@
-"""Summation of entries by the rules of `spool.ledger.sums`, without decoding packed records."""
+"""
+Summation of entries by the rules of `spool.ledger.sums`. Packed records are added without decoding them.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,7 @@ class PackedSums:
         self._rows = _row_adder(native, sums)
 
     async def add(self, entry: Entry) -> None:
-        """Add an entry. While Python does the sums, other tasks run in between."""
+        """Add an entry. While Python adds records, other tasks can run in between."""
         records = entry.records
         if not isinstance(records, PackedRecords):
             for part in entry.parts(at_once()):
@@ -65,7 +67,7 @@ class PackedSums:
             except self._native.panic as error:
                 self._native.fail(error)
                 raise NativeFault from error
-            if at < end:  # a record that Python must add
+            if at < end:  # Python must add this record
                 self._sums.add([_alone(entry, at - records.begin)])
                 at, done = at + 1, done + 1
                 if done % at_once() == 0:
@@ -73,7 +75,7 @@ class PackedSums:
         await pause()
 
     async def hand_over(self) -> None:
-        """Move the rows into `sums`. If all calls differ, there are as many rows as calls."""
+        """Move the rows into `sums`. There may be as many rows as calls, if all calls differ."""
         rows, first = self._rows.take()
         for number, (hour, sample, measures) in enumerate(rows, start=1):
             if number % at_once() == 0:

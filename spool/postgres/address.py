@@ -1,5 +1,6 @@
 """
-Connection address and secret of a PostgreSQL storage. The deployment provides both in files or variables.
+Connection address and secret of a PostgreSQL storage. The deployment provides both in files
+or environment variables.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from spool.postgres.connections.target import parsed
 from spool.postgres.database import Connection, Database
 from spool.settings import REPLICATED, SHARED, TRANSACTION, SpoolSettings, StorageSettings
 
-LONGEST_NAME = 63  # maximum length of a PostgreSQL name in bytes; longer names would be cut
+LONGEST_NAME = 63  # maximum length of a PostgreSQL name in bytes; PostgreSQL cuts longer names
 
 
 def open_database(settings: StorageSettings, clock: Clock | None = None) -> Database:
@@ -120,7 +121,9 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class InstallationFacts:
-    """Facts of the installation. `settings` are this node's settings with the shared ones applied."""
+    """
+    Facts of the installation. `settings` are this node's settings, with the shared settings in place of its own.
+    """
 
     incarnation: str
     settings: SpoolSettings
@@ -128,9 +131,9 @@ class InstallationFacts:
 
 async def agree(database: Database, secret: bytes, settings: SpoolSettings) -> InstallationFacts:
     """
-    Read the installation's facts, or store this node's facts if it is the first one.
+    Read the installation's facts. If this node is the first one, store its facts.
 
-    Raises SpoolError if the installation has another secret. Logs settings that differ from the shared ones.
+    Raises SpoolError if the installation has another secret. Logs each setting that differs from the shared one.
     """
     check = derived(secret, "storage")
     own = {
@@ -166,7 +169,7 @@ async def agree(database: Database, secret: bytes, settings: SpoolSettings) -> I
 
 
 async def read_settings(database: Database) -> dict[str, float]:
-    """Return the settings that all nodes share; empty before the first start."""
+    """Return the settings that all nodes share. Empty before the first start."""
 
     def read(connection: Connection) -> bytes:
         return _found(database, connection).get("settings", b"{}")
@@ -176,7 +179,7 @@ async def read_settings(database: Database) -> dict[str, float]:
 
 
 async def read_incarnation(database: Database) -> str:
-    """Return the incarnation of the log; empty before the first start."""
+    """Return the incarnation of the log. Empty before the first start."""
     facts = await database.read(lambda connection: _found(database, connection))
     return facts.get("incarnation", b"").decode()
 

@@ -37,7 +37,9 @@ LOOK = """
 
 
 async def make(storage: StorageSettings, settings: SpoolSettings) -> Mapping[str, object]:
-    """Create the secret, the schema and its facts if they are missing. Return what was created."""
+    """
+    Create the secret, the schema and its facts, as far as they are missing. Return the names of what was created.
+    """
     secret_made = make_secret_file(storage)
     secret = read_secret(storage)
     async with _opened(storage) as database:
@@ -56,8 +58,8 @@ async def make(storage: StorageSettings, settings: SpoolSettings) -> Mapping[str
 
 async def bring_up_to_date(storage: StorageSettings) -> Mapping[str, object]:
     """
-    Upgrade the schema to the version of this Tollhouse. If Unconfirmed is raised, a standby may lack it:
-    run it again.
+    Upgrade the schema to the version of this Tollhouse. If this raises Unconfirmed, a standby may not have
+    the upgrade, so run it again.
     """
     async with _opened(storage) as database:
         before = await found_version(database)
@@ -69,7 +71,7 @@ async def bring_up_to_date(storage: StorageSettings) -> Mapping[str, object]:
 
 
 async def status(storage: StorageSettings) -> Mapping[str, object]:
-    """Describe the database and its standbys, and whether records can be stored."""
+    """Describe the database and its standbys, and report whether records can be stored."""
     async with _opened(storage) as database:
         began = time.perf_counter()
         server, standbys, connected, size = await database.read(
@@ -128,7 +130,8 @@ async def change(storage: StorageSettings, changes: Mapping[str, float]) -> Mapp
 
 async def lost(storage: StorageSettings, directory: Path) -> Sequence[str]:
     """
-    Return a sentence for each loss: commits that were confirmed to this node and that the database no longer has.
+    Return one sentence for each loss. A loss means that the database no longer has commits that it confirmed
+    to this node.
     """
     async with _opened(storage) as database:
         if not await found_version(database):
@@ -149,7 +152,9 @@ async def _opened(storage: StorageSettings) -> AsyncIterator[Database]:
 
 
 def _look(database: Database, connection: Connection) -> tuple[str, str, int | None, int]:
-    """Read the state of the server. The number of connected standbys is None if the role may not see them."""
+    """
+    Read the state of the server. The number of connected standbys is None if the role is not allowed to see them.
+    """
     row = connection.execute(LOOK, (database.name,)).fetchone()
     assert row is not None
     return row[0], row[1], row[2], row[3]

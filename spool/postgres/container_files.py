@@ -1,4 +1,4 @@
-"""Container metrics on PostgreSQL: rows, and the contents of files in pieces."""
+"""Container metrics on PostgreSQL: rows, and the contents of files, which are stored in pieces."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _KNOWN = """
 
 
 class PostgresContainerRows(SqlContainerRows):
-    # The index stores hashes, because a reference may be very long.
+    # the index has hashes, because a reference may be very long
     by_reference = (
         "md5(reference) IN (SELECT md5(one) FROM unnest(CAST(:references AS text[])) AS one)"
         " AND reference IN :references"
@@ -53,7 +53,7 @@ class PostgresContainerRows(SqlContainerRows):
     ) -> None:
         before = {file.id: file for file in (*(one for one, _ in pairs if one is not None), *gone)}
         is_bounded = most is not None and sum(one is None for one, _ in pairs) > len(gone)
-        is_answered = most is not None or bool(expects)  # a sender waits for the result
+        is_answered = most is not None or bool(expects)  # True if a sender waits for the result
         sql = self._database.sql
 
         def work(on: Connection) -> None:
@@ -66,7 +66,8 @@ class PostgresContainerRows(SqlContainerRows):
                     raise ContainerFileMoved
             hold_keys(on, sql, expects)
             check_bearers(on, sql, expects, now=self._database.now())
-            if is_bounded:  # of two transactions that add rows, the second sees the rows of the first
+            # lock, so that of two transactions that add rows, the second one sees the rows of the first
+            if is_bounded:
                 connection.all(_LOCK_BOOKS)
             write_rows(connection, pairs, gone, changes)
             if is_bounded:
@@ -74,9 +75,9 @@ class PostgresContainerRows(SqlContainerRows):
                 if known > most:
                     raise TooManyFiles
 
-        # After the answer a sender may delete its file, so a standby must have the row and its earlier
-        # written content. Upstream results need no standby: if they are lost, the same file is sent again
-        # under the same name.
+        # After the response, a sender may delete its file. So a standby must have the row, and the content
+        # that was written before. Results of deliveries need no standby: if they are lost, the same file is
+        # sent again under the same name.
         needs_standby = self._database.needs_standby and is_answered
         try:
             await self._database.transaction(work, needs_standby=(lambda _: True) if needs_standby else None)
@@ -88,7 +89,7 @@ class PostgresContainerRows(SqlContainerRows):
 
 
 PIECE = 256 * 1024
-DRAFTS_S = 86400.0  # older drafts were left by killed processes
+DRAFTS_S = 86400.0  # age in seconds of drafts that killed processes left
 
 _BEGIN = "INSERT INTO {schema}.container_contents (draft, head, at) VALUES (%(draft)s, %(head)s, {now})"
 _ADD = "INSERT INTO {schema}.container_pieces (draft, n, body) VALUES (%s, %s, %s)"
@@ -141,7 +142,7 @@ class PostgresContents:
             await self._database.transaction(work)
 
     async def heads(self) -> Mapping[str, bytes]:
-        """Return the first line of each file, and delete old drafts of killed processes."""
+        """Return the first line of each file. Delete old drafts that killed processes left."""
         database = self._database
 
         def work(connection: Connection) -> dict[str, bytes]:
@@ -171,7 +172,7 @@ class PostgresDraft:
             await self._add(len(self._waiting))
 
     async def keep(self) -> None:
-        """Replace the content stored under this id by the draft."""
+        """Replace the content that is stored under this id by the draft."""
         database = self._database
         values = {"id": self._id, "draft": self._draft, "now": database.now()}
 
@@ -182,14 +183,14 @@ class PostgresDraft:
 
         try:
             await database.transaction(work)
-        except UniqueViolation as error:  # another process stored a draft under the id at the same time
+        except UniqueViolation as error:  # another process has just stored a draft under this id
             raise ContainerFileMoved from error
 
     async def drop(self) -> None:
         """
         Delete the draft, unless a row says that its content is stored.
 
-        Such a row exists if the result of its commit was lost, or if another process wrote it meanwhile.
+        Such a row exists if the result of the row's commit was lost, or if another process has written it since.
         """
         database = self._database
 

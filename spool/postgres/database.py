@@ -43,19 +43,18 @@ __all__ = [
     "UniqueViolation",
 ]
 
-# connections for ordinary work; appending and urgent work have one more each
+# number of connections for ordinary work; appends and urgent work have one further connection each
 POOL = 4
-STATEMENT_S = 35.0  # time limit for ordinary statements; the server's own limit is shorter
+STATEMENT_S = 35.0  # time limit in seconds for ordinary statements; the server's own limit is shorter
 NOW = "coalesce(%(now)s::float8, extract(epoch FROM clock_timestamp())::float8)"
 
 
 class Database:
     """
-    One schema of a PostgreSQL. Its own methods use `pool`, the connections for ordinary work.
+    One schema of a PostgreSQL database. The methods of this class use `pool`, the connections for ordinary work.
 
-    `append` is the only connection on which records are committed. `control` is for work that must not
-    wait, such as this process's session and its leases. `needs_standby` means that acknowledged changes
-    must be on a standby.
+    Records are committed only on the connection `append`. `control` is for work that must not wait, such as
+    this process's session and its leases. `needs_standby` means that acknowledged changes must be on a standby.
     """
 
     def __init__(
@@ -72,11 +71,11 @@ class Database:
         self._target = target = DatabaseTarget(dsn=dsn, pooled=pooled, commit_timeout_s=commit_timeout_s)
         self._reachability = Reachability()
         self.name = schema
-        self.schema = quoted(schema)  # quoted for SQL
+        self.schema = quoted(schema)  # schema name, quoted for SQL
         self._clock = clock
         self._texts: dict[str, bytes] = {}
         lane = partial(Lane, reachability=self._reachability)
-        # The process that holds the head lock may be suspended, so others retry sooner than for other locks.
+        # A process that holds the head lock may be suspended, so other processes retry sooner than for other locks.
         self.append = lane(replace(target, settings={**target.settings, "lock_timeout": "1s"}), task="append")
         self.control = lane(target, task="control")
         self.pool = lane(target, task="verbs", size=POOL, statement_s=STATEMENT_S)
@@ -110,7 +109,8 @@ class Database:
 
     async def confirm(self) -> None:
         """
-        Wait until a standby has everything committed before, if that is required. Raises Unconfirmed otherwise.
+        Wait until a standby has every earlier commit, if a standby is required. Raises Unconfirmed if that
+        cannot be proven.
 
         Call it before reading data that will be sent elsewhere.
         """
@@ -121,12 +121,15 @@ class Database:
         """
         Open a connection on this thread for one long consistent snapshot.
 
-        Use it only while nobody else uses the schema, because deleted rows stay on disk meanwhile.
+        Use it only while no other process uses the schema, because rows that are deleted during the snapshot
+        stay on disk.
         """
         return long_snapshot(self._target)
 
     def now(self) -> float | None:
-        """Return the parameter `now` for SQL: None for the database's clock, or the time of a test clock."""
+        """
+        Return the parameter `now` for SQL. None means the database's clock; a test clock returns its own time.
+        """
         return (
             None
             if self._clock is None or isinstance(self._clock, SystemClock | SteadyClock)
@@ -134,7 +137,7 @@ class Database:
         )
 
     async def close(self) -> None:
-        """Finish running work and disconnect. May be called again."""
+        """Finish running work and disconnect. May be called more than once."""
         for lane in (self.append, self.pool, self.control):
             await lane.close()
 
@@ -146,7 +149,7 @@ T = TypeVar("T")
 _NOT_IN = re.compile(r"\bNOT IN (:\w+)")
 _IN = re.compile(r"\bIN (:\w+)")
 _PARAMETER = re.compile(r"(?<!:):([a-z]\w*)")
-# translate() is slow, so it is used only for texts with capitals beyond ASCII.
+# translate() is slow, so it is used only for texts with capital letters beyond ASCII
 _FOLDED = """
     CASE WHEN {text} ~ :any_capital THEN translate(lower({text}), :capitals, :small) ELSE lower({text}) END"""
 
@@ -199,7 +202,7 @@ class PostgresTransactions:
 
 @cache
 def _letters() -> Mapping[str, object]:
-    """Return the capitals that lower() leaves unchanged in collation C, and their lower-case forms."""
+    """Return the capital letters that lower() leaves unchanged in collation C, with their small letters."""
     letters = {letter: small for letter, small in small_letters().items() if not letter.isascii()}
     capitals = "".join(letters)
     return {"any_capital": f"[{capitals}]", "capitals": capitals, "small": "".join(letters.values())}
@@ -216,5 +219,5 @@ def _text(statement: str) -> str:
 # -- sessions of nodes ---------------------------------------------------------------------------------------
 
 
-SESSION_S = 5.0  # a session ends without a renewal for this time
+SESSION_S = 5.0  # seconds after which a session ends if it is not renewed
 LIVE = f"seen_at > {{now}} - {SESSION_S}"

@@ -1,10 +1,10 @@
 """
-Corrections: if a report arrives after its call's record was closed, the change that it makes becomes
-a record. Pure.
+Corrections: if a report arrives after its call's record was closed, the change that it makes is stored as a
+new record. Pure.
 
-The corrections of a record form a chain. The id of each is derived from the record's id and its position: 1,
-2 and so on. So the index of known ids finds them as it finds records, also after a restart. The newest
-correction contains the call with the facts of all earlier reports.
+The corrections of a record form a chain. The id of a correction is derived from the record's id and the
+correction's position: 1, 2 and so on. So the index of known ids finds corrections as it finds records, even
+after a restart. The newest correction contains the call with the facts of all earlier reports.
 """
 
 from __future__ import annotations
@@ -17,19 +17,20 @@ from spool.identity import of_derived
 from spool.log.amendments import TOKENS, amended, changes_mode
 from spool.record import Correction, Inference, Record
 
-MOST: Final = 16  # corrections per record; a later report is counted as late and changes nothing
+MOST: Final = 16  # maximum corrections per record; a further report is counted as late and changes nothing
 LATE_USAGE: Final = "late_usage"
 FINAL_COST: Final = "final_cost"
 NOT_BILLED: Final = "not_billed"
 
-# A report becomes a correction only if it changes one of these fields. Its other fields are included then.
+# A report becomes a correction only if it changes one of these fields. The correction then includes
+# its other fields.
 _MEASURED: Final = frozenset({*TOKENS, "cost", "estimated_cost", "meters", "charges"})
-# Fields that a correction leaves unchanged, because a call stays in its hour, keeps its latency, and its
-# names are stored with its record. Tags do change if they say how the provider processed the call, because
-# that decides its price.
+# Fields that a correction leaves unchanged: a call stays in its hour and keeps its latency, and its names are
+# stored with its record. Tags stay as well, except tags that say how the provider processed the call, because
+# these decide its price.
 _LEFT: Final = frozenset({"start_time", "end_time", "also", "shadow", "counted_by", "tags"})
 
-# returns the record that is known under an id, or None if it is not in memory
+# function that returns the record that is known under an id, or None if the record is not in memory
 Find = Callable[[bytes], Record | None]
 
 
@@ -39,7 +40,7 @@ def id_of(record_id: bytes, place: int) -> bytes:
 
 
 def as_corrected(record: Inference, find: Find) -> tuple[Inference, int]:
-    """Return the call as of its newest correction, and the number of corrections."""
+    """Return the call as its newest correction describes it, and the number of corrections."""
     newest, count = record, 0
     while count < MOST and isinstance(previous := find(id_of(record.id, count + 1)), Correction):
         newest, count = previous.after, count + 1

@@ -1,9 +1,10 @@
 """
-Handling of reports whose call is already known: they amend its record, or bridge two records of one call.
+Handling of reports whose call is already known. A report adds facts to the call's record, or shows that two
+records belong to one call.
 
-A report's names may match two records. While both records are open, the later one becomes a shadow of the
-earlier one, which takes over the facts that only the later one had. A lookup that finds the shadow follows it
-to the record that counts, so names are not moved.
+A report's names may match two records. While both records are open, the later one becomes a duplicate kept
+for reference (a shadow). The earlier one gets the facts that only the later one had. A lookup that finds the
+shadow follows it to the record that counts, so names need not be moved.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ class KnownCalls:
     """
     Processing of the reports of one submission. `terms` counts the results.
 
-    If `amends` is False, every record is closed at once, but the records of one submission are still one
-    write. A late report of a closed record becomes a correction if it changes a cost or a count.
+    If `amends` is False, every record is closed at once, except that the records of one submission are
+    written together. A late report of a closed record becomes a correction if it changes a cost or a count.
     """
 
     def __init__(
@@ -50,7 +51,7 @@ class KnownCalls:
         self._terms = terms
         self._amends = amends
         self._open_from = closed_below.get(terms.topic, 1)
-        self._used_names: set[bytes] = set()  # names that no further report may join after the present one
+        self._used_names: set[bytes] = set()  # names that no report after the present one may join
 
     def place(self, name: bytes, hours: Iterable[int]) -> int | None:
         """Return the place of the record that is known under a name."""
@@ -60,7 +61,8 @@ class KnownCalls:
 
     def other_side(self, links: Sequence[tuple[bytes, bytes]], hours: Iterable[int]) -> int | None:
         """
-        Return the place of a call that its other side reported, unless this side has already reported it.
+        Return the place of the call that the other side of the links reported. Return None if this side has
+        already reported it.
         """
         self._used_names.clear()
         for place, pair_names in self._other_sides(links, hours):
@@ -72,7 +74,7 @@ class KnownCalls:
         """
         Return the record, and the place of the open record that it joins.
 
-        If the record to join is closed, its facts are added to the new record instead, and the place is None.
+        If the record to join is closed, that record's facts are added to the new record, and the place is None.
         """
         for name in names:
             id = self._index.id_of(name)
@@ -86,14 +88,14 @@ class KnownCalls:
             if isinstance(record, Inference) and isinstance(known, Inference):
                 if all(
                     getattr(known, name) is None for name in TOKENS
-                ):  # the known report has only a cost, which is the final one
+                ):  # the known report states only a cost, and that cost is final
                     record = _with_final_cost(record, known)
                 record = amended(record, missing(record, known))
         return record, None
 
     def report(self, record: Record, identity: Identity, place: int, hours: Iterable[int]) -> int:
         """
-        Add a report to the record at a place and compare the two. Return the place of the record that
+        Add a report to the record at a place, and compare the two. Return the place of the record that
         counts the call.
         """
         self._terms.duplicates += 1
@@ -106,7 +108,7 @@ class KnownCalls:
         if identity.also or identity.links:
             place = self._bridged(record, identity, self._counting(place), hours)
         known = self._at(place)
-        if known == record:  # the most frequent case: the same request, sent again
+        if known == record:  # the most frequent case: the sender repeats the same request
             return place
         if isinstance(known, Inference) and known.counted_by is not None:
             place = self._counting(place)
@@ -119,7 +121,7 @@ class KnownCalls:
         is_open = self.may_amend(topic, number)
         corrections_so_far = 0
         if not is_open and self._is_at_hand(known):
-            # imported here because most processes never need it
+            # imported here because most processes never handle a correction
             from spool.log.planning.corrections import as_corrected
 
             known, corrections_so_far = as_corrected(known, self._known_under)
@@ -140,8 +142,8 @@ class KnownCalls:
 
     def _is_at_hand(self, known: Inference) -> bool:
         """
-        Return True if the record's place is in memory. Its corrections came later, so their places are in
-        memory as well.
+        Return True if the record's place is in memory. Then the places of its corrections are also in memory,
+        because they are newer.
         """
         id = self._index.id_of(known.id)
         return bool(self._plan.ids.get(id) or self._index.place_at_hand(id))
@@ -155,7 +157,8 @@ class KnownCalls:
         self, known: Inference, count: int, later: Inference, fields: dict[str, Any], *, is_final: bool
     ) -> bool:
         """
-        Store a late report as a correction instead of counting a duplicate. Return False if it makes no correction.
+        Store a late report as a correction. Return False if it changes nothing that needs a correction; it
+        then counts as a duplicate.
         """
         if not self._is_at_hand(known):
             return False
@@ -168,7 +171,7 @@ class KnownCalls:
         hour, near = hours_of(correction_record, now_ns)
         if (
             self.place(correction_record.id, near) is not None
-        ):  # this correction exists and counts but is unreadable, so a second one would count the change twice
+        ):  # this correction exists but is unreadable; it still counts, so a second one would count the change twice
             return False
         topic = self._terms.topic
         records = self._plan.records[topic]
@@ -186,15 +189,15 @@ class KnownCalls:
     ) -> None:
         """
         Remember further names of the call at a place. A name that is already known belongs to another report
-        of the call.
+        of the call, and stays there.
         """
         topic, number = duplicates.place_of(place)
-        # for a new record, all its names were looked up before
+        # all names of a new record have been looked up before
         known_in = hours if number < self._plan.first.get(topic, 1) else ()
         names = (identity.id, *identity.names, *sorted(self._used_names))
         noted = [name for name in names if self.note(name, place, hour, known_in)]
         self._used_names.clear()
-        if noted and self.may_amend(topic, number):  # a start loads these names from the record
+        if noted and self.may_amend(topic, number):  # a start reads these names from the record
             known = self.record(topic, number)
             if isinstance(known, Inference) and known is not record:
                 also = (known.also or b"") + b"".join(noted)
@@ -202,7 +205,7 @@ class KnownCalls:
 
     def note(self, name: bytes, place: int, hour: int, known_in: Iterable[int] = ()) -> bool:
         """
-        File a name of the record at a place. Return False if the name is already known, also in runs of
+        File a name of the record at a place. Return False if the name is already known, including in runs of
         the hours `known_in`.
         """
         index = self._index
@@ -223,7 +226,7 @@ class KnownCalls:
         return self._amends and topic == self._terms.topic and number >= self._open_from
 
     def record(self, topic: str, number: int) -> Record | None:
-        """Return a record with all changes so far."""
+        """Return a record with all changes that it has so far."""
         begin = self._plan.first.get(topic, 1)
         if number >= begin:
             return self._plan.records[topic][number - begin]
@@ -238,7 +241,7 @@ class KnownCalls:
         begin = self._plan.first.get(topic, 1)
         if (
             number >= begin
-        ):  # not written yet; replace it by a copy, because the caller may send its own object again
+        ):  # the record is not written yet; change a copy, because the caller may send its own object again
             self._plan.records[topic][number - begin] = amended(known, fields)
         else:
             self._plan.amendments.setdefault((topic, number), {}).update(fields)
@@ -247,8 +250,8 @@ class KnownCalls:
 
     def _counting(self, place: int) -> int:
         """
-        Return the place of the record that counts: the earlier record, if the record at a place is a
-        shadow of it.
+        Return the place of the record that counts. If the record at a place is a shadow, that is the earlier
+        record of the same call.
         """
         while isinstance(known := self._at(place), Inference) and known.counted_by is not None:
             id = self._index.id_of(known.counted_by)
@@ -260,8 +263,8 @@ class KnownCalls:
 
     def _bridged(self, record: Inference, identity: Identity, place: int, hours: Iterable[int]) -> int:
         """
-        Bridge all records that a report matches. Return the place of the one that counts, or `place` if
-        they stay separate.
+        Join all records that a report matches. Return the place of the record that counts, or `place` if the
+        records stay separate.
         """
         if record.shadow or place == IN_A_RUN:
             return place
@@ -285,7 +288,9 @@ class KnownCalls:
         return first
 
     def _named_places(self, identity: Identity, hours: Iterable[int]) -> Iterator[int]:
-        """Yield the places that exact names lead to, without names that are derived from a rounded time."""
+        """
+        Yield the places that exact names lead to. Names that are derived from a rounded time are not used.
+        """
         for name in (identity.id, *identity.also):
             found = self.place(name, hours)
             if found is not None:
@@ -297,8 +302,8 @@ class KnownCalls:
         """
         Yield the calls that other sides reported, for each link that this report is the first to use.
 
-        A call's own name is used once. If one name matches several of the other side, the result includes the
-        names by which the pair will be known.
+        A name of this side is used only once. If it matches several names of the other side, the result
+        includes the names under which the pair will be known.
         """
         sides = set()
         for own, other_name in links:
@@ -321,7 +326,7 @@ class KnownCalls:
         return topic == self._terms.topic and isinstance(known, Inference) and not known.shadow
 
     def _bridge(self, first: int, later: int) -> bool:
-        """Make a record the shadow of an earlier one. Return False if the earlier one is closed."""
+        """Make a record the shadow of an earlier record. Return False if the earlier record is closed."""
         topic, number = duplicates.place_of(first)
         _, later_number = duplicates.place_of(later)
         is_open = self.may_amend(topic, number)
@@ -361,10 +366,10 @@ class KnownCalls:
 
     def _estimate_anew(self, known: Inference, fields: dict[str, Any]) -> None:
         """
-        Estimate the cost again after `fields` are added, because each report may have had only some of
-        the priced fields.
+        Estimate the cost again after `fields` are added, because each report may have stated only some of the
+        fields that decide the price.
 
-        An estimate that another Tollhouse made stays.
+        If another Tollhouse made the estimate, it stays.
         """
         decides = not PRICED_BY.isdisjoint(fields) or changes_mode(known, fields)
         if self._price is None or not decides:
@@ -380,7 +385,7 @@ class KnownCalls:
 
 
 def _with_final_cost(known: Inference, later: Inference) -> Inference:
-    """Return the record with the cost of a final report, if the amount differs."""
+    """Return the record with the cost of a final report. Return it unchanged if the amounts are equal."""
     if later.cost is None or not (known.charges or known.cost):
         return known
     if known.cost is not None and Decimal(known.cost) == Decimal(later.cost):
@@ -389,5 +394,5 @@ def _with_final_cost(known: Inference, later: Inference) -> Inference:
 
 
 def _is_step(own: bytes, links: Iterable[tuple[bytes, bytes]]) -> bool:
-    """Return True if a name of this side is linked to several names of the other side."""
+    """Return True if a name of this side is linked to more than one name of the other side."""
     return sum(name == own for name, _ in links) > 1

@@ -1,4 +1,6 @@
-"""Plan of one group commit: everything that it will write, computed before the first write."""
+"""
+Plan of one group commit. It contains everything that the commit will write, and is complete before the first write.
+"""
 
 from __future__ import annotations
 
@@ -30,20 +32,22 @@ class PlanReader(Protocol):
     """Reader of the stored data that a plan needs."""
 
     def record(self, topic: str, number: int) -> Record | None:
-        """Return a stored record with its added reports, or None if it is deleted or damaged."""
+        """Return a stored record with its added reports. Return None if it is deleted or damaged."""
         ...
 
     def series(self, series: bytes) -> SeriesState | None: ...
 
     def series_known_since(self) -> float:
         """
-        Return when the newest of the series forgotten for lack of space was last reported, 0 if none was forgotten.
+        Return when the newest of the series that were dropped for lack of space was last reported. 0 if
+        none was dropped.
         """
         ...
 
     def partial_report(self, key: bytes) -> int:
         """
-        Return the version of the waiting report under a key (spool.log.partial_reports), 0 if there is none.
+        Return the version of the waiting report under a key (spool.log.partial_reports). Return 0 if there
+        is no report.
         """
         ...
 
@@ -53,27 +57,27 @@ class Plan:
     """Everything that one commit writes."""
 
     at: float
-    first: dict[str, int]  # first number that this commit gives, by topic
+    first: dict[str, int]  # first number that this commit assigns, by topic
     records: dict[str, list[Record]] = field(default_factory=dict)
     amendments: dict[tuple[str, int], dict[str, Any]] = field(default_factory=dict)
     series: dict[bytes, SeriesState] = field(default_factory=dict)
-    # None deletes the waiting report
+    # waiting reports to store, by key; None deletes the report
     partial_reports: dict[bytes, PartialReport | None] = field(default_factory=dict)
     conflicts: Conflicts = field(default_factory=Conflicts)
     unrecognised: Counter[tuple[str, ...]] = field(default_factory=Counter)
     event_types: dict[str, EventSum] = field(default_factory=dict)
     # senders that reported calls, by the Tollhouse key that sent the calls
     heard: dict[str, set[bytes]] = field(default_factory=dict)
-    # positions in the group whose submissions are refused: nothing of them is stored
+    # positions of refused submissions in the group; nothing of these submissions is stored
     stale: set[int] = field(default_factory=set)
-    ended: set[int] = field(default_factory=set)  # those of them whose Tollhouse key has ended
-    # those of them whose idempotency key was used for another body
+    ended: set[int] = field(default_factory=set)  # the refused submissions whose Tollhouse key has ended
+    # the refused submissions whose idempotency key was used for another body
     reused: set[int] = field(default_factory=set)
     submissions: list[Terms] = field(default_factory=list)  # terms of the stored submissions, in order
     observed: Counter[tuple[str, str, str]] = field(default_factory=Counter)
-    ids: dict[int, int] = field(default_factory=dict)  # places of the new ids
+    ids: dict[int, int] = field(default_factory=dict)  # new ids, each with the place of its record
     hours: list[int] = field(default_factory=list)  # hours of the new ids, in the same order
-    # New ids of records of earlier commits, with places and hours. This commit does not write these records.
+    # New names of records of earlier commits, with places and hours. This commit does not write these records.
     apart: list[tuple[int, int, int]] = field(default_factory=list)
 
     def next_numbers(self) -> dict[str, int]:
@@ -83,7 +87,9 @@ class Plan:
         return books.totals(self.submissions)
 
     def answers(self, receipts: Sequence[Receipt]) -> Sequence[Answer]:
-        """Return the results in the order of the group: a receipt, or the error for a refused submission."""
+        """
+        Return the results in the order of the group. Each is a receipt, or the error for a refused submission.
+        """
         rest = iter(receipts)
         places = range(len(receipts) + len(self.stale))
         return [self._refusal(index) if index in self.stale else next(rest) for index in places]

@@ -1,9 +1,9 @@
 """
-Planning of a group commit: submissions become entries, added reports, counter series and terms. Apart from
-reads, the code is pure.
+Planning of a group commit: submissions become entries, added reports, counter series and terms. Except for
+reads of stored data, the code is pure.
 
 A plan changes nothing. An engine writes it in one transaction and then calls `Planner.apply`, which updates
-the memory. So a failed commit leaves no trace.
+the state in memory. So a failed commit leaves no trace.
 """
 
 from __future__ import annotations
@@ -47,7 +47,10 @@ def check(submission: Submission) -> None:
 
 
 class Planner:
-    """The memory of the log that every engine plans with: numbers given and ids known."""
+    """
+    State of the log that planning needs, in memory and the same for every engine: the next numbers and
+    the known ids.
+    """
 
     def __init__(self, index: DuplicateIndex, *, hold_s: float) -> None:
         self.index = index
@@ -107,8 +110,8 @@ class Planner:
 
     def _is_known(self, plan: Plan, place: int, submission: Submission) -> bool:
         """
-        Return True if the whole request was stored before. Marks the submission as refused if its key
-        has another body.
+        Return True if the whole request was stored before. If its idempotency key was used for another body,
+        mark the submission as refused.
         """
         request = submission.request
         if request is None:
@@ -127,7 +130,7 @@ class Planner:
 
     def apply(self, plan: Plan) -> Mapping[str, int]:
         """
-        Update the memory after the plan is on disk. Return the next number of each topic that got records.
+        Update the state in memory after the plan is on disk. Return the next number of each topic that got records.
         """
         numbers = plan.next_numbers()
         self._next.update(numbers)
@@ -175,7 +178,7 @@ class _Work:
 
     @property
     def _known(self) -> KnownCalls:
-        """Create the KnownCalls on first use, because most submissions repeat nothing."""
+        """Create the KnownCalls on first use, because most submissions repeat no call."""
         if self._known_calls is None:
             self._known_calls = KnownCalls(
                 self._index,
@@ -216,7 +219,8 @@ class _Work:
 
     def _take(self, items: Iterator[tuple[Record, Identity]]) -> None:
         """
-        Plan new records and compare known ones. Every record passes this loop, so its names are local for speed.
+        Plan new records and compare known ones. Every record passes this loop, so it uses local
+        variables for speed.
         """
         index = self._index
         ids = self._plan.ids
@@ -246,7 +250,7 @@ class _Work:
             if place is None and joins:
                 record, place = self._known.joined(record, joins)
             if place is None:
-                place = of_topic + step * (first + len(records))  # `duplicates.place`, inlined
+                place = of_topic + step * (first + len(records))  # same as `duplicates.place`, inlined
                 ids[id] = place
                 hours.append(hour)
                 records.append(record)
@@ -263,7 +267,7 @@ class _Work:
             self._plan.observed[self._terms.topic, books.DUPLICATES, source] += n
 
     def _remember_requests(self, begin: int) -> None:
-        """Store the names of the request with its first new record, where a start finds them."""
+        """File the names of the request under its first new record. A start reads them from there."""
         request = self._submission.request
         hour = self._now_ns // HOUR_NS
         new = self._records[begin:]
@@ -275,7 +279,7 @@ class _Work:
 
     def _by_another_name(self, names: Iterable[bytes], hours: Iterable[int]) -> int | None:
         """
-        Return the place of the same call by another of its names, from earlier commits or from this one.
+        Return the place of the same call under another of its names, from earlier commits or from this one.
         """
         ids = list(map(self._index.id_of, names))
         place = self._index.find(ids, hours, self._plan.at)
@@ -288,7 +292,7 @@ class _Work:
 
     def _deltas(self) -> Iterator[tuple[Record, Identity]]:
         """
-        Convert counter points to delta records. Points that add nothing are counted as ignored, with the reason.
+        Convert counter points to delta records. Points without a delta are counted as ignored, with the reason.
         """
         for point in self._submission.points:
             before = self._state(point)
@@ -306,11 +310,11 @@ class _Work:
 
     def _series_known_since(self) -> int:
         since = self._reader.series_known_since()
-        # A series that was forgotten longer ago would have expired by now.
+        # a series that was dropped longer ago would have expired by now
         return int(since * NS) if since > self._plan.at - SERIES_AGE_S else 0
 
     def _observe(self, kept: Sequence[Record]) -> None:
-        """Count the terms by source, for metrics."""
+        """Count the terms by source. Used only for metrics."""
         topic = self._terms.topic
         observed = self._plan.observed
         observed[topic, books.RECEIVED, ""] += self._submission.received

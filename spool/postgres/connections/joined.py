@@ -22,10 +22,11 @@ READ_COMMITTED = b"BEGIN ISOLATION LEVEL READ COMMITTED"
 
 class WatchedConnection(Connection):
     """
-    A connection that can be watched from another thread.
+    A connection that another thread can watch.
 
     `awaits_since` is the time since which it has waited for the server, or None. `commits_since` is the time
-    since which a commit runs that only the standby may end. `is_spoiled` means that it must not be reused.
+    since which it has waited for a commit; from then on only the standby may end the wait. `is_spoiled` means
+    that the connection must not be reused.
     """
 
     awaits_since: float | None = None
@@ -33,7 +34,7 @@ class WatchedConnection(Connection):
     is_spoiled = False
 
     def begin(self, statement: bytes) -> None:
-        """Begin a transaction for the following statements."""
+        """Begin a transaction for the statements that follow."""
         self.execute(statement)
 
     @contextmanager
@@ -46,10 +47,10 @@ class WatchedConnection(Connection):
     @contextmanager
     def pipeline(self) -> Iterator[psycopg.Pipeline]:
         """
-        Send the statements of the block together, and read their results at its end.
+        Send the statements of the block together, and read their results at the end of the block.
 
-        After an error, the server skips the rest, including the preparation of statements, which psycopg then
-        wrongly takes as prepared. Such a connection must not be reused.
+        After an error, the server skips the remaining statements, including their preparation. psycopg does
+        not notice that and assumes that they are prepared, so such a connection must not be reused.
         """
         try:
             with super().pipeline() as begun:
@@ -69,10 +70,10 @@ class WatchedConnection(Connection):
 
 def _end(pipeline: psycopg.Pipeline) -> Generator[Any, Any, None]:
     """
-    End a pipeline as psycopg does, but without the Flush after the Sync.
+    End a pipeline as psycopg does, but without the Flush message after the Sync message.
 
-    The server treats that Flush as the next request, for which it has no time limit. A suspended process
-    would then hold its locks until it continues.
+    The server treats that Flush as the beginning of a further request, which has no time limit. If this
+    process were suspended then, it would hold its locks until it continues.
     """
     try:
         pipeline._enqueue_sync()
@@ -93,11 +94,11 @@ Answer = psycopg.Cursor[tuple[Any, ...]]
 
 class JoinedTransaction:
     """
-    A transaction in two round trips: one for the block of `begun`, one for that of `committed`.
+    A transaction in two round trips: one for the block of `begun`, one for the block of `committed`.
 
-    A statement between them costs its own round trip. If a standby is needed, its state is queried within
-    these round trips. After a commit, `doubt` is the standby state if no standby certainly has the commit,
-    else None. `sees_standbys` says whether the role may see standbys.
+    A statement between the blocks costs a further round trip. If a standby is needed, its state is queried
+    within the two round trips. After a commit, `doubt` is None if a standby certainly has the commit.
+    Otherwise it is the state of the standbys. `sees_standbys` is True if the role may see standbys.
     """
 
     def __init__(self, connection: WatchedConnection) -> None:
@@ -113,7 +114,10 @@ class JoinedTransaction:
 
     @contextmanager
     def begun(self, *, needs_standby: bool = False) -> Iterator[None]:
-        """Begin the transaction. Use it exactly once, before other statements. `needs_standby` as in `committed`."""
+        """
+        Begin the transaction. Use it exactly once, before any other statement. `needs_standby` is the same
+        as in `committed`.
+        """
         with self.connection.begun():
             cursor = self.connection.execute(STANDBY_STATE) if needs_standby else None
             yield
@@ -122,14 +126,15 @@ class JoinedTransaction:
     @contextmanager
     def committed(self, *, in_two_steps: bool = False, needs_standby: bool = False) -> Iterator[None]:
         """
-        Commit the transaction. Use it exactly once, as the last block; without it nothing is stored. Raises
-        as `Lane.transaction` does.
+        Commit the transaction. Use it exactly once, as the last block. Without it, nothing is stored. Raises
+        the same errors as `Lane.transaction`.
 
         With `needs_standby`, which `begun` must have as well, `doubt` is set unless a standby certainly has
         the commit, regardless of the server's settings.
 
-        With `in_two_steps`, locks are released and other sessions see the changes before a standby confirms
-        them. Then an empty second transaction waits for the standby, which applies everything in order.
+        With `in_two_steps`, the first transaction does not wait for a standby, so its locks are released and
+        other sessions see the changes early. Then an empty second transaction waits for the standby, which
+        applies everything in order.
         """
         done = self.connection.cursor()
         barrier = behind = None
@@ -148,7 +153,8 @@ class JoinedTransaction:
 
     def alone(self, statement: bytes, values: Params, *, needs_standby: bool) -> Answer:
         """
-        Run a statement as its own transaction in one round trip. If a standby is needed, it commits in two steps.
+        Run a statement as a transaction of its own in one round trip. If a standby is needed, it commits
+        in two steps.
         """
         done = self.connection.cursor()
         self._is_committing = True
@@ -166,7 +172,7 @@ class JoinedTransaction:
         return answer
 
     def barrier(self) -> None:
-        """Wait until a standby has everything committed before. Otherwise `doubt` is set."""
+        """Wait until a standby has every earlier commit. If that cannot be proven, set `doubt`."""
         with self.connection.begun():
             before = self.connection.execute(STANDBY_STATE)
             barrier = self.connection.execute(BARRIER)
@@ -175,14 +181,14 @@ class JoinedTransaction:
         self._judge(standby_state(before), behind, barrier)
 
     def check_standby(self) -> None:
-        """Raise SpoolUnavailable, after `begun`, if a standby is required but none is configured."""
+        """Raise SpoolUnavailable if a standby is required but none is configured. Call it after `begun`."""
         if self._before is not None and not self._before.names:
             raise refused()
 
     def _send_barrier(self) -> Answer:
         """
-        Send a barrier in its own transaction within the same Sync, so that no pooler gives the session
-        away in between.
+        Send a barrier as a transaction of its own before the same Sync message. So no pooler gives the
+        session to another client in between.
         """
         self.connection.execute(READ_COMMITTED)
         barrier = self.connection.execute(BARRIER)
@@ -202,7 +208,7 @@ class JoinedTransaction:
     @contextmanager
     def _committing(self, done: Answer | None = None) -> Iterator[None]:
         """
-        Mark that COMMIT is being sent, and translate its errors. `done` is the cursor of the COMMIT, or
+        Note that COMMIT is being sent, and translate its errors. `done` is the cursor of the COMMIT, or
         None in autocommit.
         """
         self.connection.commits_since = time.monotonic()
@@ -211,7 +217,7 @@ class JoinedTransaction:
         except psycopg.OperationalError as error:
             if done is not None and done.statusmessage == "COMMIT":
                 raise Unconfirmed(f"the standby may not have the committed data: {said(error)}") from error
-            # If a statement before COMMIT failed, nothing was committed.
+            # if a statement before COMMIT failed, nothing was committed
             status = self.connection.pgconn.transaction_status
             if not self._is_committing or status in (TransactionStatus.INERROR, TransactionStatus.IDLE):
                 raise

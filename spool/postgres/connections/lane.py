@@ -1,4 +1,7 @@
-"""Groups of connections, each used on its own thread. Work is timed, and repeated where that is safe."""
+"""
+Lanes: groups of connections for one purpose, used by threads. A lane limits the time of work, and repeats
+work if that is safe.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +23,9 @@ from spool.postgres.connections.joined import Connection, JoinedTransaction
 from spool.postgres.connections.session import ServerSession
 from spool.postgres.connections.target import DatabaseTarget, said, translated
 
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0  # between connection attempts, with jitter
-# after a connection was cut, other connections wait less for this time or until one gets a response
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0  # seconds between connection attempts, with jitter
+# after a connection was cut, other connections use a shorter time limit for these seconds, or until
+# the server responds
 SILENT_S = 60.0
 
 
@@ -32,7 +36,7 @@ class Reachability:
         self.pause = Pause()
         self._silent_until = -math.inf
         self._newest_timeline = 0
-        self.was_looked_at = False  # whether each of several servers was checked once
+        self.was_looked_at = False  # True after the timelines of several configured servers were read
 
     @property
     def is_silent(self) -> bool:
@@ -43,21 +47,24 @@ class Reachability:
         self._silent_until = time.monotonic() + SILENT_S
 
     def noticed_answer(self) -> None:
-        """Note a response: the server is reachable, so long work gets its full time again."""
+        """
+        Note a response of the server. It is reachable, so work that takes long gets its full time again.
+        """
         self._silent_until = -math.inf
 
     def is_old(self, timeline: int | None) -> bool:
         """
-        Return True if a newer primary was seen before, which means that this server was replaced.
+        Return True if a primary with a higher timeline was seen before. Then this server is an old primary
+        that was replaced.
 
-        PostgreSQL counts promotions in the timeline. None means unknown.
+        PostgreSQL increases the timeline with each promotion. None means unknown.
         """
         self._newest_timeline = max(self._newest_timeline, timeline or 0)
         return timeline is not None and timeline < self._newest_timeline
 
 
 class Pause:
-    """The pause between attempts to connect to an unreachable database."""
+    """Pause between attempts to connect to an unreachable database."""
 
     def __init__(self) -> None:
         self._length_s = 0.0
@@ -66,7 +73,7 @@ class Pause:
         self.failures = 0
 
     def check(self) -> None:
-        """Raise SpoolUnavailable while the next attempt is not due."""
+        """Raise SpoolUnavailable if the pause has not passed yet."""
         if time.monotonic() < self._until:
             raise SpoolUnavailable(self._why)
 
@@ -84,13 +91,14 @@ class Pause:
 
 
 T = TypeVar("T")
-# A server may hang while its machine still acknowledges packets, so only this process's clock can end the wait.
-CANCEL_S = 2.0  # after `commit_timeout`; time for the server to end a commit
-LOOK_S = 1.0  # between checks of long work
-# IdleInTransactionSessionTimeout: this process paused between two statements, so the server ended the session
-# before a commit.
+# A server may hang while its machine still acknowledges packets, so only a timer of this process can
+# end the wait.
+CANCEL_S = 2.0  # seconds for the server to end a commit after `commit_timeout`
+LOOK_S = 1.0  # seconds between checks of work that takes long
+# Errors of a lost connection. IdleInTransactionSessionTimeout: this process paused between two statements, so
+# the server ended the session before the commit.
 LOST = (psycopg.OperationalError, errors.IdleInTransactionSessionTimeout)
-NO_OPTIONS = "unsupported startup parameter"  # pgbouncer's error for connection-wide settings
+NO_OPTIONS = "unsupported startup parameter"  # pgbouncer's error for settings in the connection options
 OLD_PRIMARY = (
     "an old primary responded although another server was promoted: stop the old one. If it was "
     "intended, restart this node"
@@ -102,11 +110,11 @@ _log = logging.getLogger(__name__)
 
 class Lane:
     """
-    Connections for one purpose, opened when needed and reused. Each piece of work has one connection to itself.
+    Connections for one purpose, opened when needed and reused. Each piece of work has a connection of its own.
 
-    Work runs on a thread, so it must not touch objects of the event loop. If the server does not respond in
-    time, the connection is cut and counts as lost. `statement_s` is the time limit for statements, if longer
-    than for a commit.
+    Work runs on a thread, so it must not use objects of the event loop. If the server does not respond in
+    time, the connection is cut and counts as lost. `statement_s` is the time limit for statements, if it is
+    longer than the limit for a commit.
     """
 
     def __init__(
@@ -128,7 +136,7 @@ class Lane:
 
     async def run(self, work: Callable[[Connection], T]) -> T:
         """
-        Run `work` without a transaction, in autocommit. Raises Unconfirmed if the standby did not
+        Run `work` in autocommit, without a transaction around it. Raises Unconfirmed if the standby did not
         confirm a statement.
         """
         return await self._submit(lambda session: session.run(work))
@@ -144,10 +152,10 @@ class Lane:
         Run `work` in one transaction. If it raises, nothing changes.
 
         If the connection is lost before the commit, `work` runs again, so it must not have side effects.
-        CommitUnknown means that the commit may have happened, Unconfirmed that it happened without a
-        confirmed standby. With `takes_long`, statements have no time limit. If `needs_standby` returns
-        True for the result, Unconfirmed is raised unless a standby certainly has the commit, regardless
-        of the server's settings.
+        Raises CommitUnknown if the commit may or may not have happened, and Unconfirmed if it happened but no
+        standby confirmed it. With `takes_long`, statements have no time limit. If `needs_standby` returns
+        True for the result, Unconfirmed is raised unless a standby certainly has the commit, regardless of
+        the server's settings.
         """
         return await self._submit(
             lambda session: session.transaction(work, needs_standby), repeatable=True, takes_long=takes_long
@@ -155,21 +163,21 @@ class Lane:
 
     async def joined(self, work: Callable[[JoinedTransaction], T]) -> T:
         """
-        Run `work` in one transaction with as few round trips as it needs. It must commit itself; otherwise it
-        is rolled back.
+        Run `work` in one transaction with as few round trips as it needs. `work` must commit the transaction.
+        Otherwise it is rolled back.
         """
         return await self._submit(lambda session: session.joined(work), repeatable=True)
 
     async def confirm(self, *, needs_standby: bool = False) -> None:
-        """Wait until a standby has everything committed before. Raises Unconfirmed otherwise."""
+        """Wait until a standby has every earlier commit. Raises Unconfirmed if that cannot be proven."""
         await self._submit(lambda session: session.confirm(needs_standby=needs_standby))
 
     async def read(self, work: Callable[[Connection], T]) -> T:
-        """Run `work`, which only reads. Each statement sees everything committed before it."""
+        """Run `work`, which only reads. Each statement sees every earlier commit."""
         return await self._submit(lambda session: work(session.connection), repeatable=True)
 
     async def snapshot(self, work: Callable[[Connection], T]) -> T:
-        """Run `work`, which only reads, on one consistent snapshot."""
+        """Run `work`, which only reads. All its statements see one consistent snapshot."""
         return await self._submit(lambda session: session.snapshot(work), repeatable=True)
 
     async def close(self) -> None:
@@ -198,8 +206,8 @@ class Lane:
         answer_s: float,
     ) -> None:
         """
-        End work that takes too long: cancel a commit's wait for the standby, which leaves the commit
-        unconfirmed, and cut the connection to a server that does not respond.
+        End work that takes too long. If a commit waits for the standby, cancel that wait, which leaves the
+        commit unconfirmed. If the server does not respond, cut the connection.
         """
         if future.done():
             return
@@ -231,7 +239,8 @@ class Lane:
     ) -> T:
         try:
             return self._attempt(form, sessions)
-        except errors.DeadlockDetected as error:  # locks are taken in one order, so this is a defect
+        # locks are always taken in the same order, so a deadlock is a defect
+        except errors.DeadlockDetected as error:
             _log.error(
                 "a deadlock: %s", said(error), extra={"action": "deadlock", "where": error.diag.context}
             )
@@ -254,7 +263,7 @@ class Lane:
             self._reachability.noticed_answer()
             return result
         except errors.InvalidSqlStatementName:
-            # server and psycopg permanently disagree about prepared statements
+            # the server and psycopg disagree about prepared statements until the connection is closed
             session.connection.is_spoiled = True
             raise
         finally:
@@ -289,8 +298,8 @@ class Lane:
 
     def _newest(self, sessions: list[ServerSession]) -> ServerSession:
         """
-        Connect to a server that is not an old primary. An old primary may keep running after another
-        server was promoted.
+        Connect to a server that is not an old primary. After another server was promoted, the old primary
+        may keep running.
         """
         if not self._reachability.was_looked_at:
             self._look_at_each()
@@ -314,7 +323,9 @@ class Lane:
         raise failed
 
     def _look_at_each(self) -> None:
-        """Read the timeline of each server once. A new process does not know which one was promoted."""
+        """
+        Read the timeline of each configured server once. A new process does not know which server was promoted.
+        """
         _, *addresses = self._target.addresses()
         for address in addresses:
             with (
@@ -335,7 +346,8 @@ def _over(done: asyncio.Future[Any], watch: asyncio.TimerHandle) -> None:
 def _cancel(session: ServerSession) -> None:
     try:
         session.cancel()
-    except psycopg.Error as error:  # the connection was lost meanwhile, and its waiter gets that error
+    # the connection was lost in the meantime, and the caller that waits for it gets that error
+    except psycopg.Error as error:
         _log.warning(
             "the wait of a commit could not be canceled: %s", said(error), extra={"action": "cancel_failed"}
         )

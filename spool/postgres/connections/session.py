@@ -1,4 +1,4 @@
-"""One session on the server, and the ways to run work in it."""
+"""One session on the server, and the ways to run work in the session."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ from spool.postgres.connections.target import (
 
 class PooledConnection(WatchedConnection):
     """
-    A connection in autocommit behind a pooler. Each statement outside a transaction is sent with `settings`
-    in one round trip.
+    A connection in autocommit behind a pooler. Each statement outside a transaction is sent together with
+    `settings`, in one round trip.
 
-    A pipeline is sent the same way, so that its statements form one transaction.
+    A pipeline is sent in the same way, and its statements form one transaction.
     """
 
     settings: Mapping[str, str]
@@ -93,13 +93,13 @@ class PooledConnection(WatchedConnection):
 T = TypeVar("T")
 SNAPSHOT = b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 TIMELINE = "SELECT ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::int"
-# SQLSTATEs of the notices after COMMIT if its wait for the standby was ended
+# SQLSTATEs of the notices that follow a COMMIT if its wait for the standby was ended early
 WAIT_ENDED = frozenset({"01000", "57P01"})
 
 
 class _TextDumper(StrDumperUnknown):
     """
-    Dumps text with replacements for characters that PostgreSQL cannot store, so that one text cannot fail
+    Converts text for PostgreSQL. Characters that it cannot store are replaced, so that one text cannot fail
     a whole commit.
     """
 
@@ -114,7 +114,8 @@ class ServerSession:
         self._is_pooled = target.pooled
         parameters = dict(CONNECTING, application_name=f"tollhouse {task}", autocommit=True)
         self.connection: WatchedConnection
-        if target.pooled:  # a pooler shares the session and passes no options on
+        # a pooler shares the session between clients, and does not pass connection options to the server
+        if target.pooled:
             self.connection = pooled = PooledConnection.connect(address, prepare_threshold=None, **parameters)
             pooled.settings = target.settings
         else:
@@ -129,15 +130,15 @@ class ServerSession:
 
     def is_usable(self) -> bool:
         """
-        Return True if the connection can be reused: open, outside a transaction, and without unread messages
-        such as a shutdown.
+        Return True if the connection can be reused. It must be open, outside a transaction, and without
+        unread messages, such as a shutdown notice.
         """
         connection = self.connection.pgconn
         if connection.status != ConnStatus.OK or connection.transaction_status != TransactionStatus.IDLE:
             return False
         if self.connection.is_spoiled:
             return False
-        news = select.poll()  # poll() instead of select(), which fails for descriptors above 1,023
+        news = select.poll()  # poll() because select() fails for file descriptors above 1,023
         news.register(connection.socket, select.POLLIN)
         return not news.poll(0)
 
@@ -146,7 +147,7 @@ class ServerSession:
         return self.connection.pgconn.status != ConnStatus.OK
 
     def read_timeline(self) -> None:
-        """Read the server's timeline. Not possible behind a pooler or on databases without timelines."""
+        """Read the server's timeline. Impossible behind a pooler, and on databases without timelines."""
         if not self._is_pooled:
             try:
                 row = self.connection.execute(TIMELINE).fetchone()
@@ -157,7 +158,7 @@ class ServerSession:
                 self.timeline = row[0] if row else None
 
     def run(self, work: Callable[[Connection], T]) -> T:
-        self._notices.clear()  # discard notices of failed work
+        self._notices.clear()  # discard notices of earlier work that failed
         self.connection.commits_since = time.monotonic()
         result = work(self.connection)
         self._check_confirmed()
@@ -181,10 +182,11 @@ class ServerSession:
         try:
             with transaction.committed(needs_standby=needs_standby is not None and needs_standby(result)):
                 pass
-        except psycopg.OperationalError as error:  # so that the work is not repeated
+        except psycopg.OperationalError as error:  # a different error, so that the work is not repeated
             raise CommitUnknown(f"the connection was lost while committing: {said(error)}") from error
         self._check_confirmed(transaction)
-        if not transaction.sees_standbys:  # a transaction without writes did not wait for a standby
+        # if the role cannot see standbys, only transactions with writes have waited for one
+        if not transaction.sees_standbys:
             self._prove()
         return result
 
@@ -194,7 +196,7 @@ class ServerSession:
         try:
             result = work(transaction)
         except BaseException:
-            with suppress(psycopg.Error):  # then the connection is not reused
+            with suppress(psycopg.Error):  # if the rollback fails, the connection is not reused
                 self._roll_back()
             raise
         if not transaction.is_over:
@@ -203,7 +205,7 @@ class ServerSession:
         return result
 
     def confirm(self, *, needs_standby: bool) -> None:
-        """Wait until a standby has everything committed before. Raises Unconfirmed otherwise."""
+        """Wait until a standby has every earlier commit. Raises Unconfirmed if that cannot be proven."""
         if needs_standby:
             self._prove()
         else:
@@ -217,7 +219,9 @@ class ServerSession:
             self._roll_back()
 
     def begin_long(self) -> None:
-        """Begin a snapshot without time limits, for reads that pause while the data is written elsewhere."""
+        """
+        Begin a snapshot without time limits, for a reader that pauses while it writes the data elsewhere.
+        """
         self._begin(SNAPSHOT)
         for name in LIMITS:
             self.connection.execute(f"SET LOCAL {name} = 0".encode())
@@ -232,8 +236,8 @@ class ServerSession:
         self.connection.cancel_safe(timeout=3.0)
 
     def break_off(self) -> None:
-        """Cut the connection from another thread. The waiting statement then fails."""
-        with self._lock, suppress(OSError):  # either side may have closed it meanwhile
+        """Cut the connection from another thread. The statement that waits for the server then fails."""
+        with self._lock, suppress(OSError):  # the server or this process may have closed it in the meantime
             self._socket.shutdown(socket.SHUT_RDWR)
 
     def _begin(self, statement: bytes) -> None:
@@ -246,8 +250,8 @@ class ServerSession:
 
     def _check_confirmed(self, transaction: JoinedTransaction | None = None) -> None:
         """
-        Raise Unconfirmed if the server reported that it did not wait. If the transaction has `doubt`, verify
-        with a barrier.
+        Raise Unconfirmed if the server reported that a commit did not wait for a standby. If the transaction
+        has `doubt`, check with a barrier first.
         """
         ended_waits = WAIT_ENDED.intersection(self._notices)
         self._notices.clear()
@@ -258,9 +262,9 @@ class ServerSession:
 
     def _prove(self) -> None:
         """
-        Wait until a standby has everything committed before. Raises Unconfirmed otherwise.
+        Wait until a standby has every earlier commit. Raises Unconfirmed if that cannot be proven.
 
-        A role that may not see standbys waits until all server processes use the configuration that was just read.
+        If the role may not see standbys, wait until all server processes use the configuration that was just read.
         """
         self._notices.clear()
         if self.connection.commits_since is None:
@@ -274,7 +278,7 @@ class ServerSession:
                 time.sleep(SETTLED_S)
                 transaction.barrier()
                 self._check_confirmed()
-        except psycopg.Error as error:  # so that the work is not repeated
+        except psycopg.Error as error:  # a different error, so that the work is not repeated
             raise CommitUnknown(f"the connection was lost after a commit: {said(error)}") from error
         if transaction.doubt is not None:
             raise transaction.doubt.problem()

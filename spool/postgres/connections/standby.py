@@ -1,10 +1,11 @@
 """
-Proof that a standby has a commit. It relates to that commit, not to a setting at another time.
+Proof that a standby has a certain commit. A setting that is read at another time would not be a proof.
 
-If an operator empties synchronous_standby_names, waiting commits return as if a standby had confirmed them.
-Setting it again hides this. So a role that may see standbys (pg_monitor) reads how far they have flushed.
-Other roles must rely on the configuration: it must name standbys, and must not have been reloaded since
-shortly before the commit, because another server process may still have used the earlier one.
+If an operator empties synchronous_standby_names, waiting commits return as if a standby had confirmed
+them. If the setting is restored later, it does not show this. So a role that may see standbys
+(pg_monitor) reads how far they have flushed. Other roles must rely on the configuration: it must name
+standbys, and must not have been reloaded since shortly before the commit, because another server process
+may still have used the earlier configuration.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ import psycopg
 from spool.errors import SpoolUnavailable
 from spool.postgres.connections.target import Unconfirmed
 
-SETTLED_S = 1.0  # this long after a reload, all server processes use the new configuration
+SETTLED_S = 1.0  # seconds after a reload until all server processes use the new configuration
 
 STANDBY_NAMES = b"SELECT current_setting('synchronous_standby_names')"
-# One row, as in StandbyState. Sent after a commit in the same Sync, so that a pooler cannot switch
-# servers in between.
+# Query that returns one row for StandbyState. It is sent after a commit with the same Sync message, so that a
+# pooler cannot switch servers in between.
 STANDBY_STATE = f"""
     SELECT current_setting('synchronous_standby_names'), extract(epoch FROM pg_conf_load_time())::float8,
            pg_conf_load_time() < clock_timestamp() - interval '{SETTLED_S} seconds',
@@ -31,8 +32,8 @@ STANDBY_STATE = f"""
            CASE WHEN pg_has_role(current_user, 'pg_read_all_stats', 'USAGE')
                 THEN ARRAY(SELECT (flush_lsn - '0/0')::bigint FROM pg_stat_get_wal_senders()
                             WHERE sync_state IN ('sync', 'quorum') AND flush_lsn IS NOT NULL) END""".encode()
-# A transaction that changes no table. Its commit waits until a standby has everything committed before. It
-# returns a log position after all of that.
+# Transaction that changes no table. Its commit waits until a standby has every earlier commit. It returns a
+# position in the write-ahead log that is after all of them.
 BARRIER = b"""
     SELECT set_config('synchronous_commit', 'on', true),
            (pg_logical_emit_message(true, 'tollhouse', '') - '0/0')::bigint"""
@@ -45,23 +46,25 @@ class StandbyState(NamedTuple):
     """The server's state at one moment. Positions are bytes in the write-ahead log."""
 
     names: str
-    loaded_at: float  # when this session's process read the configuration
+    loaded_at: float  # time at which the server process of this session read the configuration
     is_settled: bool
-    position: int  # up to which the server itself has flushed
+    position: int  # position up to which the server itself has flushed
     confirmed: (
         Sequence[int] | None
     )  # position of each synchronous standby, or None if the role may not see them
 
     def has(self, position: int) -> bool:
-        """Return True if as many standbys as the server must wait for have flushed up to the position."""
+        """
+        Return True if enough standbys have flushed up to the position: as many as the server must wait for.
+        """
         confirmed_by = sum(flushed >= position for flushed in self.confirmed or ())
         return bool(self.names) and confirmed_by >= _wanted(self.names)
 
     def confirms(self, before: StandbyState, position: int | None = None) -> bool:
         """
-        Return True if a commit between `before` and this state survives the loss of the machine.
+        Return True if a commit between the states `before` and `self` survives the loss of the database machine.
 
-        `position` is a position after the commit; by default, the position that the server has flushed.
+        `position` is a position after the commit. The default is the position up to which the server has flushed.
         """
         if self.confirmed is not None:
             return self.has(self.position if position is None else position)
@@ -73,7 +76,7 @@ class StandbyState(NamedTuple):
 
 @lru_cache(maxsize=8)
 def _wanted(names: str) -> int:
-    """Return the number of standbys that the server must wait for; 1 for a plain list of names."""
+    """Return the number of standbys that the server must wait for. It is 1 for a plain list of names."""
     match = _COUNT.match(names)
     return int(match[1]) if match else 1
 
@@ -94,5 +97,5 @@ def refused() -> SpoolUnavailable:
 
 
 def on_one_machine() -> Unconfirmed:
-    """Return the error for a commit during which the standby names may have been emptied."""
+    """Return the error for a commit that may have run while no standby names were set."""
     return Unconfirmed(f"{NO_STANDBY}, so the commit may be on only one machine")

@@ -15,10 +15,10 @@ from spool.errors import Invalid, NotCertain, SpoolFull, SpoolUnavailable
 DRIVER = (
     f"psycopg {psycopg.__version__}, libpq {psycopg.pq.version() // 10_000}.{psycopg.pq.version() % 10_000}"
 )
-# A server, database or role may have other defaults: commits that do not wait, or another isolation level.
+# A server, database or role may have other defaults, such as commits that do not wait, or another isolation level.
 PROMISES = {"synchronous_commit": "on", "default_transaction_isolation": "read committed"}
 LIMITS = {
-    # a process that pauses between two statements blocks others no longer than this
+    # if a process pauses between two statements, it blocks other processes no longer than this
     "idle_in_transaction_session_timeout": "2s",
     "lock_timeout": "2s",
     "statement_timeout": "30s",
@@ -40,7 +40,9 @@ class DatabaseTarget:
     dsn: str
     pooled: bool
     commit_timeout_s: float
-    settings: Mapping[str, str] = field(default_factory=lambda: {**PROMISES, **LIMITS})  # of each session
+    settings: Mapping[str, str] = field(
+        default_factory=lambda: {**PROMISES, **LIMITS}
+    )  # settings of each session
 
     def addresses(self) -> Iterator[str]:
         """Yield the address, then one address per host if there are several."""
@@ -52,7 +54,9 @@ class DatabaseTarget:
 
 
 def parsed(dsn: str) -> dict[str, str]:
-    """Parse an address in libpq's format. Raises ValueError, which does not reveal the address."""
+    """
+    Parse an address in libpq's format. Raises ValueError with a message that does not contain the address.
+    """
     try:
         return {name: str(value) for name, value in conninfo_to_dict(dsn).items() if value is not None}
     except psycopg.ProgrammingError as error:
@@ -65,14 +69,14 @@ def quoted(name: str) -> str:
 
 
 def session_options(settings: Mapping[str, str]) -> str:
-    """Format the options that give a whole session these settings when it connects."""
+    """Format the connection options that apply these settings to a whole session."""
     escaped = {name: value.replace(" ", r"\ ") for name, value in settings.items()}
     return " ".join(f"-c {name}={value}" for name, value in escaped.items())
 
 
 def local_settings(settings: Mapping[str, str]) -> bytes:
     """
-    Return the statement that sets these values for the current transaction.
+    Return the statement that applies these settings to the current transaction.
 
     It is a single statement, because a pipeline cannot send several at once.
     """
@@ -84,7 +88,7 @@ def local_settings(settings: Mapping[str, str]) -> bytes:
 
 
 UniqueViolation = errors.UniqueViolation
-# Errors of CREATE if another process creates the same object at the same time.
+# Errors of CREATE if another process is creating the same object.
 ALREADY_THERE = (
     errors.UniqueViolation,
     errors.DuplicateSchema,
@@ -99,20 +103,22 @@ class CommitUnknown(NotCertain):
 
 
 class LockWaited(SpoolUnavailable):
-    """Another session held a lock for longer than the wait limit."""
+    """Another session held a lock for longer than this session may wait."""
 
 
 class Unconfirmed(NotCertain):
-    """The transaction is committed, but no standby confirmed it, so losing the primary now would undo it."""
+    """
+    The transaction is committed, but no standby confirmed it. If the primary is lost now, the commit is lost.
+    """
 
 
 class DiskIsFull(SpoolFull, SpoolUnavailable):
-    """The database's disk is full. Senders retry, and so do tasks that wait for the database."""
+    """The disk of the database is full. Senders retry, and so do tasks that wait for the database."""
 
 
 def translated(error: psycopg.Error) -> Exception:
     """
-    Translate an error of psycopg. Constraint violations are returned unchanged, for the caller of the statement.
+    Translate an error of psycopg. A constraint violation is returned unchanged, so that the caller can handle it.
     """
     if isinstance(error, errors.DiskFull):
         return DiskIsFull(
@@ -129,9 +135,9 @@ def translated(error: psycopg.Error) -> Exception:
 
 def said(error: psycopg.Error) -> str:
     """
-    Return the error of the server or libpq in one line, without the statement and its values.
+    Return the error of the server or of libpq in one line. The statement and its values are left out.
 
-    If several hosts cannot be reached, the line has the error of each.
+    If several hosts cannot be reached, the line has the error of each host.
     """
     lines = str(error).splitlines() or [""]
     hosts = [line.removeprefix("- ") for line in lines if line.startswith("- host: ")]

@@ -1,12 +1,12 @@
 """
 The deliveries on PostgreSQL: numbered requests, stored before they are first sent. Any node may send them.
 
-A method reads, applies the rules, and writes in one statement on the condition that nothing it read has
-changed. If something changed, it starts again, so no lock is held while rules run. Each row names the session
-that sends it.
+A method reads rows and applies the rules. Then one statement writes the change, on the condition that the
+rows have not changed since. If they have, the method starts again. So no lock is held while rules run. Each
+row names the session that sends it.
 
-Before a delivery is sent, a standby must have its row, with its cut, key and mark. Changes for operators are
-confirmed in the same way. Results of sending are not: a lost result only means that the delivery is sent
+Before a delivery is sent, a standby must have its row, with its range, key and mark. Changes by operators are
+confirmed in the same way. Results of sending are not. If such a result is lost, the delivery is only sent
 again under the same key and mark, as after any lost response.
 """
 
@@ -56,13 +56,13 @@ from spool.postgres.log.log import PostgresLog
 from spool.record import Record
 
 T = TypeVar("T")
-CLOSE_EVERY_S = 1.0  # minimum time between commits that only close records
-WAITS_S = 60.0  # how long the reason of a waiting route is shown; its sender tries again sooner
+CLOSE_EVERY_S = 1.0  # minimum seconds between commits whose only purpose is to close records
+WAITS_S = 60.0  # seconds for which the reason of a waiting route is shown; its sender tries again sooner
 ATTEMPTS = 20  # attempts per method while other processes change the same rows
 
 
 class RouteMoved(Exception):
-    """Data on which a change was based has changed, so the method starts again."""
+    """Data on which a change is based have changed, so the method starts again."""
 
 
 class PostgresDeliveries(SentDeliveries):
@@ -73,18 +73,18 @@ class PostgresDeliveries(SentDeliveries):
         self._database = database
         self._leases = leases
         self._routes = PostgresRoutes(database)
-        # Deliveries that workers of a route are sending: id -> fence. Entries are cleared when the session or
-        # the route's lease was lost.
+        # Deliveries that workers of a route are sending: id -> fence. A route's entries are deleted when the
+        # session or the route's lease is lost.
         self._in_hand: defaultdict[str, dict[int, int]] = defaultdict(dict)
-        self._turns: dict[str, object] = {}  # route -> the lease turn in which its workers run
-        # Workers of a route choose one at a time, so that two do not try to take the same delivery.
+        self._turns: dict[str, object] = {}  # route -> the turn of the lease in which its workers run
+        # Workers of a route choose one after the other, so that two workers do not try to take the same delivery.
         self._choosing: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
-        # Deliveries taken by this session but not sent, because a standby may lack them: id -> fence. Then,
-        # why routes wait.
+        # Deliveries that this session took but did not send, because a standby may not have their rows: id ->
+        # fence. `_waits` then has the reasons why routes wait.
         self._unsent: defaultdict[str, dict[int, int]] = defaultdict(dict)
         self._waits: dict[str, tuple[str, float]] = {}
-        # Routes with records that are closed by the clock, but not in the newest commit, which counts. A
-        # commit is requested from time to time.
+        # Routes with records whose waiting time has passed, but which the newest commit does not mark as
+        # closed. Such records count as open, so a commit is requested from time to time.
         self._behind: defaultdict[str, bool] = defaultdict(bool)
         self._closes_at = clock.monotonic()
         self._named: frozenset[str] = frozenset()  # routes of this node's configuration
@@ -98,7 +98,7 @@ class PostgresDeliveries(SentDeliveries):
             await self._leases.join(names)
             await self._declare(specs, at_start=at_start)
         except BaseException:
-            self._leases.routes = named  # the previous routes continue
+            self._leases.routes = named  # if that fails, the previous routes continue
             raise
         self._named = frozenset(names)
         if at_start:
@@ -236,7 +236,7 @@ class PostgresDeliveries(SentDeliveries):
 
     def _waiting(self, state: RouteState, *, has_standby: bool) -> str | None:
         """
-        Return why a route waits: no standby, a recent problem of its sender on this node, or failing commits.
+        Return why a route waits: no standby, a recent problem of its sender on this node, or commits that fail.
         """
         if state.state == ORPHANED:
             return state.reason
@@ -343,8 +343,8 @@ class PostgresDeliveries(SentDeliveries):
         self, choose: Callable[[DeliveryChoice], StoredDelivery | None], route: str
     ) -> Delivery | None:
         """
-        Take the delivery that `choose` wrote for this session. If nothing is due, close overdue records
-        and choose again.
+        Take the delivery that `choose` assigned to this session. If none is due, close records whose waiting
+        time has passed, and choose again.
         """
         delivery, closed = await self._choose(choose, route)
         is_behind = self._log.closed_below(topic_of(route)) > closed
@@ -365,8 +365,8 @@ class PostgresDeliveries(SentDeliveries):
         """
         Choose a delivery. Return it with the watermark of the newest commit.
 
-        Raises SpoolUnavailable, and the route waits, unless a standby has the row. Otherwise, after the loss
-        of this machine, the same numbers would be cut again and sent under a second key.
+        If a standby does not have the row, raises SpoolUnavailable, and the route waits. Otherwise, after the
+        loss of this machine, the same records would be put in another delivery and sent under a second key.
         """
         where, unsent, deliveries = self._where(route), self._unsent[route], list[StoredDelivery]()
 
@@ -383,7 +383,7 @@ class PostgresDeliveries(SentDeliveries):
             return (
                 delivery,
                 choice.closed,
-            )  # also None while other processes take all deliveries; the worker asks again soon
+            )  # None also if other processes took all due deliveries; the worker tries again soon
 
         try:
             chosen = await self._database.pool.joined(work)
@@ -401,8 +401,8 @@ class PostgresDeliveries(SentDeliveries):
 
     async def _finish(self, delivery: Delivery, transition: Transition) -> None:
         """
-        Store the result of a delivery without waiting for a standby. The next send confirms it, because it
-        is written later.
+        Store the result of a delivery without waiting for a standby. The next send waits for one, which then
+        also has this result, because results are written in order.
         """
         session, in_hand = self._session(), self._in_hand[delivery.route]
         where = {"id": delivery.id, "state": OPEN}
@@ -430,7 +430,9 @@ class PostgresDeliveries(SentDeliveries):
                 del in_hand[delivery.id]
 
     async def _change(self, id: int, state: str, transition: Transition) -> StoredDelivery | None:
-        """Change a delivery and return it as it was before, or None if none is in that state."""
+        """
+        Change a delivery, and return it as it was before. Return None if no delivery with this id is in that state.
+        """
 
         def work(transaction: JoinedTransaction) -> StoredDelivery | None:
             connection, session = transaction.connection, self._session(transaction)
@@ -445,7 +447,7 @@ class PostgresDeliveries(SentDeliveries):
             raise SpoolUnavailable(f"other processes keep changing the delivery {id}; try again")
 
         stored = await self._database.pool.joined(work)
-        if stored is None:  # an earlier call may have done this without a confirmation
+        if stored is None:  # an earlier call may have changed it without a confirmation
             await self._database.confirm()
         self.version += 1
         return stored
@@ -453,13 +455,15 @@ class PostgresDeliveries(SentDeliveries):
     async def _change_dead(
         self, ids: Sequence[int], change: Callable[[StoredDeadLetter, StoredRoute | None], RouteChange]
     ) -> int:
-        """Change the existing rejected records in one transaction, and return their number."""
+        """Change those rejected records that exist, in one transaction. Return their number."""
         session = self._session()
 
         def work(connection: Connection) -> list[RouteChange]:
             rows = session.execute(connection, queries.DEAD_LETTERS, {"ids": list(ids)}).fetchall()
             letters = [delivery_rows.dead_letter(row) for row in rows]
-            letters.sort(key=attrgetter("route"))  # routes are locked in the order of their names
+            letters.sort(
+                key=attrgetter("route")
+            )  # lock routes in the order of their names, to avoid deadlocks
             changes = [change(letter, session.find_route(connection, letter.route)) for letter in letters]
             for route_change in changes:
                 self._require(session.write(connection, route_change))
@@ -473,8 +477,8 @@ class PostgresDeliveries(SentDeliveries):
 
     async def _transaction(self, work: Callable[[Connection], T], *, is_answered: bool = False) -> T:
         """
-        Run `work` in one transaction, and again if its basis has changed. `is_answered`: a caller
-        waits for confirmation.
+        Run `work` in one transaction. Run it again if the rows on which it is based have changed.
+        `is_answered`: a caller waits for confirmation.
         """
 
         def within(connection: Connection) -> T:

@@ -1,5 +1,5 @@
 """
-Rows of the deliveries' tables as values, and the writing of a `RouteChange`. All functions take a connection.
+Rows of the deliveries' tables as values, and the writing of a `RouteChange`. All functions get a connection.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _NOT_ASKED: Values = {}
 
 
 class ReadDelivery(NamedTuple):
-    """A delivery, and the session that owns it or owned it last."""
+    """A delivery, and the session that sends it or sent it last."""
 
     delivery: StoredDelivery
     owner: UUID | None
@@ -47,7 +47,8 @@ class ReadDelivery(NamedTuple):
 
 class DeliveryRows(NamedTuple):
     """
-    Reads and writes rows for the session `me`. With `transaction`, a standby has each change, if one is needed.
+    Reads and writes rows for the session `me`. If a standby is needed and `transaction` is set, each
+    change is confirmed.
     """
 
     database: Database
@@ -58,7 +59,7 @@ class DeliveryRows(NamedTuple):
         return connection.execute(self.database.sql(statement), self._named(values))
 
     def execute_alone(self, connection: Connection, statement: str, values: Values) -> Any:
-        """Run a statement that writes, as its own transaction if there is a `transaction`."""
+        """Run a statement that writes. With a `transaction`, it runs as a transaction of its own."""
         if self.transaction is None:
             return self.execute(connection, statement, values)
         needs_standby = self.database.needs_standby
@@ -109,9 +110,9 @@ class DeliveryRows(NamedTuple):
         """
         Write a change in one statement. Return the added deliveries with their ids.
 
-        Returns None and writes nothing if its basis has changed: the deliveries in `basis`, a rejected
-        record, the position of `cut_from`, or, with `is_closed`, if some of its records are not closed.
-        Deliveries that are `sending` afterwards belong to this session.
+        If its basis has changed, writes nothing and returns None. The basis is the deliveries in `basis`, a
+        rejected record, and the position of `cut_from`. With `is_closed`, all its records must also be
+        closed. Deliveries that are `sending` afterwards belong to this session.
         """
         counts = {name: n for name, n in change.counts.items() if n}
         values: dict[str, object] = {
@@ -222,7 +223,7 @@ NOBODY = UUID(int=0)
 
 
 class PostgresRoutes:
-    """The state of routes for the log. It sends no deliveries."""
+    """The state of routes, as far as the log needs it. Deliveries are not sent here."""
 
     def __init__(self, database: Database) -> None:
         self._session = DeliveryRows(database, NOBODY)
@@ -267,8 +268,8 @@ class PostgresRoutes:
         """
         Skip the undelivered records of optional routes below a number of their topic.
 
-        Return their number by topic, summed over the routes. Raises SpoolUnavailable, which must end the
-        transaction, if a route changed meanwhile.
+        Return the number of skipped records by topic, summed over the routes. If a route changed meanwhile,
+        raises SpoolUnavailable, which must end the transaction.
         """
         where = {"topics": list(numbers), "numbers": list(numbers.values())}
         locked = {id for (id,) in self._session.execute(connection, queries.GIVEN_UP, where)}
@@ -306,7 +307,7 @@ class DeliveryChoice:
     """
     The choice of a delivery for one route. `where` names the route and the deliveries that this session is sending.
 
-    `unsent` are deliveries that it took but did not send, because no standby had them: id -> fence.
+    `unsent` are deliveries that this session took but did not send, because no standby had them: id -> fence.
     """
 
     session: DeliveryRows
@@ -339,9 +340,7 @@ class DeliveryChoice:
         return change.changed if self._is_written(change, delivery) is not None else None
 
     def cut(self, *, max_records: int, below: int | None = None) -> StoredDelivery | None:
-        """
-        Cut and take a new delivery. Return None if there is nothing to cut, or if enough deliveries wait.
-        """
+        """Make a new delivery and take it. Return None if no records remain, or if enough deliveries wait."""
         closed = self.closed if below is None else min(self.closed, below)
         if self.route.next >= closed:
             return None
@@ -354,7 +353,7 @@ class DeliveryChoice:
         return written[0] if written else None
 
     def split_off(self, batch: StoredDelivery) -> StoredDelivery | None:
-        """Split off the last record of a batch as its own delivery, and take it."""
+        """Split off the last record of a batch as a delivery of its own, and take it."""
         change = transitions.split(batch, batch.last, reason=batch.last_error)
         rest, single = change.added
         added = [rest, replace(single, sending=True, fence=1)]
@@ -372,7 +371,8 @@ def due(
     choice: DeliveryChoice, *, at: float, max_records: int, below: int | None = None
 ) -> StoredDelivery | None:
     """
-    Take the oldest delivery of the backlog that may be sent now, or cut a new one, or take one of a replay.
+    Take the oldest waiting delivery that may be sent now. If there is none, make a new one. Otherwise take
+    one of a replay.
     """
     candidate = choice.found(queries.DUE, at=at)
     if candidate is not None and not candidate.delivery.replay:
@@ -383,7 +383,8 @@ def due(
 
 def fresh_single(choice: DeliveryChoice, *, at: float) -> StoredDelivery | None:
     """
-    Take a single record that was never refused alone. If necessary, split it from a batch or cut it from the log.
+    Take a single record that was never rejected alone. If necessary, split it off from a batch or make
+    a new delivery.
     """
     single = choice.found(queries.FRESH_SINGLE, at=at)
     if single is not None:
@@ -395,5 +396,7 @@ def fresh_single(choice: DeliveryChoice, *, at: float) -> StoredDelivery | None:
 
 
 def suspect(choice: DeliveryChoice, *, at: float) -> StoredDelivery | None:
-    """Take the oldest single record that may be retried, or a delivery that must be retried as a whole."""
+    """
+    Take the oldest single record that may be tried again, or a delivery that must be sent again as a whole.
+    """
     return None if choice.has_moved else choice.take(choice.found(queries.SUSPECT, at=at))
