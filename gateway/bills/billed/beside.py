@@ -28,7 +28,8 @@ from spool.record import moment
 from spool.statements import day_text
 from spool.turns.threads import ordered
 
-_BILLED, _YES = "(billed)", "yes"  # a dimension that no user's query can name
+# dimension that marks billed rows, and its value; no user's query can name it
+_BILLED, _YES = ("(billed)", "yes")
 _BASIS = Derived(name="basis", label="basis", sources=(), value=lambda _: COUNTED)
 _Place = tuple[int, Group]  # position of the period, and group
 
@@ -37,11 +38,11 @@ async def billed_beside(
     ledger: Ledger, query: CostQuery, now: float, *, states_alone: bool = False
 ) -> dict[str, object]:
     """
-    Return the context of billed costs for the days of a query.
+    Return details about the billed costs of a query's days.
 
     Filters of the query apply only to `without_statement`, the counted cost of sellers and days without a
-    bill. The state of a day is that of its least final bill. Set `states_alone` for people with restricted
-    access, because the other fields describe the whole bill.
+    bill. If a day has several bills, its state is that of the least final bill. Set `states_alone` for people
+    with restricted access, because the other fields describe the whole bill.
     """
     days = _days(query, now)
     stored_days = await ledger.billed_days(days.start, days.stop)
@@ -113,7 +114,7 @@ async def _without(
         exclude=exclude,
         measures=("cost",),
         arranged=0,
-        kept=None,  # the kept groups are of the query's own dimensions
+        kept=None,  # `kept` has groups of the query's own dimensions
         top=None,
     )
     return await asyncio.to_thread(_by_seller, await ledger.costs(counted_query), billed_places)

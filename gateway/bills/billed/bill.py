@@ -17,8 +17,8 @@ from spool.ledger import money
 from spool.ledger.billed import CLOSED, PROVISIONAL
 from spool.statements import CORRECTION, REFUND, StatementRow
 
-_LONG_S = DAY_S + DAY_S // 2  # longer buckets cover several days
-Regions = Mapping[str, frozenset[str]]  # by model family
+_LONG_S = DAY_S + DAY_S // 2  # seconds; a longer bucket covers several days
+Regions = Mapping[str, frozenset[str]]  # regions by model family
 _Told = TypeVar("_Told", BilledMoney, BilledTokens)
 
 
@@ -123,8 +123,9 @@ def _of_days(rows: Iterable[_Told]) -> Mapping[int, Sequence[_Told]]:
 
 def _by_day(sides: BillSides) -> Iterator[StatementRow]:
     """
-    Yield rows of at most one day. A longer bucket within the month is divided by the value of the days'
-    calls. A bucket that spans two months is divided evenly, so that both months calculate the same parts.
+    Yield rows of at most one day. A longer bucket within the month is divided among its days in proportion to
+    the value of their calls. A bucket that spans two months is divided evenly, so that both months calculate
+    the same parts.
     """
     worth: dict[int, int] = defaultdict(int)
     for use in sides.counted:

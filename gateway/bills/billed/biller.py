@@ -42,8 +42,8 @@ from spool.record import CURRENCY
 from spool.statements import StatementInfo
 
 LOOK_S = 60.0
-EVERY_S = 3600  # recent months are recalculated this often, because more calls have arrived
-RULES = 5  # version of the division rules; it is part of every mark, so a change recalculates all days
+EVERY_S = 3600  # seconds between recalculations of recent months, because more calls arrive
+RULES = 5  # version of the division rules; it is part of every mark, so a new version recalculates all days
 
 _Uses = Sequence[tuple[Dimensions, CountedUse]]
 _log = logging.getLogger(__name__)
@@ -57,7 +57,7 @@ class _Month:
     infos: Sequence[StatementInfo]
     prices: TokenPrices
     counted: dict[str, list[CountedUse]] = field(default_factory=lambda: defaultdict(list))
-    # by name: earlier months whose calls these bills correct
+    # earlier months with calls that these bills correct, by month name
     earlier: dict[str, _Month] = field(default_factory=dict)
 
     def read_at(self, provider: str, source: str, day: int) -> float:
@@ -77,19 +77,20 @@ class Biller:
     def __init__(
         self, sources: StatementSources, clock: Clock, layers: Callable[[], LayerRules] = LayerRules
     ) -> None:
-        self.layers = layers  # from the settings
+        self.layers = layers  # returns the rules of the current settings
         self._sources = sources
         self._clock = clock
         self._turn = asyncio.Lock()
-        self._marks: dict[str, object] = {}  # by month: its inputs at the last calculation
-        self._currencies: dict[str, set[str]] = defaultdict(
-            set
-        )  # by month: currencies of its bills, except dollars
-        # by month: earlier months whose calls its bills correct
+        self._marks: dict[str, object] = {}  # inputs of each month at its last calculation
+        # currencies of each month's bills, except dollars
+        self._currencies: dict[str, set[str]] = defaultdict(set)
+        # Earlier months with calls that the bills of a month correct, by name of that month.
         self._earlier: dict[str, Sequence[CalendarMonth]] = {}
 
     async def run(self) -> None:
-        """Check for changes until cancelled. A full disk only delays it."""
+        """
+        Check for changes until cancelled. After an error, such as a full disk, the next check tries again.
+        """
         while True:
             try:
                 await self.look()
@@ -121,7 +122,7 @@ class Biller:
                 months.setdefault(month.name, month)
             last = CalendarMonth.at(info.end - 1)
             months.setdefault(last.name, last)
-        for name in self._marks:  # months whose bills were deleted
+        for name in self._marks:  # months that no longer have a bill
             months.setdefault(name, CalendarMonth.of(name))
         changed = 0
         for _, month in sorted(months.items()):
@@ -192,9 +193,7 @@ class Biller:
         invoices: Sequence[Invoice],
         keep: Callable[[MonthFigures], Awaitable[None]],
     ) -> MonthFigures:
-        """
-        Recalculate and close a month. `keep` stores that it is closed; if it raises, the month stays open.
-        """
+        """Recalculate and close a month. `keep` stores the closing; if it raises, the month stays open."""
         async with self._turn:
             await self._make(month)
             figures = await figures_of(self._sources.ledger, month, provider, invoices)
@@ -273,8 +272,8 @@ class Biller:
         self, read: _Month, bill: Bill, day: int, infos: Sequence[StatementInfo]
     ) -> list[RefundShare]:
         """
-        Divide the refunds and corrections in a day's bill among the calls that they are about, also if these
-        are of an earlier month.
+        Divide the refunds and corrections in a day's bill among the calls that they are about. These calls
+        may be in an earlier month.
         """
         of_bill = bill.amounts.get(day, ())
         if not any(row.corrects for row in of_bill):

@@ -29,11 +29,12 @@ from gateway.bills.reconciliation.sides import (
 from spool.ledger.billed import EXACT
 from spool.ledger.sums import Dimensions
 
-# Bases: a level was ignored; the bill states no comparable quantity; a layer is divided by the value of the calls.
+# How an amount was divided. POOL: a level was ignored. VALUE: the bill states no comparable quantity. SHARED:
+# a layer, divided in proportion to the value of the calls.
 POOL, VALUE, SHARED = ("pooled", "value", "shared")
 NO_TELEMETRY, NO_MODEL, NO_KEY, NO_CALLS = "no_telemetry", "no_model", "no_key", "no_calls"
 UNREPORTED = "unreported"
-ELSEWHERE = "(elsewhere)"  # a region that the bill does not distinguish
+ELSEWHERE = "(elsewhere)"  # stands for all regions that the bill does not distinguish
 
 
 class BilledCell(NamedTuple):
@@ -51,8 +52,8 @@ class BilledCell(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class PlacedCell:
     """
-    A cell with the weights of its calls. Without calls, `reason` says why. `quantity` is in the unit of the
-    weights, or None if the bill does not state it.
+    A cell and the weights of its calls. If no call matches, `reason` says why. `quantity` is the billed
+    quantity in the unit of the weights, or None if the bill does not state it.
     """
 
     cell: BilledCell
@@ -65,8 +66,8 @@ class PlacedCell:
 @dataclass(frozen=True, slots=True)
 class CellCalls:
     """
-    The calls of a cell: their weights, the cell with the levels that matched, and their number of tokens.
-    Without calls, `reason` says why.
+    The calls of a cell: `weights` of the calls, the cell `kept` with only the levels that matched, and the
+    number of `tokens`. If no call matches, `reason` says why.
     """
 
     weights: Mapping[Dimensions, int]
@@ -109,7 +110,7 @@ class DayCalls:
 
     def beside(self, row: BilledMoney, kind: str) -> tuple[Mapping[Dimensions, int], str]:
         """
-        Return the weights of calls for an amount that is not for tokens, and its basis.
+        Return the weights of calls for an amount that is not for tokens, and the basis of its division.
 
         The weights are how much each call used of the billed service. If no call is known to have used it,
         they are the values of the calls of its key.
@@ -165,8 +166,8 @@ class DayCalls:
 
 def _weights(rows: Sequence[tuple[Dimensions, CountedUse]], meter: str) -> dict[Dimensions, int]:
     """
-    Return tokens of one meter. For several meters, return their value, or their tokens if one of them
-    has no price.
+    Return the weights of rows: tokens of one meter. For several meters, the weights are the value of their
+    tokens, or the number of tokens if one of the meters has no price.
     """
     meters = _meters(meter)
     is_worth = meter not in METERS and all(
@@ -202,7 +203,7 @@ def parts_of(
     Divide an amount among the cells of the billed quantities. Return the parts with amount and quantity, and
     the rounding rest.
 
-    Without a quantity of the same kind of token, there is one part whose quantity is None.
+    If the bill states no quantity of this kind of token, the whole amount is one part with the quantity None.
     """
     fitting = {
         part_cell: quantity
@@ -268,9 +269,9 @@ def _left(
     pool: CellCalls, quantity: int, quantities: Iterable[tuple[BilledCell, int]]
 ) -> tuple[Mapping[Dimensions, int], int]:
     """
-    Return weights and quantity of a pool after subtracting the tokens that finer cells within it have
-    billed. Both are scaled up to stay integers. If the kind of token was ignored, the remaining tokens may
-    be of any kind.
+    Return weights and quantity of a pool after subtracting the tokens that the bill has in finer cells of the
+    pool. Both are scaled up to stay integers. If the kind of token was ignored, the remaining tokens may be
+    of any kind.
     """
     matched_cell = pool.matched_cell
     billed_tokens = sum(units for cell, units in quantities if _includes(matched_cell, cell))

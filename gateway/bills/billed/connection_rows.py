@@ -23,18 +23,17 @@ from spool.ledger.sums import DAY_S, MAX_TAG, OTHER, Dimensions
 from spool.people import People
 
 OWN_ROWS = (
-    # prefix of resources in rows that Tollhouse publishes about its own calls; costs already include these calls
+    # resource prefix of rows that Tollhouse publishes about its own calls; costs already include these calls
     "tollhouse:"
 )
-MAX_SETS = (
-    5000  # distinct sets of dimensions per day; smaller ones are summed by provider, region and service
-)
-FOLD_AT = 8 * MAX_SETS  # sums of one day at which the smallest are merged while rows are still read
-FEW_OF = 10  # other columns are kept if dropping only the tags reduces the sets by this factor
-MAX_DAYS = 400  # longest time over which a row is divided
+MAX_SETS = 5000  # maximum distinct sets of dimensions per day; the smallest are merged by provider, region and service
+# number of a day's sums at which the smallest are merged, even while rows are still being read
+FOLD_AT = 8 * MAX_SETS
+FEW_OF = 10  # other columns stay if dropping only the tags divides the number of sets by this factor
+MAX_DAYS = 400  # maximum days over which a row is divided
 OWNERS = ("team", "user", "device", "api_key")
 _RESOURCE_TAG = "resource/tag:"
-MAX_NAME = 256  # characters of a tag's name; tags with longer names are ignored
+MAX_NAME = 256  # maximum characters of a tag name; tags with longer names are ignored
 _NO_VALUE = ("", "N/A")
 _CHARGES = {
     "Usage": USAGE,
@@ -55,7 +54,7 @@ _COLUMNS = {
     "workload": "k8s/deployment",
 }
 _COST, _DISCOUNTED, _AMORTIZED = "cost/cost", "cost/discounted_cost", "cost/amortized_cost"
-# If a column is missing, the next one replaces it.
+# Columns of each cost type. If a row lacks a column, the next column replaces it.
 _CHAINS: Mapping[int, Sequence[str]] = {
     BILLED_TYPES["billed_cost"]: (_COST,),
     BILLED_TYPES["discounted_cost"]: (_DISCOUNTED, _COST),
@@ -67,26 +66,26 @@ _CHAINS: Mapping[int, Sequence[str]] = {
         _COST,
     ),
 }
-IDLE = "(idle)"  # the workload for the unused part of a node
+IDLE = "(idle)"  # workload name of the unused part of a node
 _IDLE = json.dumps({ROW_TAG + "workload": IDLE})[1:-1]
 _LAST = BILLED_TYPES["discounted_amortized_cost"]
 _rows = msgspec.json.Decoder(list[dict[str, Any]])
 
 Place = tuple[Dimensions, str, int]  # dimensions, charge, and bit mask of cost types
-Sums = dict[int, Counter[Place]]  # by day
+Sums = dict[int, Counter[Place]]  # sums by day
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowRules:
     """
-    How rows of a connection are read.
+    Rules for reading the rows of a connection.
 
     `owner_tags` are the tags that name a team or a user. `tags` are the tags that container usage keeps;
     rows keep all of their tags. `people` turns user names into the form of records. Rows of a finished
     month count as final.
 
-    `nodes` names the nodes and clusters with known usage. Rows about them are merged only with rows
-    about the same node, even if their amount is 0.
+    `nodes` names the nodes and clusters with known usage. Rows about them are merged only with rows about the
+    same node, even if their amount is 0.
     """
 
     connection: str

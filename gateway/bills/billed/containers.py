@@ -37,7 +37,7 @@ KUBERNETES = "Kubernetes"  # provider of usage that has a price but no bill
 _MEMORY_UNITS, _OTHER_UNITS = 1000, 1 << 30
 _HOUR = 3_600_000_000 * _OTHER_UNITS  # value of one money unit in that common unit
 
-Node = tuple[ClusterIdentity, str]  # "" means all nodes of the cluster
+Node = tuple[ClusterIdentity, str]  # cluster and node name; "" means all nodes of the cluster
 
 
 @dataclass(
@@ -233,8 +233,8 @@ def _named_node(
     dimensions: Dimensions, clusters: Sequence[ClusterDay], covered: set[Node]
 ) -> tuple[ClusterDay | None, str]:
     """
-    Return the cluster and the node that a row is about as a whole, and add them to `covered`. If a name fits
-    several, return none and cover all of them.
+    Return the cluster and the node that a row is about as a whole, and add them to `covered`. If the row's
+    name fits several nodes, return (None, "") and add all of them to `covered`.
     """
     columns = columns_of(dimensions)
     if name := columns.get("cluster"):

@@ -74,17 +74,20 @@ class RefundShare(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerRules:
-    """Which layers are divided by the usage of the whole month. Other layers belong to nobody."""
+    """
+    Layers that may be divided by the usage of the whole month. If a field is false, amounts of its layer
+    belong to nobody.
+    """
 
     credits: bool = False
     tax: bool = True
 
     def divide(self, charge: str) -> bool:
-        """Return whether this charge is such a layer."""
+        """Return whether a charge is divided by the usage of the whole month."""
         return (charge == TAX and self.tax) or (charge == CREDIT and self.credits)
 
     def of_month(self, bill: Bill) -> bool:
-        """Return whether a bill has such a layer."""
+        """Return whether a bill has a charge that is divided by the usage of the whole month."""
         return any(self.divide(charge_of(row)) for rows in bill.amounts.values() for row in rows)
 
 
@@ -108,7 +111,9 @@ class DividedDay:
     reasons: Mapping[str, int]
     accrued: Mapping[str, int]
     base: Base
-    wants_month: bool  # a discount has no usage on its own day
+    wants_month: (
+        bool  # whether a discount has no usage on its own day, so that the month's usage must divide it
+    )
 
 
 _RULES = LayerRules()
@@ -190,7 +195,7 @@ class _Day:
 
     def _line(self, row: BilledMoney, arranged: int, month: Base) -> None:
         charge = charge_of(row)
-        if row.corrects and charge in (REFUND, CORRECTION):  # its calls get it through `refunds`
+        if row.corrects and charge in (REFUND, CORRECTION):  # `refunds` has the shares of this amount
             self._add(
                 self._dimensions(row),
                 charge,
@@ -285,7 +290,7 @@ def refunds_of(rows: Iterable[BilledMoney]) -> list[BilledMoney]:
 
 
 def later_of(rows: Iterable[BilledMoney]) -> list[BilledLater]:
-    """Return refunds and corrections as length, start and amount."""
+    """Return refunds and corrections as `BilledLater`."""
     return [
         BilledLater(row.corrects_until - row.corrects, row.corrects, row.amount) for row in refunds_of(rows)
     ]
@@ -339,7 +344,8 @@ def _as_charged(
     rows: Sequence[BilledMoney], calls: DayCalls, quantities: Mapping[BilledCell, int]
 ) -> list[tuple[BilledCell, int | None]]:
     """
-    Return the cells of a day's charges. Refunds are placed together with them, so both find the same calls.
+    Return the cells of a day's charges. Refunds are matched together with the charges, so both match
+    the same calls.
     """
     cells = {calls.cell_of(row) for row in rows}
     charged_cells: list[tuple[BilledCell, int | None]] = []

@@ -1,9 +1,9 @@
 """
 Changes to closed months. Nothing in a closed month changes. A later change is stored as an entry on the day
-on which it was found. The month as sent to finance plus its entries equals the recalculated month.
+on which it was found. So a closed month plus its entries equals the recalculated month.
 
-Changes that the provider bills itself get no entry. `FrozenMonths` stores days and entries in the ledger;
-everything else is pure.
+If the provider bills a change itself, the change gets no entry. `FrozenMonths` stores days and entries in the
+ledger; everything else is pure.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def billed_of(totals: Mapping[int, int], later: Iterable[BilledLater]) -> Mappin
     Return the amounts of restated days that the provider billed itself.
 
     Each later row covers restated changes of its own sign, on the days that it is about, up to its amount.
-    Rows about the shortest times go first.
+    Rows about shorter times are applied first.
     """
     remaining, billed_by_day = dict(totals), Counter[int]()
     for row in sorted(later):
@@ -153,7 +153,10 @@ def billed_of(totals: Mapping[int, int], later: Iterable[BilledLater]) -> Mappin
 
 
 def entry_of(restatement: Restated, at: int, known: Sequence[BilledDay], *, mark: str) -> BilledDay:
-    """Return the entry on day `at` for a restated day, without what earlier entries already state."""
+    """
+    Return the entry that day `at` gets for a restated day. Changes that earlier entries already
+    state are subtracted.
+    """
     day = restatement.day
     reasons, accrued = dict(restatement.reasons), dict(restatement.accrued)
     for known_day in known:
@@ -265,7 +268,7 @@ class FrozenMonths:
         return known is not None and known.mark == day.mark
 
     def gone(self, day: int, present: Collection[str]) -> set[str]:
-        """Return the providers that have billed money on a day but no longer a bill."""
+        """Return the providers that had billed money on a day, but no longer have a bill for it."""
         stored = {name for at, name in self.days if at == day and INVOICE not in name}
         return {name for name in stored - set(present) if not self._is_frozen(name)}
 

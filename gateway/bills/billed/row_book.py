@@ -1,6 +1,6 @@
 """
 The background task that calculates billed costs from the rows of billing connections, with one transaction
-per day. If a connection leaves the costs, its amounts are deleted.
+per day. If a connection no longer counts in costs, its amounts are deleted.
 
 Container usage that has a price but no billed row is stored in the same way, under a connection name of its own.
 """
@@ -28,7 +28,7 @@ from spool.people import People
 from spool.registry.connections import BillingConnection
 
 LOOK_S = 60.0
-USAGE_S = 3600.0  # usage of a running day is recalculated this often
+USAGE_S = 3600.0  # seconds between recalculations of usage on a day that is not over
 SOURCE, METRICS = "billing_drops", "container_metrics"
 PRICED = "(containers)"  # connection name of priced container usage; no real connection can have this id
 
@@ -38,8 +38,8 @@ _log = logging.getLogger(__name__)
 @dataclass(frozen=True, kw_only=True)
 class RowSources:
     """
-    The inputs. `connections` returns the connections that are in costs. `owner_tags` names the tags for teams
-    and users. `usage` reads container usage, or is None if no container metrics are read.
+    The inputs. `connections` returns the connections that count in costs. `owner_tags` names the tags for
+    teams and users. `usage` reads container usage, or is None if no container metrics are read.
     """
 
     ledger: Ledger
@@ -56,18 +56,20 @@ class RowBook:
     def __init__(self, sources: RowSources, clock: Clock) -> None:
         self._sources = sources
         self._clock = clock
-        self._marks: dict[
-            tuple[str, str], object
-        ] = {}  # by connection and month: inputs of the last calculation
+        # inputs of the last calculation, by connection and month
+        self._marks: dict[tuple[str, str], object] = {}
         self._known: set[str] | None = None  # connections whose rows may be in the ledger
-        self._covered: dict[tuple[str, int], set[Node]] = {}  # by month and day: nodes that rows are about
-        # by connection and month: days after the month that its rows reach
+        # nodes that billed rows are about, by month and day
+        self._covered: dict[tuple[str, int], set[Node]] = {}
+        # Days after a month that rows of the month still cover, by connection and month.
         self._beyond: dict[tuple[str, str], Sequence[int]] = {}
-        self._used: Mapping[int, object] = {}  # by day with usage: inputs of the calculation
+        self._used: Mapping[int, object] = {}  # inputs of the calculation for each day with usage
         self._clusters: dict[int, Sequence[ClusterDay]] = {}
 
     async def run(self) -> None:
-        """Check for changes until cancelled. A full disk only delays it."""
+        """
+        Check for changes until cancelled. After an error, such as a full disk, the next check tries again.
+        """
         while True:
             try:
                 await self.look()
@@ -213,9 +215,8 @@ class RowBook:
         changed = 0
         self._covered = {node_key: nodes for node_key, nodes in self._covered.items() if node_key[0] != key}
         for hour in hours:
-            finished_days = sorted(
-                day for day in sums_by_day if day + DAY_S <= hour.hour
-            )  # rows are sorted by hour
+            # days are complete, because rows are sorted by hour
+            finished_days = sorted(day for day in sums_by_day if day + DAY_S <= hour.hour)
             for day in finished_days:
                 changed += await self._put(
                     day,

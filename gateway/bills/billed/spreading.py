@@ -28,7 +28,8 @@ class Spread(Generic[K]):
 def spread(amount: int, weights: Mapping[K, int], *, quantity: int | None = None) -> Spread[K]:
     """
     Divide an amount by weights; negative weights count as 0. `quantity` is the billed quantity in the unit of
-    the weights. Its excess over the weights becomes `unreported`. Without weights, everything does.
+    the weights. The excess of `quantity` over the weights becomes `unreported`. If there are no weights, the
+    whole amount does.
     """
     positive = {key: weight for key, weight in weights.items() if weight > 0}
     known = sum(positive.values())

@@ -263,7 +263,7 @@ async def send_month(
 
     Requests with page parameters get one page. Other requests get all rows, decompressed while they are sent,
     because a client that does not know pages must not miss rows. The memory counts toward the request's
-    share; without room, the refusal is 503.
+    share. If no memory is free, the request is refused with 503.
     """
     if not _MONTH.fullmatch(month):
         raise Refusal(400, "invalid_month", "The month must be written YYYY-MM.")

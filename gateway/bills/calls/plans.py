@@ -30,7 +30,7 @@ from spool.record import CURRENCY, moment
 from spool.registry.permission_sets import MODIFY_VIEWS_AND_BUDGETS, VIEW_COSTS
 from spool.registry.texts import check_one_of
 
-Row = tuple[AssistantPlan, str | None]  # with the view's name
+Row = tuple[AssistantPlan, str | None]  # a plan and the name of its view
 ONCE = ("month", "currency")
 
 

@@ -34,7 +34,7 @@ from spool.registry.texts import check_one_of
 
 ONCE = ("month", "provider", "by", "format")
 LEAST_ROWS = (
-    100  # minimum per provider, even with many providers, because the days of a month are never merged
+    100  # minimum rows per provider, even with many providers, because the days of a month are never merged
 )
 TOKENS = ("billed_tokens", "counted_tokens", "captured_tokens", "billed_calls", "counted_calls")
 MONEY = ("billed", "counted", "difference", *PARTS, "unexplained")

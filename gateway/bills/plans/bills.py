@@ -31,7 +31,7 @@ class PlanBill:
     The bill of one provider for a whole month, in money units of the requested currency.
 
     `seats` counts full months of seats. `seats` and `fees` are None if the bill has no seat lines. `lacking`
-    has amounts without an exchange rate, by currency. If there are any, the bill is ignored.
+    has amounts without an exchange rate, by currency. A bill with such amounts is ignored.
     """
 
     overage: int

@@ -424,7 +424,7 @@ def _idle_seats(inputs: _Asked, used: Uses) -> list[IdleSeat]:
     """
     Return seats that were held for a whole cycle that ended in the month, without any call, highest fee first.
 
-    If a pool has overage, its idle seats are not listed, because others used their allowance.
+    If a pool has overage, its idle seats are not listed, because other seats used their allowance.
     """
     idle_seats: list[tuple[int, IdleSeat]] = []
     for plan in inputs.plans:

@@ -2,7 +2,7 @@
 Coverage of calls by seats, as a dimension of ledger queries, and a ledger that is split into covered calls
 and metered calls.
 
-Totals are not stored by seat, so a plan may begin in the past.
+Seats are matched with calls when costs are queried, so a plan may begin in the past.
 """
 
 from __future__ import annotations
@@ -106,7 +106,8 @@ class Coverage:
         covers the call.
         """
         held = self._held(day_text(at))
-        if not held:  # any dimension would do; the provider has few values, so few sums are read
+        # without a seat, any dimension gives the same result; the provider has few values, so few sums are read
+        if not held:
             return Derived(name=NAME, label="", sources=("provider",), value=lambda _: "")
         user = self._places["user"]
 
@@ -204,13 +205,16 @@ class DividedLedger:
 
 
 def divided(ledger: AskedLedger, registry: Registry, cost_type: str) -> DividedLedger:
-    """Return the ledger limited by what today's plans cover. `cost_type` is one of PLAN_TYPES."""
+    """
+    Return the ledger, limited to the calls that today's plans cover, or to all other calls. `cost_type` is
+    one of PLAN_TYPES.
+    """
     plans = usable_plans(registry, ledger.dimensions())
     return DividedLedger(ledger, Coverage(plans, ledger.derived(), registry.people), cost_type)
 
 
 def _first(rows: Sequence[CostRow], name: str, top: int) -> list[Group]:
-    """Return the groups of the `top` largest rows. Equal rows are in order of their names."""
+    """Return the groups of the `top` largest rows. Rows with equal costs are in order of their names."""
     by_name = ordered(rows, lambda row: _texts(row.group))
     largest = ordered(by_name, lambda row: -_size(row, name))
     return [row.group for row in largest[:top]]

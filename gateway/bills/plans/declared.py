@@ -158,11 +158,11 @@ class PlanTable(ManagedTable[AssistantPlan], NamedTable[AssistantPlan]):
     def __init__(self, changes: Changes) -> None:
         super().__init__(changes)
         self.people = changes.people
-        # by plan id: the plan and its hashed form
+        # each plan and its hashed form, by plan id
         self._as_recorded: dict[str, tuple[AssistantPlan, AssistantPlan]] = {}
 
     def in_order(self) -> list[AssistantPlan]:
-        """Return all plans in order of precedence: if two cover a call, the first one applies."""
+        """Return all plans in order of precedence: if two plans cover a call, the first one applies."""
         return sorted(self.all(), key=lambda plan: (plan.created, plan.id))
 
     def as_recorded(self, plan: AssistantPlan) -> AssistantPlan:

@@ -61,14 +61,14 @@ _TEAM = ("team", "assigning team", "group", "department", "cost center")
 _TIER = ("seat tier", "seat type", "tier", "plan type", "license type", "license", "plan")
 _STATUS = ("status", "user status", "member status", "account status", "license assignment state")
 _ROLE = ("role", "member role", "team role")
-# People who are only invited do not appear here, because vendors charge for them.
+# Statuses of people without a seat. Invited people have a seat, because vendors charge for them.
 _GONE = frozenset(
     {"removed", "deactivated", "deleted", "suspended", "disabled", "revoked", "expired", "unassigned"}
 )
-MAX_LIST = 8 * 1024 * 1024  # bytes per list
-MAX_ROWS = 100_000  # per table; far more than a plan can have seats
+MAX_LIST = 8 * 1024 * 1024  # maximum bytes of a list
+MAX_ROWS = 100_000  # maximum rows of a table; far more than a plan can have seats
 _NO_TIERS = frozenset({"unassigned", "noseat", "none", "nolicense"})
-_MOST_MS = 10**14  # a time after the year 5000
+_MOST_MS = 10**14  # maximum milliseconds of a time, which is after the year 5000
 _FREE_ROLES = frozenset({"freeowner", "unpaidadmin"})  # Cursor's roles without a seat
 _SEPARATORS = (",", ";", "\t")  # cell separators that spreadsheets write
 
@@ -152,7 +152,7 @@ def of_pages(name: str, pages: Sequence[Any]) -> list[ListedSeat]:
 
 
 def _check_pages(name: str, pages: Sequence[Mapping[str, Any]], users: int) -> None:
-    """Raise Invalid if the pages state that there are more."""
+    """Raise Invalid if the pages state that more pages or seats exist."""
     seats = max(_numbers(pages, "total_seats"), default=0)
     if users < seats:
         raise Invalid(f"{name} has {users} of {seats} seats; give all pages of the list")
@@ -394,7 +394,7 @@ def merged(
     identity: Callable[[str], str] = str.casefold,
 ) -> SeatChanges:
     """
-    Return the seats of a plan after a list of the day `today`.
+    Update the seats of a plan from a vendor's list of the day `today`.
 
     New people get a seat from the day that the list states, or from today. Seats of people who are no longer
     listed end today. Past seats stay unchanged. `identity` maps all forms of a person's name to the same value.

@@ -1,11 +1,11 @@
 """
 Fees, usage and overage of a plan's seats in a month or a billing cycle. Pure and exact.
 
-Fees and included usage apply per billing cycle. If a month cuts a cycle, it gets the fee of its days and the
-overage that arose in them. So the months of a cycle add up to the cycle.
+Fees and included usage apply per billing cycle. If a month contains only a part of a cycle, it gets the fee
+of these days and the overage that arose on them. So the months of a cycle add up to the cycle.
 
 Amounts are integers in units of `spool.ledger.money`. Paid amounts and the value of included usage are never
-added, because nobody paid for the latter.
+added, because nobody paid for included usage.
 """
 
 from __future__ import annotations
@@ -183,7 +183,7 @@ class SeatMonth:
     lacking: Mapping[str, int] = field(default_factory=dict)
 
     def included_of(self, worth: int) -> int:
-        """Return the included share of `worth`, a part of the seat's value."""
+        """Return how much of `worth` the plan includes. `worth` is a part of the seat's value."""
         return worth * self.included_value // self.use.value if self.use.value else 0
 
 

@@ -47,7 +47,7 @@ from gateway.bills.reconciliation.sides import (
 
 VARIES = 200  # a price that differs by more than 1/VARIES is another price
 Entry = tuple[str, Cell, str]  # a part, its cell, and the meter ("" for OWN)
-Regional = dict[Place, dict[str, int]]  # value by cell and meter, and then by region
+Regional = dict[Place, dict[str, int]]  # value of each cell and meter, by region
 
 
 @dataclass(slots=True)
@@ -319,9 +319,8 @@ def _add_regions(
     """
     whole = ours.values.get(meter, 0)
     have = ours.tokens.get(meter, 0)
-    times = (
-        billed_tokens // have if have and billed_tokens % have == 0 else 1
-    )  # repeated rows are in the same regions
+    # rows that a report repeats are in the same regions each time
+    times = billed_tokens // have if have and billed_tokens % have == 0 else 1
     for (region, regional_meter), value in ours.regional.items():
         if regional_meter == meter and whole:  # the region of tokens that only the bill has is unknown
             sums.counted_in[region] += min(worth, whole * times) * value // whole

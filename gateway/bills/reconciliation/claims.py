@@ -24,7 +24,7 @@ OTHERS, PRICES, KINDS = "(others)", "(prices)", "(kinds)"
 OF_PRICES = frozenset({"price_change", "price_on_days", "discount", "tier", "region", "long_context"})
 OF_KINDS = frozenset({"cache_split", "cache_ttl_1h"})
 EXCHANGED = 0.1  # share of missing tokens that may be surplus elsewhere
-MOST_NAMES = 20  # models, keys or regions listed per claim
+MOST_NAMES = 20  # maximum models, keys or regions listed per claim
 
 
 class Portion(NamedTuple):
@@ -274,7 +274,8 @@ class Left:
         if not portions or VOLUME in parts:  # a claim about tokens leaves no usable price
             self._priced |= priced_whole
         moved_amount = sum(map(abs, by_day.values()))
-        if VOLUME in parts and prices * APART > abs(amount):  # even if both amounts cancel out
+        # also if the price differences cancel each other out
+        if VOLUME in parts and prices * APART > abs(amount):
             evidence += f"; {dollars(priced)} of it is a different price of these tokens"
             beside = (*beside, PRICES)
         return Claim(
@@ -302,7 +303,7 @@ class Left:
         return Portion(round(self.amounts.get(entry, 0) * share), round(tokens * share))
 
     def beside(self, entry: Entry, portion: Portion) -> Portion:
-        """Return what is left of an entry after a portion of it."""
+        """Return the rest of an entry after a portion is subtracted."""
         _, cell, meter = entry
         amount = self.amounts.get(entry, 0)
         tokens = self.extra.get((cell, meter), 0)

@@ -128,8 +128,8 @@ class Reconciliation:
     finest: str
     has_money: bool
     sources: Sequence[str]
-    set_aside: Sequence[str]  # sources for the same days that were ignored
-    foreign: Mapping[str, int]  # number of rows by other currency
+    set_aside: Sequence[str]  # ignored sources, because other sources have the same days
+    foreign: Mapping[str, int]  # number of rows in each other currency
     only_billed: Mapping[str, Sequence[str]]
     only_counted: Mapping[str, Sequence[str]]
     renamed: Sequence[tuple[str, str]]
@@ -296,7 +296,7 @@ def _states(
     unsettled: Mapping[str, frozenset[int]],
     wide: Mapping[int, int],
 ) -> dict[int, str]:
-    """Return the state of each day. A bucket of several days has only its first day."""
+    """Return the state of each day. If a bucket has several days, only its first day has a state."""
     last: dict[int, int] = defaultdict(int)
     for day in facts.days:
         shown_day = wide.get(day, day)

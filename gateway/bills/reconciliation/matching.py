@@ -29,13 +29,13 @@ from spool.ledger import money
 from spool.statements import ACCRUED, CORRECTION, REFUND, SEAT, UNUSED, StatementRow
 
 TOKENS, REQUESTS, DOLLARS = "tokens", "requests", "usd"
-UNMATCHED = "(other keys)"  # keys of both sides without a known counterpart
+UNMATCHED = "(other keys)"  # name for all keys of both sides without a known counterpart
 CREDIT = "credit"
 NAMED = frozenset(
     {"tax", CREDIT, "discount", "rounding", SEAT}
 )  # lines of a bill that are a cause by themselves
 _HALF_DAY = DAY_S // 2
-LEAST_DAYS = 3  # days with tokens that are needed before two names are joined by their tokens
+LEAST_DAYS = 3  # minimum days with tokens to join two names by their tokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,14 +59,14 @@ class Owner:
 class Billed:
     """
     Rows of bills by type. For cost types that move fees to the usage that they cover, `accrued` is added to
-    `money`. `foreign` counts rows by other currency.
+    `money`. `foreign` counts the rows in each other currency.
     """
 
     tokens: Sequence[BilledTokens]
     money: Sequence[BilledMoney]
     accrued: Sequence[BilledMoney]
     foreign: Mapping[str, int]
-    unsettled: Mapping[str, frozenset[int]]  # by source: days that may still change
+    unsettled: Mapping[str, frozenset[int]]  # days that may still change, by source
     wide: Mapping[int, int]  # day within a longer bucket -> first day of the bucket
 
     @property

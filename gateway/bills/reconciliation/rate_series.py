@@ -11,7 +11,7 @@ from gateway.bills.reconciliation.cells import Split
 from gateway.bills.reconciliation.sides import Cell
 
 SAME = Decimal("0.005")  # ratios within this share count as equal
-MOST_SETS = 4  # sets of days with the same prices
+MOST_SETS = 4  # maximum sets of days, where each set has its own prices
 
 
 @dataclass(frozen=True, slots=True)

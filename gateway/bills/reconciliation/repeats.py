@@ -13,7 +13,7 @@ from fractions import Fraction
 
 from gateway.bills.reconciliation.sides import OUTPUT, Cell, CountedSums
 
-LEAST_DAYS = 3  # days with twice as many tokens that are needed as proof
+LEAST_DAYS = 3  # minimum days with twice as many tokens; fewer days prove nothing
 _NOTHING = [0, 0]  # input and output tokens
 MOST_AGAIN = 3  # how often a report may repeat its rows
 
@@ -63,7 +63,8 @@ def repeats_of(billed: BilledByCell, counted: Mapping[Cell, CountedSums]) -> Rep
         > 1
     }
     if len(repeated_days) * 2 > len(days) and not _are_rows(billed, counted, repeated_days):
-        repeated_days = {}  # on this many days, tokens of another tier are calls and not repeated rows
+        # most days have a multiple, but not of every tier, so the additional tokens are calls and not repeated rows
+        repeated_days = {}
     return Repeats(billed=repeated_days, counted=twice)
 
 

@@ -33,7 +33,7 @@ from spool.bounded_reading import MAX_DECODED, MAX_ROW, MAX_ROWS, BoundedLines, 
 from spool.errors import Invalid
 from spool.statements import Statement
 
-MAX_UNPACKED = 1024**3  # bytes, if the caller sets no limit
+MAX_UNPACKED = 1024**3  # maximum unpacked bytes, if the caller sets no limit
 _PIECE = 1024 * 1024  # bytes per copy step
 _MARK = b"\xef\xbb\xbf"  # UTF-8 byte order mark
 _GZIP = b"\x1f\x8b"
@@ -200,7 +200,7 @@ def read_reports(
     Raises Invalid if a file belongs to no known source.
     """
     readers: list[tuple[ReportSource, ReportReader]] = []
-    seen: dict[bytes, tuple[ReportReader, int]] = {}  # by content digest; with the number of rows
+    seen: dict[bytes, tuple[ReportReader, int]] = {}  # reader and number of rows, by digest of the content
     for file in files:
         with file.opened() as stream:
             content = _digest(stream)

@@ -13,7 +13,7 @@ from typing import Any
 from gateway.bills.statements.values import Row
 from spool.errors import Invalid
 
-MOST_DAYS = 31  # per request
+MOST_DAYS = 31  # maximum days per request
 OPENROUTER_DAYS = 30  # OpenRouter always answers with this number of days
 ANALYTICS_ROWS = 1000  # rows per page
 CURSOR_ROWS = 500  # rows per page
@@ -25,8 +25,8 @@ Query = Sequence[tuple[str, str]]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PullRequest:
     """
-    How reports of one source are requested. `query` builds the query for a span of past whole days, at most
-    `span_days`. Its arguments are epoch seconds.
+    Rules for requesting the reports of one source. `query` builds the query for a span of past whole days, at
+    most `span_days`. Its arguments are epoch seconds.
 
     With `posts`, the query is sent as the JSON body of a POST, with numbers as values.
 
@@ -35,11 +35,11 @@ class PullRequest:
 
     `empty_days_are_unbilled`: a day without rows counts as not billed. Otherwise the stored day stays unchanged.
 
-    `paths` may hold `{account}` for the pull's account. A path that does not exist is skipped if another one
+    `paths` may hold `{account}` for the pull's account. A path that does not exist is skipped if another path
     exists. `days` is the number of days that the source always returns.
     """
 
-    base_url: str  # "" if each customer has an own address
+    base_url: str  # "" if each customer has its own address
     paths: tuple[str, ...]
     headers: Callable[[str], Mapping[str, str]]
     query: Callable[[int, int], Query]
@@ -211,7 +211,7 @@ PULL_REQUESTS: Mapping[str, PullRequest] = {
         base_url="https://openrouter.ai",
         paths=("/api/v1/activity",),
         headers=bearer,
-        query=lambda start, end: (),  # always the last days, on one page
+        query=lambda start, end: (),  # the source always returns the last days, on one page
         next_page=_no_page,
         days=OPENROUTER_DAYS,
     ),

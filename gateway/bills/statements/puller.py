@@ -127,7 +127,7 @@ class StatementPuller:
         self._pull_named(name)
 
     async def run(self) -> None:
-        """Check forever for due pulls, and run them."""
+        """Check for due pulls until cancelled, and run them."""
         while True:
             try:
                 await self.pull_due()
@@ -191,7 +191,7 @@ class StatementPuller:
         return progress if progress.get("asks") == _asks(pull) else {}
 
     async def _walk(self, pull: StatementPullSettings, progress: dict[str, Any]) -> None:
-        """Request all spans in turn. `progress` is the progress, also if this raises."""
+        """Request all spans in turn. `progress` is updated in place, also if this raises."""
         if pull.source in SEAT_SOURCES:
             await self._pull_seats(pull, progress)
             return

@@ -25,7 +25,7 @@ Ask = Callable[[str, Query], Awaitable[bytes]]  # fetches a path with a query
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeatRequest:
     """
-    How one seat list is requested. `{account}` in `paths` is the pull's account; characters in
+    Rules for requesting one seat list. `{account}` in `paths` is the pull's account; characters in
     `safe` stay unquoted.
 
     All `paths` are requested, each starting with the query `first`. `following` gets a page and its number,

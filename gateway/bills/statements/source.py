@@ -1,5 +1,5 @@
 """
-What each report source declares, and the reader of reports made of pages and time buckets (OpenAI, Anthropic).
+Declarations of report sources, and the reader of reports made of pages and time buckets (OpenAI, Anthropic).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Table:
     """
 
     columns: tuple[str, ...]
-    rows: Iterable[tuple[int, Row]]  # with line numbers
+    rows: Iterable[tuple[int, Row]]  # line number and cells of each row
     lines: BoundedLines | None = None
 
     def has(self, *names: str) -> bool:
@@ -55,8 +55,8 @@ class ReportSource:
     A kind of report. `is_document` and `is_table` recognize it; `read_document` and `read_table` read
     it into cells.
 
-    `settle_s` after the end of a bucket, its figures count as final. `in_parts`: files that are imported
-    together are parts of one report. Otherwise each file is a report, and a later one replaces the earlier
+    The figures of a bucket count as final `settle_s` after its end. `in_parts`: files that are imported
+    together are parts of one report. Otherwise each file is a report, and a later file replaces an earlier
     one. `whole_days`: the covered span is rounded to whole days.
     """
 

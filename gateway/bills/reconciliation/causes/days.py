@@ -14,16 +14,18 @@ from gateway.bills.reconciliation.sides import DAY_S
 from gateway.bills.reconciliation.wording import day_text, named
 
 HOUR_S = 3600
-LEAST_SHARE = 0.01  # least share of all tokens that must be on another day
+LEAST_SHARE = 0.01  # minimum share of all tokens that must be on another day
 EXCHANGED = 0.15  # the month may differ by this share of the sum of the daily differences
 SOLVED = 0.2  # share of the daily differences that may remain after the shift
 FEW = 4  # at most 1/FEW of the days may have another difference as well
-BESIDE = 0.1  # share of a day's tokens; if a shift leaves more, another cause has them
-TIERS_APART = 0.03  # share of all tokens; smaller amounts come from the first and the last day
+BESIDE = 0.1  # share of a day's tokens; if a shift leaves more, the day has another cause as well
+TIERS_APART = (
+    0.03  # share of all tokens; smaller differences between tiers come from the first and the last day
+)
 LACKING = 0.03  # share of all tokens; if a shift leaves more, calls are missing as well
-HINTS = 0.83  # a shift that leaves more of the daily differences than this is chance
-CLEAR_HINTS = 0.8  # the same if some calls came without tokens, because such calls make days differ
-FAR = 3  # multiple of what a shift usually leaves
+HINTS = 0.83  # maximum share of the daily differences that a shift may leave; more fits only by chance
+CLEAR_HINTS = 0.8  # the same maximum if some calls came without tokens, because such calls make days differ
+FAR = 3  # a day has another cause as well if a shift leaves this multiple of the days' median
 BY_TOKENS = "; the times of the records differ as well, and only tokens are known per hour"
 SHIFTS = [hours for hours in range(-14, 15) if hours]
 
@@ -31,8 +33,8 @@ SHIFTS = [hours for hours in range(-14, 15) if hours]
 @dataclass(frozen=True, slots=True)
 class Shift:
     """
-    Hours by which the ledger's times are ahead of the bill's days. By day: tokens that the shift moves, and
-    the remaining difference.
+    A shift: by how many hours the ledger's times are ahead of the bill's days. `moved` are the tokens that
+    the shift moves, by day, and `left` are the differences that remain.
     """
 
     hours: int
@@ -40,11 +42,11 @@ class Shift:
     unexplained_by_day: Mapping[int, int]
 
     def from_day(self, day: int) -> int:
-        """Return the day in the ledger from which tokens of a day in the bill come."""
+        """Return the day in the ledger that has the moved tokens of a day in the bill."""
         return day + (DAY_S if self.hours > 0 else -DAY_S)
 
     def others(self, billed: Mapping[int, int]) -> list[int]:
-        """Return the few days with another difference."""
+        """Return the days on which a large difference remains, if they are few."""
         usual = median(map(abs, self.unexplained_by_day.values()))
         days = [
             day
@@ -177,8 +179,8 @@ def _days(case: Case) -> tuple[dict[int, int], dict[int, int]]:
 
 def hints_at_shift(case: Case) -> bool:
     """
-    Return whether a shift of hours would clearly explain the days' differences better, beyond a share that
-    all days lack.
+    Return whether a shift of hours would clearly reduce the days' differences. A share of tokens that all
+    days lack is subtracted first.
     """
     by_day, counted = _days(case)
     billed = {day: counted[day] + by_day.get(day, 0) for day in case.days}

@@ -35,8 +35,8 @@ _LARGE = (
 @dataclass(frozen=True, slots=True)
 class _Exchange:
     """
-    Places of one day with too many and too few tokens. `net_share` is their net difference as a share of
-    the billed tokens.
+    The places of one day where tokens were exchanged: some places have too many tokens, others too few.
+    `net_share` is the net difference as a share of the billed tokens.
     """
 
     places: list[Place]
@@ -117,8 +117,8 @@ def _lasting(
     exchanges: Mapping[Cell, _Exchange], days: int, *, is_enough: bool = True
 ) -> dict[Cell, _Exchange]:
     """
-    Drop inexact exchanges that change direction or occur on few days, because they are chance. With
-    `is_enough`, exact ones always stay.
+    Drop inexact exchanges that change direction or occur on few days, because these are chance. With
+    `is_enough`, exact exchanges always stay.
     """
     gains: dict[tuple[str, str], list[frozenset[str]]] = defaultdict(list)
     for group, exchange in exchanges.items():
@@ -139,13 +139,15 @@ def _lasting(
 
 
 def _exchanged(extras: Iterable[int]) -> int:
-    """Return the tokens that are surplus in some places and missing in others."""
+    """Return how many tokens are surplus in some places and missing in others."""
     extras = list(extras)
     return min(sum(extra for extra in extras if extra > 0), -sum(extra for extra in extras if extra < 0))
 
 
 def _in_both(case: Case, places: list[Place]) -> dict[Entry, Portion]:
-    """Return portions that exchange the same number of tokens between surplus and missing places."""
+    """
+    Return portions that exchange the same number of tokens between places with too many and with too few tokens.
+    """
     extras = {cell_meter: case.remainder.extra[cell_meter] for cell_meter in places}
     surplus = sum(extra for extra in extras.values() if extra > 0)
     fewer = -sum(extra for extra in extras.values() if extra < 0)

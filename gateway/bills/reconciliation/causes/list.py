@@ -20,7 +20,7 @@ from gateway.bills.reconciliation.claims import KINDS, OF_KINDS, OF_PRICES, OTHE
 from gateway.bills.reconciliation.wording import spaced
 from spool.ledger.money import UNIT
 
-ANY_PRICE = "another_price"  # stands for an unknown price cause
+ANY_PRICE = "another_price"  # placeholder for an unknown price cause
 Test = Callable[[Case], Iterator[Claim]]
 
 TESTS: Sequence[Test] = (

@@ -17,14 +17,17 @@ from gateway.bills.reconciliation.wording import day_text, named
 
 LEAST_SHARE = 0.01  # share of the tokens; a smaller difference is not a gap
 MEAN_ALIKE = 0.2
-# Some calls may deviate by this multiple of the mean size times the square root of their number, because a
-# few large calls have many tokens. LIKELY is the limit for most of them.
+# Limit of random variation: tokens of n calls may differ from the expected number by this multiple of the
+# mean size times the square root of n. It is wide, because a few large calls have many tokens. LIKELY
+# covers most cases.
 CHANCE, LIKELY = 6, 3
 LEAST_KIND = 0.001  # share of a model's tokens below which a kind's share is not significant
 FEW = 10  # at most 1/FEW of the days may be unusual
-LEAST_KINDS = 4  # kinds of tokens that a day needs, because fewer may lack half by chance
-LEAST_CALLS = 10  # calls that a day needs instead
-MOST_USUAL = 0.2  # largest share of tokens that other days may lack in that case
+LEAST_KINDS = (
+    4  # minimum kinds of tokens on a day that lacks half of them; fewer kinds may lack half by chance
+)
+LEAST_CALLS = 10  # minimum counted calls on such a day if it has fewer kinds of tokens
+MOST_USUAL = 0.2  # maximum share of tokens that a usual day may lack, if such a day has fewer kinds of tokens
 UNEVEN = 2  # factor by which a kind's share may differ from the share of all tokens
 _ASK_FOR_USAGE = (
     'Request usage in streams (`stream_options: {"include_usage": true}`). Aborted streams report no usage.'
@@ -36,7 +39,10 @@ _Said = tuple[Cell, str, int, int]
 
 @dataclass(frozen=True, kw_only=True)
 class Doubts:
-    """Other possible causes: as words for the evidence, and by name."""
+    """
+    Other causes that would explain the same tokens: `words` for the evidence, and the names of the
+    causes in `beside`.
+    """
 
     note: str = ""
     beside: tuple[str, ...] = ()
@@ -248,7 +254,7 @@ def missing_share(case: Case) -> Iterator[Claim]:
         if theirs or not ours.calls or not whole or len(billed) < 2 or model in case.remainder.counted_again:
             continue
         if ours.unsized and may_be_shifted:
-            continue  # calls without tokens and shifted times together also lack a share on many days
+            continue  # calls without tokens, together with shifted times, would also make many days lack a share
         share = sum(lacking.values()) / whole
         shares = [lacking[meter] / tokens for meter, tokens in billed.items() if tokens >= LEAST_KIND * whole]
         is_even = all(share / UNEVEN <= day_share <= share * UNEVEN for day_share in shares)
@@ -347,14 +353,14 @@ def _days_lacking_half(case: Case, places: Sequence[_Said]) -> set[int]:
 
 
 def _unsized(ours: CountedSums) -> Doubts:
-    """Return the doubt that missing tokens belong to calls without tokens."""
+    """Return calls without token counts as another possible cause of missing tokens."""
     if not ours.unsized:
         return Doubts()
     return Doubts(note=f"; {ours.unsized:,} calls came without tokens", beside=("usage_missing",))
 
 
 def _silent(case: Case) -> Doubts:
-    """Return the doubt that missing tokens belong to hours without records."""
+    """Return hours without a call as another possible cause of missing tokens."""
     if not case.remainder.may_be_silent:
         return Doubts()
     days = named([day_text(day) for day in case.remainder.may_be_silent])
@@ -362,7 +368,7 @@ def _silent(case: Case) -> Doubts:
 
 
 def _too_many(case: Case, model: str, *, may_be_shifted: bool) -> Doubts:
-    """Return the doubt that missing tokens are surplus in other places or on other days."""
+    """Return other possible causes of missing tokens: a surplus in other places, or shifted times."""
     extras = [extra for (cell, _), extra in case.remainder.extra.items() if cell.model == model]
     surplus = -sum(extra for extra in extras if extra < 0)
     is_much = surplus > LEAST_SHARE * sum(extra for extra in extras if extra > 0)

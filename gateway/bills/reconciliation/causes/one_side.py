@@ -114,7 +114,7 @@ def _only(case: Case, name: str, *, billed: bool) -> list[str]:
     ours = {
         field_of(cell) for cell, sums in case.split.counted.items() if sums.calls or any(sums.tokens.values())
     }
-    is_silent = billed and name == "model" and not ours  # a provider for which nothing reports
+    is_silent = billed and name == "model" and not ours  # nothing reports calls of this provider
     return (
         sorted((theirs - ours if billed else ours - theirs) - {""}) if theirs and (ours or is_silent) else []
     )

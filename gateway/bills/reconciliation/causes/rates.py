@@ -26,7 +26,7 @@ from gateway.bills.reconciliation.sides import (
 )
 from gateway.bills.reconciliation.wording import day_text, dollars, named, per_million
 
-FEW_DAYS = 3  # a price on this few days may belong to tokens that only one side has
+FEW_DAYS = 3  # maximum days with a price that may belong to tokens that only one side has
 NOTHING = Decimal("0.0005")  # share of a price; smaller differences are rounding
 _ONE = Decimal(1)
 _OVERRIDE = "If the bill is right, copy its price into [[prices.override]]; the report shows the lines."
@@ -40,7 +40,7 @@ _FACTORS = (
     (Decimal(2), "tier", "twice the price: priority or fast"),
     (Decimal("2.5"), "tier", "2.5 times the price: priority or fast"),
 )
-# a discount of at most a fifth together with half the price
+# a factor in this range may be half the price with a further discount of at most a fifth
 _OF_TIER, _LEAST_OF_TIER = Decimal("0.5"), Decimal("0.4")
 
 
@@ -199,7 +199,7 @@ def _of_place(case: Case, model: str, is_of: Callable[[Cell], bool]) -> Iterator
         return
     priced_days = days_of(meters)
     if len(priced_days) <= FEW_DAYS < len({cell.day for cell in case.split.cells(model)}) // 2:
-        return  # most days have different tokens, and the few others do not show a price
+        return  # on most days the tokens differ, and the few other days show no price
     if _is_apart(case, entries, {entry[1].day for entry in entries if not case.is_rounded(entry)}):
         return
     name = _name(model, {_place(cell) for _, cell, _ in entries})
@@ -208,7 +208,7 @@ def _of_place(case: Case, model: str, is_of: Callable[[Cell], bool]) -> Iterator
         yield from _on_days(case, name, entries, meters)
         return
     constant = all(meter_steps is not None and len(meter_steps) == 1 for meter_steps in steps.values())
-    # Regions were checked before, but not each of them where tokens differ.
+    # An earlier check has compared regions. If all cells state a region, a factor of one region may remain.
     is_region_known = knows_regions(case.split, model, days) and not all(
         cell.region for _, cell, _ in entries
     )
@@ -236,12 +236,14 @@ def _of_place(case: Case, model: str, is_of: Callable[[Cell], bool]) -> Iterator
     if since and _is_apart(case, entries, {day for day in days if day >= since}):
         return
     if since and len(changed_meters) < 2 <= len(meters) and sum(day >= since for day in priced_days) < 2:
-        return  # one kind of token on the last day only: calls with another price, not a change
+        # one kind of token differs, and only on the last day: calls with another price are likelier than
+        # a price change
+        return
     before = {day for day in days if day < since}
     is_ours = all(abs(meter_steps[-1][1] - _ONE) <= NOTHING for meter_steps in steps.values() if meter_steps)
     if before and (_is_apart(case, entries, before) or (is_ours and _are_few(case, entries, before))):
         yield from _of_place(case, model, lambda cell: is_of(cell) and cell.day >= since)
-        return  # the first days have one-sided calls and do not show a price
+        return  # only one side has calls on the first days, so these days show no price
     claim = case.remainder.take(
         cause,
         [entry for entry in entries if entry[2] in changed_meters],
@@ -328,7 +330,8 @@ def _begin(
     sets: list[tuple[list[int], dict[str, Decimal]]],
 ) -> int:
     """
-    Return the first day of a lasting price. Days just before it may have it together with the price of another set.
+    Return the first day of a lasting price. On days just before `days`, the lasting price may apply together
+    with the price of another set.
     """
     product_days = {
         day
@@ -373,7 +376,8 @@ def _of_most_days(
     days: list[int], every: list[int], off: Mapping[str, Decimal], *, alike: bool
 ) -> tuple[str, ...]:
     """
-    Return the cause of a known factor on most days. It may apply to all days, with the other days canceling it.
+    Return the cause of a known factor that applies on most days. It may apply on all days, if another price
+    cancels it on the remaining days.
     """
     known = known_factor(off, regions_known=True) if alike and len(days) * 2 > len(every) else None
     return () if known is None else (known[0],)
@@ -393,8 +397,8 @@ def _of_every_day(sets: list[tuple[list[int], dict[str, Decimal]]]) -> tuple[str
 
 def _is_apart(case: Case, entries: list[Entry], days: set[int]) -> bool:
     """
-    Return whether tokens differ on all of these few days and on no others, or whether none of the days has a
-    counted call. Then a price on these days belongs to those tokens.
+    Return whether a price on these days belongs to differing tokens. That is so if tokens differ on all of
+    these few days and on no others, or if none of the days has a counted call.
     """
     model, coarse = entries[0][1].model, case.split.levels.coarse
     if days.isdisjoint(

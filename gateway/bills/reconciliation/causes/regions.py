@@ -18,14 +18,13 @@ REGION = "region"
 _PUBLISHED = (Decimal("0.1"), Decimal("0.25"))  # regional surcharges that price lists publish
 _LEAST = Decimal("0.005")  # smaller price differences are ignored
 _LEFT = Decimal("0.02")  # share of the difference that regions may leave unexplained
-# The same for a bill's regions at a published surcharge. It is larger because a bill divides tokens, and
-# large inputs cost more.
+# The same share for the regions of a bill with a published surcharge. It is larger, because a bill divides
+# tokens, and large inputs cost more.
 _LEFT_OF_BILL = Decimal("0.1")
-_SHAPELESS = Decimal(
-    "0.1"
-)  # share of the difference that one factor for everything must leave, if regions explain it better
-_MOST = 20  # regions that are checked one by one
-_MOST_APART = 6  # regions that may each have their own price
+# minimum share of the difference that a single factor for all regions leaves, if regions explain it better
+_SHAPELESS = Decimal("0.1")
+_MOST = 20  # maximum regions that are checked one by one
+_MOST_APART = 6  # maximum regions with prices of their own
 
 _ADVICE = (
     "Nothing is missing. List prices apply to global processing; use it where the data may leave the region."
@@ -123,8 +122,8 @@ def regional_price(case: Case) -> Iterator[Claim]:
 
 def _beside_a_price(case: Case, model: str, rates: list[_Rates], side_name: str) -> Claim | None:
     """
-    Claim regions with a published surcharge in addition to another price. Without the surcharge, each kind of
-    token must have one or few prices over all days; with it, it has none.
+    Claim regions with a published surcharge in addition to another price. If the surcharge is subtracted,
+    each kind of token must have one or few prices over all days. If it is not, that must not be so.
     """
     worth: dict[str, int] = defaultdict(int)
     for rate in rates:
@@ -251,7 +250,8 @@ def _apart(rates: list[_Rates], regions: list[str], tolerance: Decimal) -> _Fit 
 
 def _solved(equations: list[list[Fraction]]) -> list[Fraction] | None:
     """
-    Solve linear equations whose last column is the right side. Return None if there is no unique solution.
+    Solve linear equations. The last number of each row is the right side. Return None if there is
+    no unique solution.
     """
     size = len(equations)
     for column in range(size):

@@ -11,7 +11,7 @@ from gateway.bills.reconciliation.sides import OTHER, OWN, RATE
 from gateway.bills.reconciliation.wording import dollars, named
 from spool.ledger.money import UNIT
 
-LEAST_SHARE = 10_000  # 1/LEAST_SHARE of a bill may be rounding
+LEAST_SHARE = 10_000  # at most 1/LEAST_SHARE of a bill may be rounding
 COARSEST, FINEST = (
     UNIT // 100,
     UNIT // 10**9,

@@ -17,15 +17,15 @@ from gateway.bills.reconciliation.sides import DAY_S, RATE, VOLUME
 from gateway.bills.reconciliation.wording import day_text, named
 
 HOUR_S = 3600
-LEAST_HOURS = 5  # silent hours with calls on other days; fewer are chance
-LEAST_BESIDE = 7  # the same if other days lack calls as well, so that a day has few calls
+LEAST_HOURS = 5  # minimum silent hours that have calls on other days; fewer silent hours are chance
+LEAST_BESIDE = 7  # the same minimum if other days lack calls as well, because then each day has few calls
 FARTHEST = 14  # largest difference of time zones, in hours
-LEAST_SHARE = 0.1  # share of a day's tokens that silent hours must explain
-LEAST_CALLS = 10  # calls of a day that was billed twice; fewer may match by chance
+LEAST_SHARE = 0.1  # minimum share of a day's tokens that silent hours must explain
+LEAST_CALLS = 10  # minimum calls on a day that was billed twice; fewer calls may match by chance
 LEAST_GAP = 0.01  # share of a day's tokens; smaller differences are not a gap
-LEAST_USUAL = 0.2  # share of a day's tokens that the silent hours must have on other days
-FAR = 3  # multiple of the usual deviation of days; less is chance
-ALIKE = 3  # factor by which the missing tokens may differ from the hours' usual tokens
+LEAST_USUAL = 0.2  # minimum share of a day's tokens that other days have in the silent hours
+FAR = 3  # a gap below this multiple of the days' usual deviation is chance
+ALIKE = 3  # maximum factor between the missing tokens and the usual tokens of the silent hours
 
 _POINT = "Check whether the gateway or its senders were down or not yet in use."
 
@@ -112,8 +112,8 @@ def billed_twice(case: Case) -> Iterator[Claim]:
 
 def _twice_in_calls(case: Case) -> dict[int, int]:
     """
-    Return days with a multiple of the calls of each key and model, some of which have no tokens. Return
-    nothing if that is most days.
+    Return days that were billed for a multiple of the calls of each key and model, some of which have no
+    tokens. Return nothing if most days are like this.
     """
     theirs: dict[int, dict[tuple[str, str], int]] = defaultdict(lambda: defaultdict(int))
     ours: dict[int, dict[tuple[str, str], int]] = defaultdict(lambda: defaultdict(int))
@@ -135,8 +135,8 @@ def _twice_in_calls(case: Case) -> dict[int, int]:
 
 def _twice_in_hours(case: Case) -> dict[int, int]:
     """
-    Return days with a multiple of the tokens that the ledger has in their shifted hours. Days with silent
-    hours are omitted, because those hours may explain the difference.
+    Return days that were billed for a multiple of the tokens that the ledger has in their shifted hours. Days
+    with silent hours are omitted, because those hours may explain the difference.
     """
     shift = shift_of(case)
     if shift is None:
@@ -180,7 +180,7 @@ def silent_hours(case: Case) -> Iterator[Claim]:
     on other days.
     """
     lacking: dict[int, int] = defaultdict(int)
-    lacks: dict[tuple[int, str], int] = defaultdict(int)  # by day and model
+    lacks: dict[tuple[int, str], int] = defaultdict(int)  # missing tokens by day and model
     for (cell, _), extra in case.remainder.extra.items():
         lacking[cell.day] += extra
         lacks[cell.day, cell.model] += extra
@@ -221,12 +221,15 @@ def silent_hours(case: Case) -> Iterator[Claim]:
             date = day_text(day + begin // 24 * DAY_S)
             hour = begin % 24
             if is_edge and hours < FARTHEST:
-                continue  # a shifted clock has the same effect; more hours than that are a real silence
+                # a shifted clock has the same effect, unless the silence is longer than any difference
+                # of time zones
+                continue
             if gaps[day] <= chance:
                 case.remainder.may_be_silent.append(day)
                 continue
             days.append(day)
-            once = gaps[day] - billed[day] / 2  # what the day would lack if everything was billed twice
+            # tokens that the day would lack if its bill has everything twice
+            once = gaps[day] - billed[day] / 2
             if gaps[day] > 2 * mean and once > mean / 2:
                 large.add(day)
             hour_spans.append(f"{date} {hour:02d}:00 to {hour + hours:02d}:00")
@@ -279,7 +282,7 @@ def _longest_silence(case: Case, day: int, shift: int) -> tuple[int, int]:
 
 
 def _days(case: Case) -> tuple[set[int], set[int]]:
-    """Return the days with counted calls, and those with billed tokens, calls or money."""
+    """Return the days with counted calls, and the days with billed tokens, calls or money."""
     counted = {
         cell.day for cell, sums in case.split.counted.items() if sums.calls or any(sums.tokens.values())
     }

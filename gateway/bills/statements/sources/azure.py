@@ -2,8 +2,8 @@
 Azure's cost details, limited to Azure OpenAI and Foundry: one row per resource, meter and day.
 
 The case of column names differs between agreements. Meter names follow no scheme, so single words are read. A
-meter without a known token kind counts as money without tokens. The account is the resource, the finest owner
-that the report has.
+meter without a known token kind counts as money without tokens. The account is the resource, because the
+report states no finer owner.
 """
 
 from __future__ import annotations
