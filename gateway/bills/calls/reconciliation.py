@@ -33,9 +33,8 @@ from spool.registry.permission_sets import VIEW_COSTS
 from spool.registry.texts import check_one_of
 
 ONCE = ("month", "provider", "by", "format")
-LEAST_ROWS = (
-    100  # minimum rows per provider, even with many providers, because the days of a month are never merged
-)
+# minimum rows per provider, even with many providers, because the days of a month are never merged
+LEAST_ROWS = 100
 TOKENS = ("billed_tokens", "counted_tokens", "captured_tokens", "billed_calls", "counted_calls")
 MONEY = ("billed", "counted", "difference", *PARTS, "unexplained")
 COLUMNS = ("provider", "name", "state", *MONEY, *TOKENS, "causes")

@@ -146,9 +146,8 @@ class Split:
     counted_in: Regional = field(default_factory=lambda: defaultdict(lambda: defaultdict(int)))
     billed_in: Regional = field(default_factory=lambda: defaultdict(lambda: defaultdict(int)))
     reported_fees: dict[str, int] = field(default_factory=counts)  # fees that calls report, by kind
-    varying: set[str] = field(
-        default_factory=set
-    )  # models with calls whose price differs from the list price
+    # models with calls whose price differs from the list price
+    varying: set[str] = field(default_factory=set)
 
     @property
     def billed_total(self) -> int:
@@ -225,9 +224,8 @@ def split(
             _add_regions(sums, billed, ours, meter, billed_count, value + volume)
             for move in arrived.get((cell, meter), ()):
                 _move_regions(sums, move, result.counted[move.source[0]])
-        for kind, fee in (
-            () if imputed else ours.fees.items()
-        ):  # a bill with only tokens has no lines for fees
+        # a bill with only tokens has no lines for fees
+        for kind, fee in () if imputed else ours.fees.items():
             own_cost += fee
             result.parts[OTHER, coarse, kind] -= fee
             result.reported_fees[kind] += fee

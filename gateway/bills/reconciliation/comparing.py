@@ -102,9 +102,8 @@ class Line:
     counted_calls: int = 0
     causes: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     state: str = AGREES
-    where: Mapping[str, Sequence[str]] = field(
-        default_factory=dict
-    )  # costs filter for our calls in this line
+    # costs filter for our calls in this line
+    where: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     @property
     def difference(self) -> int:
@@ -180,9 +179,8 @@ def compare(facts: BothSides) -> Reconciliation:
     bill_rows = billed(row for row in facts.rows if row.provider == facts.provider)
     of_tokens = one_source(bill_rows.tokens, facts.covered)
     of_money = one_source(bill_rows.money, facts.covered)
-    for source in sorted(
-        facts.covered.keys() - bill_rows.sources
-    ):  # a source without rows states that nothing was used
+    # a source without rows states that nothing was used
+    for source in sorted(facts.covered.keys() - bill_rows.sources):
         of_tokens = dict.fromkeys(facts.covered[source], source) | of_tokens
     states = _states(facts, of_tokens, of_money, bill_rows.unsettled, bill_rows.wide)
     compared = {day for day, state in states.items() if state not in (OPEN, UNKNOWN)}

@@ -39,9 +39,8 @@ class StatementSources:
     statements: Statements
     owners: Callable[[], Sequence[Owner]] = tuple
     tolerance: Callable[[], Tolerance] = Tolerance
-    closed_months: Callable[[], Mapping[str, Mapping[str, Any]]] = (
-        dict  # keys are made by `closing.closed_id`
-    )
+    # keys are made by `closing.closed_id`
+    closed_months: Callable[[], Mapping[str, Mapping[str, Any]]] = dict
 
 
 @dataclass(frozen=True, kw_only=True)

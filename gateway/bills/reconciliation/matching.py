@@ -31,9 +31,8 @@ from spool.statements import ACCRUED, CORRECTION, REFUND, SEAT, UNUSED, Statemen
 TOKENS, REQUESTS, DOLLARS = "tokens", "requests", "usd"
 UNMATCHED = "(other keys)"  # name for all keys of both sides without a known counterpart
 CREDIT = "credit"
-NAMED = frozenset(
-    {"tax", CREDIT, "discount", "rounding", SEAT}
-)  # lines of a bill that are a cause by themselves
+# lines of a bill that are a cause by themselves
+NAMED = frozenset({"tax", CREDIT, "discount", "rounding", SEAT})
 _HALF_DAY = DAY_S // 2
 LEAST_DAYS = 3  # minimum days with tokens to join two names by their tokens
 
@@ -89,9 +88,8 @@ def billed(rows: Iterable[StatementRow], *, as_billed: bool = False) -> Billed:
         day = day_of(row)
         if row.end - row.start > DAY_S + _HALF_DAY:
             day = row.start // DAY_S * DAY_S
-            if _is_of_calls(
-                row
-            ):  # monthly fees and taxes go on their first day; other days have their own rows
+            # monthly fees and taxes go on their first day; other days have their own rows
+            if _is_of_calls(row):
                 wide.update(dict.fromkeys(range(day, row.end, DAY_S), day))
         if not row.settled:
             unsettled[row.source].add(day)

@@ -49,9 +49,8 @@ class RateSeries:
         return 1 < before < len(self.worth) - 1
 
 
-Paid = Callable[
-    [Cell, str], int | None
-]  # returns the remaining amount billed for tokens, or None if nothing is left
+# returns the remaining amount billed for tokens, or None if nothing is left
+Paid = Callable[[Cell, str], int | None]
 
 
 def of_model(

@@ -34,9 +34,8 @@ WHOLE = "cost"  # an amount for all tokens of a cell together
 
 STANDARD = ""
 ANYWHERE = frozenset({"", "global"})  # regions that have the price book's prices
-Prices = Callable[
-    [str, str, int], Mapping[str, int]
-]  # returns list prices per token by meter, for a model, tier and day
+# returns list prices per token by meter, for a model, tier and day
+Prices = Callable[[str, str, int], Mapping[str, int]]
 ALIKE = 0.02  # share by which two series may differ and still count as equal
 
 
@@ -124,12 +123,10 @@ class CountedUse:
     values: Mapping[str, int]
     cost: int
     region: str = ""
-    fees: Mapping[str, int] = field(
-        default_factory=dict
-    )  # fees other than tokens, by the names that bills use
-    beside: Mapping[str, int] = field(
-        default_factory=dict
-    )  # quantities of these fees and of units, in millionths
+    # fees other than tokens, by the names that bills use
+    fees: Mapping[str, int] = field(default_factory=dict)
+    # quantities of these fees and of units, in millionths
+    beside: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)

@@ -175,9 +175,8 @@ class StatementPuller:
     async def _fail(
         self, pull: StatementPullSettings, progress: dict[str, Any], reason: str, retry_after_s: float | None
     ) -> None:
-        if (
-            retry_after_s is None
-        ):  # the same page would fail again because its cursor may have expired, so start over
+        # the same page would fail again because its cursor may have expired, so start over
+        if retry_after_s is None:
             progress.update(cursor="", day=0)
         waiting = min(max(retry_after_s or 0.0, RETRY_S), LONGEST_PAUSE_S)
         failed = {**progress, "state": FAILED, "reason": reason, "next_at": self._clock.now() + waiting}

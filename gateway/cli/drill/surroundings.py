@@ -28,13 +28,11 @@ CALLS_A_REQUEST = 10
 SENDERS = 4
 PAUSE_S = 0.02
 PATIENCE_S = 30.0
-IMAGE_BYTES = (
-    256 << 20
-)  # size of the image file; the file is sparse, so it uses only the space that is written
+# size of the image file; the file is sparse, so it uses only the space that is written
+IMAGE_BYTES = 256 << 20
 _SHUTDOWN = 0x8004587D  # number of the ioctl EXT4_IOC_SHUTDOWN
-_WITHOUT_FLUSH = struct.pack(
-    "I", 2
-)  # argument EXT4_GOING_FLAGS_NOLOGFLUSH: shut down without flushing the journal
+# argument EXT4_GOING_FLAGS_NOLOGFLUSH: shut down without flushing the journal
+_WITHOUT_FLUSH = struct.pack("I", 2)
 _UNMOUNT_TRIES = 50
 
 

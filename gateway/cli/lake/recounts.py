@@ -24,9 +24,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _TOKENS = ("input_tokens", "output_tokens")
-Verified: TypeAlias = (
-    "tuple[JsonObject, Sequence[LakeDifference]]"  # the fields to print, and the differences
-)
+# the fields to print, and the differences
+Verified: TypeAlias = "tuple[JsonObject, Sequence[LakeDifference]]"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -64,9 +64,8 @@ class OperatorClient:
 
     config: Config
     actor: str
-    has_file: bool = (
-        False  # whether `config` was read from a file; if so, routes that it does not name are orphaned
-    )
+    # whether `config` was read from a file; if so, routes that it does not name are orphaned
+    has_file: bool = False
     opened: OpenDirectory | None = None
 
     def request(

@@ -12,10 +12,11 @@ from gateway.bills.reconciliation.wording import dollars, named
 from spool.ledger.money import UNIT
 
 LEAST_SHARE = 10_000  # at most 1/LEAST_SHARE of a bill may be rounding
+# last digit of amounts: at most a cent, at least the noise of binary floating point
 COARSEST, FINEST = (
     UNIT // 100,
     UNIT // 10**9,
-)  # last digit of amounts: at most a cent, at least the noise of binary floating point
+)
 
 
 def not_tokens(case: Case) -> Iterator[Claim]:

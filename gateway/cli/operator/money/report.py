@@ -271,9 +271,8 @@ def _span(given: Mapping[str, Any]) -> list[tuple[str, str]]:
 def _show_sums(client: OperatorClient, given: dict[str, Any], form: str | None) -> None:
     """Print totals by group, or the parts of a change."""
     shown = _columns(client, given)
-    for _ in conditions(
-        given["where"]
-    ):  # checks that each is NAME=VALUE, because the API would read `team` as calls without a team
+    # checks that each is NAME=VALUE, because the API would read `team` as calls without a team
+    for _ in conditions(given["where"]):
         pass
     once = {name: given[name] for name in _OF_SUMS} | {"compare": PREVIOUS if given["compare"] else None}
     query = _span(given) + [(name, str(value)) for name, value in once.items() if value is not None]
