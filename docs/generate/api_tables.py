@@ -46,15 +46,28 @@ _MAPS = {  # objects with free names, whose members are no fields
     "kinds", "border", "problems", "layers", "frozen_rates", "config", "planned_limits", "pagination",
     "filtering", "sorting",
 }  # fmt: skip
+# objects whose fields are explained with another noun than the object's name
+_NOUNS = {
+    "dead": "rejected record", "month": "overview", "total": "sum", "successe": "", "error": "", "body": "",
+    "people_name": "person", "current": "current use", "recommended": "recommended use", "look": "search",
+    "what_if": "estimate", "before": "item", "after": "item", "native": "compiled module", "param": "tool",
+    "billed_invoice": "invoice", "space": "queue", "ignored": "sender", "slack": "Slack channel", "row": "group",
+    "container_metric": "files", "audit": "audit row", "edited": "rejected record", "resolved": "delivery",
+    "unknown": "delivery", "upstream": "device at your cost service", "why": "record", "channel_name": "channel",
+    "configuration": "setting", "unenrolled": "device", "statement": "provider bill", "type": "recommendation type",
+    "statement_pull": "fetched report", "mark": "note", "container_file": "file", "reload": "configuration",
+    "month_closing": "month", "demo": "demo month", "receipt": "request", "people": "person", "billing": "hourly files",
+}  # fmt: skip
 _LIST_PARTS = ("pagination", "filtering", "sorting")
 
 
 class KnownField(NamedTuple):
-    """The named schemas, and the descriptions of fields of a page by name."""
+    """The named schemas of the document, and the descriptions of a page's fields by field name."""
 
     schemas: Mapping[str, Any]
     meanings: Mapping[str, str]
     bodies_have_formats: bool
+    item: str = "item"  # noun of the resource that an operation is about
 
 
 def meanings(
@@ -123,13 +136,24 @@ def _meaning(path: str, name: str, place: str, *, is_repeated: bool) -> str:
         item = _singular(path.partition("/{" + name)[0].rpartition("/")[2])
         return words.PATH.get(name) or f"The {'name' if name == 'name' else 'id'} of the {item}."
     if not is_repeated or name in words.NOT_FILTERS:
-        return words.QUERY[name]
+        return words.QUERY.get(f"{path.rpartition('/')[2]}.{name}") or words.QUERY[name]
     shown = name.replace("_", " ").replace("api key", "API key")
-    return words.FILTERS.get(name) or f"Only items with this {shown}."
+    items = {"cost": "calls", "tail": "records"}.get(item_of(path)) or re.sub("y$", "ie", item_of(path)) + "s"
+    if items.endswith(f"{shown}s"):
+        return f"Only this {shown}."
+    return words.FILTERS.get(name, f"Only items with this {shown}.").replace("Only items", f"Only {items}")
+
+
+def item_of(path: str) -> str:
+    """Return the noun of the resource that a path is about, such as `key` for `/keys/{name}/rotate`."""
+    segments = [segment for segment in path.split("/") if segment.endswith("s")]
+    areas = {"/v1/ai-control-plane": "device", "/{path": "message", "/v2/optimize": "recommendations"}
+    of_area = next((noun for area, noun in areas.items() if path.startswith(area)), "item")
+    return _singular(segments[-1]) if segments else of_area
 
 
 def _singular(segment: str) -> str:
-    name = segment.replace("-", " ").replace("_", " ")
+    name = re.sub("ies$", "y", segment.replace("-", " ").replace("_", " "))
     return name.removesuffix("s") if name != "dead" else "rejected record"
 
 
@@ -173,13 +197,19 @@ def from_page(text: str) -> str:
 
 
 def _words_of(place: str, schema: Mapping[str, Any], known: KnownField, *, is_body: bool) -> str:
-    """Return words for a field without a description: of the field, of its name, or of its name on this page."""
+    """
+    Return the meaning of a field without a description.
+
+    The words for this object's field apply first, then those for any field of the name, then the description that the
+    name has elsewhere on the page. `{item}` in the words becomes the noun of the object.
+    """
     *above, name = place.replace("[]", "").lstrip(".").split(".")
     parent = re.sub("ies$", "y", above[-1]).removesuffix("s") if above else "body" if is_body else ""
     own = FIELDS.get(f"{parent}.{name}") or (FIELDS.get(f".{name}") if not above else None)
-    if not above and "properties" in _resolved(schema.get("items", schema), known.schemas):
-        return own or f"The {name.replace('_', ' ')}."
-    return own or FIELDS.get(name) or known.meanings.get(name, "")
+    if not own and not above and "properties" in _resolved(schema.get("items", schema), known.schemas):
+        return f"The {name.replace('_', ' ')}."
+    words_of_name = own or FIELDS.get(name) or known.meanings.get(name, "")
+    return words_of_name.replace("{item}", _NOUNS.get(parent, parent.replace("_", " ")) or known.item)
 
 
 def _resolved(schema: Mapping[str, Any], schemas: Mapping[str, Any]) -> Mapping[str, Any]:

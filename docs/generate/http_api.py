@@ -205,6 +205,7 @@ def _page(
 
 def _operation(method: str, path: str, found: Mapping[str, Any], known: tables.KnownField) -> str:
     note = found.get("description", "").replace(_IGNORES_KEY, "")
+    known = known._replace(item=tables.item_of(path))
     lines = [f"\n## {method} {path}", "", f"{found['summary']}. {note}".rstrip(), ""]
     lines += _access(found)
     example = EXAMPLES.get(f"{method} {path}", {})
