@@ -51,7 +51,7 @@ _EFFECTS = {REFUSED: "would wait here until that is fixed", UNAVAILABLE: "would 
     is_flag=True,
     help=(
         "Also send one test call to the upstream and to each OTLP destination. A Tollhouse does not "
-        "count it. Any other receiver counts one call of zero tokens."
+        "count this call. Any other receiver counts one call with zero tokens."
     ),
 )
 def check(config: Path | None, as_json: bool, send: bool) -> None:
@@ -59,14 +59,14 @@ def check(config: Path | None, as_json: bool, send: bool) -> None:
     Check the configuration without starting anything.
 
     Checks the settings, the files they name, the upstream, the destinations, the notification channels and
-    the OpenID provider. If a server is running, its answer also shows whether the key in
+    the OpenID provider. If a server is running, the command also shows whether the key in
     server.api_key_file is usable.
 
-    File destinations get a test file, and OTLP endpoints an empty export. A Tollhouse also gets one test call
-    that it does not count, and reports whether it rejects records from this key (server.chain_keys). Other
-    destinations offer no request without side effects, so the check only connects to them and reports them as
-    unverified. No notification is sent. Streams without configuration are skipped. Exit code 1 if something
-    would not work.
+    File destinations get a test file, and OTLP endpoints an empty export. If a destination is a Tollhouse, it
+    also gets one test call, which it does not count, and reports whether it rejects records from this key
+    (server.chain_keys). Other destinations offer no request without side effects, so the check only connects to
+    them and reports them as unverified. No notification is sent. Streams without configuration are skipped. Exit
+    code 1 if something would not work.
     """
     settings = configured(config)
     if config is None:  # without a configuration, only the data directory can be checked

@@ -221,7 +221,7 @@ _DROP = closed({"drop_id": TEXT, "month": TEXT_OR_NULL, "row_count": COUNT})
     "GET",
     _DROPS,
     "connections:read_billing_external_billing_drops",
-    "List the hourly files (drops) of a connection that still have rows",
+    "List a connection's hourly files (drops) that still have rows",
     endpoint="billing",
     lists=DROPS,
     item=_DROP,

@@ -58,7 +58,7 @@ list_command(
         "region": "",
         "agent_version": "",
     },
-    help="List the clusters. A cluster is silent after three clusters.report_interval without a report.",
+    help="List the clusters. A cluster is silent after three report intervals without a report.",
 )
 
 add_commands(

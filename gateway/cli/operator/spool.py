@@ -339,7 +339,7 @@ list_command(
     root="partial_refusals",
     columns=REFUSAL_COLUMNS,
     filters={"route": "Filter by route, written DESTINATION/TOPIC; may repeat."},
-    help="List requests of which a destination rejected some records and accepted the rest.",
+    help="List requests with some rejected records. The destination accepted their other records.",
 )
 
 

@@ -84,15 +84,13 @@ def time_edge(case: Case) -> Iterator[Claim]:
         ]
         if silent:
             days = named([day_text(day) for day in silent])
-            evidence += f", except {days}, which would need hours of days without telemetry"
+            evidence += f", except {days}, which would need hours from days without telemetry"
             beside.append("no_telemetry")
         other_days = [day for day in other_days if day not in silent]
         if other_days:
             portions = of_shift(case, shift, other_days)
             days = named([day_text(day) for day in other_days])
-            evidence += (
-                f", except {days}, for which as many tokens as were moved are counted at the mean price"
-            )
+            evidence += f", except {days}, on which only the moved tokens count, at the mean price"
             beside.append(OTHERS)
         usual = shift.unexplained_by_day.keys() - {*other_days, *silent}
         within = [tokens for day, tokens in sorted(shift.unexplained_by_day.items()) if day in usual][1:-1]

@@ -102,8 +102,8 @@ def regional_price(case: Case) -> Iterator[Claim]:
                 [(RATE, rate.cell, rate.meter) for rate in rates],
                 sure=STRONG if fit.unexplained_share <= _LEFT else WEAK,
                 evidence=(
-                    f"{named([model]) if model else 'all tokens'}: according to {side_name}, {share:.1%} by "
-                    f"value was processed in {fit.words}"
+                    f"{named([model]) if model else 'all tokens'}: according to {side_name}, {share:.1%} of "
+                    f"the value was processed in {fit.words}"
                 ),
                 advice=_ADVICE if is_counted else _ADVICE_UNKNOWN,
                 regions=fit.regions,
@@ -152,8 +152,8 @@ def _beside_a_price(case: Case, model: str, rates: list[_Rates], side_name: str)
                 sure=STRONG,
                 evidence=(
                     f"{named([model]) if model else 'all tokens'}: according to {side_name}, "
-                    f"{float(share):.1%} by value was processed in {named(list(regions))}; without the "
-                    f"factor {1 + dearer} there, the other price is the same on all days"
+                    f"{float(share):.1%} of the value was processed in {named(list(regions))}, at a factor "
+                    f"of {1 + dearer}; without this factor, all days have the same other price"
                 ),
                 advice=_ADVICE if side_name == "Tollhouse" else _ADVICE_UNKNOWN,
                 regions=regions,

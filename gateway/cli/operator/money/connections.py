@@ -118,7 +118,7 @@ def delete(client: OperatorClient, id: str, confirm: str, as_json: bool) -> None
 @paged
 @with_client
 def drops(client: OperatorClient, page: PageRequest, id: str, month: tuple[str, ...]) -> None:
-    """List the uploaded files of a connection that still have rows."""
+    """List a connection's uploaded files that still have rows."""
     path = f"/connections/{part(id)}/drops"
     show_page(client, page, "billing_drops", DROP_COLUMNS, {"month": month}, path=path)
 

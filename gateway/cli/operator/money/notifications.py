@@ -78,7 +78,7 @@ _CHANNEL_OPTIONS = (
     click.option(
         "--quiet-hours",
         metavar="FROM-TO",
-        help='Time of day in which only critical notifications are sent, such as "22:00-07:00".',
+        help='Hours in which only critical notifications are sent, such as "22:00-07:00".',
     ),
     click.option(
         "--digest",
