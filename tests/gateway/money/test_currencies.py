@@ -1,4 +1,7 @@
-"""Daily exchange rates: files of the European Central Bank, own files, precedence, and rejected files."""
+"""
+Daily exchange rates: files of the European Central Bank, the operator's own files, the order of precedence,
+and rejected files.
+"""
 
 from __future__ import annotations
 
@@ -104,7 +107,10 @@ def test_which_rate_counts() -> None:
 
 
 def test_rates_between_any_two_currencies(tmp_path: Path) -> None:
-    """Rates have twelve decimals, rounded half-even. The conversion through dollars is not rounded."""
+    """
+    A rate between two currencies has twelve decimals, rounded half-even. It is computed over dollars without
+    rounding in between.
+    """
     file = tmp_path / "rates.csv"
     file.write_bytes(HISTORY)
     rates = ExchangeRates(section(file))

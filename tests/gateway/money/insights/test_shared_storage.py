@@ -29,7 +29,8 @@ def test_settings_that_differ_are_an_insight() -> None:
 
 def test_what_has_just_changed_is_none() -> None:
     """
-    A new configuration reaches the gateways one after another. A restarting gateway does not hide the others.
+    A new configuration reaches the gateways one after another, so a setting that has just changed is no
+    insight. If one gateway restarts, differences between the others are still reported.
     """
     rolling = [node("a", 9000, hold="x1"), node("b", AFTER_S, hold="x2")]
     assert [] == found(different_settings, node_settings=rolling)
@@ -38,7 +39,7 @@ def test_what_has_just_changed_is_none() -> None:
 
 
 def test_a_setting_that_only_one_release_has_is_none() -> None:
-    """An upgrade of all gateways may take time."""
+    """A setting that only one release has is no insight, because an upgrade of all gateways may take time."""
     nodes = [node("a", 9000, hold="x1"), node("b", 9000, hold="x1", new="y1")]
     assert [] == found(different_settings, node_settings=nodes)
     assert [] == found(different_settings)
@@ -59,7 +60,10 @@ def test_gateways_of_one_name_and_many_settings() -> None:
 
 
 def test_a_transaction_that_stays_open_is_an_insight() -> None:
-    """The insight and the alert use the same ten minutes. Without the value, there is no insight."""
+    """
+    The insight and the alert about an open transaction both start after ten minutes. If the age is unknown,
+    there is no insight.
+    """
     [one] = found(old_transaction, oldest_transaction_s=3600.0)
     assert "60 minutes" in one.draft.description
     for harmless in (None, 0.0, 600.0):

@@ -24,7 +24,7 @@ def _weekday(ago: int) -> int:
 
 
 def test_the_rhythm_of_the_week_is_no_spike() -> None:
-    """A Monday after a Sunday and an incomplete today are not spikes."""
+    """The cost of a Monday after a Sunday, and of a day that is not over, is no spike."""
     assert 0 == _weekday(0)
     assert [] == found(spend_spike, days=[*weeks(), spend(0, cost=Decimal(6))])
 
@@ -39,7 +39,7 @@ def test_a_spike_is_told_with_what_it_cost_too_much() -> None:
 
 
 def test_a_weekend_that_costs_as_much_as_a_weekday_is_a_spike() -> None:
-    """The usual cost of a Friday is unusual for a Saturday."""
+    """A Saturday that costs as much as a usual Friday is a spike, because Saturdays usually cost less."""
     assert ["9.00"] == impacts(found(spend_spike, days=[*weeks(), spend(2, cost=Decimal(9))]))
 
 
@@ -50,7 +50,9 @@ def test_an_earlier_spike_does_not_hide_the_next() -> None:
 
 
 def test_days_that_follow_each_other_are_one_finding() -> None:
-    """A higher level over a weekend is one finding, by its first day, and keeps its key the next day."""
+    """
+    If the cost stays high over a weekend, this is one finding with its first day. It keeps its key the next day.
+    """
     higher = [spend(ago, cost=Decimal(30)) for ago in (5, 4, 3)]
     [before] = found(spend_spike, days=[*weeks(), *higher])
     [after] = found(spend_spike, days=[*weeks(), *higher, spend(0, cost=Decimal(40))])
@@ -69,13 +71,13 @@ def test_many_small_rises_show_in_the_sum() -> None:
 
 
 def test_a_young_server_waits() -> None:
-    """Six days are too few for a comparison, and eight are enough."""
+    """With six days of data there are too few to compare. With eight days a spike is reported."""
     assert [] == found(spend_spike, days=[*weeks(days=6), spend(1, cost=Decimal(90))])
     assert ["90.00"] == impacts(found(spend_spike, days=[*weeks(days=10), spend(3, cost=Decimal(90))]))
 
 
 def test_cents_are_no_spike() -> None:
-    """Four times a tiny amount is still tiny."""
+    """A day that costs four times a tiny amount is no spike."""
     assert [] == found(spend_spike, days=[*weeks(factor="0.01"), spend(3, cost=Decimal("0.3"))])
 
 

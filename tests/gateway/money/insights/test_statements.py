@@ -35,8 +35,8 @@ def imported(until: float, months: Sequence[str] = ("2026-07", "2026-08"), **fie
 
 def test_a_pull_that_brings_nothing_new() -> None:
     """
-    The limit is one day plus the settle time and the interval after the last data. The text has the reason
-    of the failure.
+    A pull without new data is reported after one day plus its settle time and its interval. The text has the
+    reason of the failure.
     """
     edge = NOW - DAY_S - 2 * DAY_S - 6 * HOUR_S
     assert [] == found(statement_stale, arrivals=[pulled(edge)])
@@ -52,7 +52,7 @@ def test_a_pull_that_brings_nothing_new() -> None:
 
 
 def test_a_pull_that_never_brought_anything() -> None:
-    """A pull is reported once it has failed. A new pull gets time."""
+    """A pull that never had data is reported once it has failed. A new pull gets time first."""
     assert [] == found(statement_stale, arrivals=[pulled(None)])
     [finding] = found(statement_stale, arrivals=[pulled(None, failure="404")])
     assert "has never arrived" in finding.draft.title
@@ -68,7 +68,9 @@ def test_each_pull_has_its_own_settle_time() -> None:
 
 
 def test_a_month_that_was_not_imported() -> None:
-    """A month must be complete once it has settled. `NOW` is in the third week of a month."""
+    """
+    A month must be completely imported once its bill has settled. `NOW` is in the third week of a month.
+    """
     month = datetime.fromtimestamp(MONTH - 1, UTC).strftime("%Y-%m")
     assert [] == found(statement_stale, arrivals=[imported(MONTH)])
     [finding] = found(statement_stale, arrivals=[imported(MONTH - 3 * DAY_S)])
@@ -79,7 +81,10 @@ def test_a_month_that_was_not_imported() -> None:
 
 
 def test_who_does_not_import_monthly_is_not_reminded() -> None:
-    """One imported month is not a habit, and an old habit ends."""
+    """
+    A person who imported only one month gets no reminder, and neither does a person who stopped
+    importing long ago.
+    """
     assert [] == found(statement_stale, arrivals=[imported(MONTH - DAY_S, months=("2026-08",))])
     assert [] == found(statement_stale, arrivals=[imported(NOW - 101 * DAY_S)])
 
@@ -122,7 +127,7 @@ def test_less_is_counted_than_before() -> None:
 
 
 def test_money_alone_can_drop() -> None:
-    """All tokens are counted, but their price is missing."""
+    """The share of counted money can drop while all tokens are counted, because a price is missing."""
     months = reconciled(*[98] * 14, *[70] * 7)
     for line in months[0].providers[0].days:
         line.captured_tokens = line.billed_tokens
@@ -138,7 +143,7 @@ def test_days_that_are_not_compared_tell_nothing(state: str) -> None:
 
 
 def test_a_rate_needs_days_before() -> None:
-    """A comparison needs a week before it. A constant gap or a rise is not a drop."""
+    """The drop is measured against a week before it. A constant gap is no drop, and neither is a rise."""
     assert [] == found(coverage_drop, reconciled=reconciled(*[98] * 6, *[70] * 7))
     assert 1 == len(found(coverage_drop, reconciled=reconciled(*[98] * 7, *[70] * 7)))
     assert [] == found(coverage_drop, reconciled=reconciled(*[70] * 21))

@@ -33,7 +33,10 @@ def told(*spends: ViewSpend) -> list[Finding]:
 
 
 def test_days_like_each_other_are_no_anomaly() -> None:
-    """Neither the automatic rule nor a percentage reports equal days, or a day that has just begun."""
+    """
+    Equal days are no anomaly, and neither is a day that has just begun. This holds for the automatic rule and
+    for a percentage.
+    """
     assert [] == told(spent({0: "3"}), spent({0: "3"}, view=HALF_MORE))
 
 
@@ -47,7 +50,7 @@ def test_an_anomaly_names_the_view_and_the_largest_part() -> None:
 
 
 def test_days_that_follow_each_other_are_one_anomaly() -> None:
-    """A higher level that lasts is one finding, by its first day."""
+    """If the cost stays high for several days, this is one anomaly with its first day."""
     [before] = told(spent({3: "50"}))
     [after] = told(spent({3: "50", 2: "50"}))
     assert before.key == after.key
@@ -68,13 +71,13 @@ def test_each_day_over_the_percentage_is_told() -> None:
 
 
 def test_cents_are_not_told() -> None:
-    """Twice a tiny amount is still tiny."""
+    """A day that costs twice a tiny amount is no anomaly."""
     assert [] == told(spent({2: "0.9"}, view=HALF_MORE, usual="0.01"), spent({2: "0.9"}, usual="0.01"))
 
 
 @pytest.mark.parametrize("view", [VIEW, HALF_MORE])
 def test_the_first_days_of_a_view_are_not_told(view: View) -> None:
-    """There are too few days to know what is usual."""
+    """The first days of a view are never an anomaly, because too few days are known."""
     days: dict[float, Mapping[str | None, Decimal]] = {TODAY - DAY_S: {None: Decimal(90)}}
     assert [] == told(ViewSpend(view=view, days=days))
     assert [] == told(ViewSpend(view=view, days={}))

@@ -1,4 +1,6 @@
-"""SavingFacts from example calls, counted by a real ledger and priced with the packaged card."""
+"""
+Facts for recommendations, made from example calls that a real ledger counts and the packaged card prices.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,7 @@ async def facts_of(calls: Sequence[Inference], *, now: float = NOW) -> SavingFac
 async def found(
     type: RecommendationType, calls: Sequence[Inference], known: Known | None = None
 ) -> list[Saving]:
-    """Return the savings of one type among calls, without a minimum."""
+    """Return the savings of one recommendation type among calls, without a minimum amount."""
     facts = await facts_of(calls)
     everything = known or Known(settings={type.NAME: TypeSettings(least_savings="0", least_share="0")})
     evaluation = evaluate(facts, [type], everything)

@@ -66,7 +66,10 @@ async def house(tmp_path: Path) -> AsyncIterator[House]:
 
 
 async def test_what_was_promised_is_saved(house: House) -> None:
-    """There are ten calls of $4.90 before and sixteen of $2.80 after. The difference per call is realized."""
+    """
+    Ten calls of $4.90 before the change and sixteen calls of $2.80 after it. The difference per call is
+    the realized saving.
+    """
     house.calls(10, tier="priority", first=1)
     assert 1 == (await house.look()).new
     found = await house.only()
@@ -88,8 +91,8 @@ async def test_what_was_promised_is_saved(house: House) -> None:
 
 async def test_what_was_not_done_is_told_again(house: House) -> None:
     """
-    Priority calls continue. For some days they count as the change in progress. Then the recommendation is
-    new again, once it reaches the minimum.
+    Priority calls continue after a recommendation was addressed. For some days they count as part of the
+    change. Later ones make the recommendation new again, once they reach the minimum.
     """
     house.calls(10, tier="priority", first=1)
     await house.look()
@@ -107,7 +110,7 @@ async def test_what_was_not_done_is_told_again(house: House) -> None:
 
 
 async def test_a_month_is_thirty_days(house: House) -> None:
-    """Older calls no longer count. When all are older, the recommendation is closed."""
+    """Calls older than thirty days do not count. When all calls are older, the recommendation is closed."""
     house.calls(3, tier="priority", first=27)
     await house.look()
     assert "6.3" == (await house.only()).saving.monthly_savings
@@ -117,7 +120,7 @@ async def test_a_month_is_thirty_days(house: House) -> None:
 
 
 async def test_it_looks_again_and_again(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If one evaluation fails, the next one runs."""
+    """The adviser runs again and again. If one evaluation fails, the next one still runs."""
     monkeypatch.setattr(advising, "EVERY_S", 0)
     looked = asyncio.Event()
     looks = iter([SpoolUnavailable("full"), None])

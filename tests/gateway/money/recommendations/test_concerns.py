@@ -1,5 +1,6 @@
 """
-A recommendation's `concerns` covers all calls that it describes, so calls of another team do not change it.
+The field `concerns` of a recommendation covers all calls that it describes, so calls of another team do
+not change it.
 """
 
 from __future__ import annotations
@@ -58,6 +59,8 @@ async def test_calls_of_others_are_not_in_it(
 
 
 async def test_what_compares_people_does_not_say_whose_calls_it_is_about() -> None:
-    """The comparison reveals what unnamed other people pay, so it has no `concerns`."""
+    """
+    A recommendation that compares people has no `concerns`, because it reveals what unnamed other people pay.
+    """
     [saving] = await found(cheaper_model, [*working("ada", **OPUS), *PEERS])
     assert {} == saving.concerns

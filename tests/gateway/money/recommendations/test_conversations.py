@@ -31,7 +31,10 @@ def talk(sessions: int = 10, *, turns: int = 5, apart_s: float = 60, **fields: A
 
 
 async def test_a_conversation_that_is_sent_again_and_again() -> None:
-    """Forty turns read nothing from a cache. The saving is the gain of reading minus the cost of writing."""
+    """
+    Conversations send the same text forty times and read nothing from a cache. The saving is the gain of
+    cache reads minus the cost of cache writes.
+    """
     [saving] = await found(prompt_caching, talk())
     assert "Prompt caching with claude-sonnet-4-5 for answers" == saving.title
     assert "2.076" == saving.monthly_savings
@@ -39,7 +42,10 @@ async def test_a_conversation_that_is_sent_again_and_again() -> None:
 
 
 async def test_the_saving_is_what_the_price_book_says() -> None:
-    """By hand: input $3, read $0.30, write $3.75 per million, for five turns of 20,000 to 22,000 tokens."""
+    """
+    The expected amount is worked out by hand: input costs $3, cache reads $0.30 and cache writes $3.75 per
+    million, for five turns of 20,000 to 22,000 tokens.
+    """
     plain = sum(20_000 + 500 * turn for turn in range(5)) * Decimal(3)
     cached = 20_000 * Decimal("3.75")
     cached += sum((20_000 + 500 * turn) * Decimal("0.3") + 500 * Decimal("3.75") for turn in range(4))
@@ -60,7 +66,7 @@ async def test_the_saving_is_what_the_price_book_says() -> None:
     ids=["it reads", "pauses", "single turns", "short inputs", "no session", "no price", "few calls"],
 )
 async def test_where_a_cache_would_not_pay(calls: list[Inference]) -> None:
-    """Caching would cost more, or too little is known."""
+    """There is no recommendation where caching would cost more, or where too little is known."""
     assert [] == await found(prompt_caching, calls)
 
 
@@ -73,7 +79,7 @@ async def test_what_is_past_counts_no_more() -> None:
 def failing(
     count: int = 5, *, after_s: float = 10, again: dict[str, Any] | None = None, **fields: Any
 ) -> list[Inference]:
-    """Create calls of $2.80 that fail. Each is sent again."""
+    """Create calls of $2.80 that fail and are then sent again."""
     made = []
     for number in range(count):
         same: dict[str, Any] = {"input_tokens": 1_000_000 - number, **fields}
@@ -83,7 +89,10 @@ def failing(
 
 
 async def test_failed_calls_that_were_paid_and_sent_again() -> None:
-    """By hand: five times $2.80, minus $2 per million for ten tokens, because the repeats are shorter."""
+    """
+    The expected amount is worked out by hand: five times $2.80, minus $2 per million for the ten tokens by
+    which the repeats are shorter.
+    """
     [saving] = await found(retries, failing())
     assert "13.99998" == saving.monthly_savings
     assert "5 of the newest calls of answers to gpt-4.1 failed (mostly timeout)" in saving.description
@@ -113,7 +122,10 @@ async def test_failed_calls_that_were_paid_and_sent_again() -> None:
     ],
 )
 async def test_other_failures(calls: list[Inference]) -> None:
-    """These failed calls were paid in vain, but were not sent again."""
+    """
+    There is no recommendation about failed calls that are few, that were not paid, or that were not sent
+    again soon and unchanged.
+    """
     assert [] == await found(retries, calls)
 
 
@@ -125,7 +137,7 @@ async def test_a_repeat_that_fails_counts_too() -> None:
 
 
 def asked(kinds: int, count: int, *, step: int = 100, apart_s: float = 60, **fields: Any) -> list[Inference]:
-    """Create calls of `kinds` kinds in turn. Kinds differ by `step` input tokens."""
+    """Create calls of several kinds in turn. The kinds differ by `step` input tokens."""
     return [
         at(600_000 - apart_s * number,
            **{"input_tokens": 1_000_000 + step * (number % kinds), "output_tokens": 1_000, **fields})
@@ -134,7 +146,10 @@ def asked(kinds: int, count: int, *, step: int = 100, apart_s: float = 60, **fie
 
 
 async def test_the_same_question_again() -> None:
-    """By hand: of 24 calls of four kinds, twenty are repeats at $2 per million and $0.008."""
+    """
+    The expected amount is worked out by hand: of 24 calls of four kinds, twenty are repeats, at $2 per
+    million input tokens and $0.008 for the output.
+    """
     [saving] = await found(response_cache, asked(4, 24))
     each = [Decimal("2.008") + kind * 100 * 2 / Decimal(1_000_000) for kind in range(4)]
     assert 5 * sum(each) == Decimal(saving.monthly_savings)
@@ -143,8 +158,8 @@ async def test_the_same_question_again() -> None:
 
 async def test_repeats_by_chance_are_taken_off() -> None:
     """
-    Five of 25 repeats at $2.008 are subtracted, because five calls had one token less. If kinds are adjacent,
-    all are subtracted.
+    Repeats that may be chance are subtracted. Five calls have one token less, so five of 25 repeats at $2.008
+    are subtracted. If the token counts of all kinds are adjacent, all repeats are subtracted.
     """
     beside = [
         at(600_000 - 60 * 24 - 1 - number, input_tokens=999_999 - number, output_tokens=1_000)
@@ -168,7 +183,7 @@ async def test_repeats_by_chance_are_taken_off() -> None:
 )
 async def test_no_repeats_to_speak_of(calls: list[Inference]) -> None:
     """
-    The cases are nineteen repeats, repeats after an hour, conversations, failures, and less than a tenth
-    of the calls.
+    In these cases there is no recommendation: nineteen repeats, repeats after an hour, conversations,
+    failures, and repeats of less than a tenth of the calls.
     """
     assert [] == await found(response_cache, calls)

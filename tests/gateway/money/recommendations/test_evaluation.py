@@ -1,4 +1,6 @@
-"""The recommendations that are shown depend on earlier decisions, on the minimum, and on the type."""
+"""
+Which recommendations are shown: this depends on earlier decisions, on the minimum amount, and on the type.
+"""
 
 from __future__ import annotations
 
@@ -36,8 +38,8 @@ async def again(calls: Sequence[Inference], status: str, at: float) -> list[Savi
 
 async def test_what_was_addressed_is_told_for_what_comes_later() -> None:
     """
-    Old-style calls within three days count as the change in progress. Later calls reopen the recommendation,
-    and only they count.
+    After a recommendation is addressed, calls of the old kind count as part of the change for three days.
+    Later calls of the old kind reopen it, and then only these later calls count.
     """
     addressed = NOW // DAY_S * DAY_S - 9 * DAY_S
     assert [] == await again([priority(20), priority(8), priority(7)], ADDRESSED, addressed)
@@ -53,8 +55,8 @@ async def test_what_is_ignored_is_found_all_the_same() -> None:
 
 async def test_two_types_on_the_same_tokens() -> None:
     """
-    By hand: GPT-4o costs $5.95 as priority and $3.50 as standard, and GPT-4.1 with priority costs $4.90. The
-    larger saving is first.
+    Two types may save on the same tokens. By hand: GPT-4o costs $5.95 as priority and $3.50 as standard, and
+    GPT-4.1 costs $4.90 as priority. The larger saving is listed first.
     """
     facts = await facts_of([priority(1, request_model="gpt-4o")])
     first, second = told(facts, evaluate(facts, [newer_model, priority_tier], Known(settings=EVERYTHING)))
@@ -68,7 +70,7 @@ async def test_two_types_on_the_same_tokens() -> None:
 
 
 async def test_a_type_that_fails_stops_no_other() -> None:
-    """The failed type closes none of its earlier recommendations."""
+    """If one type fails, the others still run, and none of the failed type's recommendations is closed."""
 
     def fail(_: object) -> None:
         raise RuntimeError

@@ -89,8 +89,8 @@ def writing(**fields: Any) -> dict[str, Any]:
 
 async def test_writing_that_nobody_reads() -> None:
     """
-    By hand: a million tokens cost $2.50 as a cache write of Sonnet 5.5 and $2 as plain input. Reading back a
-    tenth changes that.
+    A cache write that is never read saves nothing. By hand: a million tokens of Sonnet 5.5 cost $2.50 as a
+    cache write and $2 as plain input. If a tenth is read back, the saving changes.
     """
     [saving] = await found(cache_write_unread, [call(**writing(cache_write_tokens=1_000_000))])
     assert saving.monthly_savings == "0.5"
@@ -101,7 +101,8 @@ async def test_writing_that_nobody_reads() -> None:
 
 async def test_writing_that_pays() -> None:
     """
-    Reads by other calls of the same program count. At this price, reading a third of the written tokens is enough.
+    Cache writes are worth their price if enough is read. Reads by other calls of the same program count. At
+    this price, it is enough to read a third of the written tokens.
     """
     written = call(**writing(cache_write_tokens=1_000_000))
     reading = call(2, **writing(cache_read_tokens=300_000, input_tokens=300_000))
@@ -111,7 +112,8 @@ async def test_writing_that_pays() -> None:
 
 async def test_a_newer_model_of_the_same_rank() -> None:
     """
-    By hand: $3 + $1.50 with Sonnet 4.5 become $2 + $1 with 5.5. The newest model that costs no more is chosen.
+    A newer model of the same line is cheaper. By hand: $3 + $1.50 with Sonnet 4.5 become $2 + $1 with 5.5.
+    The newest model that costs no more is recommended.
     """
     [saving] = await found(
         newer_model, [call(provider="anthropic", request_model="claude-sonnet-4-5", **SMALL)]
@@ -133,8 +135,8 @@ async def test_nothing_newer_costs_less(model: str) -> None:
 
 async def test_a_little_over_the_tier() -> None:
     """
-    By hand: 220,000 tokens in and 1,000 out with Gemini 2.5 Pro cost $0.55 + $0.015 above 200,000 tokens, and
-    $0.275 + $0.01 below.
+    An input a little above the price tier could be shortened. By hand: 220,000 tokens in and 1,000 out with
+    Gemini 2.5 Pro cost $0.55 + $0.015 above 200,000 tokens, and $0.275 + $0.01 below.
     """
     tokens: dict[str, Any] = {"input_tokens": 220_000, "output_tokens": 1_000}
     [saving] = await found(context_tier, [call(provider="google", request_model="gemini-2.5-pro", **tokens)])
@@ -146,13 +148,14 @@ async def test_a_little_over_the_tier() -> None:
 @pytest.mark.parametrize("size", [200_000, 251_000, 900_000])
 async def test_not_over_the_tier_or_far_beyond(size: int) -> None:
     """
-    At the limit the price is still low. An input more than a quarter above it is not expected to be cut that far.
+    An input at the limit still has the low price. An input more than a quarter above the limit is not
+    expected to be shortened that much.
     """
     calls = [call(provider="google", request_model="gemini-2.5-pro", input_tokens=size, output_tokens=1_000)]
     assert [] == await found(context_tier, calls)
 
 
 async def test_the_edge_of_a_quarter() -> None:
-    """250,000 tokens are exactly a quarter above 200,000 and are reported."""
+    """An input of 250,000 tokens is exactly a quarter above 200,000, so it is still reported."""
     calls = [call(provider="google", request_model="gemini-2.5-pro", input_tokens=250_000, output_tokens=0)]
     assert 1 == len(await found(context_tier, calls))

@@ -1,4 +1,7 @@
-"""Recommendations on an expensive model where peers use a cheaper one, and on jobs that could be batches."""
+"""
+Recommendations about people who use an expensive model where others use a cheaper one, and about jobs that
+could be batches.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,8 @@ PEERS = [each for user in ("ben", "chen", "dina") for each in working(user, **SO
 
 async def test_one_pays_far_more_than_the_others() -> None:
     """
-    By hand: twenty calls at $15 + $7.50 with Opus 4.1, compared with $2 + $1 for the model of three peers.
+    One person makes twenty calls at $15 + $7.50 with Opus 4.1. Three others use a model at $2 + $1 for the
+    same work. The amounts are worked out by hand.
     """
     [saving] = await found(cheaper_model, [*working("ada", **OPUS), *PEERS])
     assert saving.monthly_savings == "390"
@@ -74,7 +78,9 @@ async def test_a_job_of_the_night() -> None:
 
 
 async def test_a_job_at_midnight() -> None:
-    """Hours on both sides of midnight are adjacent. One day in seven may be different."""
+    """
+    A nightly job may run in the hours before and after midnight. On one day in seven it may be different.
+    """
     [saving] = await found(batch, job(hours=(23, 0, 1)))
     assert "157.5" == saving.monthly_savings
     other = job(1, hours=(3, 9, 15))

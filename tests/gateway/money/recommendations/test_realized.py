@@ -1,5 +1,6 @@
 """
-Realized savings of an addressed recommendation: measured by cost per answer, and at most what was promised.
+Realized savings of an addressed recommendation: they are measured by the cost per answer, and are at most
+the promised amount.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ def row(cost: str, calls: int, errors: int = 0) -> CostRow:
     ("before", "after", "expected"),
     [
         (row("300", 1000), row("130", 600), "50"),
-        (row("300", 1000), row("60", 600), "60"),  # at most what was promised for this number of calls
+        # the saving is at most the promised amount for this number of calls
+        (row("300", 1000), row("60", 600), "60"),
         (row("300", 1000), row("190", 600), "0"),  # an answer costs more than before
         (row("300", 1100, errors=100), row("130", 900, errors=300), "50"),
         (row("300", 1000), row("0", 0), "0"),
@@ -45,9 +47,7 @@ def row(cost: str, calls: int, errors: int = 0) -> CostRow:
     ],
 )
 def test_by_the_cost_of_an_answer(before: CostRow | None, after: CostRow | None, expected: str) -> None:
-    """
-    $100 were promised for a thousand answers.
-    """
+    """The saving is measured by the cost per answer. $100 were promised for a thousand answers."""
     assert expected == money.text(saved(before, after, promised=money.units("100")))
 
 
@@ -65,8 +65,8 @@ async def measured(calls: list[Inference], *, days_later: float = 20, **fields: 
 
 def traffic() -> list[Inference]:
     """
-    Create one call of $2.80 per day before, and one of half the size after. The day itself and another team
-    do not count.
+    Create one call of $2.80 per day before the change, and one of half the size after it. Calls of the day
+    itself and of another team do not count.
     """
     before = [call(days) for days in range(21, 31)]
     after = [call(days, input_tokens=500_000, output_tokens=50_000) for days in range(20)]
@@ -80,7 +80,8 @@ def traffic() -> list[Inference]:
 
 async def test_whole_days_after_the_one_it_was_addressed_on() -> None:
     """
-    By hand: 19 answers at $1.40 instead of $2.80 save $26.60, limited by the $1 promised for ten answers.
+    Whole days after the day of the change are measured. By hand: 19 answers at $1.40 instead of $2.80 save
+    $26.60, but only $1 was promised for ten answers, which limits the saving.
     """
     found = await measured(traffic())
     assert found is not None

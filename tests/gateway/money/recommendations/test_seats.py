@@ -53,7 +53,10 @@ def found(known: Known, seats: Sequence[UnusedSeat] = SEATS, cost: int = 300) ->
 
 
 def test_seats_are_told_by_plan_and_team() -> None:
-    """The formula has the fee of each seat, and the days are those of the billing cycle."""
+    """
+    Each finding is about one plan and team. The formula shows the fee of each seat, and the days are those of
+    the billing cycle.
+    """
     told = {each.title: each for each in found(Known(settings=EVERYTHING))}
     assert {
         "2 seats of Claude (search) without use": "55",

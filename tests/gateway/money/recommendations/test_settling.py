@@ -1,4 +1,6 @@
-"""Overlapping recommendations never save more together than was spent, because each token is saved once."""
+"""
+Overlapping recommendations: together they never save more than was spent, because each token is saved only once.
+"""
 
 from __future__ import annotations
 
@@ -45,14 +47,18 @@ def test_the_largest_goes_first() -> None:
 
 
 def test_what_is_ignored_takes_nothing_from_others() -> None:
-    """An ignored recommendation is still shown, with what the others leave."""
+    """
+    An ignored recommendation reduces no other one. It is still shown, with what the others leave for it.
+    """
     found = [("ignored", opportunity("a", {0: 90})), ("other", opportunity("b", {0: 50}))]
     settled = settle([use(100)], found, least=lambda _: 0, is_last=lambda type, _: type == "ignored")
     assert [("other", 50), ("ignored", 45)] == [(each.type, each.saving) for each in settled]
 
 
 def test_what_is_left_may_be_too_little_to_tell() -> None:
-    """A saving at the minimum is shown. Below the minimum it is not, and takes nothing from others."""
+    """
+    A saving at the minimum is shown. A saving below the minimum is not shown and reduces no other saving.
+    """
     found = [
         ("one", opportunity("a", {0: 60})),
         ("two", opportunity("b", {0: 50})),
@@ -69,7 +75,8 @@ def test_what_is_left_may_be_too_little_to_tell() -> None:
 )
 def test_savings_never_exceed_spend(costs: list[int], shares: list[list[Any]]) -> None:
     """
-    The savings stay within the spend for any overlap of claims, also where a part of the change would cost more.
+    Together, the savings are at most the spend. This holds for any overlap of the claims, and where a part of
+    a change would cost more.
     """
     uses = [use(cost) for cost in costs]
     found = [

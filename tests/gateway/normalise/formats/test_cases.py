@@ -31,7 +31,7 @@ def comparable(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _name(row: dict[str, Any]) -> tuple[str, str]:
-    """Return a key that distinguishes the calls and counters of a case."""
+    """Return a key that is different for each call and counter of a case."""
     return str(row.get("request_id")), str(row.get("token_type"))
 
 
@@ -44,7 +44,7 @@ def cut(instant: str) -> str:
 @pytest.mark.parametrize("named", [True, False], ids=["named", "found"])
 @pytest.mark.parametrize("case", cases(), ids=lambda case: f"{case.format}/{case.name}")
 def test_the_case_becomes_the_expected_records(case: Case, named: bool) -> None:
-    """Whether or not the sender names its format, every listed field has the expected value."""
+    """Every listed field has the expected value, whether or not the sender names its format."""
     outcome = read(case.format if named else None, case.body)
     got = [as_json(record) for record in outcome.records]
     expected = sorted((comparable(row) for row in case.expected), key=_name)
@@ -59,7 +59,7 @@ def test_the_case_becomes_the_expected_records(case: Case, named: bool) -> None:
 
 @pytest.mark.parametrize("case", cases(), ids=lambda case: f"{case.format}/{case.name}")
 def test_the_case_is_told_apart(case: Case) -> None:
-    """A gateway that pushes OTLP is recognized as OTLP."""
+    """Each case is recognized as its own format. A gateway that pushes OTLP is recognized as OTLP."""
     expected = "otlp/traces" if (case.format, case.name) in OTLP else case.format
     assert expected == recognise(case.body)
 
@@ -79,13 +79,15 @@ def test_every_number_is_explained(case: Case) -> None:
 
 
 def test_formats_are_those_that_have_cases() -> None:
-    """Addresses, the command line and records use these names. Every format has a case."""
+    """
+    Every format has a case. The names of formats are the same in addresses, in the command line and in records.
+    """
     assert {case.format for case in cases()} == set(BY_NAME)
     assert (*BY_NAME, "otlp/traces", "otlp/metrics", "otlp/logs") == FORMAT_NAMES
 
 
 def test_published_names_stay() -> None:
-    """Senders have these names in their configuration."""
+    """Names of formats never change, because senders have them in their configuration."""
     assert {
         "langfuse", "litellm", "kong", "portkey", "bedrock", "cloudflare", "envoy_ai_gateway", "helicone", "bifrost",
         "apisix", "higress", "agentgateway", "vertex", "azure_apim", "openmeter", "openrouter",

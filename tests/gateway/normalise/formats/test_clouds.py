@@ -42,8 +42,8 @@ def firehose(*data: str) -> dict[str, Any]:
 
 def test_bedrock_in_every_wrapper_is_the_same_call() -> None:
     """
-    The wrappers are a bare record, a subscription, a Lambda's, Firehose with lines, and Firehose
-    with a subscription.
+    Bedrock's log record gives the same call in every wrapper: alone, in a subscription, from a Lambda, and in
+    Firehose with lines or a subscription.
     """
     record = bedrock_record()
     lines = json.dumps(record).encode() + b"\n"
@@ -60,7 +60,7 @@ def test_bedrock_in_every_wrapper_is_the_same_call() -> None:
 
 
 def test_bedrock_control_messages_are_passed_over() -> None:
-    """CloudWatch checks whether the address responds. The response is a normal 2xx."""
+    """CloudWatch's control messages, with which it checks an address, get a normal 2xx and give no record."""
     probe = subscription(
         "CWL CONTROL MESSAGE: Checking health of destination Firehose.", kind="CONTROL_MESSAGE"
     )
@@ -70,7 +70,10 @@ def test_bedrock_control_messages_are_passed_over() -> None:
 
 
 def test_bedrock_bad_data_costs_only_itself() -> None:
-    """Broken base64, gzip, JSON and text give rejects with their position, and the good record is stored."""
+    """
+    Broken base64, gzip, JSON and text are rejected with their position. The good record of the same
+    delivery is stored.
+    """
     good = packed(subscription(bedrock_record(), "not json"))
     body = firehose("*", packed(b"x", zipped=False), base64.b64encode(b"\x1f\x8bzz").decode(), good)
     body["records"].append({"data": 7})
@@ -82,7 +85,9 @@ def test_bedrock_bad_data_costs_only_itself() -> None:
 
 
 def test_bedrock_records_may_stand_without_anything_between_them() -> None:
-    """Firehose concatenates records, and so do CloudWatch's files."""
+    """
+    Bedrock records may follow each other without a separator, as in Firehose's bodies and CloudWatch's files.
+    """
     record = case("bedrock", "converse-stream")
     run = json.dumps(record) + json.dumps(record | {"requestId": "another-request-of-the-same-run"})
     packed = base64.b64encode(gzip.compress(run.encode())).decode()
@@ -91,7 +96,10 @@ def test_bedrock_records_may_stand_without_anything_between_them() -> None:
 
 
 def test_bedrock_bombs_are_rejected_before_they_unfold() -> None:
-    """One oversized item rejects only itself. A delivery with too many is refused as a whole."""
+    """
+    An oversized item is rejected before it inflates, and the others are accepted. A delivery with too many
+    items is refused as a whole.
+    """
     bomb = base64.b64encode(gzip.compress(bytes(MAX_PIECE + 1), 1)).decode()
     outcome = read("bedrock", firehose(bomb, packed(bedrock_record())))
     assert len(outcome.records) == 1
@@ -104,7 +112,7 @@ def test_bedrock_bombs_are_rejected_before_they_unfold() -> None:
 
 
 def test_bedrock_tells_what_it_holds_beside_the_body() -> None:
-    """The inflated bytes count toward the in-flight limit and may be refused."""
+    """Bytes that Bedrock's wrappers inflate to count toward the in-flight limit, so they may be refused."""
     held: list[int] = []
     line = json.dumps(bedrock_record()).encode()
     body = json.dumps(firehose(packed(line), packed(line, zipped=False))).encode()
@@ -114,7 +122,8 @@ def test_bedrock_tells_what_it_holds_beside_the_body() -> None:
 
 def test_bedrock_arns_errors_and_embeddings() -> None:
     """
-    A profile's ARN is reduced to its last part. An error has a code and no tokens, and Titan is an embedding.
+    The ARN of a profile is reduced to its last part. An error has a code and no tokens, and Titan's
+    calls are embeddings.
     """
     arn = "arn:aws:bedrock:us-east-1:123456789012:application-inference-profile/abc123"
     assert "abc123" == one("bedrock", bedrock_record(modelId=arn)).request_model
@@ -140,12 +149,12 @@ def test_bedrock_null_entries_are_passed_over() -> None:
 
 @pytest.mark.parametrize("said", ["", "-", None])
 def test_bedrock_codes_that_stand_for_nothing_are_no_error(said: Any) -> None:
-    """An empty string counts as null."""
+    """An empty error code counts as null, so the call did not fail."""
     assert "ok" == one("bedrock", bedrock_record(errorCode=said)).status
 
 
 def test_bedrock_whose_principal_is_unknown_has_the_callers_user() -> None:
-    """The metadata of the request names the user."""
+    """If Bedrock's principal is unknown, the user is the one in the request's metadata."""
     record = one(
         "bedrock",
         bedrock_record(identity=None, requestMetadata={"userId": "u", "sessionId": "s", "x": {"a": 1}}),
@@ -156,7 +165,10 @@ def test_bedrock_whose_principal_is_unknown_has_the_callers_user() -> None:
 
 
 def test_vertex_columns_may_be_text_and_times_bigquerys() -> None:
-    """The id keeps every digit, whether it is a number or a string."""
+    """
+    Vertex AI columns may be text, and times may have BigQuery's form. The id keeps every digit as a number
+    or a string.
+    """
     row = case("vertex", "bigquery-row-thoughts")
     exported = row | {
         "logging_time": "2025-09-02 10:14:50.313000 UTC",
@@ -175,7 +187,8 @@ def test_vertex_columns_may_be_text_and_times_bigquerys() -> None:
 
 def test_vertex_ids_in_exponent_form_are_shared_by_others() -> None:
     """
-    The exponent form loses the last digits. The text is stored, and the dedup key also uses tokens and time.
+    An id in exponent form has lost its last digits, so several calls may share it. It is stored as text, and
+    the dedup key also uses tokens and time.
     """
     body = (
         json.dumps(case("vertex", "bigquery-row-thoughts"))
@@ -215,7 +228,7 @@ def test_vertex_models_may_be_named_as_resources(resource: str) -> None:
 )
 @pytest.mark.parametrize("write", [dict, json.dumps, lambda answer: "\n " + json.dumps(answer)])
 def test_vertex_answers_may_be_errors(answer: Any, error_type: str, write: Any) -> None:
-    """Google and its partners write errors, as objects or as text."""
+    """Google and its partners write errors as objects or as text. Both are read."""
     record = one(None, case("vertex", "bigquery-row-thoughts") | {"full_response": write(answer)})
     assert record.status == "error"
     assert record.error_type == error_type
@@ -223,7 +236,10 @@ def test_vertex_answers_may_be_errors(answer: Any, error_type: str, write: Any) 
 
 
 def test_vertex_partner_models_count_in_their_own_way() -> None:
-    """Anthropic's answer is in the same column, and the provider is still Vertex."""
+    """
+    Calls of partner models count by the partner's rules. Anthropic's answer is in the same column, and the
+    provider is still Vertex.
+    """
     row = case("vertex", "bigquery-row-thoughts") | {
         "api_method": "streamRawPredict",
         "model": "publishers/anthropic/models/claude-sonnet-4-5",
@@ -241,7 +257,10 @@ def test_vertex_partner_models_count_in_their_own_way() -> None:
 
 
 def test_azure_rows_of_messages_belong_to_the_row_with_figures() -> None:
-    """Event Hub sends rows in any order. Seconds with seven decimals are accepted."""
+    """
+    Azure writes messages and figures of a call in separate rows. Event Hub may send these rows in any order.
+    Seconds with seven decimals are accepted.
+    """
     rows = case("azure_apim", "llm-log-rows")
     outcome = read(None, {"records": rows[::-1]})
     assert outcome.received == 3
@@ -251,7 +270,10 @@ def test_azure_rows_of_messages_belong_to_the_row_with_figures() -> None:
 
 
 def test_azure_rows_with_figures_are_calls_without_a_deployment() -> None:
-    """Models of other providers have no deployment. A row with neither is part of a message."""
+    """
+    A row with figures is a call even without a deployment, because models of other providers have none. A row
+    with neither is part of a message.
+    """
     header, *messages = case("azure_apim", "llm-log-rows")
     record = one("azure_apim", header | {"DeploymentName": "", "ModelName": "claude-sonnet-4-5"})
     assert record.request_model is None
@@ -261,7 +283,10 @@ def test_azure_rows_with_figures_are_calls_without_a_deployment() -> None:
 
 
 def test_azure_numbers_may_be_text_and_a_long_response_id_is_the_identity() -> None:
-    """A short response id may occur twice, so it identifies nothing."""
+    """
+    Numbers may be text. A long response id is the dedup key, but a short one identifies nothing, because it
+    may occur twice.
+    """
     row = case("azure_apim", "llm-log-rows")[0]
     long = row | {
         "PromptTokens": "1320",

@@ -45,8 +45,8 @@ def test_a_destination_is_a_model_only_where_databricks_serves_it(
     type: str | None, name: str | None, model: str | None, expected: tuple[str | None, str | None]
 ) -> None:
     """
-    If Databricks does not serve the model, the name is that of a stored key. A title in `destination_model`
-    is not a model name.
+    If Databricks serves the model, the destination names it. Otherwise the destination is the name of a
+    stored key. A title in `destination_model` is not a model name.
     """
     record = one(None, row(destination_type=type, destination_name=name, destination_model=model))
     assert expected == (record.provider, record.request_model)
@@ -61,14 +61,15 @@ def test_calls_of_one_request_are_told_apart() -> None:
 
 
 def test_older_rows_have_only_the_id_of_the_request() -> None:
-    """Tokens and time distinguish the calls of one request."""
+    """Older rows have only the id of the request, so tokens and time distinguish its calls."""
     first, second, repeated = read(None, [row(), row(input_tokens=11), row()]).identities
     assert first.id == repeated.id != second.id
 
 
 def test_both_tables_of_model_serving_report_one_call() -> None:
     """
-    The usage table has the counts. The inference table has the answer, with the model and the cached tokens.
+    Both tables of Model Serving report the same call. The usage table has the counts. The inference table has
+    the answer, with the model and the cached tokens.
     """
     ids = {
         "databricks_request_id": "58db0e4d-2fc8-4861-976c-bc1228a16642",

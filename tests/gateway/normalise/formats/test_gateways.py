@@ -21,7 +21,9 @@ from tests.gateway.normalise.outcomes import inferences
 
 @pytest.mark.parametrize("block", ["ai-proxy", "ai-proxy-advanced"])
 def test_kong_older_blocks_take_the_requests_id(block: str) -> None:
-    """Before the name `proxy`, the block had the name of the plugin."""
+    """
+    In older Kong versions, the block has the plugin's name instead of `proxy`. It still gets the request's id.
+    """
     line = case("kong", "http-log-bedrock-unpriced")
     line["ai"] = {block: line["ai"]["proxy"]}
     record = one(None, line)
@@ -31,7 +33,7 @@ def test_kong_older_blocks_take_the_requests_id(block: str) -> None:
 
 
 def test_kong_a_bad_block_costs_no_other() -> None:
-    """The bad block is rejected, the other call of the line is counted, and the accounting balances."""
+    """Only the bad block of a line is rejected. The other call is counted, and the accounting balances."""
     line = case("kong", "http-log-bedrock-unpriced")
     good = line["ai"]["proxy"]
     line["ai"] = {"proxy": good | {"usage": good["usage"] | {"prompt_tokens": -1}}, "ai-llm-as-judge": good}
@@ -54,7 +56,7 @@ def test_kong_plain_requests_on_the_same_logger_are_no_calls() -> None:
 
 
 def test_kong_errors_carry_their_status() -> None:
-    """Errors are not cache hits, even if the block says so."""
+    """A Kong error has its HTTP status as type and is not a cache hit, even if the block says so."""
     line = case("kong", "http-log-batch-priced-and-cache-hit")[1]
     record = one("kong", line | {"response": {"status": 503}})
     assert record.status == "error"
@@ -63,7 +65,7 @@ def test_kong_errors_carry_their_status() -> None:
 
 
 def test_kong_two_calls_of_one_line_are_split() -> None:
-    """The accounting counts the second call as split."""
+    """If one line has two calls, the accounting counts the second call as split."""
     outcome = read("kong", case("kong", "http-log-two-llm-blocks"))
     assert outcome.received == 1
     assert outcome.split == 1
@@ -72,7 +74,7 @@ def test_kong_two_calls_of_one_line_are_split() -> None:
 
 @pytest.mark.timeout(120)
 def test_kong_objects_in_json_text_are_read_once_for_all_blocks() -> None:
-    """A line may have thousands of blocks, so decoding the text for each would be slow."""
+    """JSON text of a line is decoded once for all blocks, because a line may have thousands of blocks."""
     line = case("kong", "http-log-two-llm-blocks")
     block = line["ai"]["ai-llm-as-judge"]
     consumer = json.dumps({"username": "alice", "padding": "\ud83d" * 1_000_000})
@@ -82,7 +84,8 @@ def test_kong_objects_in_json_text_are_read_once_for_all_blocks() -> None:
 
 def test_kong_two_proxies_of_one_line_are_named_alike_in_any_order() -> None:
     """
-    The block with the newest name gets the request's id, in any order. The others have ids of their own.
+    If a line has two proxy blocks, the block with the newest name gets the request's id, in any order. Other
+    blocks have separate ids.
     """
     line = case("kong", "http-log-bedrock-unpriced")
     block = line["ai"]["proxy"]
@@ -104,7 +107,9 @@ def test_kong_writes_an_empty_list_as_an_object() -> None:
 
 
 def test_kong_counted_in_the_singular_once() -> None:
-    """Kong 3.7 and its documentation write `prompt_token` and `completion_token`."""
+    """
+    Kong 3.7 and its documentation write `prompt_token` and `completion_token` in the singular. They count once.
+    """
     line = case("kong", "http-log-bedrock-unpriced")
     line["ai"]["ai-proxy"] = line["ai"].pop("proxy")
     line["ai"]["ai-proxy"]["usage"] = {
@@ -120,7 +125,7 @@ def test_kong_counted_in_the_singular_once() -> None:
 
 
 def test_kong_did_not_name_its_first_plugin() -> None:
-    """Kong 3.6 has `meta` and `usage` in place of named blocks."""
+    """Kong 3.6 has `meta` and `usage` without the name of a plugin."""
     line = case("kong", "http-log-bedrock-unpriced")
     block = line["ai"]["proxy"]
     del block["tried_targets"]
@@ -150,7 +155,10 @@ def test_kong_unspecified_stands_for_nothing() -> None:
 
 
 def test_kong_falls_back_to_the_consumers_own_id() -> None:
-    """The consumer authenticated the request, so its id is the user."""
+    """
+    If nothing else names the user, the user is the id of Kong's consumer, because the consumer
+    authenticated the request.
+    """
     line = case("kong", "http-log-bedrock-unpriced")
     line["consumer"] = {"username": None, "custom_id": "c-7"}
     assert "c-7" == one("kong", line).user
@@ -181,7 +189,9 @@ def test_kong_passes_on_anthropics_input_without_the_cache(
 
 
 def test_portkey_a_hook_before_the_request_is_no_call() -> None:
-    """The hook after the request reports the call."""
+    """
+    Portkey's hook before the request gives no record, because the hook after the request reports the call.
+    """
     hook = case("portkey", "log-hook-claude")
     before = hook | {"response": {"json": {}, "text": "", "statusCode": None}}
     outcome = read(None, [before, hook])
@@ -189,7 +199,9 @@ def test_portkey_a_hook_before_the_request_is_no_call() -> None:
 
 
 def test_portkey_a_hook_tells_failures_and_streams() -> None:
-    """Without a JSON answer, the HTTP status gives the outcome."""
+    """
+    Portkey's hook also reports failures and streams. Without a JSON answer, the HTTP status gives the outcome.
+    """
     hook = case("portkey", "log-hook-claude")
     failed = one(None, hook | {"response": {"json": {"error": {"message": "CANARY"}}, "statusCode": 429}})
     assert failed.status == "error"
@@ -199,7 +211,7 @@ def test_portkey_a_hook_tells_failures_and_streams() -> None:
 
 
 def test_portkey_a_hook_with_the_providers_own_body() -> None:
-    """A request to Anthropic's address has an answer in Anthropic's format."""
+    """If a Portkey request goes to Anthropic's address, its answer has Anthropic's format."""
     hook = case("portkey", "log-hook-claude") | {"requestType": "messages"}
     hook["response"]["json"]["usage"] = {
         "input_tokens": 12,
@@ -234,21 +246,27 @@ def test_portkey_cents_that_cannot_be_are_rejected(cost: str) -> None:
 
 @pytest.mark.parametrize(("said", "status", "cost"), [("semantic HIT", "cached", "0"), ("miss", "ok", None)])
 def test_portkey_hits_are_in_a_word(said: str, status: str, cost: str | None) -> None:
-    """For a hit, 0 cents is the cost. For a call, it is no price."""
+    """
+    Portkey states a cache hit as a word. For a hit, 0 cents is the cost. For a call, 0 cents
+    means an unknown price.
+    """
     record = one("portkey", case("portkey", "analytics-row") | {"cache_status": said, "cost": 0})
     assert record.status == status
     assert record.cost == cost
 
 
 def test_portkey_failures_by_flag_and_by_status() -> None:
-    """A failure flag without a status gives no error type."""
+    """Failures are recognized by a flag and by the status. A flag without a status gives no error type."""
     row = case("portkey", "analytics-row")
     assert "429" == one("portkey", row | {"response_status_code": 429.0, "is_success": 0.0}).error_type
     assert "_OTHER" == one("portkey", row | {"response_status_code": None, "is_success": 0.0}).error_type
 
 
 def test_portkey_metadata_may_be_json_text_or_uneven_lists() -> None:
-    """A value without a name is dropped."""
+    """
+    Portkey's metadata may be JSON text, or two lists of names and values of different length. A value without
+    a name is dropped.
+    """
     row = case("portkey", "analytics-row") | {"user_id": None, "_user": None}
     record = one("portkey", row | {"metadata": json.dumps({"_user": "u", "_environment": "dev", "a": 1})})
     assert record.user == "u"
@@ -258,7 +276,9 @@ def test_portkey_metadata_may_be_json_text_or_uneven_lists() -> None:
 
 
 def test_portkey_lines_may_hold_what_a_file_holds() -> None:
-    """The line's own values have priority over those of the answer."""
+    """
+    A row may also have the content of a log file. The row's own values have priority over those of the answer.
+    """
     line = case("portkey", "log-file") | case("portkey", "analytics-row")
     assert one(None, line).input_tokens == 150
     assert one(None, line).request_model == "gpt-4"
@@ -270,7 +290,7 @@ def test_portkey_lines_may_hold_what_a_file_holds() -> None:
 
 
 def test_portkey_rows_of_the_store_have_dotted_columns() -> None:
-    """Columns have the table's names. An unknown model counts as null."""
+    """Rows of Portkey's store have columns with dotted names. An unknown model counts as null."""
     row = case("portkey", "analytics-row")
     facts = row.pop("metadata")
     dotted = row | {"metadata.key": facts["key"], "metadata.value": facts["value"]}
@@ -280,8 +300,8 @@ def test_portkey_rows_of_the_store_have_dotted_columns() -> None:
 
 def test_portkey_log_files_may_hold_their_row() -> None:
     """
-    The row has the price. If bodies are not logged, it is the only source, and its time is a
-    JavaScript date string.
+    A Portkey log file may contain its analytics row, which has the price. If bodies are not logged, the row
+    is the only source, and its time is a JavaScript date string.
     """
     file, row = case("portkey", "log-file"), case("portkey", "analytics-row")
     file |= {"metrics": row, "created_at": "Wed Aug 28 2024 10:30:45 GMT+0000 (Coordinated Universal Time)"}
@@ -294,7 +314,10 @@ def test_portkey_log_files_may_hold_their_row() -> None:
 
 
 def test_portkey_log_files_count_anthropics_cache() -> None:
-    """Raw Anthropic bodies exclude cached tokens from the input. The response id is the dedup key."""
+    """
+    Anthropic's raw bodies in Portkey's log files exclude cached tokens from the input. The response id is
+    the dedup key.
+    """
     file = case("portkey", "log-file")
     file["response"]["body"] = {
         "id": "msg_01AbCdEfGhIjKlMnOpQrStUv",
@@ -320,7 +343,7 @@ def test_portkey_log_files_never_name_a_masked_key() -> None:
 
 
 def test_cloudflare_pages_lists_and_lines_are_alike() -> None:
-    """An empty page is recognized as well."""
+    """Cloudflare's pages, lists and lines give the same calls. An empty page is recognized as well."""
     entry = case("cloudflare", "log-single-failed")
     lines = b"\n".join(json.dumps(entry | {"id": str(n)}).encode() for n in range(2))
     assert 2 == len(read(None, lines).records)
@@ -330,8 +353,8 @@ def test_cloudflare_pages_lists_and_lines_are_alike() -> None:
 
 def test_cloudflare_prices_and_types() -> None:
     """
-    For a call, 0 is not a price. Without a path, the request type decides. A failure without a status
-    has no type.
+    For a Cloudflare call, a price of 0 is unknown. Without a path, the request type decides about the
+    operation. A failure without a status has no type.
     """
     entry = case("cloudflare", "logs-list")["result"][0]
     record = one("cloudflare", entry | {"cost": 0, "path": None, "request_type": "embedding"})
@@ -342,7 +365,7 @@ def test_cloudflare_prices_and_types() -> None:
 
 @pytest.mark.parametrize("success", [True, None])
 def test_cloudflare_statuses_of_400_or_more_are_errors(success: bool | None) -> None:
-    """The status wins over the success flag, and such an answer is not a cache hit."""
+    """A Cloudflare status of 400 or more is an error and no cache hit, whatever the success flag says."""
     entry = case("cloudflare", "logs-list")["result"][1]
     record = one("cloudflare", entry | {"success": success, "status_code": 502})
     assert record.status == "error"
@@ -350,7 +373,10 @@ def test_cloudflare_statuses_of_400_or_more_are_errors(success: bool | None) -> 
 
 
 def test_envoy_where_nobody_answered() -> None:
-    """Code 0 is an error. Its type is the response flags, also if the code is text."""
+    """
+    If no backend answered, Envoy writes code 0, as a number or as text. This is an error, and its type is
+    the response flags.
+    """
     line = case("envoy_ai_gateway", "access-log-line")
     assert (
         "UF,URX"
@@ -360,7 +386,7 @@ def test_envoy_where_nobody_answered() -> None:
 
 
 def test_envoy_numbers_may_be_text() -> None:
-    """A dash means unknown."""
+    """Envoy's numbers may be text. A dash means an unknown value."""
     line = case("envoy_ai_gateway", "access-log-line") | {
         "gen_ai.usage.input_tokens": "15",
         "gen_ai.usage.output_tokens": "-",
@@ -381,7 +407,9 @@ def test_envoy_numbers_may_be_text() -> None:
 
 
 def test_envoys_first_versions_had_keys_of_their_own() -> None:
-    """Early documentation used keys that start with `genai_`. They give the same call."""
+    """
+    Envoy's first versions and their documentation used keys that start with `genai_`. They give the same call.
+    """
     line = case("envoy_ai_gateway", "access-log-line")
     old = {
         "genai_backend_name": line.pop("gen_ai.provider.name"),
@@ -404,7 +432,10 @@ def test_envoy_lines_without_a_model_are_no_calls() -> None:
 
 
 def test_envoy_lines_may_hold_the_answers_model_alone() -> None:
-    """If the backend is a path, the model gives the provider."""
+    """
+    If an Envoy line has only the answer's model, the call has this model. If the backend is a path, the model
+    also gives the provider.
+    """
     line = case("envoy_ai_gateway", "access-log-line") | {
         "gen_ai.request.model": "-",
         "gen_ai.response.model": "gpt-4o",
@@ -424,7 +455,10 @@ def test_envoys_request_id_is_the_callers_choice() -> None:
 
 
 def test_helicone_truncated_bodies_tell_nothing() -> None:
-    """A truncated body is not JSON, but the webhook still names the model."""
+    """
+    A truncated body in Helicone's webhook is no JSON and tells nothing, but the webhook itself still
+    names the model.
+    """
     hook = case("helicone", "webhook-standard-json-bodies")
     record = one("helicone", hook | {"response_body": hook["response_body"][:60]})
     assert record.request_model == "gpt-4o-mini"
@@ -433,7 +467,10 @@ def test_helicone_truncated_bodies_tell_nothing() -> None:
 
 
 def test_helicone_bodies_may_be_objects_of_anthropic() -> None:
-    """Cached tokens are not in Anthropic's input, nor in the webhook's count. A cost of 0 is not a price."""
+    """
+    Helicone's bodies may be objects of Anthropic. Cached tokens are neither in Anthropic's input nor in the
+    webhook's count. A cost of 0 is not a price.
+    """
     body = {
         "id": "msg_01AbCdEfGhIjKlMnOpQrStUv",
         "model": "claude-sonnet-4-5",
@@ -455,7 +492,8 @@ def test_helicone_bodies_may_be_objects_of_anthropic() -> None:
 
 def test_helicone_without_a_time_is_known_by_its_own_id() -> None:
     """
-    A short response id may repeat on local servers, and without a time, such calls could not be distinguished.
+    A Helicone call without a time gets Helicone's own id. A short response id may repeat on local servers
+    and, without a time, could not tell such calls apart.
     """
     record = one("helicone", case("helicone", "webhook-standard-json-bodies"))
     assert digest(5, "helicone", record.request_id) == record.id
@@ -472,7 +510,10 @@ def test_openmeter_events_are_known_by_source_and_id() -> None:
 
 
 def test_openmeter_an_id_that_can_be_a_response_id_is_one() -> None:
-    """LiteLLM's callback uses the response id. The event's source and id also identify the call."""
+    """
+    If an OpenMeter event's id may be a response id, it is used as one, because LiteLLM's callback does so.
+    The event's source and id also identify the call.
+    """
     event = case("openmeter", "cloudevent-single") | {"id": "chatcmpl-0123456789abcdef"}
     (identity,) = read(None, event).identities
     assert digest(2, event["id"]) == identity.id
@@ -514,7 +555,7 @@ def test_openmeters_standard_event_is_a_count(type: str, expected: str) -> None:
 
 @pytest.mark.parametrize("type", ["other", None])
 def test_a_count_of_no_known_type_is_shown(type: str | None) -> None:
-    """A count without a known type cannot be added to a sum."""
+    """A count without a known token type is shown as unrecognized, because it cannot be added to any sum."""
     data = {"tokens": "123456", "model": "gpt4-turbo", "type": type}
     outcome = read(
         "openmeter", {"specversion": "1.0", "type": "prompt", "id": "00001", "source": "app", "data": data}
@@ -525,7 +566,10 @@ def test_a_count_of_no_known_type_is_shown(type: str | None) -> None:
 
 
 def test_kongs_metering_events_are_kongs_counters() -> None:
-    """A request and a response each report one number as text. Request counts have no tokens."""
+    """
+    Kong's metering events are counters. An event for a request and one for its response each report one
+    number as text. Events that count requests have no tokens.
+    """
     event = {"specversion": "1.0", "source": "kong-gw", "subject": "alice", "time": "2026-11-20T10:00:00Z"}
     data = {"model": "gpt-6-sol", "provider": "openai", "service_name": "chat"}
     pair = [
@@ -544,7 +588,10 @@ def test_kongs_metering_events_are_kongs_counters() -> None:
 
 
 def test_names_of_models_and_tokens_that_nothing_took_are_shown() -> None:
-    """In every format, the operator sees the unread names without values. Empty members are not listed."""
+    """
+    Names of models and tokens that no rule read are shown to the operator without values, in every format.
+    Empty members are not listed.
+    """
     line = {
         "started_at": 1,
         "latencies": {},
@@ -567,7 +614,10 @@ def test_names_of_models_and_tokens_that_nothing_took_are_shown() -> None:
 def test_openrouter_with_an_own_key_costs_what_the_provider_charged(
     said: dict[str, Any], cost: str, byok: str | None
 ) -> None:
-    """With the customer's own key, OpenRouter's total is 0 or its fee."""
+    """
+    With the customer's own key, the cost is what the provider charged, because OpenRouter's total is then 0
+    or only its fee.
+    """
     stats = case("openrouter", "generation-stats")
     record = one("openrouter", {"data": stats["data"] | said})
     assert record.cost == cost
@@ -575,7 +625,10 @@ def test_openrouter_with_an_own_key_costs_what_the_provider_charged(
 
 
 def test_openrouters_call_is_that_of_the_provider() -> None:
-    """A long provider response id is a second dedup key."""
+    """
+    A call reported by OpenRouter and by the provider is one call, because the provider's long response id is
+    a second dedup key.
+    """
     data = case("openrouter", "generation-stats")["data"]
     (known,) = read("openrouter", {"data": data}).identities
     assert digest(2, data["id"]) == known.id
@@ -585,7 +638,10 @@ def test_openrouters_call_is_that_of_the_provider() -> None:
 
 
 def test_openrouter_stats_that_were_cancelled() -> None:
-    """Cancelled calls are errors. A price of 0 is real for free models, and native counts are billed."""
+    """
+    A cancelled OpenRouter call is an error. A price of 0 is real for free models, and native token
+    counts are billed.
+    """
     stats = case("openrouter", "generation-stats")
     stats["data"] |= {"cancelled": True, "total_cost": 0, "tokens_prompt": 99}
     record = one(None, stats)
@@ -603,7 +659,7 @@ def test_otlp_is_taken_under_any_name() -> None:
 
 
 def test_a_name_that_is_no_format_is_refused() -> None:
-    """A body of no known format is refused as well."""
+    """A name that is no format is refused, and so is a body of no known format."""
     for format, body in (("smoke", {"id": 1}), (None, {"id": 1}), (None, [])):
         with pytest.raises(BadPayload):
             read(format, body)
@@ -612,7 +668,9 @@ def test_a_name_that_is_no_format_is_refused() -> None:
 @pytest.mark.parametrize("format", [name for name in FORMAT_NAMES if "/" not in name])
 @pytest.mark.parametrize("item", [{}, {"data": None, "metadata": [], "usage": 3}, None])
 def test_items_of_an_unknown_shape_are_passed_over(format: str, item: Any) -> None:
-    """Items of an unknown form give neither records nor rejects. Langfuse items are inside a batch."""
+    """
+    Items of an unknown form give neither records nor rejects. For Langfuse, the items are inside a batch.
+    """
     outcome = read(format, {"batch": [item, item]} if format == "langfuse" else [item, item])
     assert outcome.received == 2
     assert outcome.records == []
@@ -634,7 +692,7 @@ def test_items_of_an_unknown_shape_are_passed_over(format: str, item: Any) -> No
 def test_counts_that_cannot_be_are_rejected_by_name(
     format: str, name: str, path: tuple[str, ...], value: Any, reason: str
 ) -> None:
-    """The message names the field but never the value."""
+    """An impossible count is rejected with a message that names its field but never its value."""
     payload = inner = case(format, name)
     for step in path[:-1]:
         inner = inner[step]

@@ -21,7 +21,7 @@ def hook(body: Any, **fields: Any) -> dict[str, Any]:
 
 
 def test_geminis_answer_names_its_model_in_a_place_of_its_own() -> None:
-    """Gemini's request names no model, because the model is in the address."""
+    """Gemini's model is read from the answer, because its request names the model only in the address."""
     record = one(None, hook(json.dumps(GEMINI), provider="GOOGLE"))
     assert record.request_model is None
     assert record.response_model == "gemini-2.5-pro"
@@ -34,7 +34,8 @@ def test_geminis_answer_names_its_model_in_a_place_of_its_own() -> None:
 
 def test_a_webhook_whose_bodies_are_cut_is_a_call_of_which_only_the_id_is_known() -> None:
     """
-    Helicone cuts bodies at 10 KB, so they are not valid JSON. A readable body without a model is not a call.
+    Helicone cuts bodies at 10 KB, so they are not valid JSON. Such a webhook is still a call, with only its
+    id known. A webhook with a readable body without a model is not a call.
     """
     cut = '{"model": "gpt-5", "messages": [{"role": "user", "content": "CANA'
     record = one(None, {"request_id": "r-1", "user_id": "u", "request_body": cut, "response_body": cut})
@@ -47,7 +48,7 @@ def test_a_webhook_whose_bodies_are_cut_is_a_call_of_which_only_the_id_is_known(
 
 
 def test_the_webhooks_own_figures_go_before_those_of_the_body() -> None:
-    """The webhook's own counts may be text or floats. Details are read from the body."""
+    """The webhook's own counts have priority and may be text or floats. Details are read from the body."""
     usage = {"input_tokens": 10, "output_tokens": 5, "output_tokens_details": {"reasoning_tokens": 3}}
     figures = {"promptTokens": "12", "completionTokens": 7.0, "cost": "0.010"}
     record = one(None, hook({"model": "gpt-5", "usage": usage}, metadata=figures))

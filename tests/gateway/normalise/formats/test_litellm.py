@@ -39,8 +39,8 @@ def identity(payload: dict[str, Any]) -> bytes:
 
 def test_one_broken_member_of_512_is_rejected_alone(event: dict[str, Any]) -> None:
     """
-    The reject has position, reason and field. The other 511 are stored, and the event loop gets
-    turns between slices.
+    Of 512 events, only the broken one is rejected, with position, reason and field. The other 511 are stored,
+    and the event loop gets turns between slices.
     """
     events: list[Any] = [event | {"id": f"chatcmpl-{number:024d}"} for number in range(512)]
     events[300] = event | {"prompt_tokens": "CANARY"}
@@ -52,7 +52,7 @@ def test_one_broken_member_of_512_is_rejected_alone(event: dict[str, Any]) -> No
 
 
 def test_a_member_that_is_no_json_is_rejected_alone(event: dict[str, Any]) -> None:
-    """The array is split at its commas."""
+    """Only the element that is not JSON is rejected, because the array is split at its commas."""
     good = json.dumps(event).encode()
     outcome = read("litellm", b"[" + good + b', {"id": }, ' + good + b"]")
     assert len(outcome.records) == 2
@@ -91,7 +91,7 @@ def test_figures_below_zero_are_never_billed(event: dict[str, Any], field: str) 
 
 
 def test_a_price_of_zero_is_no_price_but_for_hits_and_failures(event: dict[str, Any]) -> None:
-    """LiteLLM writes 0 for a model without a price."""
+    """LiteLLM writes 0 for a model without a price, so 0 is a price only for cache hits and failures."""
     assert one("litellm", event | {"response_cost": 0.0}).cost is None
     assert "0" == one("litellm", event | {"response_cost": 0.0, "cache_hit": True}).cost
     assert "0" == one("litellm", event | {"response_cost": 0.0, "status": "failure"}).cost
@@ -100,7 +100,10 @@ def test_a_price_of_zero_is_no_price_but_for_hits_and_failures(event: dict[str, 
 
 
 def test_a_failed_deployment_and_its_fallback_are_two_calls(event: dict[str, Any]) -> None:
-    """A failed attempt and its fallback share the call id and the trace, so these are not dedup keys."""
+    """
+    A failed attempt and its fallback are two calls. They share the call id and the trace, so neither is
+    a dedup key.
+    """
     failed = event | {
         "id": event["litellm_call_id"],
         "status": "failure",
@@ -132,7 +135,10 @@ def test_the_response_id_is_the_identity_whatever_reports_it(
     ],
 )
 def test_a_call_id_in_place_of_a_response_id_is_shared(event: dict[str, Any], more: dict[str, Any]) -> None:
-    """Embeddings and failures have a UUID there, so rule 3 applies, with both neighbouring time steps."""
+    """
+    Embeddings and failures have a UUID in place of the response id, so rule 3 applies, with both
+    neighboring time steps.
+    """
     outcome = read("litellm", event | {"id": CALL_ID} | more)
     assert [2] == [len(found.lookups) for found in outcome.identities]
 
@@ -146,13 +152,19 @@ def test_a_uuid_of_the_provider_is_a_response_id(event: dict[str, Any], more: di
 
 
 def test_a_hit_in_the_gateways_cache_is_its_own_call(event: dict[str, Any]) -> None:
-    """The id of a cache hit starts with the first call's id, so rule 5 applies to the complete id."""
+    """
+    A cache hit is a separate call. Its id only starts with the first call's id, so rule 5 applies to
+    the complete id.
+    """
     hit = event | {"id": event["id"] + "_cache_hit1795158584.59", "cache_hit": True}
     assert digest(5, "litellm", hit["id"]) == identity(hit)
 
 
 def test_an_alias_stamped_over_the_response_model_is_none(event: dict[str, Any]) -> None:
-    """If the alias is also the requested model, it is kept."""
+    """
+    LiteLLM may write its alias as the response model. The alias is then not stored, unless it is also
+    the requested model.
+    """
     aliased = event | {"model_group": "fast", "response": {"model": "fast"}}
     assert one("litellm", aliased).response_model is None
     assert "gpt-4o-mini" == one("litellm", event).response_model
@@ -183,7 +195,8 @@ def test_operations_by_call_type(event: dict[str, Any], call_type: object, expec
 
 def test_a_usage_object_of_details_alone_is_openais(event: dict[str, Any]) -> None:
     """
-    The totals are next to the object. Both names for cache writes are read, and those of the details have priority.
+    A usage object with only details is read as OpenAI's, because the totals are next to it. Both names for
+    cache writes are read, and the name inside the details has priority.
     """
     event["metadata"]["usage_object"] = {
         "prompt_tokens_details": {"cached_tokens": 1, "cache_creation_tokens": 2},
@@ -202,7 +215,9 @@ DETAILS: dict[str, Any] = {
 
 
 def test_an_older_payload_has_its_usage_object_in_the_answer(event: dict[str, Any]) -> None:
-    """The object may also be text, a list or missing."""
+    """
+    An older payload has its usage object inside the answer, where it may also be text, a list or missing.
+    """
     del event["metadata"]["usage_object"]
     answer = event["response"] | {"usage": {"prompt_tokens": 1320, "completion_tokens": 212, **DETAILS}}
     record = one("litellm", event | {"response": answer})
@@ -218,7 +233,7 @@ def test_an_older_payload_has_its_usage_object_in_the_answer(event: dict[str, An
 
 @pytest.mark.parametrize("usage", [None, {}, "None"])
 def test_an_older_spend_row_has_its_details_apart_from_the_totals(row: dict[str, Any], usage: object) -> None:
-    """Before the usage object existed, details had a member of their own."""
+    """An older spend row has its token details in a separate member, next to the totals."""
     row["metadata"] = json.dumps({"usage_object": usage, "additional_usage_values": DETAILS})
     record = one("litellm", row)
     assert record.input_tokens == 1320
@@ -227,7 +242,7 @@ def test_an_older_spend_row_has_its_details_apart_from_the_totals(row: dict[str,
 
 
 def test_a_tool_call_with_a_tool_for_a_model_is_none(event: dict[str, Any]) -> None:
-    """The same callback reports MCP tool calls."""
+    """An MCP tool call names the tool as its model and is reported by the same callback. It is not a call."""
     untokened = {"metadata": {}, "response": {}, "prompt_tokens": 0, "completion_tokens": 0}
     tool = event | untokened | {"call_type": "call_mcp_tool", "model": "MCP: search"}
     assert {NOT_AI: 1} == dict(read("litellm", tool | {"response_cost": 0}).ignored)
@@ -246,7 +261,9 @@ def test_spend_metadata_fills_and_tags(event: dict[str, Any]) -> None:
 
 
 def test_the_session_of_a_client_stands_deeper(event: dict[str, Any]) -> None:
-    """`session_id` has priority over the session of the request."""
+    """
+    A client's session is deeper in the metadata. There, `session_id` has priority over the session of the request.
+    """
     assert "sess-0001" == one("litellm", event | {"session_id": ""}).session
     assert "other" == one("litellm", event | {"session_id": "other"}).session
 
@@ -260,7 +277,8 @@ CLAUDE_CODE = {"device_id": "d" * 64, "account_uuid": "acc-1", "session_id": "5c
 )
 def test_claude_code_names_its_session_in_the_end_user(event: dict[str, Any], end_user: str) -> None:
     """
-    The end user contains session, installation and account. The account is the user, not the whole text.
+    In the end user, Claude Code writes session, installation and account. The user is the account, not
+    the whole text.
     """
     event["metadata"] |= {"requester_metadata": {}, "user_api_key_user_id": None}
     record = one("litellm", event | {"session_id": None, "end_user": end_user})
@@ -294,7 +312,7 @@ def test_a_tier_with_prices_of_its_own_is_a_tag(
 
 
 def test_a_secret_in_the_place_of_a_hash_is_not_taken(event: dict[str, Any]) -> None:
-    """The secret is dropped even if there is no alias."""
+    """If the place of a key hash contains a secret, it is dropped, even if there is no alias."""
     event["metadata"] |= {"user_api_key_alias": None, "user_api_key_hash": "sk-1234567890abcdef"}
     assert one("litellm", event).api_key is None
 
@@ -305,7 +323,7 @@ def test_metadata_of_another_shape_costs_no_call(event: dict[str, Any], metadata
 
 
 def test_a_spend_row_of_an_older_version_has_naive_times(row: dict[str, Any]) -> None:
-    """The times are UTC, and a cache hit is text."""
+    """In spend rows of an older version, times have no zone and are UTC, and a cache hit is text."""
     record = one(None, row | {"startTime": "2026-11-20 07:09:42.098113", "cache_hit": "True", "spend": 0.0})
     assert rfc3339(record.start_time) == "2026-11-20T07:09:42.098113Z"
     assert record.status == "cached"
@@ -321,7 +339,7 @@ def test_a_failed_spend_row_names_its_error(row: dict[str, Any]) -> None:
 
 
 def test_free_text_is_never_an_error_type(event: dict[str, Any]) -> None:
-    """Free text may quote a prompt."""
+    """Free text is never an error type, because it may quote a prompt."""
     failed = event | {
         "status": "failure",
         "error_information": {"error_class": "you said: CANARY", "error_code": "429"},
@@ -330,7 +348,9 @@ def test_free_text_is_never_an_error_type(event: dict[str, Any]) -> None:
 
 
 def test_older_versions_are_recognised_too(event: dict[str, Any], row: dict[str, Any]) -> None:
-    """Old versions had neither a provider nor LiteLLM's call id."""
+    """
+    Payloads of older versions are recognized, although they have neither a provider nor LiteLLM's call id.
+    """
     for payload in (event, row):
         older = {name: payload[name] for name in payload.keys() - {"litellm_call_id", "custom_llm_provider"}}
         record = one(None, [older])
@@ -369,7 +389,7 @@ def old_payload() -> dict[str, str]:
 
 def test_the_old_payload_is_read_out_of_its_text() -> None:
     """
-    The old payload is recognized without a format name. Numbers, key and team are parsed from Python's text form.
+    The old payload is recognized without a format name. Numbers, key and team are read from Python's text forms.
     """
     record = one(None, [old_payload()])
     assert record.input_tokens == 1310
@@ -388,7 +408,9 @@ def test_the_old_payload_is_read_out_of_its_text() -> None:
 
 
 def test_the_old_payloads_usage_may_be_a_dict() -> None:
-    """The metadata may be a dict as well, if all its values are literals."""
+    """
+    The usage of the old payload may be a dict. The metadata may be a dict as well, if all its values are literals.
+    """
     old = old_payload() | {
         "usage": "{'completion_tokens': 2, 'prompt_tokens': 3, 'prompt_tokens_details': {'cached_tokens': 1}}",
         "metadata": "{'user_api_key_hash': 'abc', 'user_api_key_team_alias': 'search', 'x': None}",
@@ -402,7 +424,10 @@ def test_the_old_payloads_usage_may_be_a_dict() -> None:
 
 
 def test_the_old_payload_is_read_at_its_outermost_names() -> None:
-    """The caller's own metadata is nested deeper, and must not set the key or the team."""
+    """
+    Key and team are read only from the outermost names of the old payload, because the caller's own metadata
+    is nested deeper.
+    """
     forged = (
         "{'requester_metadata': {'user_api_key_team_id': 'CANARY', 'note': \"it's } 'user_api_key_alias': "
         "'CANARY'\"}, "
@@ -418,7 +443,9 @@ def test_the_old_payload_is_read_at_its_outermost_names() -> None:
     "unit", ["{'a': ", "Usage(", "prompt_tokens_details=X(", "'", "\\'", '"\\', "a.", "(]", "a=", ","]
 )
 def test_what_looks_like_python_and_is_not_costs_no_time(unit: str) -> None:
-    """The text is parsed in one pass, however deep or incomplete it is."""
+    """
+    Text that resembles Python's form but is not valid is given up in one pass, however deep or incomplete it is.
+    """
     begin = time.process_time()
     of_literal("'" + unit * (65_536 // len(unit)), Usage)
     of_literal(unit * (65_536 // len(unit)), Usage)
@@ -426,19 +453,22 @@ def test_what_looks_like_python_and_is_not_costs_no_time(unit: str) -> None:
 
 
 def test_parameters_that_are_no_text_make_it_no_old_payload(event: dict[str, Any]) -> None:
-    """Other LiteLLM callbacks write parameters as an object under the same name."""
+    """
+    A payload with parameters that are an object is not the old payload. Other LiteLLM callbacks write such an
+    object under the same name.
+    """
     assert 1320 == one("litellm", event | {"modelParameters": {"temperature": 0.2}}).input_tokens
 
 
 def test_a_response_id_of_the_responses_api_is_kept_whole(event: dict[str, Any]) -> None:
-    """Ids of the Responses API are long encrypted texts."""
+    """A response id of the Responses API is stored whole, although it is a long encrypted text."""
     long = "resp_" + "bGl0ZWxsbTpjdXN0b20" * 20
     assert long == one("litellm", event | {"id": long}).request_id
 
 
 def test_an_event_without_an_id_is_told_by_its_call_id(event: dict[str, Any]) -> None:
     """
-    Without its own id, the event is identified by the call id together with tokens and time, because several
+    An event without its own id is identified by the call id together with tokens and time, because several
     attempts share the call id.
     """
     (found,) = read("litellm", event | {"id": None, "session_id": ""}).identities

@@ -151,7 +151,10 @@ def assert_sound(outcome: Outcome) -> None:
 )
 @given(data=st.data())
 def test_no_value_in_any_place_breaks_a_format(format: str, data: st.DataObject) -> None:
-    """The values are wrong types, NaN, lone surrogates, huge texts and nulls."""
+    """
+    Any value in any place of a payload is read or rejected without an error: wrong types, NaN, lone
+    surrogates, huge texts and nulls.
+    """
     payload = data.draw(st.sampled_from(payloads(format)))
     for _ in range(data.draw(st.integers(1, 3))):
         path = data.draw(st.sampled_from(list(places(payload))))
@@ -166,7 +169,9 @@ def test_no_value_in_any_place_breaks_a_format(format: str, data: st.DataObject)
 @settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_no_bytes_break_a_format(format: str, data: st.DataObject) -> None:
-    """The bytes are truncated, overwritten, duplicated or not JSON."""
+    """
+    Truncated, overwritten or duplicated bytes, and bytes that are not JSON, are read or refused without an error.
+    """
     body = bytearray(data.draw(st.sampled_from([one.body for one in cases(format)])))
     at = data.draw(st.integers(0, len(body)))
     noise = data.draw(
@@ -177,13 +182,13 @@ def test_no_bytes_break_a_format(format: str, data: st.DataObject) -> None:
     if outcome is not None and format not in (
         "openrouter",
         "cloudflare",
-    ):  # they may be OTLP, which has its own tests
+    ):  # these bytes may be OTLP, which has its own tests
         assert_sound(outcome)
 
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_a_number_beyond_any_number_breaks_no_format(format: str) -> None:
-    """The exponent is too large for a Decimal. Only that value is unknown or rejected."""
+    """If a number's exponent is too large for a Decimal, only this value is unknown or rejected."""
     marker = json.dumps(CANARY).encode()
     for payload in payloads(format):
         for path in part([*places(payload)], every=3):
@@ -217,7 +222,7 @@ def test_content_never_leaves_a_decoder(format: str, data: st.DataObject) -> Non
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_every_prefix_of_a_case_is_refused_or_counted(format: str) -> None:
-    """A connection that breaks off causes no exception."""
+    """A connection may break off anywhere. Each part of a payload is read or refused without an error."""
     for one in cases(format):
         for length in range(0, len(one.body), max(1, len(one.body) // 40)):
             taken(None, one.body[:length])

@@ -15,7 +15,10 @@ from tests.gateway.normalise.outcomes import inferences
 
 
 def test_bifrost_errors_and_several_calls() -> None:
-    """Each span of kind `llm.call` is a call. The span's own ids are the dedup key, as in its OTLP."""
+    """
+    Each Bifrost span of kind `llm.call` is a call. The span's own ids are its dedup key, as for spans that
+    Bifrost sends over OTLP.
+    """
     trace = case("bifrost", "trace-offset-times")
     span = trace["Spans"][2]
     failed = span | {
@@ -35,14 +38,17 @@ def test_bifrost_errors_and_several_calls() -> None:
     [("embedding text-embedding-3-small", "embeddings"), ("list_models x", "list_models")],
 )
 def test_bifrost_operations_have_opentelemetrys_names(name: str, expected: str) -> None:
-    """If OpenTelemetry has a name for the first word, that name is used. Otherwise the word stays."""
+    """
+    The first word of Bifrost's operation is replaced by OpenTelemetry's name if there is one. Otherwise
+    the word stays.
+    """
     trace = case("bifrost", "trace-offset-times")
     call = next(span for span in trace["Spans"] if span["Kind"] == "llm.call")
     assert expected == one("bifrost", trace | {"Spans": [call | {"Name": name}]}).operation
 
 
 def test_bifrost_bad_spans_cost_no_other() -> None:
-    """A trace is one message, and each of its spans is an item."""
+    """Each span of a Bifrost trace is a separate item, so only bad spans are rejected."""
     trace = case("bifrost", "trace-offset-times")
     span = trace["Spans"][2]
     bad = span | {"SpanID": "b", "Attributes": span["Attributes"] | {"gen_ai.usage.prompt_tokens": -1}}
@@ -53,7 +59,10 @@ def test_bifrost_bad_spans_cost_no_other() -> None:
 
 @pytest.mark.timeout(120)
 def test_bifrost_names_of_a_trace_without_end_are_not_written_to_every_span() -> None:
-    """Copied to each of 20,000 spans, a name of one megabyte would take 20 GB."""
+    """
+    Names of a trace are stored once, not for every span. A name of one megabyte, copied to 20,000 spans,
+    would take 20 GB.
+    """
     trace = case("bifrost", "trace-offset-times")
     call = trace["Spans"][2]
     outcome = read(
@@ -98,14 +107,16 @@ def test_bifrost_counts_under_newer_and_older_names(names: tuple[str, ...]) -> N
 
 
 def test_bifrost_without_a_call_is_none() -> None:
-    """The trace has only plugins and health checks."""
+    """A Bifrost trace with only plugins and health checks gives no call."""
     assert {NOT_AI: 1} == dict(
         read("bifrost", case("bifrost", "trace-offset-times") | {"Spans": None}).ignored
     )
 
 
 def test_apisix_entries_without_a_model_are_no_calls() -> None:
-    """The defaults of the summary are an empty string and "0"."""
+    """
+    An APISIX entry without a model is not a call. The defaults in its summary are an empty string and "0".
+    """
     entry = case("apisix", "http-logger-summary")[0]
     empty = dict.fromkeys(entry["llm_summary"], "") | {"prompt_tokens": "0", "completion_tokens": "0"}
     outcome = read(
@@ -125,7 +136,7 @@ def test_apisix_names_the_end_user_beside_the_consumer() -> None:
 
 
 def test_higress_details_are_json_in_json() -> None:
-    """JSON is nested as text three times. A dash is not a call."""
+    """Higress writes JSON as text in three levels. A dash in its place is not a call."""
     line = case("higress", "access-log-ai-log")
     log = json.loads(line["ai_log"]) | {
         "input_token_details": json.dumps({"cached_tokens": "4"}),
@@ -159,7 +170,8 @@ def test_higress_lines_name_their_trace_and_consumer_beside_the_ai_log() -> None
 
 def test_higress_calls_are_known_by_the_providers_response_id() -> None:
     """
-    An SDK reports the same id. A short id identifies nothing, and the request id is chosen by the caller.
+    A Higress call is identified by the provider's response id, which an SDK also reports. A short id
+    identifies nothing, and the caller chooses the request id.
     """
     response_id = "chatcmpl-9Ri1u4Va0IOdj525McVFHn6RZJU9I"
     assert digest(2, response_id) == one(None, higress_line(chat_id=response_id)).id
@@ -167,14 +179,14 @@ def test_higress_calls_are_known_by_the_providers_response_id() -> None:
 
 
 def test_higress_answers_out_of_its_own_cache_are_cached() -> None:
-    """A failed call is never a cache hit."""
+    """An answer from Higress's own cache counts as cached. A failed call never does."""
     assert "cached" == one(None, higress_line(cache_status="hit")).status
     assert "ok" == one(None, higress_line(cache_status="miss")).status
     assert "error" == one(None, higress_line({"response_code": "503"}, cache_status="hit")).status
 
 
 def test_agentgateways_time_is_the_end() -> None:
-    """The start is the end minus the duration, in any unit."""
+    """agentgateway states the end of a call. The start is the end minus the duration, in any unit."""
     line = case("agentgateway", "json-log-line")
     starts = {
         took: rfc3339(one("agentgateway", line | {"duration": took}).start_time)
@@ -188,7 +200,10 @@ def test_agentgateways_time_is_the_end() -> None:
 
 
 def test_agentgateway_before_august_2026_counted_without_the_cache() -> None:
-    """The old count is visible only if the input is smaller than its cached part."""
+    """
+    Before August 2026, agentgateway's input excluded the cache. This is visible only if the input is smaller
+    than its cached part.
+    """
     line = case("agentgateway", "json-log-line") | {
         "gen_ai.usage.input_tokens": 50,
         "gen_ai.usage.cache_read.input_tokens": 40,
@@ -201,7 +216,7 @@ def test_agentgateway_before_august_2026_counted_without_the_cache() -> None:
 
 
 def test_agentgateway_mcp_lines_are_no_calls() -> None:
-    """MCP lines have the same scope but no model."""
+    """agentgateway's MCP lines have the same scope as calls but no model, so they are no calls."""
     line = {
         "scope": "request",
         "gateway": "g",
@@ -213,7 +228,10 @@ def test_agentgateway_mcp_lines_are_no_calls() -> None:
 
 
 def test_bifrost_a_retry_is_an_attempt_with_tokens_of_its_own() -> None:
-    """The span of kind `llm.call` is the first attempt, and its values say nothing about the others."""
+    """
+    After a retry, the span of kind `llm.call` is only the first attempt. Each further attempt is a separate
+    call with its own tokens.
+    """
     trace = case("bifrost", "trace-offset-times")
     first = trace["Spans"][2] | {"Status": "error"}
     usage = {
@@ -249,7 +267,8 @@ def test_bifrost_a_retry_is_an_attempt_with_tokens_of_its_own() -> None:
 )
 def test_apisix_passes_on_the_input_of_its_clients_protocol(uri: str, model: str, expected: int) -> None:
     """
-    Anthropic's and Bedrock's input excludes the cache. A translated answer has OpenAI's form, which includes it.
+    The input has the form of the client's protocol. Anthropic's and Bedrock's input excludes the cache. A
+    translated answer has OpenAI's form, which includes it.
     """
     entry = case("apisix", "http-logger-summary")[0]
     entry["request"] |= {"uri": uri}

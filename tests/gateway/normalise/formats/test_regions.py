@@ -62,8 +62,8 @@ def litellm(**fields: Any) -> dict[str, Any]:
 )  # fmt: skip
 def test_the_region_of_a_call(format: str, payload: Any, region: str | None) -> None:
     """
-    The region is read from the provider's answer, the log or the address, with its reason. Without these, the
-    region is absent.
+    The region is read from the provider's answer, the log or the called address, and its reason names which.
+    Without these, there is no region.
     """
     assert region == one(format, payload).region
     [why] = read(format, payload, options=Options(explain=True)).why or []
@@ -71,7 +71,7 @@ def test_the_region_of_a_call(format: str, payload: Any, region: str | None) -> 
 
 
 def test_vertex_by_its_address_alone() -> None:
-    """The row's endpoint names its location. Without an endpoint, the row's metadata does."""
+    """A Vertex row's endpoint names its location. Without an endpoint, the row's metadata names it."""
     row = case("vertex", "bigquery-row-thoughts")
     assert "us-central1" == one("vertex", {**row, "metadata": None}).region
     assert "us-central1" == one("vertex", {**row, "endpoint": None}).region
@@ -79,7 +79,7 @@ def test_vertex_by_its_address_alone() -> None:
 
 
 def test_portkey_and_agentgateway_by_the_address_that_was_called() -> None:
-    """Gateways in front of clouds log the provider's host."""
+    """Portkey and agentgateway log the provider's host, which names the region."""
     line = case("agentgateway", "json-log-line")
     assert one("agentgateway", line).region is None
     called = {**line, "endpoint": "bedrock-runtime.us-east-1.amazonaws.com:443"}
@@ -92,7 +92,10 @@ def test_portkey_and_agentgateway_by_the_address_that_was_called() -> None:
 
 
 def test_the_region_of_azures_gateway_is_no_region_of_the_call() -> None:
-    """`Region` of API Management is the location of the gateway. The deployment may be in another region."""
+    """
+    `Region` in Azure API Management's log is the location of the gateway, so it is not used. The deployment
+    may be in another region.
+    """
     rows = case("azure_apim", "llm-log-rows")
     records = read("azure_apim", [{**row, "Region": "East US"} for row in rows]).records
     assert records

@@ -23,14 +23,19 @@ def identities(outcome: Outcome) -> list[bytes]:
 
 @pytest.mark.parametrize("response_id", ["", "msg_01AbCdEfGhIjKlMnOpQr"])
 def test_a_line_of_aisix_that_comes_again_is_the_same_call(response_id: str) -> None:
-    """After a restart, AISIX writes the same lines under another object key."""
+    """
+    After a restart, AISIX writes the same lines again under another object key. They are the same calls.
+    """
     line = {**LINE, "provider_request_id": response_id, "prompt_tokens": 5}
     first, again = identities(read(None, line)), identities(read(None, {**line, "cost_usd": 0.1}))
     assert first == again
 
 
 def test_attempts_of_one_request_are_calls_of_their_own() -> None:
-    """The attempts share the request id, and a cached answer has no response id either."""
+    """
+    Attempts of one request are separate calls, although they share the request id and a cached answer has
+    no response id.
+    """
     lines = [LINE, {**LINE, "attempt_index": 1}, {**LINE, "request_id": "q2", "cache_status": "hit"}]
     assert 3 == len({known for line in lines for known in identities(read(None, line))})
 
@@ -58,7 +63,10 @@ def test_aisix_counts_anthropics_cache_beside_the_prompt(
     ("azure", "gpt-6-sol", "azure.ai.openai"),
 ])  # fmt: skip
 def test_many_providers_are_of_openais_kind(kind: str, model: str, expected: str) -> None:
-    """If the model's name identifies the provider, it is used."""
+    """
+    Many providers have the kind "openai" in AISIX. If the model's name identifies the provider, that
+    provider is used.
+    """
     assert expected == one(None, {**LINE, "provider_kind": kind, "provider_model_version": model}).provider
 
 
@@ -70,7 +78,10 @@ ROW: dict[str, Any] = {
 
 
 def test_a_row_of_snowflakes_gateway_is_a_call_for_each_model() -> None:
-    """Reading the view again gives the same calls. Credits are not a cost."""
+    """
+    A row of Snowflake's gateway has one call per model. Reading the view again gives the same calls. Credits
+    are not a cost.
+    """
     details = {"a": {"input_tokens": 10, "output_tokens": 1}, "b": {"input_tokens": 20}, "c": {}}
     row = {**ROW, "OPERATION_DETAILS": details, "CREDITS": 0.5}
     outcome = read(None, row)
@@ -81,7 +92,7 @@ def test_a_row_of_snowflakes_gateway_is_a_call_for_each_model() -> None:
 
 
 def test_a_bad_count_of_one_model_leaves_the_others() -> None:
-    """Each model is a separate call."""
+    """A row has a separate call for each model, so a bad count of one model does not affect the others."""
     details = {"a": {"input_tokens": -10}, "b": {"input_tokens": 20}}
     outcome = read(None, {**ROW, "OPERATION_DETAILS": details})
     assert len(outcome.records) == 1
@@ -104,7 +115,7 @@ def test_the_kinds_of_snowflakes_rest_api_are_apart(as_text: bool) -> None:
 
 
 def test_rows_of_snowflakes_functions_are_calls_of_their_query() -> None:
-    """There is one call per hour in which the query ran, and a repeated row is the same call."""
+    """Rows of Snowflake's functions give one call per query and hour. A repeated row is the same call."""
     row = {
         "START_TIME": "2026-11-20 10:00:00Z", "FUNCTION_NAME": "AI_COMPLETE", "MODEL_NAME": "claude-sonnet-5",
         "QUERY_ID": "01b2", "TOKENS": 1500, "TOKEN_CREDITS": 0.003, "TOKENS_GRANULAR": {"input": 1300, "output": 200},
@@ -135,7 +146,10 @@ def test_rows_of_snowflakes_functions_are_calls_of_their_query() -> None:
     ids=["an agent", "Cortex Code"],
 )
 def test_rows_of_snowflake_that_hold_sums_are_shown(said: dict[str, Any]) -> None:
-    """Each of the summed requests may have a row in another view."""
+    """
+    Rows of Snowflake that sum up requests are shown as unrecognized, because each request may have a row
+    in another view.
+    """
     outcome = read(
         "snowflake", {"REQUEST_ID": "r1", "START_TIME": "2026-11-20 10:00:00Z", "TOKENS": 1500, **said}
     )

@@ -69,7 +69,9 @@ def in_json(payload: Any) -> bytes:
 
 
 def in_protobuf(payload: dict[str, Any]) -> bytes:
-    """Encode the request in protobuf. Protobuf's own JSON has ids in base64."""
+    """
+    Encode the request in protobuf. Ids are converted first, because protobuf's own JSON has ids in base64.
+    """
 
     def translated(node: Any) -> Any:
         if isinstance(node, list):

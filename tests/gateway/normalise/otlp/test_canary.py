@@ -1,8 +1,8 @@
 """
-Prompts never leave the decoder. Every OTLP case is read with canaries wherever content may occur.
+Prompts never leave the decoder.
 
-Canaries are in attributes with content names or similar names, span events, log bodies, status messages,
-links and exemplars. Metadata that is named like content has them as well.
+Every OTLP case is read with planted texts (canaries) wherever content may occur. These places are attributes
+with content names or similar names, metadata, span events, log bodies, status messages, links and exemplars.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ EMAILS = (
     "ai.telemetry.metadata.email",
 )
 READ_FOR_NUMBERS = ("gcp.vertex.agent.llm_response", "ai.response.providerMetadata")
-# Content from which ids and counts are read.
+# content in which the decoder reads ids and counts
 ANSWERS = (
     "output.value",
     "gen_ai.completion",
@@ -106,7 +106,9 @@ def attribute(name: str, value: str) -> dict[str, Any]:
 
 
 def canaries(prefix: str = "") -> list[dict[str, Any]]:
-    """Return one attribute per name. A few also have the structured forms of content."""
+    """
+    Return one attribute for each name that may hold content. A few also have the structured forms of content.
+    """
     plain = [attribute(name, prefix + CANARY) for name in NEW_NAMES]
     nested = {"kvlistValue": {"values": [attribute("content", CANARY)]}}
     listed = {"arrayValue": {"values": [{"stringValue": CANARY}, nested]}}
@@ -191,7 +193,7 @@ def loaded(path: Path, *changes: Callable[[dict[str, Any]], None]) -> dict[str, 
 
 @every_case
 def test_no_canary_gets_into_an_outcome(key: str, path: Path) -> None:
-    """The outcome has records, tags, templates, reasons, rejects and shapes."""
+    """No canary appears in an outcome: in its records, tags, templates, reasons, rejects and shapes."""
     outcome = read(key, loaded(path, add_canaries), Options(explain=True))
     assert_balanced(outcome)
     assert CANARY not in repr(outcome)
@@ -222,7 +224,7 @@ def test_content_can_not_be_kept_by_configuration(key: str, path: Path) -> None:
 
 @every_case
 def test_rejections_say_nothing_of_content(key: str, path: Path) -> None:
-    """Every item has impossible numbers. Messages name fields, but neither values nor content."""
+    """If every item has impossible numbers, the messages name fields, but neither values nor content."""
     outcome = read(key, loaded(path, add_canaries, change_numbers), Options(explain=True))
     assert_balanced(outcome)
     assert CANARY not in repr(outcome)

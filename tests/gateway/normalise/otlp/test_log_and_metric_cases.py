@@ -1,4 +1,4 @@
-"""Every log and metric case of tests/cases/otlp, in JSON and in protobuf, slice by slice."""
+"""Every log and metric case of tests/cases/otlp, in JSON and in protobuf, decoded in slices."""
 
 from __future__ import annotations
 
@@ -33,7 +33,9 @@ def cases() -> list[tuple[str, Path]]:
 
 
 def in_protobuf(key: str, payload: dict[str, Any]) -> bytes:
-    """Encode the request in protobuf. Protobuf's own JSON has ids in base64."""
+    """
+    Encode the request in protobuf. Ids are converted first, because protobuf's own JSON has ids in base64.
+    """
 
     def translated(node: Any) -> Any:
         if isinstance(node, list):

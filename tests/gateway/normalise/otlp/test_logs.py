@@ -51,7 +51,10 @@ def test_the_event_of_the_conventions_is_a_call() -> None:
 
 
 def test_without_a_response_id_the_span_is_the_identity() -> None:
-    """Only this event has the ids of the call itself. Other events have the ids of an enclosing span."""
+    """
+    Without a response id, the span's ids are the dedup key. This holds only for this event, because other
+    events have the ids of an enclosing span.
+    """
     assert digest(4, TRACE, SPAN) == details({"gen_ai.response.id": None}, trace_id=TRACE, span_id=SPAN).id
 
 
@@ -69,12 +72,12 @@ def test_without_any_id_a_record_is_never_a_duplicate() -> None:
     [{"event_name": DETAILS}, {"event_name": "", "body": DETAILS}],
 )
 def test_the_name_stands_in_the_field_or_in_the_body(how: dict[str, Any]) -> None:
-    """Senders before OTLP 1.5 have no eventName."""
+    """The event's name is in the field eventName, or in the body for senders before OTLP 1.5."""
     assert details() == details(**how)
 
 
 def test_the_attribute_names_the_event_before_the_field() -> None:
-    """The sender's own code wrote `event.name`."""
+    """The attribute `event.name` has priority over the field, because the sender's own code wrote it."""
     named = {"event.name": DETAILS}
     assert details().input_tokens == details(named, event_name="event src/lib.rs:3").input_tokens
 
@@ -95,13 +98,16 @@ def test_operations(operation: str | None, canonical: str) -> None:
 
 @pytest.mark.parametrize("operation", ["invoke_agent", "execute_tool", "create_agent", "plan", "retrieval"])
 def test_events_of_other_operations_are_no_calls(operation: str) -> None:
-    """An agent's event sums up the calls below it."""
+    """Events of other operations are no calls. For example, an agent's event sums up the calls below it."""
     attributes = CALL | {"gen_ai.operation.name": operation}
     assert {NOT_AI: 1} == read_logs(log(attributes, event_name=DETAILS)).ignored
 
 
 def test_an_event_without_operation_needs_a_model_and_usage() -> None:
-    """A log record with only a model may be any text about a model."""
+    """
+    An event without an operation is a call only with a model and usage, because a log record with only a
+    model may be any text about a model.
+    """
     assert {NOT_AI: 1} == read_logs(log({"gen_ai.request.model": "gpt-4o"}, event_name=DETAILS)).ignored
 
 
@@ -115,7 +121,10 @@ def test_a_failed_call_is_an_error_record() -> None:
 
 @pytest.mark.parametrize("reasons", [["error"], ["error", "error"], '["error"]', "error"])
 def test_an_answer_that_ended_in_error_alone_is_a_failure(reasons: Any) -> None:
-    """The rule for spans applies: if one reason is good, there is an answer."""
+    """
+    An answer whose only reason is an error is a failed call. If one reason is good, there is an answer. The
+    same rule holds for spans.
+    """
     unanswered = {
         "gen_ai.response.finish_reasons": reasons,
         "gen_ai.response.id": None,
@@ -165,7 +174,9 @@ def test_a_total_decides_between_two_sets_of_counts(total: int | None, expected:
 
 
 def test_copilot_chat_is_githubs_unless_it_says_otherwise() -> None:
-    """A user's own key names another provider."""
+    """
+    Copilot Chat's provider is GitHub, unless the event names another one because the user has their own key.
+    """
     copilot = {
         "scope": "copilot-chat",
         "resource": {"service.name": "copilot-chat", "session.id": "window-1"},
@@ -180,7 +191,9 @@ def test_copilot_chat_is_githubs_unless_it_says_otherwise() -> None:
 
 
 def test_openlit_passes_anthropics_input_on_without_the_cache() -> None:
-    """For Anthropic and Bedrock, the input of its events excludes the cache, as in its spans."""
+    """
+    OpenLIT passes on Anthropic's and Bedrock's input, which excludes the cache, in its events as in its spans.
+    """
     openlit = {"resource": {"telemetry.sdk.name": "openlit"}}
     assert [164, 100] == [
         details({"gen_ai.provider.name": provider}, **openlit).input_tokens
@@ -198,7 +211,7 @@ def test_openlit_passes_anthropics_input_on_without_the_cache() -> None:
     ],
 )
 def test_the_input_holds_the_cache(changes: dict[str, int], expected: int) -> None:
-    """A total, or a cache above the input, shows that the input excluded the cache."""
+    """The input includes the cache, unless a total, or a cache above the input, shows that it does not."""
     assert expected == details(changes).input_tokens
 
 
@@ -210,12 +223,15 @@ def test_the_input_holds_the_cache(changes: dict[str, int], expected: int) -> No
     ],
 )  # fmt: skip
 def test_messages_choices_evaluations_and_turns_are_no_calls(name: str) -> None:
-    """A turn of an agent repeats the tokens of its calls."""
+    """
+    Messages, choices, evaluations and turns are no calls. For example, a turn of an agent repeats the tokens
+    of its calls.
+    """
     assert {NOT_AI: 1} == read_logs(log(CALL, event_name=name)).ignored
 
 
 def test_a_plain_log_line_is_no_call() -> None:
-    """The line has no word about models or tokens."""
+    """A plain log line, without a word about models or tokens, is ignored."""
     line = log({"http.route": "/login", "auth.method": "password", "log.iostream": "stdout"}, body="started")
     assert (outcome := read_logs(line)).ignored == {NOT_AI: 1}
     assert outcome.unrecognised == []
@@ -241,7 +257,7 @@ def test_a_rejection_names_the_place_and_no_value() -> None:
 
 
 def test_a_record_without_a_time_has_none() -> None:
-    """The time of receipt is never used as the time of a call."""
+    """A record without a time stays without one. The time of receipt is never used as the time of a call."""
     record = details(time=None)
     assert record.start_time is None
     assert record.end_time is None
@@ -249,7 +265,10 @@ def test_a_record_without_a_time_has_none() -> None:
 
 @pytest.mark.parametrize("duration", [-5, "nan", "soon", 1e300, None, 10**30])
 def test_an_impossible_duration_leaves_start_and_end_one(duration: object) -> None:
-    """A start before 1970 would be worse than an unknown one."""
+    """
+    If a duration is impossible, start and end are equal, because a start before 1970 would be worse than
+    an unknown one.
+    """
     record = details({"duration_ms": duration})
     assert record.start_time == NOW
     assert record.end_time == NOW
@@ -266,7 +285,7 @@ def test_why_names_the_attributes_behind_the_fields() -> None:
 
 
 def test_why_says_when_a_part_was_added() -> None:
-    """The reason says that a part was added to the attribute's value."""
+    """If a part was added to the attribute's value, the reason says so."""
     outcome = read_logs(
         log(CALL | {"gen_ai.usage.total_tokens": 184}, body=DETAILS), options=Options(explain=True)
     )
@@ -276,7 +295,9 @@ def test_why_says_when_a_part_was_added() -> None:
 
 
 def test_attributes_of_the_operators_choice_become_tags() -> None:
-    """`privacy.keep_attributes` adds names. Values above a limit are dropped and counted."""
+    """
+    Attributes that `privacy.keep_attributes` names become tags. Values above a limit are dropped and counted.
+    """
     options = Options(keep_attributes=frozenset({"build.number", "build.text"}))
     outcome = read_logs(
         log(CALL | {"build.number": 7, "build.text": "x" * 300}, body=DETAILS), options=options

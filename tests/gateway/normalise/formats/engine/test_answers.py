@@ -1,5 +1,6 @@
 """
-Responses that each sender expects (Tollhouse's own, Langfuse, Firehose, OpenMeter), and Helicone's signature.
+Responses that each sender expects (of Tollhouse itself, Langfuse, Firehose and OpenMeter),
+and Helicone's signature.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ def test_the_server_says_what_it_took_and_what_not() -> None:
 
 
 def test_a_payload_of_bad_items_only_is_400() -> None:
-    """Nothing was accepted, and the message explains the first rejected item."""
+    """If all items are rejected, the response is 400, and its message explains the first rejected item."""
     status, words = said("kong", b"[3, 4]")
     assert status == 400
     assert words["error"]["type"] == "bad_payload"
@@ -56,7 +57,9 @@ def test_a_payload_of_bad_items_only_is_400() -> None:
 
 
 def test_a_line_of_which_one_call_is_good_was_taken() -> None:
-    """If the line were refused, Kong would repeat it with the good call."""
+    """
+    A line with one valid call gets 2xx, because Kong would repeat a refused line, together with the valid call.
+    """
     line = json.loads(body_of("kong", "http-log-bedrock-unpriced"))
     good = line["ai"]["proxy"]
     line["ai"] = {
@@ -70,7 +73,10 @@ def test_a_line_of_which_one_call_is_good_was_taken() -> None:
 
 
 def test_a_payload_of_impossible_figures_only_was_read() -> None:
-    """As for OTLP, the response lists the rejected items, and the sender need not repeat them."""
+    """
+    If all items of a payload have impossible figures, the response lists them as rejected, and the sender
+    need not repeat them. OTLP senders get the same.
+    """
     event = json.loads(body_of("litellm", "slp-batch-array"))[0]
     status, words = said("litellm", json.dumps(event | {"prompt_tokens": -1}).encode())
     assert status == 200
@@ -79,7 +85,9 @@ def test_a_payload_of_impossible_figures_only_was_read() -> None:
 
 
 def test_langfuse_hears_of_every_event() -> None:
-    """The status is 207. By the sender's event ids, 201 means accepted or ignored, and 400 rejected."""
+    """
+    The response is 207 and lists each event by the sender's id: 201 means accepted or ignored, 400 means rejected.
+    """
     body = batch(trace(), create(), update(usageDetails={"input": -1}), "text")
     status, words = said("langfuse", body)
     assert 207 == status
@@ -115,7 +123,9 @@ def test_firehose_reads_its_own_request_id() -> None:
 
 
 def test_a_bare_bedrock_record_is_answered_by_the_server() -> None:
-    """Only Firehose sends a request id that the response must repeat."""
+    """
+    A single Bedrock record gets Tollhouse's own response, because only Firehose sends a request id to repeat.
+    """
     assert 200 == said("bedrock", body_of("bedrock", "converse-stream"))[0]
     assert 1 == said("bedrock", body_of("bedrock", "converse-stream"))[1]["accepted"]
 
@@ -142,7 +152,10 @@ def test_langfuses_clients_are_refused_in_their_form() -> None:
 
 
 def test_helicones_signature_is_of_the_raw_body() -> None:
-    """The hex digits may be in either case. Another body, another secret, or no signature is refused."""
+    """
+    Helicone's signature covers the raw body. Its hex digits may be in either case. Another body, another
+    secret, or no signature is refused.
+    """
     body = b'{"request_id": "r"}'
     signature = hmac.new(b"secret", body, sha256).hexdigest()
     assert helicone_signed("secret", body, signature)

@@ -30,7 +30,7 @@ def test_records_of_a_large_body_are_packed_on_the_way() -> None:
 
 
 def test_the_smallest_items_are_work_too() -> None:
-    """However many tiny items fit into a slice, the event loop gets its turn."""
+    """However small the items are, the event loop gets its turn after a number of them."""
     count = 10_000
     (outcome, _), turns = run(
         any_format.normalise("kong", b"[" + b",".join([b"{}"] * count) + b"]", options=Options())
@@ -42,7 +42,8 @@ def test_the_smallest_items_are_work_too() -> None:
 @pytest.mark.parametrize("item", [1, None])
 def test_a_body_of_too_many_items_is_given_up(item: Any) -> None:
     """
-    Unreadable items need memory for their positions, and nulls need time, so both count toward the limit.
+    The limit on items counts unreadable items, because they need memory for their positions, and nulls,
+    because they need time.
     """
     options = Options(max_items=10)
     assert 10 == read("kong", [item] * 10, options=options).received
@@ -53,7 +54,9 @@ def test_a_body_of_too_many_items_is_given_up(item: Any) -> None:
 
 @pytest.mark.parametrize("format", FORMAT_NAMES)
 def test_a_turn_on_the_way_is_no_item(format: str) -> None:
-    """Thousands of blank lines, or of commas without items, are skipped in every format."""
+    """
+    Thousands of blank lines, or of commas without items, are skipped in every format. They count as no item.
+    """
     gaps = b"," * 10_000
     padding = b'"' + b"x" * (1 << 20) + b'"'
     bodies = [

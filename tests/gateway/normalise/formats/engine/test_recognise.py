@@ -1,5 +1,6 @@
 """
-Recognition of formats by their typical members, in any wrapping and position. The records are the same each time.
+Recognition of formats by their typical members, in any wrapping and position. The wrapping does not
+change the records.
 """
 
 from __future__ import annotations
@@ -90,14 +91,17 @@ def wrapped(items: list[Any]) -> Iterator[bytes]:
 
 @pytest.mark.parametrize(("format", "item"), SIGNS, ids=lambda value: value if isinstance(value, str) else "")
 def test_a_sign_is_seen_in_every_wrapping(format: str, item: dict[str, Any]) -> None:
-    """The position of the typical member does not matter."""
+    """A format is recognized in every wrapping, wherever the typical member is."""
     assert {format} == {recognise(body) for body in wrapped([dict(reversed(item.items())), item])}
     assert format == recognise(json.dumps(item).encode())
 
 
 @pytest.mark.parametrize("item", UNKNOWN)
 def test_half_a_sign_is_none(item: dict[str, Any]) -> None:
-    """A wrongly guessed format would ignore all its payloads."""
+    """
+    If only some of the typical members exist, no format is guessed, because a wrong format would ignore all
+    payloads of the sender.
+    """
     assert {None} == {recognise(body) for body in wrapped([item])}
 
 
@@ -105,7 +109,7 @@ def test_half_a_sign_is_none(item: dict[str, Any]) -> None:
     "case", [one for one in cases() if b"resource" not in one.body[:99]], ids=lambda case: case.name
 )
 def test_records_do_not_depend_on_the_wrapping(case: Case) -> None:
-    """The order of items and members does not matter either."""
+    """The records do not depend on the wrapping, nor on the order of items and members."""
     expected = rows(read(None, case.body))
     shuffler = random.Random(case.name)
     bodies = (
@@ -121,13 +125,16 @@ def test_records_do_not_depend_on_the_wrapping(case: Case) -> None:
 
 @pytest.mark.parametrize("one_by_one", [True, False], ids=["lines", "array"])
 def test_a_sign_may_come_late(one_by_one: bool) -> None:
-    """A logger of all traffic sends a thousand entries at once, and only a few of them are AI calls."""
+    """
+    A format is recognized although only a few of a thousand entries are AI calls. A logger of all traffic
+    sends such bodies.
+    """
     entries = [{"request": {"uri": "/"}, "response": {"status": 200}}] * 1999 + [{"llm_summary": {}}]
     assert "apisix" == recognise(lines(entries) if one_by_one else json.dumps(entries).encode())
 
 
 def test_a_large_member_before_the_sign_is_no_hindrance() -> None:
-    """The format is recognized even if the large member is not JSON."""
+    """A format is recognized even if a large member comes first, and even if that member is not JSON."""
     large = {"x": "}],[{" * 500_000}
     for first in (json.dumps(large), json.dumps(large)[:-1] + ", 'y': NaN}"):
         assert "kong" == recognise(f'[{first}, {{"started_at": 1, "latencies": {{}}}}]'.encode())
@@ -157,7 +164,8 @@ def test_items_of_another_format_are_not_said_to_be_no_calls(name: str | None) -
 
 def test_what_shows_nothing_is_told_what_to_do() -> None:
     """
-    The error lists the formats and says how to name one. For a body that is not JSON, it says that instead.
+    If no format is recognized, the error lists the formats and says how to name one. If the body is not JSON,
+    the error says that instead.
     """
     with pytest.raises(BadPayload) as refused:
         recognised(b'{"x": 1}', how="name it with --as")

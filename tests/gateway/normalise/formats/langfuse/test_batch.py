@@ -45,7 +45,7 @@ def test_create_and_update_of_one_batch_are_one_call() -> None:
 
 
 def test_later_values_that_are_not_null_win() -> None:
-    """A null value changes nothing."""
+    """Of several events of a generation, later values replace earlier ones. A null value changes nothing."""
     record = one(None, batch(create(model="a"), update(model=None), update(model="gpt-4o", endTime=None)))
     assert record.request_model == "gpt-4o"
     assert record.input_tokens == 10
@@ -141,7 +141,7 @@ def test_later_values_that_are_not_null_win() -> None:
     ],
 )
 def test_usage_in_every_shape(said: dict[str, Any], expected: tuple[int | None, ...]) -> None:
-    """Buckets are exclusive, unless they have OpenAI's form or the total shows that they overlap."""
+    """Token buckets do not overlap, unless they have OpenAI's form or the total shows that they do."""
     assert expected == tokens(one(None, batch(whole(**said))))
 
 
@@ -159,12 +159,15 @@ def test_usage_in_every_shape(said: dict[str, Any], expected: tuple[int | None, 
     ],
 )
 def test_cost_in_every_shape(said: dict[str, Any], expected: str | None) -> None:
-    """The cost is the total, or else the sum. Langfuse's values are not checked."""
+    """The cost is the stated total, or else the sum of its parts. Langfuse's values are not checked."""
     assert expected == one(None, batch(whole(**said))).cost
 
 
 def test_an_error_and_a_hit_in_the_gateways_cache() -> None:
-    """An error has no type. LiteLLM marks a cache hit in the metadata, which is merged like other fields."""
+    """
+    A failed generation has no error type. LiteLLM marks a cache hit in the metadata, which is merged
+    like other fields.
+    """
     outcome = read(
         None,
         batch(
@@ -198,7 +201,10 @@ def test_what_is_no_generation_is_no_call() -> None:
 
 
 def test_the_older_observation_events_are_generations_too() -> None:
-    """Older events count if their type is a generation or an embedding. An agent only runs calls."""
+    """
+    Events of older SDKs count if their type is a generation or an embedding. An agent's event is no call,
+    because the agent only runs calls.
+    """
     for type, calls in (
         ("GENERATION", 1),
         ("EMBEDDING", 1),
@@ -214,7 +220,9 @@ def test_the_older_observation_events_are_generations_too() -> None:
 
 
 def test_a_bad_event_is_rejected_alone() -> None:
-    """A bad event is rejected, and the other events are accepted, including those of the same generation."""
+    """
+    Only the bad event of a batch is rejected. All others are accepted, even those of the same generation.
+    """
     outcome = read(None, batch(whole(), update(usageDetails={"input": -1}), whole(own_id="g-2"), "text"))
     assert 2 == len(outcome.records)
     assert [(1, IMPLAUSIBLE), (3, "malformed")] == [
@@ -223,7 +231,7 @@ def test_a_bad_event_is_rejected_alone() -> None:
 
 
 def test_a_batch_that_cannot_be_read_is_refused_whole() -> None:
-    """The batch is nested deeper than any parser accepts, so no event is accepted."""
+    """If a batch is nested deeper than any parser accepts, it is refused as a whole."""
     deep = b'{"batch": [' + b'{"a":' * 100_000 + b"1" + b"}" * 100_000 + b"]}"
     with pytest.raises(BadPayload):
         read("langfuse", deep)
@@ -233,7 +241,7 @@ def test_a_batch_that_cannot_be_read_is_refused_whole() -> None:
     "body", [b"{}", b'{"batch": null}', b'{"batch": {}}', b'{"batch": "x"}', b'{"events": []}', b"1"]
 )
 def test_a_body_without_a_batch_is_refused_whole(body: bytes) -> None:
-    """Langfuse does the same. An empty batch is valid."""
+    """A body without a batch is refused, as Langfuse does. An empty batch is valid."""
     with pytest.raises(BadPayload):
         read("langfuse", body)
     assert 0 == read("langfuse", batch()).received
@@ -250,7 +258,7 @@ def test_lines_of_batches_and_of_events_are_read_too() -> None:
 
 
 def test_partial_reports_wait_and_are_records_when_nothing_else_will_come() -> None:
-    """A single batch in a file releases its partial reports unmerged."""
+    """If a file has a single batch, its partial reports become records at its end without being merged."""
     normalised = read_batch(None, batch(create(), update("g-2", model="gpt-4o"), trace()))
     outcome, reports = normalised
     assert waiting(reports) == 2
@@ -263,7 +271,10 @@ def test_partial_reports_wait_and_are_records_when_nothing_else_will_come() -> N
 
 
 def test_a_trace_bounds_its_tags_and_names_no_secret() -> None:
-    """The limit covers all trace events, and a key in the user field is not a user."""
+    """
+    The tag limit covers all trace events of a call together. If the user field contains a key, it is not used
+    as the user.
+    """
     events = [trace(tags=[f"tag-{number}-{place}" for place in range(20)]) for number in range(3)]
     outcome = read(None, batch(whole(), *events, trace(userId="sk-proj-0123456789abcdef", tags=None)))
     (record,) = outcome.records

@@ -54,7 +54,9 @@ def test_a_create_waits_for_its_update() -> None:
 
 
 def test_an_update_waits_for_its_create() -> None:
-    """Requests may overtake each other. The model of the answer stays, because its event is later."""
+    """
+    An update may arrive before its create. The model of the answer stays, because the update's event is later.
+    """
     merger = merger_of()
     answered = update(model="gpt-4o-mini-2024-07-18") | {"timestamp": "2026-11-20T07:15:07Z"}
     merged(merger, answered)
@@ -65,7 +67,9 @@ def test_an_update_waits_for_its_create() -> None:
 
 
 def test_a_partial_report_that_comes_again_is_counted_once() -> None:
-    """The sender did not receive the first response and repeats the request."""
+    """
+    If the sender did not receive the first response and repeats its request, the partial report counts once.
+    """
     merger = merger_of()
     first, again = merged(merger, create()), merged(merger, create())
     assert first.pending.count == 1
@@ -74,7 +78,7 @@ def test_a_partial_report_that_comes_again_is_counted_once() -> None:
 
 
 def test_an_old_report_that_comes_again_takes_nothing_back() -> None:
-    """A repeat has the timestamps of the first report."""
+    """A repeated old report changes nothing, because it has the timestamps of the first report."""
     merger = merger_of()
     merged(merger, create())
     told = update(model="gpt-4o", endTime=None, usageDetails=None) | {"timestamp": "2026-11-20T07:15:07Z"}
@@ -85,7 +89,7 @@ def test_an_old_report_that_comes_again_takes_nothing_back() -> None:
 
 
 def test_a_whole_report_completes_the_partial_one() -> None:
-    """A second create has all fields. Fields that only the partial report has are added."""
+    """A second create event has all fields. Fields that only the partial report has are added to it."""
     merger = merger_of()
     merged(merger, create())
     merge = merged(merger, create(startTime=None, model=None, usageDetails={"input": 1, "output": 1}))
@@ -99,7 +103,8 @@ def test_a_whole_report_completes_the_partial_one() -> None:
 
 def test_a_report_on_a_recorded_call_is_not_partial() -> None:
     """
-    The end arrives first, and the usage in a later request. Both reports and every repeat have the same dedup key.
+    The end of a call arrives first, and its usage in a later request. The later report does not wait, and all
+    reports and repeats have the same dedup key.
     """
     merger = merger_of()
     merged(merger, create())
@@ -117,7 +122,10 @@ def test_a_report_on_a_recorded_call_is_not_partial() -> None:
 
 
 def test_an_id_that_attempts_share_does_not_split_a_call_on_record() -> None:
-    """LiteLLM's call id identifies a call only with its tokens. Later reports keep the record's dedup key."""
+    """
+    Several attempts share LiteLLM's call id, so it identifies a call only together with the tokens. Later
+    reports keep the dedup key of the record.
+    """
     merger = merger_of()
     shared = "time-14-13-16-469836_31aec259-5224-4903-ad2a-91ade65c0987"
     first = merged(merger, create(shared, endTime="2026-11-20T07:15:07Z"))
@@ -142,7 +150,8 @@ def test_a_generation_that_names_no_model_yet_waits() -> None:
 
 def test_a_trace_of_another_batch_says_who_called() -> None:
     """
-    A trace of another batch sets the user for complete and partial reports. A later trace event adds its fields.
+    A trace event of another batch sets the user of complete and partial reports. A later trace event
+    adds its fields.
     """
     merger = merger_of()
     merged(merger, trace(userId=None), create())
@@ -156,8 +165,8 @@ def test_a_trace_of_another_batch_says_who_called() -> None:
 
 def test_a_trace_that_comes_after_its_calls_says_who_made_those_that_are_open() -> None:
     """
-    Each open call gets an added report with the same dedup key and values, which is accounted as split from
-    the trace event. Closed calls get none.
+    A trace event arrives after the calls of its trace. Each open call gets an added report with the same
+    dedup key and values, which the accounting counts as split from the trace event. Closed calls get none.
     """
     merger = merger_of(hold_s=10)
     merged(merger, create("old"), update("old"), now=0.0)
@@ -168,12 +177,14 @@ def test_a_trace_that_comes_after_its_calls_says_who_made_those_that_are_open() 
     ]
     assert after.outcome.split == 1
     assert first.outcome.identities == after.outcome.identities
-    assert [] == merged(merger, trace(), now=12.0).outcome.records  # it adds nothing new
+    assert [] == merged(merger, trace(), now=12.0).outcome.records  # the same trace event again adds nothing
     assert [] == merged(merger, trace(userId="u-2"), now=15.0).outcome.records
 
 
 def test_a_trace_is_remembered_while_its_calls_ask_for_it() -> None:
-    """In a long session, each call restarts the window."""
+    """
+    A trace is remembered while calls of it arrive: each call restarts the window, so a long session keeps it.
+    """
     merger = merger_of()
     merged(merger, trace(), now=0.0)
     for minute in range(5, 30, 5):
@@ -183,7 +194,9 @@ def test_a_trace_is_remembered_while_its_calls_ask_for_it() -> None:
 
 
 def test_many_trace_events_do_not_pile_up_tags() -> None:
-    """The tag limit is that of every record, and tags beyond it are counted."""
+    """
+    The tag limit of a record also applies to all trace events together. Tags beyond the limit are counted.
+    """
     merger = merger_of()
     for number in range(10):
         merge = merged(merger, trace(tags=[f"tag-{number}-{place}" for place in range(8)]))
@@ -204,7 +217,10 @@ def test_nobody_completes_what_another_key_reported() -> None:
 
 
 def test_when_the_window_ends_the_generation_is_released_as_it_is() -> None:
-    """The record has its own sender and trace, and the accounting moves it out of pending."""
+    """
+    At the end of the window, a partial report becomes a record with its own sender and trace. The accounting
+    then no longer counts it as pending.
+    """
     merger = merger_of()
     merged(merger, trace(), create(), now=100.0)
     merged(merger, update("g-9", model="gpt-4o"), sender=BOB, now=100.0)
@@ -223,9 +239,7 @@ def test_when_the_window_ends_the_generation_is_released_as_it_is() -> None:
 
 
 def test_what_a_request_has_in_hand_is_not_released() -> None:
-    """
-    A report that a running request needs is not released, because the request is about to complete the record.
-    """
+    """While a running request completes a partial report, the report is not released."""
     merger = merger_of()
     merged(merger, create(), now=0.0)
     busy = keys_of(begun(update()).reports, ALICE)
@@ -235,8 +249,8 @@ def test_what_a_request_has_in_hand_is_not_released() -> None:
 
 def test_a_restart_finds_what_was_kept() -> None:
     """
-    Partial reports and traces are read from the stored bytes. A damaged one is counted, and the
-    others are unaffected.
+    After a restart, partial reports and traces are read from their stored bytes. A damaged one is counted,
+    and the others are still read.
     """
     before, after = merger_of(), merger_of()
     kept = merged(before, trace(), create()).pending.keep
@@ -248,7 +262,10 @@ def test_a_restart_finds_what_was_kept() -> None:
 
 
 def test_reports_of_the_first_release_are_read() -> None:
-    """The stored field names do not depend on class names."""
+    """
+    Partial reports of the first release are still read, because the stored field names do not depend
+    on class names.
+    """
     sender = {"name": "alice", "labels": {"team": "search"}, "device": None}
     facts = msgspec.msgpack.encode({"id": "g-1", "model": "gpt-4o-mini", "created": True})
     body = msgspec.msgpack.encode({"sender": sender, "kind": "generation", "facts": facts, "at": 1.0})
@@ -273,7 +290,7 @@ def test_no_damaged_byte_keeps_tollhouse_from_starting_or_releasing() -> None:
 
 
 def test_a_refused_request_leaves_no_trace() -> None:
-    """When the sender repeats the request, everything happens as for the first time."""
+    """A refused request leaves no trace, so its repeat has the same effect as a first request."""
     merger = merger_of()
     merger.undo(merged(merger, create()))
     assert 0 == len(merger)
@@ -285,7 +302,7 @@ def test_a_refused_request_leaves_no_trace() -> None:
 
 
 def test_what_could_not_be_made_a_record_is_the_next_to_go() -> None:
-    """The disk was full when the window ended."""
+    """If the disk is full when the window ends, the report is the next to be released."""
     merger = merger_of()
     merged(merger, create(), now=0.0)
     merged(merger, create("g-2"), now=1.0)
@@ -313,7 +330,10 @@ def test_the_window_is_bounded_by_number_and_bytes() -> None:
 
 @pytest.mark.parametrize("bound", [{"max_reports": 3}, {"max_bytes": 600}])
 def test_a_key_that_fills_the_window_makes_room_for_others(bound: dict[str, int]) -> None:
-    """Only its own oldest reports are released early, even if a report of another key is older."""
+    """
+    If one key fills the window, only its own oldest reports are released early, even if a report of another
+    key is older.
+    """
     merger: Merger = merger_of(**bound)  # type: ignore[arg-type]
     merged(merger, create("b-0"), sender=BOB, now=0.0)
     number = 0
@@ -330,7 +350,10 @@ def test_a_key_that_fills_the_window_makes_room_for_others(bound: dict[str, int]
 
 
 def test_traces_make_room_before_generations() -> None:
-    """Many traces may cost a late call its user, but no call its usage. The oldest trace is dropped first."""
+    """
+    If space runs out, traces are dropped before generations, the oldest first. A late call may then lose its
+    user, but never its usage.
+    """
     merger = merger_of(max_reports=3)
     merged(merger, create("a", traceId="t-0"), now=0.0)
     for number in range(4):
@@ -350,7 +373,7 @@ def test_traces_make_room_before_generations() -> None:
 
 
 def test_a_trace_that_names_nobody_takes_no_room() -> None:
-    """LiteLLM writes such a trace for every call."""
+    """A trace without a user is not stored. LiteLLM writes such a trace for every call."""
     merger = merger_of()
     merge = merged(merger, trace(userId=None, sessionId=None, tags=[]))
     assert merge.pending.keep == []
@@ -360,7 +383,8 @@ def test_a_trace_that_names_nobody_takes_no_room() -> None:
 
 def test_what_is_on_record_is_remembered_within_bounds() -> None:
     """
-    The limits are number and time. Later reports wait as partial reports and match their record in the log.
+    The memory of recorded calls is limited by number and by time. After that, later reports wait as partial
+    reports and match their record in the log.
     """
     merger = merger_of(max_reports=2)
     for number in range(3):
@@ -371,7 +395,10 @@ def test_what_is_on_record_is_remembered_within_bounds() -> None:
 
 
 def test_a_trace_of_many_calls_on_record_names_them_in_turns() -> None:
-    """The event loop gets turns meanwhile, and each open call gets its user."""
+    """
+    If a trace event names many recorded calls, each open call gets its user, and the event loop gets
+    turns in between.
+    """
     merger = merger_of(hold_s=10)
     ids = [f"g-{number}" for number in range(2 * TURN)]
     merged(merger, *(create(own_id, endTime="2026-11-20T07:15:07Z") for own_id in ids))

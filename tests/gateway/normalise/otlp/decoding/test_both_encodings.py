@@ -70,7 +70,8 @@ APART: list[dict[str, Any]] = [
 @every_encoding
 def test_what_may_not_be_read_still_tells_series_apart(encoding: str) -> None:
     """
-    Two people's counters are two series even if only an e-mail address differs. The address is not stored.
+    An attribute that is not stored still distinguishes series. For example, two people's counters are two
+    series even if only an e-mail address differs.
     """
     found = points(encoding, *(point({"gen_ai.token.type": "input", **more}) for more in APART))
     assert len(APART) == len({SeriesKeys().of(one) for one in found})
@@ -89,7 +90,7 @@ def test_a_series_is_the_same_in_both_encodings(more: dict[str, Any]) -> None:
 
 
 def test_a_list_of_another_kind_rejects_nothing() -> None:
-    """Malformed attributes that no rule reads are accepted."""
+    """A malformed list in an attribute that no rule reads rejects nothing."""
     odd = point({}) | {"attributes": [{"key": "x", "value": {"arrayValue": {"values": [7]}}}]}
     assert 1 == len(points("json", odd))
 
@@ -97,7 +98,7 @@ def test_a_list_of_another_kind_rejects_nothing() -> None:
 @every_encoding
 @pytest.mark.parametrize("time", [END_OF_TIME, 2 * END_OF_TIME - 1])
 def test_what_is_beyond_all_clocks_is_no_time(encoding: str, time: int) -> None:
-    """No store can hold such a time. It counts as unknown, and the item still counts."""
+    """A time beyond all clocks, which no store can hold, counts as unknown. The item still counts."""
     (found,) = points(encoding, point({}, start=time, time=time))
     assert found.start_time == 0
     assert found.time == 0

@@ -15,7 +15,7 @@ from gateway.normalise.otlp.decoding import protobuf_decoder, wire
 from tests.gateway.normalise.otlp.trace_requests import trace_requests
 
 Reading = dict[str, Any] | str
-CHANGES = 2  # of each pair
+CHANGES = 2  # number of changed copies of each pair
 LONG = os.environ.get("TOLLHOUSE_FAULTS") == "full"
 
 
@@ -27,7 +27,7 @@ def read(raw: bytes) -> Reading:
 
 
 def read_by_protobuf(raw: bytes) -> Reading:
-    """Clear the caches first, because only cached names use the fast path."""
+    """Clear the caches and then decode, because only cached names use the fast path."""
     protobuf_decoder._known.clear()
     protobuf_decoder._heads.clear()
     return read(raw)
@@ -76,7 +76,9 @@ def test_damaged_pairs_are_read_as_protobuf_reads_them() -> None:
 
 @pytest.mark.parametrize("tail", [b"\x03\x18\x05\x10", b"\x04\x18\x85\x05\x10", b"\x04\x18\x05\x10\x01"])
 def test_a_number_with_more_behind_it_is_no_longer_number(tail: bytes) -> None:
-    """Bytes after a complete number are another field or an error."""
+    """
+    If more bytes follow a complete number, they are another field or an error, and never part of the number.
+    """
     raw = b"\x0a\x06number\x12" + tail
     expected = read_by_protobuf(raw)
     read(KeyValue(key="number", value=AnyValue(int_value=5)).SerializeToString())

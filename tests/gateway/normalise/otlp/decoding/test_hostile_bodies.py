@@ -63,7 +63,10 @@ BOMBS = {
 
 @pytest.mark.parametrize("name", BOMBS)
 def test_a_bomb_is_refused_before_it_unfolds(name: str) -> None:
-    """Protobuf decoding takes no multiple of the body's size, for any fields, and no step is long."""
+    """
+    Decoding a hostile protobuf body takes no multiple of the body's size, whatever its fields are, and no
+    step is long.
+    """
     body = BOMBS[name]
     longest = 0.0
     tracemalloc.start()
@@ -75,7 +78,9 @@ def test_a_bomb_is_refused_before_it_unfolds(name: str) -> None:
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 2 * len(body) + 8 * MIB
-    assert longest < 1.0  # seconds of CPU time under tracing, several before the limits existed
+    assert (
+        longest < 1.0
+    )  # seconds of CPU time under tracing; before the limits existed, it took several seconds
 
 
 MANY_IN_JSON = {
@@ -91,7 +96,9 @@ MANY_IN_JSON = {
 @pytest.mark.parametrize("name", MANY_IN_JSON)
 @pytest.mark.parametrize("item", ["{}", "null"])
 def test_a_bomb_in_json_is_refused_before_it_unfolds(name: str, item: str) -> None:
-    """Each of millions of tiny values took 70 bytes for its position."""
+    """
+    A JSON body of millions of tiny values is refused early. Before, each value took 70 bytes for its position.
+    """
     body = MANY_IN_JSON[name].replace("@", ",".join([item] * 400_000)).encode()
     tracemalloc.start()
     with pytest.raises(Refusal) as refused:
@@ -103,7 +110,7 @@ def test_a_bomb_in_json_is_refused_before_it_unfolds(name: str, item: str) -> No
 
 
 def test_points_of_one_metric_are_bounded_in_json() -> None:
-    """A metric has any number of points, and each point is an item."""
+    """Each point of a metric counts as an item, because one metric may have any number of points."""
     points = ",".join(["{}"] * 700_000)
     body = in_json("metrics", f'{{"name":"gen_ai.client.token.usage","sum":{{"dataPoints":[{points}]}}}}')
     with pytest.raises(Refusal, match="more than 250000 items"):
@@ -130,7 +137,7 @@ NESTED = {
 
 @pytest.mark.parametrize("name", NESTED)
 def test_what_one_item_holds_is_not_unfolded(name: str) -> None:
-    """A span contains lists of a million empty values. The span is read, and the lists are skipped."""
+    """A span with lists of a million empty values is read, and the lists are skipped."""
     tokens = field(9, field(1, b"gen_ai.usage.input_tokens") + field(2, b"\x18\x07"))
     calls = field(9, field(1, b"gen_ai.operation.name") + field(2, field(1, b"chat")))
     body = of_items(field(2, calls + tokens + NESTED[name]))
@@ -141,7 +148,10 @@ def test_what_one_item_holds_is_not_unfolded(name: str) -> None:
 @every_signal
 @pytest.mark.parametrize("encoding", ["json", "protobuf"])
 def test_items_of_a_request_are_bounded(signal: Signal, encoding: str) -> None:
-    """A resource, a scope and eight items count as ten. The refusal of the eleventh says what to do."""
+    """
+    Resources, scopes and items together are limited. A resource, a scope and eight items count as ten. The
+    refusal of an eleventh says what to do.
+    """
 
     def body(count: int) -> bytes:
         return (
@@ -161,7 +171,7 @@ def test_items_of_a_request_are_bounded(signal: Signal, encoding: str) -> None:
 @pytest.mark.parametrize("encoding", ["json", "protobuf"])
 def test_small_items_are_held_for_what_they_cost(signal: Signal, encoding: str) -> None:
     """
-    Each item counts with its real memory, so many tiny bodies reach the in-flight limit like one large body.
+    Each item counts with its real memory, so many tiny items reach the in-flight limit like one large body.
     """
     held: list[int] = []
     body = (
@@ -216,6 +226,9 @@ def many_names(spans: int, names: int) -> bytes:
 
 @pytest.mark.parametrize(("spans", "names"), [(1, 100_000), (10, 20_000), (2_000, 100)])
 def test_attributes_are_read_in_turns(spans: int, names: int) -> None:
-    """Unknown names are the slowest. However they are distributed, no step is long."""
+    """
+    Attributes are decoded in several steps, and no step is long, however unknown names are distributed.
+    Unknown names are the slowest.
+    """
     print(share := longest_share(protobuf_decoder.traces(many_names(spans, names), Allowance())))
     assert share < 1 / 3

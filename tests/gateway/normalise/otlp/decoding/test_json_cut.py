@@ -98,7 +98,7 @@ def test_damage_is_refused_and_never_crashes(value: Any, data: st.DataObject) ->
     ],
 )  # fmt: skip
 def test_what_is_no_request_is_refused(body: bytes) -> None:
-    """The result is the same as for a body that is parsed whole."""
+    """A body that is no request is refused in the same way as a body that is parsed whole."""
     with pytest.raises(BadPayload):
         normalised(body)
 
@@ -114,7 +114,7 @@ def test_a_repeated_member_counts_last_and_null_is_nothing() -> None:
 
 @pytest.mark.parametrize("sign", [b":", b","])
 def test_blanks_longer_than_a_window_are_passed_over(sign: bytes, small: None) -> None:
-    """JSON allows any number of blanks after a colon or a comma."""
+    """Blanks after a colon or a comma may be longer than a window, because JSON allows any number of them."""
     body = in_json(traces(span(1, CALL), span(2, CALL)))
     printed = body.replace(sign, sign + b"\n" * json_cut.LONGEST_NAME * 2, 3)
     assert [7, 7] == [record.input_tokens for record in normalised(printed).records]  # type: ignore[union-attr]
@@ -122,7 +122,8 @@ def test_blanks_longer_than_a_window_are_passed_over(sign: bytes, small: None) -
 
 def test_a_large_span_is_read_without_its_content() -> None:
     """
-    The span has megabytes of prompts, thousands of attributes and long stack traces. Its counts are read.
+    A span has megabytes of prompts, thousands of attributes and long stack traces. Its counts are read
+    without decoding the content.
     """
     made = span(
         1, CALL | {"gen_ai.input.messages": "x" * 2_000_000} | {f"n{one}": one for one in range(5_000)}
@@ -163,7 +164,7 @@ def test_points_of_a_large_metric_are_those_of_small_ones() -> None:
 
 
 def test_a_large_list_that_nobody_reads_makes_no_values() -> None:
-    """The list is skipped even under a name that is normally read as text."""
+    """A large list that no rule reads is skipped, even under a name whose value is normally read as text."""
     made = span(1, CALL)
     made["attributes"] = [
         *made["attributes"],

@@ -1,4 +1,4 @@
-"""OTLP/JSON from correct and incorrect senders: the rows of the protocol checklist about decoding."""
+"""OTLP/JSON from correct and incorrect senders, by the rows about decoding in the protocol checklist."""
 
 from __future__ import annotations
 
@@ -75,7 +75,10 @@ def test_what_is_no_object_is_refused(signal: Signal, body: bytes) -> None:
     "opening", [b'{"a":', b"[", b'{"%s":[{"resource":{"attributes":[{"value":{"arrayValue":']
 )
 def test_deep_nesting_is_refused(signal: Signal, opening: bytes) -> None:
-    """A hundred thousand levels cause no crash, in members that are read or skipped."""
+    """
+    A hundred thousand nested levels are refused without a crash, in members that are read and in members
+    that are skipped.
+    """
     start = opening.replace(b"%s", ROOTS[signal].encode())
     with pytest.raises(BadPayload):
         read(signal, b'{"x":' + start + b"[" * 100_000)
@@ -89,7 +92,8 @@ def test_deep_nesting_is_refused(signal: Signal, opening: bytes) -> None:
 )
 def test_ids_are_hexadecimal(field: str, value: str) -> None:
     """
-    Base64 and wrong lengths are rejected with the path of the field, never its value. Other spans are accepted.
+    An id in base64 or of a wrong length rejects its span. The message has the path of the field, never its
+    value. Other spans are accepted.
     """
     good, bad = span(1, CALL), span(2, CALL) | {field: value}
     outcome = read("traces", in_json(traces(good, bad, span(3, CALL))))
@@ -104,7 +108,7 @@ def test_ids_are_hexadecimal(field: str, value: str) -> None:
 
 
 def test_ids_of_any_case_and_absent_ones() -> None:
-    """Upper-case hex is the same id. Empty, null and all-zero ids are absent."""
+    """Ids in upper-case hex equal those in lower case. Empty, null and all-zero ids are absent."""
     found = decoded(changed(traceId="ABCDEF" + "0" * 26, spanId="A" * 16, parentSpanId=""))
     assert found.trace_id == "abcdef" + "0" * 26
     assert found.span_id == "a" * 16
@@ -117,7 +121,7 @@ def test_ids_of_any_case_and_absent_ones() -> None:
 
 @pytest.mark.parametrize("value", ["no", "AAAAAAAAAAAAAAAAAAAAAA==", "0" * 31, 7, [1, 2], {"a": None}])
 def test_a_log_record_needs_no_ids(value: Any) -> None:
-    """An invalid id is dropped, because a log record is identified by other fields."""
+    """If a log record has an invalid id, the id is dropped, because other fields identify the record."""
     payload = {"resourceLogs": [{"scopeLogs": [{"logRecords": [{"traceId": value, "spanId": value}]}]}]}
     part = in_one(json_decoder.logs(in_json(payload)))
     ((_, record),) = part.items
@@ -127,7 +131,9 @@ def test_a_log_record_needs_no_ids(value: Any) -> None:
 
 
 def test_ids_of_links_and_exemplars_are_not_read() -> None:
-    """Some exporters write these ids as lists of numbers. They reject nothing."""
+    """
+    Ids of links and exemplars are not read, so they reject nothing. Some exporters write them as lists of numbers.
+    """
     links = [{"traceId": [1, 2], "spanId": "AAAA"}, {"traceId": "0" * 31}, 5, None]
     assert (outcome := read("traces", in_json(changed(links=links)))).rejects == []
     assert len(outcome.records) == 1
@@ -145,7 +151,7 @@ def test_ids_of_links_and_exemplars_are_not_read() -> None:
 
 @pytest.mark.parametrize("value", ["1772442000123456789", 1772442000123456789])
 def test_64_bit_integers_as_text_or_number(value: Any) -> None:
-    """Nanoseconds are exact in both notations."""
+    """64-bit integers may be text or numbers. Nanoseconds are exact in both notations."""
     assert 1772442000123456789 == decoded(changed(startTimeUnixNano=value)).start_time
 
 
@@ -173,7 +179,7 @@ def test_whole_numbers(written: str, expected: int | None) -> None:
     "written", ["1.5", "1.7e18", '"1.0e3"', '"x"', '""', "true", "9223372036854775808", "1e400", "{}"]
 )
 def test_what_is_no_exact_integer_rejects_its_item_alone(written: str) -> None:
-    """Nothing is rounded. The span is malformed, and other spans are accepted."""
+    """A number that is not an exact integer rejects only its item. It is never rounded."""
     bad = in_json(span(1, {"n": "@@"})).replace(
         b'{"stringValue": "@@"}', b'{"intValue": %s}' % written.encode()
     )
@@ -187,7 +193,7 @@ def test_what_is_no_exact_integer_rejects_its_item_alone(written: str) -> None:
 @pytest.mark.parametrize("field", ["startTimeUnixNano", "endTimeUnixNano"])
 @pytest.mark.parametrize("value", [-1, 1 << 64, 0.5, "yesterday", True, []])
 def test_times_that_are_none_reject_their_item(field: str, value: Any) -> None:
-    """A time outside 64 bits is invalid."""
+    """A time outside 64 bits rejects its item."""
     outcome = read("traces", in_json(changed(**{field: value})))
     assert [MALFORMED] == [reject.reason for reject in outcome.rejects]
     assert field in outcome.rejects[0].message
@@ -195,14 +201,14 @@ def test_times_that_are_none_reject_their_item(field: str, value: Any) -> None:
 
 @pytest.mark.parametrize("value", ["NaN", "Infinity", "-Infinity", 1, 1.5])
 def test_doubles(value: Any) -> None:
-    """Values such as NaN are text. Integers are accepted as doubles."""
+    """In a field of type double, NaN and similar values are text, and integers are accepted."""
     found = decoded(traces(span(1, {}) | {"attributes": [{"key": "d", "value": {"doubleValue": value}}]}))
     assert isinstance(found.attributes["d"], float)
 
 
 @pytest.mark.parametrize("code", [2, "STATUS_CODE_ERROR"])
 def test_enums_as_numbers_and_names(code: Any) -> None:
-    """Enums are numbers, but names are accepted, and unknown values are no error."""
+    """Enums may be written as numbers or as names. Unknown values are no error."""
     assert 2 == decoded(changed(status={"code": code})).status_code
     assert 0 == decoded(changed(status={"code": "STATUS_CODE_NEW"}, kind="SPAN_KIND_CLIENT")).status_code
 
@@ -260,7 +266,7 @@ def test_null_is_accepted_everywhere() -> None:
 
 
 def test_every_kind_of_value() -> None:
-    """Nested values and bytes are skipped, and only scalars are kept."""
+    """Values of every kind are accepted. Nested values and bytes are skipped, and only scalars are kept."""
     values = {
         "word": {"stringValue": "x"}, "flag": {"boolValue": False}, "whole": {"intValue": "5"},
         "bytes": {"bytesValue": "AAAA"}, "empty": {}, "array": any_value([["a", 1], "b"]),
@@ -287,7 +293,7 @@ def test_every_kind_of_value() -> None:
     ],
 )
 def test_lists_of_tags(array: Any, expected: Any) -> None:
-    """The strings of the array are kept. A value that is not an array rejects its item."""
+    """A list of tags gives its strings. A value that is not an array rejects its item."""
     payload = traces(span(1, {}) | {"attributes": [{"key": "tag.tags", "value": {"arrayValue": array}}]})
     if expected == MALFORMED:
         assert [MALFORMED] == [reject.reason for reject in read("traces", in_json(payload)).rejects]
@@ -296,7 +302,10 @@ def test_lists_of_tags(array: Any, expected: Any) -> None:
 
 
 def test_the_names_of_the_proto_files_are_understood() -> None:
-    """Some hand-written exporters use snake_case names."""
+    """
+    Members with the snake_case names of the proto files are understood, because some hand-written
+    exporters use them.
+    """
 
     def snake(tree: Any) -> Any:
         if isinstance(tree, dict):
@@ -319,7 +328,7 @@ def test_the_names_of_the_proto_files_are_understood() -> None:
     "body", [b'{"resourceSpans":[{"x":"\xff"}]}', b'{"a":"\xc3"}', b'{"a":"\xed\xa0\x80"}']
 )
 def test_what_is_not_utf_8_is_refused(body: bytes) -> None:
-    """Invalid UTF-8 is also refused in members that are skipped."""
+    """A body with invalid UTF-8 is refused, even if the invalid bytes are in members that are skipped."""
     with pytest.raises(BadPayload, match="UTF-8"):
         read("traces", body)
 
@@ -349,7 +358,7 @@ def test_half_an_emoji_costs_no_record(half: bytes) -> None:
 
 
 def test_bare_nan_is_refused() -> None:
-    """Other JSON parsers could not read a bare NaN."""
+    """A bare NaN is refused, because other JSON parsers could not read it."""
     with pytest.raises(BadPayload):
         read(
             "traces",
@@ -365,7 +374,10 @@ def test_wrong_types_name_a_path_and_no_value() -> None:
 
 @every_signal
 def test_a_resource_that_cannot_be_read_refuses_the_request(signal: Signal) -> None:
-    """All items inherit from the resource. The message names the attribute."""
+    """
+    If a resource cannot be read, the request is refused, because all items inherit from the resource. The
+    message names the attribute.
+    """
     attributes = [{"key": "process.pid", "value": {"intValue": "x"}}]
     with pytest.raises(BadPayload) as refusal:
         read(signal, in_json({ROOTS[signal]: [{"resource": {"attributes": attributes}}]}))
@@ -376,7 +388,10 @@ def test_a_resource_that_cannot_be_read_refuses_the_request(signal: Signal) -> N
 
 
 def test_a_large_body_comes_in_slices() -> None:
-    """Each turn decodes about half a megabyte, and positions count through the whole payload."""
+    """
+    A large body is decoded in slices of about half a megabyte per turn. Positions count from the beginning
+    of the payload.
+    """
     spans = [span(number, CALL | {"note": "x" * 900}) for number in range(1, 2001)]
     spans[1500]["startTimeUnixNano"] = "never"
     body = in_json(traces(*spans))
@@ -391,8 +406,8 @@ def test_a_large_body_comes_in_slices() -> None:
 
 def test_metric_points_are_the_items_of_metrics() -> None:
     """
-    A point that cannot count is ignored, and a point that cannot be read is rejected, each
-    without affecting others.
+    Each metric point is a separate item. A point that cannot count is ignored, and a point that cannot be
+    read is rejected.
     """
     delta, cumulative = "AGGREGATION_TEMPORALITY_DELTA", "AGGREGATION_TEMPORALITY_CUMULATIVE"
     points = [{"timeUnixNano": str(NOW), "asInt": "5"}, {"timeUnixNano": "x"}, {"flags": 1}]
@@ -421,7 +436,7 @@ def test_metric_points_are_the_items_of_metrics() -> None:
 
 
 def test_when_every_item_is_malformed_the_door_can_tell() -> None:
-    """All rejects have the reason that makes the response a 400."""
+    """If every item is malformed, all rejects have the reason that makes the response a 400."""
     outcome = normalised(traces(span(1, {}) | {"endTimeUnixNano": -1}, span(2, {}) | {"name": 5}))
     assert outcome.received == 2
     assert {reject.reason for reject in outcome.rejects} == {MALFORMED}

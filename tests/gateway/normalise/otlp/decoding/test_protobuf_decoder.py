@@ -48,7 +48,7 @@ def attributes_of(*pairs: KeyValue) -> dict[str, Any]:
 
 @every_signal
 def test_an_empty_body_is_an_empty_request(signal: Signal) -> None:
-    """Zero bytes are a valid message."""
+    """A body of zero bytes is valid and is an empty request."""
     assert 0 == read(signal, b"").received
 
 
@@ -57,7 +57,7 @@ def test_an_empty_body_is_an_empty_request(signal: Signal) -> None:
     "body", [b"{}", b'{"resourceSpans": []}', b"\x0a", b"\x0a\xff", b"\xff" * 40, b"\x0a\x05abc", b"\x07"]
 )
 def test_garbage_is_refused(signal: Signal, body: bytes) -> None:
-    """The bodies are JSON with the wrong content type, truncated fields, and unknown field types."""
+    """Refused bodies are JSON with the wrong content type, truncated fields, and unknown field types."""
     with pytest.raises(BadPayload):
         read(signal, body)
 
@@ -141,7 +141,10 @@ def test_deep_nesting_is_refused() -> None:
 
 @pytest.mark.parametrize(("field", "size"), [("trace_id", 15), ("span_id", 9), ("parent_span_id", 16)])
 def test_a_span_with_an_id_of_another_length_is_rejected_alone(field: str, size: int) -> None:
-    """The message names the item and the field, as in JSON. Other spans are accepted."""
+    """
+    A span with an id of a wrong length is rejected, and other spans are accepted. The message names the item
+    and the field, as in JSON.
+    """
     request = ExportTraceServiceRequest()
     spans = request.resource_spans.add().scope_spans.add().spans
     spans.add(name="before")
@@ -158,7 +161,7 @@ def test_a_span_with_an_id_of_another_length_is_rejected_alone(field: str, size:
     ("field", "size"), [("trace_id", 15), ("trace_id", 24), ("span_id", 9), ("span_id", 1)]
 )
 def test_a_log_record_needs_no_ids(field: str, size: int) -> None:
-    """An id of another length is dropped."""
+    """If a log record's id has a wrong length, the id is dropped and the record is accepted."""
     logs = ExportLogsServiceRequest()
     logs.resource_logs.add().scope_logs.add().log_records.add(**{field: b"\1" * size})
     part = in_one(protobuf_decoder.logs(logs.SerializeToString()))
@@ -169,7 +172,7 @@ def test_a_log_record_needs_no_ids(field: str, size: int) -> None:
 
 
 def test_ids_of_links_and_exemplars_are_not_read() -> None:
-    """Ids of any length are accepted."""
+    """Ids of links and exemplars may have any length, because they are not read."""
     request = ExportTraceServiceRequest()
     request.resource_spans.add().scope_spans.add().spans.add().links.add(trace_id=b"1", span_id=b"2")
     part = in_one(protobuf_decoder.traces(request.SerializeToString()))
@@ -186,7 +189,10 @@ def test_ids_of_links_and_exemplars_are_not_read() -> None:
 
 
 def test_ids_that_are_zero_or_absent_are_none() -> None:
-    """The trace specification calls such ids invalid, but they are no reason to refuse a span."""
+    """
+    All-zero and absent ids count as missing. The trace specification calls all-zero ids invalid, but the span
+    is still accepted.
+    """
     request = ExportTraceServiceRequest()
     request.resource_spans.add().scope_spans.add().spans.add(trace_id=bytes(16), span_id=bytes(8))
     ((_, found),) = in_one(protobuf_decoder.traces(request.SerializeToString())).items
@@ -201,7 +207,7 @@ def test_ids_that_are_zero_or_absent_are_none() -> None:
 )
 @pytest.mark.parametrize("name", ["gen_ai.usage.input_tokens", "server.port"])
 def test_integers_of_every_length(name: str, value: int) -> None:
-    """The fast path, protobuf and the cache give the same number."""
+    """Integers of every length are the same number from the fast path, from protobuf and from the cache."""
     pair = KeyValue(key=name, value=AnyValue(int_value=value))
     assert [{name: value}] * 3 == [attributes_of(pair) for _ in range(3)]
 
@@ -209,7 +215,7 @@ def test_integers_of_every_length(name: str, value: int) -> None:
 @pytest.mark.parametrize("value", [0.0, -0.0, 7.35e-05, 1.5, float("inf"), 5e-324, True, False])
 @pytest.mark.parametrize("name", ["llm.cost.total", "gen_ai.request.top_p"])
 def test_doubles_and_flags(name: str, value: float | bool) -> None:
-    """Doubles are exact to the last bit, from protobuf and from the cache."""
+    """Doubles are exact to the last bit, and flags are equal, from protobuf and from the cache."""
     any_value = AnyValue(bool_value=value) if isinstance(value, bool) else AnyValue(double_value=value)
     pair = KeyValue(key=name, value=any_value)
     assert [f"{{{name!r}: {value!r}}}"] * 3 == [repr(attributes_of(pair)) for _ in range(3)]
@@ -218,7 +224,9 @@ def test_doubles_and_flags(name: str, value: float | bool) -> None:
 @pytest.mark.parametrize("length", [0, 1, 3, 100, *range(120, 132), 200, 16_379, 16_380, 16_381, 16_384])
 @pytest.mark.parametrize("name", ["user.id", "k", "n" * 127, "n" * 128])
 def test_texts_of_every_length(name: str, length: int) -> None:
-    """The lengths are at the limits of one-byte lengths, for the key, the text and the enclosing value."""
+    """
+    Texts are read at the limits of one-byte lengths: of the key, of the text and of the enclosing value.
+    """
     pair = KeyValue(key=name, value=AnyValue(string_value="ä" * (length // 2) + "x" * (length % 2)))
     assert [{name: pair.value.string_value}] * 3 == [attributes_of(pair) for _ in range(3)]
 
@@ -240,7 +248,10 @@ def test_values_of_every_kind() -> None:
 
 
 def test_a_pair_in_another_order_is_the_same_pair() -> None:
-    """Fields may have any order. The last of repeated fields counts, and unknown fields are skipped."""
+    """
+    The fields of an attribute may have any order. Of a repeated field the last one counts, and unknown
+    fields are skipped.
+    """
     key, value = (
         KeyValue(key="user.id").SerializeToString(),
         KeyValue(value=AnyValue(string_value="u")).SerializeToString(),
@@ -253,7 +264,7 @@ def test_a_pair_in_another_order_is_the_same_pair() -> None:
 
 
 def test_what_is_remembered_is_bounded() -> None:
-    """Senders that invent names and values do not grow the cache."""
+    """The cache of names and values is limited, so senders that invent names do not enlarge it."""
     for number in range(20_000):
         attributes_of(KeyValue(key=f"name-{number}", value=AnyValue(string_value=str(number))))
     assert len(protobuf_decoder._known) <= protobuf_decoder._MOST_KNOWN
@@ -281,8 +292,8 @@ def payload(spans: int, *, note: int = 300) -> dict[str, Any]:
 @pytest.mark.parametrize("limit", [200, 1_000, 5_000, 1_000_000])
 def test_pieces_hold_together_what_the_whole_holds(limit: int) -> None:
     """
-    Any split gives the same spans with the same resource and scope. Only a single item may exceed the limit
-    of a piece.
+    However a body is split, the spans are the same, with the same resource and scope. A piece exceeds its
+    limit only if it is a single item.
     """
     body = in_protobuf(payload(40))
     pieces = list(wire.requests(body, PATH, limit))
@@ -300,7 +311,9 @@ def test_pieces_hold_together_what_the_whole_holds(limit: int) -> None:
 
 
 def test_a_resource_after_its_spans_goes_with_every_piece() -> None:
-    """Protobuf allows any order of fields."""
+    """
+    A resource that follows its spans is repeated in every piece, because protobuf allows any order of fields.
+    """
     request = ExportTraceServiceRequest.FromString(in_protobuf(payload(40))).resource_spans[0]
     spans = b"".join(
         b"\x12" + wire._varint(len(raw)) + raw
@@ -319,14 +332,19 @@ def test_a_resource_after_its_spans_goes_with_every_piece() -> None:
 
 
 def test_a_resource_too_large_to_repeat_is_not_cut() -> None:
-    """Repeating the resource in every piece would take more memory than the request."""
+    """
+    If a resource is too large to repeat in every piece, the request is not split, because the copies would
+    take more memory than the request.
+    """
     big = traces(span(1, CALL), span(2, CALL), resource={"service.name": "x" * 2_000})
     assert 1 == len(list(wire.requests(in_protobuf(big), PATH, 1_000)))
 
 
 @pytest.mark.parametrize("damage", [b"\x0a\xff\xff\xff\x7f", b"\x0b", b"\xff" * 11, b"\x0d\x00"])
 def test_damage_beyond_the_first_slice_is_refused(damage: bytes) -> None:
-    """The damage is a field beyond the end, an unknown field type, or an unfinished number."""
+    """
+    Damage after the first slice is refused: a field beyond the end, an unknown field type, or an unfinished number.
+    """
     body = in_protobuf(payload(2_000))
     assert len(body) > pieces.MAX_PIECE
     with pytest.raises(BadPayload):
@@ -334,7 +352,10 @@ def test_damage_beyond_the_first_slice_is_refused(damage: bytes) -> None:
 
 
 def test_a_large_body_comes_in_slices_with_places_through_the_whole() -> None:
-    """Both decoders count items from the start of the payload and return the same items."""
+    """
+    A large body is decoded in slices. Both decoders count items from the start of the payload and return
+    the same items.
+    """
     large = payload(3_000)
     by_protobuf = [item for part in protobuf_decoder.traces(in_protobuf(large)) for item in part.items]
     by_json = [item for part in json_decoder.traces(in_json(large)) for item in part.items]
@@ -345,7 +366,8 @@ def test_a_large_body_comes_in_slices_with_places_through_the_whole() -> None:
 
 def test_log_records_and_their_times() -> None:
     """
-    The time is timeUnixNano, or else observedTimeUnixNano. A body is kept only if it may be an event name.
+    The time of a log record is timeUnixNano, or else observedTimeUnixNano. Its body is kept only if it may be
+    an event name.
     """
     request = ExportLogsServiceRequest()
     scope = request.resource_logs.add().scope_logs.add()

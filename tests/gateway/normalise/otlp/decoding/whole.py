@@ -1,4 +1,4 @@
-"""The combined result of a decoder for one payload. Its pauses depend on the machine."""
+"""The combined result of a decoder for one payload, because where a decoder pauses depends on the machine."""
 
 from __future__ import annotations
 

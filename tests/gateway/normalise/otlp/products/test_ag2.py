@@ -50,7 +50,7 @@ def test_a_span_of_usage_repeats_the_call_beside_it(with_agent: bool, encoding: 
 
 
 def test_claudes_input_lacks_the_cache() -> None:
-    """AG2 passes on Anthropic's count."""
+    """AG2 passes on Anthropic's count, so Claude's input excludes the cache."""
     claude = {
         **CALL,
         "gen_ai.provider.name": "anthropic",
@@ -71,14 +71,17 @@ def test_claudes_input_lacks_the_cache() -> None:
     ],
 )
 def test_other_spans_of_usage_are_shown_and_not_counted(spans: tuple[dict[str, Any], ...]) -> None:
-    """These usage spans have no call, another kind, or other counts."""
+    """
+    A usage span without a call next to it, of another kind, or with other counts is shown as unrecognized
+    and not counted.
+    """
     outcome = normalised(traces(*spans, scope=SCOPE))
     assert len(spans) - 1 == len(outcome.records)
     assert {UNRECOGNISED_AI: 1} == dict(outcome.ignored)
     assert "ag2.span.type" in outcome.unrecognised[0]
 
 
-# --- The same rule for other products ----------------------------------------------------------------------
+# --- the same rule for other products --------------------------------------------------------------------------
 
 NAMED = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "openai/gpt-4.1"}
 COUNTS = {"gen_ai.usage.input_tokens": 700, "gen_ai.usage.output_tokens": 30}
@@ -87,7 +90,10 @@ GUESSED = {"gen_ai.response.model": "gpt-4.1", **COUNTS}
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
 def test_a_guessed_call_repeats_a_sibling_that_is_one(order: tuple[int, ...]) -> None:
-    """The guessed span names no operation, but has the model and counts of its sibling."""
+    """
+    A span that names no operation is only guessed to be a call. If a sibling is a call with the same model
+    and counts, the guessed span repeats it.
+    """
     spans = [span(2, {**NAMED, **COUNTS}, parent=1), span(3, GUESSED, parent=1)]
     record = only(traces(*[spans[place] for place in order]))
     assert f"{2:016x}" == record.span_id
@@ -103,6 +109,9 @@ def test_a_guessed_call_repeats_a_sibling_that_is_one(order: tuple[int, ...]) ->
     ],
 )
 def test_other_siblings_are_calls_of_their_own(other: dict[str, Any]) -> None:
-    """The sibling has another parent, other counts, another model, or is named as a call."""
+    """
+    A sibling is a separate call if it has another parent, other counts or another model, or if both are
+    named as calls.
+    """
     outcome = normalised(traces(span(2, {**NAMED, **COUNTS}, parent=1), other))
     assert 2 == len(outcome.records)

@@ -39,8 +39,8 @@ def request(**changes: Any) -> Inference:
 
 def test_a_collector_may_lose_scope_and_body() -> None:
     """
-    The event name lacks its prefix, so only the service identifies the product. Other event
-    names stay unrecognized.
+    A collector may remove the scope and the body, so the event name has no prefix. The service name then
+    identifies the product. Other event names stay unrecognized.
     """
     service = {"service.name": "claude-code"}
     details = {"event.name": "gen_ai.client.inference.operation.details", "gen_ai.operation.name": "chat"}
@@ -56,7 +56,10 @@ def test_numbers_may_be_text() -> None:
 
 
 def test_trace_ids_of_an_event_are_kept_but_identify_nothing() -> None:
-    """With traces on, events have the ids of the enclosing span. The request id is the dedup key."""
+    """
+    If traces are on, events have the ids of the enclosing span. These ids are stored but identify nothing,
+    because the request id is the dedup key.
+    """
     traced = log(REQUEST, scope=SCOPE, trace_id="ab" * 16, span_id="cd" * 8)
     outcome = read_logs(traced, log(REQUEST | {"request_id": "req_011CZyXwVuTsRqPoNmLkJi"}, scope=SCOPE))
     assert [("ab" * 16, "cd" * 8), (None, None)] == [(r.trace_id, r.span_id) for r in inferences(outcome)]
@@ -120,7 +123,10 @@ def test_an_error_has_no_tokens_and_the_status_as_type() -> None:
 
 
 def test_an_event_without_ids_is_known_by_session_time_and_sequence() -> None:
-    """Two requests of a session at the same time stay two calls."""
+    """
+    An event without ids is identified by session, time and sequence. So two requests of a session at the same
+    time stay two calls.
+    """
     twice = [log(REQUEST | {"request_id": "", "event.sequence": n}, scope=SCOPE) for n in (1, 2, 2)]
     first, second, again = (identity.id for identity in read_logs(*twice).identities)
     assert first != second
@@ -139,13 +145,16 @@ def test_an_event_without_ids_is_known_by_session_time_and_sequence() -> None:
     ],
 )
 def test_other_events_are_no_calls(name: str) -> None:
-    """Events of sub-agents and compactions contain tokens that the events of their calls have."""
+    """
+    Other events of Claude Code are no calls. Events of sub-agents and compactions contain tokens that other
+    events already reported.
+    """
     attributes = WHO | {"event.name": name, "model": "claude-opus-4-5", "total_tokens": 900, "pre_tokens": 1}
     assert {NOT_AI: 1} == read_logs(log(attributes, scope=SCOPE)).ignored
 
 
 def test_the_body_is_enough_to_know_an_event() -> None:
-    """A collector may have renamed the scope, but the body has the full event name."""
+    """The body of an event has its full name, which is enough if a collector has renamed the scope."""
     assert 1 == len(read_logs(log(REQUEST, scope="logs", body="claude_code.api_request")).records)
     nameless = {name: value for name, value in REQUEST.items() if name != "event.name"}
     assert 1 == len(read_logs(log(nameless, body="claude_code.api_request")).records)
@@ -167,7 +176,9 @@ def token_point(kind: str, value: float) -> Any:
 
 
 def test_counters_are_doubles_and_count_tokens() -> None:
-    """Version 2.1.197 sends `107.0` for 107 tokens. Its input excludes cached tokens."""
+    """
+    Counters are doubles: version 2.1.197 sends `107.0` for 107 tokens. Its input excludes cached tokens.
+    """
     kinds = ("input", "output", "cacheRead", "cacheCreation")
     outcome = read_points(*(token_point(kind, 107.0) for kind in kinds))
     assert [
@@ -176,7 +187,7 @@ def test_counters_are_doubles_and_count_tokens() -> None:
 
 
 def test_a_counter_without_session_still_counts() -> None:
-    """Session and account can be switched off for metrics."""
+    """A counter without session and account still counts, because both can be switched off for metrics."""
     (record,) = read_points(
         point("claude_code.cost.usage", 0.1, {"model": "claude-opus-4-5"}, unit="USD")
     ).records
@@ -190,7 +201,10 @@ def test_a_counter_without_session_still_counts() -> None:
 
 
 def test_resource_attributes_name_the_team() -> None:
-    """OTEL_RESOURCE_ATTRIBUTES are on the resource. Newer releases repeat them on every item."""
+    """
+    The team is read from OTEL_RESOURCE_ATTRIBUTES, which are on the resource. Newer releases repeat them
+    on every item.
+    """
     resource = {"service.name": "claude-code", "team.id": "platform", "cost_center": "eng-1"}
     (on_resource,) = read_logs(log(REQUEST, scope=SCOPE, resource=resource)).records
     (on_both,) = read_logs(log(REQUEST | resource, scope=SCOPE, resource=resource)).records

@@ -25,7 +25,7 @@ def turn(**changes: Any) -> Inference:
 
 
 def test_the_word_undefined_is_nothing() -> None:
-    """JavaScript's missing values arrive as the text "undefined"."""
+    """The text "undefined" counts as missing, because JavaScript's missing values arrive in this form."""
     record = turn(
         cacheReadTokens="undefined", totalCost="undefined", user_id="undefined", provider="undefined"
     )
@@ -57,12 +57,18 @@ def test_providers_by_clines_names(provider: str, canonical: str) -> None:
     ],
 )
 def test_questions_repeats_and_summaries_are_no_calls(body: str, changes: dict[str, Any]) -> None:
-    """`task.tokens` repeats the turn, and the user's half of a turn has no tokens."""
+    """
+    Questions, repeats and summaries are no calls: `task.tokens` repeats the turn, and the user's half of a
+    turn has no tokens.
+    """
     assert {NOT_AI: 1} == read_logs(log(TURN | changes, scope="cline", body=body)).ignored
 
 
 def test_the_counters_kinds_are_in_their_names() -> None:
-    """Totals count. Counters per response or per event repeat the same tokens."""
+    """
+    The names of counters contain the token type. Totals count, but counters per response or per event repeat
+    the same tokens.
+    """
     names = ("cline.tokens.input.total", "cline.tokens.output.total", "cline.cache.read.tokens.total",
              "cline.cache.write.tokens.total", "cline.cost.total")  # fmt: skip
     repeats = ("cline.tokens.input.per_response", "cline.cost.per_event", "cline.cache.read.tokens.per_event")

@@ -13,7 +13,7 @@ COMMON = {
     "user.account_id": "acct-1",
     "user.email": "a@b.c",
 }
-# As version 0.169 sends it: the event name is a source location, there is no body, and counts are text.
+# the event as version 0.169 sends it: the event name is a source location, there is no body, and counts are text
 COMPLETED = COMMON | {
     "event.name": "codex.sse_event",
     "event.kind": "response.completed",
@@ -41,7 +41,7 @@ def completed(**changes: object) -> Inference:
 
 
 def test_counts_may_be_texts_or_integers() -> None:
-    """Older releases mix both in one record and have no cache writes."""
+    """Counts may be text or integers. Older releases mix both in one record and have no cache writes."""
     mixed = completed(output_token_count=820, reasoning_token_count=512, cache_write_token_count=None)
     assert mixed.output_tokens == 820
     assert mixed.reasoning_tokens == 512
@@ -67,7 +67,7 @@ def test_a_refused_attempt_is_an_error_record(status: object) -> None:
 
 @pytest.mark.parametrize("status", ["200", None, "399"])
 def test_other_requests_are_no_calls(status: object) -> None:
-    """A successful request is reported by its response."""
+    """A request that did not fail is no call, because the event of its response reports it."""
     assert {NOT_AI: 1} == read_logs(log(FAILED | {"http.response.status_code": status})).ignored
 
 
@@ -82,12 +82,15 @@ def test_one_call_resent_has_one_identity() -> None:
 
 @pytest.mark.parametrize("name", ["codex.conversation_starts", "codex.tool_result", "codex.user_prompt"])
 def test_other_events_are_no_calls(name: str) -> None:
-    """Every record of Codex has the model's name."""
+    """Other events of Codex are no calls, although every record of Codex names the model."""
     assert {NOT_AI: 1} == read_logs(log(COMMON | {"event.name": name, "tool_token_count": "5"})).ignored
 
 
 def test_turn_counters_by_type() -> None:
-    """`token_type` names the parts, and the total repeats them."""
+    """
+    Counters of a turn have their `token_type`. The type for the total repeats the other types, so it
+    does not count.
+    """
     types = ("input", "cached_input", "cache_write_input", "output", "reasoning_output", "total")
     outcome = read_points(
         *(point("codex.turn.token_usage", 7.0, {"model": "gpt-5.1", "token_type": kind}) for kind in types)

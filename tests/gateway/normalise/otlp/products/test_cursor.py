@@ -44,7 +44,7 @@ def only(attributes: dict[str, Any], **how: Any) -> Inference:
     ],
 )
 def test_a_request_is_a_call_wherever_its_name_stands(how: dict[str, str]) -> None:
-    """The stated input excludes cached tokens."""
+    """A request is a call wherever its name is stated. The stated input excludes cached tokens."""
     record = only(REQUEST, **how)
     assert record.request_id == "a1"
     assert record.input_tokens == 18_940
@@ -72,7 +72,7 @@ def test_a_request_is_a_call_wherever_its_name_stands(how: dict[str, str]) -> No
 def test_what_is_not_billed_costs_nothing(
     body: str, more: dict[str, Any], cost: str | None, status: str
 ) -> None:
-    """A later correction makes the whole request free."""
+    """A request that Cursor does not bill costs nothing. A later correction may make a whole request free."""
     record = only({**REQUEST, **more}, body=body)
     assert record.cost == cost
     assert record.status == status
@@ -80,12 +80,15 @@ def test_what_is_not_billed_costs_nothing(
 
 @pytest.mark.parametrize("model", ["Auto", "Thinking", "Pro", "Premium"])
 def test_a_group_of_models_has_no_provider(model: str) -> None:
-    """The export does not name the model that answered."""
+    """
+    If a request names a group of models, it has no provider, because the export does not name the
+    model that answered.
+    """
     assert None is only({**REQUEST, "cursor.model.name": model}, body="api_request").provider
 
 
 def test_content_is_never_kept() -> None:
-    """Conversations are exported if a team opts in."""
+    """If a team opts in, the export contains conversations. Tollhouse never stores them."""
     planted = {
         "cursor.conversation.message": "PLANTED",
         "cursor.conversation.title": "PLANTED",
@@ -112,7 +115,8 @@ def test_counters_repeat_the_events_unless_it_is_said(
     counted: tuple[str, ...], shadow: bool, cumulative: bool
 ) -> None:
     """
-    Counters name no call, and events may arrive days later, so no order shows whether calls are reported.
+    Cursor's counters count as repeats unless a setting says otherwise. They name no call, and events may
+    arrive days later, so the order does not show whether calls are reported.
     """
     points = [
         point(

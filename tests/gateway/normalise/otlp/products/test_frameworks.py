@@ -1,4 +1,6 @@
-"""Spans of frameworks: agents, tools and templates around calls, with names that look like calls."""
+"""
+Spans of frameworks around calls, such as agents, tools and templates, whose names resemble those of calls.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,10 @@ def test_langsmiths_templates_and_retrievers_are_no_calls() -> None:
 
 
 def test_openllmetrys_unknown_request_type_says_nothing() -> None:
-    """OpenLLMetry's Mistral instrumentation writes it on asynchronous calls with usage."""
+    """
+    OpenLLMetry's Mistral instrumentation writes the request type "unknown" for asynchronous calls. A span
+    with usage is a call, and a span without usage is not.
+    """
     call = {"llm.request.type": "unknown", "gen_ai.system": "MistralAI", "gen_ai.usage.prompt_tokens": 7}
     record = only(
         traces(span(1, call), span(2, {"llm.request.type": "unknown", "gen_ai.system": "MistralAI"}))
@@ -77,7 +82,10 @@ def test_a_call_may_name_the_tool_that_the_model_asks_for(operation: dict[str, s
 
 
 def test_the_first_google_adk_nests_an_agent_under_a_call() -> None:
-    """A call handed control to another agent. The agent's span has a name and no attributes."""
+    """
+    In the first Google ADK, the span of an agent is below a call, because that call handed control to the
+    agent. The agent's span has a name and no attributes.
+    """
     call = {"gen_ai.system": "gcp.vertex.agent", "gen_ai.request.model": "gemini-2.5-pro", **USAGE}
     payload = traces(
         span(1, call, name="call_llm"),
@@ -96,7 +104,7 @@ def test_spring_ais_tools_part_calls() -> None:
 
 
 def test_a_span_of_logfire_that_has_only_begun_is_no_call() -> None:
-    """A pending span arrives in a separate request, before the call has ended."""
+    """Logfire sends a pending span in a separate request before the call has ended. It is not a call."""
     pending = {
         "logfire.span_type": "pending_span",
         "gen_ai.operation.name": "chat",
@@ -126,7 +134,10 @@ def logfire(kind: str, response: dict[str, Any] | None = None, **request: Any) -
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
 def test_a_stream_of_logfires_is_one_call(encoding: str) -> None:
-    """A span is sent at the start and a log at the end. Only the log has the usage, inside its answer."""
+    """
+    Logfire reports a streamed call by a span at the start and a log at the end. Only the log has the usage,
+    inside its answer. Both are one call.
+    """
     usage = {
         "prompt_tokens": 90,
         "completion_tokens": 30,
@@ -157,7 +168,8 @@ def test_a_stream_of_logfires_is_one_call(encoding: str) -> None:
 @pytest.mark.parametrize("encoding", ENCODINGS)
 def test_a_stream_of_logfire_5_is_one_call(encoding: str, named: dict[str, str]) -> None:
     """
-    The span of the request does not say that it starts a stream. The stream's report has the usage as an object.
+    Logfire 5 reports a streamed call by two spans, which are one call. The span of the request does not say
+    that it starts a stream. The report of the stream has the usage as an object.
     """
     usage = json.dumps({"input_tokens": 120, "output_tokens": 20, "cache_read_input_tokens": 1000})
     request = {
@@ -187,7 +199,10 @@ IDENTIFIED = {"gen_ai.response.id": "msg_01AbCdEfGhIjKlMnOpQrStUv"}
 def test_the_sdks_span_below_a_stream_of_logfire_5_repeats_it(
     parent: int | None, sdk: dict[str, Any], turned: bool
 ) -> None:
-    """The SDK's span is below the request and the report next to it. Two streams are two calls."""
+    """
+    The SDK's span is below the request's span, and the stream's report is next to it. The SDK's span repeats
+    the call. Two streams are two calls.
+    """
     usage = json.dumps({"input_tokens": 120, "output_tokens": 20, "cache_read_input_tokens": 1000})
     request = {**logfire("span"), "gen_ai.request.model": "claude-sonnet-4-5"}
     report = {**request, "logfire.span_type": "log", "usage": usage}
@@ -206,7 +221,10 @@ def test_the_sdks_span_below_a_stream_of_logfire_5_repeats_it(
 
 @pytest.mark.parametrize("turned", [False, True])
 def test_without_a_parent_the_report_of_a_stream_is_a_trace_of_its_own(turned: bool) -> None:
-    """Of three parallel streams, two have equal counts. Each report repeats one of the SDK's spans."""
+    """
+    Without a parent, the report of a stream is in a separate trace. Of three parallel streams, two have equal
+    counts. Each report repeats one of the SDK's spans.
+    """
     spans: list[dict[str, Any]] = []
     for number, output in enumerate((20, 20, 30)):
         counted = COUNTED | {"gen_ai.usage.output_tokens": output}
@@ -235,12 +253,12 @@ def test_the_sdks_span_below_a_stream_without_a_report_stays() -> None:
     [{"response_data": '{"usage": {"prompt_tokens": 7}}'}, {"gen_ai.response.id": "chatcmpl-1"}, USAGE],
 )
 def test_a_request_of_logfire_5_with_an_answer_is_a_call(answer: dict[str, Any]) -> None:
-    """A request with an answer was not streamed."""
+    """A request span of Logfire 5 that has an answer is a call, because it was not streamed."""
     assert 1 == len(records(traces(span(1, {**logfire("span"), **answer}), scope="logfire.openai")))
 
 
 def test_a_stream_of_logfires_that_never_began_is_a_failed_call() -> None:
-    """A stream that never began has no log."""
+    """A stream of Logfire that never began has no log, so its span is a failed call."""
     payload = traces(span(1, logfire("span", stream=True), status=FAILED), scope="logfire")
     assert ["error"] == [record.status for record in records(payload)]
 
@@ -249,7 +267,7 @@ def test_a_stream_of_logfires_that_never_began_is_a_failed_call() -> None:
     "response", [None, {}, {"usage": None}, {"usage": {"total_tokens": 3}}, {"usage": [1]}]
 )
 def test_a_call_of_logfires_without_a_stream_needs_no_answer(response: dict[str, Any] | None) -> None:
-    """The attributes of the span count unchanged."""
+    """A Logfire call without a stream needs no answer, because the attributes of its span have the counts."""
     call = {**logfire("span", response), **USAGE}
     record = only(traces(span(1, call), scope="logfire"))
     assert record.input_tokens == 100
@@ -267,7 +285,8 @@ def test_a_call_of_logfires_without_a_stream_needs_no_answer(response: dict[str,
 )
 def test_strands_over_litellm_counts_as_openai_does(model: str, expected: int) -> None:
     """
-    LiteLLM's model names start with a vendor, and its input includes cached tokens, for Anthropic as well.
+    Strands over LiteLLM counts as OpenAI does: its input includes cached tokens, even for Anthropic. Its
+    model names start with a vendor.
     """
     call = {
         "gen_ai.operation.name": "chat",
@@ -280,7 +299,10 @@ def test_strands_over_litellm_counts_as_openai_does(model: str, expected: int) -
 
 
 def test_strands_puts_the_cache_into_the_input_since_1_54() -> None:
-    """Since version 1.54, Strands also writes the names of the conventions, for every provider."""
+    """
+    Since version 1.54, the input of Strands includes the cache. Strands then also writes the names of the
+    conventions, for every provider.
+    """
     call = {
         "gen_ai.operation.name": "chat",
         "gen_ai.system": "strands-agents",
@@ -312,7 +334,8 @@ def test_strands_puts_the_cache_into_the_input_since_1_54() -> None:
 )
 def test_parts_of_the_tokens_under_names_that_applications_choose(name: str, field: str) -> None:
     """
-    The names are OpenAI's and Google's own with a prefix, and short names of plug-ins and hand-written spans.
+    Parts of token counts are read under further names: OpenAI's and Google's own names with a prefix, and
+    short names of plug-ins and hand-written spans.
     """
     record = only(traces(span(1, {"gen_ai.operation.name": "chat", **USAGE, name: 8})))
     assert record.input_tokens == 100
@@ -332,14 +355,18 @@ def test_parts_of_the_tokens_under_names_that_applications_choose(name: str, fie
 def test_what_counts_under_an_unknown_operation_is_shown_whoever_sends(
     scope: str, counted: dict[str, Any], expected: str
 ) -> None:
-    """A known dialect may add operations. Spans that repeat logs are still ignored."""
+    """
+    A span with counts under an unknown operation is shown as unrecognized for any sender, because a known
+    dialect may add operations. Spans that repeat logs are still ignored.
+    """
     outcome = normalised(traces(span(1, {"gen_ai.operation.name": "image", **counted}), scope=scope))
     assert {expected: 1} == dict(outcome.ignored)
 
 
 def test_pydantic_ai_over_gemini_leaves_the_thoughts_out() -> None:
     """
-    More thinking tokens than output tokens show that they are separate, and its own price confirms that.
+    Pydantic AI's output over Gemini excludes thinking tokens. This is visible if there are more thinking
+    tokens than output tokens, and its own price confirms it.
     """
     call = {
         "gen_ai.operation.name": "generate_content",
@@ -358,7 +385,7 @@ def test_pydantic_ai_over_gemini_leaves_the_thoughts_out() -> None:
 
 
 def test_semantic_kernels_first_names() -> None:
-    """Releases of 2024 had their own names for the operation and tokens."""
+    """Releases of Semantic Kernel from 2024 have separate names for the operation and the tokens."""
     call = {
         "gen_ai.operation.name": "chat.completions",
         "gen_ai.system": "openai",

@@ -67,7 +67,10 @@ def call(*records: LogRecord) -> Inference:
 
 
 def test_twins_a_millisecond_apart_are_one_call() -> None:
-    """In version 0.61.0, the twins have the same event.timestamp but different record times."""
+    """
+    Two records of one call a millisecond apart are one call. In version 0.61.0, both have the same
+    event.timestamp but different record times.
+    """
     outcome = read_logs(gemini(RESPONSE), gemini(TWIN, time=NOW + 1_000_000))
     assert len(outcome.records) == 1
     assert outcome.ignored == {MERGED: 1}
@@ -90,12 +93,15 @@ def test_twins_a_millisecond_apart_are_one_call() -> None:
 
 
 def test_the_twin_may_come_first() -> None:
-    """The order of records in a request has no meaning."""
+    """The two records of a call may arrive in either order."""
     assert call(gemini(RESPONSE), gemini(TWIN)) == call(gemini(TWIN), gemini(RESPONSE))
 
 
 def test_the_record_of_a_start_is_no_call_and_no_twin() -> None:
-    """Version 0.61.0 also writes an operation.details record when the request starts."""
+    """
+    Version 0.61.0 also writes an operation.details record when a request starts. This record is neither a
+    call nor the second record of one.
+    """
     outcome = read_logs(gemini(START), gemini(RESPONSE), gemini(TWIN))
     assert len(outcome.records) == 1
     assert outcome.ignored == {NOT_AI: 1, MERGED: 1}
@@ -107,25 +113,37 @@ def test_the_record_of_a_start_is_no_call_and_no_twin() -> None:
     [{"event.timestamp": "2026-03-02T09:00:00.001Z"}, {"model": "gemini-2.5-flash"}, {"session.id": "s-2"}],
 )
 def test_another_call_is_no_twin(other: dict[str, str]) -> None:
-    """Timestamp, model and session must be equal, because a collector mixes the laptops of a site."""
+    """
+    Two records belong to one call only if timestamp, model and session are equal, because a collector mixes
+    the laptops of a site.
+    """
     assert None is call(gemini(RESPONSE | other), gemini(TWIN)).request_id
 
 
 def test_a_twin_that_names_no_session_is_one_all_the_same() -> None:
-    """Timestamp and model match the twins. The session only separates laptops."""
+    """
+    A second record without a session still belongs to its call, if timestamp and model match. The session
+    only separates laptops.
+    """
     nameless = {name: value for name, value in TWIN.items() if name != "session.id"}
     assert "resp-0123456789abcdef" == call(gemini(RESPONSE), gemini(nameless)).request_id
 
 
 def test_two_calls_of_one_instant_get_a_twin_each() -> None:
-    """Parallel calls that end in the same millisecond do not share an id."""
+    """
+    If two parallel calls end in the same millisecond, each gets one of the second records, so they do not
+    share an id.
+    """
     second = TWIN | {"gen_ai.response.id": "resp-fedcba9876543210"}
     outcome = read_logs(gemini(RESPONSE), gemini(RESPONSE), gemini(TWIN), gemini(second))
     assert 2 == len({identity.id for identity in outcome.identities})
 
 
 def test_many_calls_of_one_instant_find_their_twins_at_once() -> None:
-    """If a collector drops the timestamps, only sessions distinguish the calls of a day."""
+    """
+    If a collector drops the timestamps, many calls of a day look equal, and only sessions distinguish them.
+    Their second records are still found in one pass.
+    """
     calls = [gemini(RESPONSE | {"event.timestamp": "", "session.id": f"s-{n}"}) for n in range(8_000)]
     others = [gemini(TWIN | {"event.timestamp": "", "session.id": f"other-{n}"}) for n in range(8_000)]
     started = process_time()
@@ -140,7 +158,7 @@ def test_many_calls_of_one_instant_find_their_twins_at_once() -> None:
 
 
 def test_a_call_that_names_no_session_takes_any_twin() -> None:
-    """The remaining twins go to the next calls."""
+    """A call without a session gets any matching second record. The remaining ones go to the next calls."""
     nameless = {name: value for name, value in RESPONSE.items() if name != "session.id"}
     second = TWIN | {"gen_ai.response.id": "resp-fedcba9876543210", "session.id": "s-2"}
     outcome = read_logs(gemini(TWIN), gemini(second), gemini(nameless), gemini(nameless), gemini(nameless))
@@ -150,7 +168,10 @@ def test_a_call_that_names_no_session_takes_any_twin() -> None:
 
 
 def test_a_twin_alone_never_counts() -> None:
-    """The call was in an earlier request and would count twice."""
+    """
+    A second record without its call gives no record, because its call was in an earlier request and
+    would count twice.
+    """
     assert {MERGED: 1} == read_logs(gemini(TWIN)).ignored
 
 
@@ -159,12 +180,17 @@ def test_a_twin_alone_never_counts() -> None:
     [("vertex-ai", "gcp.vertex_ai"), ("oauth-personal", "gcp.vertex_ai"), ("gemini-api-key", "gcp.gen_ai")],
 )
 def test_without_a_twin_the_login_tells_the_provider(auth: str, provider: str) -> None:
-    """Vertex and the personal login both use Google Cloud."""
+    """
+    Without a second record, the type of login gives the provider. Vertex and the personal login both
+    use Google Cloud.
+    """
     assert provider == call(gemini(RESPONSE | {"auth_type": auth})).provider
 
 
 def test_an_error_takes_no_response_model_from_its_twin() -> None:
-    """Nothing answered, so only the provider and the id are copied."""
+    """
+    An error gets only provider and id from its second record, not the response model, because no model answered.
+    """
     error = WHO | {
         "event.name": "gemini_cli.api_error",
         "event.timestamp": STAMP,
@@ -183,7 +209,10 @@ def test_an_error_takes_no_response_model_from_its_twin() -> None:
 
 
 def test_a_bad_call_among_twins_is_rejected_alone() -> None:
-    """The accounting also balances for items that wait until the end."""
+    """
+    A bad call among such pairs is rejected without affecting the others. The accounting also balances for
+    items that wait until the end.
+    """
     outcome = read_logs(gemini(RESPONSE | {"output_token_count": -5}), gemini(TWIN), gemini(RESPONSE))
     assert [reject.reason for reject in outcome.rejects] == [IMPLAUSIBLE]
     assert len(outcome.records) == 1
@@ -193,14 +222,19 @@ def test_a_bad_call_among_twins_is_rejected_alone() -> None:
     "name", ["gemini_cli.chat_compression", "gemini_cli.api_request", "gemini_cli.tool_call"]
 )
 def test_other_events_are_no_calls(name: str) -> None:
-    """Compression events state the tokens before and after."""
+    """
+    Other events of Gemini CLI are no calls. For example, compression events state the tokens before and after.
+    """
     assert {NOT_AI: 1} == read_logs(
         gemini(WHO | {"event.name": name, "tokens_before": 9, "model": "m"})
     ).ignored
 
 
 def test_the_counters_twin_and_derived_figures_are_ignored() -> None:
-    """`gen_ai.client.token.usage` of the same scope repeats the tokens, and efficiency is a ratio."""
+    """
+    Counters that repeat others are ignored: `gen_ai.client.token.usage` of the same scope repeats the tokens,
+    and efficiency is a ratio.
+    """
     attributes = {"gen_ai.token.type": "input", "gen_ai.request.model": "gemini-2.5-pro"}
     outcome = read_points(
         point("gen_ai.client.token.usage", 1700.0, attributes, scope="gemini-cli"),
@@ -228,17 +262,21 @@ QWEN = {
 
 
 def test_qwens_call_is_known_by_its_response() -> None:
-    """A gateway in front of it reports the same response id."""
+    """A call of Qwen Code is identified by its response id, which a gateway in front of it also reports."""
     assert digest(2, "chatcmpl-7f3a52d0b1c94e6f8a") == call(log(QWEN, scope="qwen-code")).id
 
 
 def test_qwens_total_shows_thoughts_outside() -> None:
-    """A Gemini-like back end counts thinking tokens separately, as its total shows."""
+    """
+    Qwen's total shows whether the output excludes thinking tokens. A back end like Gemini counts them separately.
+    """
     assert 160 == call(log(QWEN | {"total_token_count": 1060}, scope="qwen-code")).output_tokens
 
 
 def test_a_qwen_error_is_an_error_record() -> None:
-    """If the model's name identifies a provider, the error record has that provider."""
+    """
+    A Qwen error is an error record. If the model's name identifies a provider, the record has that provider.
+    """
     attributes = {
         "event.name": "qwen-code.api_error", "model": "gpt-4.1", "status_code": 401, "session.id": "s",
     }  # fmt: skip

@@ -35,7 +35,10 @@ def action(output: Any = None, **changes: str) -> dict[str, Any]:
 @pytest.mark.parametrize("encoding", ENCODINGS)
 @pytest.mark.parametrize("kept_in", ["raw", "custom"])
 def test_a_models_action_is_a_call(kept_in: str, encoding: str) -> None:
-    """Usage and id are inside the answer. The plugin prefix of the model name gives the provider."""
+    """
+    A Genkit model action is a call. Usage and id are inside its answer, and the plugin prefix of the model
+    name gives the provider.
+    """
     raw = {"responseId": "Zk3PaKm2Hc2vnsEPvNqGsAQ", "candidates": [SECRET]}
     output = {"message": {"role": "model", "content": [{"text": SECRET}]}, "usage": USAGE, kept_in: raw}
     record = only(traces(span(1, action(output)), scope="genkit-tracer"), encoding=encoding)
@@ -55,7 +58,7 @@ def test_a_models_action_is_a_call(kept_in: str, encoding: str) -> None:
 
 
 def test_the_id_of_an_answer_joins_genkit_and_the_providers_sdk() -> None:
-    """The SDK's span may be in another trace."""
+    """The answer's id matches Genkit's action and the span of the provider's SDK, even in another trace."""
     answer = "chatcmpl-AbCdEfGhIjKlMnOpQrStUv"
     output = {"usage": {"inputTokens": 12, "outputTokens": 3}, "raw": {"id": answer}}
     ours = only(traces(span(1, action(output, genkit_name="openai/gpt-4o"))))
@@ -66,7 +69,7 @@ def test_the_id_of_an_answer_joins_genkit_and_the_providers_sdk() -> None:
 
 
 def test_flows_tools_and_prompts_are_no_calls() -> None:
-    """Flows, tools and prompts may repeat the answer of the model action inside them."""
+    """Flows, tools and prompts are no calls. They may repeat the answer of the model action inside them."""
     output = {"usage": USAGE}
     kinds = ["flow", "tool", "prompt", "util"]
     around = [
@@ -91,7 +94,7 @@ def test_an_embedders_action_is_a_call_without_counts() -> None:
 
 
 def test_a_state_of_error_is_a_failure() -> None:
-    """The span's own status may be unset."""
+    """An action with the state "error" is a failure, even if the status of its span is unset."""
     assert "error" == only(traces(span(1, action(genkit_state="error")))).status
 
 
@@ -101,7 +104,7 @@ def test_a_state_of_error_is_a_failure() -> None:
      {"raw": {"id": SECRET}}, {"raw": {"id": f"{SECRET} and many other words"}}, {"raw": SECRET, "custom": [SECRET]}],
 )  # fmt: skip
 def test_an_answer_that_can_not_be_read_costs_the_call_nothing(output: Any) -> None:
-    """The unreadable answer is not stored."""
+    """If the answer cannot be read, the call is still stored, without the answer."""
     (record,) = records(traces(span(1, action(output))))
     assert record.input_tokens is None
     assert record.request_id is None
@@ -128,7 +131,10 @@ CLAUDE_USAGE = {"input_tokens": 260, "output_tokens": 45, "cache_read_input_toke
 def test_the_providers_own_usage_tells_the_parts(
     stated: int, usage: dict[str, Any], expected: tuple[int | None, ...], kept_in: str
 ) -> None:
-    """The OpenAI plugin reports only sums. A usage object with other sums belongs to another answer."""
+    """
+    The provider's own usage object adds the parts, because the OpenAI plugin reports only sums. A usage
+    object with other sums belongs to another answer.
+    """
     sums = {"inputTokens": stated, "outputTokens": 45, "totalTokens": stated + 45}
     output = {"usage": sums, kept_in: {"id": "chatcmpl-00ff11ee22dd33cc44bb", "usage": usage}}
     record = only(traces(span(1, action(output))))

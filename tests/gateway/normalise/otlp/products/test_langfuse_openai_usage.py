@@ -27,7 +27,10 @@ RESPONSE = {
 
 @pytest.mark.parametrize("usage", [CHAT, RESPONSE], ids=["chat", "responses"])
 def test_the_cache_writes_are_a_part_of_the_input(usage: dict[str, Any]) -> None:
-    """Both OpenAI APIs put cache writes into the details, and nothing is added twice."""
+    """
+    Cache writes are part of the input. Both OpenAI APIs put cache writes into the details, so nothing
+    is added twice.
+    """
     generation = {
         "langfuse.observation.type": "generation",
         "langfuse.observation.model.name": "gpt-5-2025-08-07",

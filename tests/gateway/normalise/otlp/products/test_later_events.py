@@ -24,7 +24,10 @@ def only(attributes: dict[str, Any], **how: Any) -> Inference:
 
 
 def test_a_refusal_has_the_id_of_its_request() -> None:
-    """A refused request is billed. A refusal without an id belongs to no known call."""
+    """
+    A refused request is billed, and its event has the id of the request. A refusal without an id belongs to
+    no known call.
+    """
     refusal = {
         "event.name": "api_refusal",
         "request_id": "req_011CAbCdEfGhIjKlMnOp",
@@ -54,7 +57,10 @@ def test_skills_and_plugins_are_tags() -> None:
 
 @pytest.mark.parametrize(("status", "calls"), [(429, 1), ("503", 1), (101, 0), (None, 0)])
 def test_a_request_over_a_web_socket_that_failed_is_a_call(status: Any, calls: int) -> None:
-    """A successful request is reported by the event of its answer."""
+    """
+    A failed request over a web socket is a call. A successful request is not, because the event of its
+    answer reports it.
+    """
     said = {
         "event.name": "codex.websocket_request",
         "http.response.status_code": status,
@@ -75,7 +81,7 @@ def test_a_request_over_a_web_socket_that_failed_is_a_call(status: Any, calls: i
     ],
 )
 def test_a_sub_agent_is_the_agent(event: str, service: str, said: dict[str, str], agent: str | None) -> None:
-    """The main agent has no name."""
+    """The name of a sub-agent becomes the agent of the call. The main agent has no name."""
     record = only(
         {"event.name": event, "model": "m", "input_token_count": 1, **said},
         resource={"service.name": service},
@@ -85,7 +91,10 @@ def test_a_sub_agent_is_the_agent(event: str, service: str, said: dict[str, str]
 
 @pytest.mark.parametrize("counted", [False, True])
 def test_coders_gateway_counts_what_others_tell(counted: bool) -> None:
-    """Coder's gateway counts under its new and its former name, and counts parts of the prompt again."""
+    """
+    Coder's gateway writes each counter under a new and a former name, and counts parts of the prompt again.
+    Only one of them is read. It repeats calls that other sources report, unless a setting says that it counts.
+    """
     said = {"client": "claude", "initiator_id": "u-1", "model": "claude-sonnet-5", "provider": "anthropic"}
     points = [
         point(f"coder_{name}_tokens_total", 5, {**said, "type": type})
@@ -103,13 +112,16 @@ def test_coders_gateway_counts_what_others_tell(counted: bool) -> None:
 
 
 def test_the_former_name_alone_is_read() -> None:
-    """Releases before 2.35 have only the former name."""
+    """If only the former name exists, as in releases before 2.35, it is read."""
     outcome = read_points(point("coder_aibridged_tokens_total", 5, {"type": "output", "model": "m"}))
     assert 1 == len(outcome.records)
 
 
 def test_what_qwen_code_sums_up_repeats_its_calls() -> None:
-    """Every call of a compression, an arena agent or a workflow has an event."""
+    """
+    Sums that Qwen Code reports for a compression, an arena agent or a workflow repeat its calls, because
+    every call has an event.
+    """
     summed: dict[str, dict[str, Any]] = {
         "chat_compression": {"tokens_before": 9000, "compression_input_token_count": 9000},
         "arena_agent_completed": {
@@ -133,7 +145,8 @@ def test_what_qwen_code_sums_up_repeats_its_calls() -> None:
 
 def test_credits_that_gemini_cli_consumed_are_shown() -> None:
     """
-    No rule reads credits, but they cost money, so they are unrecognized. The remaining balance is not usage.
+    Credits that Gemini CLI consumed cost money, but no rule reads them, so they are shown as unrecognized.
+    The remaining balance is not usage.
     """
     gemini = {"service.name": "gemini-cli"}
     said = {"model": "gemini-3.1-pro", "credits_remaining": 90}

@@ -12,14 +12,20 @@ ORDER = [product.source for product in PRODUCTS]
 
 
 def test_every_module_of_a_product_is_listed() -> None:
-    """The module name is the product's source, and each module has a position in the list."""
+    """
+    Every product module is in the list. The module name is the product's source, and the position in the list
+    is its rank.
+    """
     modules = {path.stem for path in Path(listed.__file__).parent.glob("*.py")} - {"__init__"}
     assert modules | {"otel"} == set(ORDER)
     assert len(ORDER) == len(set(ORDER))
 
 
 def test_no_two_products_claim_the_same_name() -> None:
-    """A name that identifies a product is in one declaration. Of marks, the first in the list counts."""
+    """
+    A name that identifies a product is declared by only one product. Weaker marks may be shared, and the
+    first product in the list counts.
+    """
     tables = (
         "scopes",
         "scope_beginnings",
@@ -36,7 +42,9 @@ def test_no_two_products_claim_the_same_name() -> None:
 
 
 def test_names_of_a_product_belong_to_fields_that_there_are() -> None:
-    """A name for an unknown field would have no effect."""
+    """
+    Each name that a product declares is for a field that exists. Otherwise the name would have no effect.
+    """
     declared = [
         (product.source, field) for product in PRODUCTS for field in (*product.names, *product.own_names)
     ]

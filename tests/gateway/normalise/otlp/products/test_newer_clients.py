@@ -34,7 +34,8 @@ ANSWER = {
 @pytest.mark.parametrize("encoding", ENCODINGS)
 def test_a_list_of_one_whole_answer_is_that_answer(encoding: str) -> None:
     """
-    OpenAI's JavaScript agents write the list without a role. The SDK's span in another trace has the same id.
+    A list with one whole answer is read as that answer. OpenAI's JavaScript agents write it without a role.
+    The SDK's span in another trace has the same id.
     """
     counted = {**LLM, "llm.token_count.prompt": 410, "llm.token_count.completion": 22}
     agents = only(traces(span(1, {**counted, "output.value": json.dumps([ANSWER])})), encoding=encoding)
@@ -53,7 +54,9 @@ def test_a_list_of_one_whole_answer_is_that_answer(encoding: str) -> None:
     ],
 )
 def test_other_lists_name_no_answer(several: list[Any]) -> None:
-    """Two answers are ambiguous, and an element without usage may be a message."""
+    """
+    Other lists give no answer, because two answers are ambiguous, and an element without usage may be a message.
+    """
     record = only(
         traces(span(1, {**LLM, "llm.token_count.prompt": 410, "output.value": json.dumps(several)}))
     )
@@ -67,7 +70,8 @@ def test_other_lists_name_no_answer(several: list[Any]) -> None:
 )
 def test_thoughts_are_inside_the_candidates_where_the_total_says_so(total: int | None, expected: Any) -> None:
     """
-    Google's ADK writes other providers' usage in Gemini's form. For Gemini itself, thinking tokens are separate.
+    If the total shows it, thinking tokens are inside the candidates, because Google's ADK writes other
+    providers' usage in Gemini's form. For Gemini itself, thinking tokens are separate.
     """
     usage = {"prompt_token_count": 500, "candidates_token_count": 40, "thoughts_token_count": 12}
     call = {
@@ -97,13 +101,16 @@ def test_thoughts_are_inside_the_candidates_where_the_total_says_so(total: int |
     ],
 )
 def test_parts_of_the_conventions_under_further_names(names: dict[str, int], expected: Any) -> None:
-    """The name of the conventions takes precedence."""
+    """Token parts are read under further names. The name of the conventions takes precedence."""
     usage = {"gen_ai.usage.input_tokens": 700, "gen_ai.usage.output_tokens": 30}
     assert expected == sums(only(traces(span(1, {**CHAT, **usage, **names}))))
 
 
 def test_beeai_tells_the_cache_among_its_metadata() -> None:
-    """The prompt includes cached tokens: of 850 input tokens, 600 were read from the cache."""
+    """
+    BeeAI states cached tokens in its metadata. They are part of the prompt: of 850 input tokens, 600 were
+    read from the cache.
+    """
     counts = {"llm.token_count.prompt": 850, "llm.token_count.completion": 20}
     cache = {"metadata.usage.cached_prompt_tokens": 600, "metadata.usage.cached_creation_tokens": 100}
     assert (850, 20, 600, 100, None) == sums(only(traces(span(1, {**LLM, **counts, **cache}))))
@@ -121,7 +128,10 @@ def test_beeai_tells_the_cache_among_its_metadata() -> None:
     ],
 )
 def test_a_reason_error_beside_an_answer_is_no_failure(said: dict[str, Any], status: str) -> None:
-    """LangChain writes it if the Responses API states no reason."""
+    """
+    The finish reason "error" next to an answer is no failure. LangChain writes it if the Responses API
+    states no reason.
+    """
     call = {**CHAT, "gen_ai.response.finish_reasons": ["error"], "gen_ai.usage.input_tokens": 300, **said}
     assert status == only(traces(span(1, call))).status
 
@@ -129,7 +139,10 @@ def test_a_reason_error_beside_an_answer_is_no_failure(said: dict[str, Any], sta
 @pytest.mark.parametrize("name", ["model", "llm.model", "ai.model", "model_name", "model_id"])
 @pytest.mark.parametrize("value", ["gpt-4.1-nano", '"gpt-4.1-nano"'])
 def test_a_call_that_names_no_model_may_name_it_plainly(name: str, value: str) -> None:
-    """MLflow's failed calls contain only the arguments of the call."""
+    """
+    If a call names no model in the usual attributes, a plain name is used. For example, MLflow's failed calls
+    contain only the arguments of the call.
+    """
     call = {"gen_ai.operation.name": "chat", name: value}
     record = only(traces(span(1, call, **FAILED)))
     assert record.request_model == "gpt-4.1-nano"
@@ -154,7 +167,7 @@ USAGE = {"llm.token_count.prompt": 800, "llm.token_count.completion": 50}
 
 @pytest.mark.parametrize("inner", [EVENT, {**EVENT, "llm.model_name": "gpt-4.1-nano"}])
 def test_an_event_below_a_failed_call_is_no_answer(inner: dict[str, Any]) -> None:
-    """BeeAI's event spans have a good status and no usage."""
+    """An event span below a failed call is no answer. BeeAI's event spans have a good status and no usage."""
     record = only(traces(span(1, CALL, **FAILED), span(2, inner, parent=1)))
     assert record.status == "error"
     assert record.request_model == "gpt-4.1-nano"
@@ -162,13 +175,19 @@ def test_an_event_below_a_failed_call_is_no_answer(inner: dict[str, Any]) -> Non
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
 def test_spans_that_tell_nothing_are_no_calls(encoding: str) -> None:
-    """The spans are tokens of a stream, in a request of their own or below their call."""
+    """
+    Spans without counts, such as the tokens of a stream, are no calls, whether they arrive in a separate
+    request or below their call.
+    """
     tokens = [span(number, EVENT, parent=1) for number in (2, 3, 4)]
     assert [] == records(traces(*tokens), encoding=encoding)
     assert 800 == only(traces(span(1, {**CALL, **USAGE}), *tokens), encoding=encoding).input_tokens
 
 
 def test_a_failed_attempt_below_a_good_call_stays() -> None:
-    """The outer call has the usage of the second attempt."""
+    """
+    A failed attempt below a successful call stays a record, because the outer call has only the usage of
+    the second attempt.
+    """
     found = records(traces(span(1, {**CALL, **USAGE}), span(2, CALL, parent=1, **FAILED)))
     assert ["error", "ok"] == sorted(record.status for record in found)

@@ -1,4 +1,4 @@
-"""OpenRouter's broadcast: the selection of the one span that is the call."""
+"""OpenRouter's broadcast: which one of a request's spans is the call."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ NAMED: dict[str, Any] = {
 
 
 def test_openrouters_call_may_have_a_name_of_its_users() -> None:
-    """`trace.generation_name` renames the call. Other spans of the request name no model, or repeat it."""
+    """
+    Users may rename the call with `trace.generation_name`. The other spans of a request name no model, or
+    repeat the call.
+    """
     payload = traces(
         span(1, {"gen_ai.operation.name": "chat", "trace.name": "Order Processing"}, name="Order Processing"),
         span(2, {**USAGE, **NAMED}, name="Extract Order Details", parent=1),
@@ -38,7 +41,9 @@ def test_openrouters_call_may_have_a_name_of_its_users() -> None:
 
 
 def test_a_call_is_one_whatever_it_did() -> None:
-    """For other products, these operations would not be billable."""
+    """
+    Any operation of the call's span counts as a call, even operations that are no calls for other products.
+    """
     images = NAMED | {"gen_ai.operation.name": "image_generation", "gen_ai.usage.total_cost": 0.04}
     record = only(traces(span(1, images, name="LLM Generation"), scope="openrouter"))
     assert record.operation == "image_generation"
@@ -46,7 +51,10 @@ def test_a_call_is_one_whatever_it_did() -> None:
 
 
 def test_a_failed_call_of_another_name_counts_too() -> None:
-    """If a client disconnects, there is no usage, but the requested model is known."""
+    """
+    A failed call with another name counts as well. If a client disconnects, there is no usage, but the
+    requested model is known.
+    """
     failed = span(1, NAMED, name="Extract Order Details", status={"code": 2})
     record = only(traces(failed, scope="openrouter"))
     assert record.status == "error"
@@ -57,7 +65,10 @@ def test_a_failed_call_of_another_name_counts_too() -> None:
     "name", ["openrouter-connection-test", "generation", "provider attempt 2: Amazon Bedrock"]
 )
 def test_what_repeats_or_tries_out_is_no_call(name: str) -> None:
-    """The connection test of a destination is a span without attributes."""
+    """
+    A span without attributes is no call. Examples are spans that repeat the call, and the connection test
+    of a destination.
+    """
     outcome = normalised(traces(span(1, {}, name=name), scope="openrouter"))
     assert outcome.records == []
     assert outcome.ignored.total() == 1

@@ -45,7 +45,9 @@ def test_what_counts_is_a_call_whatever_its_name() -> None:
     ],
 )
 def test_a_call_that_finished_in_error_failed(reasons: dict[str, Any], status: str, encoding: str) -> None:
-    """Mastra reports a failure only by this reason."""
+    """
+    A call that ended with the finish reason "error" failed. Mastra reports a failure only by this reason.
+    """
     found = records(traces(span(1, {**CHAT, **reasons}), span(2, {**CHAT, **reasons})), encoding=encoding)
     assert [status, status] == [record.status for record in found]
 
@@ -57,7 +59,9 @@ def raised(number: int, attributes: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
 def test_an_exception_without_an_answer_is_a_failure(encoding: str) -> None:
-    """LangSmith for JavaScript leaves the status good."""
+    """
+    An exception without an answer is a failure. LangSmith for JavaScript leaves the status good in this case.
+    """
     llm = {"langsmith.span.kind": "llm", **CHAT}
     record = only(traces(raised(1, llm)), encoding=encoding)
     assert record.status == "error"
@@ -70,12 +74,17 @@ def test_an_exception_without_an_answer_is_a_failure(encoding: str) -> None:
     "answer", [USAGE, {"gen_ai.response.id": "chatcmpl-1"}, {"gen_ai.response.model": "gpt-4o-1"}]
 )
 def test_an_exception_beside_an_answer_is_none(answer: dict[str, Any]) -> None:
-    """The code that processed the answer may have raised the exception."""
+    """
+    An exception next to an answer is no failure, because the code that processed the answer may have raised it.
+    """
     assert "ok" == only(traces(raised(1, {**CHAT, **answer}))).status
 
 
 def test_the_model_of_mlflows_failures_stands_among_the_arguments() -> None:
-    """The arguments are JSON text. For successful calls, their own attribute has priority."""
+    """
+    For failed calls, MLflow states the model only in the arguments, as JSON text. For successful calls, the
+    model's own attribute has priority.
+    """
     failed = {"mlflow.spanType": '"CHAT_MODEL"', "model": '"gpt-4o-mini"'}
     record = only(traces(span(1, failed, status={"code": 2})))
     assert record.request_model == "gpt-4o-mini"
@@ -85,7 +94,10 @@ def test_the_model_of_mlflows_failures_stands_among_the_arguments() -> None:
 
 
 def test_spans_of_litellms_scope_are_litellms_whatever_marks_them() -> None:
-    """LiteLLM's integrations for Langfuse and Arize use OpenInference's names, with the response id."""
+    """
+    Spans with LiteLLM's scope are LiteLLM's, although its integrations for Langfuse and Arize use
+    OpenInference's names. They have the response id.
+    """
     call = {**LLM, **COUNTED, "llm.response.id": "chatcmpl-A1B2C3D4E5F6G7H8I9", "llm.cost.total": 0.0}
     record = only(traces(span(1, call), scope="litellm"))
     assert record.source == "litellm"
@@ -106,7 +118,10 @@ def test_a_response_id_of_openinference_joins_reports() -> None:
 
 
 def test_the_requested_model_of_openinference_comes_first() -> None:
-    """The older name may be the model that answered."""
+    """
+    If OpenInference states two names of the model, the requested one has priority, because the older name may
+    be the model that answered.
+    """
     call = {
         **LLM,
         **COUNTED,
@@ -119,7 +134,10 @@ def test_the_requested_model_of_openinference_comes_first() -> None:
 
 
 def test_no_price_is_no_cost_of_openlits() -> None:
-    """OpenLIT writes 0 if it has no price. A failed call or a call without tokens really costs nothing."""
+    """
+    OpenLIT writes a cost of 0 if it has no price, so 0 is unknown. A failed call or a call without tokens
+    really costs nothing.
+    """
     free = {**CHAT, "gen_ai.usage.cost": 0.0}
     assert None is only(traces(span(1, {**free, **USAGE}), scope="openlit")).cost
     assert "0" == only(traces(span(1, {**free, **USAGE}, status={"code": 2}), scope="openlit")).cost

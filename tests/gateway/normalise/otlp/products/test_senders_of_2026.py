@@ -42,7 +42,9 @@ def test_credits_of_copilot_are_the_cost(
 
 
 def test_an_application_with_copilots_sdk_is_copilots() -> None:
-    """An application chooses its own scope, so Copilot's attributes identify the SDK."""
+    """
+    An application with Copilot's SDK chooses its own scope, so the SDK is identified by Copilot's attributes.
+    """
     record = only(traces(span(1, {**CHAT, **USAGE, "github.copilot.nano_aiu": 10**9}), scope="my-app"))
     assert record.source == "copilot_cli"
     assert record.provider == "github"
@@ -88,7 +90,10 @@ def test_costs_under_other_names(stated: dict[str, Any], cost: str | dict[str, s
 def test_the_ai_sdk_tells_what_a_gateway_charged(
     metadata: dict[str, Any], provider: str, cost: str | None
 ) -> None:
-    """The gateway is Vercel's or OpenRouter. Vercel's gateway is not a provider, so the model names it."""
+    """
+    The AI SDK states what a gateway charged, Vercel's or OpenRouter. Vercel's gateway is not a provider, so
+    the provider is read from the model.
+    """
     call = {
         "ai.operationId": "ai.generateText.doGenerate", "ai.model.id": "openai/gpt-6-sol",
         "ai.model.provider": provider, "ai.usage.inputTokens": 100, "ai.usage.outputTokens": 10,
@@ -101,13 +106,13 @@ def test_the_ai_sdk_tells_what_a_gateway_charged(
 
 
 def test_ag2_knows_no_price_of_some_models() -> None:
-    """AG2 writes 0 for models without a price."""
+    """AG2 writes 0 for models without a price, so a cost of 0 is unknown."""
     call = {"ag2.span.type": "llm", **CHAT, **USAGE, "gen_ai.usage.cost": 0.0}
     assert None is only(traces(span(1, call))).cost
 
 
 def test_pi_leaves_the_cache_out_of_the_input() -> None:
-    """Pi also names itself as the provider."""
+    """Pi's input excludes the cache, and its spans name Pi itself as the provider."""
     call = {
         **CHAT,
         "gen_ai.system": "pi",
@@ -125,7 +130,9 @@ def test_pi_leaves_the_cache_out_of_the_input() -> None:
 
 
 def test_turns_of_pis_extension_are_its_calls() -> None:
-    """The turns name no model, and the session span repeats their sums."""
+    """
+    The turns of Pi's extension are its calls. The turns name no model, and the session span repeats their sums.
+    """
     usage = {"llm.usage.input_tokens": 900, "llm.usage.output_tokens": 50, "llm.usage.cache_read_tokens": 700}
     spans = [
         span(1, {}, name="session"),
@@ -140,7 +147,9 @@ def test_turns_of_pis_extension_are_its_calls() -> None:
 
 
 def test_counters_of_assistants_under_names_of_their_own() -> None:
-    """Context sizes and session totals repeat the calls."""
+    """
+    Counters of assistants with product-specific names are read. Context sizes and session totals repeat the calls.
+    """
     outcome = read_points(
         point("opencode.token.usage", 5, {"type": "reasoning", "model": "m"}),
         point("pi.tokens.input", 7),
@@ -155,7 +164,10 @@ def test_counters_of_assistants_under_names_of_their_own() -> None:
 
 @pytest.mark.parametrize("beginning", ["opencode.", "claude_code.", "acme_", ""])
 def test_opencodes_counters_are_its_own_under_any_beginning(beginning: str) -> None:
-    """With Claude Code's prefix, they are still not counters of Claude Code."""
+    """
+    OpenCode's counters are recognized with any prefix. With Claude Code's prefix, they are still not counters
+    of Claude Code.
+    """
     types = ("input", "output", "reasoning", "cacheRead", "cacheCreation")
     points = [
         point(f"{beginning}token.usage", 5, {"type": type}, scope="com.opencode", unit="tokens")
@@ -176,7 +188,9 @@ def test_opencodes_counters_are_its_own_under_any_beginning(beginning: str) -> N
 
 
 def test_others_under_these_names_are_theirs() -> None:
-    """The scope identifies the product."""
+    """
+    If another scope uses these names, they belong to its product, because the scope identifies the product.
+    """
     claude = point("claude_code.token.usage", 5, {"type": "input"}, scope="com.anthropic.claude_code")
     (record,) = read_points(claude).records
     assert "claude_code" == record.source
@@ -194,7 +208,7 @@ def test_a_step_of_a_counter_in_a_log_is_no_call() -> None:
 
 
 def test_a_generation_of_a_realtime_session_is_a_call() -> None:
-    """The session id takes the place of a conversation id."""
+    """A generation of a realtime session is a call. Its session id takes the place of a conversation id."""
     call = {
         "gen_ai.operation.name": "realtime_inference", "gen_ai.provider.name": "openai",
         "gen_ai.request.model": "gpt-realtime", "gen_ai.realtime_session.id": "sess_1", **USAGE,
@@ -214,7 +228,10 @@ def test_a_turn_of_a_conversation_repeats_its_calls() -> None:
 
 
 def test_counters_of_the_draft_count_each_token_once() -> None:
-    """Parts of input and output are already in their totals. Another metric family repeats them."""
+    """
+    Counters of the draft conventions count each token once. Parts of input and output are already in their
+    totals, and another metric family repeats them.
+    """
     beginning, model = "gen_ai.client.inference.", {"gen_ai.request.model": "m"}
     told = [("tokens", "type", word) for word in ("input", "output")]
     told += [("input_tokens_by_cache", "cache", word) for word in ("none", "read", "creation")]

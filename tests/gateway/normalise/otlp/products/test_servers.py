@@ -37,8 +37,8 @@ def test_what_was_served_is_shown_and_not_counted(
     source: str, name: str, token_type: str, cumulative: bool, counted: bool
 ) -> None:
     """
-    Names may have a colon and the suffix `_total`. They count if the operator states that no other source
-    reports the calls.
+    Counters of model servers are shown and not counted, because other sources may report the same calls. They
+    count if the operator states that no other source does. Their names may have a colon and the suffix `_total`.
     """
     names = {f"{colon}{total}" for colon in (name, name.replace(":", "_")) for total in ("", "_total")}
     points = [
@@ -56,5 +56,8 @@ def test_what_was_served_is_shown_and_not_counted(
 @pytest.mark.parametrize("why_not", ["", "a gauge"])
 @pytest.mark.parametrize("name", REPEATS)
 def test_further_figures_repeat_them(name: str, why_not: str) -> None:
-    """These metrics are distributions, parts with other names, and cache capacity."""
+    """
+    Further metrics of these servers do not count: they are distributions, parts with other names,
+    or cache capacity.
+    """
     assert {MERGED: 1} == dict(read_points(point(name, 5, {"model_name": "m"}, cannot_count=why_not)).ignored)

@@ -73,14 +73,17 @@ def test_a_forwarded_span_that_cannot_be_is_rejected(changes: dict[str, Any], re
     ("times", "start", "end"), [("none", False, False), ("start", True, False), ("end", False, True)]
 )
 def test_times_that_stand_in_for_unknown_ones(times: str, start: bool, end: bool) -> None:
-    """A span needs two times, and the attribute states which times the source knew."""
+    """A span needs two times. If the source knew fewer, an attribute states which of the times are real."""
     record = only(traces(span(1, FORWARDED | {"tollhouse.times": times})))
     assert (record.start_time is not None) == start
     assert (record.end_time is not None) == end
 
 
 def test_a_text_that_no_server_would_send_is_left_out() -> None:
-    """Names become rows, labels and filters, so their length is limited."""
+    """
+    A text that is longer than any that a Tollhouse sends is left out, because names become rows,
+    labels and filters.
+    """
     record = only(traces(span(1, FORWARDED | {"tollhouse.source": "s" * 2049, "tollhouse.team": "t" * 2048})))
     assert record.source == "otel"
     assert record.team == "t" * 2048
