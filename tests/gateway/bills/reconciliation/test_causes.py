@@ -318,7 +318,7 @@ def test_all_calls_in_one_region() -> None:
     tokens, money, counted = equal()
     within = [replace(each, region="us-east-1") for each in counted]
     tenth = [replace(row, amount=row.amount * 11 // 10) for row in money]
-    assert "100.0% by value" in the_one((tokens, tenth, within), "region").evidence
+    assert "100.0% of the value" in the_one((tokens, tenth, within), "region").evidence
     third = [replace(row, amount=row.amount * 13 // 10) for row in money]
     the_one((tokens, third, within), "price_change")
     everywhere = [replace(each, region="global") for each in counted]
@@ -341,7 +341,7 @@ def test_a_month_in_which_calls_began_to_tell_their_region() -> None:
     )
     assert left == 0
     assert claimed[0].amount == claimed[1].amount
-    assert "on the days for which it knows regions, 100.0% by value" in claimed[0].evidence
+    assert "on the days for which it knows regions, 100.0% of the value" in claimed[0].evidence
     tokens, money, counted = dearer_in({"us": 10}, "ledger")
     told = [replace(each, region=each.region * (each.day >= later)) for each in counted]
     [claim], left, difference = found((tokens, money, told))
