@@ -19,17 +19,18 @@ from spool.identity import Identity
 from spool.log.values import CounterPoint
 from spool.record import AI_TELEMETRY, AiRecord
 
-MALFORMED = "malformed"  # not readable as the item that it claims to be
-IMPLAUSIBLE = "implausible"  # negative or impossibly large counts, or a cache above the input (never billed)
-NOT_AI = "not_ai"  # understood, and not an AI call
-UNRECOGNISED_AI = "unrecognised_ai"  # names of models or tokens that no dialect reads
-MERGED = "merged"  # one call described twice within the payload
+MALFORMED = "malformed"  # reason: not readable as the item that it claims to be
+# reason: negative or impossibly large counts, or a cache count above the input. Such items are never billed.
+IMPLAUSIBLE = "implausible"
+NOT_AI = "not_ai"  # reason: understood, but not an AI call
+UNRECOGNISED_AI = "unrecognised_ai"  # reason: contains names of models or tokens that no dialect reads
+MERGED = "merged"  # reason: another item of the payload describes the same call
 DUPLICATE = "duplicate"
-CHECK = "check"  # the marked call that another Tollhouse's `check` sent
+CHECK = "check"  # reason: the marked test call that the command `check` of another Tollhouse sent
 
-MOST_NAMES = 32  # most names shown for an unrecognized item
+MOST_NAMES = 32  # limit of names shown for an unrecognized item
 LONGEST_NAME = 128
-PART = 4096  # records or points of a large payload that are packed together
+PART = 4096  # number of records or points of a large payload that are packed together
 
 
 class Reject(NamedTuple):
@@ -68,8 +69,8 @@ class Outcome(msgspec.Struct):
     """
     Records, points, and an account of every item: received + split = records + points + ignored + rejected.
 
-    Partial reports are counted in addition to the outcome of their batch. One normaliser builds the outcome
-    for one payload. The intake reads it and discards it.
+    Partial reports are counted by their batch, in addition to these numbers. One normaliser builds the
+    outcome for one payload. The intake reads it and discards it.
     """
 
     topic: str = AI_TELEMETRY
@@ -81,20 +82,22 @@ class Outcome(msgspec.Struct):
     ignored: Counter[str] = msgspec.field(default_factory=Counter)
     rejects: list[Reject] = []
     unrecognised: list[tuple[str, ...]] = []
-    left_out: int = 0  # tags left out because of a limit or a name that may mean content
+    left_out: int = 0  # number of tags dropped because of a limit or because the name may mean content
     forwarded: set[int] = set()  # positions in `records` of records from another Tollhouse
-    named: dict[int, str] = {}  # position in `records` -> device that the resource names
-    named_points: dict[int, str] = {}  # position in `points` -> device that the resource names
-    sessions: dict[Window, set[str | None]] = {}  # see `note_session`
+    named: dict[int, str] = {}  # by position in `records`: the device that the resource names
+    named_points: dict[int, str] = {}  # by position in `points`: the device that the resource names
+    sessions: dict[Window, set[str | None]] = {}  # sessions by window (see `note_session`)
     why: list[dict[str, Any]] | None = (
         None  # for each record, by field: the attribute and the rule behind its value
     )
-    dropped: list[Dropped] = []  # filled together with `why`
+    dropped: list[Dropped] = []  # reasons for items without a record, filled only if `why` is filled
     packed: list[bytes] = []  # finished records and points, until `parts` unpacks them
-    count: int = 0  # number of records and points in `packed`, or already taken out by `parts`
+    count: int = (
+        0  # number of records and points that are in `packed`, or that `parts` has already removed from it
+    )
     is_last: bool = True  # True for the last part of a payload
-    meter_too_large: int = 0  # meters that the intake left out because they are too large
-    keep_tags: frozenset[str] = frozenset()  # Options.keep_tags, for code that reads single items
+    meter_too_large: int = 0  # number of meters that the intake dropped because they are too large
+    keep_tags: frozenset[str] = frozenset()  # copy of `Options.keep_tags`, for code that reads single items
 
     def add(
         self,
@@ -104,7 +107,7 @@ class Outcome(msgspec.Struct):
         *,
         device: str | None = None,
     ) -> None:
-        """Add a record. `device` is the one that its resource names."""
+        """Add a record. `device` is the device that the record's resource names."""
         record.id = identity.id
         if device is not None:
             self.named[len(self.records)] = device
@@ -120,7 +123,7 @@ class Outcome(msgspec.Struct):
 
     def note_session(self, record: AiRecord, session: str | None, *, device: str | None = None) -> None:
         """
-        Note a resource's session and device if its record belongs to another session.
+        Note a resource's session and device if the record of the call belongs to another session.
 
         One Copilot Chat window has many conversations. Its calls name a conversation, but its counters name
         only the window.
@@ -138,8 +141,8 @@ class Outcome(msgspec.Struct):
 
     def show_shape(self, names: Iterable[str], *, of: Iterable[str] = ()) -> None:
         """
-        Note the attribute names of an unrecognized item for operators, after the words of `of`. Values
-        are never noted.
+        Note the attribute names of an unrecognized item for operators. The words of `of` come before the
+        names. Values are never noted.
         """
         shown = (*of, *sorted(names)[:MOST_NAMES])
         self.unrecognised.append(tuple(name[:LONGEST_NAME] for name in shown))
@@ -149,7 +152,7 @@ class Outcome(msgspec.Struct):
         Pack a full part of finished records and points, because packed data needs a tenth of the memory.
 
         A record without a certain identity is not packed. If a later part fails, the sender repeats the whole
-        payload, and such a record would not be recognized as a duplicate.
+        payload, and the repeated record would not be recognized as a duplicate.
         """
         if max(len(self.records), len(self.points)) < PART or self.why is not None:
             return
@@ -161,7 +164,9 @@ class Outcome(msgspec.Struct):
             self.count += len(done.records) + len(done.points)
 
     def _divided(self) -> tuple[_Part, _Part]:
-        """Split the outcome into points and records with a certain identity, and all others."""
+        """
+        Split the outcome into two parts: points and records with a certain identity, and everything else.
+        """
         done, stays = _Part(points=self.points, named_points=self.named_points), _Part()
         for index, (record, identity) in enumerate(zip(self.records, self.identities, strict=True)):
             part = done if identity.certain else stays
@@ -175,10 +180,11 @@ class Outcome(msgspec.Struct):
 
     def parts(self, most: int = PART) -> Iterator[Outcome]:
         """
-        Yield parts of at most `most` records, in order. The counts of all parts add up to those of this outcome.
+        Yield parts of at most `most` records, in order. The counts of all parts add up to the counts
+        of this outcome.
 
         Parts are unpacked one at a time. The last part holds everything that must not be stored while a later
-        part may still fail (see `pack`). A small payload is its own only part.
+        part may still fail (see `pack`). A small payload has only one part, the outcome itself.
         """
         self.packed.reverse()
         while self.packed:
@@ -230,13 +236,17 @@ def _pieces(part: _Part, most: int) -> Iterator[_Part]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    keep_attributes: frozenset[str] = frozenset()  # privacy.keep_attributes: attributes to store as tags
+    keep_attributes: frozenset[str] = (
+        frozenset()
+    )  # setting privacy.keep_attributes: attributes to store as tags
     keep_tags: frozenset[str] = (
         frozenset()
-    )  # tags from privacy.keep_tags and ledger.tags, which may have any text up to the length of a tag
+    )  # settings privacy.keep_tags and ledger.tags: tags that may have any text up to the length limit of a tag
     counted: frozenset[str] = (
         frozenset()
-    )  # sources with `count = true` in [sources.NAME], whose server counters are counted
-    host_id: bool = False  # devices.host_id: the resource attribute host.id may name a device
-    max_items: int = MAX_ITEMS  # server.max_items: limit for one body
-    explain: bool = False  # fill Outcome.why
+    )  # sources with `count = true` in [sources.NAME]. The server counters of these sources are counted.
+    host_id: bool = (
+        False  # setting devices.host_id: if True, the resource attribute host.id may name a device
+    )
+    max_items: int = MAX_ITEMS  # setting server.max_items: limit of items in one body
+    explain: bool = False  # True to fill Outcome.why

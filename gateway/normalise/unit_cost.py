@@ -1,6 +1,6 @@
 """
 Unit-cost records, validated by the rules of your cost service. One bad record refuses the whole request, as
-it does there.
+in your cost service.
 
 The module is pure. Callers pass in the known facts about a stream. Old and new field names are accepted
 (`element-name` and `element_name`). Every refusal names the record, the field and the rule.
@@ -36,13 +36,17 @@ from spool.streams import (
 
 MAX_BYTES: Final = 5 * 1024**2
 MAX_RECORDS: Final = 3000
-MAX_CONTAINERS: Final = 100_000  # lists and objects: three per record, and room for brackets in texts
+# limit of lists and objects in a request: three per record, and some extra because brackets in texts
+# count as well
+MAX_CONTAINERS: Final = 100_000
 MAX_KEYS: Final = 5
 MAX_VALUES: Final = 20
-MAX_TEXT: Final = 1024  # characters of a name or a value
-FUTURE_S: Final = 86_400  # One day in seconds. Clocks and time zones do not explain larger differences.
-SHOWN: Final = 5  # most bad records named in a refusal
-TOLLHOUSE_ID: Final = "tollhouse_id"  # record id assigned by another Tollhouse
+MAX_TEXT: Final = 1024  # limit in characters for a name or a value
+# Allowed distance of a timestamp from now: one day in seconds. Clocks and time zones do not
+# explain larger differences.
+FUTURE_S: Final = 86_400
+SHOWN: Final = 5  # a refusal names at most this number of bad records
+TOLLHOUSE_ID: Final = "tollhouse_id"  # field with the record id that another Tollhouse assigned
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,256}")
 _NUMBER = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,3})?")
@@ -63,7 +67,7 @@ Find = Callable[[str], Stream | None]
 
 
 class _Bad(Exception):
-    """A record breaks a rule. The message names the field, never a value."""
+    """A record that breaks a rule. The message names the field, never a value."""
 
 
 @dataclass(slots=True)
@@ -71,7 +75,9 @@ class Operations:
     """Operations of a valid request, and the state of their streams afterwards."""
 
     records: list[UnitCostOperation] = field(default_factory=list)
-    ids: list[bytes | None] = field(default_factory=list)  # ids that another Tollhouse assigned
+    ids: list[bytes | None] = field(
+        default_factory=list
+    )  # record ids that another Tollhouse assigned, or None
     streams: dict[str, Stream] = field(default_factory=dict)
 
 
@@ -104,8 +110,8 @@ def read(
     items: Sequence[Any], *, type: str | None, stream: str | None, operation: str, find: Find, now: float
 ) -> Generator[None, None, Operations]:
     """
-    Convert a request's records to operations. If `stream` and `type` are None, each record names its stream
-    (the oldest form of the API).
+    Convert a request's records to operations. If `stream` and `type` are None, each record names its own
+    stream, as in the oldest form of the API.
 
     `find` returns the known facts about a stream. Raises Refusal if any record breaks a rule.
     """
@@ -244,7 +250,8 @@ def _stream_of(record: dict[str, Any], stream: str | None) -> str:
 
 def _type_of(record: Mapping[str, Any]) -> str:
     """
-    Return the type of a record in the oldest form of the API. An allocation record has an element or a filter.
+    Return the type of a record in the oldest form of the API. There, a record with an element or a filter is
+    an allocation record.
     """
     return ALLOCATION if "element_name" in record or "filter" in record else "metric"
 

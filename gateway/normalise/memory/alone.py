@@ -1,7 +1,7 @@
 """
-Calls without related spans in their request. For such a call, reading and booking are one step.
+Calls without related spans in their request. Such a call is read and added to the outcome in one step.
 
-The result must equal that of `SpanReader`. A form is used only if both agree.
+The result must equal that of `SpanReader`. A form is used only if both give the same result.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ _copied: Final[Callable[[Inference], Inference]] = Inference.__copy__  # type: i
 _identity: Final = tuple.__new__
 _PLAIN: Final = (), True, (), (), (), False  # fields of an Identity after its id
 _FIRST: Final = 3  # index of the first of `Varying.values` in a row of the compiled module
-_FEW: Final = 12  # with fewer calls, booking one by one is faster
+_FEW: Final = 12  # with fewer calls, it is faster to book them one by one
 _MOST_TOGETHER: Final = 128
 
 
 class CallAlone(msgspec.Struct, frozen=True):
     """
-    The record of a call, or of a span that is not a call (`record` is None).
+    The record of a call, or the result of a span that is not a call (`record` is None).
 
-    Places are indexes into `Varying.values`.
+    The fields named `..._place` are indexes into `Varying.values`.
     """
 
     record: Inference | None
@@ -53,7 +53,7 @@ class CallAlone(msgspec.Struct, frozen=True):
     tags: tuple[tuple[str, int], ...]
     counts: tuple[tuple[str, int, tuple[int, ...]], ...]
     response_id: str | None
-    response_place: int  # -1 if it does not vary
+    response_place: int  # -1 if the response id does not vary
     shared_id: str | None
     shared_place: int
     own_id: str | None
@@ -63,7 +63,9 @@ class CallAlone(msgspec.Struct, frozen=True):
     left_out: int
 
     def book(self, outcome: Outcome, varying: Sequence[Any], counts: Sequence[int]) -> None:
-        """Add the result of one span to the outcome. Its resource must have been entered."""
+        """
+        Add the result of one span to the outcome. The resource of the span must have been entered before.
+        """
         outcome.left_out += self.left_out
         template = self.record
         if template is None:
@@ -93,15 +95,18 @@ class CallAlone(msgspec.Struct, frozen=True):
         outcome.add(record, identity, device=self.device)
 
     def book_all(self, outcome: Outcome, rows: Sequence[Sequence[Any]]) -> None:
-        """Book spans from their rows of the compiled module, with the same result as `book` for each."""
+        """
+        Book spans from the rows that the compiled module returned. The result is the same as calling `book`
+        for each span.
+        """
         if len(rows) < _FEW or not self.booked_together(outcome, rows):
             for row in rows:
                 self.book(outcome, row[_FIRST:], row[2])
 
     def booked_together(self, outcome: Outcome, rows: Sequence[Sequence[Any]]) -> bool:
         """
-        Book many calls field by field. Return False, without booking any, if one of them is not identified by
-        a long response id.
+        Book many calls field by field. If one of the calls is not identified by a long response id, book none
+        of them and return False.
         """
         template = self.record
         if template is None or template.status == "cached" or self.response_place < 0:
@@ -128,8 +133,8 @@ class CallAlone(msgspec.Struct, frozen=True):
 
     def _tags(self, template: Inference, columns: Sequence[Sequence[Any]]) -> Iterable[Mapping[str, str]]:
         """
-        Return the tags of each call. If none varies, all calls share one dict, because nobody changes the
-        tags of a record.
+        Return the tags of each call. If no tag varies, all calls share one dict, because records never change
+        their tags in place.
         """
         tags = dict(template.tags)
         if not self.tags:
@@ -142,13 +147,14 @@ class CallAlone(msgspec.Struct, frozen=True):
 
 
 def _fill(records: Sequence[Inference], field: str, values: Iterable[Any]) -> None:
-    """Set a field of each record to its own value, without a Python step per record."""
+    """Set a field of each record to its own value without running Python code for each record."""
     deque(map(setattr, records, repeat(field), values), maxlen=0)
 
 
 class LearnedKind(NamedTuple):
     """
-    The learned result of one kind of span: its form, and its record for spans without related spans, if known.
+    The learned result of one kind of span: its form. If the record of a span without related spans is known,
+    the result also has that record.
     """
 
     form: SpanForm
@@ -157,9 +163,10 @@ class LearnedKind(NamedTuple):
 
 class LookedUp(NamedTuple):
     """
-    Consecutive spans of one context, with the rows and the kinds that the module found.
+    Consecutive spans of one context, with the rows and the kinds that the compiled module found.
 
-    Each span is encoded, or decoded if the rules must read it. A kind is None if the rules must read the span.
+    Each span is encoded, or decoded if the rules must read it. The kind of a span that the rules must
+    read is None.
     """
 
     context: Context
@@ -169,7 +176,10 @@ class LookedUp(NamedTuple):
 
 
 def are_apart(rows: Sequence[Sequence[Any]]) -> bool:
-    """True if no span appears twice and none is below another one. `rows` come from the compiled module."""
+    """
+    Return True if no span appears twice and no span is below another of these spans. `rows` come from
+    the compiled module.
+    """
     if len(rows) == 1:
         return rows[0][4] not in (None, rows[0][5])
     ids = {row[4] for row in rows}
@@ -209,7 +219,7 @@ def book(found: Sequence[LookedUp], outcome: Outcome, clock: SliceClock) -> Iter
 
 
 def _end_of_run(kinds: Sequence[LearnedKind | None], begin: int) -> int:
-    """Return the end of the run of spans of the same kind, at most `_MOST_TOGETHER` of them."""
+    """Return the end of the run of spans of the same kind. A run has at most `_MOST_TOGETHER` spans."""
     kind = kinds[begin]
     for place in range(begin + 1, min(begin + _MOST_TOGETHER, len(kinds))):
         if kinds[place] is not kind:
@@ -220,7 +230,9 @@ def _end_of_run(kinds: Sequence[LearnedKind | None], begin: int) -> int:
 def alone_of(
     form: SpanForm, resource: Resource, scope: Scope, varying: Sequence[Varying], options: Options
 ) -> CallAlone | None:
-    """Return how a form books a span without related spans, or None if booking needs more than that."""
+    """
+    Return how a form books a span without related spans, or None if the span cannot be booked in this way.
+    """
     call = form.read.call
     found = _nothing(form) if call is None else _call(form, call)
     if found is None:
@@ -231,7 +243,7 @@ def alone_of(
 
 
 def is_same_together(alone: CallAlone, rows: Sequence[Sequence[Any]]) -> bool:
-    """True if booking many spans together gives the same result as booking each."""
+    """Return True if booking many spans together gives the same result as booking each span."""
     each, together = Outcome(), Outcome()
     if not alone.booked_together(together, rows):
         return True
@@ -285,7 +297,7 @@ def _call(form: SpanForm, call: SpanCall) -> CallAlone | None:
 def is_booked_as(
     alone: CallAlone, form: SpanForm, resource: Resource, scope: Scope, slots: Varying, options: Options
 ) -> bool:
-    """True if the reader books the same record."""
+    """Return True if the span reader would book the same record."""
     by_rules, found = Outcome(keep_tags=options.keep_tags), Outcome(keep_tags=options.keep_tags)
     reader = SpanReader(by_rules, options)
     reader.enter(resource, scope)

@@ -1,8 +1,8 @@
 """
 Contexts: resources and scopes of spans, distinguished by the values that rules read.
 
-Known contexts are found by a hash of their bytes and not decoded again. Of a resource, only the values that
-rules read are stored.
+Known contexts are found by a hash of their bytes and not decoded again. Only the resource values that rules
+read are stored.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ class EncodedResource:
 
 
 class _Known(NamedTuple):
-    """The number of a resource with a scope, and the number of tags that the resource leaves out."""
+    """The number of a resource with a scope, and the number of tags that were dropped from the resource."""
 
     number: int
     left_out: int
 
 
 class Context:
-    """Resource and scope of consecutive spans. `number` is 0 if their spans are not looked up."""
+    """Resource and scope of consecutive spans. `number` is 0 if the spans are not looked up."""
 
     __slots__ = ("_scope", "encoded_scope", "left_out", "number", "of")
 
@@ -69,8 +69,8 @@ class Context:
 
 class Contexts:
     """
-    Numbers of contexts. They are never reused, because part of a body may already be looked up when
-    all are forgotten.
+    Numbers of contexts. Numbers are never reused, because part of a body may already be looked up when all
+    contexts are forgotten.
     """
 
     def __init__(self, memory: ItemMemory, forget: Callable[[], None]) -> None:
@@ -80,7 +80,7 @@ class Contexts:
         self._numbers: dict[tuple[Any, ...], int] = {}
         self._known: dict[bytes, _Known] = {}
         self._last = 0
-        self._read: set[str] = set()  # resource attributes that rules read
+        self._read: set[str] = set()  # names of resource attributes that rules read
 
     def clear(self) -> None:
         self._numbers.clear()
@@ -123,7 +123,8 @@ class Contexts:
 
     def tell_apart(self, names: set[str]) -> bool:
         """
-        Distinguish contexts by further resource attributes. Return False if all of `names` are already used.
+        Distinguish contexts by further resource attributes. Return False if contexts are already
+        distinguished by all of `names`.
         """
         new = names - self._read
         self._read |= new

@@ -98,15 +98,16 @@ def _counts_agree(record: Inference, tokens: Tokens) -> bool:
 
 
 class SpanForm(msgspec.Struct, frozen=True):
-    """The result for one kind of span. Places are indexes into `Varying.values`."""
+    """The result for one kind of span. The fields named `..._place` are indexes into `Varying.values`."""
 
-    read: ReadSpan  # a sample with the constant values
+    read: ReadSpan  # a sample result, whose values are used where they are constant
     record: tuple[tuple[str, int], ...]
     call: tuple[tuple[str, int], ...]
     node: tuple[tuple[str, int], ...]
     tags: tuple[tuple[str, int], ...]
     caller: tuple[tuple[int, int], ...]
-    # Index in Tokens, index of the count to copy or -1, and the factors of the counts.
+    # For each token count: its index in Tokens, the index of the count to copy (or -1), and the factors
+    # of the counts.
     tokens: tuple[tuple[int, int, tuple[int, ...]], ...]
 
     def read_span(self, varying: tuple[Any, ...], counts: Sequence[int]) -> ReadSpan:

@@ -1,8 +1,9 @@
 """
-Learning of a kind of span. The rules read the span and variations of it, and a common form is derived.
+Learning of a kind of span. The rules read the span and variations of it, and a form is derived that holds for
+all of them.
 
-Values that vary between calls get new values in each variation. Values that rules do not read get arbitrary
-ones. The attributes that rules read are noted.
+In each variation, values that vary between calls get new values, and values that rules do not read get
+arbitrary values. The names of the attributes that rules read are noted.
 """
 
 from __future__ import annotations
@@ -101,12 +102,12 @@ def _other(value: Any, chance: random.Random) -> Any:
 
 
 def _other_text(text: str, number: int, chance: random.Random) -> str:
-    """Return another text of the same class, which keeps the letters up to the first `-` or `_`."""
+    """Return another text of the same class. The text keeps its letters up to the first `-` or `_`."""
     ends = [at for at in (text.find("-"), text.find("_")) if at >= 0]
     begin = text[: min(ends) + 1] if ends else ""
     length = max(1, min(_LENGTHS[number % len(_LENGTHS)], 96 - len(begin)))
     rest = "".join(chance.choices(_LETTERS, k=length))
-    # No secret starts with `Z`, so the text stays plain.
+    # No secret starts with `Z`, so the text does not look like a secret.
     return begin + rest if begin else "Z" + rest[: 95 if text else 0]
 
 
@@ -142,7 +143,7 @@ assert set(TEXTS.values()).isdisjoint(range(FIRST_TEXT))
 
 
 class NotObserved(Exception):
-    """A rule used attributes in a way that does not show what it read."""
+    """A rule used attributes in a way that does not show which values it read."""
 
 
 def _refuse(*_: object) -> NoReturn:
@@ -153,8 +154,8 @@ class ObservedAttributes(dict[str, Any]):
     """
     Attributes that note which values are read.
 
-    Code that bypasses the methods of dict sees an empty dict. Its result then differs from that of plain
-    attributes, so the kind is not learned. Reading only the names is not noted.
+    Code that bypasses the methods of dict sees an empty dict, so its result differs from the result with
+    plain attributes. Then the kind is not learned. Reading only the names is not noted.
     """
 
     def __init__(self, attributes: Attributes, read: set[str]) -> None:
@@ -199,15 +200,15 @@ class ObservedAttributes(dict[str, Any]):
     __hash__ = None
 
 
-# Numbers that no rule compares with counts.
+# Attributes whose numbers no rule compares with token counts.
 _APART: Final = frozenset({*semconv.HTTP_STATUS, *FIELD_NAMES["cost"], *FIELD_NAMES["error"], "server.port"})
 _FIGURE: Final = re.compile(r"\s*[-+]?[\d.]+(?:[eE][-+]?\d+)?\s*|\s*[\[{].*", re.DOTALL)
 
 
 class Learned(NamedTuple):
     """
-    The result of learning: the names that were read, the names read from the resource, and the kind if
-    one was found.
+    The result of learning: the names that were read, the resource attribute names that were read, and the
+    kind if one was found.
     """
 
     reads: set[str]
@@ -217,7 +218,7 @@ class Learned(NamedTuple):
 
 class ReadOtherwise(NamedTuple):
     """
-    A shape that the memory and the rules read differently: its source, its scope, and the differing fields.
+    A shape that the memory and the rules read differently, with its source, its scope, and the differing fields.
     """
 
     source: str
@@ -234,9 +235,11 @@ def learn(
     chance: random.Random,
 ) -> Generator[None, None, Learned]:
     """
-    Learn the kind of a span, in short steps. `reads` are the names that other kinds of its shape read.
+    Learn the kind of a span, in short steps. `reads` are the attribute names that the rules read for other
+    kinds of the same shape.
 
-    If rules read further names, no form is derived yet, because values under these names varied.
+    If the rules read names that `reads` does not contain, no form is derived yet, because values under these
+    names were varied.
     """
     known, reads, of_resource = len(reads), set(reads), set[str]()
     found: list[ReadSpan] = []
@@ -258,8 +261,8 @@ def learn(
 
 def _read(span: Span, reads: set[str], of_resource: set[str], options: Options) -> ReadSpan | None:
     """
-    Read a span and note the names that were read. Return None if they are unknown, or if the span cannot be
-    read without others.
+    Read a span and note the names that were read. Return None if these names are unknown, or if the span
+    cannot be read without other spans.
     """
     observed = msgspec.structs.replace(
         span,
@@ -296,7 +299,8 @@ def read_otherwise(
     kind: LearnedKind, rows: Sequence[tuple[Any, ...]], span: Span, options: Options
 ) -> tuple[str, ...]:
     """
-    Return the names of the fields that the rules read differently from the kind, or nothing if both agree.
+    Return the names of the fields for which the rules and the kind give different values. Return nothing
+    if both agree.
 
     The first of `rows` belongs to the span. The other rows belong to spans of the same kind.
     """
@@ -322,7 +326,7 @@ def _has_counts(span: Span) -> bool:
 
 
 def _has_figures(span: Span, reads: set[str]) -> bool:
-    """True if rules read a number that is not a count but may be compared with one."""
+    """Return True if rules read a number that is not a token count but may be compared with one."""
     for name in reads - _APART:
         value = span.attributes.get(name)
         if slot_of(name) or value is None or type(value) is bool:

@@ -1,6 +1,6 @@
 """
-The decision when to look at requests and when to learn kinds, so that the memory costs little where
-it gains nothing.
+Decisions when to look up requests and when to learn kinds, so that the memory costs little time where
+it saves none.
 
 The module also holds samples of spans, without their content, that wait to be learned.
 """
@@ -16,7 +16,8 @@ from gateway.normalise.otlp.decoding import wire
 from gateway.normalise.otlp.model import Span
 
 MOST_SENDERS: Final = 4096
-# requests without success before the first one is passed unseen, and before each further one
+# After `_UNRESTED` consecutive requests without success, the next request skips the memory. Then one request
+# does so after every `_RESTED` such requests.
 _UNRESTED, _RESTED = 16, 4
 
 
@@ -24,53 +25,59 @@ _UNRESTED, _RESTED = 16, 4
 class MemoryPace:
     """Settings of the memory's pace."""
 
-    # Smallest known part of a request's spans. Below it, the rules read the whole request.
+    # Share of a request's spans that must be known. With fewer known spans, the rules read the whole request.
     least_known: float = 0.8
-    most_skipped: int = 127  # most requests of one kind to skip after a request with too few known spans
-    least_seen: int = 8  # spans of a kind before it is learned
-    least_share: float = 0.0005  # their share of all spans since the first one
-    first_kinds: int = 256  # kinds to learn at any pace
-    spans_a_kind: int = 4000  # spans that must arrive for each further kind
-    most_in_turn: int = 4  # most kinds that may be due at once
-    look_share: float = 0.005  # share of all spans that may be looked up in vain
-    free_looks: int = 6000  # spans that may be looked up in vain in addition
-    most_rested: int = 15  # most requests passed unseen in a row while no lookup succeeds
+    # after a request with too few known spans, skip at most this number of requests of the same kind
+    most_skipped: int = 127
+    least_seen: int = 8  # number of spans of a kind that must be seen before it is learned
+    # share of all spans since the kind's first span that the kind must have before it is learned
+    least_share: float = 0.0005
+    first_kinds: int = 256  # number of kinds that are learned without the limit `spans_a_kind`
+    spans_a_kind: int = 4000  # number of spans that must arrive before each further kind is learned
+    most_in_turn: int = 4  # limit of kinds that may be due for learning at the same time
+    look_share: float = 0.005  # share of all spans that may be looked up without success
+    free_looks: int = (
+        6000  # number of spans that may be looked up without success before `look_share` applies
+    )
+    most_rested: int = 15  # while no lookup succeeds, skip at most this number of requests in a row
 
 
 AT_ONCE: Final = MemoryPace(
     least_known=0, most_skipped=0, least_seen=1, least_share=0, spans_a_kind=0, look_share=1, most_rested=0
-)  # for tests, looks at every span
+)  # setting for tests, which looks up every span
 
 
 class TriedSender:
     """
-    Requests with the same scopes: how many to skip now, how many the next time, and how many were skipped.
+    State of the requests with the same scopes: the number to skip now, the number to skip the next time, and
+    the number skipped so far.
     """
 
     __slots__ = ("is_known", "next", "skipped", "skips")
 
     def __init__(self, skips: int) -> None:
         self.skips, self.next, self.skipped = skips, 0, 0
-        self.is_known = False  # enough spans of the latest request were known
+        self.is_known = False  # True if enough spans of the latest request were known
 
 
 class Trials:
     """
-    Choice of the requests to look at.
+    Choice of the requests to look up.
 
-    Requests with the same scopes are of one kind. If their spans are not known, fewer and fewer are tried.
-    The lookups of all kinds together are limited to a share of the spans.
+    Requests with the same scopes are of one kind. If their spans are not known, fewer and fewer of these
+    requests are looked up. The lookups of all kinds together are limited to a share of the spans.
     """
 
     def __init__(self, pace: MemoryPace) -> None:
         self._pace = pace
         self._senders: dict[int, TriedSender] = {}
-        self._free: float = pace.free_looks  # spans that may still be looked up in vain
+        self._free: float = pace.free_looks  # number of spans that may still be looked up without success
         self._refused = 0  # consecutive requests without a successful lookup
-        self._rests = self._rested = 0  # requests still to pass unseen, and requests passed
+        # number of requests that still skip the memory, and number that have skipped it
+        self._rests = self._rested = 0
 
     def rests(self) -> bool:
-        """True if a request passes unseen, without even checking its sender."""
+        """Return True if the request skips the memory, even without a check of its sender."""
         if not self._rests:
             return False
         self._rests -= 1
@@ -84,7 +91,8 @@ class Trials:
 
     def represented_requests(self) -> int:
         """
-        Return the number of requests that this one represents: itself and those passed unseen before it.
+        Return the number of requests that this request represents: itself, and the requests before it that
+        skipped the memory.
         """
         rested, self._rested = self._rested, 0
         return rested + 1
@@ -101,15 +109,17 @@ class Trials:
 
     @property
     def has_much(self) -> bool:
-        """True while the budget for lookups in vain is large enough that no request has to be skipped."""
+        """
+        Return True while the budget for lookups without success is so large that no request has to be skipped.
+        """
         return self._free > self._pace.free_looks / 2
 
     def stands_for(self, sender: TriedSender, spans: int, rested: int = 1) -> int:
         """
-        Return the number of requests that this one represents if it is to be looked at, or 0.
+        Return the number of requests that this request represents if it is to be looked up. Otherwise return 0.
 
-        `spans` is its number of spans, and `rested` the number of requests passed unseen, with this one. If
-        the result is not 0, call `note_lookup` afterwards.
+        `spans` is the number of its spans. `rested` is the number of requests that skipped the memory, plus
+        this request. If the result is not 0, call `note_lookup` afterwards.
         """
         pace = self._pace
         self._free = min(self._free + spans * pace.look_share, pace.free_looks)
@@ -123,9 +133,10 @@ class Trials:
 
     def note_lookup(self, sender: TriedSender, *, in_vain: int, is_hopeless: bool = False) -> None:
         """
-        Note the result of a lookup: the number of spans looked up in vain, or 0 if enough were known.
+        Note the result of a lookup. `in_vain` is the number of spans looked up without success, or 0 if
+        enough spans were known.
 
-        `is_hopeless`: requests of this kind can never be known well enough.
+        `is_hopeless` means that requests of this kind can never be known well enough.
         """
         sender.is_known = not in_vain
         if sender.is_known:
@@ -140,7 +151,7 @@ class Trials:
         sender.skips = max(sender.next, min(1, most))
 
 
-MOST_COUNTED: Final = 1024  # kinds that are counted before a sample is kept
+MOST_COUNTED: Final = 1024  # limit of kinds that are counted before a sample of them is stored
 MOST_SAMPLES: Final = 64
 LARGEST_SAMPLES: Final = 1024 * 1024
 _LONGEST_NAME: Final = 256
@@ -157,7 +168,8 @@ class Sample(NamedTuple):
 @dataclass
 class Sightings:
     """
-    The sightings of a kind: spans in total before the first one, spans seen, and spans that these represent.
+    Counts for one kind: all spans before its first span, its spans seen, and the spans that its
+    seen spans represent.
     """
 
     came: int
@@ -197,8 +209,8 @@ class Samples:
 
     def is_wanted(self, kind: int, times: int) -> bool:
         """
-        Count a span of a kind that represents `times` spans. Return True if a sample of the kind should be
-        given to `add`.
+        Count a span of a kind. The span represents `times` spans. Return True if the caller should pass a
+        sample of the kind to `add`.
         """
         counted = self._counts.pop(kind, None) or Sightings(self._came)
         counted.seen += 1
@@ -220,7 +232,7 @@ class Samples:
             self._remove(next(iter(self._waiting)))
 
     def take(self) -> Sample | None:
-        """Remove and return the sample of the most frequent kind, or None if none is due."""
+        """Remove and return the sample of the most frequent kind, or return None if no kind is due."""
         if not self._waiting or self._credit < 1:
             return None
         if self.pace.spans_a_kind:
@@ -249,7 +261,7 @@ def names_of(encoded: bytes) -> set[str]:
 
 
 def without_content(encoded: bytes) -> bytes:
-    """Return a span without content values, and without the parts that are not examined."""
+    """Return a span without content values, and without the parts that learning does not examine."""
     span = wire.Span.FromString(encoded)
     span.ClearField("trace_state")
     span.ClearField("links")

@@ -1,6 +1,6 @@
 """
-The table of slots: attributes whose values vary from call to call. The values of all other attributes that a
-rule reads are part of a span's kind.
+The table of slots: attributes whose values vary from call to call. If a rule reads another attribute, its
+value is part of the span's kind.
 
 A line here promises that no rule examines the value beyond its class. If a product's rules search for a part
 of a value, that part must be in `PARTS`.
@@ -19,12 +19,14 @@ from gateway.normalise.reading.tags import SECRET_STARTS
 from gateway.normalise.reading.values import ABSENT
 
 COUNTS: Final = ("input", "output", "cache_read", "cache_write", "reasoning", "total")
-# If the number is odd, the letters before the first `-` or `_` are part of the text's class.
+# Slot number of each text. If the number is odd, the letters before the first `-` or `_` are part of
+# the text's class.
 TEXTS: Final = {"request_id": 7, "session": 8, "user": 10}
 FIRST_TEXT: Final = 7
-# Rules search for these parts, so a span with one of them in a text is read by the rules.
+# Parts of texts for which rules search. If a text of a span contains one of these parts, the rules read the span.
 PARTS: Final = ("..", CACHE_HIT)
-# The signs of these sums are part of a kind, because `settle`, `agreeing` and `with_thoughts` compare only them.
+# Sums of counts. The sign of each sum is part of a kind, because `settle`, `agreeing` and `with_thoughts`
+# only compare these sums with 0.
 SUMS: Final = (
     (-1, 0, 1, 1, 0, 0),
     (0, -1, 0, 0, 1, 0),
@@ -61,12 +63,12 @@ def rule_of(name: str) -> int:
 
 
 def has_figures(name: bytes, text: bytes) -> bool:
-    """True if a text of content has a part that is read."""
+    """Return True if a text of content contains figures that rules read."""
     return reduced(name.decode(), text.decode()) is not None
 
 
 def plan() -> dict[str, object]:
-    """Return the settings that the compiled module gets once, at its start."""
+    """Return the settings that the compiled module gets once, at the start of the process."""
     return {
         "absent": [word.encode() for word in ABSENT],
         "secrets": [word.encode() for word in SECRET_STARTS],
@@ -80,12 +82,14 @@ _FACTORS: Final = (*[tuple([int(a == b) for b in range(len(COUNTS))]) for a in r
 
 
 def class_of(counts: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the signs of counts and of their sums, as the compiled module compares them."""
+    """
+    Return the class of counts: the signs of the counts and of their sums, as the compiled module compares them.
+    """
     return tuple([_sign(factors, counts) for factors in _FACTORS])
 
 
 def is_of_class(counts: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
-    """True if counts and their sums have these signs."""
+    """Return True if the signs of the counts and of their sums equal `wanted`."""
     return all(_sign(factors, counts) == sign for factors, sign in zip(_FACTORS, wanted, strict=True))
 
 

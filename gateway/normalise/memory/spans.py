@@ -1,6 +1,6 @@
 """
-The memory of spans. It remembers for each kind of span the result of reading one, and the compiled module
-finds the kind.
+The memory of spans. For each kind of span, it remembers the result of reading one span. The compiled module
+finds the kind of a span.
 
 Spans that are not plain are read by the rules. The rules remain the only definition of how a span is read.
 """
@@ -39,20 +39,20 @@ from gateway.normalise.outcome import Options, Outcome
 from gateway.normalise.payload.body_limits import ITEM_BYTES, SLICE_BYTES, SliceClock
 from spool.packed.native import ItemMemory, Native
 
-LARGEST: Final = 2 * 1024 * 1024  # bytes of the largest body that is looked at
-MOST_ITEMS: Final = 4096  # most spans of one body
+LARGEST: Final = 2 * 1024 * 1024  # limit in bytes for a body that is looked up
+MOST_ITEMS: Final = 4096  # limit of spans in one body that is looked up
 MOST_KINDS: Final = 4096
 MOST_SHAPES: Final = 4096
 MOST_NAMES: Final = 16_384
-MOST_BYTES: Final = 8 * 1024 * 1024  # of keys, names and texts
-ONE_IN: Final = 1000  # one of this number of hits is compared with the rules
-MOST_DIFFERENCES: Final = 20  # most differences kept for display
-MOST_SEEN: Final = 128  # most spans counted in one request while few are known
+MOST_BYTES: Final = 8 * 1024 * 1024  # limit in bytes for all keys, names and texts in the memory
+ONE_IN: Final = 1000  # one of this number of known spans is compared with the rules
+MOST_DIFFERENCES: Final = 20  # limit of differences that are kept for display
+MOST_SEEN: Final = 128  # while few spans are known, count at most this number of spans in one request
 _LONGEST_DIFFERENCES: Final = 300
-_ROUNDS: Final = 24  # most rounds of learning, until no variation reads further attributes
+_ROUNDS: Final = 24  # limit of learning rounds. Learning ends when no variation reads further attributes.
 _TURN: Final = 16
-_LOOKED_FOR: Final = 64  # spans to look up at once
-_TOGETHER: Final = 16  # spans of the same kind that are booked together with a compared one
+_LOOKED_FOR: Final = 64  # number of spans that are looked up together
+_TOGETHER: Final = 16  # number of spans of the same kind that are booked together with a compared span
 NEVER: Final = 2**32 - 1
 
 _log = logging.getLogger(__name__)
@@ -63,7 +63,7 @@ _UNREADABLE: Final = (DecodeError, UnicodeDecodeError, Malformed)
 
 
 class SelectedBody(NamedTuple):
-    """A request to look at, and the number of similar requests that it represents."""
+    """A request to look up, and the number of similar requests that it represents."""
 
     body: bytes
     sender: TriedSender
@@ -82,17 +82,19 @@ class SpanMemory:
         self._chance = random.Random(secrets.randbits(64))
         self._hits = self._next_hits()
         self._kinds: dict[int, LearnedKind] = {}
-        # Numbers are never reused, because part of a body may already be looked up when kinds are forgotten.
+        # Kind numbers are never reused, because part of a body may already be looked up when kinds are forgotten.
         self._last_kind = 0
         self._contexts = Contexts(self._memory, self.clear)
         self._reads: dict[tuple[int | str, ...], set[str]] = {}
         self._names: set[str] = set()
         self._trials = Trials(self._pace)
         self._samples = Samples(self._pace)
-        self.spans: Counter[str] = Counter()  # by reader: rules or memory
+        self.spans: Counter[str] = Counter()  # number of spans by reader: rules or memory
         self.misses: Counter[str] = Counter()
         self.compared: Counter[str] = Counter()
-        self.different: list[ReadOtherwise] = []  # the first differences since the start
+        self.different: list[
+            ReadOtherwise
+        ] = []  # the first differences between memory and rules since the start
 
     @property
     def kinds(self) -> int:
@@ -100,7 +102,7 @@ class SpanMemory:
 
     @property
     def size(self) -> int:
-        """Bytes of keys, names and texts."""
+        """Return the bytes of keys, names and texts in the memory."""
         return self._memory.size()[1]
 
     def clear(self) -> None:
@@ -120,7 +122,7 @@ class SpanMemory:
 
     def select(self, body: bytes, options: Options) -> SelectedBody | None:
         """
-        Return the request if it is to be looked at. Return None, at little cost, if the rules must read it.
+        Return the request if it is to be looked up. Return None, at little cost, if the rules must read it.
         """
         if self._trials.rests() or len(body) > LARGEST or options.explain or not self._native.is_on:
             return None
@@ -149,11 +151,11 @@ class SpanMemory:
         return SelectedBody(body, sender, count, times) if times else None
 
     def read(self, selected: SelectedBody) -> Generator[None, None, Outcome | None]:
-        """Normalise a request to look at. Return None if too little of it is known."""
+        """Normalise a request that was selected for lookup. Return None if too few of its spans are known."""
         options, found = self._options, None
         clock = SliceClock()
         try:
-            with suppress(*_UNREADABLE):  # the rules report errors
+            with suppress(*_UNREADABLE):  # the rules report these errors when they read the request
                 found = yield from self._look_up(selected, clock)
         except self._native.panic as error:
             self._native.fail(error)
@@ -202,7 +204,8 @@ class SpanMemory:
         """
         Look up the kind of each span.
 
-        Returns None if too few spans are known, if a compared span differs, or if settings changed meanwhile.
+        Return None if too few spans are known, if the rules read a compared span differently, or if settings
+        changed during the lookup.
         """
         found: list[LookedUp] = []
         options = self._options
@@ -226,7 +229,7 @@ class SpanMemory:
         most = selected.spans * (1 - self._pace.least_known)
         if (
             unknown > most
-        ):  # In this case, reading all spans at once is faster than reading each of them alone.
+        ):  # If so many spans are unknown, reading all spans at once is faster than reading them one by one.
             self._give_up(selected, found, most)
             return None
         self._trials.note_lookup(selected.sender, in_vain=0)
@@ -248,7 +251,9 @@ class SpanMemory:
         return found
 
     def _give_up(self, selected: SelectedBody, found: Sequence[LookedUp], most: float) -> None:
-        """Count some spans of new kinds, if learning them can make enough of the request known."""
+        """
+        Count some spans of new kinds if the request could become known well enough by learning these kinds.
+        """
         unknown = [
             (part.context, row[0], span)
             for part in found
@@ -264,11 +269,13 @@ class SpanMemory:
         for context, _, encoded in seen:
             span = protobuf_decoder.one_span(context.resource, context.scope, encoded)
             self._sample(context, span, encoded, selected.times)
-        in_vain = len(seen) + len(unknown) // 4 + 1  # finding nothing costs a quarter of reading a span
+        in_vain = (
+            len(seen) + len(unknown) // 4 + 1
+        )  # a lookup without success costs a quarter of reading a span
         self._trials.note_lookup(selected.sender, in_vain=in_vain, is_hopeless=is_hopeless)
 
     def _is_accepted(self, part: LookedUp, place: int) -> bool:
-        """True for a known span that is not to be compared now."""
+        """Return True for a known span that does not have to be compared with the rules now."""
         if part.kinds[place] is None:
             return False
         self._hits -= 1
@@ -278,7 +285,8 @@ class SpanMemory:
         """
         Decode a span for the rules, and perhaps note it for learning. A known span is compared with the rules.
 
-        Returns False if it differs, because other spans of the request may differ as well.
+        Return False if the rules read a known span differently, because other spans of the request may
+        differ as well.
         """
         context, kind, row = part.context, part.kinds[place], part.rows[place]
         encoded = part.spans[place]
@@ -295,7 +303,10 @@ class SpanMemory:
         return self._chance.randrange(1, 2 * ONE_IN)
 
     def _is_same(self, part: LookedUp, place: int, kind: LearnedKind, span: Span) -> bool:
-        """True if the rules give the same result as the span's kind. Otherwise its shape is forgotten."""
+        """
+        Return True if the rules give the same result as the span's kind. If the results differ, the shape of
+        the span is forgotten.
+        """
         if self._hits <= 0:
             self._hits = self._next_hits()
         context, end = part.context, min(place + _TOGETHER, len(part.kinds))
@@ -321,8 +332,8 @@ class SpanMemory:
 
     def _sample(self, context: Context, span: Span, encoded: bytes, times: int) -> None:
         """
-        Note a span of a kind that may be learned. Kinds with counts in content are not learned, because each
-        span has a new text.
+        Note a span of a kind that may be learned. A kind with counts inside content is not learned, because
+        the text differs in each span.
         """
         kind = hash((context.number, span.name, tuple(span.attributes)))
         if not self._samples.is_wanted(kind, times):
@@ -334,7 +345,7 @@ class SpanMemory:
             pass
 
     def learn_one(self) -> bool:
-        """Learn the kind that is due. Return False if none is due."""
+        """Learn the kind that is due. Return False if no kind is due."""
         learning = self.learning()
         return learning is not None and all(True for _ in learning)
 
@@ -364,8 +375,8 @@ class SpanMemory:
 
     def _has_room(self) -> bool:
         """
-        True if there is room for one more kind. If there is not, unused kinds are removed, and if that is not
-        enough, all kinds.
+        Return True if the memory has space for one more kind. If the memory is full, remove unused kinds. If
+        that is not enough, remove all kinds.
         """
         if self._is_below(1):
             return True

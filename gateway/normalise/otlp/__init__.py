@@ -21,7 +21,7 @@ _READERS: dict[Signal, type[ItemReader[Any]]] = {
     "logs": LogReader,
 }
 
-TURN = 16  # items of one slice to read between two checks of the clock
+TURN = 16  # number of items to read between two checks of the clock
 
 
 def normalise(
@@ -44,7 +44,7 @@ def normalise(
         clock = SliceClock()
         for number, (index, item) in enumerate(part.items, start=1):
             reader.take(index, item)
-            # A slice may take long, because one metric may hold any number of points.
+            # Check the clock within a slice as well, because one metric may hold any number of points.
             if number % TURN == 0 and clock.is_over():
                 outcome.pack()
                 yield

@@ -1,7 +1,8 @@
 """
-Which attributes are decoded. Content and e-mail addresses are dropped here.
+Rules for the attributes that are decoded. Content and e-mail addresses are dropped here.
 
-A few attributes with content or request settings are reduced at once to the numbers or the model name in them.
+A few attributes contain content or request settings. They are reduced at once to the numbers or the model
+name in them.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from gateway.normalise.payload import items as payload
 from gateway.normalise.payload.body_limits import LARGEST_VALUE
 from gateway.normalise.reading.content import LONGEST_CACHED, is_content
 
-MAX_VALUE = 16 * 1024  # characters of the longest name, id, number or usage object
-_LARGE = 256 * 1024  # larger texts are decoded only as far as their small members
+MAX_VALUE = 16 * 1024  # limit in characters for a name, an id, a number or a usage object
+_LARGE = 256 * 1024  # size in characters above which only the small members of a text are decoded
 
 SCALAR = "scalar"
-WORDS = "words"  # keep a list of texts
-REDUCED = "reduced"  # keep only the readable part of a text
+WORDS = "words"  # rule: keep a list of texts
+REDUCED = "reduced"  # rule: keep only the readable part of a text
 DROPPED = "dropped"
 
 _REDUCTIONS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
@@ -32,7 +33,7 @@ _REDUCTIONS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
 _TEXTS: dict[str, Callable[[str], dict[str, Any]]] = {
     name: read for product in PRODUCTS for name, read in product.texts.items()
 }
-# Names of token counts contain words such as `prompt`, so `is_content` would drop them.
+# Names of token counts. Some contain words such as `prompt`, so `is_content` would drop them.
 _FIGURES = frozenset(
     {
         *FIELD_NAMES["input"],
@@ -87,6 +88,6 @@ def reduced(name: str, value: str) -> dict[str, Any] | None:
 
 
 def _small_members(value: str) -> dict[str, Any]:
-    """Decode an object without its large members. Members with counts are small."""
+    """Decode the small members of an object, which include all members with counts."""
     members = payload.peek(value.encode())
     return {name: msgspec.json.decode(raw) for name, raw in members.items() if len(raw) <= _LARGE}

@@ -45,31 +45,34 @@ class SpanCall(Struct, gc=False):
 
     place: int
     record: Inference
-    kind: int  # class of the operation. Calls of the same class may describe the same call.
+    kind: int  # class of the operation. Only calls of the same class may describe the same call.
     tokens: Tokens
     caller: Caller
     response_id: str | None
     shared_id: str | None
-    service_tier: str | None = None  # as the provider's response states it
+    service_tier: str | None = None  # value from the provider's response
     resource_caller: Caller = NO_CALLER
-    device: str | None = None  # from the resource attributes
+    device: str | None = None  # device from the resource attributes
     agent: str | None = None
     why: dict[str, str] | None = None
-    # The hooks of its product or its sender may set these fields.
+    # Hooks of the call's product or of its sender may set the following fields.
     own_id: str | None = None  # id of a response that came from the source's cache
-    also: tuple[bytes, ...] = ()  # more dedup keys of the call (spool.identity)
+    also: tuple[bytes, ...] = ()  # more dedup keys of the call (see spool.identity)
     joins: tuple[bytes, ...] = ()  # dedup keys that the call shares with its events
     run_id: str | None = None  # spans with the same run id become one record, from the span that ends last
-    reports_stream: bool = False  # reports the result of a stream that a sibling span started
-    is_attempt: bool = False  # a retry inside a call, which is never merged with the outer call
-    is_logged: bool = False  # events without the id of the call report it as well
-    is_of_sdk: bool = False  # written by the provider's own SDK
-    # How the call relates to other spans of the payload.
-    inner: list[SpanCall] | None = None  # nearest calls of the same class below this call
+    reports_stream: bool = (
+        False  # True if the span reports the result of a stream that a sibling span started
+    )
+    is_attempt: bool = False  # True for a retry inside a call, which is never merged with the outer call
+    is_logged: bool = False  # True if events without the id of the call report it as well
+    is_of_sdk: bool = False  # True if the provider's own SDK wrote the span
+    # The following fields relate the call to other spans of the payload.
+    inner: list[SpanCall] | None = None  # nearest calls of the same class below this call in the span tree
     twin_caller: Caller = NO_CALLER  # callers of dropped duplicate spans, nearest first
-    repeats: str | None = None  # why the call was dropped, only if the request wants reasons
-    is_linked: bool = False  # client and gateway recognize the call also by its position in the trace
-    is_guess: bool = False  # the span names neither an operation nor a kind
+    repeats: str | None = None  # reason why the call was dropped, set only if the request wants reasons
+    # True if reports of client and gateway are also matched by the call's position in the trace
+    is_linked: bool = False
+    is_guess: bool = False  # True if the span names neither an operation nor a kind
 
     @property
     def has_usage(self) -> bool:

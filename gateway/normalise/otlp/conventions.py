@@ -1,5 +1,5 @@
 """
-The semantic conventions as a product. It reads telemetry of unknown senders, and other products share its rules.
+The semantic conventions as a product. Their rules read telemetry of unknown senders, and other products share them.
 """
 
 from __future__ import annotations
@@ -62,7 +62,8 @@ _COST = MetricFamily(unit=MONEY_UNIT)
 _TYPES = {
     "prompt": INPUT,
     "completion": OUTPUT,
-    # From Envoy AI Gateway and others: parts of the input or the output, never added to it.
+    # Names that Envoy AI Gateway and others use. These counts are parts of the input or the output, so they
+    # are never added to it.
     "cached_input": CACHE_READ,
     "cached": CACHE_READ,
     "cache_read_input": CACHE_READ,
@@ -72,7 +73,8 @@ _TYPES = {
     "reasoning_output": REASONING,
 }
 TOKEN_USAGE = "gen_ai.client.token.usage"
-_USAGE = "gen_ai.client.inference.usage."  # counters of the 2026 conventions, which replace the histogram
+# prefix of the counters in the 2026 conventions, which replace the histogram
+_USAGE = "gen_ai.client.inference.usage."
 _USAGE_TYPES = {
     "input_tokens": INPUT,
     "output_tokens": OUTPUT,
@@ -81,7 +83,7 @@ _USAGE_TYPES = {
     "cache_creation.input_tokens": CACHE_WRITE,
     "reasoning.output_tokens": REASONING,
 }
-# draft form of these counters: tokens in total, input by cache, output by phase
+# Counters in the draft of these conventions: tokens in total, input by cache, output by phase.
 _DRAFT = "gen_ai.client.inference."
 
 
@@ -90,18 +92,21 @@ def _is_of_sdk(span: Span, call: SpanCall) -> None:
 
 
 def _bears_ids_of_events(span: Span, call: SpanCall) -> None:
-    """Add a dedup key from the span ids. Events of the call carry these ids and may omit the response id."""
+    """
+    Add a dedup key that is made from the span ids, because events of the call carry the span ids and may omit
+    the response id.
+    """
     if call.response_id is not None and span.trace_id is not None and span.span_id is not None:
         call.also += (of_span(span.trace_id, span.span_id),)
 
 
 # Hooks for calls by the prefix of their scope. They apply even if the span has the marks of a product.
 SENT_UNDER: tuple[tuple[str, RefineCall], ...] = (
-    ("com.anthropic.sdk.", _is_of_sdk),  # SDKs that write spans by themselves
+    ("com.anthropic.sdk.", _is_of_sdk),  # prefix of Anthropic SDKs that write spans by themselves
     ("opentelemetry.instrumentation.genai", _bears_ids_of_events),
 )
 
-# Anthropic's own libraries write this attribute, whichever product's spans enclose theirs.
+# Anthropic's own libraries write this attribute, even if their spans are inside the spans of another product.
 _ONE_HOUR = "anthropic.usage.cache_creation.ephemeral_1h_input_tokens"
 
 

@@ -26,7 +26,7 @@ from gateway.normalise.reading.tokens import set_counts
 from spool.identity import of_call, of_call_id, of_end_alone
 from spool.record import Inference
 
-DETAILS = "gen_ai.client.inference.operation.details"  # event name of the conventions
+DETAILS = "gen_ai.client.inference.operation.details"  # event name in the semantic conventions
 
 
 def _is_call(attributes: Attributes) -> bool:
@@ -43,7 +43,7 @@ _EVENTS = {name: (product, event) for product in PRODUCTS for name, event in pro
 _DETAILS = {
     product: LogEvent(dialect=product.details, is_call=_is_call, adds_to_call=True)
     for product in PRODUCTS
-    if product.details is not None  # all other products write the event as the conventions say
+    if product.details is not None  # all other products write the event as the conventions define it
 }
 _NAMING = tuple([product.event_name for product in PRODUCTS if product.event_name is not None])
 _UNDERSTOOD = tuple([beginning for product in PRODUCTS for beginning in product.event_beginnings])
@@ -53,8 +53,8 @@ _NO_CALLS = frozenset({name for product in PRODUCTS for name in product.no_calls
 
 def find_event(name: str, sender: Product) -> tuple[Product, LogEvent] | None:
     """
-    Return the product whose event has that name, and what the event stands for. Return None if it cannot
-    be a call.
+    Return the product whose event has that name, and the declaration of the event. Return None if the event
+    cannot be a call.
     """
     if name == DETAILS:
         return sender, _DETAILS.get(sender, _DETAILS[OTEL])
@@ -62,14 +62,14 @@ def find_event(name: str, sender: Product) -> tuple[Product, LogEvent] | None:
 
 
 def is_understood(name: str, attributes: Attributes) -> bool:
-    """True if an event without an entry in the table is known not to be a call."""
+    """Return True if an event without a declaration is known not to be a call."""
     return name in _NO_CALLS or (name.startswith(_UNDERSTOOD) and not _counts(attributes))
 
 
 def repeats_counters(attributes: Attributes) -> bool:
     """
-    True if all counts of the event are counter increments. Rust's tracing library logs them in addition to
-    sending them as metrics.
+    Return True if all counts of the event are counter increments. Rust's tracing library sends them as
+    metrics and also logs them.
     """
     counted = [name for name in attributes if is_usage_name(name)]
     return bool(counted) and all(_is_step(name) for name in counted)
@@ -100,12 +100,13 @@ def event_name(record: LogRecord, sender: Product) -> str:
     return name
 
 
-TURN = 2048  # calls to add without a pause
+TURN = 2048  # number of calls to add before the event loop gets a turn
 
 
 class LogReader:
     """
-    Reader for the log records of one payload. Records that wait for their second report are added in `finish`.
+    Reader for the log records of one payload. A record that waits for the second record of the same call is
+    added in `finish`.
     """
 
     def __init__(self, outcome: Outcome, options: Options) -> None:
@@ -129,8 +130,8 @@ class LogReader:
         if twins is None:
             self._take_call(place, record, product, event)
         elif name == DETAILS:
-            # This record never counts, because the product's own record of the call counts. That record may
-            # be in an earlier payload.
+            # This record never counts, because the product's own record of the call counts. The product's own
+            # record may be in an earlier payload.
             if twins.hold_twin(record):
                 self._outcome.ignored[MERGED] += 1
                 because = f"repeats the call that {product.source} reports with an event of its own"
@@ -144,7 +145,7 @@ class LogReader:
         return iter(())
 
     def finish(self) -> Iterator[None]:
-        """Add the calls that were held, each completed from its second record."""
+        """Add the calls that were held. Each call is completed from its second record."""
         for product, twins in self._twins.items():
             for number, (index, record, event) in enumerate(twins.pairs(), start=1):
                 self._take_call(index, record, product, event)
@@ -153,8 +154,8 @@ class LogReader:
 
     def _take_whole(self, place: int, record: LogRecord) -> bool:
         """
-        Let a product read the whole log record. Return True if a product did. A record that is not a
-        call is ignored.
+        Pass the whole log record to the products that read whole records. Return True if a product read it. A
+        record that is not a call is ignored.
         """
         for product in shape_of(record.attributes).taken_by:
             if product.take_log is not None:
@@ -203,7 +204,7 @@ class LogReader:
                 identity = identity._replace(joins=(name,))
             elif dialect.own_id:
                 identity = identity._replace(also=(name,))
-            else:  # the ids identify the call, not the event
+            else:  # all ids identify the call, and none identifies only the event
                 identity = of_end_alone(identity, name)
         if event.is_final:
             identity = identity._replace(is_final=True)
@@ -222,7 +223,8 @@ def _inference(record: LogRecord, product: Product, event: LogEvent) -> Inferenc
     tokens = dialect.count(attributes, provider, model)
     operation = values.text(attributes.get("gen_ai.operation.name"))
     cost = semconv.cost_of(attributes, FIELD_NAMES["cost"])
-    # More than 15 keyword arguments would take longer than the rest, because Python creates a dict first.
+    # A call with more than 15 keyword arguments is slow, because Python creates a dict first, so the other
+    # fields are set afterwards.
     call = Inference(
         id=b"",
         source=product.source,
@@ -270,7 +272,7 @@ def _start(record: LogRecord, event: LogEvent) -> int | None:
 
 
 def _why(record: LogRecord, product: Product, event: LogEvent, call: Inference) -> dict[str, str]:
-    """Return for each field the attribute that was read and the rule that was applied to it."""
+    """Return for each field the attribute that was read and the rule that was applied to the value."""
     dialect, attributes = event.dialect, record.attributes
     region_attribute = semconv.region_name(
         attributes, FIELD_NAMES["region"], FIELD_NAMES["address"], provider=call.provider

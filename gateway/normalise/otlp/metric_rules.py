@@ -11,14 +11,14 @@ from gateway.normalise.outcome import IMPLAUSIBLE
 from gateway.normalise.reading.values import BadValue
 
 INPUT = "input"
-INPUT_UNCACHED = "input_uncached"  # the sender's input count excludes the cache
+INPUT_UNCACHED = "input_uncached"  # type for a sender whose input count excludes the cache
 OUTPUT = "output"
-OUTPUT_VISIBLE = "output_visible"  # the sender's output count excludes reasoning
+OUTPUT_VISIBLE = "output_visible"  # type for a sender whose output count excludes reasoning
 CACHE_READ = "cache_read"
 CACHE_WRITE = "cache_write"
 REASONING = "reasoning"
 TOOL_INPUT = "tool_input"
-TOTAL = "total"  # the sum of other types, which is dropped
+TOTAL = "total"  # type for the sum of other types, which is dropped
 
 _MEASURES = frozenset(
     {
@@ -35,11 +35,11 @@ _MEASURES = frozenset(
 )
 _SUBSETS = frozenset(
     {"audio", "text", "image", "video"}
-)  # parts of the input and the output, never added to them
+)  # types that are parts of the input or the output, so they are never added to it
 KNOWN = _MEASURES | _SUBSETS
 
 
-MAX_TOKENS = 10**15  # Larger values are time stamps, because no process counts that far.
+MAX_TOKENS = 10**15  # Larger values are timestamps, because no process counts that far.
 
 
 def tokens_of(value: object) -> int:

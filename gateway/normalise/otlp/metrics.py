@@ -32,7 +32,7 @@ from spool.record import UsageMetric, decimal_text
 
 LONGEST_TYPE = 64
 
-_ANY_PART = "*"  # stands for one part of a name between two dots
+_ANY_PART = "*"  # matches one part of a name between two dots
 _NAMED = [(name, (product, family)) for product in PRODUCTS for name, family in product.metrics.items()]
 _FAMILIES = {name: family for name, family in _NAMED if _ANY_PART not in name}
 _PATTERNS = [
@@ -55,16 +55,16 @@ _REPEATS = re.compile("|".join([pattern for product in PRODUCTS for pattern in p
 _USAGE_WORD = re.compile(r"(^|[._:])(tokens?|cost|credits?|acu|aiu)([._:]|$)")
 _USAGE_UNITS = frozenset(
     {"", "1", "token", "tokens", "credit", "credits", "acu", "aiu"}
-)  # compared without braces
-_CURRENCY = re.compile(r"[A-Z]{3}")  # ISO 4217
+)  # units are compared without braces
+_CURRENCY = re.compile(r"[A-Z]{3}")  # currency codes of ISO 4217
 _NO_USAGE_UNITS = frozenset({"s", "ms", "us", "ns", "min", "h", "By", "%"})
-# units that Prometheus appends to a name
+# units that Prometheus appends to a name and that are neither tokens nor money
 _OTHER_UNIT = re.compile(r"_(seconds|milliseconds|bytes|ratio|percent)(_total)?$")
 _AI_BEGINNINGS = ("gen_ai.", "llm.", "ai.")
 
-UNCHANGED = "unchanged"  # the counter did not increase
+UNCHANGED = "unchanged"  # reason: the counter did not increase
 _PLAIN_WORD = re.compile(r"[a-z][a-z0-9_.-]{0,31}", re.IGNORECASE)  # a token type that is safe to show
-SMALLEST_COST = Decimal("1e-12")  # smaller amounts are rounding errors of floating-point sums
+SMALLEST_COST = Decimal("1e-12")  # smaller amounts are ignored as rounding errors of floating-point sums
 
 MODEL = ("gen_ai.response.model", "gen_ai.request.model", "model")
 MODALITY = "gen_ai.token.modality"
@@ -85,14 +85,17 @@ def find_family(name: str) -> tuple[Product, MetricFamily] | None:
 
 
 def name_of(point: Point) -> str:
-    """Return the metric name as its product declares it. Users may have chosen a part of the sent name."""
+    """
+    Return the metric name as its product declares it. The sent name may have a prefix that the user chose.
+    """
     naming = _NAMING.get(point.scope.name)
     return point.name if naming is None else naming(point.name)
 
 
 def foreign_currency(point: Point) -> str | None:
     """
-    Return the currency of an amount that is not in dollars. Return None for dollars or if no currency is stated.
+    Return the currency of an amount that is not in dollars. Return None if the currency is dollars or
+    is not stated.
     """
     stated = (values.text(point.attributes.get(semconv.CURRENCY)) or point.unit).upper()
     return stated if _CURRENCY.fullmatch(stated) and stated != MONEY_UNIT else None
@@ -149,14 +152,15 @@ class Countable:
         self._cumulative = False
         self._may_fall = False
         self._cannot_count = ""
-        self.is_read = False  # if False, the points are neither counted nor shown
+        self.is_read = False  # if False, the points are neither counted nor shown to operators
 
     def shape(self, kind: str, temporality: int, monotonic: bool) -> None:
         """
         Note the kind of the metric. Gauges, summaries and sums that may fall are not counted.
 
-        Sums of another Tollhouse that may fall are counted, because a decrease corrects an earlier count. A
-        metric that cannot be counted is still read, and shown, if its name looks like usage.
+        There is one exception: if another Tollhouse sends a sum that may fall, it is counted, because a
+        decrease corrects an earlier count. A metric that cannot be counted is still read and shown if its
+        name looks like usage.
         """
         self._may_fall = kind == "sum" and not monotonic
         may_count = not self._may_fall or self._scope.name == TOLLHOUSE
@@ -243,7 +247,8 @@ def apart(outside: Mapping[str, object]) -> bytes:
 
 def canonical(value: object) -> bytes:
     """
-    Encode an attribute value as bytes that no other value shares: tagged with type and length, with sorted keys.
+    Encode an attribute value as bytes. Different values never give the same bytes, because the bytes have
+    type and length. Keys are sorted.
     """
     if isinstance(value, str):
         return _tagged(b"s", value.encode("utf-8", "surrogatepass"))
@@ -281,7 +286,7 @@ class PointReader:
         self._meter: tuple[Resource, Scope] | None = None
         self._counted_by: dict[
             str, str
-        ] = {}  # by token type: the family through which the current meter counts it
+        ] = {}  # by token type: the family through which the current meter counts that type
 
     def take(self, place: int, point: Point) -> None:
         """Read one point and account for it exactly once in the outcome."""
@@ -350,13 +355,14 @@ class PointReader:
 
     def _is_repeated(self, point: Point, family: MetricFamily, token_type: str | None) -> bool:
         """
-        True if the same meter already counts this token type in an alternative family. The first family
-        that arrives counts.
+        Return True if the same meter already counts this token type in an alternative family. Only the first
+        family that arrives counts.
         """
         if token_type is None or family.one_of is None:
             return False
         meter = (point.resource, point.scope)
-        # compared by value, because the next piece of a large payload holds equal but not identical objects
+        # meters are compared by value, because the next piece of a large payload holds equal but
+        # not identical objects
         if meter != self._meter:
             self._meter, self._counted_by = meter, {}
         return self._counted_by.setdefault(token_type, family.one_of) != family.one_of

@@ -1,7 +1,7 @@
 """
-The plain values that OTLP decoders pass to the dialects, the same for protobuf and JSON.
+The plain values that OTLP decoders pass to the dialects. They are the same for protobuf and JSON.
 
-Attributes are one dict per item. Content is dropped while decoding. Attributes whose rule is REDUCED keep
+Each item has one dict of attributes. Content is dropped while decoding. Attributes whose rule is REDUCED keep
 only their numbers, ids and model names, as nested dicts.
 """
 
@@ -13,7 +13,7 @@ import msgspec
 
 Attributes = dict[str, Any]  # values are str, int, float or bool (bytes and empty values are omitted)
 
-# Later times (from the year 2262 on) do not fit into a signed 64-bit integer, so they count as unknown.
+# Times from this value on (year 2262) do not fit into a signed 64-bit integer, so they count as unknown.
 END_OF_TIME = 1 << 63
 
 
@@ -57,8 +57,8 @@ class Span(msgspec.Struct, gc=False):
 class LogRecord(msgspec.Struct, gc=False):
     resource: Resource
     scope: Scope
-    event_name: str  # LogRecord.eventName, as sent
-    body: str  # only if the text may be an event name: up to 256 characters without spaces
+    event_name: str  # LogRecord.eventName, as the sender wrote it
+    body: str  # only if the text may be an event name: up to 256 characters without spaces; otherwise empty
     time: int | None  # timeUnixNano, or observedTimeUnixNano if it is missing
     trace_id: str | None
     span_id: str | None
@@ -67,8 +67,9 @@ class LogRecord(msgspec.Struct, gc=False):
 
 class Point(msgspec.Struct, gc=False):
     """
-    A data point that can count (of a monotonic sum or a histogram, or sent by another Tollhouse), or that is
-    only shown as unrecognized.
+    A data point that can count, or a point that is only shown as unrecognized.
+
+    A point can count if it belongs to a monotonic sum or a histogram, or if another Tollhouse sent it.
     """
 
     resource: Resource
@@ -80,6 +81,6 @@ class Point(msgspec.Struct, gc=False):
     time: int
     value: int | float
     attributes: Attributes
-    apart: bytes = b""  # hash of the attributes that were not decoded, which still distinguishes series
-    may_fall: bool = False  # its sum is not monotonic
+    apart: bytes = b""  # hash of the attributes that were not decoded, so that they still distinguish series
+    may_fall: bool = False  # True if its sum is not monotonic
     cannot_count: str = ""  # why the point is only shown, such as "a gauge"

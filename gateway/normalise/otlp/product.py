@@ -25,16 +25,18 @@ from spool.record import Inference
 Names = tuple[str, ...]
 Fields = Mapping[
     str, Any
-]  # fields: input, output, cache_read, cache_write, reasoning, total, cost, model, provider
+    # fields that a reader of several values may return: input, output, cache_read, cache_write, reasoning, total,
+    # cost, model, provider
+]
 
 TOKEN_UNIT = "{token}"
 MONEY_UNIT = "USD"
 
 
 class AttributeShape(Struct, frozen=True, gc=False):
-    """Everything that the attribute names of an item show before any value is read. `shapes` builds it."""
+    """All facts that the attribute names of an item show before any value is read. `shapes` builds it."""
 
-    # Names that the item has, by field, strongest first.
+    # Names in the item, by field. The name that takes precedence is first.
     input: Names
     output: Names
     cache_read: Names
@@ -58,19 +60,21 @@ class AttributeShape(Struct, frozen=True, gc=False):
     containers: Names
     meters: tuple[tuple[str, str], ...]  # pairs of a meter and the attribute that reports it
     named_tags: tuple[tuple[str, Names], ...]  # pairs of a tag and the attributes that may state it
-    # pairs of an attribute and its tag (None for an attribute with several tags)
+    # pairs of an attribute and its tag. The tag is None for an attribute that holds several tags.
     metadata: tuple[tuple[str, str | None], ...]
-    # Which products and kinds these names belong to.
+    # Products and kinds to which these names belong.
     product: Product | None  # the first product, by precedence, whose marks appear
     weak_marks: tuple[tuple[Product, Callable[[Span], bool]], ...]
     kinds: tuple[Kind, ...]
     deciding_kind: Kind | None  # the first kind with a rule of its own for operations
     taken_by: tuple[Product, ...]  # products that may read the whole item themselves
     names_tool: bool
-    names_operation: bool  # if False, the usage of a span decides whether it is a call
+    names_operation: bool  # if False, the usage of a span decides whether the span is a call
     names_end_user: bool
-    names_ai: bool  # some name is that of a model or a token count
-    own: dict[Product, AttributeShape]  # the shape with a product's own names, cached on first use
+    names_ai: bool  # True if a name is that of a model or a token count
+    own: dict[
+        Product, AttributeShape
+    ]  # the shape in which a product's own names are used, cached on first use
 
     @property
     def usage(self) -> Names:
@@ -130,9 +134,10 @@ class Kind:
     attribute: str
     around: frozenset[str] = frozenset(
         {"tool", "agent"}
-    )  # values, in lower case, of spans that enclose calls
-    # Values of spans that are never calls, even with counts, because they repeat the calls below them. Spans
-    # with other values and counts are shown as unrecognized. None means every value except those of calls.
+    )  # values, in lower case, that mark spans which enclose calls
+    # Values that mark spans which are never calls, even with counts, because they repeat the calls below
+    # them. Spans with other values and counts are shown as unrecognized. None means every value except the
+    # values of calls.
     steps: frozenset[str] | None = _STEPS
     # Decides which spans are calls. It takes precedence over the operation name.
     operation: Callable[[Span, AttributeShape], str | None] | None = None
@@ -143,12 +148,13 @@ RefineCall = Callable[[Span, SpanCall], None]
 
 
 class SpanRole(NamedTuple):
-    """The role of a span that is not a call, if no attribute states it."""
+    """The role of a span that is not a call. It is used if no attribute states the role."""
 
     is_agent: bool = False
-    begins_stream: bool = False  # starts a stream. The call is the sibling span that reports the result.
+    # True if the span starts a stream. The call is the sibling span that reports the result.
+    begins_stream: bool = False
     usage_of: str | None = (
-        None  # kind of operation whose usage the span repeats ("model_call" for a sibling call)
+        None  # kind of the operation whose usage the span repeats ("model_call" for a sibling call)
     )
 
 
@@ -156,26 +162,27 @@ class SpanRole(NamedTuple):
 class SpanDialect:
     """Rules for a product's spans beyond attribute names."""
 
-    # Default: `span_rules.by_operation_name`.
+    # Returns the operation of a call. Default: `span_rules.by_operation_name`.
     operation: Callable[[Span, AttributeShape], str | None] | None = None
     # Returns whether input excludes the cache, by provider and model. Default: `span_rules.bedrock_scope`.
     without_cache: Callable[[Span, str | None, str | None], bool] | None = None
     without_reasoning: Callable[[Span], bool] | None = None
-    more: Callable[[Attributes], Fields] | None = None  # fields that need several attributes
+    more: Callable[[Attributes], Fields] | None = None  # reads fields that need several attributes
     # Returns the provider from the stated one and the model. Default: the stated provider, or else the
     # provider of the model.
     provider: Callable[[str | None, str | None], str | None] | None = None
     # Returns the provider's id of the call, and an id that several calls may share. Default: `semconv.ids`.
     ids: Callable[[Attributes], tuple[str | None, str | None]] | None = None
-    refine: RefineCall | None = None  # special cases, and further dedup keys of the call
+    refine: RefineCall | None = None  # handles special cases, and adds dedup keys of the call
     refine_sent: RefineCall | None = (
-        None  # like `refine`, for every call from its scopes, even if the span has another product's marks
+        # like `refine`, but for every call from the product's scopes, even if the span has another product's marks
+        None
     )
     role: Callable[[Span, AttributeShape], SpanRole] | None = None
 
 
 def always(*_: object) -> bool:
-    """Return True. For hooks whose condition holds for everything that a product sends."""
+    """Return True. Used as a hook if its condition holds for everything that a product sends."""
     return True
 
 
@@ -194,17 +201,19 @@ class LogDialect:
     tokens: TokenNames
     complete: Callable[[Attributes, Tokens], Tokens] | None = None  # adds counts from further attributes
     total: Names = ()
-    without_cache: Callable[[str | None], bool] | None = None  # by provider: whether input excludes the cache
+    without_cache: Callable[[str | None], bool] | None = (
+        None  # returns whether input excludes the cache, by provider
+    )
     without_reasoning: bool = False
     operation: str = operations.CHAT
     response_id: Names = ()
     shared_id: Names = ()
-    own_id: Names = ()  # ids of single reports, different from the ids of calls
-    call_id: Names = ()  # ids in every report of the call, used as further dedup keys
-    own_span: bool = False  # trace and span id belong to the call, not to an enclosing span
+    own_id: Names = ()  # attributes with the id of a single report, which differs from the id of the call
+    call_id: Names = ()  # attributes with ids that every report of the call has, used as further dedup keys
+    own_span: bool = False  # True if trace and span id belong to the call, not to an enclosing span
 
     def provider_of(self, attributes: Attributes, model: str | None) -> str | None:
-        """Return the stated provider, or else the product's default."""
+        """Return the stated provider. If none is stated, return the product's default."""
         stated = semconv.provider_of(attributes, self.provider)
         return stated or self.unnamed_provider(attributes, model)
 
@@ -237,23 +246,25 @@ Links = tuple[tuple[bytes, bytes], ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogEvent:
-    """An event name that stands for calls."""
+    """Declaration of an event that reports calls."""
 
     dialect: LogDialect
     failed: bool = False
-    timed: bool = True  # its duration_ms is the duration of the call
+    timed: bool = True  # True if its duration_ms is the duration of the call
     is_call: Callable[[Attributes], bool] = lambda attributes: True
-    adds_to_call: bool = False  # adds to the call of another event, so its own id is not that of the call
-    is_final: bool = False  # its cost replaces an earlier cost
-    refine: Callable[[Attributes, Inference], None] | None = None  # special cases
-    # Pairs of an own key and another report's key, to recognize other reports of the call (spool.identity).
+    # True if the event adds to the call of another event, so its own id is not the id of the call
+    adds_to_call: bool = False
+    is_final: bool = False  # True if its cost replaces an earlier cost
+    refine: Callable[[Attributes, Inference], None] | None = None  # handles special cases
+    # Returns pairs of an own key and a key of another report, so that other reports of the call are
+    # recognized (see spool.identity).
     links: Callable[[Attributes, Inference], Links] | None = None
 
 
 class LogTwins(Protocol):
     """
-    Buffer for the records of a product that logs each call twice. It holds the records of one payload and
-    then pairs them.
+    Buffer for the records of a product that logs each call twice. It first holds the records of one payload,
+    and then pairs them.
     """
 
     def hold(self, place: int, record: LogRecord, event: LogEvent) -> None:
@@ -283,14 +294,16 @@ class MetricFamily:
     type_keys: Names = ()
     types: Mapping[str, str] = field(default_factory=dict)
     divisor: Decimal = Decimal(1)
-    # The sender may count the same tokens in a second family with the same `one_of`. Only the first family of
-    # a meter that arrives counts.
+    # Name of a group of families that may count the same tokens. If a meter sends several families of a
+    # group, only the first family that arrives counts.
     one_of: str | None = None
     model: Names = ()  # attributes that take precedence over those of the conventions
-    # Counts calls that other sources report. Its records are kept only for reference, unless [sources.NAME]
-    # sets `count = true`.
+    # True if the metric counts calls that other sources report. Its records are kept only for reference,
+    # unless [sources.NAME] sets `count = true`.
     repeats_calls: bool = False
-    is_served: bool = False  # counts all calls that an inference server processed, for any client
+    is_served: bool = (
+        False  # True if the metric counts all calls that an inference server processed, for any client
+    )
 
 
 class TakeItem(Protocol):
@@ -318,34 +331,34 @@ class Product:
     # Span attributes that identify the product if scope, SDK and service are unknown.
     marks: Names = ()
     mark_beginnings: Names = ()
-    # attributes that identify the product only if the function returns True
+    # attributes that identify the product only if the function returns True for the span
     weak_marks: Mapping[str, Callable[[Span], bool]] = field(default_factory=dict)
-    marks_above_sender: bool = False  # marks take precedence over scope, SDK and service
+    marks_above_sender: bool = False  # True if marks take precedence over scope, SDK and service
     scopes_above_marks: bool = (
-        False  # spans from its own scopes belong to it, even with another product's marks
+        False  # True if spans from its own scopes belong to it, even with another product's marks
     )
-    marks_points: bool = False  # marks also identify metric points
+    marks_points: bool = False  # True if marks also identify metric points
     kinds: tuple[Kind, ...] = ()
 
     # The product's own attribute names by field of `semconv.FIELDS`. Names in `semconv` take precedence.
     names: Mapping[str, Names] = field(default_factory=dict)
-    zero_cost_is_unknown: bool = False  # it writes a cost of 0 for models without a price
+    zero_cost_is_unknown: bool = False  # True if the product writes a cost of 0 for models without a price
     metadata: Names = ()  # prefixes of attributes that hold tags chosen by the sender
     no_metadata: Names = ()  # prefixes within `metadata` that are not tags
-    quotes_metadata: bool = False  # it writes metadata values as JSON
+    quotes_metadata: bool = False  # True if the product writes metadata values as JSON
     tag_lists: Names = ()  # attributes that hold a list of tags
 
     # Names that mean a field only in this product. They replace the shared names, and are read only after an
     # item is known to be a call.
     own_names: Mapping[str, Names] = field(default_factory=dict)
-    # tags by attribute, from the item or else from its resource
+    # Attributes by tag. They are read from the item, or from its resource if the item has none.
     tags: Mapping[str, Names] = field(default_factory=dict)
     more_tags: Callable[[Attributes, str | None], Mapping[str, str]] | None = (
         None  # computes tags from the attributes and the user
     )
 
-    # Readers for attributes that hold several counts in one value, and functions that reduce a JSON text to
-    # what may be stored.
+    # Functions by attribute. They read an attribute that holds several counts, or reduce a JSON text to the
+    # parts that may be stored.
     containers: Mapping[str, Callable[[Any], Fields]] = field(default_factory=dict)
     reductions: Mapping[str, Callable[[dict[str, Any]], dict[str, Any]]] = field(default_factory=dict)
     # Attributes whose text is read for counts and an id while decoding (`usage_objects`). The text itself
@@ -354,11 +367,13 @@ class Product:
 
     spans: SpanDialect = SpanDialect()
     names_spans: bool = (
-        True  # if False, its scope and service do not identify spans, which follow the conventions
+        # False if its scope and service do not identify spans. Its spans are then read by the conventions' rules.
+        True
     )
 
     events: Mapping[str, LogEvent] = field(default_factory=dict)
-    details: LogDialect | None = None  # how it writes the conventions' event, if it differs from them
+    # rules for the event of the conventions, if the product writes it in a different way
+    details: LogDialect | None = None
     event_beginnings: Names = ()  # Prefixes of its events. An event without an entry and without counts is ignored.
     # Events that are never calls, even with counts, because they repeat calls or sum them up.
     no_calls: Names = ()
@@ -368,15 +383,16 @@ class Product:
 
     metrics: Mapping[str, MetricFamily] = field(
         default_factory=dict
-    )  # by metric name, in which `*` stands for one part between dots
+    )  # families by metric name. In a name, `*` matches one part between dots.
     # Regular expressions for metrics that repeat a family's counts, such as distributions.
     repeated_metrics: Names = ()
-    repeats_token_usage: bool = False  # its `gen_ai.client.token.usage` repeats its own token metric
+    # True if its `gen_ai.client.token.usage` repeats the product's own token metric
+    repeats_token_usage: bool = False
     metric_name: Callable[[str], str] | None = (
-        None  # maps the metric name in its scopes to the name declared here
+        None  # maps the sent metric name to the declared name, for metrics in the product's scopes
     )
 
-    # Items with one of these attributes are read by the functions below, one for each signal.
+    # Attributes that mark items for the functions below, one function for each signal.
     taken_marks: Names = ()
     take_span: TakeItem | None = None
     take_log: TakeItem | None = None

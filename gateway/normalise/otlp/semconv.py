@@ -1,5 +1,6 @@
 """
-Attribute names by field, strongest first: the semantic conventions, and names that several products share.
+Attribute names by field: names of the semantic conventions, and names that several products share. In each
+field, the name that takes precedence is first.
 
 A name that only one product writes belongs in the product's module. `gateway.normalise.reading` reads the values.
 """
@@ -87,7 +88,7 @@ TOTAL = ("gen_ai.usage.total_tokens",)
 
 
 def _meter_names() -> dict[str, str]:
-    """Return the meter for each attribute name, strongest names first."""
+    """Return the meter for each attribute name. Names that take precedence come first."""
     meter_names: dict[str, str] = {}
     for kind in MODALITIES:
         meter_names |= {
@@ -96,11 +97,13 @@ def _meter_names() -> dict[str, str]:
             f"{_USAGE}{kind}.cache_read.input_tokens": f"cache_{kind}_read_tokens",
             f"{_USAGE}prompt_tokens_details.{kind}_tokens": f"input_{kind}_tokens",
             f"{_USAGE}completion_tokens_details.{kind}_tokens": f"output_{kind}_tokens",
-            # written by OpenInference
+            # OpenInference writes these names
             f"llm.token_count.prompt_details.{kind}": f"input_{kind}_tokens",
             f"llm.token_count.completion_details.{kind}": f"output_{kind}_tokens",
         }
-    meter_names |= {f"{_USAGE}details.{name}": name for name in meters.METERS}  # written by pydantic-ai
+    meter_names |= {
+        f"{_USAGE}details.{name}": name for name in meters.METERS
+    }  # pydantic-ai writes these names
     meter_names |= {
         f"{_USAGE}web_search_requests": "web_searches",
         f"{_USAGE}server_tool_use.web_search_requests": "web_searches",
@@ -130,7 +133,7 @@ PLAIN_MODEL = (
     "ai.model",
     "model_name",
     "model_id",
-)  # used only on calls without any of the names above
+)  # names that are used only if a call has none of the names above
 PROVIDER = ("gen_ai.provider.name", "llm.provider", "gen_ai.system", "llm.system")
 REQUEST_ID = (
     "gen_ai.response.id",
@@ -153,12 +156,12 @@ COST = (
     "gen_ai.usage.total_cost",
     "gen_ai.cost.total_cost",
     "gen_ai.cost.amount",
-    # Sentry's names, in dollars
+    # names that Sentry writes, with values in dollars
     "gen_ai.cost.total_tokens",
     "gen_ai.cost.input_tokens",
     "gen_ai.cost.output_tokens",
 )
-# Only on spans and events. On a resource these names state where the sender runs.
+# Read only from spans and events. On a resource, these names state where the sender runs.
 REGION = ("aws.region", "cloud.region")
 ADDRESS = ("server.address", "gen_ai.openai.api_base", "llm.openai.api_base", "net.peer.name")
 ERROR_TYPE = ("error.type", "gen_ai.error.type")
@@ -198,7 +201,7 @@ SESSION = (
     "gen_ai.realtime_session.id",
     "gen_ai.live_session.id",
 )
-# A resource is read last, and only under names that apply to everything that the process sends.
+# Resource attributes are read last, and only under names that apply to everything that the process sends.
 RESOURCE_USER = ("user.id", "enduser.id")
 RESOURCE_TEAM = ("team.id", "team")
 RESOURCE_SESSION = ("session.id",)
@@ -217,7 +220,7 @@ NAMED_TAGS: dict[str, tuple[str, ...]] = {
     "effort": ("gen_ai.request.reasoning.level",),
     "device": ("device.id", "host.id", "installation.id"),
 }
-# Becomes a tag only if it is a mode with its own prices (spool.processing).
+# The value becomes a tag only if it is a mode with its own prices (see spool.processing).
 SERVICE_TIER = "service_tier"
 NAMED_TAGS[SERVICE_TIER] = (
     "openai.response.service_tier",
@@ -226,7 +229,7 @@ NAMED_TAGS[SERVICE_TIER] = (
     "gen_ai.usage.service_tier",
     "anthropic.response.service_tier",
 )
-METADATA_JSON = "metadata"  # OpenInference: a JSON object as text
+METADATA_JSON = "metadata"  # OpenInference writes a JSON object as text under this name
 IDENTITY_KEYS = frozenset(
     {
         "user",
@@ -264,7 +267,7 @@ FIELDS: dict[str, tuple[str, ...]] = {
     "api_key": (),
     "agent": NAMED_TAGS["agent"],
 }
-# Operations of steps around calls. Some of them repeat the sums of the calls.
+# Operations of steps around calls. Some of these steps repeat the sums of the calls.
 NO_CALLS = frozenset({
     "invoke_agent", "create_agent", "agent_step", "execute_tool", "execute_event_loop_cycle", "invoke_workflow",
     "plan", "retrieval", "framework", "fetch_response", "chain", "agent", "tool", "retriever", "prompt", "parser",
@@ -279,8 +282,7 @@ _CURRENCIES = {
 }
 _COST_PARTS = ("gen_ai.cost.input_tokens", "gen_ai.cost.output_tokens")
 _ONE_WORD = re.compile(r"[^\s{}\[\]\"]{1,128}")
-# Providers with regions, by name prefix, and the attributes that may state the region. The Gemini API itself
-# has no regions.
+# Clouds by the prefix of a provider's name. These providers have regions. The Gemini API itself has no regions.
 _CLOUDS = {"aws.": "aws", "azure.": "azure", "gcp.vertex": "gcp"}
 _STATED_BY = {"aws": ("aws.region", "cloud.region"), "azure": ("cloud.region",), "gcp": ("cloud.region",)}
 _GEMINI = frozenset({"gcp.gemini", "gcp.gen_ai"})
@@ -288,7 +290,7 @@ _GEMINI = frozenset({"gcp.gemini", "gcp.gen_ai"})
 
 def first(attributes: Attributes, names: Iterable[str]) -> Any:
     """
-    Return the value of the first name that has one, or None. Placeholders such as "none" count as no value.
+    Return the value of the first name that has a value, or None. Placeholders such as "none" count as no value.
     """
     for name in names:
         value = attributes.get(name)
@@ -298,7 +300,7 @@ def first(attributes: Attributes, names: Iterable[str]) -> Any:
 
 
 def first_text(attributes: Attributes, names: Iterable[str]) -> str | None:
-    """Return the text of the first name that has one, or None."""
+    """Return the text of the first name that has a text, or None."""
     for name in names:
         value = attributes.get(name)
         if type(value) is str:
@@ -332,7 +334,7 @@ def ids(
 
 
 def first_name(attributes: Attributes, names: Iterable[str]) -> str | None:
-    """Return the name whose value `first` would return."""
+    """Return the name from which `first` reads its value."""
     return next((name for name in names if first(attributes, (name,)) is not None), None)
 
 
@@ -424,7 +426,7 @@ def region_of(
     model: str | None,
     answered: str | None = None,
 ) -> str | None:
-    """Return the region where the provider processed a call, or None if no attribute names it."""
+    """Return the region in which the provider processed a call, or None if no attribute names it."""
     region_attribute = region_name(attributes, names, addresses, provider=provider)
     if region_attribute is None:
         return regions.region_of(answered, model=model)
@@ -440,8 +442,8 @@ def region_name(
     """
     Return the name of the attribute that states the region of a call. Addresses take precedence.
 
-    A stated region counts only if it has the form of a region of the provider's own cloud. Any other
-    value is where the caller runs. Even then a collector may have copied it from the resource, so an
+    A stated region counts only if it has the form of a region of the provider's own cloud, because any other
+    value is the region of the caller. A collector may copy even a valid region from the resource, so an
     address is more reliable.
     """
     for name in addresses:
@@ -476,10 +478,10 @@ def error_type(attributes: Attributes, exception: str | None = None) -> str:
 
 def finished_in_error(attributes: Attributes, names: Iterable[str], outputs: Iterable[str]) -> bool:
     """
-    True if `error` is the only finish reason (in a list or its JSON text) and no response is stated.
+    Return True if `error` is the only finish reason (in a list or its JSON text) and no response is stated.
 
-    LangChain writes `error` for reasons that it does not know, so `error` next to output or a response
-    id means nothing.
+    LangChain writes `error` for reasons that it does not know. So `error` is not a failure if output or a
+    response id is stated.
     """
     for name in names:
         reasons = attributes.get(name)
@@ -532,12 +534,14 @@ def model_provider(model: str) -> str | None:
 
 @lru_cache(maxsize=2048)
 def is_gemini(provider: str | None, model: str | None) -> bool:
-    """True if a Google model answered. Some reports about these models omit reasoning tokens."""
+    """
+    Return True if a Google model answered the call. Some reports about Google models omit reasoning tokens.
+    """
     if model is None:
         return provider in _GEMINI
     return model.lower().rpartition("/")[2].startswith("gemini")
 
 
 def is_email(name: str) -> bool:
-    """True if an attribute holds an e-mail address. Such attributes are never read."""
+    """Return True if an attribute holds an e-mail address. Such an attribute is never read."""
     return "email" in name.lower()

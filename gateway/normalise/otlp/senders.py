@@ -27,11 +27,11 @@ _SCOPE_BEGINNINGS = tuple(
     [(beginning, product) for product in PRODUCTS for beginning in product.scope_beginnings]
 )
 _SERVICES = {service: product for product in PRODUCTS for service in product.services}
-_LONGEST = 64  # characters, more than any name above has
+_LONGEST = 64  # limit in characters; no name above is longer
 
 
 def sender_of(resource: Resource, scope: Scope) -> Product:
-    """Return the product by SDK, scope or service name. Return OTEL if none is known."""
+    """Return the product by SDK, scope or service name. Return OTEL if none of these is known."""
     sdk = resource.attributes.get("telemetry.sdk.name")
     if isinstance(sdk, str) and sdk in _SDKS:
         return _SDKS[sdk]
@@ -50,8 +50,8 @@ def _by_scope(name: str) -> Product | None:
 
 class Senders:
     """
-    Reader for the caller, the tags and the device of the items of one payload. Each resource is read once
-    for consecutive items.
+    Reader for the caller, the tags and the device of the items of one payload. If consecutive items share a
+    resource, it is read once.
     """
 
     def __init__(self, outcome: Outcome, options: Options) -> None:
@@ -61,7 +61,7 @@ class Senders:
         # `service.instance.id` identifies a process, never a device.
         self._device_names = semconv.RESOURCE_DEVICE_OR_HOST if options.host_id else semconv.RESOURCE_DEVICE
         self._resource: Resource | None = None
-        # From the resource that was entered last:
+        # The following facts are from the resource that was entered last.
         self.caller = NO_CALLER
         self.device: str | None = None
         self.tags: dict[str, str] = {}
@@ -100,7 +100,7 @@ class Senders:
         self, product: Product, user: str | None, attributes: Attributes, shape: AttributeShape
     ) -> dict[str, str]:
         """
-        Return an item's tags. Shared tags override those of the product, and both override resource tags.
+        Return an item's tags. Shared tags override the product's tags, and both override the resource's tags.
         """
         tags = self.tags.copy()
         if product.tags or product.more_tags is not None:
@@ -168,7 +168,7 @@ def _add_tags(
 
 def _add_one(tags: dict[str, str], key: str, value: Any, keep: frozenset[str]) -> int:
     if type(value) is not str:
-        value = tag_rules.text_of(value)  # None for nested values
+        value = tag_rules.text_of(value)  # None for a nested value
     if value is None or value in ABSENT or key in semconv.IDENTITY_KEYS or semconv.is_email(key):
         return 0
     if len(key) > tag_rules.MAX_NAME or tag_rules.names_secret(key) or tag_rules.is_secret(value):
@@ -177,7 +177,7 @@ def _add_one(tags: dict[str, str], key: str, value: Any, keep: frozenset[str]) -
 
 
 def _add_list(tags: dict[str, str], value: Any) -> int:
-    """Add a list of words as one tag, joined by commas. Return the number of values left out."""
+    """Add a list of words as one tag, joined by commas. Return the number of values that were dropped."""
     if isinstance(value, str) and value.startswith("["):
         value = values.unquoted(value)
     if not isinstance(value, list):
@@ -212,7 +212,9 @@ def _caller_of_resource(attributes: Attributes, shape: AttributeShape) -> Caller
 
 
 def _end_user_of(attributes: Attributes, user: str | None) -> str | None:
-    """Return the end user of a call with an authenticated principal, for the tag `end_user`."""
+    """
+    Return the value of the tag `end_user`: the end user of a call that was authenticated for another user.
+    """
     stated = values.text(attributes.get(semconv.END_USER))
     if stated is None and semconv.PRINCIPAL in attributes:
         stated = values.text(attributes.get("llm.user"))

@@ -1,8 +1,10 @@
 """
-Shapes of items: everything that the attribute names show, by the names that products and conventions declare.
+Shapes of items: all facts that the attribute names of an item show, by the names that products
+and conventions declare.
 
-Items of one instrumentation have the same names, so a shape is computed once and then found by the names. Of
-the ten spellings of a cached token count, a span has one or two. Later code searches only those.
+Items of one instrumentation have the same names, so a shape is computed once and then found by the names. A
+cached token count has ten spellings, and a span uses one or two of them. Later code searches only the
+spellings in the shape.
 """
 
 from __future__ import annotations
@@ -45,8 +47,10 @@ _TABLES: dict[str, Iterable[str]] = {**FIELD_NAMES, "containers": CONTAINERS}
 
 _MARK_BEGINNINGS = tuple([beginning for product in PRODUCTS for beginning in product.mark_beginnings])
 _MOST_SHAPES = 4096
-_LONGEST_SHAPE = 128  # Most names in a cached shape. Longer shapes are not cached, to limit memory.
-_LARGEST_SHAPE = 8192  # characters in all names of one shape
+_LONGEST_SHAPE = (
+    128  # Limit of names in a cached shape. Shapes with more names are not cached, to limit memory.
+)
+_LARGEST_SHAPE = 8192  # limit in characters for all names of one cached shape
 _shapes: dict[Names, AttributeShape] = {}
 
 
@@ -105,7 +109,7 @@ def _present(table: Iterable[str], names: Set[str]) -> Names:
 
 def _bears_mark(product: Product, present: frozenset[str], marked: Iterable[str]) -> bool:
     """
-    True if an item has a product's mark. `marked` holds the few names that start with any product's mark.
+    Return True if an item has a product's mark. `marked` holds the names that start with the mark of any product.
     """
     return not present.isdisjoint(product.marks) or any(
         name.startswith(product.mark_beginnings) for name in marked

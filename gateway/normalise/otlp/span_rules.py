@@ -22,20 +22,21 @@ _REQUEST_TYPES = {
     "embedding": operations.EMBEDDINGS,
     "rerank": operations.RERANK,
 }
-_NO_REQUEST_TYPE = (
-    "unknown"  # OpenLLMetry writes it for methods that it cannot name, such as some asynchronous calls
-)
+_NO_REQUEST_TYPE = "unknown"  # OpenLLMetry writes this value for methods that it cannot name, such as some asynchronous calls
 
 
 def never(span: Span, shape: AttributeShape) -> str | None:
     """
-    Return None. For spans that are not calls, because logs of the same product report the calls in full.
+    Return None. Used for spans that are not calls, because logs of the same product report the calls in full.
     """
     return None
 
 
 def prepares(span: Span, shape: AttributeShape) -> bool:
-    """True if the span is LlamaIndex preparing a request. Tracers of its models report that as a call."""
+    """
+    Return True if LlamaIndex prepares a request in the span. Tracers of LlamaIndex models report that step
+    as a call.
+    """
     return span.name.rpartition(".")[2].startswith("_prepare_") and not has_usage(span, shape)
 
 
@@ -58,9 +59,11 @@ def failed(span: Span, shape: AttributeShape) -> bool:
 
 def is_tool_or_agent(span: Span, shape: AttributeShape) -> bool:
     """
-    True for the span of a tool or an agent. Calls below it are separate calls, even inside another call.
+    Return True for the span of a tool or an agent. Calls below such a span are separate calls, even if the
+    span is inside another call.
     """
-    # `gen_ai.tool.name` is not a kind, because the span of a call may name the tool that the model requested.
+    # `gen_ai.tool.name` does not mark a tool span, because the span of a call may name the tool that
+    # the model requested.
     return shape.names_tool or _says_tool_or_agent(span, shape)
 
 
@@ -71,8 +74,8 @@ def _says_tool_or_agent(span: Span, shape: AttributeShape) -> bool:
 
 def by_operation_name(span: Span, shape: AttributeShape) -> str | None:
     """
-    Return the operation that a span names. Without a name, a model or provider with usage or an error
-    means a chat.
+    Return the operation that a span names. If it names none but has a model or provider, and usage or an
+    error, the operation is a chat.
     """
     attributes = span.attributes
     if (named := values.text(attributes.get("gen_ai.operation.name"))) is not None:
@@ -91,8 +94,8 @@ def by_operation_name(span: Span, shape: AttributeShape) -> str | None:
 
 def bedrock_scope(span: Span, provider: str | None, model: str | None) -> bool:
     """
-    True if input excludes the cache. OpenLLMetry copies Bedrock's counts. For other senders the
-    counts themselves decide.
+    Return True if input excludes the cache. For OpenLLMetry that is so if it copies Bedrock's counts. For
+    other senders the counts themselves decide.
     """
     return span.scope.name.endswith(".bedrock")
 
@@ -124,7 +127,7 @@ def ai_sdk_without_cache(span: Span, provider: str | None, model: str | None) ->
     if AI_SDK_OPERATION not in attributes or not _AI_SDK_DETAILS.isdisjoint(attributes):
         return False
     stated = semconv.first_text(attributes, ("ai.model.provider", "gen_ai.system")) or ""
-    # `in` also matches `vertex.anthropic.messages`
+    # `in` is needed, because it also matches `vertex.anthropic.messages`
     return stated.startswith(("anthropic", "amazon-bedrock")) or ".anthropic." in stated
 
 
@@ -133,12 +136,13 @@ def ai_sdk_without_cache(span: Span, provider: str | None, model: str | None) ->
 COPILOT_BEGINNING = "github.copilot."
 # Billionths of a credit. `.aiu` is not used, because its scale differs between releases.
 _CREDITS = f"{COPILOT_BEGINNING}nano_aiu"
-_DOLLARS = Decimal("0.01")  # per credit
+_DOLLARS = Decimal("0.01")  # dollars per credit
 
 
 def read_credits(span: Span, call: SpanCall) -> None:
     """
-    Set the cost of a call from its credits. An agent's credits are the sum of its calls, so they are skipped.
+    Set the cost of a call from its credits. The credits of an agent span are the sum of its calls, so
+    they are skipped.
     """
     record = call.record
     try:

@@ -2,8 +2,8 @@
 Usage objects and whole responses of providers, in attributes that hold their text.
 
 The text is JSON or the `repr` of a Python dict. It is read while decoding and never stored. Only counts, the
-response id, the region, and a service tier with its own prices are kept. An attribute that states the same
-field takes precedence.
+response id and the region are kept, and a service tier if it has its own prices. If an attribute of its own
+states the same field, that attribute takes precedence.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _JSON = ("{", "[")
 
 class LangChainParts(CacheWrites):
     """
-    `input_token_details` and `output_token_details`. Cache writes may be split by lifetime only.
+    `input_token_details` and `output_token_details`. Cache writes may be stated only by lifetime.
 
     OpenAI's realtime responses use the same object names with other members.
     """
@@ -127,7 +127,7 @@ def figures(value: Any) -> Fields:
 
 
 def first_counts(*usages: Any) -> dict[str, Any]:
-    """Return the counts of the first usage object that has any, or an empty dict."""
+    """Return the counts of the first usage object that has counts, or an empty dict."""
     read = (_counts(usage) for usage in usages if isinstance(usage, UsageObject))
     return next((counts for counts in read if counts), {})
 
@@ -165,8 +165,8 @@ def _counts(usage: UsageObject) -> dict[str, Any]:
 
 def _tier(*stated: Any) -> dict[str, Any]:
     """
-    Return the service tier. OpenAI states it next to the usage, Anthropic inside it. Values such as "auto"
-    are no tier.
+    Return the service tier. OpenAI states it next to the usage, and Anthropic inside it. Values such as
+    "auto" are not a tier.
     """
     tier = next(
         (candidate for candidate in stated if isinstance(candidate, str) and candidate in MODES), None
@@ -199,7 +199,8 @@ def _tokens(usage: UsageObject) -> tuple[Tokens, int | None]:
         gemini.responseTokensDetails = _either(usage.responseTokensDetails, usage.response_tokens_details)
         gemini.cacheTokensDetails = _either(usage.cacheTokensDetails, usage.cache_tokens_details)
         total = count(_either(usage.totalTokenCount, usage.total_token_count), "totalTokenCount")
-        # only then, because reasoning that appears only in the total is found later by the model name
+        # add only stated reasoning here, because reasoning that appears only in the total is found later by
+        # the model name
         if gemini.thoughtsTokenCount is not None:
             gemini.totalTokenCount = total
         return of_gemini(gemini), total
@@ -334,18 +335,19 @@ def answer_in(written: str) -> dict[str, Any]:
 
 def answer_id(*stated: Any) -> str | None:
     """
-    Return the first value in the form of an id, or None. Use it only where the framework states that the ids
-    belong to responses.
+    Return the first value that has the form of an id, or None. Use it only where the framework states that
+    the ids belong to responses.
     """
     return next((id for id in stated if _is_unique(id)), None)
 
 
 def _of_messages(messages: list[ProviderAnswer]) -> dict[str, Any]:
     """
-    Read a list of messages or of one response.
+    Read a list that holds messages or one response.
 
-    A list of one complete response is read as that response, because OpenAI's agents for JavaScript write it
-    so. Other lists may hold ids of single messages, so only ids that a provider gave to a whole response count.
+    A list of one complete response is read as that response, because OpenAI's agents for JavaScript write
+    it in this form. Other lists may hold ids of single messages, so only ids that a provider gave to a
+    whole response count.
     """
     if len(messages) == 1:
         fields = _of_answer(messages[0])
@@ -379,7 +381,9 @@ def _is_whole(answer: ProviderAnswer, found: dict[str, Any]) -> bool:
 
 
 def _of_generations(answer: ProviderAnswer) -> dict[str, Any]:
-    """Read the response to a single prompt. With several prompts the counts do not belong to one message."""
+    """
+    Read the response to a single prompt. If there are several prompts, the counts do not belong to one message.
+    """
     counts: dict[str, Any] = {}
     whole = nested(answer.llm_output, AnswerMetadata)
     ids: list[Any] = []
@@ -415,7 +419,9 @@ _PAIR = re.compile(r"""['"](\w{1,64})['"]\s*:\s*(-?[0-9]{1,20}(?:\.[0-9]{1,20})?
 
 
 def counts(tree: Mapping[str, Any], names: Mapping[str, tuple[str, ...]]) -> Fields:
-    """Return the token counts of an object by field. For each field, the first name with a number counts."""
+    """
+    Return the token counts of an object by field. For each field, the first name that has a number counts.
+    """
     stated_counts: dict[str, Any] = {}
     for field, keys in names.items():
         for key in keys:
@@ -427,8 +433,8 @@ def counts(tree: Mapping[str, Any], names: Mapping[str, tuple[str, ...]]) -> Fie
 
 def python_numbers(value: Any) -> dict[str, int | str]:
     """
-    Return the numbers in the text of a Python dict by name, including nested ones. The first number of
-    a name counts.
+    Return the numbers in the text of a Python dict by name, including nested ones. If a name is repeated, its
+    first number counts.
     """
     numbers: dict[str, int | str] = {}
     if isinstance(value, str) and len(value) <= _LONGEST:

@@ -12,14 +12,14 @@ import msgspec
 from gateway.service.errors import BadPayload, Refusal
 
 SLICE_BYTES: Final = 256 * 1024
-# A slice ends at the first of these limits. Items that need cleaning take ten times as long as others.
+# A slice ends after SLICE_BYTES or SLICE_S, whichever is first. Both are needed because items that need
+# cleaning take ten times as long as others.
 SLICE_S: Final = 0.0005
-ITEM_BYTES: Final = (
-    256  # least size counted for an item, because even an item of two bytes takes time and memory
-)
-PART_BYTES: Final = 64  # least size counted for a part of an item: an attribute, an event or a protobuf field
+ITEM_BYTES: Final = 256  # smallest number of bytes counted for an item, because even an item of two bytes takes time and memory
+# smallest number of bytes counted for a part of an item: an attribute, an event or a protobuf field
+PART_BYTES: Final = 64
 MAX_ITEMS: Final = 250_000  # default of server.max_items. 64 MiB of real calls are about 100,000 items.
-LARGEST_VALUE: Final = 8 * 1024 * 1024  # bytes of the largest value that is read
+LARGEST_VALUE: Final = 8 * 1024 * 1024  # limit in bytes for a value that is read
 TURN: Final = b""  # empty item that readers yield so that the event loop gets a turn
 
 Hold = Callable[[int], None]  # reserves memory beyond the body, in bytes, or raises Refusal if there is none
@@ -44,7 +44,7 @@ class SliceClock:
 
 class Allowance:
     """
-    Limits for one pass over a body. Every decoder counts here, so all have the same limits.
+    Limits for one pass over a body. Every decoder counts here, so the limits are the same for all decoders.
 
     `hold` is called with the memory that items need beyond the bytes of the body.
     """
@@ -55,12 +55,12 @@ class Allowance:
         self._items = 0
         self._beyond = 0
         self._worked = 0
-        self._began: float | None = None  # start of the current slice
+        self._began: float | None = None  # start time of the current slice
 
     def again(self) -> Allowance:
         """
-        Return an allowance for another pass over the same body. Its items are counted again, but their memory
-        is not held again.
+        Return an allowance for another pass over the same body. Items are counted again, but their memory is
+        not reserved again.
         """
         return Allowance(self.max_items)
 
@@ -75,7 +75,8 @@ class Allowance:
 
     def count(self, items: int, size: int) -> None:
         """
-        Count items of `size` bytes in total. Raises Refusal 413 for too many items, and 503 if there is no memory.
+        Count items of `size` bytes in total. Raises Refusal 413 if there are too many items, and 503 if there
+        is no memory.
         """
         self._items += items
         if self._items > self.max_items:
@@ -90,7 +91,7 @@ class Allowance:
 
     def is_due(self, size: int, parts: int = 0) -> bool:
         """
-        Count an item of `size` bytes and `parts` parts as done. Return True if the event loop is due a turn.
+        Count an item of `size` bytes and `parts` parts as processed. Return True if the event loop is due a turn.
 
         Threads must pause as well. If a thread only releases the interpreter lock for a moment, it takes the
         lock back before the event loop wakes.
@@ -101,12 +102,13 @@ class Allowance:
             self._began = now
         if self._worked < SLICE_BYTES and now - self._began < SLICE_S:
             return False
-        self._worked, self._began = 0, None  # not set to now, because the next slice may start later
+        # the start time is not set to now, because the next slice may start later
+        self._worked, self._began = 0, None
         return True
 
 
-_WINDOW: Final = 4 * 1024 * 1024  # bytes to search without a pause
-# Every value of a body is its first value, or follows one of these signs.
+_WINDOW: Final = 4 * 1024 * 1024  # number of bytes to search before the event loop gets a turn
+# Each value of a body, except its first value, follows one of these signs.
 _SIGNS: Final = (b",", b"\n", b"{")
 
 
@@ -116,9 +118,10 @@ def check_count(
     """
     Raise Refusal 413 if a body holds more items than allowed. After each step the event loop gets a turn.
 
-    Other errors in the body are ignored here, because the decoder reports them. `items` yields an empty item
-    when the event loop is due a turn. `is_packed` means that `items` unpacks more than the body shows.
-    Returns False if the body is too small to hold too many items, so that none were counted.
+    Other errors in the body are ignored here, because the decoder reports them. `items` yields an empty
+    item when the event loop is due a turn. `is_packed` means that `items` may yield more items than the
+    text of the body shows. Return False if the body is too small to hold too many items. In that case, no
+    items were counted.
     """
     if not is_packed and not (yield from may_hold_more(body, allowance.max_items)):
         return False
@@ -162,7 +165,7 @@ def may_hold_more(body: bytes, most: int) -> Generator[None, None, bool]:
     return False
 
 
-AT_ONCE: Final = 2048  # entries to encode without a pause
+AT_ONCE: Final = 2048  # number of entries to encode before the event loop gets a turn
 
 
 def encoded_list(entries: Iterable[Any]) -> Generator[None, None, bytes]:

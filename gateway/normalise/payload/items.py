@@ -2,9 +2,9 @@
 Splitting of bodies into raw items. The first bytes show whether a body is one document, an array or lines.
 The content type is never used.
 
-An item stays undecoded, so that a bad item is rejected without its neighbours. Invalid JSON that Python
-senders write is cleaned, only in the affected item and without losing a digit. No call of a parser reads more
-than one window, because the event loop waits for each call, even in a thread.
+An item stays undecoded, so that a bad item is rejected without affecting other items. Python senders write
+some invalid JSON. It is cleaned only in the affected item, and without losing a digit. No call of a parser
+reads more than one window, because the event loop waits for each call, even in a thread.
 """
 
 from __future__ import annotations
@@ -38,12 +38,14 @@ GZIP_MAGIC: Final = b"\x1f\x8b"
 
 _AT_ONCE = (
     1024 * 1024
-)  # Bytes of a body that is parsed whole. That is faster, and takes 72 bytes per element.
+)  # Limit in bytes for a body that is parsed whole, which is faster but takes 72 bytes of memory per element.
 _LINES_TRIED = 4096
 _MOST_MEMBERS = 4096
-_STEP = 1024 * 1024  # bytes to decode or inflate without a pause (a multiple of four, for base64)
-_MEMBERS = 1024  # gzip members, however short, to open without a pause
-# First window for a gzip member. It is small, because members may be tiny and the data after a member is copied.
+# number of bytes to decode or inflate before the event loop gets a turn (a multiple of four, for base64)
+_STEP = 1024 * 1024
+_MEMBERS = 1024  # number of gzip members of any size to open before the event loop gets a turn
+# Size in bytes of the first window for a gzip member. It is small, because members may be tiny, and the data
+# after a member is copied.
 _WINDOW = 1024
 
 _BOM = b"\xef\xbb\xbf"
@@ -87,19 +89,24 @@ def items(body: bytes) -> Iterator[Raw]:
         return _elements(body)
     if first == b"{":
         return _documents(body)
-    if _has_object_line(body):  # the first line may be a null (LiteLLM) or a greeting (some logs)
+    if _has_object_line(
+        body
+    ):  # the first line may be a null, as LiteLLM writes it, or a greeting, as in some logs
         return _lines(body)
     raise BadPayload("the body is not a JSON object, a JSON array or JSON lines")
 
 
 def array(raw: Raw) -> Iterator[Raw]:
-    """Return the elements of a raw JSON array, or any other value itself, with TURN now and then."""
+    """
+    Return the elements of a raw JSON array, with TURN now and then. Return any other value as the only element.
+    """
     return _elements(bytes(raw)) if first_sign(raw) == b"[" else iter((raw,))
 
 
 def array_in(raw: Raw, name: str) -> Iterator[Raw]:
     """
-    Return the elements of the array under a name in an object. In a large object the array is split in place.
+    Return the elements of the array under a name in an object. In a large object the array is split
+    without copying it.
     """
     if len(raw) < _AT_ONCE:
         return array(peek(raw)[name])
@@ -134,8 +141,8 @@ def decode(raw: Raw, decoder: msgspec.json.Decoder[T]) -> T:
 
 def peek(raw: Raw) -> dict[str, msgspec.Raw]:
     """
-    Return the undecoded top-level members of one item. Of a large item, only the first few thousand are
-    returned. A value that is not an object has none.
+    Return the undecoded top-level members of one item. If the item is large, only the first few thousand
+    members are returned. If the value is not an object, there are no members.
     """
     try:
         return decode(raw, _members) if len(raw) < _AT_ONCE else dict(members_of(raw))
@@ -145,7 +152,8 @@ def peek(raw: Raw) -> dict[str, msgspec.Raw]:
 
 def members_of(raw: Raw) -> Iterator[tuple[str, msgspec.Raw]]:
     """
-    Return the members of a large object one by one, because all at once would take twenty times their bytes.
+    Return the members of a large object one by one, because all members at once would take twenty
+    times their bytes.
 
     Stops after the first few thousand members, which is more than any format has. Raises one of UNREADABLE if
     the object is incomplete.
@@ -156,7 +164,8 @@ def members_of(raw: Raw) -> Iterator[tuple[str, msgspec.Raw]]:
 
 def members_at(text: bytes, place: int) -> Iterator[tuple[str, int, int]]:
     """
-    Yield name, start and end of the first members of the object at `place`, with the same limit as `members_of`.
+    Yield name, start and end of each member of the object at `place`. The number of members is limited
+    as in `members_of`.
     """
     return islice(members_in(text, place), _MOST_MEMBERS)
 
@@ -170,7 +179,7 @@ def object_text(raw: Raw) -> bytes:
 
 
 def problem(error: Exception) -> str:
-    """Return why an item could not be read. Names a field or an offset, never a value."""
+    """Return why an item could not be read. The text names a field or an offset, never a value."""
     if isinstance(error, RecursionError):
         return "nested too deeply"
     if isinstance(error, UnicodeDecodeError):
@@ -261,7 +270,7 @@ def _lines(body: bytes) -> Iterator[Raw]:
     offset = number = 0
     while offset < len(body):
         number += 1
-        if number % PASSED_OVER == 0:  # the lines may all be blank
+        if number % PASSED_OVER == 0:  # count lines instead of items, because all lines may be blank
             yield TURN
         end = body.find(b"\n", offset)
         line = body[offset:end].strip() if end >= 0 else body[offset:].strip()
@@ -269,7 +278,7 @@ def _lines(body: bytes) -> Iterator[Raw]:
         if line[:1] == b"[":
             try:
                 yield from _elements(line)
-            except BadPayload:  # the line is rejected as one item, without its neighbours
+            except BadPayload:  # a bad line is rejected as one item, without affecting other items
                 yield line
         elif b"}{" in line and not is_document(line):
             yield from _run(line)
@@ -279,8 +288,8 @@ def _lines(body: bytes) -> Iterator[Raw]:
 
 def _run(text: bytes) -> Iterator[bytes]:
     """
-    Yield objects without separators, as Firehose and CloudWatch write them. The text from the last valid one
-    on is one piece.
+    Yield objects without separators between them, as Firehose and CloudWatch write them. If one is invalid,
+    the rest of the text from there is one piece.
     """
     ends, offset = ValueEnds(text), 0
     while (end := ends.behind(offset)) is not None and text[end : end + 1] == b"{":
@@ -295,7 +304,8 @@ def _begins_run(text: bytes) -> bool:
 
 
 def _has_object_line(body: bytes) -> bool:
-    # Only lines that start with a brace, because the lines of a document printed over several lines are indented.
+    # Only lines that start with a brace count, because a document that is printed over several lines
+    # has indented lines.
     offset = 0 if body.startswith(b"{") else find(body, b"\n{") + 1
     for _ in range(_LINES_TRIED):
         end = body.find(b"\n", offset)
@@ -308,13 +318,13 @@ def _has_object_line(body: bytes) -> bool:
 
 
 def _first_of_lines(body: bytes) -> bytes:
-    """Return the first of several lines, or nothing if there is only one."""
+    """Return the first of several lines, or nothing if there is only one line."""
     text = body.strip()
     return text[: max(0, text.find(b"\n"))]
 
 
-MAX_PIECE: Final = 64 * 1024 * 1024  # bytes that one unpacked piece may hold
-# Bytes that all pieces of a body may hold. Log lines repeat, so they compress to a twentieth.
+MAX_PIECE: Final = 64 * 1024 * 1024  # limit in bytes for one unpacked piece
+# Limit in bytes for all unpacked pieces of a body. Log lines repeat, so they compress to a twentieth.
 MAX_WHOLE: Final = 256 * 1024 * 1024
 
 
@@ -328,8 +338,8 @@ class Unfolding:
 
     def take_off(self, wrapper: Raw) -> Iterator[bytes]:
         """
-        Count a wrapper as an item even if it is empty, because it takes work. Yields TURN when the event loop
-        is due one.
+        Count a wrapper as an item even if it is empty, because it takes work. Yield TURN when the event loop
+        is due a turn.
         """
         self._allowance.count(1, len(wrapper))
         if self._allowance.is_due(len(wrapper)):
@@ -339,8 +349,8 @@ class Unfolding:
         """
         Decode base64 and inflate gzip inside it, with TURN now and then.
 
-        Raises ValueError if the data is neither, TooBig for a piece above the limit, and Refusal for a body
-        with too much data.
+        Raises ValueError if the data is not base64 or not gzip, TooBig if the piece is too large, and Refusal
+        if the pieces of the body together are too large.
         """
         body = yield from base64(packed)
         if body.startswith(GZIP_MAGIC):

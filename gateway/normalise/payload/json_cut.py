@@ -1,7 +1,7 @@
 """
-Splits a large JSON value at the elements of its arrays, in one pass and without decoding the elements.
+Splitting of a large JSON value at the elements of its arrays, in one pass and without decoding the elements.
 
-Arrays are parsed one window at a time, and only the positions of the windows are kept. Objects are walked
+Arrays are parsed one window at a time, and only the positions of the windows are kept. Objects are read
 member by member. The module knows only the names and types that callers pass.
 """
 
@@ -19,18 +19,21 @@ from gateway.service.errors import BadPayload
 
 T = TypeVar("T")
 JsonItem = msgspec.Raw | memoryview
-Read = Generator[bytes, None, tuple[T, int]]  # yields TURN now and then, and returns the value and its end
-Reader = Callable[[int], Read[Any]]  # reads the value that starts at the position
+# a generator that yields TURN now and then, and returns the value and its end
+Read = Generator[bytes, None, tuple[T, int]]
+Reader = Callable[[int], Read[Any]]  # a function that reads the value that starts at the position
 
 WINDOW = (
     256 * 1024
-)  # Bytes that the parser reads without a pause. Larger copies no longer fit into the processor cache.
-LONGEST_NAME = 64 * 1024  # characters of a member name, including whitespace before the colon
-_DEPTH = 32  # nested containers that are larger than a window
-_LONGEST_TOKEN = 16  # bytes that are valid only together, such as a surrogate pair or a keyword
-_HEAD = 12  # bytes that identify the start of the next element
-_TRIES = 4  # positions to try as the end of a window
-_MOST_SINGLE = 1024  # most elements parsed one by one before a window is tried again
+)  # Number of bytes that the parser reads without a pause. Larger copies do not fit into the processor cache.
+LONGEST_NAME = 64 * 1024  # limit in characters for a member name, including whitespace before the colon
+_DEPTH = 32  # limit of nested containers that are larger than a window
+_LONGEST_TOKEN = (
+    16  # largest number of bytes that are valid only together, such as a surrogate pair or a keyword
+)
+_HEAD = 12  # number of bytes that identify the start of the next element
+_TRIES = 4  # number of positions to try as the end of a window
+_MOST_SINGLE = 1024  # limit of elements parsed one by one before a window is tried again
 
 _document = msgspec.json.Decoder(msgspec.Raw)
 _array = msgspec.json.Decoder(list[msgspec.Raw])
@@ -46,7 +49,7 @@ class Stretches(Sequence[JsonItem]):
 
     def __init__(self, body: memoryview) -> None:
         self._body = body
-        self._windows = array("Q")  # begin, end and number of elements of each window
+        self._windows = array("Q")  # start, end and number of elements of each window
         self._count = 0
 
     def add(self, begin: int, end: int, count: int) -> None:
@@ -99,10 +102,10 @@ class JsonCut:
         self, at: int, read: Mapping[bytes, Reader], where: str = "", *, depth: int = 0
     ) -> Read[dict[bytes, Any]]:
         """
-        Read an object: members in `read` with their readers, all others as text. The last of repeated members
-        counts. Null counts as an empty object.
+        Read an object: members in `read` with their readers, and all other members as text. If a member is
+        repeated, the last one counts. Null counts as an empty object.
 
-        At a `depth` above 0 the object is only skipped, and members are not kept.
+        If `depth` is above 0, the object is only skipped, and its members are not kept.
         """
         if self._is_null(at):
             return {}, at + 4
@@ -161,8 +164,8 @@ class JsonCut:
 
     def elements(self, at: int, where: str = "", depth: int = 0) -> Read[Stretches]:
         """
-        Return the elements of an array for later reading. Null counts as an empty array. At a `depth` above 0
-        the elements are only skipped.
+        Return the elements of an array for later reading. Null counts as an empty array. If `depth` is above
+        0, the elements are only skipped.
         """
         stretches = Stretches(self._view)
         if self._is_null(at):
@@ -171,7 +174,7 @@ class JsonCut:
         at = self._after(_BLANK, at + 1)
         if self._sign(at) == b"]":
             return stretches, at + 1
-        alone, next_alone = 2, 2  # the first two elements show the separator
+        alone, next_alone = 2, 2  # parse the first two elements one by one, because they show the separator
         border = b""
         while True:
             begin = at
@@ -198,7 +201,9 @@ class JsonCut:
             border = self.body[end - 1 : at + _HEAD]
 
     def _behind(self, end: int, bracket: bytes) -> tuple[int, bool]:
-        """Return the position of the next element or member, and whether the current one was the last."""
+        """
+        Return the position of the next element or member. Also return True if the current one was the last.
+        """
         at = self._after(_BLANK, end)
         sign = self._sign(at)
         if sign == bracket:
@@ -209,8 +214,8 @@ class JsonCut:
 
     def _window(self, begin: int, border: bytes, *, is_kept: bool) -> tuple[int, int]:
         """
-        Return the end of the last whole element in a window and the number of elements, which is 0 if
-        none ends there.
+        Return the end of the last whole element in a window, and the number of elements. The number is 0 if
+        no element ends in the window.
         """
         end = begin + WINDOW
         for _ in range(_TRIES):
@@ -221,7 +226,7 @@ class JsonCut:
             try:
                 if is_kept:
                     return end + 1, len(_array.decode(text))
-                _document.decode(text)  # the number is not needed for skipped elements
+                _document.decode(text)  # the exact number is not needed for skipped elements
                 return end + 1, _MOST_SINGLE
             except (msgspec.DecodeError, RecursionError):
                 continue
@@ -252,13 +257,14 @@ class JsonCut:
             raise BadPayload("body: nested too deeply") from None
         except msgspec.DecodeError as error:
             offset = error_offset(error)
-            # "trailing characters" proves that the text before is valid. With any other message, that text
-            # is parsed again.
+            # The message "trailing characters" proves that the text before the offset is valid. With any
+            # other message, parse that text again.
             if offset is not None and ("trailing" in str(error) or parses(window[: offset - 1])):
                 return begin + offset - 1
             if not is_cut or (offset is not None and offset < len(window) - _LONGEST_TOKEN):
                 raise self._broken(begin + (offset or len(window))) from None
-            # Otherwise only the end of the window may be incomplete. Errors after it are found later.
+            # Otherwise the text is incomplete only at the end of the window. Errors after the window
+            # are found later.
         else:
             return self._after(_NUMBER, begin + len(window)) if is_cut else begin + len(window)
         yield TURN
@@ -312,7 +318,7 @@ def after(what: re.Pattern[bytes], text: bytes, at: int) -> int:
 
 
 def find(text: bytes, sign: bytes, begin: int = 0) -> int:
-    """Find bytes as `bytes.find` does, but search at most one window per call."""
+    """Find bytes as `bytes.find` does, but search at most one window per call of the parser."""
     while True:
         stop = begin + WINDOW
         offset = text.find(sign, begin, stop + len(sign) - 1)
@@ -333,7 +339,7 @@ def _text_end(text: bytes, begin: int) -> Generator[bytes, None, int | None]:
         quote = text.find(b'"', at, stop)
         escape = text.find(
             b"\\", at, stop if quote < 0 else quote
-        )  # without an escape, the search is ten times as fast
+        )  # if the string has no escape, the search is ten times as fast
         match = None if escape < 0 else _TEXT.match(text, escape, stop)
         end = (stop if quote < 0 else quote) if match is None else match.end()
         if text[end : end + 1] == b'"':

@@ -29,8 +29,8 @@ from gateway.service.errors import BadPayload
 
 MOST_ADDED: Final = (
     1024 * 1024
-)  # Bytes added for invalid UTF-8. Without a limit, a body could triple its size.
-# searching for these is much faster than the regular expressions
+)  # Limit of bytes added when invalid UTF-8 is replaced. Without this limit, a body could triple its size.
+# searching for these signs is much faster than the regular expressions
 _SIGNS: Final = (b"NaN", b"Infinity", b"\\ud", b"\\uD")
 _HIGH, _LOW = rb"\\u[dD][89abAB][0-9a-fA-F]{2}", rb"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 _PAIR = _HIGH + _LOW
@@ -76,8 +76,8 @@ def clean(raw: bytes | msgspec.Raw) -> bytes:
 
 def _in_utf8(text: bytes) -> bytes:
     """
-    Replace each byte that is not UTF-8 by U+FFFD, which takes three bytes. With too many such bytes, the text
-    is returned unchanged.
+    Replace each byte that is not UTF-8 by U+FFFD, which takes three bytes. If there are too many such bytes,
+    return the text unchanged.
     """
     if text.isascii():
         return text
@@ -90,14 +90,14 @@ def _in_utf8(text: bytes) -> bytes:
     return decoded.getvalue()
 
 
-PASSED_OVER: Final = 4096  # blank lines or empty elements between two turns of the event loop
+PASSED_OVER: Final = 4096  # number of blank lines or empty elements between two turns of the event loop
 
-_MARKS = 65536  # brackets and commas to count without a pause
-_SMALL = 1024 * 1024  # bytes of the largest piece that is copied without surrounding whitespace
+_MARKS = 65536  # number of brackets and commas to count before the event loop gets a turn
+_SMALL = 1024 * 1024  # limit in bytes for a piece that is copied to remove surrounding whitespace
 _BLANK = re.compile(rb"[ \t\n\r]*+")
 _NAME = re.compile(rb'\s*[{,]\s*("(?:[^"\\]++|\\.)*+")\s*:\s*', re.DOTALL)
 _BRACKET = re.compile(rb"[\[\]{},]")
-# A single quote mark starts a string that does not end within the window.
+# If the pattern matches only a quote mark, its string does not end within the window.
 _MARK = re.compile(rb'"(?:[^"\\]++|\\.)*+"|["\[\]{},]', re.DOTALL)
 
 
@@ -111,9 +111,10 @@ def is_document(text: bytes | msgspec.Raw) -> bool:
 
 def elements_of(body: bytes, place: int) -> Generator[bytes | msgspec.Raw, None, bytes]:
     """
-    Split an array at the commas between its elements, even if it is large or a strict parser rejects it.
+    Split an array at the commas between its elements. This works for a large array, and for an array that a
+    strict parser rejects.
 
-    Returns the text after the array. Raises BadPayload if the array is incomplete. In that case, elements
+    Return the text after the array. Raises BadPayload if the array is incomplete. In that case, elements
     already yielded must not be stored.
     """
     ends, marks, is_cleaned = ValueEnds(body), _Marks(body), False
@@ -122,7 +123,7 @@ def elements_of(body: bytes, place: int) -> Generator[bytes | msgspec.Raw, None,
     while body[end : end + 1] != b"]":
         border = ends.border(place)
         if border is None and not is_cleaned:
-            # an error usually repeats in most elements, so all remaining elements are cleaned together
+            # clean all remaining elements together, because an error usually repeats in most elements
             is_cleaned = True
             cleaned = clean(b"[" + body[place:])
             if ValueEnds(cleaned).of(0) is not None:
@@ -174,7 +175,7 @@ class ValueEnds:
 
 
 class _Marks:
-    """Brackets and commas outside strings. A quote mark that is never closed starts no string."""
+    """Brackets and commas outside strings. A quote mark without a closing quote mark starts no string."""
 
     def __init__(self, body: bytes) -> None:
         self._body = body
@@ -209,7 +210,7 @@ def _counted_end(place: int, marks: _Marks) -> Generator[bytes, None, int]:
 
 
 def piece(text: bytes, begin: int, end: int) -> msgspec.Raw:
-    """Return a part of a text. A large part is not copied, and may have trailing whitespace."""
+    """Return a part of a text. A large part is not copied, so it may have trailing whitespace."""
     if end - begin < _SMALL:
         return msgspec.Raw(text[begin:end].strip())
     return msgspec.Raw(memoryview(text)[after(_BLANK, text, begin) : end])

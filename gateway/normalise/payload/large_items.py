@@ -1,9 +1,9 @@
 """
 Items of a megabyte and more. Values that no field can hold are removed before decoding.
 
-A list of a million empty lists takes thirty times its bytes once decoded, and no number or name has that
-form. Normal items are large because of bodies and prompts, which are never read. Text is kept up to the
-largest size that is read.
+A list of a million empty lists takes thirty times its bytes once decoded, and no field expects such a
+value. Normal items are large because of bodies and prompts, which are never read. Text is kept up to the
+size limit for text.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from gateway.normalise.payload.body_limits import LARGEST_VALUE
 from gateway.normalise.payload.json_pieces import ValueEnds, piece
 
 LARGE: Final = 1024 * 1024
-MAX_VALUE: Final = 256 * 1024  # bytes of a value that is not text, far more than any metadata
+MAX_VALUE: Final = 256 * 1024  # limit in bytes for a value that is not text, far more than any metadata needs
 
 _anything = msgspec.json.Decoder()
 
@@ -51,10 +51,10 @@ class SmallValues:
 
     def read(self, raw: payload.Raw, depth: int) -> Any:
         """
-        Return the value. An object that is too large is reduced to its small members, any other large value
-        to an empty list.
+        Return the value. An object that is too large is reduced to its small members. Any other large value
+        becomes an empty list.
 
-        `depth` is the number of nested levels to look into. Raises one of UNREADABLE.
+        `depth` is the number of nested levels to read. Raises one of UNREADABLE.
         """
         if len(raw) <= min(MAX_VALUE, self._left):
             self._left -= len(raw)
@@ -65,7 +65,7 @@ class SmallValues:
 
 
 class _FieldRule(NamedTuple):
-    """Kind of value in a field: an object of a known type, or anything."""
+    """The kind of value that a field holds: an object of a known type, or anything."""
 
     inner: type[msgspec.Struct] | None
     is_open: bool
@@ -96,7 +96,7 @@ def _is_open(annotation: Any) -> bool:
 
 
 def struct_in(annotation: Any) -> type[msgspec.Struct] | None:
-    """Return the object type that a field may hold, if there is one."""
+    """Return the object type that a field may hold, or None."""
     options = getattr(annotation, "__args__", (annotation,))
     return next(
         (option for option in options if isinstance(option, type) and issubclass(option, msgspec.Struct)),
@@ -104,14 +104,14 @@ def struct_in(annotation: Any) -> type[msgspec.Struct] | None:
     )
 
 
-KEPT: Final = 16 * 1024  # bytes of the largest value that is kept unchanged
-DEEPEST: Final = 3  # deeper large values become null
+KEPT: Final = 16 * 1024  # limit in bytes for a value that is kept unchanged
+DEEPEST: Final = 3  # number of levels to look into; large values on deeper levels become null
 
 
 def outlined(raw: payload.Raw, most: int) -> payload.Raw:
     """
-    Return an outline of a large item: small values, null for large ones, and at most `most` elements of a
-    list. Small items are returned unchanged.
+    Return an outline of a large item. Small values are kept, large values become null, and lists are cut to
+    `most` elements. Small items are returned unchanged.
     """
     if len(raw) < LARGE:
         return raw

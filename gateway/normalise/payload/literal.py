@@ -1,7 +1,8 @@
 """
-Python's text form of a dict or a model. One old payload carries it inside JSON text.
+Python's text form of a dict or a model. One old payload carries this text inside JSON text.
 
-It is tokenized, never evaluated. Only the outermost names are used, because callers may choose the deeper ones.
+The text is tokenized, never evaluated. Only the outermost names are used, because callers may choose
+the deeper names.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _TOKEN = re.compile(
     re.DOTALL,
 )
 _ESCAPED = re.compile(r"""\\(['"\\])""")
-_NAME, _SIGN, _VALUE, _COMMA = range(4)  # expected next token
+_NAME, _SIGN, _VALUE, _COMMA = range(4)  # states of the reader: the token that is expected next
 
 
 class _LiteralMember(NamedTuple):
@@ -90,5 +91,5 @@ def _members(written: str) -> Iterator[_LiteralMember]:
 
 
 def _plain(token: str) -> str:
-    """Return a name or a number unchanged, and a text without its quotes."""
+    """Return a name or a number unchanged. Return a text without its quotes."""
     return _ESCAPED.sub(r"\1", token[1:-1]) if token[0] in "'\"" else token

@@ -22,7 +22,7 @@ class SearchAction(msgspec.Struct):
 
 
 class OutputItem(msgspec.Struct):
-    """One step of OpenAI's response. For searches, only the kind is read."""
+    """One step of OpenAI's response. If the step is a search, only its kind is read."""
 
     type: Any = None
     action: SearchAction | Other = None
@@ -43,7 +43,9 @@ class PagesRead(msgspec.Struct):
     pages_processed_annotation: Any = None
 
     def tokens(self) -> Tokens:
-        """Return the pages read. Some deployments count only annotated pages, which were read as well."""
+        """
+        Return the number of pages read. Some deployments count only annotated pages, but these were also read.
+        """
         found_meters = meters.of_numbers(
             {
                 "input_document_pages": self.pages_processed,
@@ -57,7 +59,7 @@ class PagesRead(msgspec.Struct):
 
 
 class MadeImage(msgspec.Struct):
-    """An image as an address or in base64. Neither is read."""
+    """An image as a URL or in base64. Neither value is read."""
 
     url: msgspec.Raw = msgspec.Raw()
     b64_json: msgspec.Raw = msgspec.Raw()
@@ -81,14 +83,15 @@ class ProviderBody(msgspec.Struct):
     output: Other = None
     candidates: Other = None
     meta: CohereMeta | Other = None
-    data: Other = None  # a list of images, of which only the number is read
+    data: Other = None  # a list of images, of which only the length is read
     size: Any = None
     quality: Any = None
 
     @property
     def tier(self) -> str | None:
         """
-        Return the tier that served the call. OpenAI states it next to the usage, Anthropic and Vertex inside it.
+        Return the service tier of the call. OpenAI states it next to the usage, and Anthropic and
+        Vertex inside it.
         """
         of_vertex = tier_of_traffic(nested(self.usageMetadata, Gemini).trafficType)
         return first(nested(self.usage, Usage).service_tier, self.service_tier, of_vertex)
@@ -107,7 +110,7 @@ class ProviderBody(msgspec.Struct):
         """
         Return the counts from the usage object, and the number of images made.
 
-        `request` is the request body, which is needed because DALL-E's responses do not state the image size.
+        `request` is the request body. It is needed because DALL-E's responses do not state the image size.
         """
         counted = self._counted()
         if request is None:
@@ -126,7 +129,10 @@ class ProviderBody(msgspec.Struct):
         return self.usage_info.tokens() if isinstance(self.usage_info, PagesRead) else Tokens()
 
     def _with_searches(self, tokens: Tokens, found_meters: meters.Meters) -> Tokens:
-        """Add the searches among the steps of a response. A number in the usage takes precedence."""
+        """
+        Add the number of searches among the steps of a response. If the usage states a number, that
+        number takes precedence.
+        """
         return (
             tokens
             if found_meters is None
@@ -135,8 +141,8 @@ class ProviderBody(msgspec.Struct):
 
     def _grounding(self) -> meters.Meters:
         """
-        Return the searches of Gemini's candidates. Models before the third generation charge per prompt that
-        searched, later models per query.
+        Return the number of searches for Gemini's candidates. Models before the third generation charge once
+        per prompt that searched, and later models once per query.
         """
         run = sum(map(_queries_of, self.candidates)) if isinstance(self.candidates, list) else 0
         if not run:
@@ -146,9 +152,9 @@ class ProviderBody(msgspec.Struct):
 
     def identity(self, record: Inference, *, own_id: str | None) -> Identity:
         """
-        Identify a call by the provider's response id if it is unique, else by the gateway's own id.
+        Identify a call by the provider's response id if it is unique. Otherwise use the gateway's own id.
 
-        A key from the content is not used, because it needs a time, and not every log has one.
+        No key is made from the content, because such a key needs a time, and some logs have none.
         """
         response_id = text(self.id) or text(self.responseId)
         is_unique = response_id is not None and is_long(response_id)
@@ -157,8 +163,8 @@ class ProviderBody(msgspec.Struct):
 
 def of_billed_units(billed: BilledUnits) -> Tokens:
     """
-    Return the counts of Cohere's billed units: tokens of chats and embeddings, searches of reranking,
-    classifications.
+    Return the counts of Cohere's billed units: tokens of chats and embeddings, searches of reranking
+    calls, and classifications.
     """
     return Tokens(
         count(billed.input_tokens, "billed_units.input_tokens"),
@@ -202,7 +208,8 @@ def images_in(data: Any, size: Any, quality: Any) -> meters.Meters:
 
 def searches_in_output(output: Any) -> meters.Meters:
     """
-    Return the searches among the steps of OpenAI's response. Opening a page that was found does not count.
+    Return the number of searches among the steps of OpenAI's response. A step that opens a found page
+    does not count.
     """
     counts: dict[str, int | str] = {}
     for raw in output if isinstance(output, list) else ():

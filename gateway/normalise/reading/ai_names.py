@@ -10,8 +10,8 @@ import msgspec
 
 from gateway.normalise.payload import items as payload
 
-MOST: Final = 8  # most names shown for one item
-_LARGEST = 65_536  # bytes of the largest inner object that is searched
+MOST: Final = 8  # limit of names shown for one item
+_LARGEST = 65_536  # limit in bytes for an inner object that is searched
 
 _CONVENTION = re.compile(
     r"(?:gen_ai|llm|ai)\.(?:usage|request|response|system|provider|operation|token_count|model)"
@@ -23,7 +23,7 @@ _USAGE = re.compile(
     r"|cost(?:[._]usd)?$|credits?(?:_(?:consumed|used))?$|(?:nano_)?a[ci]u(?:_consumed)?$)"
     r"|tokens(?:In|Out|Used)$"
 )
-# Words of other kinds of tokens, and prefixes of conventions that are not about AI.
+# Words for other kinds of tokens, and prefixes of conventions that are not about AI.
 _NO_USAGE = re.compile(
     r"(?:^|[._])(?:access|refresh|auth|oauth|csrf|bucket)(?:[._]|$)"
     r"|(?:http|rpc|db|dns|process|system|host|container|k8s|jvm|messaging|network|otel|faas|hw)\."
@@ -50,16 +50,17 @@ def names_model(name: str) -> bool:
 
 def is_other_use(name: str) -> bool:
     """
-    True for a name with such a word and another meaning, such as sign-in tokens or the cost of an HTTP request.
+    Return True if a name contains a usage word but has another meaning, such as sign-in tokens or the cost of
+    an HTTP request.
     """
     return _NO_USAGE.search(name) is not None
 
 
 def ai_names(members: Mapping[str, msgspec.Raw]) -> list[str]:
     """
-    Return the AI names in an item and its inner objects, if they have values; at most MOST.
+    Return at most MOST AI names that have values in an item and its inner objects.
 
-    A gateway's log has fewer names than a span, so the single name `tokens` is enough.
+    A gateway's log has fewer names than a span, so the name `tokens` without other words is enough.
     """
     return sorted(name for _, name in zip(range(MOST), _found(members), strict=False))
 
@@ -77,7 +78,7 @@ def _found(members: Mapping[str, msgspec.Raw]) -> Iterator[str]:
 
 
 def _counts(name: str, value: msgspec.Raw) -> bool:
-    if name.isupper():  # a database column
+    if name.isupper():  # an upper-case name is a database column
         name = name.lower()
     return (name in _COUNT_ALONE or is_ai_name(name)) and not _is_nothing(value)
 

@@ -53,7 +53,7 @@ _CONTENT_ENDINGS = (
     ".outputs", ".completion", ".completions", ".arguments", ".system_instructions", ".prompt_json",
     ".completion_json", "_prompt", "_messages",
 )  # fmt: skip
-# Names that begin or end like content but hold none.
+# Names that begin or end like names of content but hold no content.
 _NOT_CONTENT = ("gen_ai.prompt_caching", "gen_ai.prompt_tokens", "gen_ai.completion_token")
 
 _CONTENT_WORDS = frozenset({
@@ -66,7 +66,8 @@ _CONTENT_WORDS = frozenset({
     "snippet", "snippets", "stacktrace", "summary", "text", "texts", "thinking", "thought", "thoughts", "traceback",
     "transcript", "transcripts", "transcription", "translation", "utterance", "utterances",
 })  # fmt: skip
-# Words that are also written together, as in `userprompt`, `chatmessages` and `systeminstruction`.
+# Words of content that are often joined to another word, as in `userprompt`, `chatmessages` and
+# `systeminstruction`.
 _CONTENT_ROOTS = ("prompt", "message", "completion", "instruction", "transcript")
 # A name that ends with one of these words states a fact about content.
 _FACT_WORDS = frozenset({
@@ -78,7 +79,7 @@ _FACT_WORDS = frozenset({
     "state", "status", "strategy", "tier", "time", "timestamp", "tokens", "token", "total", "ttl", "type", "types",
     "usage", "usd", "uuid", "variant", "version", "window",
 })  # fmt: skip
-# Words for tool data and for text that people write. They count as content unless the operator lists the name.
+# Words for tool data and for text that people write. They count as content unless the operator permits the name.
 _DOUBTFUL_WORDS = frozenset({
     "abstract", "annotation", "annotations", "caption", "captions", "cmd", "code", "command", "commands",
     "comment", "comments", "correction", "corrections", "critique", "description", "diff", "diffs", "draft",
@@ -89,7 +90,7 @@ _DOUBTFUL_WORDS = frozenset({
     "rewrite", "script", "scripts", "sentence", "sentences", "sms", "sql", "stderr", "stdin", "stdout",
     "transcribed", "truth", "turn", "turns", "writing",
 })  # fmt: skip
-# Like _FACT_WORDS, for names with a doubtful word: `code_owner` and `log_group` are facts.
+# Words like _FACT_WORDS, but for names with a doubtful word: `code_owner` and `log_group` are facts.
 _DOUBTFUL_FACTS = _FACT_WORDS | {
     "account",
     "app",
@@ -127,8 +128,8 @@ def _is_content(name: str) -> bool:
 
 def may_hold_content(name: str) -> bool:
     """
-    True if metadata under a name that a caller chose may be content: it has a content word and does not end
-    with a fact.
+    Return True if metadata under a name that a caller chose may be content. Such a name has a content word
+    and does not end with a word for a fact.
     """
     if len(name) > LONGEST_CACHED:
         return _may_hold_content.__wrapped__(name)
@@ -148,7 +149,8 @@ def _may_hold_content(name: str) -> bool:
 
 def is_doubtful(name: str) -> bool:
     """
-    True if metadata of a free name needs the operator's permission, such as `code`, `tool_result` or `note`.
+    Return True if metadata under a name that a caller chose needs the operator's permission, such as `code`,
+    `tool_result` or `note`.
     """
     return _is_doubtful(name) if len(name) <= LONGEST_CACHED else _is_doubtful.__wrapped__(name)
 

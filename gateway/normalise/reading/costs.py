@@ -1,4 +1,4 @@
-"""Rules for reported costs of 0: which of them are prices."""
+"""Rules that decide whether a reported cost of 0 is a price."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from spool.record import Inference
 
 # Sources often report no usage for these operations, so counts of 0 do not show that nothing was used.
 _CHARGED_WITHOUT_COUNTS = frozenset({IMAGE, RERANK, SPEECH, TRANSCRIPTION})
-_FREE_MODEL = ":free"  # suffix of OpenRouter models without a price
+_FREE_MODEL = ":free"  # suffix of OpenRouter's free models
 
 
 def known_cost(record: Inference, cost: str | None, operation: str | None = None) -> str | None:
     """
-    Return the cost, or None for a 0 that the source writes when it knows no price.
+    Return the cost. Return None if the cost is a 0 that the source writes because it knows no price.
 
     A 0 is a price only if the call failed, came from a cache, used nothing, or names a free model. The record
     must already have its status and its counts. `operation` is needed only if the record has none.

@@ -1,8 +1,8 @@
 """
-Free metadata of a call: user, team and session in it, and the values that may become tags.
+Free metadata of a call: its user, team and session, and the values that may become tags.
 
-Tags are limited in size and never content (`gateway.normalise.reading.tags`). Credentials and e-mail
-addresses, which callers also put into metadata, never become tags.
+Tags are limited in size and never content (`gateway.normalise.reading.tags`). Callers also put credentials
+and e-mail addresses into metadata. These never become tags.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ _TEAM = ("team_id", "teamId", "team")
 _SESSION = ("session_id", "sessionId", "session")
 _WHO = frozenset((*_USER, *_TEAM, *_SESSION))
 
-# Claude Code names its installation, account and session in one text. Newer releases write the same as JSON.
+# Claude Code names its installation, account and session in one text. Newer releases write the same
+# facts as JSON.
 _INSTALLATION = re.compile(
     r"user_(?P<device_id>\w+?)_account_(?P<account_uuid>[\w-]*?)_session_(?P<session_id>[\w-]+)"
 )
@@ -36,14 +37,17 @@ class Metadata:
     left_out: int = 0
 
     def tag(self, name: str, value: Any) -> None:
-        """Add a tag, or count it as left out if it may not be one. Empty values are ignored."""
+        """Add a tag. If the value may not be a tag, count it as dropped. Empty values are ignored."""
         if value is None or value == "":
             return
         if not _may_be_named(name) or is_secret(value) or not put(self.tags, name, value):
             self.left_out += 1
 
     def label(self, words: Iterable[Any]) -> None:
-        """Add a list of tags. `k:v` is split at the first colon; a single word gets the value `true`."""
+        """
+        Add a list of tags. A word such as `k:v` is split at the first colon. A word without a colon gets
+        the value `true`.
+        """
         for word in words:
             if not isinstance(word, str):
                 self.left_out += 1
@@ -94,7 +98,9 @@ def key_name(*values: Any) -> str | None:
 
 
 def _of_installation(end_user: str | None) -> tuple[str | None, str | None]:
-    """Return user and session if an end user names both. Any other end user is returned as the user."""
+    """
+    Return user and session if the text names both, as Claude Code's does. Otherwise return the text as the user.
+    """
     if end_user is None or "session" not in end_user:
         return end_user, None
     match = _INSTALLATION.fullmatch(end_user)
@@ -105,7 +111,7 @@ def _of_installation(end_user: str | None) -> tuple[str | None, str | None]:
 
 
 def _may_be_named(name: str) -> bool:
-    # The length is checked first, because results are cached by name and senders may send names of any length.
+    # Check the length first, because results are cached by name and senders may send names of any length.
     return len(name) <= MAX_NAME and "email" not in name.lower() and not names_secret(name)
 
 

@@ -1,8 +1,8 @@
 """
-Meters of one call (spool.meters) from the usage objects of all providers: audio, images, searches, seconds.
+Meters of one call (see spool.meters) from the usage objects of all providers: audio, images, searches, seconds.
 
 Most calls are only text, so each reader first checks whether there is anything to read. An impossible
-quantity is ignored and never rejects the call. A quantity that a call states twice counts once.
+quantity is ignored and never rejects the call. If a call states a quantity twice, the quantity counts once.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from spool.record import decimal_text
 
 Meters = dict[str, Quantity] | None  # quantity by meter, or None if only text is stated
 
-_MOST_LISTED: Final = 16  # modalities read from one list
-_KINDS: Final = 2  # kinds of cache writes, kept for 5 minutes or for an hour
+_MOST_LISTED: Final = 16  # limit of modalities read from one list
+_KINDS: Final = 2  # number of kinds of cache writes: kept for 5 minutes or for an hour
 
 
 class CachedParts(msgspec.Struct):
@@ -33,7 +33,7 @@ class CachedParts(msgspec.Struct):
 
 
 class MediaDetails(msgspec.Struct):
-    """Details of an input or an output beyond text, in OpenAI's names and LiteLLM's."""
+    """Details of an input or an output beyond text, under the names of OpenAI and LiteLLM."""
 
     audio_tokens: Any = None
     image_tokens: Any = None
@@ -61,7 +61,7 @@ class BilledUnits(msgspec.Struct):
 
 
 class CacheDetail(msgspec.Struct):
-    """Converse's cache writes of one lifetime."""
+    """One kind of cache write in a response of Bedrock Converse, with its lifetime."""
 
     ttl: Any = None
     inputTokens: Any = None
@@ -79,13 +79,15 @@ class SpokenSides(msgspec.Struct):
 
 
 class SonicDetails(msgspec.Struct):
-    """The sums of a session. `delta`, which holds the counts of the last event, is not read."""
+    """
+    The sums of an Amazon Nova Sonic session. `delta`, which holds the counts of the last event, is not read.
+    """
 
     total: SpokenSides | Other = None
 
 
 class ModalityCount(msgspec.Struct):
-    """One entry of Gemini's lists."""
+    """One entry of Gemini's lists by modality."""
 
     modality: Any = None
     tokenCount: Any = None
@@ -125,7 +127,7 @@ def of_parts(
     stated: dict[str, Any] = {}
     has_media = inputs.audio_tokens or inputs.image_tokens or inputs.video_tokens
     if has_media or outputs.audio_tokens or outputs.image_tokens or outputs.video_tokens:
-        # if one side states audio or images, a 0 on the other side means that it is text
+        # if one side states audio or images, a 0 on the other side means that the other side is text
         stated |= _modalities("input_{}_tokens", inputs)
         if isinstance(inputs.cached_tokens_details, CachedParts):
             stated |= _cached(inputs.cached_tokens_details, stated, whole_cache)
@@ -148,7 +150,7 @@ def of_parts(
 
 
 def one_hour_of(details: CacheDetail | Other) -> int | None:
-    """Return the tokens cached for one hour, from the first two cache details."""
+    """Return the tokens that are cached for one hour. Only the first two cache details are read."""
     listed = details[:_KINDS] if isinstance(details, list) else []
     kinds = (of_json(detail, CacheDetail) for detail in listed)
     return next(
@@ -158,7 +160,8 @@ def one_hour_of(details: CacheDetail | Other) -> int | None:
 
 def of_speech(details: SonicDetails) -> Meters:
     """
-    Return the audio tokens of a session. If one side has any, a 0 on the other side means that it is text.
+    Return the audio tokens of a session. If one side has audio, a 0 on the other side means that the other
+    side is text.
     """
     sides = nested(details.total, SpokenSides)
     heard, spoken = nested(sides.input, SpokenParts), nested(sides.output, SpokenParts)
@@ -190,7 +193,7 @@ def searches_of(*stated: Any) -> Any:
 
 
 def of_numbers(stated: dict[str, Any]) -> Meters:
-    """Return the values that are quantities, or None if there are none."""
+    """Return the values that are valid quantities, or None if there are none."""
     quantities = {name: number for name, value in stated.items() if (number := quantity(value)) is not None}
     return quantities or None
 
@@ -204,7 +207,7 @@ def of_lists(prompt: Any, tools: Any = None, candidates: Any = None, cache: Any 
     _add_listed(stated, "output_{}_tokens", candidates)
     if has_input:
         _add_listed(stated, "cache_{}_read_tokens", cache)
-        if isinstance(cache, list):  # the list is complete, so missing modalities are 0
+        if isinstance(cache, list):  # a list is complete, so a modality that it does not contain is 0
             for kind in MODALITIES:
                 if f"input_{kind}_tokens" in stated:
                     stated.setdefault(f"cache_{kind}_read_tokens", 0)
@@ -231,7 +234,7 @@ def _modalities(pattern: str, details: MediaDetails | CachedParts) -> dict[str, 
 
 
 def _cached(details: CachedParts, stated: dict[str, Any], whole: Any) -> dict[str, Any]:
-    """Return the cached part of each modality. If the parts add up to the whole, missing modalities are 0."""
+    """Return the cached part of each modality. If the parts add up to the whole, a missing modality is 0."""
     cached_parts = _modalities("cache_{}_read_tokens", details)
     parts = [*cached_parts.values(), details.text_tokens]
     if whole is not None and sum(part for part in parts if type(part) is int) == whole:
@@ -272,7 +275,10 @@ def _line(raw: Any) -> ModalityCount | None:
 
 
 def of_buckets(buckets: Iterable[tuple[str, Any]]) -> Meters:
-    """Return the meters among buckets with free names, by Tollhouse's own meter names and their aliases."""
+    """
+    Return the meters among buckets whose names the sender chose. Tollhouse's own meter names and their
+    aliases are recognized.
+    """
     numbers: dict[str, Any] = {}
     for written, value in buckets:
         name = _ALIASES.get(written, written)

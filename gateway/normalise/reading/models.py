@@ -1,4 +1,4 @@
-"""Names of models: their provider, their maker, and the name without a gateway's prefix."""
+"""Names of models: the provider, the maker, and the name without a gateway's prefix."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Final
 from gateway.normalise.reading.values import text
 from spool import providers
 
-# Prefixes of model names and the provider that makes them.
+# Prefixes of model names, each with the provider that makes these models.
 _MAKERS = (
     (("claude",), "anthropic"),
     (("gemini", "text-embedding-00"), "gcp.gen_ai"),
@@ -26,7 +26,8 @@ _MAKERS = (
     (("voyage-",), "voyageai"),
 )  # fmt: skip
 
-# `us.anthropic.claude-sonnet-4-5-20250929-v1:0`: a region, the maker, and the maker's name for the model.
+# Example: `us.anthropic.claude-sonnet-4-5-20250929-v1:0` has a region, the maker, and the maker's name
+# for the model.
 BEDROCK_ID: Final = re.compile(
     r"(?:(?:[a-z]{2}(?:-gov)?|apac|global)\.)?"
     r"(?:ai21|amazon|anthropic|cohere|deepseek|google|luma|meta|minimax|mistral|moonshot(?:ai)?|nvidia|openai"
@@ -34,13 +35,14 @@ BEDROCK_ID: Final = re.compile(
     r"\.(?P<model>[a-z].*)"
 )
 
-# Makers' names that belong to a model's name at other providers, such as `mistralai/Mixtral-8x7B` at Together.
+# Makers whose names are part of a model's name at other providers, such as `mistralai/Mixtral-8x7B` at Together.
 _SOLD_BY_OTHERS = frozenset({"amazon", "mistralai", "moonshotai"})
 
 
 def provider(written: Any, model: Any) -> str | None:
     """
-    Return the stated provider. If none is stated, or only a route's path, return the provider of the model.
+    Return the stated provider. If no provider is stated, or the value is only a route's path, return the
+    provider of the model.
     """
     stated = stated_provider(written)
     if stated is not None:
@@ -57,7 +59,9 @@ def stated_provider(written: Any) -> str | None:
 
 @lru_cache(maxsize=2048)
 def provider_of_model(model: str) -> str | None:
-    """Return the provider of a model by its first segment, the form of a Bedrock id, or its maker."""
+    """
+    Return the provider of a model by the first segment of its name, by the form of a Bedrock id, or by its maker.
+    """
     name = model.lower().removeprefix("models/")
     if name.startswith("arn:aws") and ":bedrock" in name:
         return "aws.bedrock"
@@ -73,7 +77,9 @@ def maker(model: str) -> str | None:
 
 
 def model_name(model: Any, written_provider: Any = None) -> str | None:
-    """Return the model name without a provider prefix. Of an ARN, return the part after the last slash."""
+    """
+    Return the model name without a provider prefix. If it is an ARN, return the part after the last slash.
+    """
     named = text(model)
     return None if named is None else text(_without_prefix(named, text(written_provider)))
 

@@ -1,4 +1,6 @@
-"""Operations in OpenTelemetry's names, found by operation names, LiteLLM's functions or request paths."""
+"""
+Operations in OpenTelemetry's names. They are found by operation names, LiteLLM's functions or request paths.
+"""
 
 from __future__ import annotations
 
@@ -11,19 +13,20 @@ CHAT, COMPLETION, EMBEDDINGS, RERANK = "chat", "text_completion", "embeddings", 
 REALTIME = "realtime_inference"
 GENERATE, IMAGE, TRANSCRIPTION, SPEECH = "generate_content", "image_generation", "transcription", "speech"
 
-# Names of operations that are calls. In spans, any other name is that of a step around calls.
+# Names of operations that are calls. In spans, any other name means a step around calls.
 BY_NAME = {
     "chat": CHAT, "text_completion": COMPLETION, "generate_content": GENERATE, "embeddings": EMBEDDINGS,
     "rerank": RERANK, REALTIME: REALTIME, IMAGE: IMAGE, TRANSCRIPTION: TRANSCRIPTION, SPEECH: SPEECH,
-    # LiteLLM's functions
+    # names of LiteLLM's functions
     "completion": CHAT, "acompletion": CHAT, "responses": CHAT, "aresponses": CHAT, "messages": CHAT,
     "anthropic_messages": CHAT, "aanthropic_messages": CHAT,
     "embedding": EMBEDDINGS, "aembedding": EMBEDDINGS, "arerank": RERANK,
-    "chat.completions": CHAT, "text.completions": COMPLETION,  # Semantic Kernel
-    "chat_completions": CHAT,  # Logfire
+    "chat.completions": CHAT, "text.completions": COMPLETION,  # names from Semantic Kernel
+    "chat_completions": CHAT,  # name from Logfire
 }  # fmt: skip
 
-# LiteLLM's other functions, by a part of their names, such as `aimage_generation` or `agenerate_content_stream`.
+# LiteLLM's other functions, found by a part of their names. Examples: `aimage_generation` and
+# `agenerate_content_stream`.
 _BY_PART = (
     ("text_completion", COMPLETION),
     ("embedding", EMBEDDINGS),
@@ -51,7 +54,8 @@ _BY_ENDING = (
 @lru_cache(maxsize=256)
 def of_function(name: str) -> str | None:
     """
-    Return the operation for its own name or for the name of a LiteLLM function, or None if it calls no model.
+    Return the operation with this name, or the operation of the LiteLLM function with this name. Return None
+    if it calls no model.
     """
     last = name.rpartition(".")[2]
     named = BY_NAME.get(name) or BY_NAME.get(last)
@@ -59,7 +63,7 @@ def of_function(name: str) -> str | None:
 
 
 def of_path(path: Any) -> str | None:
-    """Return the operation that a path or URL ends with, ignoring its query, or None."""
+    """Return the operation at the end of a path or URL, or None. The query of the URL is ignored."""
     written = text(path)
     if written is None:
         return None

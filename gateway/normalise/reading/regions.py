@@ -2,8 +2,8 @@
 The region where a provider processed a call: a region of its cloud (`us-east-1`), or a geography with its own
 prices (`us`, `global`).
 
-It comes from the provider's response or log, or from the address that was called. It is never the region
-of the sender.
+The region comes from the provider's response or log, or from the address that was called. It is never the
+region of the sender.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MAX_NAME: Final = 64
 MAX_ADDRESS: Final = 512
 
 _NAME = re.compile(r"[a-z][a-z0-9]*(?:[-_][a-z0-9]+)*")
-# Regions in the form of each cloud. The forms differ, except for geographies.
+# Patterns for the region names of each cloud. The patterns share only the geographies.
 _OF_CLOUD = {
     "aws": re.compile(r"[a-z]{2}(?:-[a-z]+)+-\d+"),
     "azure": re.compile(r"[a-z]+\d?[a-z]*"),
@@ -32,7 +32,7 @@ _HOST = re.compile(
     r"(?:[a-z][a-z0-9+.-]*://)?(?:[^/?#@]*@)?(?P<host>[a-z0-9._-]+)(?::\d+)?(?P<path>/[^?#]*)?(?:[?#].*)?"
 )
 _LOCATION = re.compile(r"/locations/(?P<region>[a-z0-9-]+)(?:/|$)")
-# Providers' hosts that name a region. Labels before it may be names that a customer chose.
+# Hosts of providers that name a region. The labels before the region may be names that a customer chose.
 _HOSTS = tuple(
     re.compile(form)
     for form in (
@@ -55,8 +55,8 @@ def region_of(*stated: Any, address: Any = None, model: Any = None) -> str | Non
     """
     Return the region of a call, or None if nothing states it.
 
-    A model that is served from anywhere has the region `global`. Otherwise the first known of these counts: a
-    stated region, the region in the called address, the region in the model's ARN.
+    A model that any region may serve has the region `global`. Otherwise the order is: a stated region, the
+    region in the called address, the region in the model's ARN.
     """
     written = model if type(model) is str and len(model) <= MAX_ADDRESS else None
     if written is not None and _is_global(written):
@@ -118,6 +118,6 @@ def _of_address(written: str) -> str | None:
 
 @lru_cache(maxsize=1024)
 def _is_global(model: str) -> bool:
-    """True if a Bedrock model id, or the inference profile in an ARN, is served from any region."""
+    """Return True if any region may serve a Bedrock model id, or the inference profile in an ARN."""
     name = model.rpartition("/")[2]
     return name.startswith(f"{GLOBAL}.") and BEDROCK_ID.match(name) is not None

@@ -1,9 +1,9 @@
 """
 Rules for tags: free metadata is limited in size and never content (promise 4).
 
-At most 32 tags, with names up to 64 and values up to 256 characters, only scalars, and never under a content
-name. Under a name that is neither known here nor configured, a value must also be short and of few words. No
-list of content names is complete, and a sentence may be a prompt.
+A record has at most 32 tags, with names up to 64 and values up to 256 characters. Only scalars become tags,
+and never under a content name. If the name is neither known here nor configured, the value must also be short
+and of few words, because no list of content names is complete, and a sentence may be a prompt.
 """
 
 from __future__ import annotations
@@ -20,10 +20,12 @@ from spool.record import MAX_TAGS, Inference, UsageMetric
 
 MAX_NAME = 64
 MAX_VALUE = 256
-MAX_FREE_WORDS = 5  # words of a value under a free name
-MAX_FREE_VALUE = 64  # Characters of several words. A single word may be longer, such as an id or a path.
+MAX_FREE_WORDS = 5  # limit of words in a value under a name that is neither known nor configured
+MAX_FREE_VALUE = (
+    64  # Limit in characters for several words. A single word may be longer, such as an id or a path.
+)
 MAX_FREE_WORD = 128
-# Tags that Tollhouse's own readers write. Their meaning is known for every sender.
+# Names of tags that Tollhouse's own readers write. Their meaning is the same for every sender.
 KNOWN = frozenset({
     "agent", "claimed_device", "cost_center", "department", "device", "effort", "end_user", "environment",
     "organization", "plugin", "query_source", "route", "service", "service_tier", "speed", "tags", "workspace",
@@ -48,8 +50,8 @@ _LETTERED = re.compile(r"\S*\w\S*")
 _UNSPACED = re.compile(
     "[\u0e00-\u109f\u1780-\u17ff\u2e80-\u9fff\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff]"
 )
-# First letters of texts for which the regular expression is run. They include letters that it treats as equal
-# when ignoring case.
+# First letters of texts on which the regular expression is run. They include letters that the expression
+# treats as equal because it ignores case.
 SECRET_STARTS = frozenset({
     "be", "ba", "sk", "rk", "pc", "gs", "xa", "pp", "cs", "r8", "hf", "th", "gh", "gi", "gı", "gl", "ak", "as", "ai",
     "aı", "xo", "ya", "ey",
@@ -58,12 +60,12 @@ SECRET_STARTS = frozenset({
 
 @lru_cache(maxsize=8192)
 def names_secret(name: str) -> bool:
-    """True if metadata of that name is a credential. Callers put credentials into metadata as well."""
+    """Return True if metadata under that name is a credential."""
     return _SECRET_NAME.fullmatch(name) is not None
 
 
 def is_secret(value: Any) -> bool:
-    """True if text looks like a credential, or like a partly masked one."""
+    """Return True if a text looks like a credential, or like a credential that is partly masked."""
     if not isinstance(value, str):
         return False
     if (value[:2].casefold()[:2] in SECRET_STARTS or "..." in value) and _SECRET.fullmatch(value):
@@ -93,14 +95,14 @@ def put(tags: dict[str, str], name: str, value: Any) -> bool:
     text = text_of(value)
     if text is None or not name or len(name) > MAX_NAME:
         return False
-    # a number is never a prompt, so `messages_sent` may count
+    # a number is never a prompt, so a name such as `messages_sent` is accepted for numbers
     if may_hold_content(name) if text is value else is_content(name):
         return False
     return _add(tags, name, text)
 
 
 def put_on(record: Inference | UsageMetric, name: str, value: Any) -> bool:
-    """Add a tag to a copy of the record's tags, because records may share one dict."""
+    """Add a tag to a copy of the record's tags, because several records may share one dict."""
     tags = dict(record.tags)
     is_kept = put(tags, name, value)
     record.tags = tags
@@ -124,7 +126,8 @@ def may_be_free(name: str, text: str, keep: frozenset[str]) -> bool:
 
 def drop_free_texts(tags: dict[str, str], keep: frozenset[str]) -> int:
     """
-    Remove tags that `may_be_free` rejects, and return their number. For readers without access to the settings.
+    Remove tags that `may_be_free` rejects, and return their number. Used by readers that have no access
+    to the settings.
     """
     gone = [name for name, text in tags.items() if not may_be_free(name, text, keep)]
     for name in gone:
@@ -144,13 +147,16 @@ def is_brief(text: str) -> bool:
     words = text.split()
     if len(text) > (MAX_FREE_VALUE if len(words) > 1 else MAX_FREE_WORD) or not text.isprintable():
         return False
-    unspaced = 0 if text.isascii() else len(_UNSPACED.findall(text))  # about two letters per word
+    unspaced = (
+        0 if text.isascii() else len(_UNSPACED.findall(text))
+    )  # these scripts have about two letters per word
     return sum(_LETTERED.fullmatch(word) is not None for word in words) + unspaced // 2 <= MAX_FREE_WORDS
 
 
 def put_label(tags: dict[str, str], name: str, text: str) -> bool:
     """
-    Add a label, whose name an operator chose. Return False for a content name, or if there are too many tags.
+    Add a tag whose name an operator chose. Return False if the name is a content name, or if there are
+    too many tags.
     """
     return len(name) <= MAX_NAME and not is_content(name) and _add(tags, name, text)
 

@@ -1,6 +1,6 @@
 """
-Times as exact nanoseconds since the epoch, from numbers in any unit, RFC 3339, text without an offset,
-and BigQuery text.
+Times as exact nanoseconds since the epoch. They are parsed from numbers in any unit, RFC 3339, text without
+an offset, and BigQuery text.
 
 A time that cannot be read is None. The call is still recorded, and sorted by the time of its receipt.
 """
@@ -26,13 +26,16 @@ _TEXT = re.compile(
     r"\s*(?:(Z|z|UTC|GMT)|([+-])(\d\d):?(\d\d)?)?"
 )
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ns|us|µs|μs|ms|s|m|h)")
-_LONGEST_MS: Final = 10**10  # about four months
-_MAX_DURATION: Final = 64  # characters that are searched for units, which takes quadratic time
+_LONGEST_MS: Final = 10**10  # limit of a call's duration in milliseconds, about four months
+# limit in characters for a text that is searched for units, because the search takes quadratic time
+_MAX_DURATION: Final = 64
 _UNITS = {"ns": 1, "us": 1_000, "µs": 1_000, "μs": 1_000, "ms": MS, "s": NS, "m": 60 * NS, "h": 3600 * NS}
 
 
 def instant(value: Any) -> int | None:
-    """Parse a time in any form. Without an offset it is UTC. Return None if it is absent, 0 or malformed."""
+    """
+    Parse a time in any form. A time without an offset is UTC. Return None if the time is absent, 0 or malformed.
+    """
     if isinstance(value, str):
         match = _TEXT.fullmatch(value.strip())
         if match:
@@ -43,7 +46,7 @@ def instant(value: Any) -> int | None:
         return None
     if number is None or not 0 < number <= MAX_NS:
         return None
-    whole = int(number)  # comparing an int takes a tenth of the time
+    whole = int(number)  # compare as int, because that takes a tenth of the time
     for below, unit in _BANDS:
         if whole < below:
             return _bounded(int(number * unit))
@@ -51,7 +54,9 @@ def instant(value: Any) -> int | None:
 
 
 def after(start: int | None, milliseconds: Any) -> int | None:
-    """Return the end of a call from its start and duration, or None if either is unknown."""
+    """
+    Return the end of a call from its start and duration, or None if the start or the duration is unknown.
+    """
     took = nanoseconds(milliseconds)
     return None if start is None or took is None else _bounded(start + took)
 
@@ -82,7 +87,7 @@ def duration(written: Any) -> int | None:
 
 
 def before(end: int | None, took: int | None) -> int | None:
-    """Return the start of a call from its end and duration, or None if either is unknown."""
+    """Return the start of a call from its end and duration, or None if the end or the duration is unknown."""
     return None if end is None or took is None else _bounded(end - took)
 
 

@@ -2,8 +2,8 @@
 Token counts of one call, from the usage objects of all providers, in one form: input includes the cache, and
 output includes reasoning.
 
-Sources differ in whether input already includes the cache. A wrong guess is a factor of ten for cached
-traffic, so the source, the form of its usage object or the counts themselves decide.
+In some sources, input already includes the cache. A wrong guess changes the count of cached traffic by a
+factor of ten, so the source, the form of its usage object or the counts themselves decide.
 """
 
 from __future__ import annotations
@@ -39,11 +39,13 @@ class Tokens(NamedTuple):
     reasoning: int | None = None
     cache_write_1h: int | None = None  # part of cache_write that is kept for an hour
     meters: dict[str, int | str] | None = (
-        None  # usage other than plain text (spool.meters), or None if not stated
+        None  # meters of usage other than plain text (see spool.meters), or None if not stated
     )
 
     def __bool__(self) -> bool:
-        """True if input or output was counted. A call without a model needs that to be a call."""
+        """
+        Return True if input or output was counted. A call without a model counts as a call only if this is True.
+        """
         return bool(self.input or self.output)
 
     def reported(self) -> int:
@@ -89,10 +91,10 @@ class Details(MediaDetails):
 
     cached_tokens: Any = None
     cache_creation_tokens: Any = None
-    cache_write_tokens: Any = None  # OpenAI's name
+    cache_write_tokens: Any = None  # OpenAI's name for cache writes
     cache_creation_token_details: CacheWrites | Other = None
     reasoning_tokens: Any = None
-    thinking_tokens: Any = None  # Anthropic's name
+    thinking_tokens: Any = None  # Anthropic's name for reasoning tokens
 
     def reasoning(self) -> int | None:
         stated = _either(self.reasoning_tokens, self.thinking_tokens)
@@ -115,14 +117,14 @@ class Usage(msgspec.Struct):
     completion_tokens_details: Details | Other = None
     input_tokens_details: Details | Other = None
     output_tokens_details: Details | Other = None
-    input_token_details: Details | Other = None  # in OpenAI's realtime responses and transcriptions
+    input_token_details: Details | Other = None  # used in OpenAI's realtime responses and transcriptions
     output_token_details: Details | Other = None
     server_tool_use: ServerTools | Other = None
-    num_search_queries: Any = None  # Perplexity's name, like the next two
+    num_search_queries: Any = None  # Perplexity's name. The next two are Perplexity's as well.
     citation_tokens: Any = None
     reasoning_tokens: Any = None
-    prompt_audio_seconds: Any = None  # Mistral's name
-    type: Any = None  # whether a transcription is charged by tokens or by duration
+    prompt_audio_seconds: Any = None  # Mistral's name for seconds of audio
+    type: Any = None  # states whether a transcription is charged by tokens or by duration
     seconds: Any = None
     cache_read_input_tokens: Any = None
     cache_creation_input_tokens: Any = None
@@ -132,10 +134,10 @@ class Usage(msgspec.Struct):
     cacheReadInputTokens: Any = None
     cacheWriteInputTokens: Any = None
     cacheDetails: CacheDetail | Other = None  # a list of CacheDetail
-    totalInputTokens: Any = None  # Nova Sonic's name, like the next two
+    totalInputTokens: Any = None  # Nova Sonic's name. The next two are Nova Sonic's as well.
     totalOutputTokens: Any = None
     details: SonicDetails | Other = None
-    billed_units: BilledUnits | Other = None  # Cohere's name
+    billed_units: BilledUnits | Other = None  # Cohere's name for its charged units
 
 
 class Gemini(msgspec.Struct):
@@ -147,11 +149,11 @@ class Gemini(msgspec.Struct):
     toolUsePromptTokenCount: Any = None
     cachedContentTokenCount: Any = None
     totalTokenCount: Any = None
-    trafficType: Any = None  # only from Vertex
-    promptTokensDetails: Other = None  # lists by modality
+    trafficType: Any = None  # sent only by Vertex
+    promptTokensDetails: Other = None  # this and the following details are lists by modality
     toolUsePromptTokensDetails: Other = None
     candidatesTokensDetails: Other = None
-    responseTokensDetails: Other = None  # from the Live API
+    responseTokensDetails: Other = None  # sent only by the Live API
     cacheTokensDetails: Other = None
 
 
@@ -163,14 +165,16 @@ def settle(
     without_reasoning: bool = False,
 ) -> Tokens:
     """
-    Return the counts with the cache included in input, and reasoning included in output.
+    Return the counts in Tollhouse's form: input includes the cache, and output includes reasoning.
 
     `without_cache` and `without_reasoning` are True if the source is known to exclude them. Otherwise a
-    reported total decides. Without a total, a part larger than its whole shows that the whole excludes it.
+    reported total decides. If there is no total, a part that is larger than its whole shows that the whole
+    excludes the part.
     """
     input_tokens, output_tokens, cache_read, cache_write, reasoning, one_hour, found_meters = reported
     cache, reasoning = (cache_read or 0) + (cache_write or 0), reasoning or 0
-    if one_hour and one_hour > (cache_write or 0):  # then it is not a part of the counted writes
+    # if it is larger than the counted writes, it is not a part of them
+    if one_hour and one_hour > (cache_write or 0):
         one_hour, reported = None, reported._replace(cache_write_1h=None)
     if not cache and not reasoning:
         return reported
@@ -215,7 +219,7 @@ def agreeing(
 
 def of_whole(whole: Tokens, stated: Tokens) -> Tokens | None:
     """
-    Return the counts of a usage object if they agree with all counts stated separately, else None.
+    Return the counts of a usage object if they agree with all counts stated separately. Otherwise return None.
 
     The usage object is preferred, because its form shows what its sums include. Counts stated separately may
     exclude the cache or reasoning.
@@ -235,8 +239,8 @@ def of_whole(whole: Tokens, stated: Tokens) -> Tokens | None:
 
 def with_thoughts(tokens: Tokens, total: int | None) -> Tokens:
     """
-    Return Gemini's counts with reasoning, which some reports include only in the total: the rest beyond
-    input and output.
+    Return Gemini's counts with reasoning. Some reports include reasoning only in the total, so the total
+    minus input and output is reasoning.
     """
     if total is None or tokens.input is None or tokens.output is None or tokens.reasoning:
         return tokens
@@ -246,9 +250,9 @@ def with_thoughts(tokens: Tokens, total: int | None) -> Tokens:
 
 def of_usage(usage: Usage, *, without_cache: bool = False) -> Tokens:
     """
-    Return the counts of a usage object. The names in it show its form.
+    Return the counts of a usage object. The names in the object show its form.
 
-    `without_cache`: the object has OpenAI's names, but the provider's input count excludes the cache.
+    `without_cache` is True if the object has OpenAI's names, but the provider's input count excludes the cache.
     """
     if usage.prompt_tokens is not None or usage.completion_tokens is not None or _is_openai(usage):
         return _of_openai(usage, without_cache=without_cache)
@@ -261,10 +265,11 @@ def of_usage(usage: Usage, *, without_cache: bool = False) -> Tokens:
 
 def of_gemini(usage: Gemini) -> Tokens:
     """
-    Return the counts of Gemini's usage. Tool results are not part of the prompt count, and reasoning is not
-    part of the candidates count.
+    Return the counts of Gemini's usage. Its prompt count excludes tool results, and its candidates
+    count excludes reasoning.
 
-    Other providers' counts in this form may include reasoning in the candidates. The total shows it.
+    Other providers that use this form may include reasoning in the candidates count. The total shows
+    whether they do.
     """
     thoughts = count(usage.thoughtsTokenCount, "usageMetadata.thoughtsTokenCount")
     from_tools = count(usage.toolUsePromptTokenCount, "usageMetadata.toolUsePromptTokenCount")
@@ -289,8 +294,8 @@ def of_gemini(usage: Gemini) -> Tokens:
 
 def cache_write(usage: Usage) -> int | None:
     """
-    Return the total of cache writes, or else the sum by lifetime. Some libraries write a total of 0 next
-    to the lifetimes.
+    Return the stated total of cache writes. If it is missing or 0, return the sum by lifetime, because some
+    libraries write a total of 0 next to the lifetimes.
     """
     total = count(usage.cache_creation_input_tokens, "usage.cache_creation_input_tokens")
     if total or usage.cache_creation is None:
@@ -310,13 +315,13 @@ def total_of(stated: Any) -> int | None:
 
 
 def _beyond(total: int | None, *parts: int | None) -> int | None:
-    """Return the part of a total beyond its parts, or None if there is none."""
+    """Return the part of a total that exceeds the sum of its parts, or None if nothing is left."""
     rest = 0 if total is None else total - sum(part or 0 for part in parts)
     return rest if rest > 0 else None
 
 
 def added(*parts: int | None) -> int | None:
-    """Return the sum of the known parts, or None if none is known."""
+    """Return the sum of the known parts, or None if no part is known."""
     known = [part for part in parts if part is not None]
     return sum(known) if known else None
 
@@ -351,7 +356,9 @@ def _of_openai(usage: Usage, *, without_cache: bool) -> Tokens:
 
 
 def _with_citations(reported: Tokens, usage: Usage) -> Tokens:
-    """Add Perplexity's reasoning and citation tokens, which its completion count and its total exclude."""
+    """
+    Add Perplexity's reasoning and citation tokens, because its completion count and its total exclude them.
+    """
     cited = count(usage.citation_tokens, "usage.citation_tokens")
     thoughts = _either(reported.reasoning, count(usage.reasoning_tokens, "usage.reasoning_tokens"))
     found_meters = meters.merged(reported.meters, meters.of_numbers({"output_citation_tokens": cited}))
@@ -414,7 +421,8 @@ def _beside_tokens(usage: Usage) -> meters.Meters:
 
 def _is_openai(usage: Usage) -> bool:
     """
-    True if the usage object has OpenAI's details. Anthropic has details as well, but only for the output.
+    Return True if the usage object has OpenAI's details. Anthropic's object also has details, but only
+    for the output.
     """
     details = (
         usage.prompt_tokens_details,
@@ -437,12 +445,12 @@ _ONE_HOUR = re.compile("_1h(?:_|$)")
 
 
 def is_bucket(name: str) -> bool:
-    """True if a bucket of this name counts tokens. Other buckets may count seconds or images."""
+    """Return True if a bucket with this name counts tokens. Other buckets may count seconds or images."""
     return _is_input(name) or "output" in name or name in _TOTAL
 
 
 def sums(buckets: Mapping[str, int]) -> Tokens:
-    """Return the sums of buckets by their names. A sum without any bucket is None."""
+    """Return the sums of buckets by their names. A sum to which no bucket belongs is None."""
     inputs = {name: number for name, number in buckets.items() if _is_input(name)}
     outputs = {name: number for name, number in buckets.items() if "output" in name}
     cache_writes = {name: number for name, number in inputs.items() if _WRITTEN.search(name)}

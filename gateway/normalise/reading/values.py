@@ -21,15 +21,18 @@ from gateway.normalise.payload.large_items import LARGE, slim
 from gateway.normalise.reading.tags import text_of
 from spool.record import decimal_text
 
-MAX_TEXT: Final = 2048  # characters of the longest id, name or model
+MAX_TEXT: Final = 2048  # limit in characters for an id, a name or a model
 MAX_TOKENS: Final = (
     10**9
-)  # More than any model can read. Larger values are in a wrong unit, or are time stamps.
+)  # Limit of a token count, more than any model can read. Larger values are in a wrong unit or are timestamps.
 MAX_COST: Final = Decimal(10**12)
-MAX_COST_DIGITS: Final = 100  # more than sums of doubles have, but few enough to add up quickly
-SMALLEST_COST: Final = -40  # Power of ten. Smaller amounts would print as rows of zeros.
+# limit of digits in a cost. Sums of doubles have fewer, and costs with this number of digits are still
+# added up quickly.
+MAX_COST_DIGITS: Final = 100
+SMALLEST_COST: Final = -40  # Smallest power of ten in a cost. Smaller amounts would print as rows of zeros.
 
-# Placeholders: gateways write "-", Micrometer "none", Python "None", and JavaScript the others.
+# Placeholders: gateways write "-", Micrometer writes "none", Python writes "None", and JavaScript
+# writes the others.
 ABSENT: Final = frozenset({"", "-", "none", "None", "undefined", "null"})
 _NUMBER = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
 
@@ -40,7 +43,7 @@ Other = str | int | float | bool | list[msgspec.Raw] | None
 
 
 class BadValue(Exception):
-    """This item cannot be counted. `message` names a field, never a value."""
+    """An item that cannot be counted. `message` names a field, never a value."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
@@ -127,7 +130,7 @@ def text(value: Any) -> str | None:
 
 
 def first(*values: Any) -> str | None:
-    """Return the text of the first value that has one."""
+    """Return the text of the first value that has a text."""
     for value in values:
         if (text_value := text(value)) is not None:
             return text_value
@@ -202,7 +205,7 @@ def number_of(value: Any, field: str) -> Decimal | None:
         return Decimal(value)
     if (
         kind is float
-    ):  # from OTLP and untyped JSON. The shortest text of a float has the digits that were sent.
+    ):  # floats come from OTLP and untyped JSON; the shortest text of a float has the digits that were sent
         return _read(repr(value), field)
     if kind is str:
         return _read(value.strip(), field)
@@ -218,7 +221,7 @@ def _read(written: str, field: str) -> Decimal | None:
         raise BadValue(MALFORMED, f"{field} is not a number")
     try:
         return Decimal(written)
-    except InvalidOperation as error:  # an exponent of twenty digits
+    except InvalidOperation as error:  # for example an exponent of twenty digits
         raise BadValue(IMPLAUSIBLE, f"{field} is not a plausible number") from error
 
 
@@ -230,7 +233,9 @@ _MAPS = msgspec.json.Decoder(dict[str, Any], float_hook=exact)
 
 
 OTHER = "_OTHER"
-_READABLE = re.compile(r"[\w.:/,$+-]{1,128}")  # `com.shop.Client$Timeout`, `Shop.Client+Timeout`
+_READABLE = re.compile(
+    r"[\w.:/,$+-]{1,128}"
+)  # for example `com.shop.Client$Timeout` or `Shop.Client+Timeout`
 
 
 def first_readable(types: Iterable[str | None]) -> str:

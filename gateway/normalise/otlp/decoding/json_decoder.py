@@ -2,8 +2,8 @@
 Decoder for OTLP/JSON. It yields the plain items of `model` piece by piece.
 
 Ids are hexadecimal in OTLP/JSON, unlike in protobuf's own JSON form. An unreadable item or a span with a bad
-id is rejected without its neighbours. A log record with a bad id is accepted without the id. A body that is
-not an export request is refused.
+id is rejected, and the other items still count. A log record with a bad id is accepted without the id. A body
+that is not an export request is refused.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class _Filling(Generic[T]):
         return part
 
 
-# After each step the event loop gets a turn.
+# Type of the functions that read one item. After each step the event loop gets a turn.
 _Reader = Callable[[_Filling[T], Resource, Scope, JsonItem, _Place, Allowance], Iterable[None]]
 
 
@@ -130,7 +130,8 @@ def _pieces(
     count: Callable[[JsonItem, Allowance], Generator[None, None, int]] | None = None,
 ) -> Iterator[Piece[T]]:
     """
-    Yield the items of a request in pieces. `count` counts the items in a listed element that holds several.
+    Yield the items of a request in pieces. `count` counts the items in a listed element that holds several
+    items, such as a metric.
     """
     entries: list[tuple[int, JsonResource | None, JsonScopes]] = []
     for _ in json_request.entries(body, decoder, names, allowance, into=entries):
@@ -191,7 +192,8 @@ def _note_ends(
 
 def _trace_ids(text: JsonItem, count: int) -> Iterable[str]:
     """
-    Return the trace ids of some spans, without spans that have none. The full decoder reports bad spans.
+    Return the trace ids of some spans. Spans without a trace id are skipped, because the full decoder
+    reports bad spans.
     """
     if count == 1 and memoryview(text).nbytes > WINDOW:
         return _trace_id_of_large(text)
@@ -219,7 +221,10 @@ def _trace_id_of_large(span: JsonItem) -> list[str]:
 
 
 def _resource(resource: JsonResource | None, where: str) -> Resource:
-    """Decode the attributes that all items below inherit. A bad resource refuses the whole payload."""
+    """
+    Decode the attributes that all items of the resource inherit. If the resource is bad, the whole
+    payload is refused.
+    """
     try:
         return Resource(attributes_of(resource.attributes if resource else None))
     except Malformed as error:
@@ -246,7 +251,9 @@ def _hex_id(value: str | None, size: int, field: str) -> str | None:
 
 
 def _usable_id(value: Any, size: int) -> str | None:
-    """Return the id of a log record, or None if it is bad. The record counts without its id."""
+    """
+    Return the id of a log record, or None if the id is bad. A record with a bad id counts without the id.
+    """
     try:
         return _hex_id(value, size, "") if isinstance(value, str) else None
     except Malformed:
@@ -366,7 +373,7 @@ def _read_metric(
     allowance: Allowance,
 ) -> Iterator[None]:
     """
-    Read a metric's points, which are the items here. A metric that cannot be read counts as one rejected item.
+    Read a metric's points, each of which is an item. A metric that cannot be read counts as one rejected item.
     """
     try:
         metric = yield from _metric(raw, allowance)
@@ -438,7 +445,7 @@ def _read_point(filling: _Filling[Point], countable: Countable, raw: JsonItem, k
         filling.reject(f"{where}{error}")
 
 
-_NUMBERS = frozenset({"sum", "gauge"})  # kinds with one number per point
+_NUMBERS = frozenset({"sum", "gauge"})  # kinds of metrics that have one number per point
 
 
 def _point(countable: Countable, point: schema.DataPoint, kind: str) -> Point | None:

@@ -25,20 +25,20 @@ from gateway.normalise.payload.body_limits import LARGEST_VALUE, Allowance
 from gateway.normalise.payload.json_cut import JsonCut, JsonItem, error_offset
 from gateway.service.errors import BadPayload, Refusal
 
-Names = tuple[str, str, str]  # names of the members that lead to the items
+Names = tuple[str, str, str]  # names of the members on the path to the items
 JsonScopes = list[tuple[int, schema.JsonScope | None, Sequence[JsonItem]]]
 T = TypeVar("T")
 
-WHOLE = 1024 * 1024  # bytes of the largest body that is parsed at once
-_MANY = 1024  # attributes to read without a pause
-_LARGEST_EVENT = 128 * 1024  # bytes of the longest event that is read, longer than any stack trace
+WHOLE = 1024 * 1024  # limit in bytes for a body that is parsed at once
+_MANY = 1024  # number of attributes to read before the event loop gets a turn
+_LARGEST_EVENT = 128 * 1024  # limit in bytes for an event that is read, which is longer than any stack trace
 _WRONG_TYPE = "has the wrong type for OTLP"
 
 
 class LargeItem(NamedTuple):
     """An item whose large members have already been read."""
 
-    text: bytes  # JSON of the small members
+    text: bytes  # JSON text with only the small members
     attributes: Attributes
     exceptions: list[schema.JsonEvent]
 
@@ -142,7 +142,7 @@ def turns(work: Generator[bytes, None, T]) -> Generator[None, None, T]:
 
 
 def _pair(element: JsonItem) -> schema.KeyValue | None:
-    """Decode an attribute. Return None for a large one, unless it is reduced to something small."""
+    """Decode an attribute. Return None for a large attribute, unless a rule reduces it to something small."""
     size = memoryview(element).nbytes
     if size > LARGE:
         named = decoded(element, schema.NAMED, ".attributes")
@@ -227,7 +227,8 @@ def _decoded(body: bytes, decoder: msgspec.json.Decoder[Any]) -> Any:
 
 
 def _path(error: msgspec.ValidationError) -> str:
-    # "Expected `int`, got `float` - at `$.status.code`": only the path is shown, so that no value can leak.
+    # A message such as "Expected `int`, got `float` - at `$.status.code`" is cut to its path, so that no
+    # value can leak.
     _, separator, path = str(error).rpartition("`$")
     return path.strip("`.") if separator else ""
 
@@ -237,15 +238,17 @@ def _offset(error: msgspec.DecodeError) -> str:
     return "it ends too early" if offset is None else f"byte {offset}"
 
 
-_SEARCHED = 64 * 1024  # bytes to search for snake_case names. Each sender uses one spelling throughout.
-# Bytes of the largest body that is rewritten. The rewriting takes one turn of the event loop.
+# number of bytes to search for snake_case names. One sender always uses the same spelling, so the first
+# bytes are enough.
+_SEARCHED = 64 * 1024
+# Limit in bytes for a body that is rewritten. The event loop gets no turn during the rewriting.
 _LARGEST_REWRITTEN = 4 * 1024 * 1024
 _SNAKE = re.compile(
     rb'"(?:resource_(?:spans|logs|metrics)|scope_(?:spans|logs|metrics)|log_records|(?:trace|span|parent_span)_id'
     rb"|(?:start_|end_|observed_)?time_unix_nano|(?:string|int|double|bool|array|kvlist|bytes)_value|data_points"
     rb'|event_name|as_(?:int|double)|aggregation_temporality|is_monotonic|exponential_histogram)"\s*:'
 )
-# searching for these is faster than the regular expression
+# searching for these parts of names is faster than the regular expression
 _SIGNS = (b'_value"', b'_spans"', b'_logs"', b'_metrics"', b'_nano"')
 _WORD = re.compile(rb"_([a-z])")
 
@@ -266,21 +269,22 @@ def in_camel_case(body: bytes) -> bytes:
 
 
 def _renamed(name: re.Match[bytes]) -> bytes:
-    # Attribute keys appear as values ("key": "trace_id"), and quotes in texts are escaped, so every match is
-    # a field name of the protocol.
+    # Every match is a field name of the protocol, because attribute keys appear as values ("key": "trace_id")
+    # and quotes in texts are escaped.
     return _WORD.sub(lambda letter: letter[1].upper(), name[0])
 
 
-_ESCAPE = 6  # bytes of one escape
+_ESCAPE = 6  # number of bytes in one escape such as \ud800
 
 _HEX = rb"[0-9a-fA-F][0-9a-fA-F]"
-# The pattern starts with a literal that is fast to search. It matches a whole pair, or a lone half.
+# The pattern starts with a literal, which is fast to search for. It matches a whole surrogate pair or
+# a lone surrogate.
 _SURROGATE = re.compile(rb"\\u[dD](?:[89abAB]%b(?:\\u[dD][c-fC-F]%b)?|[c-fC-F]%b)" % (_HEX, _HEX, _HEX))
 
 
 def without_lone_surrogates(body: bytes) -> bytes | None:
     """
-    Replace escapes of lone surrogates, which JSON parsers refuse, by U+FFFD.
+    Replace escapes of lone surrogates by U+FFFD, because JSON parsers refuse them.
 
     Return None if the body has no such escape, or is too large to search.
     """

@@ -1,8 +1,8 @@
 """
-The members of OTLP/JSON that are read. The parser skips all others.
+The members of OTLP/JSON that are read. The parser skips all other members.
 
-Every member may be missing or null. Items stay raw, so that an unreadable item is rejected without its
-neighbours. 64-bit integers may be text or number. Content is dropped here.
+Every member may be missing or null. Items stay undecoded, so that an unreadable item is rejected without
+affecting other items. A 64-bit integer may be text or a number. Content is dropped here.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from gateway.normalise.otlp.model import Attributes
 Whole = int | str | float | None  # a 64-bit integer, as text or number
 Double = float | str | None
 
-LARGE = 256 * 1024  # bytes of the largest value that a field can hold
-_LONGEST_NAME = 64  # characters of an attribute name shown in a message
-_SHORT = 18  # digits that always fit into 64 bits
+LARGE = 256 * 1024  # limit in bytes for a value of a field
+_LONGEST_NAME = 64  # limit in characters for an attribute name shown in a message
+_SHORT = 18  # integers with up to this number of digits always fit into 64 bits
 
 
 class Value(Struct, gc=False):
@@ -190,7 +190,7 @@ NAMED = Decoder(NamedAttribute)
 
 def attributes_of(pairs: Iterable[KeyValue | None] | Attributes | None) -> Attributes:
     """
-    Return attributes as a dict without content. The last value of a repeated key counts. A dict
+    Return attributes as a dict without content. If a key is repeated, its last value counts. A dict
     is returned unchanged.
     """
     if isinstance(pairs, dict):
@@ -221,7 +221,7 @@ def outside_of(pairs: Iterable[KeyValue | None] | None, attributes: Attributes) 
     outside: dict[str, object] = {}
     for pair in pairs or ():
         if pair is not None and pair.key and pair.value is not None and pair.key not in attributes:
-            with suppress(Malformed):  # values that are not read reject nothing
+            with suppress(Malformed):  # a bad value is ignored here, because these values are not read
                 if (plain := _plain(pair.value, pair.key)) is not None:
                     outside[pair.key] = plain
     return outside
@@ -255,7 +255,7 @@ def _kept(value: Value, rule: str, name: str) -> Any:
 
 
 def _words(encoded: Raw, name: str) -> list[str] | None:
-    """Return the texts of an array. Arrays are decoded only here, because most are never read."""
+    """Return the texts of an array. Arrays are decoded only here, because most of them are never read."""
     if not 0 < memoryview(encoded).nbytes <= LARGE:
         return None
     try:
@@ -268,7 +268,7 @@ def _words(encoded: Raw, name: str) -> list[str] | None:
 
 
 def whole_number(value: int | str | float, field: str, low: int, high: int) -> int:
-    """Return a 64-bit integer. Refuse floats that may have been rounded by the sender."""
+    """Return a 64-bit integer. Refuse a float so large that the sender may have rounded it."""
     if type(value) is str:
         digits = value.removeprefix("-")
         if len(digits) > 20 or not (digits.isdecimal() and digits.isascii()):

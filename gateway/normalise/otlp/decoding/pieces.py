@@ -14,7 +14,8 @@ T = TypeVar("T")
 T_contra = TypeVar("T_contra", contravariant=True)
 
 MAX_PIECE = 512 * 1024  # bytes of payload for one piece
-LARGE_BODY = 8 * MAX_PIECE  # bytes from which a first pass for the ends of traces pays
+# size in bytes from which a first pass that finds the ends of traces saves more than it costs
+LARGE_BODY = 8 * MAX_PIECE
 
 
 class Malformed(ValueError):
@@ -26,14 +27,15 @@ class Piece(msgspec.Struct, Generic[T], kw_only=True):
 
     received: int = 0
     items: list[tuple[int, T]] = []  # position in the payload (from 0) and item
-    rejects: list[Reject] = []  # malformed items, without effect on other items
-    ignored: dict[str, int] = {}  # points that cannot count, by reason
-    ended: frozenset[str] = frozenset()  # traces without spans in later pieces (only for large payloads)
+    rejects: list[Reject] = []  # malformed items, which do not affect other items
+    ignored: dict[str, int] = {}  # number of points that cannot count, by reason
+    ended: frozenset[str] = frozenset()  # trace ids without spans in later pieces (only for large payloads)
 
 
 class ItemReader(Protocol[T_contra]):
     """
-    The reader of one signal: `SpanReader`, `LogReader` or `PointReader`, created from an outcome and options.
+    Interface for the reader of one signal: `SpanReader`, `LogReader` or `PointReader`. A reader is created
+    from an outcome and options.
 
     Every item is accounted for in the outcome, at once or in `finish`.
     """
@@ -49,8 +51,8 @@ class ItemReader(Protocol[T_contra]):
 
 class TraceEnds:
     """
-    The number of spans that are still to come for each trace. A first pass over the payload counts up, the
-    second counts down.
+    The number of spans that are still to come for each trace. A first pass over the payload counts the spans,
+    and the second pass subtracts each span that it reads.
     """
 
     def __init__(self) -> None:
@@ -68,7 +70,8 @@ class TraceEnds:
         ).items():
             key = bytes.fromhex(trace)
             self._to_come[key] -= count
-            # a rejected span never arrives, so its trace stays open until the end of the payload
+            # if a span was rejected, the count never reaches 0, so its trace stays open until the end
+            # of the payload
             if self._to_come[key] == 0:
                 del self._to_come[key]
                 ended.append(trace)

@@ -2,8 +2,8 @@
 Decoder for OTLP/protobuf. It yields the plain items of `model` piece by piece.
 
 A request is never parsed whole. It is cut between its fields into requests of at most 512 KiB that together
-hold the same items. A piece ends when the event loop is due a turn. A span with a bad id is rejected without
-its neighbours. A log record with a bad id is accepted without the id.
+hold the same items. A piece ends when the event loop is due a turn. A span with a bad id is rejected, and the
+other spans still count. A log record with a bad id is accepted without the id.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _STRING, _INT, _DOUBLE = 0x0A, 0x18, 0x21  # tag bytes of an AnyValue's fields
 
 LARGE = (
     256 * 1024
-    # Bytes. A larger attribute is read only if it is plain text, because it may be a list of millions
+    # Size in bytes. A larger attribute is read only if it is plain text, because it may be a list of millions
     # of empty values.
 )
 _NUMBERS = ("int_value", "bool_value", "double_value")
@@ -52,10 +52,10 @@ _unpack_double: Callable[[bytes, int], tuple[float]] = Struct("<d").unpack_from
 
 
 class _Head(NamedTuple):
-    """Facts about an attribute name, found by the bytes that begin its KeyValues: 0a <length> name 12."""
+    """Facts about an attribute name, found by the first bytes of its KeyValues: 0a <length> name 12."""
 
     name: str
-    is_left_out: bool  # dropped or reduced
+    is_left_out: bool  # True if the attribute is dropped or reduced
     is_reduced: bool
     repeats: bool
 
@@ -72,8 +72,8 @@ _read = _known.__getitem__
 _heads: dict[bytes, _Head] = {}
 _MOST_KNOWN = 8192
 _LONGEST_KNOWN = 160
-# Names whose values differ on nearly every span, so remembering them does not pay. Sessions, users and
-# other counts repeat.
+# Names whose values differ on nearly every span, so remembering their values saves nothing. Sessions, users
+# and other counts repeat.
 _VARYING = frozenset(
     name for field in ("input", "total", "request_id", "cost") for name in FIELD_NAMES[field]
 )
@@ -81,7 +81,7 @@ _VARYING = frozenset(
 
 def attributes_of(encoded: Sequence[bytes]) -> Attributes:
     """
-    Decode KeyValues into a dict without content. The last value of a repeated name counts.
+    Decode KeyValues into a dict without content. If a name is repeated, its last value counts.
 
     Raises DecodeError or UnicodeDecodeError if a KeyValue is invalid, even if it holds content.
     """
@@ -147,7 +147,8 @@ def _reduced(name: str, value: Any) -> Pair:
 
 def _small_number(raw: bytes, length: int) -> int | None:
     """
-    Decode a varint of up to three bytes at the end of a value of that length. Return None for all other values.
+    Decode a varint of up to three bytes at the end of `raw`, in a value of `length` bytes. Return None for
+    all other values.
     """
     last = raw[-1]
     if last >= 0x80:
@@ -200,10 +201,11 @@ def _any_layout(raw: bytes) -> Pair:
 
 
 def _parsed(raw: bytes) -> Any:
-    """Parse a KeyValue. Of a large one that is not a text, only the key is parsed."""
+    """Parse a KeyValue. If it is large and not a text, parse only its key."""
     if len(raw) > LARGE:
         encoded = wire.EncodedKeyValue.FromString(raw)
-        if encoded.value[:1] != b"\x0a":  # a text needs no more memory than its bytes
+        # a text is parsed at any size, because it needs no more memory than its bytes
+        if encoded.value[:1] != b"\x0a":
             return wire.KeyValue(key=encoded.key)
     return wire.KeyValue.FromString(raw)
 
@@ -247,18 +249,23 @@ def _texts(value: Any) -> list[str] | None:
 
 T = TypeVar("T")
 
-# The path from resource over scope to span, metric or log record has the same field numbers for every signal.
+# Field numbers from the request over resource and scope to span, metric or log record. They are the same
+# for every signal.
 _PATH = (1, 2, 2)
-_POINTS = (*_PATH, (5, 7, 9, 10, 11), 1)  # continues through a metric's kind of data to its points
+_POINTS = (
+    *_PATH,
+    (5, 7, 9, 10, 11),
+    1,
+)  # the path continues from a metric over its kind of data to its points
 
 _NO_TRACE = bytes(16)
 _NO_SPAN = bytes(8)
 _NO_EVENTS: list[SpanEvent] = []
 
 EXCEPTION = "exception"  # name of the only event that is read
-MANY = 1024  # attributes or events of one item to read without a pause
-_LARGEST_EVENT = 128 * 1024  # bytes of the longest event that is read, longer than any stack trace
-_LARGEST_TEXT = 1024  # bytes of a log record's body that may be an event name
+MANY = 1024  # number of attributes or events of one item to read before the event loop gets a turn
+_LARGEST_EVENT = 128 * 1024  # limit in bytes for an event that is read, which is longer than any stack trace
+_LARGEST_TEXT = 1024  # limit in bytes for a log record's body that may be an event name
 
 
 def traces(body: bytes, allowance: Allowance | None = None) -> Iterator[Piece[Span]]:
@@ -300,7 +307,8 @@ def _pieces(
     path: Path,
     allowance: Allowance,
 ) -> Iterator[Piece[T]]:
-    if body[:1] == b"{":  # in protobuf this byte starts a group, which OTLP never had
+    # a body that starts with this byte is JSON; in protobuf the byte would start a group, which OTLP never had
+    if body[:1] == b"{":
         raise BadPayload(
             "body: JSON, although the Content-Type announces protobuf; send Content-Type: application/json"
         )
@@ -309,8 +317,9 @@ def _pieces(
         size = len(encoded)
         try:
             request = message.FromString(encoded)
-            encoded = TURN  # releases a large part while its items are read
-            if allowance.is_due(size):  # parsing itself cannot pause
+            # replace the reference, so that the memory of a large part is released while its items are read
+            encoded = TURN
+            if allowance.is_due(size):  # check before parsing, because parsing itself cannot pause
                 yield Piece()
             for part in read(request, received, size, allowance):
                 received += part.received
@@ -328,7 +337,10 @@ def _pieces(
 
 
 def _trace_ends(body: bytes, allowance: Allowance) -> Generator[Piece[Span], None, TraceEnds]:
-    """Count the spans of each trace in a first pass. It decodes nothing, so it takes a tenth of the time."""
+    """
+    Count the spans of each trace in a first pass. It decodes nothing, so it takes a tenth of the time of
+    the decoding pass.
+    """
     ends = TraceEnds()
     for encoded in requests(body, _PATH, allowance=allowance.again()):
         try:
@@ -434,7 +446,7 @@ def _data_points(request: Any, place: int, size: int, allowance: Allowance) -> I
 
 
 def _entries(groups: Sequence[Sequence[Any]]) -> int:
-    """Return the number of resources and scopes, which count as items as well."""
+    """Return the number of resources and scopes, because they count as items as well."""
     return len(groups) + sum(map(len, groups))
 
 

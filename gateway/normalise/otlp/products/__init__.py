@@ -1,5 +1,6 @@
 """
-Every product, in order of precedence. If a span has the marks of several products, the first one counts.
+Every product, in order of precedence. If a span has the marks of several products, the first product in the
+list reads it.
 
 Each product is one module, and no other product imports it. To add a product, add its module, its line here
 and its cases.
@@ -76,7 +77,7 @@ PRODUCTS: tuple[Product, ...] = (
     genkit.PRODUCT,
     openllmetry.PRODUCT,
     copilot_cli.PRODUCT,
-    pydantic_ai.PRODUCT,  # last of those with marks, because Logfire marks every span that its provider creates
+    pydantic_ai.PRODUCT,  # last of the products with marks, because Logfire marks every span of the process
     # The following products have no marks. Only scope, SDK or service name identifies them.
     strands.PRODUCT,
     google_adk.PRODUCT,

@@ -1,6 +1,4 @@
-"""
-Claude Code: one event per request, spans that repeat the events under the same request id, and counters.
-"""
+"""Claude Code: one event per request, and counters. Its spans repeat the events under the same request id."""
 
 from __future__ import annotations
 
@@ -39,7 +37,7 @@ def _operation(span: Span, shape: AttributeShape) -> str | None:
 
 
 def _provider(stated: str | None, model: str | None) -> str | None:
-    """Return the provider of the model, or else the stated provider."""
+    """Return the provider of the model. If the model is unknown, return the stated provider."""
     return (None if model is None else semconv.model_provider(model)) or stated
 
 
@@ -95,7 +93,7 @@ def _names_prompt(attributes: Attributes) -> bool:
 
 
 def _of_error(attributes: Attributes, call: Inference) -> Links:
-    """Link the error to the end of the prompt's retries, so that both count as one failure."""
+    """Link the error to the event that ends the prompt's retries, so that both count as one failure."""
     return _ends_of_prompt(attributes)
 
 
@@ -105,7 +103,7 @@ def _of_exhaustion(attributes: Attributes, call: Inference) -> Links:
 
 def _ends_of_prompt(attributes: Attributes) -> Links:
     """
-    Return the two names of a prompt's failure: one for its errors, one for the end of its retries. Return
+    Return two dedup keys for a prompt's failure: one for its errors, one for the end of its retries. Return
     none if an id is missing.
     """
     session, prompt = (values.text(attributes.get(name)) for name in ("session.id", "prompt.id"))
@@ -122,7 +120,7 @@ def _refuse(attributes: Attributes, call: Inference) -> None:
 _LOGGED = LogDialect(tokens=_TOKENS, without_cache=always, response_id=_RESPONSE_ID, shared_id=_SHARED_ID)
 _ENDED = replace(
     _LOGGED, call_id=_CALL_ID
-)  # dialect of calls whose end another event reports, and of that event
+)  # dialect for calls whose end another event reports, and for that other event
 _EVENTS = {
     "claude_code.api_request": LogEvent(dialect=_ENDED),
     "claude_code.api_error": LogEvent(dialect=_LOGGED, failed=True, links=_of_error),
@@ -164,7 +162,7 @@ PRODUCT = Product(
         **{name: (name,) for name in ("query_source", "effort", "speed")},
         **{
             name: (f"{name}.name",) for name in ("skill", "plugin", "mcp_server")
-        },  # the sender may mask these values
+        },  # the sender may mask the values of these attributes
     },
     more_tags=_more_tags,
     spans=SpanDialect(

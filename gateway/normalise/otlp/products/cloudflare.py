@@ -1,4 +1,6 @@
-"""Cloudflare AI Gateway. Each span is a request to a model, even if it counts no tokens, such as an image."""
+"""
+Cloudflare AI Gateway. Each span is a request to a model, even if it counts no tokens, as requests for images do.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 """
-Coder's AI gateway: counters of all its traffic. Its clients or their providers report the same calls one by one.
+Coder's AI gateway: counters of all its traffic. Clients of the gateway, or its providers, also report the
+same calls one by one.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ _TYPES = {
     "completion_reasoning": REASONING,
     "prompt_audio": "audio",
     "completion_audio": "audio",
-    # Parts of counts above.
+    # Parts of the counts above.
     "prompt_cached": TOTAL,
     "completion_accepted_prediction": TOTAL,
     "completion_rejected_prediction": TOTAL,
 }
-# Up to version 2.37 it also counts under its former name.
+# Up to version 2.37 Coder also sends each counter under its former name.
 _NAMES = [f"coder_{name}_tokens{total}" for name in ("ai_gateway", "aibridged") for total in ("", "_total")]
 
 PRODUCT = Product(

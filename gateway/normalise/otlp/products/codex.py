@@ -1,4 +1,4 @@
-"""Codex: one event per response and counters per turn. Its spans repeat them."""
+"""Codex: one event per response and counters per turn. Its spans repeat the events."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from gateway.normalise.otlp.product import (
 )
 from gateway.normalise.otlp.span_rules import never
 
-# `tool_token_count` holds the total. It is not needed, because input and output are always stated.
+# `tool_token_count` is not read. It holds the total, which is not needed because input and output
+# are always stated.
 _TOKENS = TokenNames(
     input=("input_token_count",),
     output=("output_token_count",),
@@ -30,7 +31,7 @@ _LOGGED = LogDialect(tokens=_TOKENS, unnamed_provider=lambda attributes, model: 
 
 
 def _is_completed(attributes: Attributes) -> bool:
-    # Codex writes two such records per call. Only one of them has counts.
+    # Codex writes two records per call under this event name. Only one of them has counts.
     if attributes.get("event.kind") != "response.completed":
         return False
     token_counts = (semconv.first_count(attributes, names) for names in (_TOKENS.input, _TOKENS.output))

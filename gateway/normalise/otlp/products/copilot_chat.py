@@ -1,4 +1,6 @@
-"""Copilot Chat in VS Code: spans and events of the conventions. If no provider is stated, it is GitHub."""
+"""
+Copilot Chat in VS Code: spans and events of the conventions. If no provider is stated, the provider is GitHub.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Copilot CLI: spans and events of the conventions. If no provider is stated, it is GitHub."""
+"""Copilot CLI: spans and events of the conventions. If no provider is stated, the provider is GitHub."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ PRODUCT = Product(
     source="copilot_cli",
     scopes=("github.copilot",),
     services=("github-copilot",),
-    mark_beginnings=(COPILOT_BEGINNING,),  # applications that embed it choose their own scope
+    # marks are needed because applications that embed the CLI choose their own scope
+    mark_beginnings=(COPILOT_BEGINNING,),
     spans=SpanDialect(provider=given("github"), refine=read_credits),
     details=replace(LOGGED, unnamed_provider=lambda attributes, model: "github"),
 )

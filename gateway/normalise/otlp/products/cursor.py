@@ -25,7 +25,7 @@ _PREFIX = "cursor."
 _REQUEST, _ERROR, _CORRECTION = "cursor.api.request", "cursor.api.error", "cursor.api.correction"
 _MODEL = ("cursor.model.name",)
 _BODIES = {"api_request": _REQUEST, "api_error": _ERROR}
-_CORRECTED = "api_correction_"  # start of a body, before the kind
+_CORRECTED = "api_correction_"  # start of the body of a correction event, before the kind of the correction
 
 
 def _whole_event_name(record: LogRecord, name: str, source: str) -> str:
@@ -41,7 +41,7 @@ def _refine(attributes: Attributes, call: Inference) -> None:
 
 
 def _correct(attributes: Attributes, call: Inference) -> None:
-    """Set the cost to 0, because Cursor did not bill the call after all."""
+    """Set the cost to 0, because this event reports that Cursor did not bill the call after all."""
     call.cost = "0"
 
 

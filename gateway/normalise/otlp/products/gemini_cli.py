@@ -1,8 +1,8 @@
 """
 Gemini CLI. It logs each call twice: in its own event and in the conventions' event, which has the response id.
 
-Both have the same `event.timestamp` and model. Their record times may differ by a millisecond. Its
-spans repeat both.
+Both events have the same `event.timestamp` and model. Their record times may differ by a millisecond. Spans
+of the Gemini CLI repeat both events.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from gateway.normalise.reading.tokens import Tokens
 
 _ALWAYS = ("gen_ai.response.id", "gen_ai.provider.name")
 _WHEN_OK = ("gen_ai.response.model",)
-# A record without any of these was written when a request started.
+# A record without any of these attributes was written when a request started.
 _ENDED = ("gen_ai.response.id", "gen_ai.response.model", *semconv.INPUT, *semconv.OUTPUT, *semconv.ERROR_TYPE)
 
 
@@ -39,14 +39,16 @@ class GeminiTwins:
 
     def __init__(self) -> None:
         self._calls: list[tuple[int, LogRecord, LogEvent]] = []
-        # By timestamp and model, then by session.
+        # Records by timestamp and model, then by session.
         self._twins: defaultdict[Hashable, dict[str | None, deque[LogRecord]]] = defaultdict(dict)
 
     def hold(self, place: int, record: LogRecord, event: LogEvent) -> None:
         self._calls.append((place, record, event))
 
     def hold_twin(self, record: LogRecord) -> bool:
-        """Hold a record of the conventions' event. Return False if it only reports the start of a request."""
+        """
+        Hold a record of the conventions' event. Return False if the record only reports the start of a request.
+        """
         if semconv.first_name(record.attributes, _ENDED) is None:
             return False
         model = semconv.first_text(record.attributes, ("gen_ai.request.model",))
@@ -54,7 +56,10 @@ class GeminiTwins:
         return True
 
     def pairs(self) -> Iterator[tuple[int, LogRecord, LogEvent]]:
-        """Return every call held, completed from its second record if that is in the same payload."""
+        """
+        Return every call that is held. A call is completed from its second record if that record is in
+        the same payload.
+        """
         for index, record, event in self._calls:
             twin = self._twin_of(record)
             if twin is not None:
@@ -63,7 +68,8 @@ class GeminiTwins:
 
     def _twin_of(self, record: LogRecord) -> LogRecord | None:
         """
-        Return the first record that waits for its pair. If both name a session, it must be the same one.
+        Return the first record that waits for its pair. If both records name a session, it must be
+        the same session.
         """
         waiting = self._twins.get(_key(record, semconv.first_text(record.attributes, ("model",))), {})
         session = _session(record)
@@ -98,7 +104,7 @@ def _provider(attributes: Attributes, model: str | None) -> str:
 
 
 def _with_tool_prompts(attributes: Attributes, stated: Tokens) -> Tokens:
-    """Add the prompts of tools, which input excludes."""
+    """Add the tokens of tool prompts, because the stated input excludes them."""
     tool_input = semconv.first_count(attributes, ("tool_token_count",))
     if not tool_input or stated.input is None:
         return stated
@@ -121,7 +127,7 @@ _LOGGED = LogDialect(
     complete=_with_tool_prompts,
     without_reasoning=True,
     operation="generate_content",
-    # Only the conventions' event states these.
+    # Only the conventions' event states these fields.
     provider=("gen_ai.provider.name",),
     response_model=("gen_ai.response.model",),
     response_id=("gen_ai.response.id",),

@@ -18,8 +18,8 @@ SOURCE = "google_adk"
 _RESPONSE = "gcp.vertex.agent.llm_response"
 _USAGE = "usage_metadata"
 _THOUGHTS_APART = "gen_ai.usage.experimental.reasoning_tokens"
-# Id of the model's response, on its span and its event. OpenInference's spans cover a whole turn, so several
-# responses share one span.
+# Id of the model's response, on its span and its event. OpenInference's spans cover a whole turn, so one such
+# span has several responses.
 _ANSWER = ("gcp.vertex.agent.event_id",)
 
 
@@ -29,7 +29,7 @@ def _response(value: Any) -> Fields:
 
 
 def _leaves_thoughts_out(span: Span) -> bool:
-    """True if output excludes reasoning, which is the case with this attribute name only."""
+    """Return True if output excludes reasoning. That is the case only with this attribute name."""
     return _THOUGHTS_APART in span.attributes
 
 
@@ -40,7 +40,7 @@ def _name_answer(span: Span, call: SpanCall) -> None:
 
 
 def _role(span: Span, shape: AttributeShape) -> SpanRole:
-    # The first versions of its agents name no operation.
+    # The first versions of Google's ADK name no operation for agents.
     return SpanRole(is_agent=span.name.startswith("agent_run ["))
 
 

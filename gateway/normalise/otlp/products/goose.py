@@ -1,5 +1,6 @@
 """
-goose: spans of the conventions. Its token counter is the size of the last context, which repeats its calls.
+goose: spans of the conventions. Its token counter is the size of the last context, so it repeats tokens
+of the calls.
 """
 
 from __future__ import annotations

@@ -10,7 +10,8 @@ PRODUCT = Product(
     scope_beginnings=("kong.", "kong-"),
     services=("kong",),
     mark_beginnings=("kong.",),
-    marks_points=True,  # operators may change its service name, but its points name routes and consumers
+    # operators may change the service name, so the names of routes and consumers on its points identify Kong
+    marks_points=True,
     zero_cost_is_unknown=True,
     metrics={"kong.gen_ai.llm.cost": MetricFamily(unit=MONEY_UNIT)},
 )

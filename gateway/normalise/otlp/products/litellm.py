@@ -17,8 +17,10 @@ from gateway.normalise.reading import operations, values
 _RAW_TWIN = "raw_gen_ai_request"
 CACHE_HIT = "_cache_hit"
 _CACHE_HIT = re.compile(rf".+{CACHE_HIT}\d+(?:\.\d+)?")
-_CALL_ID = "litellm.call_id"  # shared by a failed attempt and its fallback, so it identifies no call
-_TRACE_ID = "litellm.trace_id"  # `trace_id` of the log, in spans of integrations without a call id
+_CALL_ID = "litellm.call_id"  # a failed attempt and its fallback share this id, so it identifies no call
+_TRACE_ID = (
+    "litellm.trace_id"  # same value as `trace_id` of the log, written by integrations without a call id
+)
 _USAGE = {
     "cache_read": ("cached_tokens", "cache_read_input_tokens"),
     "cache_write": ("cache_creation_tokens", "cache_creation_input_tokens"),
@@ -40,9 +42,10 @@ def _cached_id(attributes: Attributes) -> str | None:
     """
     Return the id of a response from the cache, or None if the response is not known to come from the cache.
 
-    It is the id that the generic callback gives such a response, or the call id if the span states a cache
-    hit. Older spans state no cache hit. They are recognized only if LiteLLM made up the id, as it does for
-    embeddings. Any other id repeats the first call, so the response counts as that call.
+    If LiteLLM made up an id for the cached response, return that id, because the generic callback reports it as
+    well. Otherwise return the call id if the span states a cache hit. Older spans state no cache hit, so they
+    are recognized only by a made-up id, which LiteLLM gives embeddings, for example. Any other id repeats the
+    id of the first call, so the response counts as that call.
     """
     response_id = values.text(attributes.get("gen_ai.response.id"))
     if response_id is not None and _CACHE_HIT.fullmatch(response_id):
@@ -65,8 +68,10 @@ def _refine(span: Span, call: SpanCall) -> None:
     if record.response_model == alias and alias != record.request_model:
         record.response_model = None
     if record.request_id is None:
-        record.request_id = values.text(attributes.get(_CALL_ID))  # as the generic callback does
-    # All of its integrations write into one trace, but not all of them state the trace id.
+        record.request_id = values.text(
+            attributes.get(_CALL_ID)
+        )  # LiteLLM's generic callback uses the same id
+    # All LiteLLM integrations write into one trace, but not all of them state the trace id.
     trace_ids = (values.text(attributes.get(_TRACE_ID)), record.trace_id)
     call_type = semconv.first(attributes, semconv.OPERATION)
     call_id = values.text(attributes.get(_CALL_ID))

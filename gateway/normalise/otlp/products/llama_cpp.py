@@ -8,5 +8,6 @@ from gateway.normalise.otlp.product import Product
 PRODUCT = Product(
     source="llama_cpp",
     metrics=served("llamacpp:", {"prompt_tokens": INPUT, "tokens_predicted": OUTPUT}),
-    repeated_metrics=(r"llamacpp[:_](kv_cache_tokens|n_tokens_max)",),  # free and used memory, in tokens
+    # these metrics report free and used memory, in tokens
+    repeated_metrics=(r"llamacpp[:_](kv_cache_tokens|n_tokens_max)",),
 )

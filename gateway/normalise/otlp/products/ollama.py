@@ -1,4 +1,4 @@
-"""Ollama, through an exporter in front of it that counts its calls. Ollama itself has no metrics."""
+"""Ollama. Ollama itself has no metrics, so an exporter in front of it counts its calls."""
 
 from __future__ import annotations
 

@@ -64,8 +64,8 @@ def _refine(span: Span, call: SpanCall) -> None:
 
 def _metric_name(name: str) -> str:
     """
-    Return the metric name with the default prefix. `OPENCODE_METRIC_PREFIX` may replace the prefix, often
-    by Claude Code's.
+    Return the metric name with the default prefix. Users may set another prefix in `OPENCODE_METRIC_PREFIX`,
+    and many use Claude Code's prefix.
     """
     if name.startswith(_PREFIX):
         return name

@@ -1,6 +1,6 @@
 """
-OpenInference (Phoenix, Envoy). LLM, EMBEDDING and RERANKER spans are calls, and so are the AGENT spans of the
-Claude Agent SDK.
+OpenInference (Phoenix, Envoy). LLM, EMBEDDING and RERANKER spans are calls. AGENT spans of the Claude Agent
+SDK are calls as well.
 """
 
 from __future__ import annotations

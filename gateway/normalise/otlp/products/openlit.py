@@ -1,4 +1,4 @@
-"""OpenLIT: spans and events of the conventions, with input as the provider counts it."""
+"""OpenLIT: spans and events of the conventions. Their input count is the provider's own count."""
 
 from __future__ import annotations
 

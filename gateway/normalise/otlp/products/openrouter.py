@@ -1,7 +1,9 @@
 """
-OpenRouter's broadcast. The span `LLM Generation` is the call. Attempts and the inner generation repeat it.
+OpenRouter's broadcast. The span `LLM Generation` is the call. The spans of attempts and of the inner
+generation repeat it.
 
-Users may rename that span (`trace.generation_name`). It is then recognized because only it names a model.
+Users may rename the span of the call (`trace.generation_name`). A renamed span is recognized because it is
+the only span that names a model.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ _WRITTEN = ("gen_ai.usage.input_tokens.cache_write_5m", "gen_ai.usage.input_toke
 
 def _operation(span: Span, shape: AttributeShape) -> str | None:
     operation = by_operation_name(span, shape)
-    if span.name == _CALL:  # always a call, even for images and speech
+    if span.name == _CALL:  # this span is always a call, even for images and speech
         return operation or values.text(span.attributes.get("gen_ai.operation.name"))
     is_part = span.name == _INNER or span.name.startswith(_ATTEMPT)
     return operation if shape.request_model and not is_part else None

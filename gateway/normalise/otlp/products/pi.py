@@ -1,5 +1,6 @@
 """
-Pi: spans of three packages. In one, input excludes the cache. Another reports usage on the turns of its agent.
+Pi: spans of three packages. In one package, input excludes the cache. Another package reports usage on the
+turns of its agent.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from gateway.normalise.otlp.usage_objects import answer_in
 from gateway.normalise.reading import operations
 
 _SPAN_TYPE = "logfire.span_type"
-# Only its agent spans carry reliable usage. Spans of single turns hold the partial counts of streams.
+# Only the agent spans of this SDK carry reliable usage. Spans of single turns hold partial counts of streams.
 _CLAUDE_AGENT_SDK = "logfire.claude_agent_sdk"
 _STREAM = {"stream": True}
 _ANSWERS = ("usage", "response_data")
@@ -35,7 +35,10 @@ def _operation(span: Span, shape: AttributeShape) -> str | None:
 
 
 def _is_run(span: Span) -> bool:
-    """True if a span is a run of Pydantic AI's first version, an agent span that sums up its calls."""
+    """
+    Return True if a span is a run in Pydantic AI's first version. Such a run is an agent span that sums
+    up its calls.
+    """
     attributes = span.attributes
     is_named = "gen_ai.agent.name" in attributes or "agent_name" in attributes
     return is_named and "gen_ai.operation.name" not in attributes
@@ -43,10 +46,10 @@ def _is_run(span: Span) -> bool:
 
 def _begins_stream(span: Span, shape: AttributeShape) -> bool:
     """
-    True if a span starts a stream.
+    Return True if a span starts a stream.
 
-    Logfire up to version 4 marks such spans. From version 5 on, the span holds only a request, without usage,
-    id or exception.
+    Logfire up to version 4 marks such spans. From version 5 on, such a span holds only a request, without
+    usage, id or exception.
     """
     attributes = span.attributes
     if attributes.get(_SPAN_TYPE) != "span" or has_usage(span, shape) or failed(span, shape):
@@ -68,7 +71,8 @@ def _refine(span: Span, call: SpanCall) -> None:
 
 def _streamed(span: Span, shape: AttributeShape) -> str | None:
     """
-    Return a chat for the report of a finished stream without an operation. It has a model, and usage as an object.
+    Return "chat" for the report of a finished stream. Such a report has no operation, but a model, and usage
+    as an object.
     """
     attributes = span.attributes
     is_over = span.scope.name.startswith("logfire.") and any(name in attributes for name in _ANSWERS)

@@ -10,7 +10,7 @@ _COUNTER = "semantic_kernel.connectors.*.tokens."
 PRODUCT = Product(
     source="semantic_kernel",
     scope_beginnings=("Microsoft.SemanticKernel",),
-    # Names in its first traces.
+    # Names in the first traces of Semantic Kernel.
     names={"input": ("gen_ai.response.prompt_tokens",), "output": ("gen_ai.response.completion_tokens",)},
     metrics={
         f"{_COUNTER}prompt": MetricFamily(token_type=INPUT),

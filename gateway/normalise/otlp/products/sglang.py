@@ -12,6 +12,7 @@ PRODUCT = Product(
     ),
     repeated_metrics=(
         r"sglang[:_](\w+_tokens_histogram|realtime_tokens(_total)?)",
-        r"sglang[:_](num_used_tokens|max_total_num_tokens|(\w+_)?token_usage)",  # free and used memory, in tokens
+        # these metrics report free and used memory, in tokens
+        r"sglang[:_](num_used_tokens|max_total_num_tokens|(\w+_)?token_usage)",
     ),
 )

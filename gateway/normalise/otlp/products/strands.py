@@ -1,4 +1,4 @@
-"""Strands Agents: spans of the conventions, with counts as the model's provider reports them."""
+"""Strands Agents: spans of the conventions. Their counts are the ones that the model's provider reports."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def _without_cache(span: Span, provider: str | None, model: str | None) -> bool:
     # the cache to the input itself and also writes the conventions' names.
     if model is None or not _NEW_NAMES.isdisjoint(span.attributes):
         return False
-    # LiteLLM names models `anthropic/claude-sonnet-4`, and counts like OpenAI
+    # LiteLLM writes model names such as `anthropic/claude-sonnet-4`, and counts like OpenAI
     is_litellms = "/" in model and not model.startswith("arn:")
     return not is_litellms and semconv.model_provider(model) in COUNT_CACHE_APART
 

@@ -1,8 +1,8 @@
 """
 Records of another Tollhouse. Its spans and metric points are accepted unchanged, under their original ids.
 
-No dialect and no price is applied. The attribute names are those that `exporters.otlp` writes: the semantic
-conventions where they have a name, else `tollhouse.*`.
+No dialect and no price is applied. The attribute names are the names that `exporters.otlp` writes. Fields
+without a name in the semantic conventions are named `tollhouse.*`.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ _POINT_TEXTS = {
     "api_key": "tollhouse.api_key",
     "device": "tollhouse.device",
 }
-_CHARGE = "tollhouse.charge."  # followed by a currency code
-_VALUE = "tollhouse.value"  # decimal text, because a double would round large sums of money
+_CHARGE = "tollhouse.charge."  # prefix; a currency code follows
+_VALUE = "tollhouse.value"  # the value is decimal text, because a double would round large sums of money
 _COSTS = {"cost": "tollhouse.cost", "estimated_cost": "tollhouse.estimated_cost"}
 
 
@@ -89,8 +89,8 @@ def _take(
     own = dict(record.tags)
     for tag, value in attributes.items():
         if tag.startswith(_TAG):
-            # The other Tollhouse has already checked the tag names of senders. Tags that its operator chose
-            # are accepted unchanged.
+            # The other Tollhouse has already checked tag names that senders chose. Tags that its operator
+            # chose are accepted unchanged.
             text = tag_rules.text_of(value)
             is_kept = text is not None and tag_rules.put_label(own, tag[len(_TAG) :], text)
             outcome.left_out += not is_kept
@@ -102,7 +102,7 @@ def _take(
 
 
 def _origins(record: AiRecord) -> dict[str, str]:
-    """Return the attribute behind each field. The other Tollhouse computed the values."""
+    """Return the attribute from which each field was read. The other Tollhouse computed the values."""
     tables: Mapping[str, str] = _POINT_TEXTS | {"value": f"the value of the point ({_VALUE})"}
     if isinstance(record, Inference):
         tables = _SPAN_TEXTS | _COUNTS | _COSTS | {"region": _REGION}
@@ -168,12 +168,13 @@ def _usage_metric(point: Point, record_id: bytes) -> UsageMetric:
     if record.meter not in METERS:
         record.meter = None
     value = attributes.get(_VALUE, point.value)
-    if point.may_fall and point.value < 0:  # corrects another record downwards
+    if point.may_fall and point.value < 0:  # a negative point corrects an earlier record downwards
         taken_back = _amount(point, value.removeprefix("-") if isinstance(value, str) else -point.value)
         record.value = -taken_back if isinstance(taken_back, int) else f"-{taken_back}"
     else:
         record.value = _amount(point, value)
-    if _text(attributes, "tollhouse.times") is None:  # if set, the point's times only replace unknown times
+    # if this attribute is set, the point's times only replace unknown times
+    if _text(attributes, "tollhouse.times") is None:
         record.start_time = point.start_time or None
         record.end_time = point.time or None
     return record
@@ -185,8 +186,8 @@ def _amount(point: Point, value: object) -> int | str:
 
 def _ids(span: Span, record_id: bytes) -> tuple[str | None, str | None]:
     """
-    Return trace and span id as the source gave them. Ids derived from the record id replace missing ids, so
-    they become None.
+    Return trace and span id as the source gave them. The other Tollhouse derives missing ids from the record
+    id, so such ids become None.
     """
     trace_id, span_id = span.trace_id, span.span_id
     stand_in_trace, stand_in_span = stand_in_ids(record_id)

@@ -16,7 +16,7 @@ _OPERATIONS = (
     ("doStream", operations.CHAT),
     ("doEmbed", operations.EMBEDDINGS),
 )
-# Names that the SDK's providers add to a usage object that lacks them (up to version 5).
+# Names that the SDK's providers add to a usage object that lacks the counts (up to version 5).
 _PROVIDER_NAMES = {
     "cache_read": ("cacheReadInputTokens", "cachedPromptTokens", "promptCacheHitTokens"),
     "cache_write": ("cacheCreationInputTokens", "cacheWriteInputTokens"),
@@ -46,7 +46,10 @@ def _provider_metadata(value: Any) -> Fields:
 
 
 def _reduced(metadata: dict[str, Any]) -> dict[str, Any]:
-    """Return the token counts, the region, the cost, and the service tier if it has its own prices."""
+    """
+    Return the token counts, the region and the cost. If the service tier has its own prices, also
+    return the tier.
+    """
     reduced = token_counts_in(metadata)
     usage = object_in(object_in(metadata, "anthropic"), "usage")
     stated = (object_in(metadata, "openai").get("serviceTier"), usage.get("service_tier"))
@@ -78,7 +81,10 @@ def _charged(metadata: dict[str, Any]) -> str | None:
 
 
 def _deep(tree: dict[str, Any], name: str) -> Any:
-    """Return the first value under a name in a tree of objects. `token_counts_in` has limited its depth."""
+    """
+    Return the first value under a name in a tree of objects. `token_counts_in` has already limited the depth
+    of the tree.
+    """
     if name in tree:
         return tree[name]
     below = (_deep(branch, name) for branch in tree.values() if isinstance(branch, dict))

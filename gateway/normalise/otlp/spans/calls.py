@@ -43,7 +43,7 @@ def counts_of(
     first_count = semconv.first_count
     stated = tuple.__new__(
         Tokens,
-        (  # tuple.__new__, because the named constructor takes three times as long
+        (  # tuple.__new__ is used because the named constructor takes three times as long
             first_count(attributes, shape.input) if shape.input else None,
             first_count(attributes, shape.output) if shape.output else None,
             first_count(attributes, shape.cache_read) if shape.cache_read else None,
@@ -80,8 +80,8 @@ def counts_of(
             and "output" in contained
             and semconv.first(attributes, shape.total) is not None
         ):
-            # only if an attribute states the total, because a container's own total always agrees with
-            # its own sums
+            # add the container's input only if an attribute states the total, because a container's own total
+            # always agrees with its own sums
             inputs.append(contained["input"])
             outputs.append(contained["output"])
         tokens = agreeing(tokens, total, inputs, outputs, without_cache=without_cache)
@@ -89,7 +89,7 @@ def counts_of(
 
 
 def _completed(stated: Tokens, contained: Fields) -> Tokens:
-    """Fill counts that the attributes omit, or state as 0, from a container."""
+    """Fill in counts from a container if the attributes omit them or state 0."""
     filled: dict[str, Any] = {}
     for field, value in contained.items():
         if field not in _FIELDS:
@@ -106,7 +106,7 @@ def _completed(stated: Tokens, contained: Fields) -> Tokens:
 
 
 def meters_of(attributes: Attributes, shape: AttributeShape) -> dict[str, int | str] | None:
-    """Return the stated meters that are not part of plain text tokens, or None if all are 0."""
+    """Return the stated meters of usage other than plain text tokens, or None if all are 0."""
     numbers = of_numbers({meter: attributes[name] for meter, name in reversed(shape.meters)})
     return numbers if numbers and any(numbers.values()) else None
 
@@ -122,10 +122,10 @@ def _total(attributes: Attributes, shape: AttributeShape, contained: Fields) -> 
 
 def fuller(kept: Tokens, twin: Tokens) -> Tokens:
     """
-    Return the fuller of two sets of counts. If both are equally full with the same output, the
-    larger input decides.
+    Return the fuller of two sets of counts. If both are equally full and have the same output, return the set
+    with the larger input.
 
-    Parts that the fuller set omits or states as 0 come from the other set, if both agree on input and output.
+    If both sets agree on input and output, parts that the fuller set omits or states as 0 come from the other set.
     """
     first, second = (twin, kept) if _is_fuller(twin, kept) else (kept, twin)
     if (first.input, first.output) != (second.input, second.output):
@@ -161,7 +161,8 @@ def _add_parts(tokens: Tokens, parts: dict[str, Any]) -> Tokens:
     return combined
 
 
-EMBEDDINGS, RERANK, EVERYTHING_ELSE = 0, 1, 2  # classes: calls of the same class may describe the same call
+# Classes of operations. Only calls of the same class may describe the same call.
+EMBEDDINGS, RERANK, EVERYTHING_ELSE = 0, 1, 2
 _CLASSES = {operations.EMBEDDINGS: EMBEDDINGS, operations.RERANK: RERANK}
 
 
@@ -195,7 +196,8 @@ def call_of(place: int, span: Span, shape: AttributeShape, product: Product, ope
     if response_id is None and "response_id" in contained:
         response_id = contained["response_id"]
         request_id = request_id or response_id
-    # More than 15 keyword arguments would take longer than the rest, because Python creates a dict first.
+    # A call with more than 15 keyword arguments is slow, because Python creates a dict first, so the other
+    # fields are set afterwards.
     record = Inference(
         id=b"",
         source=product.source,
@@ -237,7 +239,7 @@ def call_of(place: int, span: Span, shape: AttributeShape, product: Product, ope
     )
 
 
-_STATES_REGION = ("global.", "arn:")  # prefixes of models whose name states the region
+_STATES_REGION = ("global.", "arn:")  # prefixes of model names that state the region
 _NOTHING: Fields = {}
 
 
@@ -256,7 +258,7 @@ def _contained(attributes: Attributes, shape: AttributeShape, dialect: SpanDiale
     fields = dict(dialect.more(attributes)) if dialect.more is not None else {}
     for name in shape.containers:
         for field, value in CONTAINERS[name](attributes[name]).items():
-            if not fields.get(field):  # any other figure is more informative than a 0
+            if not fields.get(field):  # a 0 is replaced, because any other figure is more informative
                 fields[field] = value
     return fields
 

@@ -1,5 +1,6 @@
 """
-Reasons for the fields of a record (`--why`): the attribute behind each field and the rule applied to it.
+Reasons for the fields of a record (`--why`): the attribute from which each field was read, and the rule
+applied to the value.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from gateway.normalise.otlp.shapes import CONTAINERS, FIELD_NAMES
 from gateway.normalise.otlp.span_rules import bedrock_scope, by_operation_name
 from gateway.normalise.reading.regions import region_of
 
-_NAMES = {  # the field of `FIELD_NAMES` that holds the attribute names, by field of a record
+_NAMES = {  # by field of a record: the field of `FIELD_NAMES` that lists its attribute names
     "request_model": "request_model",
     "response_model": "response_model",
     "request_id": "request_id",
@@ -46,7 +47,7 @@ _CONTAINED = {
 
 
 def explain(span: Span, shape: AttributeShape, call: SpanCall, product: Product) -> dict[str, str]:
-    """Return the reason for each field that the span itself gave."""
+    """Return the reason for each field that was read from the span itself."""
     attributes, dialect, record = span.attributes, product.spans, call.record
     names = {**FIELD_NAMES, **product.own_names}
     tables = {field: names[name] for field, name in _NAMES.items()}

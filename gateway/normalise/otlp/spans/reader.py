@@ -54,8 +54,8 @@ from spool.identity import (
 )
 from spool.record import Inference
 
-_TURN = 16  # calls to add to the outcome between two checks of the clock
-SEALED = 96  # Characters of the longest id that providers give. Longer ids were sealed by a gateway.
+_TURN = 16  # number of calls to add to the outcome between two checks of the clock
+SEALED = 96  # Limit in characters for ids that providers give. A gateway sealed (encrypted) any longer id.
 _NO_ROLE = SpanRole()
 
 
@@ -67,16 +67,16 @@ class SpanReader:
         self._senders = Senders(outcome, options)
         self._tree = TraceTree()
         self._nodes = self._tree.nodes
-        self._calls: list[tuple[SpanCall, Key | None]] = []  # each with its parent
+        self._calls: list[tuple[SpanCall, Key | None]] = []  # each call with the key of its parent span
         self._usage_spans: list[UsageSpan] = []
-        self._ended: set[str] = set()  # traces without further spans in this payload
-        self._enough = PART  # number of calls from which an early settlement pays
-        self._has_streams = False  # some span reports the stream that a sibling span started
-        self._has_links = False  # some call may have its other end in another payload
-        self._has_guesses = False  # some call was guessed and may repeat a sibling
-        self._has_runs = False  # some spans repeat one run across traces
+        self._ended: set[str] = set()  # ids of traces without further spans in this payload
+        self._enough = PART  # number of calls from which it pays to add finished traces early
+        self._has_streams = False  # True if a span reports the stream that a sibling span started
+        self._has_links = False  # True if the other report of a call may be in another payload
+        self._has_guesses = False  # True if a call was guessed and may repeat a sibling
+        self._has_runs = False  # True if spans of several traces repeat one run
         self._has_loose_streams = (
-            False  # some stream started without a parent, so its report may be in another trace
+            False  # True if a stream started without a parent, so its report may be in another trace
         )
         self._resource: Resource | None = None
         self._scope: Scope | None = None
@@ -166,7 +166,8 @@ class SpanReader:
 
     def settle(self, ended: frozenset[str]) -> Iterator[None]:
         """
-        Add the calls of finished traces to the outcome and forget their spans, once there are enough calls.
+        Add the calls of finished traces to the outcome and forget their spans. Do nothing until there
+        are enough calls.
         """
         self._ended |= ended
         if len(self._calls) < self._enough or self._has_runs or self._has_loose_streams or self._usage_spans:
@@ -182,7 +183,7 @@ class SpanReader:
             is_whole = call.record.trace_id is None or call.record.trace_id in self._ended
             (calls if is_whole else self._calls).append((call, parent))
         self._ended.clear()
-        # doubles, so that the total work stays linear even if many calls wait
+        # double the limit, so that the total work stays linear even if many calls wait
         self._enough = max(PART, 2 * len(self._calls))
         yield from self._book_all(whole, calls)
 
@@ -194,8 +195,7 @@ class SpanReader:
 
     def _book_all(self, tree: TraceTree, calls: Sequence[tuple[SpanCall, Key | None]]) -> Iterator[None]:
         """
-        Drop duplicate spans of a call, fill missing identity from enclosing spans, and add the calls
-        to the outcome.
+        Drop duplicate spans of a call. Fill in missing identity from enclosing spans. Add the calls to the outcome.
         """
         if self._has_streams:
             yield from join_streams(tree.nodes, calls)
@@ -219,7 +219,7 @@ class SpanReader:
                 self._book(call, parent, tree)
 
     def _take_whole(self, place: int, span: Span, shape: AttributeShape) -> bool:
-        """Let a product read the whole span. Return True if a product did."""
+        """Pass the whole span to the products that read whole spans. Return True if a product read it."""
         sender = self._senders
         return any(
             product.take_span(place, span, self._outcome, tags=sender.tags, device=sender.device)
@@ -263,7 +263,8 @@ class SpanReader:
             is_border = call.is_attempt or call.record.operation == "invoke_agent"
             return Node(parent, call.caller, agent, is_border, call)
         role = _NO_ROLE if product.spans.role is None else product.spans.role(span, shape)
-        caller = caller_of(span.attributes, shape)  # needed because calls below may belong to another product
+        # the caller is needed because calls below the span may belong to another product
+        caller = caller_of(span.attributes, shape)
         began = (span.start_time or 0) if role.begins_stream else None
         if parent is None and caller is NO_CALLER and agent is None and began is None:
             return None
@@ -271,7 +272,7 @@ class SpanReader:
         return Node(parent, caller, agent, is_border, None, began, ended=span.end_time or 0)
 
     def _ignore(self, span: Span, shape: AttributeShape, product: Product) -> None:
-        # Known dialects and known kinds are understood, so their spans are either not calls or repeat a call.
+        # Known dialects and known kinds are understood, so such spans are either not calls or repeat a call.
         is_known = product is not OTEL or shape.says_kind
         if shape.names_ai and (not is_known or _is_strange(span, shape, product)):
             self._show(span.attributes)
@@ -385,7 +386,9 @@ def read_alone(span: Span, options: Options) -> ReadSpan | None:
 
 
 def _is_called_one(span: Span, key: Key, options: Options) -> bool:
-    """True if a span that is not a call itself would count as a duplicate of a call with the same ids."""
+    """
+    Return True if a span is not a call itself, but would count as a duplicate of a call with the same ids.
+    """
     outcome = Outcome(keep_tags=options.keep_tags)
     reader = SpanReader(outcome, options)
     some_call = SpanCall(0, Inference(id=b"", source=""), 0, NO_TOKENS, NO_CALLER, None, None)
@@ -396,15 +399,15 @@ def _is_called_one(span: Span, key: Key, options: Options) -> bool:
 
 def _is_linked(call: SpanCall) -> bool:
     """
-    True if client and gateway may not share an id of the call: it failed, has no id, or has one that
-    a gateway sealed.
+    Return True if client and gateway may share no id of the call. That is so if the call failed, has no id,
+    or has an id that a gateway sealed.
     """
     response_id, status = call.response_id, call.record.status
     return status == "error" or (status == "ok" and (response_id is None or len(response_id) > SEALED))
 
 
 def _links(call: SpanCall, parent: Key | None, tree: TraceTree) -> tuple[tuple[bytes, bytes], ...]:
-    """Return the names by which the reports of client and gateway on the same call recognize each other."""
+    """Return the names under which the reports of client and gateway on the same call are matched."""
     record = call.record
     if record.trace_id is None or record.span_id is None:
         return ()
@@ -418,7 +421,8 @@ def _links(call: SpanCall, parent: Key | None, tree: TraceTree) -> tuple[tuple[b
 
 def _stream_links(call: SpanCall, parent: Key | None, tree: TraceTree) -> tuple[tuple[bytes, bytes], ...]:
     """
-    Return the names that link the report of a stream to a call below the span that started it, in another request.
+    Return names that link the report of a stream to a call in another request. That call is below the span
+    that started the stream.
     """
     if not call.has_usage:
         return ()
@@ -477,7 +481,7 @@ def _repeated_siblings(calls: Sequence[tuple[SpanCall, Key | None]]) -> set[int]
 
 
 def _repeated_runs(calls: Iterable[SpanCall]) -> set[int]:
-    """Return the positions of all spans of a run except the span that ends last."""
+    """Return the positions of all spans of a run except the last one to end."""
     last: dict[str, SpanCall] = {}
     repeated: set[int] = set()
     for call in calls:

@@ -1,8 +1,8 @@
 """
 The spans of one payload as trees: values that a span inherits, and spans that describe the same call.
 
-Each span is a light node without knowledge of dialects. All walks are loops, because a chain of spans may be
-as long as the payload.
+Each span is a light node without knowledge of dialects. All walks are loops instead of recursion, because a
+chain of spans may be as long as the payload.
 """
 
 from __future__ import annotations
@@ -18,17 +18,18 @@ from gateway.normalise.otlp.spans.calls import fuller
 from gateway.normalise.reading import tags
 from spool.identity import of_span
 
-TURN = 256  # nodes to process without a pause
-CLOSE = 8  # most levels between a call and the span of its HTTP request
-_MOST_NAMED = 3  # most calls named in a reason for a dropped span
-_MOST_NAMES = 8  # most dedup keys of a call that come from dropped spans
+TURN = 256  # number of nodes to process before the event loop gets a turn
+CLOSE = 8  # limit of levels between a call and the span of its HTTP request
+_MOST_NAMED = 3  # limit of calls named in the reason why a span was dropped
+_MOST_NAMES = 8  # limit of dedup keys that a call gets from dropped spans
 
 Key = tuple[str, str]  # trace id, span id
 
 
 class Above(NamedTuple):
     """
-    Everything that a span inherits: caller and agent by nearness, and the nearest enclosing call of each class.
+    All values that a span inherits: the nearest caller and agent above it, and the nearest enclosing call
+    of each class.
     """
 
     caller: Caller = NO_CALLER
@@ -43,22 +44,20 @@ class Node(Struct, gc=False):
     parent: Key | None
     caller: Caller
     agent: str | None
-    is_border: bool  # a tool or agent, so calls below it are separate calls
+    is_border: bool  # True for a tool or agent, because calls below it are separate calls
     call: SpanCall | None
-    began: int | None = None  # if the span started a stream: the start time, ...
-    stream: SpanCall | None = None  # ... and the call that reports its result
+    began: int | None = None  # start time of the span if it started a stream
+    stream: SpanCall | None = None  # the call that reports the result of the stream
     ended: int = 0  # end time, only for spans that are not calls
-    below: Above | None = None  # cache of everything that spans below inherit
+    below: Above | None = None  # cache of the values that spans below this span inherit
 
 
 class TraceTree:
-    """
-    All spans of a payload. Callers add them to `nodes` one by one, and query the tree when it is complete.
-    """
+    """All spans of a payload. Callers first add all spans to `nodes`, and then query the tree."""
 
     def __init__(self) -> None:
         self.nodes: dict[Key, Node] = {}
-        self._outside: dict[Key, Key | None] = {}  # cache of `outside`, by each span on the way
+        self._outside: dict[Key, Key | None] = {}  # cache of `outside` for each span on the path
         self._last_below: dict[
             int, tuple[int, Key]
         ] = {}  # by position of a call: end time and key of the span
@@ -69,7 +68,8 @@ class TraceTree:
             return NOTHING
         chain: list[Node] = []
         seen: set[int] = set()
-        while node is not None and node.below is None and id(node) not in seen:  # stop at a cycle
+        # the check of `seen` stops at a cycle
+        while node is not None and node.below is None and id(node) not in seen:
             chain.append(node)
             seen.add(id(node))
             node = self.nodes.get(node.parent) if node.parent is not None else None
@@ -80,13 +80,15 @@ class TraceTree:
 
     def outside(self, parent: Key | None) -> Key | None:
         """
-        Return the span of another payload above a span. Return None if there is none, or if a tool or agent
-        is in between.
+        Return the span of another payload above a span. Return None if there is no such span, or if a tool or
+        agent is in between.
         """
         chain: list[Key] = []
         top = parent
         while top is not None and (node := self.nodes.get(top)) is not None:
-            if top in self._outside:  # spans of the current chain are None, so a cycle ends here
+            if (
+                top in self._outside
+            ):  # spans of the current chain are stored as None first, so a cycle ends here
                 top = self._outside[top]
                 break
             self._outside[top] = None
@@ -97,8 +99,8 @@ class TraceTree:
 
     def find_last_below(self) -> Iterator[None]:
         """
-        Find for each call the innermost non-call span close below it that ends last: the last attempt
-        of its request.
+        Find for each call the last attempt of its request: among the innermost spans close below it that are
+        not calls, the span that ends last.
         """
         parents = {node.parent for node in self.nodes.values()}
         for number, (key, node) in enumerate(self.nodes.items(), start=1):
@@ -117,7 +119,9 @@ class TraceTree:
                 above = outer.parent
 
     def made_from(self, call: SpanCall, own: Key) -> Key:
-        """Return the span that sent the request of a call: the last span below it, or the call's own span."""
+        """
+        Return the span that sent the request of a call: the last attempt below the call, or the call's own span.
+        """
         last_below = self._last_below.get(call.place)
         return own if last_below is None else last_below[1]
 
@@ -163,7 +167,7 @@ def _below(node: Node, above: Above) -> Above:
 
 
 class KeptCalls(NamedTuple):
-    """The calls below a span that are kept, and those among them with usage."""
+    """The kept calls below a span, and the kept calls that have usage."""
 
     kept: list[SpanCall]
     counted: list[SpanCall]
@@ -171,17 +175,17 @@ class KeptCalls(NamedTuple):
 
 def _settle(outermost: SpanCall, dropped: set[int]) -> None:
     """
-    Decide which of nested calls are kept, and add the positions of the others to `dropped`.
+    Decide which of several nested calls are kept, and add the positions of the other calls to `dropped`.
 
     The innermost calls with usage are kept. If no inner call has usage, an outer call with usage is kept,
     together with inner calls that failed. A failed outer call is kept if the inner calls report neither a
     failure nor a response. Otherwise the inner calls are kept.
 
-    A kept call fills missing values (identity, cost, model, provider, id, service tier) from the spans
-    dropped for it. It also takes over their token counts if these are fuller. An outer span over several kept
-    calls passes nothing on, because its values belong to no single call.
+    A kept call takes missing values (identity, cost, model, provider, id, service tier) from spans that were
+    dropped as its duplicates. It also takes their token counts if these are fuller. If an outer span encloses
+    several kept calls, its values belong to no single call, so no call takes them.
     """
-    below: dict[int, KeptCalls] = {}  # by position of the call
+    below: dict[int, KeptCalls] = {}  # kept calls by position of the outer call
     for call in _inside_out(outermost):
         calls, counted = _joined(below.pop(inner.place) for inner in call.inner or ())
         if call.has_usage and not counted:
@@ -249,7 +253,7 @@ def _inside_out(outermost: SpanCall) -> list[SpanCall]:
 def _joined(branches: Iterable[KeptCalls]) -> KeptCalls:
     kept_calls: list[SpanCall] = []
     counted: list[SpanCall] = []
-    for branch in branches:  # extend the longer list, so that long chains stay cheap
+    for branch in branches:  # extend the longer list, so that long chains of spans cost little
         kept_calls = _longer(kept_calls, branch.kept)
         counted = _longer(counted, branch.counted)
     return KeptCalls(kept_calls, counted)
@@ -263,7 +267,7 @@ def _longer(some: list[SpanCall], others: list[SpanCall]) -> list[SpanCall]:
 
 
 def _take_over(kept: SpanCall, twin: SpanCall) -> None:
-    # Events of the call carry the ids of the span around it, and may have no other id.
+    # Events of the call carry the ids of the enclosing span, and may have no other id.
     if twin.record.trace_id is not None and twin.record.span_id is not None and len(kept.also) < _MOST_NAMES:
         kept.also += (of_span(twin.record.trace_id, twin.record.span_id), *twin.also)
     if kept.record.cost is None and not kept.record.charges:
@@ -291,8 +295,8 @@ def _take_over(kept: SpanCall, twin: SpanCall) -> None:
 
 def _take_id(kept: SpanCall, twin: SpanCall) -> None:
     """
-    Fill a missing request id from a dropped span. If the two spans ended differently, the id may belong to
-    another call, so it is not used.
+    Fill in a missing request id from a dropped span. If only one of the two spans failed, the id may belong
+    to another call, so it is not used.
     """
     stated = twin.record.request_id
     if stated is not None and kept.record.request_id is None and kept.record.status == twin.record.status:
@@ -309,7 +313,7 @@ def _explain(kept: SpanCall, twin: SpanCall, ending: str) -> None:
 
 # --- Siblings -----------------------------------------------------------------------------------------------
 
-MODEL_CALL = "model_call"  # kind of usage that a span repeats, if it is the usage of a call to a model
+MODEL_CALL = "model_call"  # kind of usage that a span repeats: the usage of a call to a model
 
 Place = tuple[str | None, Key | None]  # trace id and parent
 _PlaceAndOutput = tuple[Place, int | None]  # place and output tokens
@@ -317,16 +321,16 @@ _PlaceAndOutput = tuple[Place, int | None]  # place and output tokens
 
 class UsageSpan(NamedTuple):
     """
-    A span that repeats the usage of a sibling call under the same parent. It counts nothing.
+    A span that repeats the usage of a sibling call under the same parent. The span itself is not counted.
 
-    Without such a call the span is shown to the operator.
+    If there is no such call, the span is shown to the operator.
     """
 
     span_id: str | None
-    names: tuple[str, ...]  # of its attributes
+    names: tuple[str, ...]  # names of its attributes
     place: Place
     output: int | None
-    is_of_call: bool  # False if its usage is not that of a call to a model
+    is_of_call: bool  # False if its usage is not the usage of a call to a model
 
 
 def find_repeated(calls: Sequence[tuple[SpanCall, Key | None]]) -> dict[int, SpanCall]:
@@ -347,7 +351,7 @@ def find_repeated(calls: Sequence[tuple[SpanCall, Key | None]]) -> dict[int, Spa
 
 
 def without_call(spans: Iterable[UsageSpan], calls: Sequence[tuple[SpanCall, Key | None]]) -> list[UsageSpan]:
-    """Return the spans without a sibling call with the same output count."""
+    """Return the spans for which no sibling call has the same output count."""
     siblings = _calls_by_place(calls)
     return [span for span in spans if not (span.is_of_call and (span.place, span.output) in siblings)]
 
@@ -379,8 +383,8 @@ _Counts = tuple[str | None, int | None, int | None]  # model, input and output
 
 def join_streams(nodes: Mapping[Key, Node], calls: Sequence[tuple[SpanCall, Key | None]]) -> Iterator[None]:
     """
-    Assign reports to spans that start a stream, so that the tree treats the report as the call around
-    the spans below.
+    Assign the report of each stream to the span that started it. Then the tree treats the report as the call
+    that encloses the spans below the start.
 
     Spans under the same parent are matched in the order of their start times. If the numbers of starts
     and reports differ, none is matched. A report without a parent is a trace of its own, and is matched
@@ -416,7 +420,10 @@ def join_streams(nodes: Mapping[Key, Node], calls: Sequence[tuple[SpanCall, Key 
 def _join_traces(
     nodes: Mapping[Key, Node], calls: Sequence[tuple[SpanCall, Key | None]], joined: set[int]
 ) -> Iterator[None]:
-    """Match each report that is a trace of its own with exactly one stream whose call has the same counts."""
+    """
+    Match each report that is a trace of its own with the stream whose call has the same counts. If several
+    streams match, none is used.
+    """
     repeated: dict[Key, SpanCall] = {}
     loose: dict[_Counts, list[SpanCall]] = {}
     for number, (call, parent) in enumerate(calls, start=1):
