@@ -22,7 +22,8 @@ _REQUEST_TYPES = {
     "embedding": operations.EMBEDDINGS,
     "rerank": operations.RERANK,
 }
-_NO_REQUEST_TYPE = "unknown"  # OpenLLMetry writes this value for methods that it cannot name, such as some asynchronous calls
+# OpenLLMetry writes this value for methods that it cannot name, such as some asynchronous calls.
+_NO_REQUEST_TYPE = "unknown"
 
 
 def never(span: Span, shape: AttributeShape) -> str | None:

@@ -15,7 +15,8 @@ SLICE_BYTES: Final = 256 * 1024
 # A slice ends after SLICE_BYTES or SLICE_S, whichever is first. Both are needed because items that need
 # cleaning take ten times as long as others.
 SLICE_S: Final = 0.0005
-ITEM_BYTES: Final = 256  # smallest number of bytes counted for an item, because even an item of two bytes takes time and memory
+# Smallest number of bytes counted for an item, because even an item of two bytes takes time and memory.
+ITEM_BYTES: Final = 256
 # smallest number of bytes counted for a part of an item: an attribute, an event or a protobuf field
 PART_BYTES: Final = 64
 MAX_ITEMS: Final = 250_000  # default of server.max_items. 64 MiB of real calls are about 100,000 items.

@@ -19,7 +19,8 @@ from spool.record import NS
 MAX_NS: Final = 2**63 - 1
 MS: Final = 1_000_000
 
-# The unit of a number without one, by its size. Each band covers the years 1973 to 5138 in its unit.
+# If a number has no unit, its size decides: below 10**11 it is in seconds, then milliseconds, then microseconds.
+# Each unit covers the years 1973 to 5138.
 _BANDS = ((10**11, NS), (10**14, MS), (10**17, 1_000))
 _TEXT = re.compile(
     r"(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d)(?::(\d\d)(?:[.,](\d{1,12}))?)?"
