@@ -182,7 +182,9 @@ class _File:
             os.close(self._descriptor)
             self._descriptor = None
 
-    def _written(self, mark: Mark | None, current: int, wanted: set[bytes], ending: bytes) -> set[bytes]:
+    def _written(
+        self, mark: Mark | None, current: int, searched_lines: set[bytes], ending: bytes
+    ) -> set[bytes]:
         """
         Return the wanted lines that an earlier attempt wrote, after the mark or in a file created since.
         """
@@ -191,12 +193,12 @@ class _File:
         blank = b"\n" if self._head else b" "
 
         def is_wrong(line: bytes) -> bool:
-            is_other = bool(ending) and line.endswith(ending) and line not in wanted
+            is_other = bool(ending) and line.endswith(ending) and line not in searched_lines
             return is_other or b"\0" in line
 
         if mark.names(os.fstat(current)):
             _make_blank(current, mark.size, blank, is_wrong)
-            return _lines_after(current, mark.size, wanted)
+            return _lines_after(current, mark.size, searched_lines)
         rotated = self._find(mark)
         if rotated is None:
             return set()
@@ -205,7 +207,7 @@ class _File:
             _make_blank(rotated, mark.size, blank, is_wrong)
             os.fsync(rotated)
             _make_blank(current, 0, blank, is_wrong)
-            return _lines_after(rotated, mark.size, wanted) | _lines_after(current, 0, wanted)
+            return _lines_after(rotated, mark.size, searched_lines) | _lines_after(current, 0, searched_lines)
         finally:
             os.close(rotated)
 
@@ -327,8 +329,8 @@ def _make_blank(descriptor: int, position: int, blank: bytes, is_wrong: Callable
     _log.warning(message, extra={"action": "torn_lines"})
 
 
-def _lines_after(descriptor: int, position: int, wanted: set[bytes]) -> set[bytes]:
+def _lines_after(descriptor: int, position: int, searched_lines: set[bytes]) -> set[bytes]:
     """Return the wanted lines that begin at or after a position, with or without blanks before them."""
     with os.fdopen(os.dup(descriptor), "rb") as file:
         file.seek(position)
-        return {text for line in file for text in (line, line.lstrip(b" ")) if text in wanted}
+        return {text for line in file for text in (line, line.lstrip(b" ")) if text in searched_lines}

@@ -215,8 +215,8 @@ class RowAmounts(NamedTuple):
         return RowAmounts(*map(change, self, *others))  # type: ignore[arg-type]
 
 
-def _added(one: Decimal | None, other: Decimal | None) -> Decimal | None:
-    return None if one is None or other is None else EXACT.add(one, other)
+def _added(first: Decimal | None, second: Decimal | None) -> Decimal | None:
+    return None if first is None or second is None else EXACT.add(first, second)
 
 
 def summed(rows: Iterable[StatementRow]) -> list[StatementRow]:

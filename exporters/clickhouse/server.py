@@ -74,7 +74,7 @@ class ClickHouseServer:
         names = ", ".join(f"'{edition}'" for edition in sorted(editions))
         query = self._query("rows", editions=names, first=first, last=last, most=max_rows)
         settings = {"select_sequential_consistency": "1"}
-        answer = await self._request(query, settings, most=max_rows * _ROW_BYTES)
+        answer = await self._request(query, settings, max_bytes=max_rows * _ROW_BYTES)
         try:
             lines = [line.split("\t") for line in answer.splitlines()]
             return {(int(number), id) for number, id in lines}
@@ -115,8 +115,10 @@ class ClickHouseServer:
         text = files(__package__).joinpath(f"{name}.sql").read_text("utf-8")
         return text.strip().format(table=self._table, **values)
 
-    async def _request(self, query: str, settings: Mapping[str, str], *, most: int = _ANSWER_BYTES) -> str:
-        return (await self._send(query, b"", settings, most=most)).decode("utf-8", "replace")
+    async def _request(
+        self, query: str, settings: Mapping[str, str], *, max_bytes: int = _ANSWER_BYTES
+    ) -> str:
+        return (await self._send(query, b"", settings, max_bytes=max_bytes)).decode("utf-8", "replace")
 
     async def _send(
         self,
@@ -124,7 +126,7 @@ class ClickHouseServer:
         body: bytes,
         settings: Mapping[str, str],
         *,
-        most: int = _ANSWER_BYTES,
+        max_bytes: int = _ANSWER_BYTES,
         is_compressed: bool = False,
     ) -> bytes:
         # Without `wait_end_of_query`, an error could follow after the response status.
@@ -143,7 +145,7 @@ class ClickHouseServer:
                 content_type="text/plain",
                 headers=self._identity(user, password),
                 secrets=(password,),
-                max_answer_bytes=most,
+                max_answer_bytes=max_bytes,
                 is_compressed=is_compressed,
             )
         except SendError as error:

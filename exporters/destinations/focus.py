@@ -32,8 +32,8 @@ async def lines_of(
     """
     numbers = f"{delivery.first}-{delivery.last}"
 
-    def lines_of_some(some: Sequence[Charge]) -> list[bytes]:
-        return [charges.lines([replace(charge, numbers=numbers)]) for charge in some]
+    def lines_of_some(part: Sequence[Charge]) -> list[bytes]:
+        return [charges.lines([replace(charge, numbers=numbers)]) for charge in part]
 
     lines = await in_turns(await charges.of_entries(entries, price_lines), lines_of_some)
     return list(chain.from_iterable(lines)), batches.without_shadows(delivery, entries).settlement()

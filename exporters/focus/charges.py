@@ -256,14 +256,14 @@ class ChargeSums:
                 charge = charge if self._shown is None else self._shown(charge)
                 self._add(separate_key, hour, charge)
 
-    def _add(self, apart: _SeparateKey, hour: int, charge: Charge) -> None:
+    def _add(self, separate_key: _SeparateKey, hour: int, charge: Charge) -> None:
         charges = self._charges
         shown = (charge.provider, charge.model, charge.team, charge.cost_source, charge.region)
         has_lines = bool(charge.lines)
-        key = (*apart, hour, charge.currency, has_lines, *shown, *sorted(charge.tags.items()))
-        separated = replace(charge, corrects=apart.corrects, billed_in=apart.billed_in)
+        key = (*separate_key, hour, charge.currency, has_lines, *shown, *sorted(charge.tags.items()))
+        separated = replace(charge, corrects=separate_key.corrects, billed_in=separate_key.billed_in)
         charges[key] = _add(charges[key], separated) if key in charges else separated
-        if apart.corrects and is_nothing(charges[key]):
+        if separate_key.corrects and is_nothing(charges[key]):
             del charges[key]
 
     def charges(self) -> list[Charge]:

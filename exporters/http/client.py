@@ -207,17 +207,17 @@ class Client:
         return self._context
 
 
-async def _read_beginning(response: aiohttp.ClientResponse, most: int) -> bytes:
+async def _read_beginning(response: aiohttp.ClientResponse, max_bytes: int) -> bytes:
     """
-    Read at most `most` bytes of the response body.
+    Read at most `max_bytes` bytes of the response body.
 
     If an error response breaks off, its status counts. A 2xx that breaks off raises Retryable, because the
     rest may have named rejected records.
     """
     answer = bytearray()  # a bytearray, because bytes would be copied with every piece
     try:
-        while len(answer) < most:
-            chunk = await response.content.read(most - len(answer))
+        while len(answer) < max_bytes:
+            chunk = await response.content.read(max_bytes - len(answer))
             if not chunk:
                 return bytes(answer)
             answer += chunk

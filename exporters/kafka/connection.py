@@ -92,10 +92,10 @@ def options_of(settings: DestinationSettings, secret: SecretSource | None) -> di
         options |= {"sasl_mechanism": "OAUTHBEARER", "sasl_oauth_token_provider": _Token(settings)}
     elif settings.sasl == AWS:
         if secret is not None:
-            _lines(secret, most=3)  # raises errors before anything connects
+            _lines(secret, max_lines=3)  # raises errors before anything connects
         options |= {"sasl_mechanism": "OAUTHBEARER", "sasl_oauth_token_provider": _AwsToken(settings, secret)}
     elif settings.sasl:
-        user, password = _lines(secret, most=2)
+        user, password = _lines(secret, max_lines=2)
         options |= {
             "sasl_mechanism": settings.sasl.upper(),
             "sasl_plain_username": user,
@@ -104,13 +104,13 @@ def options_of(settings: DestinationSettings, secret: SecretSource | None) -> di
     return options
 
 
-def _lines(secret: SecretSource | None, *, most: int) -> list[str]:
+def _lines(secret: SecretSource | None, *, max_lines: int) -> list[str]:
     """Return the lines of a secret file. Raises Misconfigured if it has fewer than two lines or too many."""
     lines = (secret.value() if secret else "").split("\n")
-    if not 2 <= len(lines) <= most:
+    if not 2 <= len(lines) <= max_lines:
         content = (
             "a user and a password"
-            if most == 2
+            if max_lines == 2
             else "the key id, the secret key, and optionally the session token"
         )
         raise Misconfigured(f"secret_file must contain {content}, each on its own line", answered=False)
@@ -181,7 +181,7 @@ class _AwsToken(AbstractTokenProvider):  # type: ignore[misc]  # the library has
         if self._secret is None:
             key_id, secret, session, _ = await self._identity.keys()
         else:
-            key_id, secret, *further_lines = _lines(self._secret, most=3)
+            key_id, secret, *further_lines = _lines(self._secret, max_lines=3)
             session = "".join(further_lines)
         return aws_token(key_id, secret, session, region=self._region, now=SystemClock().now())
 

@@ -205,14 +205,14 @@ class KafkaExporter:
         self._there = max(committed, key=lambda committed_range: committed_range.last, default=None)
         self._edition = editions[0]
 
-    def _is_missing(self, wanted: TopicProgress) -> bool:
+    def _is_missing(self, expected: TopicProgress) -> bool:
         """
         Return True if a delivery is not in the topic. Raises Misconfigured if other records have its numbers.
         """
         committed = self._there
-        if committed is None or committed.last < wanted.first:
+        if committed is None or committed.last < expected.first:
             return True
-        if committed == wanted:
+        if committed == expected:
             return False
         raise Misconfigured(
             f"the topic already has other records with numbers up to {committed.last}, from before this "

@@ -84,12 +84,12 @@ def read_metadata(file: Any) -> dict[str, str]:
     return {**own, "rows": str(metadata.num_rows), **_numbers(metadata)}
 
 
-def _numbers(found: Any) -> dict[str, str]:
+def _numbers(metadata: Any) -> dict[str, str]:
     """Return the least and the greatest number from the statistics, or {} if rows have no numbers."""
-    if "number" not in found.schema.names:
+    if "number" not in metadata.schema.names:
         return {}
-    index = found.schema.names.index("number")
-    groups = [found.row_group(n).column(index).statistics for n in range(found.num_row_groups)]
+    index = metadata.schema.names.index("number")
+    groups = [metadata.row_group(n).column(index).statistics for n in range(metadata.num_row_groups)]
     ranges = [statistics for statistics in groups if statistics is not None and statistics.has_min_max]
     if not ranges:
         return {}

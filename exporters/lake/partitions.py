@@ -208,10 +208,10 @@ class DeliveryFiles:
         if self._added >= GROUP_ROWS:
             self._write_group(max(self._partitions.values(), key=lambda partition: partition.added))
 
-    def _add(self, partition: _Partition, most: int) -> None:
+    def _add(self, partition: _Partition, max_rows: int) -> None:
         if partition.file is None:
             partition.file = self._format.open(partition.path, self._table.columns)
-        rows = partition.rows[: min(most, GROUP_ROWS - partition.added)]
+        rows = partition.rows[: min(max_rows, GROUP_ROWS - partition.added)]
         partition.rows = partition.rows[len(rows) :]
         partition.file.add(rows)
         partition.added += len(rows)

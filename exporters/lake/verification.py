@@ -109,8 +109,8 @@ async def read_manifests(
                 yield result
 
 
-def _route_of(found: ReadManifest | Adoption) -> str:
-    return found.route if isinstance(found, Adoption) else found.body.route
+def _route_of(lake_manifest: ReadManifest | Adoption) -> str:
+    return lake_manifest.route if isinstance(lake_manifest, Adoption) else lake_manifest.body.route
 
 
 async def read_manifest(store: Store, name: str, local_copy: Path) -> Found:
@@ -210,12 +210,12 @@ async def verify(
     return replace(verified, editions=sorted({link.edition for link in links}))
 
 
-def _add_repair(repairs: dict[str, ReadManifest], found: ReadManifest) -> None:
+def _add_repair(repairs: dict[str, ReadManifest], repair: ReadManifest) -> None:
     """Remember the newest repair of a delivery."""
-    own = names.repaired(found.name)
+    own = names.repaired(repair.name)
     newest = repairs.get(own)
-    if newest is None or names.repair_in(newest.name) < names.repair_in(found.name):
-        repairs[own] = found
+    if newest is None or names.repair_in(newest.name) < names.repair_in(repair.name):
+        repairs[own] = repair
 
 
 def expired_before(found: VerifiedLake, date: str) -> VerifiedLake:

@@ -256,8 +256,10 @@ def _verdict(stream: StreamCheck) -> str:
     return f"under key {stream.key!r}: {verdict}{where}"
 
 
-def _with_effect(status: str, words: str | None, *, is_route: bool = True, effect: str | None = None) -> str:
-    detail = f": {words}" if words else ""
+def _with_effect(
+    status: str, message: str | None, *, is_route: bool = True, effect: str | None = None
+) -> str:
+    detail = f": {message}" if message else ""
     if status not in _EFFECTS or not is_route:
         return f"{status}{detail}"
     return f"{status}{detail}; {effect or f'records {_EFFECTS[status]}'}"

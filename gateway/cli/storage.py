@@ -273,5 +273,5 @@ def _describe(settings: Mapping[str, float]) -> dict[str, str]:
     return {name: written(_KINDS[name], value) for name, value in settings.items()}
 
 
-def _show(found: Mapping[str, Any], as_json: bool) -> None:
-    show_json(found) if as_json else show_fields(found)
+def _show(values: Mapping[str, Any], as_json: bool) -> None:
+    show_json(values) if as_json else show_fields(values)

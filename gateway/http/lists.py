@@ -216,17 +216,17 @@ class MemoryRows(Generic[Row]):
             return await asyncio.to_thread(self._page, listed, wanted)
         return self._page(listed, wanted)
 
-    def _page(self, listed: List[Row], wanted: PageQuery) -> ListPage[Row]:
-        value, identity = listed.sorts[wanted.sort_key].value, listed.identity.value
+    def _page(self, listed: List[Row], query: PageQuery) -> ListPage[Row]:
+        value, identity = listed.sorts[query.sort_key].value, listed.identity.value
         if value is None or identity is None:
             raise TypeError(f"the list {listed.root} declares no values for rows in memory")
         page = cut_page(
-            [row for row in self._rows if passes(listed, wanted.filters, row)],
+            [row for row in self._rows if passes(listed, query.filters, row)],
             value_of=value,
             identity_of=identity,
-            order=wanted.sort_order,
-            limit=wanted.limit,
-            position=wanted.position,
+            order=query.sort_order,
+            limit=query.limit,
+            position=query.position,
         )
         return replace(page, known=known_values(listed, self._rows) if self._known is None else self._known)
 
@@ -349,9 +349,9 @@ def _as_sets(filters: Mapping[str, Sequence[str]]) -> dict[str, set[str]]:
     return {name: set(values) for name, values in filters.items()}
 
 
-def _limit(text: str, most: int) -> int:
-    if not (text.isascii() and text.isdecimal() and len(text) <= 9 and 1 <= int(text) <= most):
-        raise _wrong(f"limit must be a whole number from 1 to {most}")
+def _limit(text: str, maximum: int) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) <= 9 and 1 <= int(text) <= maximum):
+        raise _wrong(f"limit must be a whole number from 1 to {maximum}")
     return int(text)
 
 

@@ -183,15 +183,15 @@ def _event(
     return record, identity, bounded.left_out + (subject is not None and not fits)
 
 
-def _identity(source: str | None, event_id: str | None, given: Any) -> Identity:
-    if isinstance(given, str) and _HEX_ID.fullmatch(given):
-        return Identity(bytes.fromhex(given))
+def _identity(source: str | None, event_id: str | None, stated_id: Any) -> Identity:
+    if isinstance(stated_id, str) and _HEX_ID.fullmatch(stated_id):
+        return Identity(bytes.fromhex(stated_id))
     if source and event_id:
         return Identity(of_event(source, event_id))
     return no_identity()
 
 
-def _word(attributes: Mapping[str, Any], name: str, most: int, *, required: bool) -> str | None:
+def _word(attributes: Mapping[str, Any], name: str, max_length: int, *, required: bool) -> str | None:
     value = attributes.get(name)
     if isinstance(value, int) and not isinstance(value, bool) and name == "id":
         value = str(value)
@@ -199,8 +199,8 @@ def _word(attributes: Mapping[str, Any], name: str, most: int, *, required: bool
         return None
     if not isinstance(value, str) or not value.strip():
         raise BadEvent(f"{name} is required and must be non-empty text")
-    if len(value) > most:
-        raise BadEvent(f"{name} has more than {most} characters")
+    if len(value) > max_length:
+        raise BadEvent(f"{name} has more than {max_length} characters")
     return value
 
 

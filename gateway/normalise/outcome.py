@@ -198,12 +198,12 @@ class Outcome(msgspec.Struct):
         received = len(piece.records) + len(piece.points)
         return Outcome(topic=self.topic, received=received, is_last=False, **msgspec.structs.asdict(piece))
 
-    def _take_certain(self, most: int) -> Iterator[_Part]:
-        """Remove parts that may be stored early, if there are more than `most` records or points."""
-        if max(len(self.records), len(self.points)) <= most or self.why is not None:
+    def _take_certain(self, max_items: int) -> Iterator[_Part]:
+        """Remove parts that may be stored early, if there are more than `max_items` records or points."""
+        if max(len(self.records), len(self.points)) <= max_items or self.why is not None:
             return
         done, stays = self._divided()
-        pieces = list(_pieces(done, most))
+        pieces = list(_pieces(done, max_items))
         last = pieces.pop() if pieces and not stays.records else stays
         for name, value in msgspec.structs.asdict(last).items():
             setattr(self, name, value)
@@ -211,21 +211,21 @@ class Outcome(msgspec.Struct):
         yield from pieces
 
 
-def _pieces(part: _Part, most: int) -> Iterator[_Part]:
-    """Split a part into parts of at most `most` records or points."""
-    if len(part.records) + len(part.points) <= most:
+def _pieces(part: _Part, max_items: int) -> Iterator[_Part]:
+    """Split a part into parts of at most `max_items` records or points."""
+    if len(part.records) + len(part.points) <= max_items:
         yield part
         return
-    for begin in range(0, len(part.records), most):
-        end = begin + most
+    for begin in range(0, len(part.records), max_items):
+        end = begin + max_items
         yield _Part(
             records=part.records[begin:end],
             identities=part.identities[begin:end],
             forwarded={index - begin for index in part.forwarded if begin <= index < end},
             named={index - begin: device for index, device in part.named.items() if begin <= index < end},
         )
-    for begin in range(0, len(part.points), most):
-        end = begin + most
+    for begin in range(0, len(part.points), max_items):
+        end = begin + max_items
         yield _Part(
             points=part.points[begin:end],
             named_points={

@@ -409,10 +409,10 @@ class ContainerFiles:
         """
         return await self._confirmed(await self.rows.select(container_rows.UNTOLD, limit=limit))
 
-    async def _confirmed(self, found: Sequence[ContainerFile]) -> Sequence[ContainerFile]:
-        if found:
+    async def _confirmed(self, files: Sequence[ContainerFile]) -> Sequence[ContainerFile]:
+        if files:
             await self.rows.confirm()
-        return found
+        return files
 
     async def told(self, files: Sequence[ContainerFile]) -> None:
         """Note that the cost service knows that these files are abandoned."""

@@ -70,7 +70,7 @@ def _new(
     proof: int | None = None,
     last_error: str | None = None,
     replay: bool = False,
-    kept: Entry | None = None,
+    entry: Entry | None = None,
     sending: bool = False,
 ) -> StoredDelivery:
     return StoredDelivery(
@@ -83,7 +83,7 @@ def _new(
         proven=is_proven(proof, acceptances),
         last_error=last_error,
         replay=replay,
-        kept=kept,
+        kept=entry,
         sending=sending,
         fence=int(sending),
     )
@@ -349,7 +349,7 @@ def retry_dead(letter: StoredDeadLetter, route: StoredRoute | None) -> RouteChan
     number = letter.number
     entry = Entry(topic=letter.topic, first=number, committed_at=letter.committed_at, records=[letter.record])
     again = _new(
-        route.name, (number, number), acceptances=route.acceptances, replay=letter.replay, kept=entry
+        route.name, (number, number), acceptances=route.acceptances, replay=letter.replay, entry=entry
     )
     counts = _terms(letter, dead=-1)
     return RouteChange(route=route.name, added=[again], no_longer_dead=letter.id, counts=counts)

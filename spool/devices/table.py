@@ -492,16 +492,16 @@ class DeviceTable:
             for name in names:  # read again the names that other processes stored
                 self._unenrolled.pop(name, None)
 
-    def _take(self, id: str, kept: Device | None) -> None:
+    def _take(self, id: str, stored: Device | None) -> None:
         """Put a stored row into memory, with unwritten changes applied on top."""
-        device = kept
+        device = stored
         for batch in (self._writing, self._batch):
             if batch is not None:
                 device = batch.apply(id, device)
-        if kept is None:
+        if stored is None:
             self._durable.pop(id, None)
         else:
-            self._durable[id] = kept
+            self._durable[id] = stored
         self._put_in_memory(id, device)
 
     def _put_in_memory(self, id: str, device: Device | None) -> None:

@@ -255,13 +255,13 @@ async def compare(
 
 
 def _is_kept(
-    place: Place, firsts: Mapping[Place, int], lowest: Mapping[Place, int], removed_below: int
+    period_key: Place, firsts: Mapping[Place, int], lowest: Mapping[Place, int], removed_below: int
 ) -> bool:
     """
     Return True if all counted records of a period are still stored. If the totals never counted the period,
     only the log has a number for it.
     """
-    known = [numbers[place] for numbers in (firsts, lowest) if place in numbers]
+    known = [numbers[period_key] for numbers in (firsts, lowest) if period_key in numbers]
     return bool(known) and min(known) >= removed_below
 
 
@@ -290,33 +290,35 @@ def _meters(rows: LedgerRows) -> Mapping[Place, MeterSums]:
     }
 
 
-def _of_meters(place: Place, kept: Mapping[str, int], counted: Mapping[str, int]) -> PeriodDifference | None:
+def _of_meters(
+    period_key: Place, stored: Mapping[str, int], counted: Mapping[str, int]
+) -> PeriodDifference | None:
     """Return the first meter whose quantities differ, or None if all agree."""
-    for name in sorted(kept.keys() | counted.keys()):
-        if kept.get(name, 0) != counted.get(name, 0):
+    for name in sorted(stored.keys() | counted.keys()):
+        if stored.get(name, 0) != counted.get(name, 0):
             return PeriodDifference(
-                place=place, kept=kept.get(name, 0), counted=counted.get(name, 0), meter=name
+                place=period_key, kept=stored.get(name, 0), counted=counted.get(name, 0), meter=name
             )
     return None
 
 
-async def _kept(log: ReadableLog, first: int, end: int, found: _Kept, *, at_ease: bool) -> _Kept:
+async def _kept(log: ReadableLog, first: int, end: int, logged: _Kept, *, at_ease: bool) -> _Kept:
     loop = asyncio.get_running_loop()
     for number in range(first, end, STEP):
         began = loop.time()
         following = number
         for entry in await log.read(AI_TELEMETRY, number, min(number + STEP, end) - 1, whole=True):
             if entry.first > following:
-                found.unread.append(following)
-                found.near_unread.add(period(hour_of(None, entry.committed_at), found.hourly))
+                logged.unread.append(following)
+                logged.near_unread.add(period(hour_of(None, entry.committed_at), logged.hourly))
             following = entry.last + 1
             for part in entry.parts(at_once()):
-                found.add(part)
+                logged.add(part)
                 await pause()
         if following < min(number + STEP, end):
-            found.unread.append(following)
+            logged.unread.append(following)
         await asyncio.sleep((loop.time() - began) * REST if at_ease else 0)
-    return found
+    return logged
 
 
 # -- repair: periods that lack records are counted again from the log ----------------------------------------
@@ -512,18 +514,18 @@ class LedgerMender:
             self.changed()
         self._tell(unrepaired)
 
-    async def _is_replaced(self, compared: LedgerComparison, place: Place) -> bool:
-        is_known = place in compared.numbers and place not in compared.unsure
-        return is_known and await self.ledger.replace(self.log, compared, place)
+    async def _is_replaced(self, compared: LedgerComparison, period_key: Place) -> bool:
+        is_known = period_key in compared.numbers and period_key not in compared.unsure
+        return is_known and await self.ledger.replace(self.log, compared, period_key)
 
-    def _tell(self, left: Sequence[PeriodDifference]) -> None:
+    def _tell(self, unrepaired: Sequence[PeriodDifference]) -> None:
         """Log the differences that remain. The same periods are logged only once."""
-        places = frozenset(difference.place for difference in left)
+        places = frozenset(difference.place for difference in unrepaired)
         if places - self._told:
-            message = "; ".join(difference.words() for difference in left[:MOST_TOLD])
+            message = "; ".join(difference.words() for difference in unrepaired[:MOST_TOLD])
             _log.error(
                 "%d hours and days of the totals differ from the stored records and were not changed: %s",
-                len(left),
+                len(unrepaired),
                 message,
                 extra={"action": "ledger_differs"},
             )

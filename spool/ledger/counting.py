@@ -169,17 +169,17 @@ class Placement:
             self._numbers.clear()
         self._numbers[dimensions] = number
 
-    def _numbers_in(self, rows: LedgerRows, place: tuple[int, int]) -> set[int]:
-        present = self._present.get(place)
+    def _numbers_in(self, rows: LedgerRows, span: tuple[int, int]) -> set[int]:
+        present = self._present.get(span)
         if present is not None:
-            self._present.move_to_end(place)
+            self._present.move_to_end(span)
             return present
-        present = self._present[place] = rows.numbers(*place)
+        present = self._present[span] = rows.numbers(*span)
         if len(self._present) > MOST_PRESENT:
             self._present.popitem(last=False)
         if len(self._most) > MOST_PERIODS:
             self._most.clear()
-        self._most[place] = len(present)
+        self._most[span] = len(present)
         return present
 
 

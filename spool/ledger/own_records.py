@@ -69,19 +69,19 @@ class OwnRecords:
             await self._follow(remembered, is_own, most)
             return list(remembered.rows)
 
-    async def _follow(self, remembered: _Remembered, is_own: IsOwn, most: int) -> None:
+    async def _follow(self, remembered: _Remembered, is_own: IsOwn, max_rows: int) -> None:
         below, since = self._log.closed_below(AI_TELEMETRY), self._clock.now() - LOOK_BACK_S
         if below < remembered.below:  # the watermark has fallen, so the log was replaced
             remembered.below, remembered.rows = 1, []
         floor = max(remembered.below, await first_after(self._log, AI_TELEMETRY, since, below))
         own_records: list[OwnRecord] = []
         end = below
-        while end > floor and len(own_records) < most:
+        while end > floor and len(own_records) < max_rows:
             begin = max(floor, end - STEP)
             own_records += await own_of(self._log, begin, end, is_own)
             end = begin
             await asyncio.sleep(0)
-        rows = [*own_records, *remembered.rows][:most]
+        rows = [*own_records, *remembered.rows][:max_rows]
         remembered.rows = [row for row in rows if row.committed_at > since]
         remembered.below = below
 

@@ -108,8 +108,8 @@ def _sum(record: Inference) -> ReportedSum:
     return ReportedSum(record.input_tokens, record.output_tokens, _money(record.cost))
 
 
-def _added(one: int | None, other: int | None) -> int | None:
-    return one if other is None else other + (one or 0)
+def _added(first: int | None, second: int | None) -> int | None:
+    return first if second is None else second + (first or 0)
 
 
 def _money(text: str | None) -> str | None:
@@ -126,5 +126,9 @@ def _money(text: str | None) -> str | None:
     return decimal_text(cost) if cost.is_finite() else None
 
 
-def _named(one: ReportedSum) -> dict[str, Any]:
-    return {"input_tokens": one.input_tokens, "output_tokens": one.output_tokens, "cost": one.cost}
+def _named(reported_sum: ReportedSum) -> dict[str, Any]:
+    return {
+        "input_tokens": reported_sum.input_tokens,
+        "output_tokens": reported_sum.output_tokens,
+        "cost": reported_sum.cost,
+    }

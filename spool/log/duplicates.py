@@ -305,13 +305,13 @@ class DuplicateIndex:
             count += 1
         return count
 
-    def _arrived_at(self, taken: int) -> float:
+    def _arrived_at(self, id_count: int) -> float:
         newest = 0.0
         for at, count in self._arrivals:
-            if taken <= 0:
+            if id_count <= 0:
                 break
             newest = max(newest, at)
-            taken -= count
+            id_count -= count
         return newest
 
     # -- inspection ------------------------------------------------------------------------------------------

@@ -71,8 +71,8 @@ class Sealer:
         commit, index = _PLACE.unpack(position)
         return commit, index
 
-    def _tag(self, place: bytes) -> bytes:
-        return _hashed(self._tags, place)
+    def _tag(self, position: bytes) -> bytes:
+        return _hashed(self._tags, position)
 
     def _stream(self, tag: bytes) -> bytes:
         return _hashed(self._streams, tag)
@@ -169,5 +169,5 @@ def _receipt_state(terms: Terms, *, closed_below: int, oldest: int) -> str:
     return "kept" if terms.last < closed_below else "open"
 
 
-def _mixed(one: bytes, other: bytes) -> bytes:
-    return (int.from_bytes(one) ^ int.from_bytes(other)).to_bytes(len(one))
+def _mixed(data: bytes, mask: bytes) -> bytes:
+    return (int.from_bytes(data) ^ int.from_bytes(mask)).to_bytes(len(data))

@@ -209,8 +209,8 @@ class PostgresDraft:
         self._pieces += 1
 
 
-def _piece(database: Database, place: tuple[str, int], connection: Connection) -> bytes | None:
-    row = connection.execute(database.sql(_PIECE), place).fetchone()
+def _piece(database: Database, piece_key: tuple[str, int], connection: Connection) -> bytes | None:
+    row = connection.execute(database.sql(_PIECE), piece_key).fetchone()
     return None if row is None else bytes(row[0])
 
 

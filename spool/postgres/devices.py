@@ -153,20 +153,20 @@ class PostgresDevices:
         lost: dict[str, Device | None] = dict.fromkeys(changes.devices.keys() - written)
         return lost | {device.id: device for device in map(self._remember, replaced)}
 
-    def _changes(self, wanted: DeviceWrite) -> _RowChanges:
-        ordered = sorted(wanted.devices, key=lambda device: device.id)
+    def _changes(self, device_write: DeviceWrite) -> _RowChanges:
+        ordered = sorted(device_write.devices, key=lambda device: device.id)
         read = {device.id: self._versions.get(device.id) for device in ordered}
         news = {device.id for device in ordered if _facts(device) != self._told.get(device.id)}
         return _RowChanges(
             devices={device.id: device for device in ordered},
             read=read,
             versions={id: _next_version(version) for id, version in read.items()},
-            urgent=news | set(wanted.deleted),
-            ends_keys=self._is_a_key_ended(wanted),
+            urgent=news | set(device_write.deleted),
+            ends_keys=self._is_a_key_ended(device_write),
         )
 
     def _carry_out(
-        self, connection: Connection, wanted: DeviceWrite, changes: _RowChanges
+        self, connection: Connection, device_write: DeviceWrite, changes: _RowChanges
     ) -> tuple[set[str], list[Any]]:
         """
         Write rows in one transaction. Return the ids of rows that are as wanted, and the rows that other
@@ -174,25 +174,25 @@ class PostgresDevices:
 
         Raises DevicesRefused and writes nothing if a condition fails.
         """
-        self._lock(connection, wanted, changes)
-        self._check(connection, wanted.conditions, changes)
-        written = self._write(connection, changes, wanted.deleted)
+        self._lock(connection, device_write, changes)
+        self._check(connection, device_write.conditions, changes)
+        written = self._write(connection, changes, device_write.deleted)
         replaced = self._read(connection, sorted(changes.devices.keys() - written))
         before = {row[1] for row in replaced if changes.has_written(row)}
         written |= before
-        self._write_names(connection, wanted.names, wanted.gone)
-        news = {(DEVICES, id) for id in changes.urgent & (written | set(wanted.deleted))}
+        self._write_names(connection, device_write.names, device_write.gone)
+        news = {(DEVICES, id) for id in changes.urgent & (written | set(device_write.deleted))}
         if news:
             note_changes(connection, self._database, news)
         return written, [row for row in replaced if row[1] not in before]
 
-    def _lock(self, connection: Connection, wanted: DeviceWrite, changes: _RowChanges) -> None:
+    def _lock(self, connection: Connection, device_write: DeviceWrite, changes: _RowChanges) -> None:
         """
         Lock keys against changes during this write. For urgent rows, take the head lock, so that changes
         have one order.
         """
         if not changes.urgent:
-            hold_keys(connection, self._database.sql, wanted.conditions.expects)
+            hold_keys(connection, self._database.sql, device_write.conditions.expects)
             return
         lock_head(connection, self._database)
         if (
@@ -273,8 +273,8 @@ class PostgresDevices:
         room = max(0, conditions.most - known - (len(new) - len(bounded)))
         return adds[room:]
 
-    def _is_a_key_ended(self, wanted: DeviceWrite) -> bool:
-        return any(map(self._is_key_ended, wanted.devices)) or bool(wanted.deleted)
+    def _is_a_key_ended(self, device_write: DeviceWrite) -> bool:
+        return any(map(self._is_key_ended, device_write.devices)) or bool(device_write.deleted)
 
     def _is_key_ended(self, device: Device) -> bool:
         """Return True if the change ends the device's key."""
@@ -428,7 +428,7 @@ class PostgresClusters(SqlClusters):
         return await self._database.transaction(work, needs_standby=lambda _: self._database.needs_standby)
 
 
-def _merged(known: Cluster, changed: Cluster, kept: Cluster) -> Cluster:
+def _merged(known: Cluster, changed: Cluster, stored: Cluster) -> Cluster:
     """Apply the fields that changed between `known` and `changed` to the stored row."""
     pairs = ((name, getattr(changed, name), getattr(known, name)) for name in CLUSTER.names)
-    return replace(kept, **{name: value for name, value, before in pairs if value != before})
+    return replace(stored, **{name: value for name, value, before in pairs if value != before})

@@ -344,20 +344,22 @@ class PostgresLeases:
         named = {"id": self.session, "now": self._database.now(), "routes": sorted(self.routes), **values}
         return connection.execute(self._database.sql(statement), named)
 
-    def _apply(self, found: _Held) -> None:
-        for name in self._tasks.held - found.leases.keys():
+    def _apply(self, held_leases: _Held) -> None:
+        for name in self._tasks.held - held_leases.leases.keys():
             self._tasks.lose(name)
         for name in sorted(self._tasks.held):
-            if found.leases[name] != self._woken.get(name):
+            if held_leases.leases[name] != self._woken.get(name):
                 self._tasks.wake_held(name)
-        for name in sorted(found.leases.keys() - self._tasks.held - self._going.keys()):
+        for name in sorted(held_leases.leases.keys() - self._tasks.held - self._going.keys()):
             self._gains[name] += 1
             self._tasks.gain(name)
-        self._woken = found.leases
+        self._woken = held_leases.leases
         now = self._clock.monotonic()
-        if found.surplus is not None and not self._going and now >= self._let_go_at + LET_GO_S:
+        if held_leases.surplus is not None and not self._going and now >= self._let_go_at + LET_GO_S:
             self._let_go_at = now
-            self._going[found.surplus] = asyncio.create_task(self._let_go(found.surplus), name="let go")
+            self._going[held_leases.surplus] = asyncio.create_task(
+                self._let_go(held_leases.surplus), name="let go"
+            )
 
     async def _let_go(self, name: str) -> None:
         try:
@@ -384,18 +386,18 @@ class PostgresLeases:
         self._has_joined = False
 
 
-def _share(wanted: Mapping[UUID, frozenset[str]]) -> int:
+def _share(wants_by_node: Mapping[UUID, frozenset[str]]) -> int:
     """Return the maximum number of leases per gateway while all gateways that want leases are running."""
-    names = frozenset[str]().union(*wanted.values())
-    return ceil(len(names) / max(1, sum(bool(wants) for wants in wanted.values())))
+    names = frozenset[str]().union(*wants_by_node.values())
+    return ceil(len(names) / max(1, sum(bool(wants) for wants in wants_by_node.values())))
 
 
 def _surplus(
-    own: UUID, holders: Mapping[str, UUID | None], wanted: Mapping[UUID, frozenset[str]], share: int
+    own: UUID, holders: Mapping[str, UUID | None], wants_by_node: Mapping[UUID, frozenset[str]], share: int
 ) -> str | None:
     """Return a lease of this gateway that another one wants and has room for."""
     for name in sorted(name for name, node in holders.items() if node == own):
-        for id, wants in wanted.items():
+        for id, wants in wants_by_node.items():
             if id != own and name in wants and sum(node == id for node in holders.values()) < share:
                 return name
     return None

@@ -285,9 +285,11 @@ class PostgresLedgerRows(SqlLedgerRows):
         condition = f" AND key IN (SELECT k.id FROM {chosen})" if chosen else ""
         return f"{of} start >= {parameters.text(since)} AND start < {parameters.text(until)}{condition}"
 
-    def _numbers_of(self, chosen: str, parameters: StatementParameters, most: int) -> Sequence[int] | None:
+    def _numbers_of(
+        self, chosen: str, parameters: StatementParameters, max_numbers: int
+    ) -> Sequence[int] | None:
         """
-        Return the numbers that pass the filters, or None if there are more than `most`.
+        Return the numbers that pass the filters, or None if there are more than `max_numbers`.
 
         The result of the last filter is cached, because one query reads several spans.
         """
@@ -296,11 +298,11 @@ class PostgresLedgerRows(SqlLedgerRows):
         is_same = statement == chosen and all(
             values.get(name) == value for name, value in cached_values.items()
         )
-        if not is_same or len(numbers) > limit < most:
-            rows = self._ask(f"SELECT k.id FROM {chosen} LIMIT {most + 1}", parameters)
+        if not is_same or len(numbers) > limit < max_numbers:
+            rows = self._ask(f"SELECT k.id FROM {chosen} LIMIT {max_numbers + 1}", parameters)
             numbers = [number for (number,) in rows]
-            self._found = (chosen, dict(values), most, numbers)
-        return numbers if len(numbers) <= most else None
+            self._found = (chosen, dict(values), max_numbers, numbers)
+        return numbers if len(numbers) <= max_numbers else None
 
     def meter_totals(
         self, width: int, since: int, until: int, query: CostQuery, *, by_start: bool = False

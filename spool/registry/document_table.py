@@ -61,12 +61,12 @@ def check_comments(authors: Sequence[str], n: int, most: int, actor: Actor) -> N
         )
 
 
-def _check(key: str, made: Sequence[str], there: int, most: int, limit: str) -> None:
-    own = made.count(key)
-    if not may_add(own, there, 1, most):
+def _check(key: str, row_makers: Sequence[str], row_count: int, maximum: int, limit: str) -> None:
+    own = row_makers.count(key)
+    if not may_add(own, row_count, 1, maximum):
         raise NotAllowed(
             f"this key already created {own}: a key may not create more than it leaves free of "
-            f"{limit} = {most}. Delete one, or ask an operator to create it"
+            f"{limit} = {maximum}. Delete one, or ask an operator to create it"
         )
 
 

@@ -192,7 +192,7 @@ def dollars(amount: Decimal) -> str:
     return f"{amount.quantize(_CENT):f}"
 
 
-def _text(name: str, text: str, most: int) -> str:
-    if len(text) > most:
-        raise Invalid(f"{name} must have at most {most} characters")
+def _text(name: str, text: str, max_length: int) -> str:
+    if len(text) > max_length:
+        raise Invalid(f"{name} must have at most {max_length} characters")
     return storable(text)

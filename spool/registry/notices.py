@@ -221,10 +221,10 @@ def read_notification(document: Mapping[str, Any]) -> Notification:
     return Notification(**{**document, **parts})
 
 
-def _line(text: str, most: int) -> str:
+def _line(text: str, max_length: int) -> str:
     """Return the text as one printable line. A line break in a name would start a new e-mail header."""
     text = printable(text).strip()
-    return text if len(text) <= most else f"{text[: most - 3]}..."
+    return text if len(text) <= max_length else f"{text[: max_length - 3]}..."
 
 
 _WAITING = "notification"

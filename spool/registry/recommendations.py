@@ -153,11 +153,11 @@ def check_least_share(share: str) -> str:
     return _number("least_share", share, Decimal(100), "percent, up to 100")
 
 
-def _number(name: str, text: str, most: Decimal, what: str) -> str:
+def _number(name: str, text: str, maximum: Decimal, what: str) -> str:
     try:
         number = Decimal(text) if len(text) <= 32 else Decimal("NaN")
     except InvalidOperation:
         number = Decimal("NaN")
-    if not number.is_finite() or not 0 <= number <= most or (number and number.adjusted() < -9):
+    if not number.is_finite() or not 0 <= number <= maximum or (number and number.adjusted() < -9):
         raise Invalid(f"{name} must be a decimal number of {what}, and at least 0")
     return f"{number:f}"

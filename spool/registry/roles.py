@@ -451,16 +451,16 @@ def check_role_draft(draft: RoleDraft, limits: RoleLimits) -> RoleDraft:
     )
 
 
-def _check_filter(given: RoleFilter) -> RoleFilter:
-    check_one_of("filters.mode", given.mode, MODES)
-    if not given.values:
-        raise Invalid(f"filters: {given.dimension[:MAX_NAME]} needs at least one value")
-    if any(len(value) > MAX_VALUE for value in given.values):
+def _check_filter(role_filter: RoleFilter) -> RoleFilter:
+    check_one_of("filters.mode", role_filter.mode, MODES)
+    if not role_filter.values:
+        raise Invalid(f"filters: {role_filter.dimension[:MAX_NAME]} needs at least one value")
+    if any(len(value) > MAX_VALUE for value in role_filter.values):
         raise Invalid(
-            f"filters: a value of {given.dimension[:MAX_NAME]} must have at most {MAX_VALUE} characters"
+            f"filters: a value of {role_filter.dimension[:MAX_NAME]} must have at most {MAX_VALUE} characters"
         )
-    values = tuple(dict.fromkeys(map(storable, given.values)))
-    return RoleFilter(dimension=given.dimension, values=values, mode=given.mode)
+    values = tuple(dict.fromkeys(map(storable, role_filter.values)))
+    return RoleFilter(dimension=role_filter.dimension, values=values, mode=role_filter.mode)
 
 
 def _check_sets(ids: Iterable[str]) -> tuple[str, ...]:

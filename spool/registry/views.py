@@ -191,32 +191,32 @@ def _values(name: str, values: tuple[str, ...]) -> Iterator[str]:
         yield storable(value)
 
 
-def _check_connections(given: ViewConnections) -> ViewConnections:
+def _check_connections(connections: ViewConnections) -> ViewConnections:
     for name, entries in (
-        ("email.addresses", given.email.addresses),
-        ("slack", given.slack),
-        ("notify", given.notify),
+        ("email.addresses", connections.email.addresses),
+        ("slack", connections.slack),
+        ("notify", connections.notify),
     ):
         if len(entries) > MAX_CHANNELS:
             raise Invalid(f"connections.{name} must have at most {MAX_CHANNELS} entries")
-    for address in given.email.addresses:
+    for address in connections.email.addresses:
         if not _EMAIL.fullmatch(check_text("connections.email.addresses", address, MAX_NAME)):
             raise Invalid("connections.email.addresses must be e-mail addresses")
-    for channel in given.slack:
+    for channel in connections.slack:
         check_text("connections.slack.id", channel.id, MAX_NAME)
         check_text("connections.slack.name", channel.name, MAX_NAME)
-    for channel_name in given.notify:
+    for channel_name in connections.notify:
         check_text("connections.notify", channel_name, MAX_NAME)
-    return given
+    return connections
 
 
-def _check_anomalies(given: Anomalies) -> Anomalies:
-    check_one_of("anomalies.threshold_type", given.threshold_type, (AUTOMATIC, PERCENT))
-    if given.threshold_value is None and given.threshold_type == PERCENT:
+def _check_anomalies(anomalies: Anomalies) -> Anomalies:
+    check_one_of("anomalies.threshold_type", anomalies.threshold_type, (AUTOMATIC, PERCENT))
+    if anomalies.threshold_value is None and anomalies.threshold_type == PERCENT:
         raise Invalid("anomalies.threshold_value is required with threshold_type Percent")
-    if given.threshold_value is not None and not 1 <= given.threshold_value <= MAX_PERCENT:
+    if anomalies.threshold_value is not None and not 1 <= anomalies.threshold_value <= MAX_PERCENT:
         raise Invalid(f"anomalies.threshold_value must be a whole number from 1 to {MAX_PERCENT}")
-    return given
+    return anomalies
 
 
 # Kinds of documents that depend on a view by `view_id`, and the plural noun for messages.

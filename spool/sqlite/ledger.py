@@ -333,21 +333,21 @@ class SqliteLedgerRows(SqlLedgerRows):
         parameters = (json.dumps([*starts]), json.dumps(numbers))
         return f"{of} start IN {listed} AND key IN {listed}", parameters
 
-    def _numbers(self, chosen: str, values: Sequence[str], most: int) -> Sequence[int] | None:
+    def _numbers(self, chosen: str, values: Sequence[str], max_numbers: int) -> Sequence[int] | None:
         """
-        Return the numbers that pass a filter, or None if there are more than `most`.
+        Return the numbers that pass a filter, or None if there are more than `max_numbers`.
 
         The result of the last filter is cached, because one query reads several time ranges and should scan
         the dimensions once.
         """
         filter_key = (chosen, *values)
         known, limit, numbers = self._chosen
-        if known != filter_key or len(numbers) > limit < most:
-            rows = self._connection.execute(f"{chosen} LIMIT ?", (*values, most + 1))
-            limit = most
+        if known != filter_key or len(numbers) > limit < max_numbers:
+            rows = self._connection.execute(f"{chosen} LIMIT ?", (*values, max_numbers + 1))
+            limit = max_numbers
             numbers = [number for (number,) in rows]
             self._chosen = (filter_key, limit, numbers)
-        return numbers if len(numbers) <= most else None
+        return numbers if len(numbers) <= max_numbers else None
 
     def meter_totals(
         self, width: int, since: int, until: int, query: CostQuery, *, by_start: bool = False

@@ -103,11 +103,11 @@ def _check_known(current: int, known: int) -> None:
         )
 
 
-def _steps(found: int, versions: Sequence[str]) -> list[tuple[int, str]]:
+def _steps(current_version: int, versions: Sequence[str]) -> list[tuple[int, str]]:
     """Return the missing versions, each with its number. A new file gets all of them in one step."""
-    if not found and versions:
+    if not current_version and versions:
         return [(len(versions), ";\n".join(versions))]
-    return list(enumerate(versions[found:], start=found + 1))
+    return list(enumerate(versions[current_version:], start=current_version + 1))
 
 
 def _roll_back(connection: sqlite3.Connection) -> None:

@@ -69,7 +69,7 @@ class LakeSettling:
         await self._closed(last)
         deliveries = list[Delivery]()
         while first <= last:
-            delivery = await self._due(below=last + 1, most=MOST_RECORDS)
+            delivery = await self._due(below=last + 1, max_records=MOST_RECORDS)
             if delivery is None or delivery.first != first:
                 raise NotAllowed(
                     f"the number {first} is in the data lake, but no delivery of {self.route} waits "
@@ -89,9 +89,9 @@ class LakeSettling:
             )
         await self.deliveries.split(delivery, reason="the data lake has a part of it", at=at)
 
-    async def _due(self, *, below: int, most: int) -> Delivery | None:
+    async def _due(self, *, below: int, max_records: int) -> Delivery | None:
         now = self.clock.now() + _FOR_EVER_S
-        return await self.deliveries.due(self.route, now=now, max_records=most, below=below)
+        return await self.deliveries.due(self.route, now=now, max_records=max_records, below=below)
 
     async def _closed(self, last: int) -> None:
         """Wait until a number is closed, `spool.hold` after its commit."""
@@ -106,7 +106,7 @@ class LakeSettling:
         await self._closed(last)
         held = []
         for below in (first, last + 1):
-            while (delivery := await self._due(below=below, most=self.batch_records)) is not None:
+            while (delivery := await self._due(below=below, max_records=self.batch_records)) is not None:
                 border = next(
                     (
                         boundary
@@ -189,7 +189,7 @@ class _Counts:
 
 
 @dataclass(eq=False)
-class _Brought:
+class _Restored:
     """
     Records of the data lake that are in the log again: their new numbers as ranges, and their ids.
 
@@ -247,13 +247,13 @@ class LakeAdoption:
             for lake_manifest in manifests
             if lake_manifest.body.last > shared and lake_manifest.name not in adopted
         ]
-        brought = await self._brought()
+        restored = await self._restored()
         counts = {lake_manifest.name: _Counts() for lake_manifest in beyond}
         for lake_manifest in beyond:
             await self._add_to_log(
                 lake_manifest,
                 shared,
-                brought,
+                restored,
                 counts[lake_manifest.name],
                 scratch,
                 leave=leave,
@@ -264,7 +264,7 @@ class LakeAdoption:
             for lake_manifest in manifests
         )
         if not dry_run:
-            await self._settle(manifests, beyond, counts, shared, brought, scratch)
+            await self._settle(manifests, beyond, counts, shared, restored, scratch)
         return Adopted(
             settled=settled,
             brought=sum(counter.brought for counter in counts.values()),
@@ -314,16 +314,16 @@ class LakeAdoption:
         ]
         return sorted(waiting, key=lambda lake_manifest: lake_manifest.body.first), adopted
 
-    async def _last_shared(self, others: Sequence[ReadManifest], scratch: Path) -> int:
+    async def _last_shared(self, manifests: Sequence[ReadManifest], scratch: Path) -> int:
         """
         Return the last number with the same record in the data lake and in the log.
 
         Raises NotAllowed if an earlier number belongs to different records.
         """
-        same = others[0].body.first - 1
+        same = manifests[0].body.first - 1
         first_different = _ANY
         below = self.log.next_number(self._topic)
-        for lake_manifest in others:
+        for lake_manifest in manifests:
             if lake_manifest.body.first >= below:
                 break
             ids = {
@@ -360,16 +360,16 @@ class LakeAdoption:
                 for values in part:
                     yield values
 
-    async def _brought(self) -> _Brought:
+    async def _restored(self) -> _Restored:
         """Return what an interrupted adoption has added."""
         report = next(
             (stored_report for stored_report in await self.reports.load() if stored_report.key == self._note),
             None,
         )
-        brought = _Brought() if report is None else _Brought(noted(report))
-        for first, last in brought.ranges:
-            brought.ids |= {record.id async for _, record in self._log_records(first, last)}
-        return brought
+        restored = _Restored() if report is None else _Restored(noted(report))
+        for first, last in restored.ranges:
+            restored.ids |= {record.id async for _, record in self._log_records(first, last)}
+        return restored
 
     async def _log_records(self, first: int, last: int) -> AsyncIterator[tuple[int, Record]]:
         """Yield records of the log with their numbers."""
@@ -386,9 +386,9 @@ class LakeAdoption:
 
     async def _add_to_log(
         self,
-        other: ReadManifest,
+        lake_manifest: ReadManifest,
         shared: int,
-        brought: _Brought,
+        restored: _Restored,
         counts: _Counts,
         scratch: Path,
         *,
@@ -397,47 +397,47 @@ class LakeAdoption:
     ) -> None:
         """Add the records of a delivery that the copy never had to the log."""
         waiting: list[Record] = []
-        async for values in self._rows(other.body, self.records.read, scratch):
+        async for values in self._rows(lake_manifest.body, self.records.read, scratch):
             row = dict(zip(self.records.read, values, strict=True))
             if row["number"] <= shared:
                 continue
             record = None if leave else _record(row, self.records)
             if record is None:
                 counts.left += 1
-            elif record.id in brought.seen or self._knows(record, brought):
+            elif record.id in restored.seen or self._knows(record, restored):
                 counts.known += 1
             else:
                 counts.brought += 1
-                brought.seen.add(record.id)
-                if record.id not in brought.ids:
+                restored.seen.add(record.id)
+                if record.id not in restored.ids:
                     waiting.append(record)
             if len(waiting) >= _AT_ONCE and not dry_run:
-                await self._append(waiting, brought)
+                await self._append(waiting, restored)
                 waiting = []
         if waiting and not dry_run:
-            await self._append(waiting, brought)
+            await self._append(waiting, restored)
 
-    def _knows(self, record: Record, brought: _Brought) -> bool:
-        return record.id not in brought.ids and self.log.whereabouts(record.id) is not None
+    def _knows(self, record: Record, restored: _Restored) -> bool:
+        return record.id not in restored.ids and self.log.whereabouts(record.id) is not None
 
-    async def _append(self, records: Sequence[Record], brought: _Brought) -> None:
+    async def _append(self, records: Sequence[Record], restored: _Restored) -> None:
         first = self.log.next_number(self._topic)
-        ranges = _joined([*brought.ranges, (first, first + len(records) - 1)])
+        ranges = _joined([*restored.ranges, (first, first + len(records) - 1)])
         note = bring(self._topic, records, note=self._note, done=ranges, at=self.clock.now(), certain=False)
         await self.log.append(note)
         if self.log.next_number(self._topic) != first + len(records):
             raise NotAllowed(
                 "another process writes to this log: stop every gateway, and restore the backup again"
             )
-        brought.ranges = ranges
+        restored.ranges = ranges
 
     async def _settle(
         self,
-        others: Sequence[ReadManifest],
+        manifests: Sequence[ReadManifest],
         beyond: Sequence[ReadManifest],
         counts: dict[str, _Counts],
         shared: int,
-        brought: _Brought,
+        restored: _Restored,
         scratch: Path,
     ) -> None:
         """
@@ -460,11 +460,11 @@ class LakeAdoption:
                 lake_manifest,
                 await settling.take(lake_manifest.body.first, min(lake_manifest.body.last, shared)),
             )
-            for lake_manifest in others
+            for lake_manifest in manifests
             if lake_manifest.body.first <= shared
         ]
         held = list[Delivery]()
-        for first, last in brought.ranges:
+        for first, last in restored.ranges:
             held += await settling.settle_brought(first, last)
         for lake_manifest in beyond:
             await self._note_adoption(lake_manifest, shared, counts[lake_manifest.name])
@@ -473,15 +473,15 @@ class LakeAdoption:
         for delivery in held:
             await self.deliveries.retry(delivery, reason="it waited for an adoption", not_before=0)
 
-    async def _note_adoption(self, other: ReadManifest, shared: int, counts: _Counts) -> None:
-        contents = other.body
+    async def _note_adoption(self, lake_manifest: ReadManifest, shared: int, counts: _Counts) -> None:
+        contents = lake_manifest.body
         first = max(contents.first, shared + 1)
         note = Adoption(
             route=contents.route,
             edition=contents.edition,
             first=first,
             last=contents.last,
-            manifest=other.name,
+            manifest=lake_manifest.name,
             adopted_at=moment(self.clock.now()),
             brought=counts.brought,
             known=counts.known,

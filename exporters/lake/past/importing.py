@@ -181,8 +181,8 @@ def _row(row: dict[str, Any], records: TopicRecords, *, is_of_lake: bool) -> Row
     return imported.with_verdict(counted=row["counted"], calls=row["calls"], spend=spend)
 
 
-def _ids(format: FileFormat, path: Path, wanted: Collection[str]) -> set[str]:
-    return {id for (id,) in format.read_rows(path, ("id",)) if id in wanted}
+def _ids(format: FileFormat, path: Path, searched_ids: Collection[str]) -> set[str]:
+    return {id for (id,) in format.read_rows(path, ("id",)) if id in searched_ids}
 
 
 def _sum(path: Path) -> str:

@@ -226,7 +226,7 @@ def _values(cluster: JsonObject) -> str:
     return "\n".join([*lines, json.dumps(values_of(cluster["config"]), indent=2)])
 
 
-def _config_map(cluster: JsonObject, given: JsonObject) -> JsonObject:
+def _config_map(cluster: JsonObject, config_document: JsonObject) -> JsonObject:
     """Make a ConfigMap. The output is JSON, which kubectl and GitOps tools read as YAML."""
     namespace = {"namespace": cluster["namespace"]} if cluster["namespace"] else {}
     return {
@@ -235,11 +235,11 @@ def _config_map(cluster: JsonObject, given: JsonObject) -> JsonObject:
         "metadata": {
             "name": "tollhouse-agent-config",
             **namespace,
-            "annotations": {"tollhouse/config-version": given["version"] or ""},
+            "annotations": {"tollhouse/config-version": config_document["version"] or ""},
         },
         "data": {
-            "config.json": json.dumps(given["config"], sort_keys=True),
-            "values.yaml": json.dumps(values_of(given["config"]), indent=2),
+            "config.json": json.dumps(config_document["config"], sort_keys=True),
+            "values.yaml": json.dumps(values_of(config_document["config"]), indent=2),
         },
     }
 

@@ -79,12 +79,12 @@ def confirmed(metavar: str, help: str) -> Parameter:
     return click.option("--confirm", required=True, metavar=metavar, help=help)
 
 
-def _stated(given: JsonObject) -> JsonObject:
-    return {field: value for field, value in given.items() if value is not None and value != ()}
+def _stated(options: JsonObject) -> JsonObject:
+    return {field: value for field, value in options.items() if value is not None and value != ()}
 
 
-def _filled(path: str, given: JsonObject) -> str:
-    return path.format(**{field: part(str(value)) for field, value in given.items()})
+def _filled(path: str, options: JsonObject) -> str:
+    return path.format(**{field: part(str(value)) for field, value in options.items()})
 
 
 def _argument(word: str) -> Parameter:

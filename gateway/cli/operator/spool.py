@@ -204,9 +204,9 @@ def recover(file: Path | None, config: Path | None, data: Path | None, new_regis
     click.echo("the data directory is usable")
 
 
-def _show_recovered(found: Recovered) -> None:
-    show_fields(asdict(found))
-    if found.added:
+def _show_recovered(recovered: Recovered) -> None:
+    show_fields(asdict(recovered))
+    if recovered.added:
         click.echo(
             "the totals may already include some of these records; count again with `tollhouse ledger "
             "rebuild`"

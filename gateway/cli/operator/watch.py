@@ -139,13 +139,13 @@ def top(client: OperatorClient, once: bool, every: float) -> None:
             status, rates, ledger = (client.request("GET", path) for path in ("/status", "/rates", "/ledger"))
             if not once and sys.stdout.isatty():
                 click.clear()
-            _show_state(status, rates["rates"], ledger["ledger"], most=None if once else SHOWN_SOURCES)
+            _show_state(status, rates["rates"], ledger["ledger"], max_rows=None if once else SHOWN_SOURCES)
             if once:
                 return
             time.sleep(every)
 
 
-def _show_state(status: JsonObject, rates: JsonObject, ledger: JsonObject, *, most: int | None) -> None:
+def _show_state(status: JsonObject, rates: JsonObject, ledger: JsonObject, *, max_rows: int | None) -> None:
     space = status["space"]
     seconds = rates["seconds"]
     now = datetime.now(UTC).strftime("%H:%M:%S UTC")
@@ -161,6 +161,6 @@ def _show_state(status: JsonObject, rates: JsonObject, ledger: JsonObject, *, mo
         f"{space['max_bytes'] / MIB:.0f} MiB"
     )
     click.echo()
-    show_table(rates["sources"][:most], ("source", "topic", "records", "per_s"))
+    show_table(rates["sources"][:max_rows], ("source", "topic", "records", "per_s"))
     click.echo()
     show_table(status["routes"], ("route", "state", "queued", "oldest_age_s", "reason"))

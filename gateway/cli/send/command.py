@@ -145,7 +145,7 @@ def send(
 
 async def _send(
     named: tuple[str, ...],
-    wanted: str | None,
+    example_format: str | None,
     format: str | None,
     endpoint: str,
     key: str | None,
@@ -159,13 +159,13 @@ async def _send(
         run = _Run(
             upload,
             Acknowledged(url=endpoint, key=key),
-            OlderCalls(wanted or format, time.time()),
+            OlderCalls(example_format or format, time.time()),
             again=again,
             as_json=as_json,
         )
         try:
-            if wanted is not None:
-                await run.body(UploadBody(items=[example(wanted)]), f"example {wanted}")
+            if example_format is not None:
+                await run.body(UploadBody(items=[example(example_format)]), f"example {example_format}")
             else:
                 await run.files(named)
         finally:
@@ -258,7 +258,7 @@ class _Run:
                     self._remember(body.mark)
                 advance(raw)
 
-    def _name_rejected(self, file: str, item: RejectedItem, place: str) -> None:
+    def _name_rejected(self, file: str, item: RejectedItem, where: str) -> None:
         """
         List a rejected item, up to MOST_NAMED.
 
@@ -268,10 +268,10 @@ class _Run:
         self.complete = False
         if self._listed is not None:
             self._listed.append(
-                {"file": file, "place": place, "reason": item.reason, "message": item.message}
+                {"file": file, "place": where, "reason": item.reason, "message": item.message}
             )
         elif self._rejected <= MOST_NAMED:
-            _print(printable(f"{file}, {place}: {item.explanation}"))
+            _print(printable(f"{file}, {where}: {item.explanation}"))
 
     def _remember(self, mark: bytes) -> None:
         try:

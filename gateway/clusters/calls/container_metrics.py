@@ -106,8 +106,8 @@ def check_protobuf(request: web.Request) -> None:
 async def announce_files(request: KeyRequest[TopicServices, UploadAnnouncement]) -> Result:
     """Return an upload address for every file, and in a header new addresses for files that are missing."""
     identity, sender = await _enabled_cluster(request), _sender(request, request.body.shipperId)
-    _count(request.http, "count", default=0, most=2**31)
-    lasts_s = _count(request.http, "expiration", default=EXPIRATION_S, most=LONGEST_EXPIRATION_S)
+    _count(request.http, "count", default=0, maximum=2**31)
+    lasts_s = _count(request.http, "expiration", default=EXPIRATION_S, maximum=LONGEST_EXPIRATION_S)
     files = _files(request)
     expires_at = request.receivers.clock.now() + max(1, lasts_s)
     announced = [
@@ -376,12 +376,12 @@ def _sender(request: KeyRequest[TopicServices, Any], shipper: str) -> ContainerS
     )
 
 
-def _count(http: web.Request, name: str, *, default: int, most: int) -> int:
+def _count(http: web.Request, name: str, *, default: int, maximum: int) -> int:
     text = http.query.get(name)
     if text is None:
         return default
-    if not (text.isascii() and text.isdecimal() and len(text) < 12 and int(text) <= most):
-        raise Refusal(400, "invalid_parameter", f"{name} must be a whole number of at most {most}")
+    if not (text.isascii() and text.isdecimal() and len(text) < 12 and int(text) <= maximum):
+        raise Refusal(400, "invalid_parameter", f"{name} must be a whole number of at most {maximum}")
     return int(text)
 
 

@@ -152,7 +152,7 @@ class LogReader:
                 if number % TURN == 0:
                     yield
 
-    def _take_whole(self, place: int, record: LogRecord) -> bool:
+    def _take_whole(self, index: int, record: LogRecord) -> bool:
         """
         Pass the whole log record to the products that read whole records. Return True if a product read it. A
         record that is not a call is ignored.
@@ -161,7 +161,7 @@ class LogReader:
             if product.take_log is not None:
                 self._senders.enter(record.resource)
                 tags, device = self._senders.tags, self._senders.device
-                if not product.take_log(place, record, self._outcome, tags=tags, device=device):
+                if not product.take_log(index, record, self._outcome, tags=tags, device=device):
                     self._outcome.ignored[NOT_AI] += 1
                 return True
         return False
@@ -175,14 +175,14 @@ class LogReader:
             self._outcome.ignored[UNRECOGNISED_AI] += 1
             self._outcome.show_shape(record.attributes)
 
-    def _take_call(self, place: int, record: LogRecord, product: Product, event: LogEvent) -> None:
+    def _take_call(self, index: int, record: LogRecord, product: Product, event: LogEvent) -> None:
         try:
             if event.is_call(record.attributes):
                 self._add(record, product, event)
             else:
                 self._outcome.ignored[NOT_AI] += 1
         except values.BadValue as error:
-            self._outcome.reject(place, error.reason, f"log record {place}: {error}")
+            self._outcome.reject(index, error.reason, f"log record {index}: {error}")
 
     def _add(self, record: LogRecord, product: Product, event: LogEvent) -> None:
         dialect, attributes = event.dialect, record.attributes

@@ -217,8 +217,8 @@ def _of_both_spellings(usage: UsageObject) -> tuple[tuple[Any, Any], ...]:
     )
 
 
-def _either(one: Any, other: Any) -> Any:
-    return other if one is None else one
+def _either(value: Any, fallback: Any) -> Any:
+    return fallback if value is None else value
 
 
 def _of_realtime(usage: UsageObject, inputs: LangChainParts) -> Tokens:
@@ -374,9 +374,9 @@ def _of_answer(answer: ProviderAnswer) -> dict[str, Any]:
     return _tier(answer.service_tier, metadata.service_tier) | fields
 
 
-def _is_whole(answer: ProviderAnswer, found: dict[str, Any]) -> bool:
-    """True if the response names its model and counts tokens. `found` holds its counts."""
-    is_counted = any(field in found for field in Tokens._fields)
+def _is_whole(answer: ProviderAnswer, stated_fields: dict[str, Any]) -> bool:
+    """True if the response names its model and counts tokens. `stated_fields` holds its counts."""
+    is_counted = any(field in stated_fields for field in Tokens._fields)
     return is_counted and any((answer.model, answer.modelVersion, answer.model_version))
 
 

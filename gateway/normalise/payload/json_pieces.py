@@ -196,10 +196,10 @@ class _Marks:
             place = stop
 
 
-def _counted_end(place: int, marks: _Marks) -> Generator[bytes, None, int]:
+def _counted_end(offset: int, marks: _Marks) -> Generator[bytes, None, int]:
     """Find the comma or bracket after an element by counting brackets."""
     depth = 0
-    for number, mark in enumerate(marks.behind(place), start=1):
+    for number, mark in enumerate(marks.behind(offset), start=1):
         if number % _MARKS == 0:
             yield TURN
         sign = mark[0]

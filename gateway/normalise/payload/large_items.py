@@ -32,10 +32,10 @@ def slim(raw: payload.Raw, type: type[msgspec.Struct]) -> msgspec.Raw:
     return _slim(text, text.index(b"{"), type)
 
 
-def _slim(text: bytes, place: int, type: type[msgspec.Struct]) -> msgspec.Raw:
+def _slim(text: bytes, offset: int, type: type[msgspec.Struct]) -> msgspec.Raw:
     rules = _rules(type)
     small_members = {}
-    for name, begin, end in payload.members_at(text, place):
+    for name, begin, end in payload.members_at(text, offset):
         rule = rules.get(name)
         value = None if rule is None else _read(text, begin, end, rule)
         if value is not None:
@@ -122,29 +122,29 @@ def outlined(raw: payload.Raw, most: int) -> payload.Raw:
         return b"null"
 
 
-def _outline(text: bytes, begin: int, end: int, most: int, depth: int) -> bytes:
+def _outline(text: bytes, begin: int, end: int, max_items: int, depth: int) -> bytes:
     sign = text[begin : begin + 1]
     if end - begin <= KEPT:
         return text[begin:end]
     if depth and sign == b"{":
         members = payload.members_at(text, begin)
         return b"{%b}" % b",".join(
-            b"%b:%b" % (msgspec.json.encode(name), _outline(text, at, stop, most, depth - 1))
+            b"%b:%b" % (msgspec.json.encode(name), _outline(text, at, stop, max_items, depth - 1))
             for name, at, stop in members
         )
     if depth and sign == b"[":
-        return b"[%b]" % b",".join(_elements(text, begin, most, depth - 1))
+        return b"[%b]" % b",".join(_elements(text, begin, max_items, depth - 1))
     return b"null"
 
 
-def _elements(text: bytes, begin: int, most: int, depth: int) -> list[bytes]:
+def _elements(text: bytes, begin: int, max_items: int, depth: int) -> list[bytes]:
     ends, outlines, offset = ValueEnds(text), list[bytes](), begin + 1
-    while len(outlines) < most:
+    while len(outlines) < max_items:
         offset = ends.begin(offset)
         end = ends.of(offset)
         if end is None:
             break
-        outlines.append(_outline(text, offset, end, most, depth))
+        outlines.append(_outline(text, offset, end, max_items, depth))
         offset = ends.begin(end) + 1
         if text[offset - 1 : offset] != b",":
             break

@@ -92,8 +92,8 @@ def before(end: int | None, took: int | None) -> int | None:
     return None if end is None or took is None else _bounded(end - took)
 
 
-def _of_text(found: re.Match[str]) -> int | None:
-    day, minute, second, fraction, _utc, sign, hours, minutes = found.groups()
+def _of_text(match: re.Match[str]) -> int | None:
+    day, minute, second, fraction, _utc, sign, hours, minutes = match.groups()
     start = _minute(day, minute)
     if start is None or int(second or 0) > 60:
         return None

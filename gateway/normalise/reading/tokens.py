@@ -433,8 +433,8 @@ def _is_openai(usage: Usage) -> bool:
     return any(isinstance(part, Details) for part in details)
 
 
-def _either(one: Any, other: Any) -> Any:
-    return other if one is None else one
+def _either(value: Any, fallback: Any) -> Any:
+    return fallback if value is None else value
 
 
 # --- Buckets: counts under names that senders choose -----------------------------------------------------------

@@ -365,9 +365,9 @@ class Access:
             await asyncio.sleep(FLUSH_EVERY_S)
             await self.flush()
 
-    def _may_be_news(self, given: str | None, scope: str, address: str) -> bool:
+    def _may_be_news(self, credential: str | None, scope: str, address: str) -> bool:
         """Return whether another gateway's recent change might allow a key that this process would refuse."""
-        secret = _without_prefix(given or "").strip()
+        secret = _without_prefix(credential or "").strip()
         # a device key itself shows whether it is newer than this process's memory
         if not secret or secret.startswith("thd_"):
             return False
@@ -479,8 +479,8 @@ class Access:
         return Refusal(401, type, message)
 
 
-def _without_prefix(given: str) -> str:
-    return given[7:].strip() if given[:7].lower() == "bearer " else given
+def _without_prefix(credential: str) -> str:
+    return credential[7:].strip() if credential[:7].lower() == "bearer " else credential
 
 
 def lacking(scope: str) -> Refusal:

@@ -206,13 +206,15 @@ def draft_of(given: NewRole) -> RoleDraft:
     return RoleDraft(**_fields(given))
 
 
-def _fields(given: Any) -> dict[str, Any]:
-    return stated(given, filters=lambda filters: tuple(map(_stored_filter, filters)))
+def _fields(body: Any) -> dict[str, Any]:
+    return stated(body, filters=lambda filters: tuple(map(_stored_filter, filters)))
 
 
-def _stored_filter(each: FilterOfRole) -> RoleFilter:
+def _stored_filter(role_filter: FilterOfRole) -> RoleFilter:
     return RoleFilter(
-        dimension=each.dimension, values=tuple(value or "" for value in each.values), mode=each.mode
+        dimension=role_filter.dimension,
+        values=tuple(value or "" for value in role_filter.values),
+        mode=role_filter.mode,
     )
 
 

@@ -191,16 +191,16 @@ def _statement_sources(
     )
 
 
-def _owner(given: KeyOwner) -> Owner:
+def _owner(key_owner: KeyOwner) -> Owner:
     from gateway.bills.reconciliation.matching import Owner
     from spool import providers
 
     return Owner(
-        provider=providers.canonical(given.provider),
-        billed=given.billed,
-        api_key=given.api_key,
-        team=given.team,
-        source=given.source,
+        provider=providers.canonical(key_owner.provider),
+        billed=key_owner.billed,
+        api_key=key_owner.api_key,
+        team=key_owner.team,
+        source=key_owner.source,
     )
 
 

@@ -194,9 +194,9 @@ class Reload:
         if registry is not None:
             await registry.note(actor, action, "configuration", after=after)
 
-    def _told(self, wanted: ConfigChange, changed: list[str], problems: list[str]) -> Reloaded:
+    def _told(self, config_change: ConfigChange, changed: list[str], problems: list[str]) -> Reloaded:
         outcome = Reloaded(
-            changed=tuple(changed), needs_restart=wanted.needs_restart, problems=tuple(problems)
+            changed=tuple(changed), needs_restart=config_change.needs_restart, problems=tuple(problems)
         )
         extra = {"action": "reloaded", "changed": outcome.changed, "needs_restart": outcome.needs_restart}
         if problems:

@@ -55,14 +55,14 @@ def ledger_rates(section: CurrencySettings, registry: Registry | None = None) ->
     cached_rates: list[Rates] = []
     none: Mapping[str, Mapping[str, Any]] = {}
 
-    def rates(given: str, asked: str, day: int) -> int | None:
+    def rates(from_currency: str, to_currency: str, day: int) -> int | None:
         if not cached_rates:
             from gateway.money.currencies import ExchangeRates
 
             cached_rates.append(
                 ExchangeRates(section, lambda: none if registry is None else registry.frozen_rates.all())
             )
-        return cached_rates[0](given, asked, day)
+        return cached_rates[0](from_currency, to_currency, day)
 
     return rates
 

@@ -91,10 +91,10 @@ def _describe(value: Any) -> object:
     return _ADDRESS.sub(_host, value) if isinstance(value, str) else value
 
 
-def _host(found: re.Match[str]) -> str:
+def _host(match: re.Match[str]) -> str:
     """Shorten an address to the parts that cannot contain a secret."""
     try:
-        parts = urlsplit(found[0])
+        parts = urlsplit(match[0])
     except ValueError:
         return "(an address)"
     host = parts.netloc.rpartition("@")[2]

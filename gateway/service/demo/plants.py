@@ -183,15 +183,15 @@ def least_month(words: Collection[str], *, days: int) -> tuple[int, int]:
     return days, max(records, default=1)
 
 
-def _weight(words: Collection[str]) -> float:
+def _weight(plant_names: Collection[str]) -> float:
     """
     Add up the shares of the usual workloads and of the added ones, which together divide the month's calls.
     """
-    return sum(workload.share for workload in (*WORKLOADS, *_added(words)))
+    return sum(workload.share for workload in (*WORKLOADS, *_added(plant_names)))
 
 
-def _added(words: Collection[str]) -> Sequence[Workload]:
-    return tuple(workload for word, workload in ADDED.items() if word in words)
+def _added(plant_names: Collection[str]) -> Sequence[Workload]:
+    return tuple(workload for word, workload in ADDED.items() if word in plant_names)
 
 
 SPIKE_AGO = 2  # days
@@ -301,9 +301,9 @@ def _fail(call: Inference) -> None:
     call.response_model = call.input_tokens = call.output_tokens = None
 
 
-def _change(words: frozenset[str], workload: Workload, call: Inference) -> None:
+def _change(plant_names: frozenset[str], workload: Workload, call: Inference) -> None:
     """Apply the planted change to a call of its workload."""
-    word = next((word for word in words if SAVINGS.get(word) is workload), None)
+    word = next((word for word in plant_names if SAVINGS.get(word) is workload), None)
     if word is None or call.input_tokens is None:
         return
     if word == "unread-cache":

@@ -94,13 +94,13 @@ async def add_samples(
     clock.at = now
 
 
-async def _keys(registry: Registry, clock: SetClock, now: float, words: frozenset[str]) -> None:
+async def _keys(registry: Registry, clock: SetClock, now: float, plant_names: frozenset[str]) -> None:
     used = await registry.keys.create(name="Demo sender", use_cases=[SEND_AI_TELEMETRY], actor=ACTOR)
     reader = await registry.keys.create(name="Demo reader", scopes=["billing:read_costs"], actor=ACTOR)
     last = {used[0].id: now, reader[0].id: now - DAY_S}
-    if "idle-key" in words:
+    if "idle-key" in plant_names:
         await registry.keys.create(name="Old integration", scopes=["billing:read_costs"], actor=ACTOR)
-    if "wide-key" in words:
+    if "wide-key" in plant_names:
         scopes = [INGEST, "views:delete_view"]
         wide = await registry.keys.create(name="Everything", scopes=scopes, actor=ACTOR)
         last[wide[0].id] = now
@@ -124,20 +124,22 @@ async def _devices(storage: Storage, now: float, begin: int, mute: bool) -> None
         await storage.devices.keep(device)
 
 
-async def _routes(deliveries: Deliveries, words: Sequence[str], now: float) -> None:
+async def _routes(deliveries: Deliveries, plant_names: Sequence[str], now: float) -> None:
     names = {
         "parked-route": f"upstream/{AI_TELEMETRY}",
         "dead-letters": f"archive/{AI_TELEMETRY}",
         "unknown-arrival": UPSTREAM_SUMS,
     }
-    await deliveries.declare([RouteSpec(name=names[word], topic=topic_of(names[word])) for word in words])
-    if "parked-route" in words:
+    await deliveries.declare(
+        [RouteSpec(name=names[word], topic=topic_of(names[word])) for word in plant_names]
+    )
+    if "parked-route" in plant_names:
         await deliveries.set_state(names["parked-route"], PARKED, "401: the key is unknown")
-    for _ in range(DEAD if "dead-letters" in words else 0):
+    for _ in range(DEAD if "dead-letters" in plant_names else 0):
         delivery = await deliveries.due(names["dead-letters"], now=now, max_records=1)
         if delivery is not None:
             await deliveries.set_aside(delivery, error="the record's model is not allowed here", status="422")
-    if "unknown-arrival" in words:
+    if "unknown-arrival" in plant_names:
         cut_off = await deliveries.due(names["unknown-arrival"], now=now, max_records=SUMS)
         if cut_off is not None:
             await deliveries.unknown(cut_off, reason="no answer within 30 s; the sums may have been added")

@@ -358,8 +358,8 @@ class MemoryCounts(Collector):
         )
 
 
-def _family(name: str, words: str, label: str, counts: Mapping[str, int]) -> Metric:
-    family = CounterMetricFamily(f"tollhouse_memory_{name}", words, labels=[label])
+def _family(name: str, help_text: str, label: str, counts: Mapping[str, int]) -> Metric:
+    family = CounterMetricFamily(f"tollhouse_memory_{name}", help_text, labels=[label])
     for value, count in counts.items():
         family.add_metric([value], count)
     return family

@@ -105,11 +105,11 @@ class SpendCounts:
             month.add_metric(labels, sums.cost / money.UNIT)
         yield from (cost, tokens, month)
 
-    def _count(self, found: Mapping[tuple[datetime, Labels], _Sums]) -> None:
+    def _count(self, sums_by_series: Mapping[tuple[datetime, Labels], _Sums]) -> None:
         """Add the growth. A new series first shows 0, so that a rate includes its first step."""
-        new = {labels for _, labels in found} - self._counted.keys()
+        new = {labels for _, labels in sums_by_series} - self._counted.keys()
         counted = {**self._counted, **dict.fromkeys(new, _Sums())}
-        for series, sums in found.items():
+        for series, sums in sums_by_series.items():
             if self._is_begun and series[1] in new:
                 continue
             before = self._highest.get(series, _Sums())

@@ -106,12 +106,12 @@ def _first(places: list[tuple[int, int]], most: int) -> list[tuple[int, int]]:
     return [entry for entry in places if entry[0] <= last]
 
 
-def _dearest(found: list[_Named], most: int) -> list[_Named]:
+def _dearest(named_sums: list[_Named], most: int) -> list[_Named]:
     """Return the `most` most expensive sums. Sums with equal cost are ordered by their dimensions."""
-    found = ordered(found, key=itemgetter(0))
-    last = found[most - 1][0]
-    dearer = [entry for entry in found if entry[0] < last]
-    equal = ordered((entry for entry in found if entry[0] == last), key=itemgetter(2, 1))
+    named_sums = ordered(named_sums, key=itemgetter(0))
+    last = named_sums[most - 1][0]
+    dearer = [entry for entry in named_sums if entry[0] < last]
+    equal = ordered((entry for entry in named_sums if entry[0] == last), key=itemgetter(2, 1))
     return [*dearer, *equal[: most - len(dearer)]]
 
 

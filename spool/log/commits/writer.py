@@ -389,15 +389,15 @@ def _items(submission: Submission) -> int:
     return len(submission.records) + len(submission.points) + max(0, submission.pending)
 
 
-def _used(one: _WaitingSubmission) -> float:
+def _used(waiter: _WaitingSubmission) -> float:
     """
     Return the recent use of a submission's party. A small use is returned as 0, so that such parties are equal.
     """
-    return 0.0 if one.party is None or one.party.is_little else one.party.used
+    return 0.0 if waiter.party is None or waiter.party.is_little else waiter.party.used
 
 
-def _until(one: _WaitingSubmission) -> float:
-    return one.until
+def _until(waiter: _WaitingSubmission) -> float:
+    return waiter.until
 
 
 def _charge(group: Sequence[_WaitingSubmission]) -> None:

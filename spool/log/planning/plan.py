@@ -94,7 +94,7 @@ class Plan:
         places = range(len(receipts) + len(self.stale))
         return [self._refusal(index) if index in self.stale else next(rest) for index in places]
 
-    def _refusal(self, place: int) -> Stale:
-        if place in self.reused:
+    def _refusal(self, index: int) -> Stale:
+        if index in self.reused:
             return KeyReused(_REUSED)
-        return KeyEnded(_ENDED) if place in self.ended else Stale(_STALE)
+        return KeyEnded(_ENDED) if index in self.ended else Stale(_STALE)

@@ -108,7 +108,7 @@ class Planner:
                 work.run(is_known=is_known)
         return plan
 
-    def _is_known(self, plan: Plan, place: int, submission: Submission) -> bool:
+    def _is_known(self, plan: Plan, index: int, submission: Submission) -> bool:
         """
         Return True if the whole request was stored before. If its idempotency key was used for another body,
         mark the submission as refused.
@@ -119,10 +119,10 @@ class Planner:
         if self._knows(plan, request.body):
             return True
         if self._knows(plan, request.key):
-            plan.reused.add(place)
-            plan.stale.add(place)
+            plan.reused.add(index)
+            plan.stale.add(index)
         elif submission.is_repeat:
-            plan.stale.add(place)
+            plan.stale.add(index)
         return False
 
     def _knows(self, plan: Plan, name: bytes) -> bool:
@@ -313,7 +313,7 @@ class _Work:
         # a series that was dropped longer ago would have expired by now
         return int(since * NS) if since > self._plan.at - SERIES_AGE_S else 0
 
-    def _observe(self, kept: Sequence[Record]) -> None:
+    def _observe(self, records: Sequence[Record]) -> None:
         """Count the terms by source. Used only for metrics."""
         topic = self._terms.topic
         observed = self._plan.observed
@@ -322,7 +322,7 @@ class _Work:
             observed[topic, books.LEFT_OUT, ""] += self._submission.left_out
         if self._submission.meter_too_large:
             observed[topic, books.METER_TOO_LARGE, ""] += self._submission.meter_too_large
-        sources = list(map(_source, kept))
+        sources = list(map(_source, records))
         for source in set(sources):
             observed[topic, books.ACCEPTED, source] += sources.count(source)
         for reason, n in self._submission.ignored.items():

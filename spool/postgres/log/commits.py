@@ -334,12 +334,12 @@ class GroupCommits:
             self.last_error = str(error)
             raise error from away
 
-    def _apply(self, attempt: CommitAttempt, kept: CommitAttempt) -> None:
-        self._memory.acknowledged(kept.row, kept.plan)
+    def _apply(self, attempt: CommitAttempt, stored_attempt: CommitAttempt) -> None:
+        self._memory.acknowledged(stored_attempt.row, stored_attempt.plan)
         try:
             self._memory.committed(attempt.row, attempt.plan)
         except Exception as error:
-            raise IndexOutOfStep(kept.answers) from error
+            raise IndexOutOfStep(stored_attempt.answers) from error
 
     async def _end_stopped(self) -> None:
         """

@@ -241,7 +241,9 @@ class KeptRecords:
             (of_topic, number) for of_topic, numbers in wanted_numbers.items() for number in numbers
         )
 
-    def _ask(self, topic: str, parts: Sequence[tuple[int, int]], wanted: set[int]) -> Callable[[], None]:
+    def _ask(
+        self, topic: str, parts: Sequence[tuple[int, int]], wanted_numbers: set[int]
+    ) -> Callable[[], None]:
         firsts, lasts = map(list, zip(*parts, strict=True))
         known = self._cache.entries(topic)
         near = [first for first in known if firsts[0] - codec.MAX_RECORDS < first <= lasts[-1]]
@@ -254,7 +256,7 @@ class KeptRecords:
                 row = EntryRow._make(facts)
                 entry = known[row.first] if body is None else cache_entry(topic, row, body, self._cache)
                 if not isinstance(entry, EntryUnreadable):
-                    for number in wanted.intersection(range(row.first, row.last + 1)):
+                    for number in wanted_numbers.intersection(range(row.first, row.last + 1)):
                         self._raws[topic, number] = entry.raws[number - row.first].copy()
             for number, fields in unpacked_fields(topic, filled.fetchall()).items():
                 self.fields[topic, number] = fields

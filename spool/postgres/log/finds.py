@@ -150,11 +150,11 @@ def _keep_finds(database: Database, connection: Connection, commits: Sequence[Bo
 
 
 def _keep_conflicts(
-    database: Database, connection: Connection, found: Sequence[Sequence[tuple[Pair, Conflict]]]
+    database: Database, connection: Connection, finds_by_commit: Sequence[Sequence[tuple[Pair, Conflict]]]
 ) -> None:
     conflicts = read_conflicts(database, connection)
     before = dict(conflicts)
-    for of_commit in found:
+    for of_commit in finds_by_commit:
         conflicts.merge(dict(of_commit))
     for pair, conflict in sorted(conflicts.items()):
         if conflict is not before.get(pair):
@@ -168,10 +168,10 @@ def _keep_conflicts(
 def _keep_shapes(
     database: Database,
     connection: Connection,
-    found: Sequence[tuple[float, Sequence[tuple[tuple[str, ...], int]]]],
+    finds_by_commit: Sequence[tuple[float, Sequence[tuple[tuple[str, ...], int]]]],
 ) -> None:
     counted: dict[str, tuple[int, float]] = {}
-    for at, of_commit in found:
+    for at, of_commit in finds_by_commit:
         for names, n in of_commit:
             shape = counted_names.shape_of(names)
             counted[shape] = counted.get(shape, (0, 0.0))[0] + n, at
@@ -184,10 +184,10 @@ def _keep_shapes(
 def _keep_types(
     database: Database,
     connection: Connection,
-    found: Sequence[tuple[float, Sequence[tuple[str, int, str | None]]]],
+    finds_by_commit: Sequence[tuple[float, Sequence[tuple[str, int, str | None]]]],
 ) -> None:
     counted: dict[str, tuple[EventSum, float]] = {}
-    for at, of_commit in found:
+    for at, of_commit in finds_by_commit:
         for type, n, text in of_commit:
             before = counted[type][0] if type in counted else EventSum()
             counted[type] = before.plus(EventSum(count=n, amount=_amount(text))), at
@@ -204,8 +204,8 @@ def _keep_types(
         connection.execute(database.sql(queries.BOUND_EVENT_TYPES), _bound(counted_names.MAX_TYPES))
 
 
-def _bound(most: int) -> Mapping[str, int]:
-    return {"often": often(most), "most": most}
+def _bound(max_rows: int) -> Mapping[str, int]:
+    return {"often": often(max_rows), "most": max_rows}
 
 
 def _name(data: bytes) -> str:

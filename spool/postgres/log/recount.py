@@ -255,14 +255,14 @@ class Verification:
         counted.sums.update(limits.kept)
         await self._set_terms_aside(limits, counted)
 
-    async def _set_terms_aside(self, found: Border, counted: Recount) -> None:
+    async def _set_terms_aside(self, border: Border, counted: Recount) -> None:
         """
         Exclude damaged commit rows, so that they are reported only once. The caller must
         prevent retention meanwhile.
         """
         if not counted.unread or len(counted.unread) < len(counted.wrong):
             return
-        known = books.terms_of_damaged(found.counters, counted.sums, found.routes)
+        known = books.terms_of_damaged(border.counters, counted.sums, border.routes)
         if known is None:
             return
         terms, uncounted = known

@@ -568,6 +568,6 @@ def _read_runs(rows: Iterable[Mapping[str, Any]]) -> Iterator[IdRun]:
         yield IdRun(row["id"], row["hour"], row["arrived_at"], ids or NO_IDS)
 
 
-def _packed(found: list[tuple[int, int, int]]) -> bytes:
-    ids, places, hours = zip(*found, strict=True) if found else ((), (), ())
+def _packed(rows: list[tuple[int, int, int]]) -> bytes:
+    ids, places, hours = zip(*rows, strict=True) if rows else ((), (), ())
     return pack_new_ids(NewIds(ids, places, hours))

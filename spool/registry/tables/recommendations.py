@@ -262,9 +262,9 @@ def _fresh(saving: Saving, now: float) -> Recommendation:
 
 
 def _looked_at(
-    before: Recommendation, found: Mapping[str, Saving], looked_for: Collection[str], now: float
+    before: Recommendation, savings_by_key: Mapping[str, Saving], looked_for: Collection[str], now: float
 ) -> Recommendation:
-    saving = found.get(before.saving.key)
+    saving = savings_by_key.get(before.saving.key)
     if saving is None:
         is_gone = before.is_open and before.saving.type in looked_for
         return replace(before, is_open=False, last_updated=now) if is_gone else before
@@ -276,8 +276,10 @@ def _looked_at(
     return replace(after, found_at=now)
 
 
-def _is_old(each: Recommendation, now: float) -> bool:
-    return not each.is_open and not each.touched and each.found_at < now - KEPT_S
+def _is_old(recommendation: Recommendation, now: float) -> bool:
+    return (
+        not recommendation.is_open and not recommendation.touched and recommendation.found_at < now - KEPT_S
+    )
 
 
 def _changed(

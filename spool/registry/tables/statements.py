@@ -206,7 +206,7 @@ def _change(
     statement: Statement,
     day: int,
     before: _Day | None,
-    kept: Sequence[StatementRow],
+    stored_rows: Sequence[StatementRow],
     after: Sequence[StatementRow],
     now: float,
 ) -> _Change | None:
@@ -233,9 +233,9 @@ def _change(
     if before is not None:
         revision = Revision(
             day=day,
-            billed_before=statements.billed(kept),
+            billed_before=statements.billed(stored_rows),
             billed=entry.billed,
-            tokens_before=statements.tokens(kept),
+            tokens_before=statements.tokens(stored_rows),
             tokens=statements.tokens(after),
         )
         if (revision.billed_before, revision.tokens_before) == (revision.billed, revision.tokens):

@@ -101,10 +101,10 @@ def read_note(directory: Path) -> Note:
     )
 
 
-def _counts(found: object) -> dict[str, int]:
-    if not isinstance(found, dict):
+def _counts(counts: object) -> dict[str, int]:
+    if not isinstance(counts, dict):
         return {}
-    return {name: n for name, n in found.items() if type(n) is int and n > 0}
+    return {name: n for name, n in counts.items() if type(n) is int and n > 0}
 
 
 def write_durably(path: Path, text: str) -> None:

@@ -177,6 +177,6 @@ def _settled(connection: sqlite3.Connection, topic: str) -> int:
     return 0 if needed is None or needed == rules.NOBODY_NEEDS else needed - 1
 
 
-def _numbers(found: Iterator[ranges.Range]) -> Iterator[int]:
-    for first, last in found:
+def _numbers(number_ranges: Iterator[ranges.Range]) -> Iterator[int]:
+    for first, last in number_ranges:
         yield from range(first, last + 1)

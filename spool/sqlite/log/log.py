@@ -483,7 +483,7 @@ class SqliteLog:
         await self._set_terms_aside(limits, Counter({**sums, **kept_counts}), unread, wrong)
 
     async def _set_terms_aside(
-        self, found: Border, sums: TermCounter, commits: Sequence[int], wrong: Sequence[str]
+        self, border: Border, sums: TermCounter, commits: Sequence[int], wrong: Sequence[str]
     ) -> bool:
         """
         Exclude damaged commit rows, so that they are reported only once. The caller must
@@ -491,7 +491,7 @@ class SqliteLog:
         """
         if not commits or len(commits) < len(wrong):
             return False
-        known = books.terms_of_damaged(found.counters, sums, found.routes)
+        known = books.terms_of_damaged(border.counters, sums, border.routes)
         if known is None:
             return False
         try:

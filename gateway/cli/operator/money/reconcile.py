@@ -106,36 +106,35 @@ def import_statements(
         _show_import(statement_import, dry_run=dry_run)
 
 
-def _show_import(each: JsonObject, *, dry_run: bool) -> None:
-    files = ", ".join(each["files"])
-    if each["from"] is None:
-        click.echo(f"{files}: {each['source']}, without any rows")
+def _show_import(summary: JsonObject, *, dry_run: bool) -> None:
+    files = ", ".join(summary["files"])
+    if summary["from"] is None:
+        click.echo(f"{files}: {summary['source']}, without any rows")
     else:
         verb = "would be" if dry_run else "are"
-        change = (
-            f"{each['days_new']} days {verb} new, {each['days_changed']} {verb} changed, of {each['days']}"
-        )
-        account = f" {printable(each['account'])}" if each["account"] else ""
+        new, changed = summary["days_new"], summary["days_changed"]
+        change = f"{new} days {verb} new, {changed} {verb} changed, of {summary['days']}"
+        account = f" {printable(summary['account'])}" if summary["account"] else ""
         click.echo(
-            f"{files}: {each['source']}{account}, {each['from']} to {each['to']}, {each['rows']} rows; "
+            f"{files}: {summary['source']}{account}, {summary['from']} to {summary['to']}, {summary['rows']} rows; "
             f"{change}"
         )
-    for revision in each["revisions"]:
+    for revision in summary["revisions"]:
         money = f"${revision['billed_before']} -> ${revision['billed']}"
         click.echo(
             f"  {revision['day']}: {money}, {revision['tokens_before']} -> {revision['tokens']} tokens"
         )
-    if each["damaged"]:
-        click.echo(f"  {each['damaged']} rows cannot be read and are left out:", err=True)
-        for row in each["damaged_rows"]:
+    if summary["damaged"]:
+        click.echo(f"  {summary['damaged']} rows cannot be read and are left out:", err=True)
+        for row in summary["damaged_rows"]:
             click.echo(f"    {printable(row)}", err=True)
-    if each["repeated_rows"]:
-        click.echo(f"  {each['repeated']} rows are repeated and were counted once:", err=True)
-        for row in each["repeated_rows"]:
+    if summary["repeated_rows"]:
+        click.echo(f"  {summary['repeated']} rows are repeated and were counted once:", err=True)
+        for row in summary["repeated_rows"]:
             click.echo(f"    {printable(row)}", err=True)
-    if each["equal"]:
+    if summary["equal"]:
         click.echo(
-            f"  {each['equal']} rows equal other rows, have no id, and were counted; check whether "
+            f"  {summary['equal']} rows equal other rows, have no id, and were counted; check whether "
             "the export contains them twice",
             err=True,
         )
@@ -190,28 +189,30 @@ def report(client: OperatorClient, provider: str | None, month: str | None, by: 
         click.echo("no bill for this month; import one with `tollhouse reconcile import FILE`", err=True)
 
 
-def _show_provider(found: JsonObject, month: str, by: str) -> None:
-    total = found["total"]
+def _show_provider(provider_report: JsonObject, month: str, by: str) -> None:
+    total = provider_report["total"]
     causes = " + ".join(f"{cause} {_dollars(amount)}" for cause, amount in total["causes"].items())
     explained = f" = {causes} + unexplained {_dollars(total['unexplained'])}" if causes else ""
     click.echo(
-        f"{printable(found['provider'])}, {month}: billed {_dollars(total['billed'])}, "
+        f"{printable(provider_report['provider'])}, {month}: billed {_dollars(total['billed'])}, "
         f"counted {_dollars(total['counted'])}, difference {_dollars(total['difference'])}{explained}"
     )
-    if not found["has_money"]:
+    if not provider_report["has_money"]:
         click.echo("the bills state no amounts, so the billed tokens are priced with our prices", err=True)
-    if found["set_aside"]:
-        sources = printable(", ".join(found["set_aside"]))
+    if provider_report["set_aside"]:
+        sources = printable(", ".join(provider_report["set_aside"]))
         click.echo(f"not added, because they bill the same days again: {sources}", err=True)
     columns = (by, *(("state",) if by == DAY else ()), *_SHOWN)
-    rows = [_row(row, by) for row in found["rows"]]
+    rows = [_row(row, by) for row in provider_report["rows"]]
     show_table([*rows, _row(total, by) | {by: "total", "state": None}], columns)
-    if found["causes"]:
+    if provider_report["causes"]:
         click.echo()
-        show_table([cause | {"amount": _dollars(cause["amount"])} for cause in found["causes"]], _CAUSES)
-        for advice in dict.fromkeys(cause["advice"] for cause in found["causes"]):
+        show_table(
+            [cause | {"amount": _dollars(cause["amount"])} for cause in provider_report["causes"]], _CAUSES
+        )
+        for advice in dict.fromkeys(cause["advice"] for cause in provider_report["causes"]):
             click.echo(f"- {printable(advice)}")
-    for suggested in found["suggestions"]:
+    for suggested in provider_report["suggestions"]:
         lines = "\n".join(printable(line) for line in suggested["toml"].splitlines())
         click.echo(f"\nIf this is correct, add it to the configuration:\n\n{lines}")
     click.echo()

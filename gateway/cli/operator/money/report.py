@@ -254,36 +254,36 @@ def report(client: OperatorClient, form: str | None, **given: Any) -> None:
         _show_sums(client, given, form)
 
 
-def _check(given: Mapping[str, Any], refused: Mapping[str, Sequence[str]]) -> None:
+def _check(options: Mapping[str, Any], refused: Mapping[str, Sequence[str]]) -> None:
     """
     Raise UsageError if a refused option is given. `refused` maps each error message to the options that it refuses.
     """
     for message, names in refused.items():
-        if any(given[name] not in (None, (), False) for name in names):
+        if any(options[name] not in (None, (), False) for name in names):
             raise click.UsageError(message)
 
 
-def _span(given: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _span(options: Mapping[str, Any]) -> list[tuple[str, str]]:
     names = {"since": "from", "until": "to", "range": "range", "tz": "tz", "view": "view"}
-    return [(name, given[option]) for option, name in names.items() if given[option] is not None]
+    return [(name, options[option]) for option, name in names.items() if options[option] is not None]
 
 
-def _show_sums(client: OperatorClient, given: dict[str, Any], form: str | None) -> None:
+def _show_sums(client: OperatorClient, options: dict[str, Any], form: str | None) -> None:
     """Print totals by group, or the parts of a change."""
-    shown = _columns(client, given)
+    shown = _columns(client, options)
     # checks that each is NAME=VALUE, because the API would read `team` as calls without a team
-    for _ in conditions(given["where"]):
+    for _ in conditions(options["where"]):
         pass
-    once = {name: given[name] for name in _OF_SUMS} | {"compare": PREVIOUS if given["compare"] else None}
-    query = _span(given) + [(name, str(value)) for name, value in once.items() if value is not None]
-    query += [("by", name) for name in given["by"] or (MODEL_FAMILY,)]
-    query += [(name, value) for name in ("where", "show") for value in given[name]]
+    once = {name: options[name] for name in _OF_SUMS} | {"compare": PREVIOUS if options["compare"] else None}
+    query = _span(options) + [(name, str(value)) for name, value in once.items() if value is not None]
+    query += [("by", name) for name in options["by"] or (MODEL_FAMILY,)]
+    query += [(name, value) for name in ("where", "show") for value in options[name]]
     if form == "csv":
         headers = client.copy("/report", [*query, ("format", "csv")], to=sys.stdout.buffer)
         warn_of_lacking(headers.get(WHOLE_SINCE))
         warn_of_cut(headers.get(CUT_PERIODS))
         return
-    is_change = given["against"] is not None
+    is_change = options["against"] is not None
     payload = client.request("GET", "/comparison" if is_change else "/report", query=query)
     if form == "json":
         show_json(payload)
@@ -295,32 +295,32 @@ def _show_sums(client: OperatorClient, given: dict[str, Any], form: str | None) 
     show_cursor(payload)
 
 
-def _columns(client: OperatorClient, given: dict[str, Any]) -> Sequence[str]:
+def _columns(client: OperatorClient, options: dict[str, Any]) -> Sequence[str]:
     """
     Return the default measures, or () if the user chose the measures. The table omits default measures
     that are empty.
 
-    Also fills missing options in `given` from the view.
+    Also fills missing options in `options` from the view.
     """
-    shown: Sequence[str] = (*SHOWN, *LATENCY) if given["latency"] else SHOWN
-    if given["view"]:
-        view = client.request("GET", f"/views/{part(given['view'])}")["view"]
-        given["by"] = given["by"] or tuple(view["group_by"]) or (view["principal_dimension"],)
-        if given["against"] is None:
-            given["per"] = given["per"] or view["granularity"]
-        if given["since"] is given["until"] is given["range"] is None:
-            given["range"] = view["range"]
+    shown: Sequence[str] = (*SHOWN, *LATENCY) if options["latency"] else SHOWN
+    if options["view"]:
+        view = client.request("GET", f"/views/{part(options['view'])}")["view"]
+        options["by"] = options["by"] or tuple(view["group_by"]) or (view["principal_dimension"],)
+        if options["against"] is None:
+            options["per"] = options["per"] or view["granularity"]
+        if options["since"] is options["until"] is options["range"] is None:
+            options["range"] = view["range"]
         if view["cost_type"] in BILLED_TYPES:
-            given["cost_type"] = given["cost_type"] or view["cost_type"]
+            options["cost_type"] = options["cost_type"] or view["cost_type"]
         else:
             money = COST_TYPES[view["cost_type"]]
             shown = tuple(dict.fromkeys(money if name == "cost" else name for name in shown))
-    if given["show"]:
+    if options["show"]:
         return ()
-    if given["cost_type"] in BILLED_TYPES:
+    if options["cost_type"] in BILLED_TYPES:
         shown = ("cost",)
-    if given["unit"]:
-        shown = given["show"] = (*shown, UNITS, COST_PER_UNIT)
+    if options["unit"]:
+        shown = options["show"] = (*shown, UNITS, COST_PER_UNIT)
     return shown
 
 
@@ -482,17 +482,17 @@ def _percentile(ms: int | None, *, timed: int) -> str | None:
     return f"{ms:,}"
 
 
-def _show_calls(client: OperatorClient, given: Mapping[str, Any], *, as_json: bool) -> None:
+def _show_calls(client: OperatorClient, options: Mapping[str, Any], *, as_json: bool) -> None:
     """Print the most expensive or longest calls of a period, and how many records were searched."""
-    by = given["top_by"] or "cost"
-    top = given["top"] or given["limit"] or TOP_CALLS
+    by = options["top_by"] or "cost"
+    top = options["top"] or options["limit"] or TOP_CALLS
     if by not in BY_CALL:
         raise click.UsageError(f"with --calls, --top-by must be one of {', '.join(BY_CALL)}")
     if top > _MOST_CALLS:
         raise click.UsageError(f"--calls lists at most {_MOST_CALLS} at once; continue with --cursor")
-    query = [("sort_key", by), ("sort_order", "desc"), *_span(given), *_filters(given["where"])]
-    if given["cursor"]:
-        query = [("cursor", given["cursor"])]
+    query = [("sort_key", by), ("sort_order", "desc"), *_span(options), *_filters(options["where"])]
+    if options["cursor"]:
+        query = [("cursor", options["cursor"])]
     answer = client.request("GET", "/records", query=[*query, ("limit", str(top))])
     if as_json:
         show_json(answer)
@@ -544,15 +544,15 @@ def _call_line(row: JsonObject) -> dict[str, object]:
     }
 
 
-def _show_as_if(client: OperatorClient, given: Mapping[str, Any], *, as_json: bool) -> None:
+def _show_as_if(client: OperatorClient, options: Mapping[str, Any], *, as_json: bool) -> None:
     """Print the actual and the estimated cost of each group, largest change first."""
-    model = given["as_if"].removeprefix(_MODEL)
-    if model == given["as_if"] or not model:
+    model = options["as_if"].removeprefix(_MODEL)
+    if model == options["as_if"] or not model:
         raise click.UsageError("--as-if must be model=MODEL, such as --as-if model=gpt-4.1-mini")
-    for _ in conditions(given["where"]):  # checks that each is NAME=VALUE
+    for _ in conditions(options["where"]):  # checks that each is NAME=VALUE
         pass
-    query = [*_span(given), ("model", model), *(("by", name) for name in given["by"] or ("team",))]
-    query += [("where", term) for term in given["where"]]
+    query = [*_span(options), ("model", model), *(("by", name) for name in options["by"] or ("team",))]
+    query += [("where", term) for term in options["where"]]
     answer = client.request("GET", "/what-if", query=query)
     if as_json:
         show_json(answer)

@@ -410,16 +410,16 @@ class Merger:
                 merge.outcome.split += 1
                 merge.outcome.add(call.record, recorded.identity)
 
-    def _complete_record(self, report: CallReport, place: int, merge: Merge) -> None:
+    def _complete_record(self, report: CallReport, index: int, merge: Merge) -> None:
         """Add facts of earlier reports to a record: facts on its generation and on its trace."""
         generation, identity, named = self._merged(report, merge)
         if named is not None:
-            merge.outcome.named[place] = named
+            merge.outcome.named[index] = named
         call = call_of(generation, self._trace(merge.sender, generation.trace_id, merge.now), identity)
         if call is not None:
             call.record.id = call.identity.id
-            merge.outcome.records[place] = call.record
-            merge.outcome.identities[place] = call.identity
+            merge.outcome.records[index] = call.record
+            merge.outcome.identities[index] = call.identity
             self._remember(call, merge.sender, merge.now, merge.pending)
 
     def _add_generation(self, report: CallReport, merge: Merge) -> None:

@@ -298,11 +298,11 @@ def without_lone_surrogates(body: bytes) -> bytes | None:
     return b"".join([*parts, body[done:]]) if parts else None
 
 
-def _is_escaped(body: bytes, place: int) -> bool:
+def _is_escaped(body: bytes, offset: int) -> bool:
     """
-    True if the backslash at `place` is itself escaped, because an odd number of backslashes precedes it.
+    True if the backslash at `offset` is itself escaped, because an odd number of backslashes precedes it.
     """
-    begin = place
+    begin = offset
     while begin and body[begin - 1] == 0x5C:
         begin -= 1
-    return (place - begin) % 2 == 1
+    return (offset - begin) % 2 == 1

@@ -355,7 +355,7 @@ def _trace_ends(body: bytes, allowance: Allowance) -> Generator[Piece[Span], Non
     return ends
 
 
-def _spans(request: Any, place: int, size: int, allowance: Allowance) -> Iterator[Piece[Span]]:
+def _spans(request: Any, first_index: int, size: int, allowance: Allowance) -> Iterator[Piece[Span]]:
     items = len(request.resource_spans)
     for resource_spans in request.resource_spans:
         items += len(resource_spans.scope_spans)
@@ -376,7 +376,7 @@ def _spans(request: Any, place: int, size: int, allowance: Allowance) -> Iterato
                 else:
                     attributes = yield from _attributes(encoded, allowance)
                 exceptions = (yield from _exceptions(events, allowance)) if events else _NO_EVENTS
-                at = place + part.received
+                at = first_index + part.received
                 try:
                     part.items.append((at, _span(resource, scope, span, attributes, exceptions)))
                 except Malformed as error:
@@ -384,12 +384,14 @@ def _spans(request: Any, place: int, size: int, allowance: Allowance) -> Iterato
                 part.received += 1
                 if allowance.is_due(0, len(encoded)):
                     yield part
-                    place += part.received
+                    first_index += part.received
                     part = Piece()
     yield part
 
 
-def _log_records(request: Any, place: int, size: int, allowance: Allowance) -> Iterator[Piece[LogRecord]]:
+def _log_records(
+    request: Any, first_index: int, size: int, allowance: Allowance
+) -> Iterator[Piece[LogRecord]]:
     groups = [group.scope_logs for group in request.resource_logs]
     allowance.count(
         _entries(groups) + sum(len(scope.log_records) for group in groups for scope in group), size
@@ -407,16 +409,18 @@ def _log_records(request: Any, place: int, size: int, allowance: Allowance) -> I
                     attributes = attributes_of(encoded)
                 else:
                     attributes = yield from _attributes(encoded, allowance)
-                part.items.append((place + part.received, _log_record(resource, scope, record, attributes)))
+                part.items.append(
+                    (first_index + part.received, _log_record(resource, scope, record, attributes))
+                )
                 part.received += 1
                 if allowance.is_due(0, len(encoded)):
                     yield part
-                    place += part.received
+                    first_index += part.received
                     part = Piece()
     yield part
 
 
-def _data_points(request: Any, place: int, size: int, allowance: Allowance) -> Iterator[Piece[Point]]:
+def _data_points(request: Any, first_index: int, size: int, allowance: Allowance) -> Iterator[Piece[Point]]:
     groups = [group.scope_metrics for group in request.resource_metrics]
     metrics = [metric for group in groups for scope in group for metric in scope.metrics]
     allowance.count(_entries(groups) + len(metrics) + sum(len(_points(metric)) for metric in metrics), size)
@@ -436,11 +440,11 @@ def _data_points(request: Any, place: int, size: int, allowance: Allowance) -> I
                     if point is None:
                         part.ignored[CANNOT_COUNT] = part.ignored.get(CANNOT_COUNT, 0) + 1
                     else:
-                        part.items.append((place + part.received, point))
+                        part.items.append((first_index + part.received, point))
                     part.received += 1
                     if allowance.is_due(0, len(encoded.attributes)):
                         yield part
-                        place += part.received
+                        first_index += part.received
                         part = Piece()
     yield part
 

@@ -259,7 +259,7 @@ class _TooManyFields(Exception):
     """The counting pass was stopped, because it would take as long as decoding."""
 
 
-def _walk(message: memoryview, path: Path, allowance: Allowance, left: list[int]) -> Iterator[bytes]:
+def _walk(message: memoryview, path: Path, allowance: Allowance, remaining: list[int]) -> Iterator[bytes]:
     wanted_tags, is_message = (
         _tags(path[0]),
         isinstance(path[0], int),
@@ -267,16 +267,16 @@ def _walk(message: memoryview, path: Path, allowance: Allowance, left: list[int]
     at = 0
     while at < len(message):
         tag, start, at = field_at(message, at)
-        left[0] -= 1
-        if left[0] % _TURN == 0:
-            if left[0] < 0:
+        remaining[0] -= 1
+        if remaining[0] % _TURN == 0:
+            if remaining[0] < 0:
                 raise _TooManyFields
             yield TURN
         if tag in wanted_tags:
             if is_message:
                 allowance.count(1, 0)
             if path[1:]:
-                yield from _walk(message[start:at], path[1:], allowance, left)
+                yield from _walk(message[start:at], path[1:], allowance, remaining)
 
 
 def _tags(numbers: int | tuple[int, ...]) -> frozenset[int]:

@@ -72,7 +72,7 @@ _COSTS = {"cost": "tollhouse.cost", "estimated_cost": "tollhouse.estimated_cost"
 def _take(
     name: str,
     read: Callable[[Any, bytes], AiRecord],
-    place: int,
+    index: int,
     item: Any,
     outcome: Outcome,
     *,
@@ -84,7 +84,7 @@ def _take(
     try:
         record = read(item, _id_of(attributes))
     except values.BadValue as error:
-        outcome.reject(place, error.reason, f"{name} {place}: {error}")
+        outcome.reject(index, error.reason, f"{name} {index}: {error}")
         return True
     own = dict(record.tags)
     for tag, value in attributes.items():

@@ -218,22 +218,22 @@ class SpanReader:
             else:
                 self._book(call, parent, tree)
 
-    def _take_whole(self, place: int, span: Span, shape: AttributeShape) -> bool:
+    def _take_whole(self, index: int, span: Span, shape: AttributeShape) -> bool:
         """Pass the whole span to the products that read whole spans. Return True if a product read it."""
         sender = self._senders
         return any(
-            product.take_span(place, span, self._outcome, tags=sender.tags, device=sender.device)
+            product.take_span(index, span, self._outcome, tags=sender.tags, device=sender.device)
             for product in shape.taken_by
             if product.take_span is not None
         )
 
     def _call(
-        self, place: int, span: Span, shape: AttributeShape, product: Product, operation: str
+        self, index: int, span: Span, shape: AttributeShape, product: Product, operation: str
     ) -> SpanCall | None:
         try:
-            call = call_of(place, span, shape, product, operation)
+            call = call_of(index, span, shape, product, operation)
         except values.BadValue as error:
-            self._outcome.reject(place, error.reason, f"span {place}: {error}")
+            self._outcome.reject(index, error.reason, f"span {index}: {error}")
             return None
         call.resource_caller = self._senders.caller
         call.device = self._senders.device

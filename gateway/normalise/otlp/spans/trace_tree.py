@@ -226,11 +226,11 @@ def _knows_less_than_failure(call: SpanCall) -> bool:
     return call.record.status == "ok" and not call.has_usage and call.record.request_id is None
 
 
-def _encloses(call: SpanCall, kept: list[SpanCall]) -> str:
-    named = ", ".join(_named(inner) for inner in kept[:_MOST_NAMED]) + (
-        ", ..." if len(kept) > _MOST_NAMED else ""
+def _encloses(call: SpanCall, inner_calls: list[SpanCall]) -> str:
+    named = ", ".join(_named(inner) for inner in inner_calls[:_MOST_NAMED]) + (
+        ", ..." if len(inner_calls) > _MOST_NAMED else ""
     )
-    if kept[0].has_usage:
+    if inner_calls[0].has_usage:
         return f"repeats the enclosed span {named}, because the innermost call with tokens counts"
     return f"repeats the enclosed span {named}, because neither has tokens"
 
@@ -259,56 +259,66 @@ def _joined(branches: Iterable[KeptCalls]) -> KeptCalls:
     return KeptCalls(kept_calls, counted)
 
 
-def _longer(some: list[SpanCall], others: list[SpanCall]) -> list[SpanCall]:
-    if len(others) > len(some):
-        some, others = others, some
-    some += others
-    return some
+def _longer(first: list[SpanCall], second: list[SpanCall]) -> list[SpanCall]:
+    if len(second) > len(first):
+        first, second = second, first
+    first += second
+    return first
 
 
-def _take_over(kept: SpanCall, twin: SpanCall) -> None:
+def _take_over(kept_call: SpanCall, twin: SpanCall) -> None:
     # Events of the call carry the ids of the enclosing span, and may have no other id.
-    if twin.record.trace_id is not None and twin.record.span_id is not None and len(kept.also) < _MOST_NAMES:
-        kept.also += (of_span(twin.record.trace_id, twin.record.span_id), *twin.also)
-    if kept.record.cost is None and not kept.record.charges:
-        kept.record.cost, kept.record.charges = twin.record.cost, twin.record.charges
-        if kept.record.cost is not None or kept.record.charges:
-            _explain(kept, twin, "charges" if kept.record.charges else "cost")
-    if kept.record.request_model is None and kept.record.response_model is None:
-        kept.record.request_model = twin.record.request_model
-        kept.record.response_model = twin.record.response_model
-        _explain(kept, twin, "model")
-    if kept.record.provider is None and twin.record.provider is not None:
-        kept.record.provider = twin.record.provider
-        _explain(kept, twin, "provider")
-    if kept.record.region is None and twin.record.region is not None:
-        kept.record.region = twin.record.region
-        _explain(kept, twin, "region")
+    if (
+        twin.record.trace_id is not None
+        and twin.record.span_id is not None
+        and len(kept_call.also) < _MOST_NAMES
+    ):
+        kept_call.also += (of_span(twin.record.trace_id, twin.record.span_id), *twin.also)
+    if kept_call.record.cost is None and not kept_call.record.charges:
+        kept_call.record.cost, kept_call.record.charges = twin.record.cost, twin.record.charges
+        if kept_call.record.cost is not None or kept_call.record.charges:
+            _explain(kept_call, twin, "charges" if kept_call.record.charges else "cost")
+    if kept_call.record.request_model is None and kept_call.record.response_model is None:
+        kept_call.record.request_model = twin.record.request_model
+        kept_call.record.response_model = twin.record.response_model
+        _explain(kept_call, twin, "model")
+    if kept_call.record.provider is None and twin.record.provider is not None:
+        kept_call.record.provider = twin.record.provider
+        _explain(kept_call, twin, "provider")
+    if kept_call.record.region is None and twin.record.region is not None:
+        kept_call.record.region = twin.record.region
+        _explain(kept_call, twin, "region")
     if (tier := twin.record.tags.get(SERVICE_TIER)) is not None:
-        tags.put_on(kept.record, SERVICE_TIER, kept.record.tags.get(SERVICE_TIER, tier))
-    if kept.has_usage and (tokens := fuller(kept.tokens, twin.tokens)) != kept.tokens:
-        kept.count_as(tokens)
-        _explain(kept, twin, "tokens")
-    kept.twin_caller = nearest(kept.twin_caller, nearest(twin.caller, twin.twin_caller))
-    kept.agent = kept.agent or twin.agent
+        tags.put_on(kept_call.record, SERVICE_TIER, kept_call.record.tags.get(SERVICE_TIER, tier))
+    if kept_call.has_usage and (tokens := fuller(kept_call.tokens, twin.tokens)) != kept_call.tokens:
+        kept_call.count_as(tokens)
+        _explain(kept_call, twin, "tokens")
+    kept_call.twin_caller = nearest(kept_call.twin_caller, nearest(twin.caller, twin.twin_caller))
+    kept_call.agent = kept_call.agent or twin.agent
 
 
-def _take_id(kept: SpanCall, twin: SpanCall) -> None:
+def _take_id(kept_call: SpanCall, twin: SpanCall) -> None:
     """
     Fill in a missing request id from a dropped span. If only one of the two spans failed, the id may belong
     to another call, so it is not used.
     """
     stated = twin.record.request_id
-    if stated is not None and kept.record.request_id is None and kept.record.status == twin.record.status:
-        kept.record.request_id = stated
-        kept.response_id, kept.shared_id = twin.response_id, twin.shared_id
-        _explain(kept, twin, "request_id")
+    if (
+        stated is not None
+        and kept_call.record.request_id is None
+        and kept_call.record.status == twin.record.status
+    ):
+        kept_call.record.request_id = stated
+        kept_call.response_id, kept_call.shared_id = twin.response_id, twin.shared_id
+        _explain(kept_call, twin, "request_id")
 
 
-def _explain(kept: SpanCall, twin: SpanCall, ending: str) -> None:
-    if kept.why is not None and twin.why is not None:
+def _explain(kept_call: SpanCall, twin: SpanCall, ending: str) -> None:
+    if kept_call.why is not None and twin.why is not None:
         twin_reasons = {field: why for field, why in twin.why.items() if field.endswith(ending)}
-        kept.why |= {field: f"{why}, from a dropped duplicate span" for field, why in twin_reasons.items()}
+        kept_call.why |= {
+            field: f"{why}, from a dropped duplicate span" for field, why in twin_reasons.items()
+        }
 
 
 # --- Siblings -----------------------------------------------------------------------------------------------

@@ -257,5 +257,5 @@ class ProviderSignIns:
         return SignInProblem(word)
 
 
-def _is_same(kept: str, given: str) -> bool:
-    return hmac.compare_digest(kept.encode(), given.encode("utf-8", "surrogatepass"))
+def _is_same(stored: str, presented: str) -> bool:
+    return hmac.compare_digest(stored.encode(), presented.encode("utf-8", "surrogatepass"))
