@@ -35,9 +35,9 @@ def day(text: str) -> int:
 
 def archive(content: bytes, *more: bytes) -> bytes:
     file = io.BytesIO()
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as made:
-        for number, each in enumerate((content, *more)):
-            made.writestr(f"eurofxref-hist{number}.csv", each)
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive_file:
+        for number, table in enumerate((content, *more)):
+            archive_file.writestr(f"eurofxref-hist{number}.csv", table)
     return file.getvalue()
 
 
@@ -50,20 +50,20 @@ def section(path: Path | None = None, *rates: CurrencyRate, most: int = MOST) ->
 )
 def test_the_history_of_the_bank(content: bytes) -> None:
     """The file has trailing commas, missing quotations, and currencies that are quoted only in euros."""
-    found = {(each.day, each.currency): each.usd for each in parse(content, MOST)}
+    values = {(quotation.day, quotation.currency): quotation.usd for quotation in parse(content, MOST)}
     assert {
         (day("2026-11-20"), "EUR"): Fraction("1.0831"),
         (day("2026-11-20"), "JPY"): Fraction("1.0831") / Fraction("168.95"),
         (day("2026-11-19"), "EUR"): Fraction("1.08"),
         (day("2026-11-19"), "JPY"): Fraction("1.08") / 168,
         (day("2026-11-19"), "CNY"): Fraction("1.08") / Fraction("7.7"),
-    } == found
+    } == values
 
 
 def test_the_daily_file_of_the_bank() -> None:
     """Unknown currency codes are skipped."""
-    found = [(each.currency, each.usd) for each in parse(DAILY, MOST)]
-    assert [("EUR", Fraction("1.0831")), ("JPY", Fraction("1.0831") / Fraction("168.95"))] == found
+    values = [(quotation.currency, quotation.usd) for quotation in parse(DAILY, MOST)]
+    assert [("EUR", Fraction("1.0831")), ("JPY", Fraction("1.0831") / Fraction("168.95"))] == values
 
 
 @pytest.mark.parametrize(
@@ -98,12 +98,12 @@ def test_which_rate_counts() -> None:
     """
     settings = section(None, CurrencyRate(currency="JPY", usd=Decimal("0.007"), since="2026-11-20"))
     table = table_of(settings, [*parse(HISTORY, MOST), *parse(OWN, MOST)])
-    asked = [("JPY", "2026-11-19"), ("JPY", "2027-05-01"), ("EUR", "2026-11-20"), ("CNY", "2026-11-26"),
+    currency_days = [("JPY", "2026-11-19"), ("JPY", "2027-05-01"), ("EUR", "2026-11-20"), ("CNY", "2026-11-26"),
              ("CNY", "2026-11-27"), ("EUR", "2026-11-18"), ("USD", "1999-01-01"), ("RUB", "2026-11-20")]  # fmt: skip
-    found = [table.value(currency, day(when)) for currency, when in asked]
+    values = [table.value(currency, day(when)) for currency, when in currency_days]
     assert [Fraction("1.08") / 168, Fraction("0.007"), Fraction("1.09"), Fraction("1.08") / Fraction("7.7"),
-            None, None, 1, None] == [None if one is None else one.usd for one in found]  # fmt: skip
-    assert ["ecb", "configured", "own", "ecb"] == [one.source for one in found if one is not None][:4]
+            None, None, 1, None] == [None if one is None else one.usd for one in values]  # fmt: skip
+    assert ["ecb", "configured", "own", "ecb"] == [one.source for one in values if one is not None][:4]
 
 
 def test_rates_between_any_two_currencies(tmp_path: Path) -> None:

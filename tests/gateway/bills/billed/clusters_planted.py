@@ -156,14 +156,14 @@ class Plan:
             for node in (cluster.nodes[place] for place in nodes):
                 for day in self.days[days]:
                     for hour in (1, 14):
-                        told = {"amount": self.money(), "hour": hour, **more}
-                        self.lines.append(Line(day=day, cluster=cluster, node=node, **told))  # type: ignore[arg-type]
+                        fields = {"amount": self.money(), "hour": hour, **more}
+                        self.lines.append(Line(day=day, cluster=cluster, node=node, **fields))  # type: ignore[arg-type]
 
     def bill_clusters(self, **more: object) -> None:
         for cluster in self.clusters:
             for day in self.days:
-                told = {"amount": self.money(), **more}
-                self.lines.append(Line(day=day, cluster=cluster, **told))  # type: ignore[arg-type]
+                fields = {"amount": self.money(), **more}
+                self.lines.append(Line(day=day, cluster=cluster, **fields))  # type: ignore[arg-type]
 
 
 def plan_of(seed: str, days: int) -> Plan:
@@ -238,12 +238,12 @@ def _crowded(plan: Plan) -> None:
 
 
 def _same_names(plan: Plan) -> None:
-    one, other = plan.clusters
-    for mine, theirs in zip(one.nodes, other.nodes, strict=True):
-        for pod in other.pods:
-            pod.node = mine.name if pod.node == theirs.name else pod.node
-        theirs.name, theirs.id = mine.name, mine.name
-        mine.id = mine.name
+    one, second_cluster = plan.clusters
+    for first_node, theirs in zip(one.nodes, second_cluster.nodes, strict=True):
+        for pod in second_cluster.pods:
+            pod.node = first_node.name if pod.node == theirs.name else pod.node
+        theirs.name, theirs.id = first_node.name, first_node.name
+        first_node.id = first_node.name
 
 
 def _told_by_workload(plan: Plan) -> None:
@@ -320,42 +320,42 @@ class PlannedUsage:
 
 
 def _metrics(cluster: Cluster, days: Sequence[int]) -> list[MetricSeries]:
-    found = []
+    all_series = []
     first = days[0] * 1000
     for node in cluster.nodes:
-        told = {"node": node.name, "provider_id": f"aws:///eu-west-1a/{node.id}"}
-        found.append(MetricSeries({NAME: "kube_node_info", **told}, [(first, 1.0)]))
+        labels = {"node": node.name, "provider_id": f"aws:///eu-west-1a/{node.id}"}
+        all_series.append(MetricSeries({NAME: "kube_node_info", **labels}, [(first, 1.0)]))
         for resource, amount in (("cpu", node.cores), ("memory", node.bytes)):
             of = {NAME: "kube_node_status_capacity", "node": node.name, "resource": resource}
-            found.append(MetricSeries(of, _levels(amount, days)))
+            all_series.append(MetricSeries(of, _levels(amount, days)))
     for pod in cluster.pods:
         of = {"namespace": "shop", "pod": pod.name}
         if pod.team:
-            found.append(
+            all_series.append(
                 MetricSeries({NAME: "kube_pod_labels", **of, "label_owner": pod.team}, [(first, 1.0)])
             )
         of |= {"container": "app"} | ({"node": pod.node} if pod.is_placed else {})
         rises = []
-        for place, day in enumerate(days):
+        for day_index, day in enumerate(days):
             at = day * 1000
             rises += [
-                (at, float(place * pod.cpu_s)),
-                (at + MEASURED_S * 1000, float((place + 1) * pod.cpu_s)),
+                (at, float(day_index * pod.cpu_s)),
+                (at + MEASURED_S * 1000, float((day_index + 1) * pod.cpu_s)),
             ]
-        found.append(MetricSeries({NAME: "container_cpu_usage_seconds_total", **of}, rises))
-        found.append(
+        all_series.append(MetricSeries({NAME: "container_cpu_usage_seconds_total", **of}, rises))
+        all_series.append(
             MetricSeries({NAME: "container_memory_working_set_bytes", **of}, _levels(pod.bytes, days))
         )
-    return found
+    return all_series
 
 
 def _levels(amount: int, days: Sequence[int]) -> list[tuple[int, float]]:
     """Return a level for the measured time, then 0 until the next day."""
-    found = []
+    points = []
     for day in days:
-        found += [(day * 1000, float(amount)), (day * 1000 + MEASURED_S * 1000, 0.0)]
+        points += [(day * 1000, float(amount)), (day * 1000 + MEASURED_S * 1000, 0.0)]
     assert MEASURED_S * 1000 < DAY_MS
-    return found
+    return points
 
 
 # The ledger with bills and usage.
@@ -369,9 +369,9 @@ class PlannedClusters:
 
     def put(self, lines: Sequence[Line] | None = None) -> None:
         """Send the bill rows as complete months for each connection."""
-        told = self.plan.lines if lines is None else lines
+        put_lines = self.plan.lines if lines is None else lines
         for connection in ("c-1", "c-2"):
-            if rows := [line.as_row() for line in told if line.connection == connection]:
+            if rows := [line.as_row() for line in put_lines if line.connection == connection]:
                 self.drops.put(*rows, connection=connection, month=MARCH.name)
 
 
@@ -393,10 +393,10 @@ async def with_clusters(ledger: Ledger, clock: Clock, plan: Plan) -> PlannedClus
         people=lambda: People.of_installation(b"p"),
         usage=PlannedUsage(plan),  # type: ignore[arg-type]
     )
-    found = PlannedClusters(plan, RowBook(sources, clock), drops)
-    found.put()
-    await found.book.look()
-    return found
+    planned_clusters = PlannedClusters(plan, RowBook(sources, clock), drops)
+    planned_clusters.put()
+    await planned_clusters.book.look()
+    return planned_clusters
 
 
 def billed(plan: Plan, cost_type: str) -> int:
@@ -408,19 +408,19 @@ def billed(plan: Plan, cost_type: str) -> int:
 
 
 def owed(plan: Plan, cost_type: str) -> Sums:
-    found: dict[Place, Fraction] = defaultdict(Fraction)
+    owed_by_place: dict[Place, Fraction] = defaultdict(Fraction)
     for day in plan.days:
         covered: set[tuple[int, str]] = set()  # "" means the whole cluster
         for line in plan.lines:
             if line.day <= day < line.day + line.days * DAY_S:
                 amount = Fraction(line.amount_of(cost_type)) / line.days
-                _bill(found, line, amount)
+                _bill(owed_by_place, line, amount)
                 if line.cluster is not None:
                     covered.add((id(line.cluster), line.node.name if line.node else ""))
         for cluster in plan.clusters:
             if (id(cluster), "") not in covered:
-                _price(found, cluster, {name for of, name in covered if of == id(cluster)})
-    return {place: amount for place, amount in found.items() if amount}
+                _price(owed_by_place, cluster, {name for of, name in covered if of == id(cluster)})
+    return {row_place: amount for row_place, amount in owed_by_place.items() if amount}
 
 
 def _bill(found: Sums, line: Line, amount: Fraction) -> None:
@@ -458,7 +458,7 @@ def _price(found: Sums, cluster: Cluster, covered: set[str]) -> None:
 
 
 def by(sums: Sums, *places: int) -> Counter[tuple[str, ...]]:
-    found: Counter[tuple[str, ...]] = Counter()
-    for place, amount in sums.items():
-        found[tuple(place[each] for each in places)] += amount  # type: ignore[assignment]
-    return found
+    sums_by_key: Counter[tuple[str, ...]] = Counter()
+    for row_place, amount in sums.items():
+        sums_by_key[tuple(row_place[index] for index in places)] += amount  # type: ignore[assignment]
+    return sums_by_key

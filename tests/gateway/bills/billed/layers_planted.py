@@ -20,8 +20,8 @@ MICRO = Decimal("0.000001")
 def line(like: StatementRow, kind: str, amount: Decimal, day: int, **more: Any) -> StatementRow:
     """Copy a line without model, tier and region, unless `more` sets them."""
     plain: dict[str, Any] = {"model": None, "tier": None, "region": None, "batch": None, "key": None}
-    place = {"kind": kind, "amount": amount, "start": day, "end": day + DAY_S, **plain, **more}
-    return msgspec.structs.replace(like, **place)
+    fields = {"kind": kind, "amount": amount, "start": day, "end": day + DAY_S, **plain, **more}
+    return msgspec.structs.replace(like, **fields)
 
 
 def _paid(rows: Rows, day: int | None = None) -> list[StatementRow]:
@@ -31,8 +31,8 @@ def _paid(rows: Rows, day: int | None = None) -> list[StatementRow]:
 
 def _like(rows: Rows) -> StatementRow:
     """Return a dollar row of the bill as a template."""
-    found = next(row for row in rows if row.unit in ("usd", "accrued_usd"))
-    return msgspec.structs.replace(found, unit="usd")
+    like_row = next(row for row in rows if row.unit in ("usd", "accrued_usd"))
+    return msgspec.structs.replace(like_row, unit="usd")
 
 
 def _sum(rows: Rows) -> Decimal:
@@ -50,16 +50,16 @@ def _enterprise(random: Random, rows: Rows) -> Rows:
     """
     Add a discount of nine percent for each day, as AWS bills it: one usage line after another is reduced to 0.
     """
-    found = [*rows]
+    changed_rows = [*rows]
     for day in DAYS:
         paid = _paid(rows, day)
-        left = (_sum(paid) * Decimal("0.09")).quantize(MICRO)
+        credit_left = (_sum(paid) * Decimal("0.09")).quantize(MICRO)
         for row in sorted(paid, key=repr):
-            off = min(row.amount, left)
-            left -= off
+            off = min(row.amount, credit_left)
+            credit_left -= off
             if off > 0:
-                found.append(line(row, "discount", -off, day))
-    return found
+                changed_rows.append(line(row, "discount", -off, day))
+    return changed_rows
 
 
 def _grant(random: Random, rows: Rows) -> Rows:
@@ -76,20 +76,20 @@ def _throughput(random: Random, rows: Rows) -> Rows:
     paid = _paid(rows)
     model = random.choice(sorted({row.model or "" for row in paid}))
     a_day = (_sum(paid) / 50).quantize(CENT)
-    others = [row for row in rows if row.unit != "usd" or row.model != model]
+    other_rows = [row for row in rows if row.unit != "usd" or row.model != model]
     fee = a_day * len(DAYS)
-    found = [*others, line(_like(rows), "throughput", fee, DAYS[0])]
-    found.append(line(_like(rows), "throughput", -fee, DAYS[0], unit="accrued_usd"))
+    changed_rows = [*other_rows, line(_like(rows), "throughput", fee, DAYS[0])]
+    changed_rows.append(line(_like(rows), "throughput", -fee, DAYS[0], unit="accrued_usd"))
     for day in DAYS:
         covered = [row for row in _paid(rows, day) if row.model == model]
-        left = used = (a_day * Decimal("0.7")).quantize(MICRO) if covered else Decimal(0)
-        for place, row in enumerate(covered, 1):
+        commitment_left = used = (a_day * Decimal("0.7")).quantize(MICRO) if covered else Decimal(0)
+        for row_number, row in enumerate(covered, 1):
             share = used * row.amount / _sum(covered)
-            part = left if place == len(covered) else share.quantize(MICRO)
-            left -= part
-            found.append(msgspec.structs.replace(row, unit="accrued_usd", amount=part))
-        found.append(line(_like(rows), "unused", a_day - used, day, unit="accrued_usd"))
-    return found
+            part = commitment_left if row_number == len(covered) else share.quantize(MICRO)
+            commitment_left -= part
+            changed_rows.append(msgspec.structs.replace(row, unit="accrued_usd", amount=part))
+        changed_rows.append(line(_like(rows), "unused", a_day - used, day, unit="accrued_usd"))
+    return changed_rows
 
 
 def _scale_tier(random: Random, rows: Rows) -> Rows:
@@ -107,9 +107,14 @@ def _prepaid(random: Random, rows: Rows) -> Rows:
     paid = _paid(rows)
     bought = (2 * _sum(paid)).quantize(CENT)
     drawn = [msgspec.structs.replace(row, unit="accrued_usd") for row in paid]
-    others = [row for row in rows if row.unit != "usd"]
+    other_rows = [row for row in rows if row.unit != "usd"]
     purchase = line(_like(rows), "throughput", bought, DAYS[0])
-    return [*others, *drawn, purchase, msgspec.structs.replace(purchase, unit="accrued_usd", amount=-bought)]
+    return [
+        *other_rows,
+        *drawn,
+        purchase,
+        msgspec.structs.replace(purchase, unit="accrued_usd", amount=-bought),
+    ]
 
 
 def _euros(random: Random, rows: Rows) -> Rows:

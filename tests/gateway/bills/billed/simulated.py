@@ -75,11 +75,12 @@ class Statements:
         return [row for row in self.kept if row.provider == provider and start < row.end and row.start < end]
 
     async def statements(self) -> Sequence[StatementInfo]:
-        told = sorted({(row.source, row.provider) for row in self.kept})
+        report_names = sorted({(row.source, row.provider) for row in self.kept})
         end = max([DAYS[-1] + DAY_S, *(row.end for row in self.kept)])
         span: dict[str, Any] = {"start": DAYS[0], "end": end, "settled": True, "imported_at": self.read_at}
         return [
-            StatementInfo(source=source, provider=name, account="", rows=1, **span) for source, name in told
+            StatementInfo(source=source, provider=name, account="", rows=1, **span)
+            for source, name in report_names
         ]
 
 
@@ -98,18 +99,18 @@ class BilledMonth:
     async def paid(self, cost_type: str, *by: str, **filters: Any) -> dict[tuple[str | None, ...], int]:
         """Sum a cost type by dimensions, in units. Groups of 0 are left out."""
         rows = await self.ledger.costs(question(cost_type, *by, **filters))
-        found = {row.group: money.units(row.cost) for row in rows}
-        return {group: amount for group, amount in found.items() if amount}
+        amounts = {row.group: money.units(row.cost) for row in rows}
+        return {group: amount for group, amount in amounts.items() if amount}
 
     def of(self, provider: str) -> list[StatementRow]:
         return [row for row in self.rows.kept if row.provider == provider]
 
     async def reasons(self) -> Counter[str]:
         """Sum the amounts that no known call caused, by reason."""
-        found: Counter[str] = Counter()
+        reasons_of_days: Counter[str] = Counter()
         for day in await self.ledger.billed_days(MARCH.start, MARCH.end):
-            found.update(day.reasons)
-        return found
+            reasons_of_days.update(day.reasons)
+        return reasons_of_days
 
     async def close(self, invoice: Invoice) -> MonthFigures:
         async def keep(found: MonthFigures) -> None:
@@ -120,8 +121,8 @@ class BilledMonth:
 
 def question(cost_type: str, *by: str, **filters: Any) -> CostQuery:
     since, until = (datetime.fromtimestamp(at, UTC) for at in (MARCH.start, MARCH.end))
-    asked = CostQuery(since=since, until=until, granularity="total", group_by=by)
-    return replace(asked, arranged=BILLED_TYPES[cost_type], **filters)
+    cost_query = CostQuery(since=since, until=until, granularity="total", group_by=by)
+    return replace(cost_query, arranged=BILLED_TYPES[cost_type], **filters)
 
 
 async def billed_month(
@@ -132,12 +133,12 @@ async def billed_month(
     reports: list[Inference] = []
     for provider, planted in plants.items():
         calls = month(seed=seed, a_day=a_day, providers=(provider,))
-        billed, told = both_sides(calls, planted)
+        billed, reported = both_sides(calls, planted)
         rows += billed
-        reports += map(owned, told)
+        reports += map(owned, reported)
     prices, log, clock = book(), FakeLog(), FakeClock(MARCH.end + 3 * DAY_S)
-    for each in reports:
-        prices.price(each)
+    for report in reports:
+        prices.price(report)
     log.add(reports, at=clock.at)
     ledger = await Ledger(new_ledger(), clock=clock).load()
     told_rows = Statements(rows)
@@ -186,7 +187,7 @@ class _Cell:
     def has(self, other: _Cell) -> bool:
         """Return whether this cell includes the other."""
         pairs = ((self.key, other.key), (self.tier, other.tier), (self.region, other.region))
-        return self.place == other.place and all(mine in (None, theirs) for mine, theirs in pairs)
+        return self.place == other.place and all(own_value in (None, theirs) for own_value, theirs in pairs)
 
 
 def owed(rows: Iterable[StatementRow], reports: Iterable[Inference]) -> dict[Owner, Fraction]:
@@ -205,31 +206,35 @@ def owed(rows: Iterable[StatementRow], reports: Iterable[Inference]) -> dict[Own
     for report in reports:
         for kind, tokens in _tokens(report).items():
             used[_of_report(report, kind)][_owner(report)] += tokens
-    near, told = _by_place(used), _by_place(quantities)
-    found: dict[Owner, Fraction] = defaultdict(Fraction)
+    near, quantity_cells = _by_place(used), _by_place(quantities)
+    owed_by_owner: dict[Owner, Fraction] = defaultdict(Fraction)
     for cell, amount in amounts.items():
-        finer = [each for each in told[cell.place] if quantities[each] and cell.has(each)]
-        whole = sum(quantities[each] for each in finer)
-        for each in finer:
+        finer = [
+            quantity_cell
+            for quantity_cell in quantity_cells[cell.place]
+            if quantities[quantity_cell] and cell.has(quantity_cell)
+        ]
+        whole = sum(quantities[quantity_cell] for quantity_cell in finer)
+        for quantity_cell in finer:
             own: Counter[Owner] = Counter()
-            for place in near[each.place]:
-                if each.has(place):
-                    own.update(used[place])
-            quantity = quantities[each]
+            for used_cell in near[quantity_cell.place]:
+                if quantity_cell.has(used_cell):
+                    own.update(used[used_cell])
+            quantity = quantities[quantity_cell]
             share = amount * quantity / whole / max(quantity, own.total())
             for owner, tokens in own.items():
-                found[owner] += share * tokens
-    return found
+                owed_by_owner[owner] += share * tokens
+    return owed_by_owner
 
 
 _KINDS = ("input", "cache_read", "cache_write_5m", "cache_write_1h", "output")
 
 
 def _by_place(cells: Iterable[_Cell]) -> dict[tuple[int, str, str], list[_Cell]]:
-    found: dict[tuple[int, str, str], list[_Cell]] = defaultdict(list)
+    cells_by_place: dict[tuple[int, str, str], list[_Cell]] = defaultdict(list)
     for cell in cells:
-        found[cell.place].append(cell)
-    return found
+        cells_by_place[cell.place].append(cell)
+    return cells_by_place
 
 
 def _told(row: StatementRow) -> _Cell:

@@ -26,8 +26,10 @@ async def billed_world() -> World:
     for day in range(3):
         world.use("search", 60 + day, day=day)
     at = FIRST + DAY + HOUR
-    other = call(team="ads", provider="anthropic", cost="0.25", cost_source="reported", start_time=at * NS)
-    world.log.add([other], at=at)
+    reported_call = call(
+        team="ads", provider="anthropic", cost="0.25", cost_source="reported", start_time=at * NS
+    )
+    world.log.add([reported_call], at=at)
     world.told.kept += [line("input", "1"), line("input", "2", day=1)]
     assert 2 == await world.biller.look()
     return world
@@ -35,8 +37,8 @@ async def billed_world() -> World:
 
 async def filled(world: World, query: CostQuery) -> tuple[Paid, str]:
     asks = WithMissing(world.ledger, world.ledger)
-    found = await asks.costs(query)
-    return {row.group: Decimal(row.cost) for row in found}, asks.counted
+    rows = await asks.costs(query)
+    return {row.group: Decimal(row.cost) for row in rows}, asks.counted
 
 
 async def test_days_and_sellers_without_a_bill_have_what_was_counted() -> None:
@@ -44,7 +46,7 @@ async def test_days_and_sellers_without_a_bill_have_what_was_counted() -> None:
     world = await billed_world()
     query = world.asked("billed_cost", "team", "basis")
     counted = await world.paid("real_cost", "team")
-    found, added = await filled(world, query)
+    paid_costs, added = await filled(world, query)
     [third] = [
         Decimal(row.cost)
         for row in await world.ledger.costs(
@@ -53,7 +55,7 @@ async def test_days_and_sellers_without_a_bill_have_what_was_counted() -> None:
     ]
     assert {
         ("search", "value"): Decimal(3), ("search", COUNTED): third, ("ads", COUNTED): Decimal("0.25")
-    } == found  # fmt: skip
+    } == paid_costs  # fmt: skip
     assert Decimal("0.25") == counted["ads",]
     assert third + Decimal("0.25") == Decimal(added)
     for dimension in (*world.ledger.dimensions(), "charge"):
@@ -88,10 +90,10 @@ async def test_who_sees_some_calls_has_what_was_counted_of_them() -> None:
     days that are not final have counted costs instead.
     """
     world = await billed_world()
-    mine = LedgerSlice(parts=((RoleFilter(dimension="team", values=("ads",)),),))
-    asks = WithMissing(SlicedLedger(world.ledger, mine), world.ledger)
-    found = await asks.costs(world.asked("billed_cost", "team", "basis"))
-    assert [("ads", COUNTED)] == [row.group for row in found]
+    ads_slice = LedgerSlice(parts=((RoleFilter(dimension="team", values=("ads",)),),))
+    asks = WithMissing(SlicedLedger(world.ledger, ads_slice), world.ledger)
+    rows = await asks.costs(world.asked("billed_cost", "team", "basis"))
+    assert [("ads", COUNTED)] == [row.group for row in rows]
     world.told.settled = False
     world.told.read_at = 2.0
     await world.biller.look()

@@ -134,13 +134,17 @@ async def test_what_has_no_bill_is_told_by_seller_whatever_groups_are_kept() -> 
     world = await World().open()
     world.use("search", 60)
     await world.ledger.catch_up(world.log)
-    asked = world.asked("billed_cost", "team")
-    found = []
-    for query in (asked, replace(asked, kept=frozenset([("search",), (None,)])), replace(asked, top=1)):
+    query_of_teams = world.asked("billed_cost", "team")
+    shown_lists = []
+    for query in (
+        query_of_teams,
+        replace(query_of_teams, kept=frozenset([("search",), (None,)])),
+        replace(query_of_teams, top=1),
+    ):
         beside = await billed_beside(world.ledger, query, world.clock.now())
-        found.append(beside["without_statement"])
+        shown_lists.append(beside["without_statement"])
     counted = (await world.paid("real_cost"))[()]
-    assert [[{"provider": "openai", "real_cost": str(counted)}]] * 3 == found
+    assert [[{"provider": "openai", "real_cost": str(counted)}]] * 3 == shown_lists
 
 
 async def test_a_day_is_made_again_where_something_changed() -> None:
@@ -210,9 +214,9 @@ async def test_a_bill_in_other_currencies_is_in_dollars_at_the_rate_of_its_day()
         return None if rate is None else int(Decimal(rate).scaleb(12))
 
     world.ledger.rates = rates
-    told = (("7.13", "EUR", 0), ("1801", "JPY", 0), ("0.1", "EUR", 1), ("99", "JPY", 1))
+    rows_of_days = (("7.13", "EUR", 0), ("1801", "JPY", 0), ("0.1", "EUR", 1), ("99", "JPY", 1))
     world.told.kept += [line("input", "2"), line("input", "3", day=1)]
-    for amount, currency, day in told:
+    for amount, currency, day in rows_of_days:
         row = line("support", amount, unit=currency.lower(), day=day)
         world.told.kept.append(msgspec.structs.replace(row, currency=currency))
     assert await world.biller.look() == 2

@@ -18,20 +18,20 @@ from tests.gateway.bills.billed.worlds import DAY, Use, bill, calls, divided, pa
 def test_each_pays_the_billed_rate_and_nobody_what_was_not_reported() -> None:
     """Of 100 billed tokens, 80 are reported. 20 % of the cost is unallocated, with a reason."""
     rows = [row("input", 10), row("input", 100, unit="tokens")]
-    found = divided(rows, [calls("a", 50), calls("b", 20), calls("b", 10, user="x")])
+    division = divided(rows, [calls("a", 50), calls("b", 20), calls("b", 10, user="x")])
     expected = {
         ("a", "usage", "exact"): 5 * UNIT,
         ("b", "usage", "exact"): 3 * UNIT,
         ("-", "usage", "unallocated"): 2 * UNIT,
     }
-    assert expected == paid(found)
-    assert {UNREPORTED: 2 * UNIT} == found.reasons
+    assert expected == paid(division)
+    assert {UNREPORTED: 2 * UNIT} == division.reasons
 
 
 def test_a_cell_told_twice_is_all_of_its_calls() -> None:
     """If more tokens were counted than billed, the whole billed amount is divided over the calls."""
-    found = divided([row("input", 10), row("input", 50, unit="tokens")], [calls("a", 75), calls("b", 25)])
-    assert {("a", "usage", "exact"): 15 * UNIT // 2, ("b", "usage", "exact"): 5 * UNIT // 2} == paid(found)
+    division = divided([row("input", 10), row("input", 50, unit="tokens")], [calls("a", 75), calls("b", 25)])
+    assert {("a", "usage", "exact"): 15 * UNIT // 2, ("b", "usage", "exact"): 5 * UNIT // 2} == paid(division)
 
 
 def test_money_is_divided_over_quantities_that_tell_more() -> None:
@@ -40,9 +40,9 @@ def test_money_is_divided_over_quantities_that_tell_more() -> None:
     cancel each other.
     """
     rows = [row("input", 10)] + [row("input", 50, unit="tokens", key=key) for key in ("k1", "k2")]
-    found = divided(rows, [calls("a", 100, key="k1")])
-    assert {("a", "usage", "exact"): 5 * UNIT, ("-", "usage", "unallocated"): 5 * UNIT} == paid(found)
-    assert {NO_KEY: 5 * UNIT} == found.reasons
+    division = divided(rows, [calls("a", 100, key="k1")])
+    assert {("a", "usage", "exact"): 5 * UNIT, ("-", "usage", "unallocated"): 5 * UNIT} == paid(division)
+    assert {NO_KEY: 5 * UNIT} == division.reasons
 
 
 def test_a_level_that_calls_do_not_know_is_given_up() -> None:
@@ -52,10 +52,10 @@ def test_a_level_that_calls_do_not_know_is_given_up() -> None:
     """
     rows = [row("input", 6, region=name) for name in ("eu", "us")]
     rows += [row("input", 60, unit="tokens", region=name) for name in ("eu", "us")]
-    found = divided(rows, [calls("a", 90), calls("b", 10)])
+    division = divided(rows, [calls("a", 90), calls("b", 10)])
     assert {
         ("a", "usage", "pooled"): 9 * UNIT, ("b", "usage", "pooled"): 1 * UNIT, ("-", "usage", "unallocated"): 2 * UNIT,
-    } == paid(found)  # fmt: skip
+    } == paid(division)  # fmt: skip
 
 
 def test_a_region_that_the_bill_tells_apart_is_paid_by_its_own_calls() -> None:
@@ -66,10 +66,10 @@ def test_a_region_that_the_bill_tells_apart_is_paid_by_its_own_calls() -> None:
     for anywhere in ("global", None):
         rows = [row("input", 11, region="eu"), row("input", 100, unit="tokens", region="eu")]
         rows += [row("input", 20, region=anywhere), row("input", 200, unit="tokens", region=anywhere)]
-        found = divided(rows, [calls("a", 100, region="eu"), calls("b", 150), calls("c", 50, region="us")])
+        division = divided(rows, [calls("a", 100, region="eu"), calls("b", 150), calls("c", 50, region="us")])
         assert {
             ("a", "usage", "exact"): 11 * UNIT, ("b", "usage", "exact"): 15 * UNIT, ("c", "usage", "exact"): 5 * UNIT,
-        } == paid(found)  # fmt: skip
+        } == paid(division)  # fmt: skip
 
 
 def test_regions_that_calls_tell_otherwise_are_one_pool() -> None:
@@ -78,9 +78,9 @@ def test_regions_that_calls_tell_otherwise_are_one_pool() -> None:
     """
     rows = [row("input", 11, region="eu"), row("input", 100, unit="tokens", region="eu")]
     rows += [row("input", 20, region="global"), row("input", 200, unit="tokens", region="global")]
-    found = divided(rows, [calls("a", 250, region="eu")])
+    division = divided(rows, [calls("a", 250, region="eu")])
     rest = {("a", "usage", "pooled"): 15 * UNIT, ("-", "usage", "unallocated"): 5 * UNIT}
-    assert {("a", "usage", "exact"): 11 * UNIT, **rest} == paid(found)
+    assert {("a", "usage", "exact"): 11 * UNIT, **rest} == paid(division)
 
 
 def test_nobody_pays_for_a_kind_of_tokens_that_others_used() -> None:
@@ -94,11 +94,11 @@ def test_nobody_pays_for_a_kind_of_tokens_that_others_used() -> None:
         row("output", 3),
         row("output", 50, unit="tokens"),
     ]
-    found = divided(rows, [calls("a", 100)])
-    assert {("a", "usage", "exact"): 4 * UNIT, ("-", "usage", "unallocated"): 3 * UNIT} == paid(found)
-    assert {UNREPORTED: 3 * UNIT} == found.reasons
-    found = divided(rows, [calls("a", 150)])  # this report does not divide the tokens into kinds
-    assert {("a", "usage", "exact"): 4 * UNIT, ("a", "usage", "pooled"): 3 * UNIT} == paid(found)
+    division = divided(rows, [calls("a", 100)])
+    assert {("a", "usage", "exact"): 4 * UNIT, ("-", "usage", "unallocated"): 3 * UNIT} == paid(division)
+    assert {UNREPORTED: 3 * UNIT} == division.reasons
+    division = divided(rows, [calls("a", 150)])  # this report does not divide the tokens into kinds
+    assert {("a", "usage", "exact"): 4 * UNIT, ("a", "usage", "pooled"): 3 * UNIT} == paid(division)
 
 
 def test_money_without_a_quantity_beside_a_kind_that_nobody_reports() -> None:
@@ -112,17 +112,17 @@ def test_money_without_a_quantity_beside_a_kind_that_nobody_reports() -> None:
         row("output", 3),
         row("output", 50, unit="tokens"),
     ]
-    found = divided([*rows, row("cost", 2)], [calls("a", 100)])
+    division = divided([*rows, row("cost", 2)], [calls("a", 100)])
     assert {
         ("a", "usage", "exact"): 4 * UNIT, ("a", "usage", "value"): 2 * UNIT, ("-", "usage", "unallocated"): 3 * UNIT,
-    } == paid(found)  # fmt: skip
+    } == paid(division)  # fmt: skip
 
 
 def test_a_tier_is_paid_by_its_own_calls() -> None:
     """Batch calls pay the batch rate, even if another team used the model at full price."""
     rows = [row("input", 4, tier="standard"), row("input", 1, batch=True)]
-    found = divided(rows, [calls("a", 10, tier="batch"), calls("b", 10)])
-    assert {("a", "usage", "value"): UNIT, ("b", "usage", "value"): 4 * UNIT} == paid(found)
+    division = divided(rows, [calls("a", 10, tier="batch"), calls("b", 10)])
+    assert {("a", "usage", "value"): UNIT, ("b", "usage", "value"): 4 * UNIT} == paid(division)
 
 
 def test_nobody_pays_for_a_tier_that_others_used() -> None:
@@ -131,10 +131,10 @@ def test_nobody_pays_for_a_tier_that_others_used() -> None:
     """
     rows = [row("input", 4, tier="standard"), row("input", 100, unit="tokens", tier="standard")]
     rows += [row("input", 2, batch=True), row("input", 100, unit="tokens", batch=True)]
-    found = divided(rows, [calls("a", 100)])
-    assert {("a", "usage", "exact"): 4 * UNIT, ("-", "usage", "unallocated"): 2 * UNIT} == paid(found)
-    found = divided(rows, [calls("a", 150)])
-    assert UNIT == paid(found)["a", "usage", "pooled"]  # 50 of the tokens have no known tier
+    division = divided(rows, [calls("a", 100)])
+    assert {("a", "usage", "exact"): 4 * UNIT, ("-", "usage", "unallocated"): 2 * UNIT} == paid(division)
+    division = divided(rows, [calls("a", 150)])
+    assert UNIT == paid(division)["a", "usage", "pooled"]  # 50 of the tokens have no known tier
 
 
 @pytest.mark.parametrize(
@@ -147,37 +147,39 @@ def test_nobody_pays_for_calls_that_nobody_counted(uses: list[Use], reason: str)
     Usage is never charged to calls of another model or day. The amount stays unallocated, with the names
     on the bill.
     """
-    found = divided([row("input", 3, region="us", key="k")], uses)
-    assert {reason: 3 * UNIT} == found.reasons
-    [each] = found.sums
-    told = each.dimensions
-    assert told.provider == "openai"
-    assert told.model == "gpt-4o"
-    assert told.api_key == "k"
-    assert told.region == "us"
-    assert told.team == ""
+    division = divided([row("input", 3, region="us", key="k")], uses)
+    assert {reason: 3 * UNIT} == division.reasons
+    [billed_sum] = division.sums
+    dimensions = billed_sum.dimensions
+    assert dimensions.provider == "openai"
+    assert dimensions.model == "gpt-4o"
+    assert dimensions.api_key == "k"
+    assert dimensions.region == "us"
+    assert dimensions.team == ""
 
 
 def test_money_without_a_quantity_is_divided_by_value() -> None:
     """An amount for all tokens of a model is divided by list prices, and its basis says so."""
-    found = divided([row("cost", 6)], [calls("a", 40), calls("b", 0, output=20)])
-    assert {("a", "usage", "value"): 2 * UNIT, ("b", "usage", "value"): 4 * UNIT} == paid(found)
+    division = divided([row("cost", 6)], [calls("a", 40), calls("b", 0, output=20)])
+    assert {("a", "usage", "value"): 2 * UNIT, ("b", "usage", "value"): 4 * UNIT} == paid(division)
 
 
 def test_a_bucket_of_several_days_is_of_the_days_with_calls() -> None:
     """A monthly line is divided by the value of each day, or evenly without calls."""
     uses = [calls("a", 30, day=0), calls("a", 10, day=2)]
-    found = bill([row("cost", 4, days=3)], uses, days=3).amounts
-    assert [3 * UNIT, UNIT] == [sum(each.amount for each in rows) for _, rows in sorted(found.items())]
+    amounts_by_day = bill([row("cost", 4, days=3)], uses, days=3).amounts
+    assert [3 * UNIT, UNIT] == [
+        sum(amount_row.amount for amount_row in rows) for _, rows in sorted(amounts_by_day.items())
+    ]
     even = bill([row("cost", "0.02", days=4, model=None)], [], days=4).amounts
     assert [UNIT // 200] * 4 == [each.amount for _, [each] in sorted(even.items())]
 
 
 def test_amounts_in_other_currencies_are_counted_and_never_converted() -> None:
     """Amounts in other currencies are not part of any sum in dollars."""
-    made = bill([row("input", 1), row("input", 9, unit="eur", currency="EUR")], [])
-    assert {"EUR": 1} == made.foreign[DAY]
-    assert [UNIT] == [each.amount for each in made.amounts[DAY]]
+    made_bill = bill([row("input", 1), row("input", 9, unit="eur", currency="EUR")], [])
+    assert {"EUR": 1} == made_bill.foreign[DAY]
+    assert [UNIT] == [amount_row.amount for amount_row in made_bill.amounts[DAY]]
 
 
 tokens = st.integers(0, 10**9)
@@ -203,15 +205,24 @@ def test_all_of_the_bill_is_somewhere_by_every_grouping(
     used: list[Any], money: list[Any], told: list[Any], random: Random
 ) -> None:
     """Each arrangement adds up exactly to the bill. The order of rows and calls does not change a byte."""
-    uses = [calls(team, given, output=made, tier=tier, key=key) for team, given, made, tier, key in used]
+    uses = [
+        calls(team, input_tokens, output=output_tokens, tier=tier, key=key)
+        for team, input_tokens, output_tokens, tier, key in used
+    ]
     rows = [row(kind, amount, tier=tier, key=key) for kind, amount, tier, key in money]
     rows += [row(kind, count, unit="tokens", tier=tier, key=key) for kind, count, tier, key in told]
-    found = divided(rows, uses)
-    whole = sum((Fraction(each.amount) for each in rows if each.unit == "usd"), Fraction(0)) * UNIT
+    division = divided(rows, uses)
+    whole = (
+        sum(
+            (Fraction(statement_row.amount) for statement_row in rows if statement_row.unit == "usd"),
+            Fraction(0),
+        )
+        * UNIT
+    )
     for arranged in (1, 2):
-        assert whole == sum(paid(found, arranged).values())
+        assert whole == sum(paid(division, arranged).values())
     random.shuffle(uses)
     random.shuffle(rows)
     again = divided(rows, uses)
-    assert found.sums == again.sums
-    assert found.reasons == again.reasons
+    assert division.sums == again.sums
+    assert division.reasons == again.reasons

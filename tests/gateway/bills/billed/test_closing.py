@@ -80,10 +80,10 @@ async def test_a_closed_month_comes_to_its_invoice() -> None:
     world = await ClosedWorld().open()
     world.use("search", 60)
     world.told.kept += [line("input", "1.00333"), line("discount", "-0.1", model=None)]
-    found = await world.close("0.90")
-    assert money.text(found.rounding) == "-0.00333"
-    assert money.text(found.difference) == "0"
-    assert [each for each in found.problems() if "$" in each] == []
+    figures = await world.close("0.90")
+    assert money.text(figures.rounding) == "-0.00333"
+    assert money.text(figures.difference) == "0"
+    assert [problem for problem in figures.problems() if "$" in problem] == []
     for cost_type in BILLED_TYPES:
         for dimension in (*world.ledger.dimensions(), "charge", "basis", "corrects"):
             assert Decimal("0.90") == sum((await world.of_month(cost_type, dimension)).values()), dimension
@@ -103,10 +103,10 @@ async def test_what_an_invoice_has_and_no_bill_tells() -> None:
     world.use("search", 60)
     world.use("ads", 20)
     world.told.kept += [line("input", "2", day=0)]
-    found = await world.close("2.50", tax="0.38")
-    assert money.text(found.rounding) == "0"
-    assert money.text(found.difference) == "0.12"
-    assert "$0.12 is unexplained" in found.problems()[0]
+    figures = await world.close("2.50", tax="0.38")
+    assert money.text(figures.rounding) == "0"
+    assert money.text(figures.difference) == "0.12"
+    assert "$0.12 is unexplained" in figures.problems()[0]
     alone = await world.of_month("billed_cost", "team", "charge")
     assert alone[None, "tax"] == Decimal("0.38")
     assert alone[None, "difference"] == Decimal("0.12")
@@ -121,10 +121,10 @@ async def test_late_calls_and_newer_bills_are_entries_of_the_day_on_which_they_w
     The closed month plus its restatements equals the month computed from scratch, in every cost type and
     grouping (identity I5).
     """
-    world, other = await ClosedWorld().open(), await ClosedWorld().open()
-    for each in (world, other):
-        each.use("search", 60)
-        each.told.kept += [
+    world, other_world = await ClosedWorld().open(), await ClosedWorld().open()
+    for either_world in (world, other_world):
+        either_world.use("search", 60)
+        either_world.told.kept += [
             line("input", "100", unit="tokens"),
             line("input", "1"),
             line("tax", "0.2", model=None),
@@ -132,24 +132,24 @@ async def test_late_calls_and_newer_bills_are_entries_of_the_day_on_which_they_w
     await world.close("1.20")
     before = {name: await world.of_month(name, "team", "charge", "basis") for name in BILLED_TYPES}
     for at, change in enumerate((_late_call, _dearer, _back)):
-        for each in (world, other):
-            change(each)
-            each.clock.at = AFTER + at * DAY
-            each.told.read_at += 1
-            await each.biller.make(MONTH)
-            await each.biller.make(MONTH)
+        for either_world in (world, other_world):
+            change(either_world)
+            either_world.clock.at = AFTER + at * DAY
+            either_world.told.read_at += 1
+            await either_world.biller.make(MONTH)
+            await either_world.biller.make(MONTH)
         for name in BILLED_TYPES:
             assert before[name] == await world.of_month(name, "team", "charge", "basis")
         for name in TYPES:
             for by in ("team", "model", "basis", "user"):
-                anew = {key: amount for key, amount in (await other.paid(name, by)).items() if amount}
+                recent = {key: amount for key, amount in (await other_world.paid(name, by)).items() if amount}
                 both = {key: amount for key, amount in (await world.paid(name, by)).items() if amount}
-                assert anew == both, (name, by, at)
+                assert recent == both, (name, by, at)
     restated_days = await world.paid("billed_cost", "charge", "corrects")
     day = f"{datetime.fromtimestamp(FIRST, UTC):%Y-%m-%d}"
     assert Decimal(0) == restated_days["restated", day]
     await world.reopen()
-    assert await other.paid("billed_cost", "team", "charge") == await world.paid(
+    assert await other_world.paid("billed_cost", "team", "charge") == await world.paid(
         "billed_cost", "team", "charge"
     )
     assert [] == await world.ledger.billed_corrections()
@@ -172,8 +172,8 @@ async def test_days_without_a_bill_are_closed_too() -> None:
     world = await ClosedWorld().open()
     world.use("search", 60)
     world.told.kept += [line("input", "1")]
-    found = await world.close("1")
-    assert "days have no bill" in found.problems()[-1]
+    figures = await world.close("1")
+    assert "days have no bill" in figures.problems()[-1]
     world.told.kept += [line("input", "5", day=1)]
     world.told.read_at += 1
     assert 1 == await world.biller.look()
@@ -209,8 +209,8 @@ async def test_what_restated_a_day_is_taken_back_with_its_statement(days: int) -
     await world.biller.look()
     assert Decimal(1) == (await world.paid("billed_cost"))[()]
     for by in ("team", "charge"):
-        found = {key: amount for key, amount in (await world.paid("billed_cost", by)).items() if amount}
-        assert [Decimal(1)] == list(found.values())
+        amounts = {key: amount for key, amount in (await world.paid("billed_cost", by)).items() if amount}
+        assert [Decimal(1)] == list(amounts.values())
     assert 1 + days == len(await world.ledger.billed_corrections())
 
 
@@ -328,12 +328,12 @@ def test_no_more_is_billed_than_was_restated(
     together never exceed the rows of that bill, in either direction.
     """
     later = [BilledLater(days * DAY, FIRST + first * DAY, amount) for days, first, amount in rows]
-    found = billed_of(totals, later)
-    for day, amount in found.items():
+    billed_by_day = billed_of(totals, later)
+    for day, amount in billed_by_day.items():
         assert abs(amount) <= abs(totals[day]) and amount * totals[day] >= 0
     for sign in (1, -1):
-        taken = sum(abs(amount) for amount in found.values() if amount * sign > 0)
-        assert taken <= sum(abs(row.amount) for row in later if row.amount * sign > 0)
+        billed_amount = sum(abs(amount) for amount in billed_by_day.values() if amount * sign > 0)
+        assert billed_amount <= sum(abs(row.amount) for row in later if row.amount * sign > 0)
     whole = BilledLater(6 * DAY, FIRST, 10**32)
     assert {day: amount for day, amount in totals.items() if amount > 0} == +Counter(
         billed_of(totals, [whole])
@@ -352,20 +352,20 @@ def test_what_is_left_of_a_restatement_is_exactly_the_rest(parts: list[Any], bil
     The remaining restatement is its total minus the amount that a later bill contains. Each row is reduced by
     the same share.
     """
-    found = Restated(EMPTY, [_sum(*each) for each in parts], {"no_calls": 7}, {})
-    left = found.unbilled(billed)
-    rest = max(0, abs(found.total) - abs(billed)) if found.total else 0
-    assert (rest if found.total > 0 else -rest) == left.total
-    if abs(billed) >= abs(found.total) > 0:
-        assert left.sums == []
-        assert left.reasons == {"no_calls": 0}
-    if not billed or not found.total:
-        assert found is left
-    rows = {each._replace(amount=0): each.amount for each in left.sums}
-    for each in found.sums:
-        amount = rows.get(each._replace(amount=0), 0)
-        assert abs(amount) <= abs(each.amount)
-        assert amount * each.amount >= 0
+    restatement = Restated(EMPTY, [_sum(*fields) for fields in parts], {"no_calls": 7}, {})
+    unbilled = restatement.unbilled(billed)
+    rest = max(0, abs(restatement.total) - abs(billed)) if restatement.total else 0
+    assert (rest if restatement.total > 0 else -rest) == unbilled.total
+    if abs(billed) >= abs(restatement.total) > 0:
+        assert unbilled.sums == []
+        assert unbilled.reasons == {"no_calls": 0}
+    if not billed or not restatement.total:
+        assert restatement is unbilled
+    rows = {billed_sum._replace(amount=0): billed_sum.amount for billed_sum in unbilled.sums}
+    for billed_sum in restatement.sums:
+        amount = rows.get(billed_sum._replace(amount=0), 0)
+        assert abs(amount) <= abs(billed_sum.amount)
+        assert amount * billed_sum.amount >= 0
 
 
 async def test_a_month_is_its_invoice_whatever_changed_before_it_was_kept() -> None:
@@ -377,8 +377,8 @@ async def test_a_month_is_its_invoice_whatever_changed_before_it_was_kept() -> N
     world.use("search", 60)
     world.told.kept += [line("input", "1.003")]
     invoice = Invoice(provider="openai", month=MONTH.name, number="1", total=money.units("1"))
-    found = await world.biller.figures(MONTH, "openai", [invoice])
-    world.closed[closed_id("openai", MONTH.name)] = closing.shown(found)
+    figures = await world.biller.figures(MONTH, "openai", [invoice])
+    world.closed[closed_id("openai", MONTH.name)] = closing.shown(figures)
     world.told.kept[0] = line("input", "1.5")
     await world.biller.make(MONTH)
     for cost_type in BILLED_TYPES:
@@ -402,12 +402,12 @@ def test_a_restatement_is_exactly_what_changed(before: list[Any], after: list[An
     """
     The restatement is exact for each arrangement, set of dimensions and basis. An unchanged row has none.
     """
-    kept, made = ([_sum(*each) for each in side] for side in (before, after))
-    found = restated(made, kept)
-    assert [] == restated(made, made)
+    known_sums, new_sums = ([_sum(*fields) for fields in side] for side in (before, after))
+    differences = restated(new_sums, known_sums)
+    assert [] == restated(new_sums, new_sums)
     for bit in (1, 2, 4, 8):
-        assert _added(made, bit) == _added([*kept, *found], bit)
-    assert not any(each.arranged & 16 or not each.amount for each in found)
+        assert _added(new_sums, bit) == _added([*known_sums, *differences], bit)
+    assert not any(billed_sum.arranged & 16 or not billed_sum.amount for billed_sum in differences)
 
 
 def _sum(team: int, basis: str, arranged: int, amount: int) -> BilledSum:
@@ -416,12 +416,12 @@ def _sum(team: int, basis: str, arranged: int, amount: int) -> BilledSum:
 
 
 def _added(sums: list[BilledSum], bit: int) -> dict[tuple[str | None, str], int]:
-    found: dict[tuple[str | None, str], int] = {}
-    for each in sums:
-        if each.arranged & bit:
-            place = (each.dimensions.team, each.basis)
-            found[place] = found.get(place, 0) + each.amount
-    return {place: amount for place, amount in found.items() if amount}
+    amounts: dict[tuple[str | None, str], int] = {}
+    for billed_sum in sums:
+        if billed_sum.arranged & bit:
+            key = (billed_sum.dimensions.team, billed_sum.basis)
+            amounts[key] = amounts.get(key, 0) + billed_sum.amount
+    return {key: amount for key, amount in amounts.items() if amount}
 
 
 @pytest.mark.parametrize(
@@ -438,6 +438,6 @@ def _added(sums: list[BilledSum], bit: int) -> dict[tuple[str | None, str], int]
 )
 def test_a_wrong_invoice_is_refused_in_words(field: str, value: object, words: str) -> None:
     """The error names the field."""
-    given = {"provider": "openai", "month": "2026-10", "number": "1", "total": "1", field: value}
+    fields = {"provider": "openai", "month": "2026-10", "number": "1", "total": "1", field: value}
     with pytest.raises(Invalid, match=words):
-        closing.invoice_of(given)
+        closing.invoice_of(fields)

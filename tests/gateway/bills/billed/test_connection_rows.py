@@ -116,8 +116,8 @@ class Rows:
         )
 
     async def paid(self, cost_type: str, *by: str, **more: Any) -> dict[tuple[str | None, ...], Decimal]:
-        found = await self.ledger.costs(self.asked(cost_type, *by, **more))
-        return {each.group: Decimal(each.cost) for each in found}
+        rows = await self.ledger.costs(self.asked(cost_type, *by, **more))
+        return {cost_row.group: Decimal(cost_row.cost) for cost_row in rows}
 
 
 async def test_rows_are_in_every_dimension_of_theirs() -> None:
@@ -150,7 +150,7 @@ async def test_rows_are_in_every_dimension_of_theirs() -> None:
     assert {} == await world.paid("real_cost", *ROW_DIMENSIONS)
     beside = await billed_beside(world.ledger, world.asked("billed_cost"), world.clock.now())
     assert {"no_owner": "1"} == beside["by_reason"]
-    assert ["MongoDB"] == [each["provider"] for each in beside["sources"]]  # type: ignore[attr-defined]
+    assert ["MongoDB"] == [source["provider"] for source in beside["sources"]]  # type: ignore[attr-defined]
 
 
 async def test_rows_have_all_their_tags() -> None:
@@ -184,16 +184,16 @@ def test_a_tag_that_tells_every_row_apart_costs_nothing_else(monkeypatch: pytest
     account and team.
     """
     monkeypatch.setattr(connection_rows, "MAX_SETS", 10)
-    found: Sums = {}
+    sums_by_day: Sums = {}
     for number in range(200):
-        more = {"resource/account": "a", "resource/tag:owner": "t", "resource/tag:line": str(number)}
-        add_rows(found, json.dumps(row(cost=str(number + 1), **more)).encode(), RULES)
-    [amounts] = found.values()
+        fields = {"resource/account": "a", "resource/tag:owner": "t", "resource/tag:line": str(number)}
+        add_rows(sums_by_day, json.dumps(row(cost=str(number + 1), **fields)).encode(), RULES)
+    [amounts] = sums_by_day.values()
     sums = sums_of_day(amounts)
     assert len(sums) == 11
-    assert {each.dimensions.team for each in sums} == {"t"}
-    assert all('"row:account": "a"' in each.dimensions.tags for each in sums)
-    assert sum(range(1, 201)) * money.UNIT == sum(each.amount for each in sums)
+    assert {billed_sum.dimensions.team for billed_sum in sums} == {"t"}
+    assert all('"row:account": "a"' in billed_sum.dimensions.tags for billed_sum in sums)
+    assert sum(range(1, 201)) * money.UNIT == sum(billed_sum.amount for billed_sum in sums)
 
 
 async def test_a_slice_has_rows_with_an_owner_in_it() -> None:
@@ -205,9 +205,9 @@ async def test_a_slice_has_rows_with_an_owner_in_it() -> None:
     for mode, value in ((EXCEPT, "ads"), ("is", "search")):
         part = RoleFilter(dimension="team", values=(value,), mode=mode)
         sliced = SlicedLedger(world.ledger, LedgerSlice(parts=((part,),)))
-        [found] = await sliced.costs(world.asked("billed_cost", "team"))
-        assert found.group == ("search",)
-        assert found.cost == "3"
+        [cost_row] = await sliced.costs(world.asked("billed_cost", "team"))
+        assert cost_row.group == ("search",)
+        assert cost_row.cost == "3"
 
 
 async def test_what_is_replaced_or_leaves_the_costs_is_gone() -> None:
@@ -236,10 +236,10 @@ def test_columns_that_are_missing_have_the_next_one() -> None:
     If a column of an amount is missing, the next one is used: discounted amortized, amortized, discounted,
     billed. An amount that several cost types share is stored once.
     """
-    given = {"cost/discounted_cost": "8", "cost/amortized_cost": "6"}
-    found: Sums = {}
-    add_rows(found, json.dumps(row(cost="10", **given)).encode(), RULES)
-    [amounts] = found.values()
+    fields = {"cost/discounted_cost": "8", "cost/amortized_cost": "6"}
+    sums_by_day: Sums = {}
+    add_rows(sums_by_day, json.dumps(row(cost="10", **fields)).encode(), RULES)
+    [amounts] = sums_by_day.values()
     by_type = {
         name: sum(units for (_, _, mask), units in amounts.items() if mask & bit)
         for name, bit in BILLED_TYPES.items()
@@ -257,10 +257,10 @@ def test_a_row_of_several_days_is_cut_by_time() -> None:
     """
     A row of several days is divided by time. The last day gets the remainder, so the parts add up to the row.
     """
-    found: Sums = {}
-    given = {"time/usage_end": "2026-10-07T06:00:00Z"}
-    add_rows(found, json.dumps(row(at="2026-10-05T12:00:00Z", cost="1", **given)).encode(), RULES)
-    parts = [sum(amounts.values()) for _, amounts in sorted(found.items())]
+    sums_by_day: Sums = {}
+    fields = {"time/usage_end": "2026-10-07T06:00:00Z"}
+    add_rows(sums_by_day, json.dumps(row(at="2026-10-05T12:00:00Z", cost="1", **fields)).encode(), RULES)
+    parts = [sum(amounts.values()) for _, amounts in sorted(sums_by_day.items())]
     hours = (12, 24, 6)
     assert [money.UNIT * 12 // 42, money.UNIT * 36 // 42 - money.UNIT * 12 // 42] == parts[:2]
     assert sum(parts) == money.UNIT
@@ -271,14 +271,14 @@ def test_many_sets_are_added_up_while_rows_are_read(monkeypatch: pytest.MonkeyPa
     """Memory per day is limited for any number of rows, services and owners, and the sum is exact."""
     monkeypatch.setattr(connection_rows, "MAX_SETS", 10)
     monkeypatch.setattr(connection_rows, "FOLD_AT", 80)
-    found: Sums = {}
+    sums_by_day: Sums = {}
     for number in range(500):
-        more = {"resource/id": f"r-{number}", "resource/service": f"s-{number}", "resource/tag:owner": "t"}
-        given = row(cost=str(number + 1), time__usage_end="2026-10-07T03:00:00Z", **more)
-        add_rows(found, json.dumps(given).encode(), RULES)
-        assert all(len(amounts) < 80 for amounts in found.values())
-    sums = [each for amounts in found.values() for each in sums_of_day(amounts)]
-    assert sum(range(1, 501)) * money.UNIT == sum(each.amount for each in sums)
+        fields = {"resource/id": f"r-{number}", "resource/service": f"s-{number}", "resource/tag:owner": "t"}
+        dropped_row = row(cost=str(number + 1), time__usage_end="2026-10-07T03:00:00Z", **fields)
+        add_rows(sums_by_day, json.dumps(dropped_row).encode(), RULES)
+        assert all(len(amounts) < 80 for amounts in sums_by_day.values())
+    sums = [billed_sum for amounts in sums_by_day.values() for billed_sum in sums_of_day(amounts)]
+    assert sum(range(1, 501)) * money.UNIT == sum(billed_sum.amount for billed_sum in sums)
     assert len(sums) <= 3 * (10 + 1)
     largest = max(sums, key=lambda each: each.amount * (each.dimensions.team != OTHER))
     assert '"row:resource": "r-499"' in largest.dimensions.tags
@@ -298,11 +298,13 @@ a_row = st.builds(
 @given(st.lists(a_row, max_size=12))
 def test_no_digit_is_lost(rows: list[dict[str, str]]) -> None:
     """For any rows, the sum over days, owners and services equals the sum of the rows."""
-    found: Sums = {}
-    add_rows(found, json.dumps(rows).encode()[1:-1], RULES)
-    sums = [each for amounts in found.values() for each in sums_of_day(amounts)]
-    assert sum(money.units(each["cost/cost"]) for each in rows) == sum(each.amount for each in sums)
-    assert not any(each.basis == "exact" and not each.dimensions.team for each in sums)
+    sums_by_day: Sums = {}
+    add_rows(sums_by_day, json.dumps(rows).encode()[1:-1], RULES)
+    sums = [billed_sum for amounts in sums_by_day.values() for billed_sum in sums_of_day(amounts)]
+    assert sum(money.units(each["cost/cost"]) for each in rows) == sum(
+        billed_sum.amount for billed_sum in sums
+    )
+    assert not any(billed_sum.basis == "exact" and not billed_sum.dimensions.team for billed_sum in sums)
 
 
 def test_many_sets_of_a_day_are_added_up() -> None:
@@ -310,19 +312,19 @@ def test_many_sets_of_a_day_are_added_up() -> None:
     If a day has very many sets, the largest stay. The others keep only provider and service, and the
     sum is unchanged.
     """
-    found: Sums = {}
+    sums_by_day: Sums = {}
     tag = {"resource/tag:owner": "t"}
     rows = [
         row(cost=str(number + 1), **tag, **{"resource/id": str(number)}) for number in range(MAX_SETS + 3)
     ]
-    add_rows(found, json.dumps(rows).encode()[1:-1], RULES)
-    [amounts] = found.values()
+    add_rows(sums_by_day, json.dumps(rows).encode()[1:-1], RULES)
+    [amounts] = sums_by_day.values()
     sums = sums_of_day(amounts)
     assert MAX_SETS + 1 == len(sums)
-    joint = [each for each in sums if each.dimensions.team == OTHER]
-    assert [each.amount for each in joint] == [6 * money.UNIT]
-    assert [each.basis for each in joint] == ["unallocated"]
-    assert sum(range(1, MAX_SETS + 4)) * money.UNIT == sum(each.amount for each in sums)
+    joint = [billed_sum for billed_sum in sums if billed_sum.dimensions.team == OTHER]
+    assert [billed_sum.amount for billed_sum in joint] == [6 * money.UNIT]
+    assert [billed_sum.basis for billed_sum in joint] == ["unallocated"]
+    assert sum(range(1, MAX_SETS + 4)) * money.UNIT == sum(billed_sum.amount for billed_sum in sums)
 
 
 async def test_random_drops_come_to_a_recount_of_their_month(tmp_path: Path) -> None:
@@ -350,30 +352,30 @@ async def test_random_drops_come_to_a_recount_of_their_month(tmp_path: Path) -> 
             rows=len(rows), body=body,
         )  # fmt: skip
         sent.append(drop)
-        for each in (drop, *chance.choices(sent, k=1)):
-            await add(storage.log, (each, Identity(each.id)), topic=BILLING_DATA)
+        for sent_drop in (drop, *chance.choices(sent, k=1)):
+            await add(storage.log, (sent_drop, Identity(sent_drop.id)), topic=BILLING_DATA)
         if number % 12 == 11:
             await book.look()
-            stands = json.loads(b"".join(month_text(await drops.month("c-1", "2026-10"))))
+            stored_rows = json.loads(b"".join(month_text(await drops.month("c-1", "2026-10"))))
             for by, column in (
                 ("service", "resource/service"),
                 ("team", "resource/tag:owner"),
                 ("account", "resource/account"),
             ):
                 recount: dict[tuple[str | None, ...], Decimal] = defaultdict(Decimal)
-                for given in stands:
-                    recount[given[column],] += Decimal(given["cost/cost"])
+                for stored_row in stored_rows:
+                    recount[stored_row[column],] += Decimal(stored_row["cost/cost"])
                 assert recount == await world.paid("billed_cost", by)
     await storage.close()
 
 
 def random_row(chance: random.Random) -> dict[str, str]:
-    more = {
+    fields = {
         "resource/service": chance.choice("xyz"), "resource/account": chance.choice("12"),
         "resource/tag:owner": chance.choice(["search", "chat"]),
     }  # fmt: skip
     at = f"2026-10-{chance.randint(1, 28):02}T{chance.randrange(24):02}:00:00Z"
-    return row(at=at, cost=f"{chance.randint(1, 10**6)}.{chance.randint(1, 10**6)}", **more)
+    return row(at=at, cost=f"{chance.randint(1, 10**6)}.{chance.randint(1, 10**6)}", **fields)
 
 
 def test_a_row_names_a_user_as_records_do() -> None:

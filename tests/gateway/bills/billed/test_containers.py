@@ -91,8 +91,8 @@ async def world() -> tuple[Rows, Usage]:
 
 
 async def paid(rows: Rows, *by: str, cost_type: str = "billed_cost", **more: Any) -> dict[Any, str]:
-    found = await rows.paid(cost_type, *by, **more)
-    return {group: f"{cost.normalize():f}" for group, cost in found.items()}
+    costs = await rows.paid(cost_type, *by, **more)
+    return {group: f"{cost.normalize():f}" for group, cost in costs.items()}
 
 
 async def test_usage_without_a_bill_has_its_price() -> None:
@@ -117,7 +117,7 @@ async def test_usage_without_a_bill_has_its_price() -> None:
     assert {} == await paid(rows, cost_type="real_cost")
     beside = await billed_beside(rows.ledger, rows.asked("billed_cost"), rows.clock.now())
     assert {"idle": "2", "no_owner": "2"} == beside["by_reason"]
-    assert ["container_metrics"] == [each["source"] for each in beside["sources"]]  # type: ignore[attr-defined]
+    assert ["container_metrics"] == [source["source"] for source in beside["sources"]]  # type: ignore[attr-defined]
 
 
 async def test_a_row_of_a_cluster_is_divided_over_what_ran_there() -> None:
@@ -210,9 +210,9 @@ def test_prices_fit_by_cluster_and_node() -> None:
         replace(PRICE, node="n-2", cpu_hour=Decimal(10)),
         replace(PRICE, cluster="pr*", memory_hour=Decimal(0)),
     ]
-    found = cluster_day(PROD, USAGE, prices)
-    assert found is not None
-    totals = priced([found], (), replace(RULES, connection="", provider="Kubernetes"))
+    day_of_cluster = cluster_day(PROD, USAGE, prices)
+    assert day_of_cluster is not None
+    totals = priced([day_of_cluster], (), replace(RULES, connection="", provider="Kubernetes"))
     assert Decimal(4 + 20) == Decimal(money.text(totals.total()))
     assert cluster_day(replace(PROD, name="test"), USAGE, prices) is None
 
@@ -222,16 +222,16 @@ def test_two_clusters_of_one_name_are_told_apart_by_account() -> None:
     If the bill does not name the account, the row belongs to neither of two clusters with one name, and
     neither has a price.
     """
-    other = replace(PROD, account="a-2")
-    known = [cluster_day(each, USAGE, [PRICE]) for each in (PROD, other)]
-    clusters = [each for each in known if each is not None]
+    other_cluster = replace(PROD, account="a-2")
+    known = [cluster_day(cluster, USAGE, [PRICE]) for cluster in (PROD, other_cluster)]
+    clusters = [known_cluster for known_cluster in known if known_cluster is not None]
     for account, parts in (("a-2", 3), ("", 1)):
         tags = f'{{"row:account": "{account}", "row:cluster": "prod"}}'
-        found = divided({(blank(tags=tags), "usage", 1): 100}, clusters, RULES)
-        assert found.amounts.total() == 100
-        assert len(found.amounts) == parts
-        left = priced(clusters, found.covered, RULES)
-        assert bool(account) == bool(left)
+        division = divided({(blank(tags=tags), "usage", 1): 100}, clusters, RULES)
+        assert division.amounts.total() == 100
+        assert len(division.amounts) == parts
+        priced_rows = priced(clusters, division.covered, RULES)
+        assert bool(account) == bool(priced_rows)
 
 
 async def test_a_row_that_reaches_into_the_next_month_is_divided_there_too() -> None:
@@ -278,21 +278,21 @@ def test_nodes_of_one_name_are_told_apart_by_account_and_region() -> None:
     If the bill names neither account nor region, the row belongs to none of the nodes with this name, and
     none of them has a price.
     """
-    other = replace(PROD, account="a-2", name="test")
+    other_cluster = replace(PROD, account="a-2", name="test")
     third = replace(PROD, region="us-east-1", name="third")
     prices = [replace(PRICE, cluster="*")]
-    known = [cluster_day(each, USAGE, prices) for each in (PROD, other, third)]
+    known = [cluster_day(cluster, USAGE, prices) for cluster in (PROD, other_cluster, third)]
     clusters = [each for each in known if each is not None]
     node = '"row:resource": "n-2"'
-    for account, region, name, left in (
+    for account, region, name, uncovered in (
         ("a-2", "", "test", 2), ("a-1", "us-east-1", "third", 2), ("a-1", "", "", 1), ("", "", "", 0),
     ):  # fmt: skip
         tags = f'{{"row:account": "{account}", {node}}}'
-        found = divided({(blank(tags=tags, region=region), "usage", 1): 100}, clusters, RULES)
-        assert 100 == found.amounts.total()
-        assert left == len(clusters) - len(found.covered)
-        assert all(("row:cluster" in key[0].tags) == bool(name) for key in found.amounts)
-        assert all(name in key[0].tags for key in found.amounts)
+        division = divided({(blank(tags=tags, region=region), "usage", 1): 100}, clusters, RULES)
+        assert 100 == division.amounts.total()
+        assert uncovered == len(clusters) - len(division.covered)
+        assert all(("row:cluster" in key[0].tags) == bool(name) for key in division.amounts)
+        assert all(name in key[0].tags for key in division.amounts)
 
 
 def test_many_rows_of_a_node_are_added_up_as_what_they_are_about(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -301,12 +301,12 @@ def test_many_rows_of_a_node_are_added_up_as_what_they_are_about(monkeypatch: py
     monkeypatch.setattr(connection_rows, "FOLD_AT", 80)
     names = frozenset(["prod", "n-1"])
     rules = replace(RULES, nodes=names)
-    found: Sums = {}
+    sums_by_day: Sums = {}
     for number in range(connection_rows.FOLD_AT):
         about = {"k8s/cluster": "prod", "k8s/namespace": f"ns-{number}"}
         about = about if number % 2 else {"resource/id": "i/n-1", "resource/usage_family": f"f-{number}"}
-        add_rows(found, json.dumps(row(cost="1", **about)).encode(), rules)
-    [amounts] = found.values()
+        add_rows(sums_by_day, json.dumps(row(cost="1", **about)).encode(), rules)
+    [amounts] = sums_by_day.values()
     assert len(amounts) <= 2 * connection_rows.MAX_SETS + 2
     assert connection_rows.FOLD_AT * money.UNIT == sum(amounts.values())
     cluster = cluster_day(PROD, USAGE, [PRICE])
@@ -342,10 +342,10 @@ def test_parts_come_to_the_rows(seed: int) -> None:
             chance.choice([1, 14]),
         )
         amounts[place] += amount
-    found = divided(amounts, clusters, RULES)
+    division = divided(amounts, clusters, RULES)
     for by in (1, 2):
         before, after = Counter[Any](), Counter[Any]()
-        for sums, total in ((amounts, before), (found.amounts, after)):
+        for sums, total in ((amounts, before), (division.amounts, after)):
             for key, amount in sums.items():
                 total[key[by], '"s"' in key[0].tags] += amount
         assert +before == +after and -before == -after
@@ -353,7 +353,7 @@ def test_parts_come_to_the_rows(seed: int) -> None:
         clusters[0], used={**clusters[0].used, "x0": {**clusters[0].used["x0"], place_of("late"): 5}}
     )
     again = divided(amounts, [more, clusters[1]], RULES)
-    for key, amount in found.amounts.items():
+    for key, amount in division.amounts.items():
         if not any(word in key[0].tags for word in (IDLE, "late")):
             assert amount == again.amounts[key]
 

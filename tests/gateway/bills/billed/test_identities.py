@@ -54,15 +54,15 @@ Uses = st.lists(use, max_size=6)
 
 def made(drawn: Iterable[Any]) -> list[Use]:
     return [
-        calls(team, given, output=output, tier=tier, key=key, model=model, day=day)
-        for team, given, output, tier, key, model, day in drawn
+        calls(team, input_tokens, output=output, tier=tier, key=key, model=model, day=day)
+        for team, input_tokens, output, tier, key, model, day in drawn
     ]
 
 
 def usage_rows(money: Iterable[Any], told: Iterable[Any] = ()) -> list[StatementRow]:
     """Create bill rows with amounts, and rows with quantities."""
-    found = [_usage(*each) for each in money]
-    return found + [_usage(*each, unit="tokens") for each in told]
+    money_rows = [_usage(*fields) for fields in money]
+    return money_rows + [_usage(*fields, unit="tokens") for fields in told]
 
 
 def _usage(kind: str, amount: Any, tier: Any, key: Any, model: Any, day: int, **more: Any) -> StatementRow:
@@ -76,37 +76,43 @@ def line_rows(lines: Iterable[Any]) -> list[StatementRow]:
 def fee_rows(micros: int, percent: int, model: str) -> list[StatementRow]:
     """Create a purchase on the first day and its daily parts. `percent` of each part covers usage."""
     whole = Decimal(micros).scaleb(-6)
-    found = [row("throughput", whole, model=None)]
-    found.append(row("throughput", -whole, model=None, unit="accrued_usd"))
-    left = whole
+    fee_lines = [row("throughput", whole, model=None)]
+    fee_lines.append(row("throughput", -whole, model=None, unit="accrued_usd"))
+    uncovered = whole
     for day in range(DAYS):
-        of_day = left if day == DAYS - 1 else round(whole / DAYS, 6)
-        left -= of_day
+        of_day = uncovered if day == DAYS - 1 else round(whole / DAYS, 6)
+        uncovered -= of_day
         covered = round(of_day * percent / 100, 6)
-        found.append(row("cost", covered, model=model, day=day, unit="accrued_usd"))
+        fee_lines.append(row("cost", covered, model=model, day=day, unit="accrued_usd"))
         unused = of_day - covered
-        found.append(row("unused", unused, model=None, day=day, unit="accrued_usd"))
-    return [each for each in found if each.amount]
+        fee_lines.append(row("unused", unused, model=None, day=day, unit="accrued_usd"))
+    return [fee_line for fee_line in fee_lines if fee_line.amount]
 
 
 def whole(rows: Sequence[StatementRow], unit: str = "usd") -> int:
     """Sum bill rows, in units of the ledger."""
-    amount = sum((Fraction(each.amount) for each in rows if each.unit == unit), Fraction(0)) * UNIT
+    amount = (
+        sum(
+            (Fraction(statement_row.amount) for statement_row in rows if statement_row.unit == unit),
+            Fraction(0),
+        )
+        * UNIT
+    )
     assert amount.denominator == 1
     return int(amount)
 
 
 def total(sums: Iterable[BilledSum], cost_type: str) -> int:
-    return sum(each.amount for each in sums if each.arranged & BILLED_TYPES[cost_type])
+    return sum(billed_sum.amount for billed_sum in sums if billed_sum.arranged & BILLED_TYPES[cost_type])
 
 
 def by(sums: Iterable[BilledSum], cost_type: str) -> dict[Any, int]:
     """Sum a cost type by row, without rows of 0."""
-    found: Counter[Any] = Counter()
-    for each in sums:
-        if each.arranged & BILLED_TYPES[cost_type]:
-            found[each.dimensions, each.charge, each.basis] += each.amount
-    return {place: amount for place, amount in found.items() if amount}
+    amounts: Counter[Any] = Counter()
+    for billed_sum in sums:
+        if billed_sum.arranged & BILLED_TYPES[cost_type]:
+            amounts[billed_sum.dimensions, billed_sum.charge, billed_sum.basis] += billed_sum.amount
+    return {key: amount for key, amount in amounts.items() if amount}
 
 
 bills = st.tuples(
@@ -118,11 +124,11 @@ bills = st.tuples(
 
 
 def rows_of(drawn: Any) -> list[StatementRow]:
-    money, told, lines, fees = drawn
-    found = usage_rows(money, told) + line_rows(lines)
-    for each in fees:
-        found += fee_rows(*each)
-    return found
+    money, quantities, lines, fees = drawn
+    all_rows = usage_rows(money, quantities) + line_rows(lines)
+    for fee in fees:
+        all_rows += fee_rows(*fee)
+    return all_rows
 
 
 @settings(max_examples=examples(120), deadline=None)
@@ -152,13 +158,13 @@ def test_a_fee_is_all_of_its_parts(used: list[Any], drawn: tuple[int, int, str])
     sums = divided_month(rows, made(used), DAYS)
     for name in ("amortized_cost", "discounted_amortized_cost"):
         charges: Counter[str] = Counter()
-        for place, amount in by(sums, name).items():
-            charges[place[1]] += amount
+        for key, amount in by(sums, name).items():
+            charges[key[1]] += amount
         assert set(charges) <= {"commitment", "unused", "rounding"}
         assert whole(rows) == charges.total()
         assert abs(charges["rounding"]) < _ROUNDED
     alone = by(sums, "billed_cost")
-    assert all(place[0].kind == BILLED and place[2] == UNALLOCATED for place in alone)
+    assert all(key[0].kind == BILLED and key[2] == UNALLOCATED for key in alone)
 
 
 @settings(max_examples=examples(60), deadline=None)
@@ -167,9 +173,9 @@ def test_without_layers_all_cost_types_are_equal(
     used: list[Any], money: list[Any], told: list[Any], lines: list[Any]
 ) -> None:
     """I4: without commitments, discounts and taxes, every row is equal in all cost types."""
-    plain = [each for each in lines if each[0] not in ("discount", "tax")]
+    plain = [drawn_line for drawn_line in lines if drawn_line[0] not in ("discount", "tax")]
     sums = divided_month(usage_rows(money, told) + line_rows(plain), made(used), DAYS)
-    assert all(each.arranged == EVERY for each in sums)
+    assert all(billed_sum.arranged == EVERY for billed_sum in sums)
 
 
 @settings(max_examples=examples(60), deadline=None)
@@ -177,14 +183,14 @@ def test_without_layers_all_cost_types_are_equal(
 def test_a_bill_that_is_given_back_leaves_nothing(used: list[Any], drawn: Any) -> None:
     """P7: a bill plus its negative is 0 in every row of every cost type."""
     rows = rows_of(drawn)
-    back = [row_of_back(each) for each in rows if each.unit != "tokens"]
+    back = [row_of_back(statement_row) for statement_row in rows if statement_row.unit != "tokens"]
     assert [] == divided_month(rows + back, made(used), DAYS)
 
 
 def row_of_back(given: StatementRow) -> StatementRow:
     edges: dict[str, Any] = {"day": 0, "start": given.start, "end": given.end}
-    told = {"tier": given.tier, "key": given.key, "model": given.model, "unit": given.unit}
-    return row(given.kind, -given.amount, **{**edges, **told})
+    dimensions = {"tier": given.tier, "key": given.key, "model": given.model, "unit": given.unit}
+    return row(given.kind, -given.amount, **{**edges, **dimensions})
 
 
 @settings(max_examples=examples(60), deadline=None)
@@ -198,14 +204,14 @@ def test_slices_cut_each_cost_type_alike(used: list[Any], drawn: Any) -> None:
     sums = divided_month(rows, made(used), DAYS)
     used_by: dict[str, dict[Any, int]] = {}
     for name in BILLED_TYPES:
-        apart, slices = 0, 0
+        outside, slices = 0, 0
         for (dimensions, charge, basis), amount in by(sums, name).items():
             is_inside = charge in SLICED_CHARGES and basis != UNALLOCATED
             assert not is_inside or dimensions.team in TEAMS
             slices += amount * is_inside
-            apart += amount * (not is_inside)
+            outside += amount * (not is_inside)
             if is_inside and charge == "usage":
                 used_by.setdefault(name, {})[dimensions, basis] = amount
-        assert whole(rows) == slices + apart
+        assert whole(rows) == slices + outside
     cuts = list(used_by.values())
-    assert all(each == cuts[0] for each in cuts)
+    assert all(cut == cuts[0] for cut in cuts)

@@ -33,17 +33,17 @@ def test_a_discount_is_on_all_usage_in_its_scope() -> None:
     A discount is divided in proportion to the cost of usage. It does not matter on which lines the provider
     put it. Both arrangements have the same sum.
     """
-    found = divided([row("cost", 4), row("discount", -2, model=None)], USES)
-    assert {**USAGE, ("-", "discount", "unallocated"): -2 * UNIT} == paid(found, 1)
+    division = divided([row("cost", 4), row("discount", -2, model=None)], USES)
+    assert {**USAGE, ("-", "discount", "unallocated"): -2 * UNIT} == paid(division, 1)
     shared = {("a", "discount", "shared"): -3 * UNIT // 2, ("b", "discount", "shared"): -UNIT // 2}
-    assert {**USAGE, **shared} == paid(found, 2)
+    assert {**USAGE, **shared} == paid(division, 2)
 
 
 def test_a_discount_of_a_model_is_on_its_usage_alone() -> None:
     """Usage of another model pays its full price."""
     rows = [row("cost", 4), row("cost", 1, model="claude-opus-4"), row("discount", -2, model="claude-opus-4")]
-    found = paid(divided(rows, [*USES, calls("c", 5, model="claude-opus-4")]), 2)
-    assert [("c", "discount", "shared")] == [place for place in found if place[1] == "discount"]
+    paid_amounts = paid(divided(rows, [*USES, calls("c", 5, model="claude-opus-4")]), 2)
+    assert [("c", "discount", "shared")] == [key for key in paid_amounts if key[1] == "discount"]
 
 
 def test_tax_is_divided_by_the_usage_of_the_billing_period() -> None:
@@ -62,17 +62,19 @@ def test_what_no_call_caused_is_of_nobody() -> None:
     they are unallocated.
     """
     rows = [row("credit", -3, model=None), row("throughput", 5, model=None), row("web_search", 1, model=None)]
-    found = divided(rows, USES)
-    assert {"credit": -3 * UNIT, "commitment": 5 * UNIT, "other": UNIT} == found.reasons
-    assert {"credit", "commitment", "other"} == {charge for _, charge, _ in paid(found)}
+    division = divided(rows, USES)
+    assert {"credit": -3 * UNIT, "commitment": 5 * UNIT, "other": UNIT} == division.reasons
+    assert {"credit", "commitment", "other"} == {charge for _, charge, _ in paid(division)}
 
 
 def test_searches_of_a_key_are_paid_by_its_calls() -> None:
     """Searches of a key are divided over the key's calls by value, in both arrangements."""
     uses = [calls("a", 30, key="k"), calls("b", 10, key="k"), calls("c", 10, key="l")]
-    found = divided([row("web_search", 4, key="k", model=None)], uses)
+    division = divided([row("web_search", 4, key="k", model=None)], uses)
     assert (
-        {("a", "other", "shared"): 3 * UNIT, ("b", "other", "shared"): UNIT} == paid(found) == paid(found, 2)
+        {("a", "other", "shared"): 3 * UNIT, ("b", "other", "shared"): UNIT}
+        == paid(division)
+        == paid(division, 2)
     )
 
 
@@ -87,19 +89,19 @@ def test_what_is_beside_the_tokens_is_of_who_used_it() -> None:
     ]
     lines = {"web_search": (1, 3), "hd_image_generation": (0, 4), "code_execution": None}
     for kind, shares in lines.items():
-        found = paid(divided([row(kind, 4, model=None)], uses))
+        paid_amounts = paid(divided([row(kind, 4, model=None)], uses))
         expected = {("-", "other", "unallocated"): 4 * UNIT}
         if shares is not None:
             of_teams = zip("ab", shares, strict=True)
             expected = {(team, "other", "value"): share * UNIT for team, share in of_teams if share}
-        assert expected == found, kind
+        assert expected == paid_amounts, kind
 
 
 def test_searches_that_are_given_back_are_of_who_paid_them() -> None:
     """Refunded searches keep their charge. A refund of an unknown service is a credit."""
     uses = [calls("a", 30, key="k")]
-    given = row("web_search", -4, key="k", model=None)
-    assert {("a", "other", "shared"): -4 * UNIT} == paid(divided([given], uses))
+    credit = row("web_search", -4, key="k", model=None)
+    assert {("a", "other", "shared"): -4 * UNIT} == paid(divided([credit], uses))
     lines = [row(kind, -1, model=None) for kind in ("refund", "support", "web_search", "spring_promotion")]
     assert {"refund": -UNIT, "support": -UNIT, "other": -UNIT, "credit": -UNIT} == divided(
         lines, uses
@@ -117,38 +119,38 @@ def test_a_fee_is_on_what_it_covers() -> None:
     """
     rows = [row("throughput", 30, model=None), row("cost", 4), accrued("throughput", -30, model=None)]
     rows += [accrued("cost", "0.8"), accrued("unused", "0.2", model=None), row("discount", -2, model=None)]
-    found = divided(rows, USES)
+    division = divided(rows, USES)
     fee = {("-", "commitment", "unallocated"): 30 * UNIT}
     alone = {("-", "discount", "unallocated"): -2 * UNIT}
     within = {("a", "discount", "shared"): -3 * UNIT // 2, ("b", "discount", "shared"): -UNIT // 2}
     part = {("a", "commitment", "value"): 6 * UNIT // 10, ("b", "commitment", "value"): 2 * UNIT // 10}
     covered = {**part, ("-", "commitment", "unallocated"): 0, ("-", "unused", "unallocated"): UNIT // 5}
-    assert {**USAGE, **fee, **alone} == paid(found, BILLED_TYPES["billed_cost"])
-    assert {**USAGE, **fee, **within} == paid(found, BILLED_TYPES["discounted_cost"])
-    assert {**USAGE, **covered, **alone} == paid(found, BILLED_TYPES["amortized_cost"])
+    assert {**USAGE, **fee, **alone} == paid(division, BILLED_TYPES["billed_cost"])
+    assert {**USAGE, **fee, **within} == paid(division, BILLED_TYPES["discounted_cost"])
+    assert {**USAGE, **covered, **alone} == paid(division, BILLED_TYPES["amortized_cost"])
     for name in ("discounted_amortized_cost", "invoiced_amortized_cost"):
-        assert {**USAGE, **covered, **within} == paid(found, BILLED_TYPES[name])
-    assert {"commitment": 30 * UNIT} == found.reasons
-    assert {"commitment": -30 * UNIT, "unused": UNIT // 5} == found.accrued
+        assert {**USAGE, **covered, **within} == paid(division, BILLED_TYPES[name])
+    assert {"commitment": 30 * UNIT} == division.reasons
+    assert {"commitment": -30 * UNIT, "unused": UNIT // 5} == division.accrued
 
 
 def test_a_covered_day_without_an_amount_is_a_day_of_the_bill() -> None:
     """On a covered day the bill has no amount. Its calls still cost the part of the fee that they used."""
-    found = divided([accrued("input", 4), row("input", 80, unit="tokens")], USES)
-    assert {} == paid(found, BILLED_TYPES["billed_cost"])
+    division = divided([accrued("input", 4), row("input", 80, unit="tokens")], USES)
+    assert {} == paid(division, BILLED_TYPES["billed_cost"])
     part = {("a", "commitment", "exact"): 3 * UNIT // 2, ("b", "commitment", "exact"): UNIT // 2}
     assert {**part, ("-", "commitment", "unallocated"): 2 * UNIT} == paid(
-        found, BILLED_TYPES["amortized_cost"]
+        division, BILLED_TYPES["amortized_cost"]
     )
-    assert found.reasons == {}
-    assert found.accrued == {"unreported": 2 * UNIT}
+    assert division.reasons == {}
+    assert division.accrued == {"unreported": 2 * UNIT}
 
 
 def test_a_day_that_may_be_told_anew_is_not_invoiced() -> None:
     """A day that the provider may restate has no invoiced cost, but all other cost types."""
     open_day: dict[str, Any] = {"unsettled": {"bill": frozenset({DAY})}}
-    found = divided([row("cost", 4)], USES, **open_day)
-    kinds = {name: bool(paid(found, bit)) for name, bit in BILLED_TYPES.items()}
+    division = divided([row("cost", 4)], USES, **open_day)
+    kinds = {name: bool(paid(division, bit)) for name, bit in BILLED_TYPES.items()}
     assert {name: name != "invoiced_amortized_cost" for name in BILLED_TYPES} == kinds
     assert PROVISIONAL == bill([row("cost", 4)], USES, **open_day).states[DAY]
 
@@ -163,12 +165,12 @@ def refund(
 def shared(rows: list[StatementRow], uses: list[Use], day: int = 0) -> dict[str, int]:
     """Return each team's part of a day's refunds. "-" is unallocated."""
     whole = bill(rows, uses, days=4)
-    [amounts] = [refunds_of(found) for found in whole.amounts.values() if refunds_of(found)]
-    found: dict[str, int] = {}
-    for each in shares_of(amounts, whole, DAY + day * DAY_S, uses):
-        team = "-" if each.dimensions.kind == BILLED else each.dimensions.team or ""
-        found[team] = found.get(team, 0) + each.amount
-    return found
+    [amounts] = [refunds_of(day_rows) for day_rows in whole.amounts.values() if refunds_of(day_rows)]
+    share_by_team: dict[str, int] = {}
+    for share in shares_of(amounts, whole, DAY + day * DAY_S, uses):
+        team = "-" if share.dimensions.kind == BILLED else share.dimensions.team or ""
+        share_by_team[team] = share_by_team.get(team, 0) + share.amount
+    return share_by_team
 
 
 def test_a_refund_takes_from_each_what_the_charge_gave() -> None:
@@ -219,21 +221,21 @@ def test_a_refund_of_several_days_is_divided_by_what_their_calls_are_worth() -> 
 @given(st.integers(-(10**30), 10**30), st.lists(st.integers(0, 10**12), min_size=1, max_size=6))
 def test_all_of_it_is_somewhere_in_both_arrangements(amount: int, tokens: list[int]) -> None:
     """The whole refund appears in every cost type, either as a separate line or divided over calls."""
-    uses = [calls(f"t{place}", count) for place, count in enumerate(tokens)]
+    uses = [calls(f"t{index}", count) for index, count in enumerate(tokens)]
     rows = [refund(f"{amount}e-27")]
     whole = bill(rows, uses, days=4)
     shares = shares_of(refunds_of(whole.amounts.get(DAY + 3 * DAY_S, ())), whole, DAY, uses)
-    found = divide_day(whole, DAY + 3 * DAY_S, [], refunds=shares)
+    division = divide_day(whole, DAY + 3 * DAY_S, [], refunds=shares)
     for bit in BILLED_TYPES.values():
-        assert amount == sum(paid(found, bit).values())
-    assert ({("-", "refund", "unallocated"): amount} if amount else {}) == paid(found, 1)
+        assert amount == sum(paid(division, bit).values())
+    assert ({("-", "refund", "unallocated"): amount} if amount else {}) == paid(division, 1)
 
 
 def test_one_whose_time_is_not_told_is_of_nobody() -> None:
     """A refund without a time is unallocated in every cost type, with a reason."""
-    found = divided([row("refund", -3, model=None, line_type="refund")], USES)
-    assert {"refund": -3 * UNIT} == found.reasons
-    assert {("-", "refund", "unallocated"): -3 * UNIT} == paid(found, 1) == paid(found, 2)
+    division = divided([row("refund", -3, model=None, line_type="refund")], USES)
+    assert {"refund": -3 * UNIT} == division.reasons
+    assert {("-", "refund", "unallocated"): -3 * UNIT} == paid(division, 1) == paid(division, 2)
 
 
 @pytest.mark.parametrize(
@@ -253,15 +255,15 @@ def test_credits_and_taxes_are_as_it_is_set(kind: str, rules: LayerRules, is_div
     rows = [row("cost", 4), row(kind, -2, model=None)]
     whole = bill(rows, USES)
     base = divide_day(whole, DAY, USES).base
-    found = divide_day(whole, DAY, USES, month=base, rules=rules)
+    division = divide_day(whole, DAY, USES, month=base, rules=rules)
     assert is_divided == rules.of_month(whole)
     alone = {("-", kind, "unallocated"): -2 * UNIT}
     parts = {("a", kind, "shared"): -3 * UNIT // 2, ("b", kind, "shared"): -UNIT // 2}
     layers = [
-        {place: amount for place, amount in paid(found, bit).items() if place[1] == kind} for bit in (1, 2)
+        {key: amount for key, amount in paid(division, bit).items() if key[1] == kind} for bit in (1, 2)
     ]
     assert [alone, parts if is_divided else alone] == layers
-    assert ({} if is_divided else {kind: -2 * UNIT}) == found.reasons
+    assert ({} if is_divided else {kind: -2 * UNIT}) == division.reasons
 
 
 async def test_a_refund_of_an_earlier_month_is_on_its_calls() -> None:
@@ -274,13 +276,13 @@ async def test_a_refund_of_an_earlier_month_is_on_its_calls() -> None:
     world.use("ads", 20, day=-40)
     world.use("jobs", 50)
     given_back = line("input", "-0.8")
-    told = {"line_type": "refund", "corrects": earlier, "corrects_until": earlier + 86400}
-    world.told.kept += [line("input", "1"), msgspec.structs.replace(given_back, **told)]
+    fields = {"line_type": "refund", "corrects": earlier, "corrects_until": earlier + 86400}
+    world.told.kept += [line("input", "1"), msgspec.structs.replace(given_back, **fields)]
     assert await world.biller.look() == 2
     assert await world.biller.look() == 0
     alone = await world.paid("billed_cost", "team", "charge")
     assert {("jobs", "usage"): "1", (None, "refund"): "-0.8"} == {
-        place: str(paid) for place, paid in alone.items()
+        key: str(paid) for key, paid in alone.items()
     }
     within = await world.paid("discounted_cost", "team", "charge")
     assert {"search": "-0.6", "ads": "-0.2"} == {

@@ -81,11 +81,11 @@ def plant(name: str, provider: str, seed: int = 1) -> Plant:
 
 def cases() -> list[tuple[str, str]]:
     """Return each cause with one provider, or in full runs with every provider that can have it."""
-    found = []
-    for place, name in enumerate(EVERY):
-        able = [each for each in ALL_PROVIDERS if each in plant(name, each).providers]
-        found += [(name, each) for each in (able if IS_LONG else [able[place % len(able)]])]
-    return found
+    all_cases = []
+    for index, name in enumerate(EVERY):
+        able = [provider for provider in ALL_PROVIDERS if provider in plant(name, provider).providers]
+        all_cases += [(name, provider) for provider in (able if IS_LONG else [able[index % len(able)]])]
+    return all_cases
 
 
 async def holds(month: BilledMonth, provider: str) -> None:
@@ -100,32 +100,32 @@ async def holds(month: BilledMonth, provider: str) -> None:
     assert totals["billed_cost"] == bill
     assert totals["discounted_cost"] == bill
     assert {bill + accrued} == amortized
-    told: Counter[str | None] = Counter()
+    expected_amounts: Counter[str | None] = Counter()
     for row in rows:
         if row.unit == "usd":
-            told[CHARGES.get(row.kind, USAGE)] += units([row])
-    found = Counter(
+            expected_amounts[CHARGES.get(row.kind, USAGE)] += units([row])
+    billed_amounts = Counter(
         {group[0]: amount for group, amount in (await month.paid("billed_cost", "charge", **only)).items()}
     )
-    found[USAGE] += found.pop("rounding", 0)
-    assert told == found
+    billed_amounts[USAGE] += billed_amounts.pop("rounding", 0)
+    assert expected_amounts == billed_amounts
     await calls_pay_the_billed_rate(month, provider)
 
 
 async def calls_pay_the_billed_rate(month: BilledMonth, provider: str) -> None:
     """Check shares by team, user and service to 10^-20, if the calls are reported as they were billed."""
-    reports = [each for each in month.reports if each.provider == provider]
+    reports = [report for report in month.reports if report.provider == provider]
     expected = simulated.owed(month.of(provider), reports)
     exact = {"include": {"charge": (USAGE,), "basis": ("exact",), "provider": (provider,)}}
-    for place, name in enumerate(OWNERS):
+    for index, name in enumerate(OWNERS):
         by: dict[str | None, Fraction] = defaultdict(Fraction)
         for owner, amount in expected.items():
-            by[owner[place]] += amount
+            by[owner[index]] += amount
         paid = await month.paid("billed_cost", name, **exact)
-        found = {group[0]: amount for group, amount in paid.items()}
-        assert {value for value, amount in by.items() if amount} == set(found)
+        paid_amounts = {group[0]: amount for group, amount in paid.items()}
+        assert {value for value, amount in by.items() if amount} == set(paid_amounts)
         for value, amount in by.items():
-            assert abs(amount * UNIT - found.get(value, 0)) < NEAR, (name, value)
+            assert abs(amount * UNIT - paid_amounts.get(value, 0)) < NEAR, (name, value)
 
 
 @pytest.mark.parametrize("provider", ALL_PROVIDERS)
@@ -154,10 +154,12 @@ async def test_one_cause(name: str, provider: str) -> None:
 
 async def is_of_nobody(month: BilledMonth, provider: str, reasons: tuple[str, ...]) -> None:
     """Check that exactly the cost of unreported calls is unallocated."""
-    found = +(await month.reasons())
-    assert set(found) <= set(reasons)
-    left = units(month.of(provider)) - sum(simulated.owed(month.of(provider), month.reports).values()) * UNIT
-    assert abs(found.total() - left) < NEAR
+    reasons_found = +(await month.reasons())
+    assert set(reasons_found) <= set(reasons)
+    unpaid = (
+        units(month.of(provider)) - sum(simulated.owed(month.of(provider), month.reports).values()) * UNIT
+    )
+    assert abs(reasons_found.total() - unpaid) < NEAR
     bases = {group[0] for group in await month.paid("billed_cost", "basis")}
     assert "pooled" not in bases
 
@@ -168,13 +170,13 @@ ONCE_WRONG = [(AZURE, "region", "pacific"), (AZURE, "region", "share"), (GOOGLE,
 
 
 def pairs() -> list[tuple[str, str, str]]:
-    found = [*ONCE_WRONG]
+    all_pairs = [*ONCE_WRONG]
     for provider in ALL_PROVIDERS:
         able = [name for name in EVERY if provider in plant(name, provider).providers]
         every = [*combinations(able, 2)]
         chosen = every if IS_LONG else Random(f"pairs {provider}").sample(every, 1)
-        found += [(provider, *each) for each in chosen]
-    return found
+        all_pairs += [(provider, *causes) for causes in chosen]
+    return all_pairs
 
 
 @pytest.mark.parametrize(("provider", "first", "second"), pairs())
@@ -201,7 +203,7 @@ async def test_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     invoices, each provider adds up to its invoice.
     """
     month = await billed_month(
-        {name: [plant(each, name) for each in causes] for name, causes in TOGETHER.items()}
+        {name: [plant(provider, name) for provider in causes] for name, causes in TOGETHER.items()}
     )
     clusters = await with_clusters(month.ledger, month.clock, planned(OF_CLUSTERS, days=len(MARCH.days)))
     for provider in TOGETHER:
@@ -243,9 +245,9 @@ async def every_pair_closes(month: BilledMonth, clusters: Plan, *, closed: bool 
     prices = {name: by_provider(owed(clusters, name), 0)[PRICED,] * UNIT for name in BILLED_TYPES}
     dimensions = (*month.ledger.dimensions(), "charge", "basis")
     pairs = [(each, each) for each in dimensions] if closed else combinations_with_replacement(dimensions, 2)
-    for place, pair in enumerate(pairs):
+    for index, pair in enumerate(pairs):
         every = IS_LONG or pair[0] == pair[1]
-        for name in [*BILLED_TYPES] if every else [[*BILLED_TYPES][place % len(BILLED_TYPES)]]:
+        for name in [*BILLED_TYPES] if every else [[*BILLED_TYPES][index % len(BILLED_TYPES)]]:
             sums: Counter[str | None] = Counter()
             by = tuple(dict.fromkeys(("provider", *pair)))
             for (provider, *_), amount in (await month.paid(name, *by)).items():
@@ -264,12 +266,14 @@ async def beside_invoices(month: BilledMonth) -> dict[str | None, int]:
     Sum rounding and differences of invoices by provider, without the rounding of divisions, which is part
     of the bills.
     """
-    found: Counter[str | None] = Counter()
+    amount_by_seller: Counter[str | None] = Counter()
     for day in await month.ledger.billed_days(MARCH.start, MARCH.end):
         if INVOICE in day.provider:
             sums = await month.ledger.billed_sums(day.day, day.provider)
-            found[day.seller] += sum(each.amount for each in sums if each.arranged & 1)
-    return found
+            amount_by_seller[day.seller] += sum(
+                billed_sum.amount for billed_sum in sums if billed_sum.arranged & 1
+            )
+    return amount_by_seller
 
 
 def bill_of(month: BilledMonth, provider: str) -> tuple[int, int]:
@@ -313,12 +317,12 @@ async def closes_to_its_invoice(month: BilledMonth, provider: str) -> None:
     for row in once:
         lines[row.model, row.kind] = lines.get((row.model, row.kind), Decimal(0)) + row.amount
     total = money.units(str(sum(round(amount, 2) for amount in lines.values())))
-    found = await month.close(
+    figures = await month.close(
         Invoice(provider=provider, month=MARCH.name, number="1", total=total, lines=len(lines))
     )
     twice = units(rows) - units(once)
-    assert (-twice != 0) == (found.difference != 0)
-    assert abs(found.difference + found.rounding + twice) <= len(lines) * UNIT // 200
+    assert (-twice != 0) == (figures.difference != 0)
+    assert abs(figures.difference + figures.rounding + twice) <= len(lines) * UNIT // 200
     accrued = units([row for row in month.of(provider) if row.start < MARCH.end], "accrued_usd")
     only = {"include": {"provider": (provider,)}}
     for name in BILLED_TYPES:

@@ -51,8 +51,8 @@ class ClusterMonth:
 
     async def paid(self, cost_type: str, *dimensions: str, **filters: object) -> Counter[tuple[str, ...]]:
         rows = await self.ledger.costs(question(cost_type, *dimensions, **filters))
-        found = Counter({tuple(name or "" for name in row.group): money.units(row.cost) for row in rows})
-        return Counter({group: amount for group, amount in found.items() if amount})
+        amounts = Counter({tuple(name or "" for name in row.group): money.units(row.cost) for row in rows})
+        return Counter({group: amount for group, amount in amounts.items() if amount})
 
     async def holds(self) -> None:
         """
@@ -64,15 +64,15 @@ class ClusterMonth:
             bill = billed(self.clusters.plan, cost_type)
             price = by(expected, 0)[PRICED,] * UNIT
             for dimension in (*self.ledger.dimensions(), "charge", "basis"):
-                found: Counter[str] = Counter()
+                amount_by_origin: Counter[str] = Counter()
                 for group, amount in (await self.paid(cost_type, "origin", dimension)).items():
-                    found[group[0]] += amount
-                assert bill == found["billing"], (cost_type, dimension)
-                assert abs(price - found["containers"]) < NEAR, (cost_type, dimension)
+                    amount_by_origin[group[0]] += amount
+                assert bill == amount_by_origin["billing"], (cost_type, dimension)
+                assert abs(price - amount_by_origin["containers"]) < NEAR, (cost_type, dimension)
             found_by, planned_by = await self.paid(cost_type, *PLACES), by(expected, 0, 1, 2, 3)
-            for place in {*found_by, *planned_by}:
-                wanted = planned_by[place] * UNIT
-                assert abs(wanted - found_by[place]) < NEAR, (cost_type, place)
+            for key in {*found_by, *planned_by}:
+                expected_amount = planned_by[key] * UNIT
+                assert abs(expected_amount - found_by[key]) < NEAR, (cost_type, key)
 
 
 @pytest.mark.parametrize("cause", CAUSES)
@@ -110,9 +110,9 @@ async def test_very_many_rows_of_a_day_hide_no_node(
     month = await ClusterMonth().open(causes)
     for cost_type in BILLED_TYPES:
         expected = by(owed(month.clusters.plan, cost_type), 0)
-        found = await month.paid(cost_type, "provider")
-        assert billed(month.clusters.plan, cost_type) == found[CLOUD,]
-        assert abs(expected[PRICED,] * UNIT - found[PRICED,]) < NEAR
+        paid_amounts = await month.paid(cost_type, "provider")
+        assert billed(month.clusters.plan, cost_type) == paid_amounts[CLOUD,]
+        assert abs(expected[PRICED,] * UNIT - paid_amounts[PRICED,]) < NEAR
 
 
 async def test_a_bill_that_comes_and_goes_leaves_the_price() -> None:
@@ -141,9 +141,9 @@ async def test_what_nobody_used_is_idle_and_of_nobody() -> None:
     """A node without pods is fully idle. Idle cost is unallocated, with a reason."""
     month = await ClusterMonth().open(["nodes", "idle"])
     expected = by(owed(month.clusters.plan, "billed_cost"), 3)
-    found = await month.paid("billed_cost", "workload", "team", "basis")
-    assert abs(expected[IDLE,] * UNIT - found[IDLE, "", "unallocated"]) < NEAR
+    paid_amounts = await month.paid("billed_cost", "workload", "team", "basis")
+    assert abs(expected[IDLE,] * UNIT - paid_amounts[IDLE, "", "unallocated"]) < NEAR
     reasons: Counter[str] = Counter()
     for day in await month.ledger.billed_days(MARCH.start, MARCH.end):
         reasons.update(day.reasons)
-    assert found[IDLE, "", "unallocated"] == reasons["idle"]
+    assert paid_amounts[IDLE, "", "unallocated"] == reasons["idle"]

@@ -34,11 +34,11 @@ def test_all_of_an_amount_is_somewhere(amount: int, by: dict[int, int], quantity
     The shares, the unreported part and the rest add up to the amount and have its sign. The rest is less than
     one unit per share.
     """
-    found = spread(amount, by, quantity=quantity)
-    assert amount == sum(found.shares.values()) + found.unreported + found.rest
+    result = spread(amount, by, quantity=quantity)
+    assert amount == sum(result.shares.values()) + result.unreported + result.rest
     sign = -1 if amount < 0 else 1
-    assert all(sign * each > 0 for each in found.shares.values())
-    assert 0 <= sign * found.unreported and 0 <= sign * found.rest <= len(by) + 1
+    assert all(sign * share > 0 for share in result.shares.values())
+    assert 0 <= sign * result.unreported and 0 <= sign * result.rest <= len(by) + 1
 
 
 @given(amounts, weights, quantities)
@@ -46,12 +46,12 @@ def test_a_share_is_the_floor_of_its_part(amount: int, by: dict[int, int], quant
     """
     A share depends only on its own weight and on the total. If the weight is 0 or less, there is no share.
     """
-    found = spread(amount, by, quantity=quantity)
+    result = spread(amount, by, quantity=quantity)
     known = sum(weight for weight in by.values() if weight > 0)
     whole = max(known, quantity or 0)
     for key, weight in by.items():
         size = abs(amount) * max(0, weight) // whole if whole else 0
-        assert (-size if amount < 0 else size) == found.shares.get(key, 0)
+        assert (-size if amount < 0 else size) == result.shares.get(key, 0)
 
 
 @given(amounts, weights, quantities, st.randoms(use_true_random=False))
@@ -67,7 +67,7 @@ def test_the_order_of_rows_does_not_matter(
 @given(amounts, weights, quantities)
 def test_a_refund_of_a_charge_leaves_nothing(amount: int, by: dict[int, int], quantity: int | None) -> None:
     paid, back = spread(amount, by, quantity=quantity), spread(-amount, by, quantity=quantity)
-    assert {key: -each for key, each in paid.shares.items()} == back.shares
+    assert {key: -share for key, share in paid.shares.items()} == back.shares
     assert paid.unreported + back.unreported == 0
     assert paid.rest + back.rest == 0
 
@@ -92,8 +92,8 @@ def test_no_step_computes_with_floats(amount: int, by: dict[int, int], quantity:
     """Numbers that refuse to become floats give the same result."""
     plain = spread(amount, by, quantity=quantity)
     strict = {key: NoFloat(weight) for key, weight in by.items()}
-    asked = None if quantity is None else NoFloat(quantity)
-    assert plain == spread(NoFloat(amount), strict, quantity=asked)
+    strict_quantity = None if quantity is None else NoFloat(quantity)
+    assert plain == spread(NoFloat(amount), strict, quantity=strict_quantity)
     days = [max(0, weight) for weight in by.values()]
     assert in_turn(amount, days) == in_turn(NoFloat(amount), [*map(NoFloat, days)])
 

@@ -80,21 +80,23 @@ def divided(
 def divided_month(rows: Sequence[StatementRow], uses: Sequence[Use], days: int) -> list[BilledSum]:
     """Return all sums of the bill for some days. Taxes are divided by the usage of all these days."""
     whole = bill(rows, uses, days=days)
-    by_day = {day: [each for each in uses if each[1].day == day] for day in sorted(whole.states)}
+    by_day = {day: [use for use in uses if use[1].day == day] for day in sorted(whole.states)}
     base: Counter[tuple[Dimensions, str]] = Counter()
     for day, theirs in by_day.items():
         base.update(divide_day(whole, day, theirs).base)
     return [
-        each for day, theirs in by_day.items() for each in divide_day(whole, day, theirs, month=base).sums
+        billed_sum
+        for day, theirs in by_day.items()
+        for billed_sum in divide_day(whole, day, theirs, month=base).sums
     ]
 
 
 def paid(found: DividedDay, arranged: int = 1) -> dict[tuple[str, str, str], int]:
     """Return each team's amounts by charge and basis. "-" is unallocated."""
     sums: dict[tuple[str, str, str], int] = {}
-    for each in found.sums:
-        if each.arranged & arranged:
-            team = "-" if each.dimensions.kind == BILLED else each.dimensions.team or ""
-            place = (team, each.charge, each.basis)
-            sums[place] = sums.get(place, 0) + each.amount
+    for billed_sum in found.sums:
+        if billed_sum.arranged & arranged:
+            team = "-" if billed_sum.dimensions.kind == BILLED else billed_sum.dimensions.team or ""
+            key = (team, billed_sum.charge, billed_sum.basis)
+            sums[key] = sums.get(key, 0) + billed_sum.amount
     return sums

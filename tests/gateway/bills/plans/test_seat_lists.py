@@ -46,12 +46,12 @@ def test_seats_of_github() -> None:
             total=3,
         ),
     ]
-    found = chosen(read_list("seats.json", json.dumps(pages).encode()))
+    seats = chosen(read_list("seats.json", json.dumps(pages).encode()))
     assert [
         ("ann", "2026-07-01", "", "Search", "business"),
         ("bob", "2026-08-04", "2026-12-01", "Search", "business"),
         ("cid", "2026-08-04", "", "", "enterprise"),
-    ] == [(each.user, each.since, each.until, each.team, each.tier) for each in found]
+    ] == [(seat.user, seat.since, seat.until, seat.team, seat.tier) for seat in seats]
     for tier in ("Enterprise", "enterprise seats"):
         [enterprise] = chosen(of_pages("seats", pages), tier=tier)
         assert "cid" == enterprise.user
@@ -70,7 +70,7 @@ def test_members_of_cursor() -> None:
     spend = [{"email": "ann@example.com", "role": "owner", "spendCents": 2450}]
     for root in ({"teamMembers": members}, {"teamMemberSpend": spend, "totalPages": 1}):
         found = read_list("members.json", json.dumps(root).encode())
-        assert ["ann@example.com"] == [each.user for each in found]
+        assert ["ann@example.com"] == [member.user for member in found]
     for began, day in ((1708992000000, "2024-02-27"), (0, ""), (10**20, ""), ("soon", "")):
         page = {"teamMemberSpend": spend, "subscriptionCycleStart": began}
         [one] = read_list("spend.json", json.dumps(page).encode())
@@ -84,9 +84,9 @@ def test_members_in_a_table() -> None:
         'Ann,ann@example.com,Owner,Premium,Active\n"Bob, B.",bob@example.com,User,Standard,Pending\n\n'
         "Cid,cid@example.com,User,Standard,Removed\n"
     )
-    found = read_list("members.csv", table.encode())
+    members = read_list("members.csv", table.encode())
     assert [("ann@example.com", "Premium"), ("bob@example.com", "Standard")] == [
-        (each.user, each.tier) for each in found
+        (member.user, member.tier) for member in members
     ]
     own = read_list("own.csv", b"user,since,until,team\nann,2026-11-01,2026-12-01,search\n")
     assert [
@@ -116,9 +116,9 @@ def test_members_of_claude() -> None:
             "has_more": False,
         },
     ]
-    found = read_list("members.json", json.dumps(pages).encode())
+    members = read_list("members.json", json.dumps(pages).encode())
     assert [("ann@example.com", "2026-10-30"), ("bob@example.com", "2026-11-02")] == [
-        (each.user, each.since) for each in found
+        (member.user, member.since) for member in members
     ]
 
 
@@ -127,9 +127,9 @@ def test_licenses_of_google() -> None:
     used = {"assignTime": "2026-09-01T07:00:00Z", "recentUsageTime": "2026-11-19T00:00:00Z"}
     pages = [{"licensedUsers": [{"username": "ann@example.com", **used}], "nextPageToken": "t"},
              {"licensedUsers": [{"username": "bob@example.com"}]}]  # fmt: skip
-    found = read_list("licenses.json", json.dumps(pages).encode())
+    licenses = read_list("licenses.json", json.dumps(pages).encode())
     assert [("ann@example.com", "2026-09-01"), ("bob@example.com", "")] == [
-        (each.user, each.since) for each in found
+        (seat.user, seat.since) for seat in licenses
     ]
     states = {"cid@example.com": "ASSIGNED", "dan@example.com": "UNASSIGNED", "eve@example.com": "NO_LICENSE"}
     rows = [{"userPrincipal": user, "licenseAssignmentState": state} for user, state in states.items()]
@@ -172,13 +172,13 @@ def test_columns_are_found_by_their_letters(head: str, row: str, seat: ListedSea
 )
 def test_who_has_no_seat_in_a_table(row: str) -> None:
     table = f"email,seat tier,role\n{row}\nbob@example.com,Standard,member\n"
-    assert ["bob@example.com"] == [each.user for each in read_list("list.csv", table.encode())]
+    assert ["bob@example.com"] == [seat.user for seat in read_list("list.csv", table.encode())]
 
 
 @pytest.mark.parametrize("status", ["Removed", "disabled", "Expired", "UNASSIGNED"])
 def test_who_is_gone_has_no_seat(status: str) -> None:
     table = f"email,user_status\nann@example.com,{status}\nbob@example.com,pending\n"
-    assert ["bob@example.com"] == [each.user for each in read_list("list.csv", table.encode())]
+    assert ["bob@example.com"] == [seat.user for seat in read_list("list.csv", table.encode())]
 
 
 @pytest.mark.parametrize(
@@ -255,7 +255,7 @@ def test_a_list_changes_what_is_running() -> None:
         ("again", "2026-01-01", "", ""),
         ("new", "2026-11-03", "", "checkout"),
         ("today", TODAY, "", ""),
-    } == {(each.user, each.since, each.until, each.team) for each in changes.seats}
+    } == {(seat.user, seat.since, seat.until, seat.team) for seat in changes.seats}
     again = merged(changes.seats, listed, "2026-11-21")
     assert set(changes.seats) == set(again.seats)
     assert again.added == ()
@@ -265,8 +265,8 @@ def test_a_list_changes_what_is_running() -> None:
 def test_names_of_a_list_are_those_of_telemetry() -> None:
     names = read_names("names.csv", b"ann-gh,ann@example.com\n\nBob, bob@example.com\n")
     listed = [ListedSeat(user="Ann-GH"), ListedSeat(user="bob"), ListedSeat(user="cid")]
-    found = chosen(listed, names=names)
-    assert ["ann@example.com", "bob@example.com", "cid"] == [each.user for each in found]
+    seats = chosen(listed, names=names)
+    assert ["ann@example.com", "bob@example.com", "cid"] == [seat.user for seat in seats]
     with pytest.raises(Invalid, match="line 1 must have two cells"):
         read_names("names.csv", b"ann\n")
 

@@ -47,18 +47,20 @@ def test_a_leap_year() -> None:
 def test_every_day_is_in_one_cycle(day: int) -> None:
     """Over three years, each cycle ends where the next begins."""
     start, end = day_from("2026-01-01"), day_from("2029-01-01")
-    found = list(cycles(day, start, end))
-    assert found[0].start <= start < found[0].end and found[-1].start < end <= found[-1].end
-    assert all(one.end == other.start for one, other in pairwise(found))
-    assert all(28 <= len(each.days) <= 31 for each in found)
+    all_cycles = list(cycles(day, start, end))
+    assert (
+        all_cycles[0].start <= start < all_cycles[0].end and all_cycles[-1].start < end <= all_cycles[-1].end
+    )
+    assert all(one.end == other.start for one, other in pairwise(all_cycles))
+    assert all(28 <= len(cycle.days) <= 31 for cycle in all_cycles)
     for at in range(start, end, 97 * DAY_S):
         [only] = cycles(day, at, at + DAY_S)
-        assert only in found
+        assert only in all_cycles
 
 
 def plan(*seats: Seat, **fields: Any) -> AssistantPlan:
-    kept: dict[str, Any] = {"name": "Plan", "view_id": "v", "id": "p", "created": 0, "last_updated": 0}
-    return AssistantPlan(**kept | fields, seats=seats)
+    values: dict[str, Any] = {"name": "Plan", "view_id": "v", "id": "p", "created": 0, "last_updated": 0}
+    return AssistantPlan(**values | fields, seats=seats)
 
 
 def asked(month: str) -> AskedDays:
@@ -125,31 +127,31 @@ def test_months_add_up_to_cycles(day: int, is_pooled: bool) -> None:
     own = plan(*seats, cycle_day=day, fee="19.99", included="40", overage_price="1.37", is_pooled=is_pooled)
     whole = list(cycles(day, day_from("2026-02-15"), day_from("2026-11-15")))
     by_seat = {
-        f"p:{place}": {
+        f"p:{seat_number}": {
             at: SeatUse(value=chance.randrange(5 * ONE), calls=1)
             for at in range(whole[0].start, whole[-1].end, DAY_S)
             if chance.random() < 0.5
         }
-        for place in range(3)
+        for seat_number in range(3)
     }
     uses = uses_of(by_seat)
-    months = [month_of_plan(own, each, uses) for each in months_from("2026-01", 12)]
+    months = [month_of_plan(own, month, uses) for month in months_from("2026-01", 12)]
     converter = asked("2026-01").converter
     of_cycles = [
-        month_of_plan(own, AskedDays(days=each.days, begun=len(each.days), converter=converter), uses)
-        for each in whole
+        month_of_plan(own, AskedDays(days=cycle.days, begun=len(cycle.days), converter=converter), uses)
+        for cycle in whole
     ]
-    for cycle, found in zip(whole, of_cycles, strict=True):
-        assert {money.units("19.99")} == {seat.fee for seat in found}
-        assert beyond_by_hand(by_seat, cycle.days, is_pooled) == sum(seat.beyond for seat in found)
-    for seat in (seat for found in (*months, *of_cycles) for seat in found):
+    for cycle, seat_months in zip(whole, of_cycles, strict=True):
+        assert {money.units("19.99")} == {seat.fee for seat in seat_months}
+        assert beyond_by_hand(by_seat, cycle.days, is_pooled) == sum(seat.beyond for seat in seat_months)
+    for seat in (seat for seat_months in (*months, *of_cycles) for seat in seat_months):
         assert 0 <= seat.beyond <= seat.used and 0 <= seat.included_value <= seat.use.value
     assert total(of_cycles) == total(months)
 
 
 def total(found: Sequence[Sequence[SeatMonth]]) -> tuple[int, int]:
     """Return the extra usage and its cost."""
-    seats = [seat for each in found for seat in each]
+    seats = [seat for seat_months in found for seat in seat_months]
     return sum(seat.beyond for seat in seats), sum(seat.overage for seat in seats)
 
 
@@ -157,7 +159,7 @@ def beyond_by_hand(by_seat: dict[str, dict[int, SeatUse]], days: range, is_poole
     used = [sum(use.value for at, use in own.items() if at in days) for own in by_seat.values()]
     if is_pooled:
         return max(0, sum(used) - 3 * 40 * ONE)
-    return sum(max(0, each - 40 * ONE) for each in used)
+    return sum(max(0, amount - 40 * ONE) for amount in used)
 
 
 def test_what_is_taken_back_leaves_the_sum_of_the_cycle() -> None:

@@ -57,11 +57,13 @@ def sums_of(found: Reconciliation, planted: Sequence[Plant] = ()) -> dict[str, D
     sums: dict[str, Decimal] = defaultdict(Decimal)
     for claim in found.claims:
         sums[claim.cause] += dollars(claim.amount)
-    moved: Counter[str] = Counter()
+    moved_by_cause: Counter[str] = Counter()
     for claim in found.claims:
-        moved[claim.cause] += claim.moved
+        moved_by_cause[claim.cause] += claim.moved
     return {
-        cause: amount for cause, amount in sums.items() if cause in known or dollars(moved[cause]) >= PENNY
+        cause: amount
+        for cause, amount in sums.items()
+        if cause in known or dollars(moved_by_cause[cause]) >= PENNY
     }
 
 
@@ -73,13 +75,13 @@ def judged_alone(found: Reconciliation, plant: Plant) -> Verdict:
     holds(found)
     sums, whole = sums_of(found, [plant]), dollars(found.total.difference)
     claimed = sum((amount for cause, amount in sums.items() if cause in plant.causes), Decimal(0))
-    others = {cause: amount for cause, amount in sums.items() if cause not in plant.causes}
-    words = f"planted {whole:.4f}, found {_words(sums)}"
+    other_sums = {cause: amount for cause, amount in sums.items() if cause not in plant.causes}
+    message = f"planted {whole:.4f}, found {_words(sums)}"
     error = abs(claimed - whole) / abs(whole) if whole else Decimal(0)
-    if others:
-        return Verdict(state=INVENTED, error=error, words=words)
+    if other_sums:
+        return Verdict(state=INVENTED, error=error, words=message)
     is_right = is_near(claimed, whole, whole)
-    return Verdict(state=RIGHT if is_right else WRONG if claimed else UNEXPLAINED, error=error, words=words)
+    return Verdict(state=RIGHT if is_right else WRONG if claimed else UNEXPLAINED, error=error, words=message)
 
 
 def is_near(claimed: Decimal, wanted: Decimal, size: Decimal) -> bool:
@@ -98,30 +100,36 @@ def judged_together(provider: str, seed: int, found: Reconciliation, plants: Seq
     assert found.total.difference == difference(provider, seed, plants)
     sums, months = sums_of(found, plants), Months(provider, seed, plants)
     claimed = [sum((sums.get(cause, Decimal(0)) for cause in plant.causes), Decimal(0)) for plant in plants]
-    shares = [months.shares(frozenset({place})) for place in range(len(plants))]
+    shares = [months.shares(frozenset({plant_index})) for plant_index in range(len(plants))]
     planted = [f"{min(share):.3f} to {max(share):.3f}" for share in shares]
     in_all = dollars(found.total.difference)
-    words = f"planted {planted}, found {_words(sums)}, in all {in_all:.3f}{_said_words(found)}"
+    message = f"planted {planted}, found {_words(sums)}, in all {in_all:.3f}{_said_words(found)}"
     if sums.keys() - {cause for plant in plants for cause in plant.causes}:
-        return Verdict(state=INVENTED, error=Decimal(0), words=words)
+        return Verdict(state=INVENTED, error=Decimal(0), words=message)
     error = max(map(_error, claimed, shares))
-    right = {place for place, share in enumerate(shares) if _is_of_share(claimed[place], share)}
-    short = {place for place, share in enumerate(shares) if _is_of_share(claimed[place], share, is_part=True)}
+    right = {
+        plant_index for plant_index, share in enumerate(shares) if _is_of_share(claimed[plant_index], share)
+    }
+    short = {
+        plant_index
+        for plant_index, share in enumerate(shares)
+        if _is_of_share(claimed[plant_index], share, is_part=True)
+    }
     if len(right) == len(plants):
-        return Verdict(state=RIGHT, error=error, words=words)
+        return Verdict(state=RIGHT, error=error, words=message)
     is_said = False
     for group in _inseparable(found, plants):
         if group <= right:
             continue
         is_said = True
-        together = sum((claimed[place] for place in group), Decimal(0))
+        together = sum((claimed[plant_index] for plant_index in group), Decimal(0))
         joint = months.shares(group)
         right |= group if _is_of_share(together, joint) else set()
         short |= group if _is_of_share(together, joint, is_part=True) else set()
     if is_said and len(right) == len(plants):
-        return Verdict(state=SAID, error=Decimal(0), words=words)
+        return Verdict(state=SAID, error=Decimal(0), words=message)
     return Verdict(
-        state=UNEXPLAINED if len(right | short) == len(plants) else WRONG, error=error, words=words
+        state=UNEXPLAINED if len(right | short) == len(plants) else WRONG, error=error, words=message
     )
 
 
@@ -154,8 +162,11 @@ def _inseparable(found: Reconciliation, plants: Sequence[Plant]) -> list[frozens
         if not all(places):
             return []
         group = frozenset().union(*places)
-        apart = [each for each in groups if group.isdisjoint(each)]
-        groups = [*apart, group.union(*(each for each in groups if each not in apart))]
+        separate_groups = [other_group for other_group in groups if group.isdisjoint(other_group)]
+        groups = [
+            *separate_groups,
+            group.union(*(other_group for other_group in groups if other_group not in separate_groups)),
+        ]
     return [group for group in groups if len(group) > 1]
 
 
@@ -164,8 +175,8 @@ def _is_of(cause: str, plant: Plant) -> bool:
 
 
 def _said_words(found: Reconciliation) -> str:
-    said = [f"{claim.cause} beside {', '.join(claim.beside)}" for claim in found.claims if claim.beside]
-    return f"; {'; '.join(said)}" if said else ""
+    notes = [f"{claim.cause} beside {', '.join(claim.beside)}" for claim in found.claims if claim.beside]
+    return f"; {'; '.join(notes)}" if notes else ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,25 +208,25 @@ class Months:
         each set of calls.
         """
         every = frozenset(range(len(self._plants)))
-        found = [self._amount(some | group) - self._amount(some) for some in _subsets(every - group)]
+        amounts = [self._amount(subset | group) - self._amount(subset) for subset in _subsets(every - group)]
         for calls in self._others():
             of_it = calls.place in group
-            for some in _subsets(every - group - {calls.place}):
-                together = self._amount(some | group, None if of_it else calls)
-                found.append(together - self._amount(some, calls))
-        return found
+            for subset in _subsets(every - group - {calls.place}):
+                together = self._amount(subset | group, None if of_it else calls)
+                amounts.append(together - self._amount(subset, calls))
+        return amounts
 
     def _others(self) -> Iterator[_Calls]:
-        for place, plant in enumerate(self._plants):
+        for index, plant in enumerate(self._plants):
             if plant.lost is not no_call or plant.unsized is not no_call:
-                yield _Calls(place=place, are_told=False)
+                yield _Calls(place=index, are_told=False)
             if plant.told is not same_calls:
-                yield _Calls(place=place, are_told=True)
+                yield _Calls(place=index, are_told=True)
 
     def _amount(self, chosen: frozenset[int], calls: _Calls | None = None) -> Decimal:
         """Return the difference that these plants cause in a month."""
         if chosen and (chosen, calls) not in self._known:
-            plants = [self._plants[place] for place in sorted(chosen)]
+            plants = [self._plants[plant_index] for plant_index in sorted(chosen)]
             self._known[chosen, calls] = dollars(self._difference(plants, calls))
         return self._known[chosen, calls] if chosen else Decimal(0)
 
@@ -231,7 +242,9 @@ class Months:
 
 
 def _subsets(places: frozenset[int]) -> list[frozenset[int]]:
-    return [frozenset(some) for size in range(len(places) + 1) for some in combinations(sorted(places), size)]
+    return [
+        frozenset(subset) for size in range(len(places) + 1) for subset in combinations(sorted(places), size)
+    ]
 
 
 def _words(sums: dict[str, Decimal]) -> str:

@@ -205,7 +205,7 @@ def _double_report(random: Random, provider: str) -> Plant:
         causes=("double_report",),
         reports=lambda reports: [
             *reports,
-            *(msgspec.structs.replace(each, source="otel") for each in reports if each.api_key == key),
+            *(msgspec.structs.replace(report, source="otel") for report in reports if report.api_key == key),
         ],
     )
 
@@ -235,11 +235,13 @@ def _unsized(random: Random, provider: str) -> Plant:
 
 
 def _report(call: Call, plants: Sequence[Plant]) -> Inference:
-    found = record(call)
+    report = record(call)
     if any(plant.unsized(call) for plant in plants):
-        found.input_tokens = found.output_tokens = found.cache_read_tokens = found.cache_write_tokens = None
-        found.cache_write_1h_tokens = None
-    return found
+        report.input_tokens = report.output_tokens = report.cache_read_tokens = report.cache_write_tokens = (
+            None
+        )
+        report.cache_write_1h_tokens = None
+    return report
 
 
 def _line(kind: str, cause: str, share: str) -> Planting:
@@ -314,14 +316,14 @@ def difference(
     """
     calls = [call for call in _month(provider, seed) if not without(call)]
     rows, reports = both_sides(base(calls), plants)
-    found, prices = 0, book()
+    total, prices = 0, book()
     for row in rows:
         if row.unit == "usd" and row.start in _DAYS:
-            found += money.units(f"{row.amount:f}")
+            total += money.units(f"{row.amount:f}")
     for report in reports:
         cost = prices.estimate(report) if (report.start_time or 0) // NS // DAY_S * DAY_S in _DAYS else None
-        found -= money.units(cost or "0")
-    return found
+        total -= money.units(cost or "0")
+    return total
 
 
 def both_sides(calls: Calls, plants: Sequence[Plant]) -> tuple[Rows, Sequence[Inference]]:
@@ -329,12 +331,12 @@ def both_sides(calls: Calls, plants: Sequence[Plant]) -> tuple[Rows, Sequence[In
     done = calls
     for plant in plants:
         done = plant.done(done)
-    billed, told = done, done
+    billed, reported = done, done
     for plant in plants:
-        told = plant.told([call for call in told if not plant.lost(call)])
+        reported = plant.told([call for call in reported if not plant.lost(call)])
         billed = plant.billed(billed)
     rows: Rows = statements(billed)
-    reports: Sequence[Inference] = [_report(call, plants) for call in told]
+    reports: Sequence[Inference] = [_report(call, plants) for call in reported]
     for plant in plants:
         rows, reports = plant.rows(rows), plant.reports(reports)
     return rows, reports

@@ -114,7 +114,10 @@ class Call:
         """Return the provider's charge for one kind of the call's tokens."""
         of = rates[self.provider][self.model]
         price = of.of(kind)
-        if of.large and sum(count for each, count in self.tokens.items() if each != "output") > LARGE:
+        if (
+            of.large
+            and sum(count for kind_name, count in self.tokens.items() if kind_name != "output") > LARGE
+        ):
             price *= Decimal(of.large[kind == "output"])
         if self.batch:
             price /= 2
@@ -171,11 +174,11 @@ def statements(
 ) -> list[StatementRow]:
     """Return every provider's reports about the calls billed so far, at the rates of each call."""
     calls = list(calls)
-    found: list[StatementRow] = []
+    all_rows: list[StatementRow] = []
     for provider in ALL_PROVIDERS:
         own = [call for call in calls if call.provider == provider]
-        found += _REPORTS[provider](own, settled, rates)
-    return found
+        all_rows += _REPORTS[provider](own, settled, rates)
+    return all_rows
 
 
 def _row(source: str, call: Call, settled: Settled, **fields: object) -> StatementRow:
@@ -202,12 +205,14 @@ def _openai(calls: Sequence[Call], settled: Settled, rates: RatesOf) -> Iterator
     """Report usage by key, model and batch with request counts, and costs by model and line without keys."""
     for group in _grouped(calls, lambda call: (call.day, call.key, call.model, call.batch)):
         of = group[0]
-        place = {"key": of.key, "batch": of.batch, "tier": "default"}
+        dimensions = {"key": of.key, "batch": of.batch, "tier": "default"}
         for kind in KINDS:
             tokens = sum(call.tokens[kind] for call in group)
-            yield _row("openai_usage", of, settled, unit="tokens", kind=kind, amount=Decimal(tokens), **place)
+            yield _row(
+                "openai_usage", of, settled, unit="tokens", kind=kind, amount=Decimal(tokens), **dimensions
+            )
         count = Decimal(len(group))
-        yield _row("openai_usage", of, settled, unit="requests", kind="request", amount=count, **place)
+        yield _row("openai_usage", of, settled, unit="requests", kind="request", amount=count, **dimensions)
     for group in _grouped(calls, lambda call: (call.day, call.model)):
         for kind in KINDS:
             paid = _sum(group, kind, rates)
@@ -251,9 +256,11 @@ def _bedrock(calls: Sequence[Call], settled: Settled, rates: RatesOf) -> Iterato
         for kind in KINDS:
             tokens = sum(call.tokens[kind] for call in group)
             paid = _sum(group, kind, rates).quantize(Decimal("0.000001"))
-            place = {"tier": tier, "account": "123456789012"}
-            yield _row("aws_cur", of, settled, unit="tokens", kind=kind, amount=Decimal(tokens), **place)
-            yield _row("aws_cur", of, settled, unit="usd", kind=kind, amount=paid, currency="USD", **place)
+            dimensions = {"tier": tier, "account": "123456789012"}
+            yield _row("aws_cur", of, settled, unit="tokens", kind=kind, amount=Decimal(tokens), **dimensions)
+            yield _row(
+                "aws_cur", of, settled, unit="usd", kind=kind, amount=paid, currency="USD", **dimensions
+            )
 
 
 def _azure(calls: Sequence[Call], settled: Settled, rates: RatesOf) -> Iterator[StatementRow]:
@@ -262,16 +269,18 @@ def _azure(calls: Sequence[Call], settled: Settled, rates: RatesOf) -> Iterator[
     """
     for group in _grouped(calls, lambda call: (call.day, call.model, call.batch, call.region)):
         of, tier = group[0], "batch" if group[0].batch else "standard"
-        place = {
+        dimensions = {
             "tier": tier, "batch": of.batch, "account": "/subscriptions/1/accounts/prod",
             "model": f"{of.model[:-10]}{of.model[-5:-3]}{of.model[-2:]}", "region": of.region or "global",
         }  # fmt: skip
         for kind in KINDS:
             tokens = sum(call.tokens[kind] for call in group)
             paid = _sum(group, kind, rates).quantize(Decimal("0.00000001"))
-            yield _row("azure_costs", of, settled, unit="tokens", kind=kind, amount=Decimal(tokens), **place)
             yield _row(
-                "azure_costs", of, settled, unit="usd", kind=kind, amount=paid, currency="USD", **place
+                "azure_costs", of, settled, unit="tokens", kind=kind, amount=Decimal(tokens), **dimensions
+            )
+            yield _row(
+                "azure_costs", of, settled, unit="usd", kind=kind, amount=paid, currency="USD", **dimensions
             )
 
 
@@ -279,7 +288,12 @@ def _google(calls: Sequence[Call], settled: Settled, rates: RatesOf) -> Iterator
     """Report SKUs by day and project. Thinking tokens have a SKU of their own."""
     for group in _grouped(calls, lambda call: (call.day, call.model, call.batch, call.region)):
         of, tier = group[0], "batch" if group[0].batch else "standard"
-        place = {"tier": tier, "batch": of.batch, "account": "project-1", "region": of.region or "global"}
+        dimensions = {
+            "tier": tier,
+            "batch": of.batch,
+            "account": "project-1",
+            "region": of.region or "global",
+        }
         for kind in KINDS:
             tokens, paid = sum(call.tokens[kind] for call in group), _sum(group, kind, rates)
             thought = tokens // 4
@@ -287,10 +301,23 @@ def _google(calls: Sequence[Call], settled: Settled, rates: RatesOf) -> Iterator
             for name, sold in parts.items():
                 cost = (paid * sold / max(tokens, 1)).quantize(Decimal("0.000001"))
                 yield _row(
-                    "google_billing", of, settled, unit="tokens", kind=name, amount=Decimal(sold), **place
+                    "google_billing",
+                    of,
+                    settled,
+                    unit="tokens",
+                    kind=name,
+                    amount=Decimal(sold),
+                    **dimensions,
                 )
                 yield _row(
-                    "google_billing", of, settled, unit="usd", kind=name, amount=cost, currency="USD", **place
+                    "google_billing",
+                    of,
+                    settled,
+                    unit="usd",
+                    kind=name,
+                    amount=cost,
+                    currency="USD",
+                    **dimensions,
                 )
 
 
@@ -305,7 +332,9 @@ def book(rates: Mapping[str, Mapping[str, Rates]] = MODELS) -> PriceBook:
             version="simulated",
             source={},
             providers={
-                sellers[provider]: Seller(models=tuple(_model(name, each) for name, each in models.items()))
+                sellers[provider]: Seller(
+                    models=tuple(_model(name, model_rates) for name, model_rates in models.items())
+                )
                 for provider, models in rates.items()
             },
         )
@@ -321,8 +350,8 @@ def _model(name: str, rates: Rates) -> Model:
     def tiers(share: str = "1") -> tuple[Tier, ...]:
         if rates.large is None:
             return ()
-        given, made = (str(Decimal(each) * Decimal(share)) for each in rates.large)
-        return (Tier(above=LARGE, **amounts(given, made)),)  # type: ignore[arg-type]
+        input_price, output_price = (str(Decimal(price) * Decimal(share)) for price in rates.large)
+        return (Tier(above=LARGE, **amounts(input_price, output_price)),)  # type: ignore[arg-type]
 
     return Model(
         id=name,
@@ -369,19 +398,19 @@ async def count(records: Sequence[Inference], prices: PriceBook) -> Counts:
     """Count records in a new ledger, priced as the intake prices them."""
     log, clock = FakeLog(), FakeClock(DAYS[-1] + 3 * DAY_S)
     hours: dict[str, dict[int, int]] = defaultdict(lambda: defaultdict(int))
-    for each in records:
-        prices.price(each)
-        hour = (each.start_time or 0) // NS // 3600 * 3600
-        hours[each.provider or ""][hour] += (each.input_tokens or 0) + (each.output_tokens or 0)
+    for report in records:
+        prices.price(report)
+        hour = (report.start_time or 0) // NS // 3600 * 3600
+        hours[report.provider or ""][hour] += (report.input_tokens or 0) + (report.output_tokens or 0)
     log.add(records, at=clock.at)
     ledger = await Ledger(new_ledger(), clock=clock).load()
     await ledger.catch_up(log)
     token_prices = TokenPrices(prices)
-    found: dict[str, list[CountedUse]] = defaultdict(list)
+    uses: dict[str, list[CountedUse]] = defaultdict(list)
     for day in DAYS:
         for provider, rows in counted(await ledger.usage_of_day(day), token_prices).items():
-            found[provider] += rows
-    return Counts(by_provider=found, hours=hours, prices=token_prices)
+            uses[provider] += rows
+    return Counts(by_provider=uses, hours=hours, prices=token_prices)
 
 
 def reconcile(

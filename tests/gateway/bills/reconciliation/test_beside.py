@@ -98,11 +98,11 @@ CASES = [
 @pytest.mark.parametrize(("provider", "seed", "names", "state"), part(CASES, every=3))
 async def test_causes_together(provider: str, seed: int, names: str, state: str) -> None:
     plants = [PLANTS[name](Random(f"{seed} {name} {provider}"), provider) for name in names.split(", ")]
-    found = await planted(provider, seed, plants)
-    verdict = judged_together(provider, seed, found, plants)
+    result = await planted(provider, seed, plants)
+    verdict = judged_together(provider, seed, result, plants)
     assert state == verdict.state, verdict.words
     for name, plant in zip(names.split(", "), plants, strict=True):
         if state == SAID and name == "half a day":  # only the price of the hours is unclear
             amount = dollars(difference(provider, seed, [plant]))
-            claimed = sum(dollars(claim.amount) for claim in found.claims if claim.cause in plant.causes)
+            claimed = sum(dollars(claim.amount) for claim in result.claims if claim.cause in plant.causes)
             assert abs(claimed - amount) <= abs(amount) / 5, verdict.words

@@ -55,7 +55,7 @@ def use(day: int, tokens: Mapping[str, int] = TOKENS, **fields: Any) -> CountedU
 
 def told_of(of: CountedUse) -> list[BilledTokens]:
     """Create the provider's usage for the same calls."""
-    place = {
+    fields = {
         "source": "usage",
         "day": of.day,
         "account": "",
@@ -65,7 +65,7 @@ def told_of(of: CountedUse) -> list[BilledTokens]:
     }
     meters = [(meter, of.tokens.get(meter, 0)) for meter in METERS]
     counts = [*meters, (None, of.calls)]
-    return [BilledTokens(**place, meter=meter, quantity=count) for meter, count in counts]  # type: ignore[arg-type]
+    return [BilledTokens(**fields, meter=meter, quantity=count) for meter, count in counts]  # type: ignore[arg-type]
 
 
 def paid(of: CountedUse) -> list[BilledMoney]:
@@ -91,8 +91,12 @@ Sides = tuple[list[BilledTokens], list[BilledMoney], list[CountedUse]]
 def equal() -> Sides:
     """Create equal sides with two keys. The second has half the use of the first."""
     half = {meter: count // 2 for meter, count in TOKENS.items()}
-    uses = [each for day in DAYS for each in (use(day), use(day, half, key="b", calls=5))]
-    return [row for each in uses for row in told_of(each)], [row for each in uses for row in paid(each)], uses
+    uses = [counted_use for day in DAYS for counted_use in (use(day), use(day, half, key="b", calls=5))]
+    return (
+        [row for counted_use in uses for row in told_of(counted_use)],
+        [row for counted_use in uses for row in paid(counted_use)],
+        uses,
+    )
 
 
 def found(sides: Sides, **fields: Any) -> tuple[list[Claim], int, int]:
@@ -100,14 +104,14 @@ def found(sides: Sides, **fields: Any) -> tuple[list[Claim], int, int]:
     tokens, money, counted = sides
     parts = split(tokens, money, counted, prices=listed, levels=LEVELS)
     case = Case(split=parts, remainder=Left(parts), days=tuple(DAYS), **fields)
-    counted_total = sum(each.cost for each in parts.counted.values())
+    counted_total = sum(sums.cost for sums in parts.counted.values())
     return claims(case), case.remainder.unexplained, parts.billed_total - counted_total
 
 
 def the_one(sides: Sides, cause: str, **fields: Any) -> Claim:
-    claimed, left, difference = found(sides, **fields)
-    assert [cause] == [each.cause for each in claimed]
-    assert 0 == left
+    claimed, unexplained, difference = found(sides, **fields)
+    assert [cause] == [claim.cause for claim in claimed]
+    assert 0 == unexplained
     assert difference == claimed[0].amount
     assert claimed[0].evidence
     assert claimed[0].advice
@@ -120,15 +124,15 @@ def test_nothing_to_claim() -> None:
 
 def test_a_model_that_only_the_bill_has() -> None:
     tokens, money, counted = equal()
-    other = [use(day, model="haiku") for day in DAYS]
+    other_uses = [use(day, model="haiku") for day in DAYS]
     claim = the_one(
-        ([*tokens, *(row for each in other for row in told_of(each))],
-         [*money, *(row for each in other for row in paid(each))], counted),
+        ([*tokens, *(row for other_use in other_uses for row in told_of(other_use))],
+         [*money, *(row for other_use in other_uses for row in paid(other_use))], counted),
         "unreported_traffic",
     )  # fmt: skip
     assert claim.sure == "exact"
     assert claim.models == ("haiku",)
-    assert sum(sum(each.tokens.values()) for each in other) == claim.tokens
+    assert sum(sum(other_use.tokens.values()) for other_use in other_uses) == claim.tokens
 
 
 def test_a_provider_of_which_nothing_reports() -> None:
@@ -149,16 +153,16 @@ def test_days_that_exchange() -> None:
     """The bill has some tokens one day later than the ledger. Without hours, the claim is uncertain."""
     tokens, money, counted = equal()
     sizes = [3, 9, 4, 8, 2, 7, 5, 9, 3]
-    moved = {meter: count // 20 for meter, count in TOKENS.items()}
+    moved_tokens = {meter: count // 20 for meter, count in TOKENS.items()}
 
     def changed(day: int, factor: int) -> CountedUse:
-        return use(day, {meter: count * factor for meter, count in moved.items()}, calls=0)
+        return use(day, {meter: count * factor for meter, count in moved_tokens.items()}, calls=0)
 
     late = [changed(day, size) for day, size in zip(DAYS[1:], sizes, strict=True)]
     early = [changed(day, size) for day, size in zip(DAYS, sizes, strict=False)]
     claim = the_one(
-        ([*tokens, *(row for each in late for row in told_of(each))],
-         [*money, *(row for each in late for row in paid(each))], [*counted, *early]),
+        ([*tokens, *(row for late_use in late for row in told_of(late_use))],
+         [*money, *(row for late_use in late for row in paid(late_use))], [*counted, *early]),
         "time_edge",
     )  # fmt: skip
     assert claim.amount == 0
@@ -170,11 +174,15 @@ def test_days_that_exchange() -> None:
 def test_a_tier_that_is_not_reported() -> None:
     """The bill has half of the calls as batch, at half the price."""
     tokens, money, counted = equal()
-    batch = [use(each.day, each.tokens, key=each.key, tier="batch", calls=each.calls) for each in counted]
-    tokens += [row for each in batch for row in told_of(each)]
-    money += [row for each in batch for row in paid(each)]
+    batch = [
+        use(counted_use.day, counted_use.tokens, key=counted_use.key, tier="batch", calls=counted_use.calls)
+        for counted_use in counted
+    ]
+    tokens += [row for batch_use in batch for row in told_of(batch_use)]
+    money += [row for batch_use in batch for row in paid(batch_use)]
     claim = the_one(
-        (tokens, money, [*counted, *(replace(each, tier="") for each in counted)]), "tier_unknown"
+        (tokens, money, [*counted, *(replace(counted_use, tier="") for counted_use in counted)]),
+        "tier_unknown",
     )
     assert claim.amount < 0
     assert "batch" in claim.evidence
@@ -185,10 +193,14 @@ def test_cached_input_under_another_kind(to: str, cause: str) -> None:
     """The ledger has five-minute cache writes where the bill has another kind."""
     tokens, money, counted = equal()
     wrong = []
-    for each in counted:
-        moved = {**each.tokens, to: each.tokens[to] - each.tokens[to] // 2, WRITE_5M: each.tokens[WRITE_5M]}
-        moved[WRITE_5M] += each.tokens[to] // 2
-        wrong.append(use(each.day, moved, key=each.key, calls=each.calls))
+    for counted_use in counted:
+        moved_tokens = {
+            **counted_use.tokens,
+            to: counted_use.tokens[to] - counted_use.tokens[to] // 2,
+            WRITE_5M: counted_use.tokens[WRITE_5M],
+        }
+        moved_tokens[WRITE_5M] += counted_use.tokens[to] // 2
+        wrong.append(use(counted_use.day, moved_tokens, key=counted_use.key, calls=counted_use.calls))
     claim = the_one((tokens, money, wrong), cause)
     assert claim.tokens == 0
     assert claim.sure == "exact"
@@ -198,7 +210,7 @@ def test_everything_twice_by_one_source() -> None:
     tokens, money, counted = equal()
     claim = the_one((tokens, money, [*counted, *counted]), "double_report")
     assert claim.sure == "weak"
-    assert -sum(each.cost for each in counted) == claim.amount
+    assert -sum(counted_use.cost for counted_use in counted) == claim.amount
 
 
 def test_calls_without_their_tokens() -> None:
@@ -223,19 +235,26 @@ def test_calls_that_nobody_reports() -> None:
     """A fifth of the calls of each key are retries inside an SDK."""
     tokens, money, counted = equal()
     less = [
-        use(each.day, {meter: count // 5 * 4 for meter, count in each.tokens.items()}, key=each.key,
-            calls=each.calls // 5 * 4)
-        for each in counted
-    ]  # fmt: skip
+        use(
+            counted_use.day,
+            {meter: count // 5 * 4 for meter, count in counted_use.tokens.items()},
+            key=counted_use.key,
+            calls=counted_use.calls // 5 * 4,
+        )
+        for counted_use in counted
+    ]
     assert "strong" == the_one((tokens, money, less), "unreported_calls").sure
 
 
 def test_batches_that_nobody_reports() -> None:
     tokens, money, counted = equal()
     batch = [use(day, tier="batch") for day in DAYS]
-    tokens += [row for each in batch for row in told_of(each)]
-    money += [row for each in batch for row in paid(each)]
-    assert sum(each.cost for each in batch) == the_one((tokens, money, counted), "batch_unreported").amount
+    tokens += [row for batch_use in batch for row in told_of(batch_use)]
+    money += [row for batch_use in batch for row in paid(batch_use)]
+    assert (
+        sum(batch_use.cost for batch_use in batch)
+        == the_one((tokens, money, counted), "batch_unreported").amount
+    )
 
 
 @pytest.mark.parametrize(
@@ -244,8 +263,8 @@ def test_batches_that_nobody_reports() -> None:
 )
 def test_one_factor_for_all(numerator: int, denominator: int, cause: str) -> None:
     tokens, money, counted = equal()
-    other = [replace(row, amount=row.amount * numerator // denominator) for row in money]
-    the_one((tokens, other, counted), cause)
+    changed_money = [replace(row, amount=row.amount * numerator // denominator) for row in money]
+    the_one((tokens, changed_money, counted), cause)
 
 
 # tenths of each day's calls that were processed in a region
@@ -258,16 +277,18 @@ def dearer_in(regions: Mapping[str, int], told: str = "", at: int = 11) -> Sides
     all calls. `told` is the side that states the regions.
     """
     tokens, money, counted = [], [], []
-    for place, day in enumerate(DAYS):
-        shares = {name: SHARES[place] * part for name, part in regions.items()} | {
-            "": 100 - 10 * SHARES[place]
+    for index, day in enumerate(DAYS):
+        shares = {name: SHARES[index] * part for name, part in regions.items()} | {
+            "": 100 - 10 * SHARES[index]
         }
         for name, share in shares.items():
-            each = use(day, {meter: count * share // 100 for meter, count in TOKENS.items()}, region=name)
-            dear = [replace(row, amount=row.amount * (at if name else 10) // 10) for row in paid(each)]
+            region_use = use(
+                day, {meter: count * share // 100 for meter, count in TOKENS.items()}, region=name
+            )
+            dear = [replace(row, amount=row.amount * (at if name else 10) // 10) for row in paid(region_use)]
             money += dear
-            tokens += [replace(row, region=name if told == "bill" else "") for row in told_of(each)]
-            counted.append(each if told == "ledger" else replace(each, region=""))
+            tokens += [replace(row, region=name if told == "bill" else "") for row in told_of(region_use)]
+            counted.append(region_use if told == "ledger" else replace(region_use, region=""))
     return tokens, money, counted
 
 
@@ -288,8 +309,8 @@ def test_one_region_of_several_that_is_dearer() -> None:
     """Only one region is more expensive; the others have the normal price."""
     tokens, money, counted = dearer_in({"us": 10}, "ledger")
     named = [
-        replace(each, region=each.region or ("global" if place % 4 else "eu"))
-        for place, each in enumerate(counted)
+        replace(counted_use, region=counted_use.region or ("global" if index % 4 else "eu"))
+        for index, counted_use in enumerate(counted)
     ]
     assert ("us",) == the_one((tokens, money, named), "region").regions
 
@@ -297,14 +318,16 @@ def test_one_region_of_several_that_is_dearer() -> None:
 def test_regions_with_a_price_each() -> None:
     """The factor of each region is found. A region at the normal price is not named."""
     tokens, money, counted = [], [], []
-    for place, day in enumerate(DAYS):
+    for index, day in enumerate(DAYS):
         for share, name, at in (
-            (SHARES[place], "eu", 11), (SHARES[-1 - place] + 1, "ap", 13), (place + 2, "us", 10), (4, "", 10)
+            (SHARES[index], "eu", 11), (SHARES[-1 - index] + 1, "ap", 13), (index + 2, "us", 10), (4, "", 10)
         ):  # fmt: skip
-            each = use(day, {meter: count * share // 10 for meter, count in TOKENS.items()}, region=name)
-            money += [replace(row, amount=row.amount * at // 10) for row in paid(each)]
-            tokens += told_of(each)
-            counted.append(each)
+            region_use = use(
+                day, {meter: count * share // 10 for meter, count in TOKENS.items()}, region=name
+            )
+            money += [replace(row, amount=row.amount * at // 10) for row in paid(region_use)]
+            tokens += told_of(region_use)
+            counted.append(region_use)
     claim = the_one((tokens, money, counted), "region")
     assert claim.sure == "strong"
     assert claim.regions == ("ap", "eu")
@@ -316,12 +339,12 @@ def test_all_calls_in_one_region() -> None:
     If all calls cost a tenth more, the claim is their region. Any other constant factor is claimed as a price.
     """
     tokens, money, counted = equal()
-    within = [replace(each, region="us-east-1") for each in counted]
+    within = [replace(counted_use, region="us-east-1") for counted_use in counted]
     tenth = [replace(row, amount=row.amount * 11 // 10) for row in money]
     assert "100.0% of the value" in the_one((tokens, tenth, within), "region").evidence
     third = [replace(row, amount=row.amount * 13 // 10) for row in money]
     the_one((tokens, third, within), "price_change")
-    everywhere = [replace(each, region="global") for each in counted]
+    everywhere = [replace(counted_use, region="global") for counted_use in counted]
     the_one((tokens, tenth, everywhere), "price_change")
 
 
@@ -333,25 +356,32 @@ def test_a_month_in_which_calls_began_to_tell_their_region() -> None:
     later = DAYS[len(DAYS) // 2]
     tokens, money, counted = equal()
     tenth = [replace(row, amount=row.amount * 11 // 10) for row in money]
-    claimed, left, _ = found(
-        (tokens, tenth, [replace(each, region="us" * (each.day >= later)) for each in counted])
+    claimed, unexplained, _ = found(
+        (
+            tokens,
+            tenth,
+            [replace(counted_use, region="us" * (counted_use.day >= later)) for counted_use in counted],
+        )
     )
     assert [("region", "strong", ("us",)), ("region", "weak", ())] == sorted(
-        (each.cause, each.sure, each.regions) for each in claimed
+        (claim.cause, claim.sure, claim.regions) for claim in claimed
     )
-    assert left == 0
+    assert unexplained == 0
     assert claimed[0].amount == claimed[1].amount
     assert "on the days for which it knows regions, 100.0% of the value" in claimed[0].evidence
     tokens, money, counted = dearer_in({"us": 10}, "ledger")
-    told = [replace(each, region=each.region * (each.day >= later)) for each in counted]
-    [claim], left, difference = found((tokens, money, told))
+    with_regions = [
+        replace(counted_use, region=counted_use.region * (counted_use.day >= later))
+        for counted_use in counted
+    ]
+    [claim], unexplained, difference = found((tokens, money, with_regions))
     assert claim.cause == "region"
     assert claim.sure == "strong"
     assert claim.regions == ("us",)
-    assert claim.amount + left == difference
-    assert left > 0
+    assert claim.amount + unexplained == difference
+    assert unexplained > 0
     by_bill, _, _ = dearer_in({"us": 10}, "bill")
-    assert "according to the bill" in the_one((by_bill, money, told), "region").evidence
+    assert "according to the bill" in the_one((by_bill, money, with_regions), "region").evidence
 
 
 def test_a_region_that_nobody_tells_is_no_claim_of_certainty() -> None:
@@ -370,26 +400,28 @@ def test_a_region_that_nobody_tells_is_no_claim_of_certainty() -> None:
 def test_large_inputs() -> None:
     """A quarter of the tokens belongs to large inputs, at 2 and 1.5 times the price."""
     tokens, money, counted = equal()
-    other = [
+    changed_money = [
         replace(row, amount=row.amount + row.amount // (8 if row.meter == OUTPUT else 4)) for row in money
     ]  # fmt: skip
-    assert "25%" in the_one((tokens, other, counted), "long_context").evidence
+    assert "25%" in the_one((tokens, changed_money, counted), "long_context").evidence
 
 
 def test_writes_alone() -> None:
     """The bill states one-hour cache writes only as writes, without their duration."""
     tokens, money, counted = equal()
-    other = [replace(row, amount=row.amount * 13 // 10) if row.meter == WRITE_5M else row for row in money]
-    assert "50%" in the_one((tokens, other, counted), "cache_ttl_1h").evidence
+    changed_money = [
+        replace(row, amount=row.amount * 13 // 10) if row.meter == WRITE_5M else row for row in money
+    ]
+    assert "50%" in the_one((tokens, changed_money, counted), "cache_ttl_1h").evidence
 
 
 def test_a_price_from_a_day_on() -> None:
     tokens, money, counted = equal()
-    other = [
+    changed_money = [
         replace(row, amount=row.amount * 4 // 3) if row.meter == INPUT and row.day >= DAYS[6] else row
         for row in money
     ]
-    claim = the_one((tokens, other, counted), "price_change")
+    claim = the_one((tokens, changed_money, counted), "price_change")
     assert DAYS[6] == claim.since
     assert claim.sure == "exact"
     assert "input $4 a million, ours $3" in claim.evidence
@@ -400,9 +432,14 @@ def test_a_price_that_sources_know() -> None:
     Sources report the billed price, so only the price book is wrong. The claim covers the whole difference.
     """
     tokens, money, counted = equal()
-    other = [replace(row, amount=row.amount * 5 // 4) for row in money]
+    changed_money = [replace(row, amount=row.amount * 5 // 4) for row in money]
     claim = the_one(
-        (tokens, other, [replace(each, cost=each.cost * 5 // 4) for each in counted]), "reported_cost"
+        (
+            tokens,
+            changed_money,
+            [replace(counted_use, cost=counted_use.cost * 5 // 4) for counted_use in counted],
+        ),
+        "reported_cost",
     )
     assert 0 == claim.amount
 
@@ -412,11 +449,11 @@ def test_lines_that_are_no_tokens() -> None:
     tokens, money, counted = equal()
     lines = {"web_search": 5 * UNIT, "credit": -2 * UNIT, "tax": UNIT}
     money += [replace(money[0], meter=kind, amount=amount) for kind, amount in lines.items()]
-    claimed, left, difference = found((tokens, money, counted))
+    claimed, unexplained, difference = found((tokens, money, counted))
     assert [("not_tokens", 5 * UNIT), ("credit", -2 * UNIT), ("tax", UNIT)] == [
-        (each.cause, each.amount) for each in claimed
+        (claim.cause, claim.amount) for claim in claimed
     ]
-    assert left == 0
+    assert unexplained == 0
     assert difference == 4 * UNIT
 
 
@@ -439,9 +476,11 @@ def test_searches_that_calls_tell_as_well() -> None:
 def test_calls_without_a_price() -> None:
     """Calls without a price count as 0 in the ledger but are billed."""
     tokens, money, counted = equal()
-    unpriced = [replace(each, cost=0) if each.key == "b" else each for each in counted]
+    unpriced = [
+        replace(counted_use, cost=0) if counted_use.key == "b" else counted_use for counted_use in counted
+    ]
     assert (
-        sum(each.cost for each in counted if each.key == "b")
+        sum(counted_use.cost for counted_use in counted if counted_use.key == "b")
         == the_one((tokens, money, unpriced), "own_price").amount
     )
 
@@ -449,25 +488,27 @@ def test_calls_without_a_price() -> None:
 def test_what_nothing_explains() -> None:
     """A difference of unknown pattern stays completely unexplained."""
     tokens, money, counted = equal()
-    other = [
+    changed_money = [
         replace(row, amount=row.amount * (10 + (row.day // DAY_S * 7) % 5) // 10)
         if row.meter == INPUT
         else row
         for row in money
     ]
-    claimed, left, difference = found((tokens, other, counted))
+    claimed, unexplained, difference = found((tokens, changed_money, counted))
     assert [] == claimed
-    assert left == difference > 0
+    assert unexplained == difference > 0
 
 
 def test_two_causes_at_once() -> None:
     """An unreported batch and a price change each get their share, and nothing remains."""
     tokens, money, counted = equal()
     batch = [use(day, tier="batch") for day in DAYS]
-    tokens += [row for each in batch for row in told_of(each)]
-    money += [row for each in batch for row in paid(each)]
-    other = [replace(row, amount=row.amount * 6 // 5) if row.meter == OUTPUT else row for row in money]
-    claimed, left, difference = found((tokens, other, counted))
-    assert {"batch_unreported", "price_change"} == {each.cause for each in claimed}
-    assert 0 == left
-    assert difference == sum(each.amount for each in claimed)
+    tokens += [row for batch_use in batch for row in told_of(batch_use)]
+    money += [row for batch_use in batch for row in paid(batch_use)]
+    changed_money = [
+        replace(row, amount=row.amount * 6 // 5) if row.meter == OUTPUT else row for row in money
+    ]
+    claimed, unexplained, difference = found((tokens, changed_money, counted))
+    assert {"batch_unreported", "price_change"} == {claim.cause for claim in claimed}
+    assert 0 == unexplained
+    assert difference == sum(claim.amount for claim in claimed)

@@ -97,19 +97,19 @@ def test_identity(
     imputed: bool,
 ) -> None:
     """Nothing is lost or rounded, for any fields that the two sides state."""
-    found = split(tokens, [] if imputed else money, counted, prices=listed, levels=levels, imputed=imputed)
-    counted_total = sum(each.cost for each in found.counted.values())
+    result = split(tokens, [] if imputed else money, counted, prices=listed, levels=levels, imputed=imputed)
+    counted_total = sum(sums.cost for sums in result.counted.values())
     assert sum(row.cost for row in counted) == counted_total
     if not imputed:
-        assert sum(row.amount for row in money) == found.billed_total
-    parts = [found.part(name) for name in (VOLUME, RATE, OTHER, OWN)]
-    assert found.billed_total == counted_total + sum(parts)
-    by_cell = {levels.coarse(cell): 0 for cell in found.counted} | dict.fromkeys(found.billed_money, 0)
-    for (_, cell, _), amount in found.parts.items():
+        assert sum(row.amount for row in money) == result.billed_total
+    parts = [result.part(name) for name in (VOLUME, RATE, OTHER, OWN)]
+    assert result.billed_total == counted_total + sum(parts)
+    by_cell = {levels.coarse(cell): 0 for cell in result.counted} | dict.fromkeys(result.billed_money, 0)
+    for (_, cell, _), amount in result.parts.items():
         by_cell[levels.coarse(cell)] = by_cell.get(levels.coarse(cell), 0) + amount
-    for cell, sums in found.counted.items():
+    for cell, sums in result.counted.items():
         by_cell[levels.coarse(cell)] += sums.cost
-    assert {cell: amount for cell, amount in found.billed_money.items() if amount} == {
+    assert {cell: amount for cell, amount in result.billed_money.items() if amount} == {
         cell: amount for cell, amount in by_cell.items() if amount
     }
 
@@ -133,6 +133,6 @@ def test_the_same_on_both_sides(counted: list[CountedUse]) -> None:
         for row in counted
         for meter, quantity in row.tokens.items()
     ]
-    found = split(tokens, [], counted, prices=listed, levels=Levels(key=True, tier=True), imputed=True)
-    assert {} == found.extra
-    assert [0, 0, 0] == [found.part(name) for name in (VOLUME, RATE, OTHER)]
+    result = split(tokens, [], counted, prices=listed, levels=Levels(key=True, tier=True), imputed=True)
+    assert {} == result.extra
+    assert [0, 0, 0] == [result.part(name) for name in (VOLUME, RATE, OTHER)]

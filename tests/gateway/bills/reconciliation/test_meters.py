@@ -40,7 +40,7 @@ def counted(provider: str, model: str, meters: dict[str, int], **counts: int) ->
     named = {"input_tokens": 0, "output_tokens": 0, "cache_read_tokens": 0, "cache_write_tokens": 0}
     total = TokenSum(
         provider=provider, response_model=None, request_model=model, mode="", time=DAY * NS, beyond=0, calls=10,
-        reasoning_tokens=0, cache_write_1h_tokens=0, meters={name: told * SCALE for name, told in meters.items()},
+        reasoning_tokens=0, cache_write_1h_tokens=0, meters={name: count * SCALE for name, count in meters.items()},
         **{**named, **counts},
     )  # fmt: skip
     of = Dimensions(
@@ -55,24 +55,24 @@ def apart(use: CountedUse, tokens: dict[str, int], paid: dict[str, str]) -> list
     Return the claims for a bill with these tokens and amounts by kind, and assert that they explain
     the whole difference.
     """
-    place: dict[str, Any] = {"day": DAY, "account": "", "key": "", "model": use.model, "tier": None}
-    told = [
-        BilledTokens(source="usage", meter=meter_of(kind), quantity=count, **place)
+    dimensions: dict[str, Any] = {"day": DAY, "account": "", "key": "", "model": use.model, "tier": None}
+    billed_tokens = [
+        BilledTokens(source="usage", meter=meter_of(kind), quantity=count, **dimensions)
         for kind, count in tokens.items()
     ]
     bill = [
-        BilledMoney(source="costs", meter=meter_of(kind), amount=money.units(amount), **place)
+        BilledMoney(source="costs", meter=meter_of(kind), amount=money.units(amount), **dimensions)
         for kind, amount in paid.items()
     ]
 
     def listed(model: str, tier: str, day: int) -> Any:
         return PRICES.listed("", model, tier, day)
 
-    parts = split(told, bill, [use], prices=listed, levels=LEVELS)
+    parts = split(billed_tokens, bill, [use], prices=listed, levels=LEVELS)
     case = Case(split=parts, remainder=Left(parts), days=(DAY,))
-    found = [(claim.cause, money.text(claim.amount)) for claim in claims(case)]
+    causes = [(claim.cause, money.text(claim.amount)) for claim in claims(case)]
     assert 0 == case.remainder.unexplained
-    return found
+    return causes
 
 
 def test_tokens_of_sound_and_images_meet_the_lines_of_a_bill() -> None:
@@ -123,8 +123,8 @@ def test_other_units_meet_the_lines_of_a_bill(
 def test_a_line_of_a_unit_that_no_call_tells_is_none_of_theirs() -> None:
     """Searches of calls do not match a bill line of images."""
     use = counted("anthropic", "claude-opus-5", {"web_searches": 300})
-    found = apart(use, {}, {"web_search": "3", "images": "4"})
-    assert [("not_tokens", "4")] == found
+    causes = apart(use, {}, {"web_search": "3", "images": "4"})
+    assert [("not_tokens", "4")] == causes
 
 
 @pytest.mark.parametrize(

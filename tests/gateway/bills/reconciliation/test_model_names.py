@@ -69,11 +69,11 @@ def compared(counts: Counts, rows: Sequence[StatementRow], billed: str, own: str
     ],
 )
 async def test_no_spelling_is_another_model(counts: Counts, billed: str, own: str) -> None:
-    found = compared(counts, ROWS, billed, own)
-    assert {"rounding"} >= {claim.cause for claim in found.claims}
-    assert 0 == found.total.unexplained == found.total.parts["volume"]
+    result = compared(counts, ROWS, billed, own)
+    assert {"rounding"} >= {claim.cause for claim in result.claims}
+    assert 0 == result.total.unexplained == result.total.parts["volume"]
     assert ({}, {}) == tuple(
-        {k: v for k, v in only.items() if v} for only in (found.only_billed, found.only_counted)
+        {k: v for k, v in only.items() if v} for only in (result.only_billed, result.only_counted)
     )
 
 
@@ -83,9 +83,9 @@ async def test_a_name_that_nothing_joins(counts: Counts) -> None:
         msgspec.structs.replace(row, amount=row.amount * 2 if row.unit == "tokens" else row.amount)
         for row in ROWS
     ]
-    found = compared(counts, doubled, "a-name-of-its-own", MODEL)
-    assert {"weak"} == {claim.sure for claim in found.claims}
-    assert any("may be the same" in claim.evidence for claim in found.claims)
+    result = compared(counts, doubled, "a-name-of-its-own", MODEL)
+    assert {"weak"} == {claim.sure for claim in result.claims}
+    assert any("may be the same" in claim.evidence for claim in result.claims)
 
 
 async def test_a_model_that_is_not_told_is_still_found(counts: Counts) -> None:
@@ -93,10 +93,10 @@ async def test_a_model_that_is_not_told_is_still_found(counts: Counts) -> None:
     The bill names no model for some tokens, but they are found: they are ten times those of another model,
     and all other models agree.
     """
-    other = [msgspec.structs.replace(row, model="gpt-4o-1120", amount=row.amount * 10) for row in ROWS]
+    other_rows = [msgspec.structs.replace(row, model="gpt-4o-1120", amount=row.amount * 10) for row in ROWS]
     uses = counts.by_provider[BEDROCK]
-    found = reconcile(BEDROCK, [*ROWS, *other], replace(counts, by_provider={BEDROCK: uses}))
-    first = found.claims[0]
+    result = reconcile(BEDROCK, [*ROWS, *other_rows], replace(counts, by_provider={BEDROCK: uses}))
+    first = result.claims[0]
     assert first.cause == "unreported_traffic"
     assert first.sure == "exact"
     assert first.models == ("gpt-4o",)

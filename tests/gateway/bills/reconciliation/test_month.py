@@ -65,17 +65,17 @@ def holds(found: Reconciliation) -> None:
 async def test_all_was_reported(provider: str) -> None:
     """Every token agrees by day, model and tier. Costs agree except for the provider's rounding."""
     counts = await count([record(call) for call in CALLS], book())
-    found = reconcile(provider, ROWS, counts)
-    holds(found)
-    total = found.total
+    result = reconcile(provider, ROWS, counts)
+    holds(result)
+    total = result.total
     tokens = sum(sum(call.tokens.values()) for call in of(provider))
     assert tokens == total.billed_tokens == total.counted_tokens == total.captured_tokens
     assert cost(of(provider)) == dollars(total.counted)
     assert 0 == total.unexplained == total.parts["volume"] == total.parts["own"] == total.parts["other"]
     assert abs(dollars(total.difference)) < Decimal("0.0001")
     assert (provider == OPENAI) == (total.difference == 0)
-    assert {AGREES} == {line.state for line in found.days}
-    assert {"rounding"} >= {claim.cause for claim in found.claims}
+    assert {AGREES} == {line.state for line in result.days}
+    assert {"rounding"} >= {claim.cause for claim in result.claims}
 
 
 @pytest.mark.parametrize("provider", [OPENAI, ANTHROPIC])
@@ -86,17 +86,17 @@ async def test_a_key_that_does_not_report(provider: str, named_alike: bool) -> N
     reported = [
         record(call, key=None if named_alike else f"team {call.key}") for call in CALLS if call.key != silent
     ]
-    found = reconcile(provider, ROWS, await count(reported, book()))
-    holds(found)
-    first, expected = found.claims[0], cost([call for call in of(provider) if call.key == silent])
+    result = reconcile(provider, ROWS, await count(reported, book()))
+    holds(result)
+    first, expected = result.claims[0], cost([call for call in of(provider) if call.key == silent])
     assert "unreported_traffic" == first.cause
     assert silent in first.evidence
     assert abs(dollars(first.amount) - expected) <= expected / 50
-    assert abs(dollars(found.total.unexplained)) <= expected / 50
+    assert abs(dollars(result.total.unexplained)) <= expected / 50
     tokens = sum(sum(call.tokens.values()) for call in of(provider) if call.key == silent)
-    assert tokens == sum(claim.tokens for claim in found.claims)
+    assert tokens == sum(claim.tokens for claim in result.claims)
     if not named_alike:
-        pairs = {pair.billed: pair.api_key for pair in found.owners}
+        pairs = {pair.billed: pair.api_key for pair in result.owners}
         assert {key: f"team {key}" for key in KEYS if key != silent} == pairs
 
 
@@ -104,9 +104,9 @@ async def test_a_key_that_does_not_report(provider: str, named_alike: bool) -> N
 async def test_a_source_twice(provider: str) -> None:
     """An SDK reports every call of one key again under other ids, in addition to the gateway."""
     again = [record(call, source="otel") for call in CALLS if call.key == KEYS[0]]
-    found = reconcile(provider, ROWS, await count([*map(record, CALLS), *again], book()))
-    holds(found)
-    first, expected = found.claims[0], cost([call for call in of(provider) if call.key == KEYS[0]])
+    result = reconcile(provider, ROWS, await count([*map(record, CALLS), *again], book()))
+    holds(result)
+    first, expected = result.claims[0], cost([call for call in of(provider) if call.key == KEYS[0]])
     assert "double_report" == first.cause
     assert "otel" in first.evidence
     assert "[sources.otel]" in first.advice
@@ -121,16 +121,16 @@ async def test_a_stale_price(provider: str, since: int) -> None:
     changed = {**MODELS[provider], model: replace(MODELS[provider][model], input="3.25", output="11.25")}
     new = {**MODELS, provider: changed}
     rows = statements(CALLS, rates=lambda call: new if call.day >= DAYS[since] else MODELS)
-    found = reconcile(provider, rows, await count([record(call) for call in CALLS], book()))
-    holds(found)
-    first = found.claims[0]
+    result = reconcile(provider, rows, await count([record(call) for call in CALLS], book()))
+    holds(result)
+    first = result.claims[0]
     expected = sum(
         (call.cost(new) - call.cost() for call in of(provider) if call.day >= DAYS[since]), Decimal(0)
     )
     assert "price_change" == first.cause
     assert (model.rpartition("-20")[0],) == first.models
     assert abs(dollars(first.amount) - expected) <= abs(expected) / 50
-    [override] = found.overrides
+    [override] = result.overrides
     assert model == override.model
     assert ("2026-03-15" if since else "") == override.since
     prices = {name: Decimal(override.prices[name]) for name in ("input", "output")}
@@ -144,16 +144,16 @@ async def test_a_wrong_zone() -> None:
     """
     records = [record(replace(call, time=call.time + 8 * 3600)) for call in CALLS]
     for provider in PROVIDERS:
-        found = reconcile(provider, ROWS, await count(records, book()))
-        holds(found)
-        moved: dict[int, Decimal] = defaultdict(Decimal)
+        result = reconcile(provider, ROWS, await count(records, book()))
+        holds(result)
+        moved_cost: dict[int, Decimal] = defaultdict(Decimal)
         for call in of(provider):
-            moved[call.day] += call.cost()
+            moved_cost[call.day] += call.cost()
             later = (call.time + 8 * 3600) // DAY_S * DAY_S
             if later <= DAYS[-1]:
-                moved[later] -= call.cost()
-        expected = sum(map(abs, moved.values()), Decimal(0)) / 2
-        first = found.claims[0]
+                moved_cost[later] -= call.cost()
+        expected = sum(map(abs, moved_cost.values()), Decimal(0)) / 2
+        first = result.claims[0]
         assert "time_edge" == first.cause
         assert "8 h earlier" in first.evidence
         assert abs(dollars(first.moved) - expected) <= expected / 50
@@ -166,10 +166,10 @@ async def test_late_rows_and_a_restatement() -> None:
     horizon = DAYS[-2]
     seen = [call for call in CALLS if call.day < horizon or call.time not in late]
     first = statements(seen, settled=lambda day: day < horizon)
-    found = reconcile(OPENAI, first, counts)
-    assert [OPEN, OPEN] == [line.state for line in found.days[-2:]]
-    assert {AGREES} == {line.state for line in found.days[:-2]}
-    assert cost([call for call in of(OPENAI) if call.day < horizon]) == dollars(found.total.billed)
+    result = reconcile(OPENAI, first, counts)
+    assert [OPEN, OPEN] == [line.state for line in result.days[-2:]]
+    assert {AGREES} == {line.state for line in result.days[:-2]}
+    assert cost([call for call in of(OPENAI) if call.day < horizon]) == dollars(result.total.billed)
     restated = reconcile(OPENAI, ROWS, counts)
     assert {AGREES} == {line.state for line in restated.days}
     assert cost(of(OPENAI)) == dollars(restated.total.billed)
@@ -179,13 +179,20 @@ async def test_a_day_without_a_statement() -> None:
     """A day without a bill is unknown, unless a bill covers that day."""
     counts = await count([record(call) for call in CALLS], book())
     rows = [row for row in ROWS if row.start != DAYS[3]]
-    found = reconcile(BEDROCK, rows, counts)
+    result = reconcile(BEDROCK, rows, counts)
     assert {DAYS[3]: "no statement"} == {
-        int(line.name): line.state for line in found.days if line.state != AGREES
+        int(line.name): line.state for line in result.days if line.state != AGREES
     }
-    told = reconcile(BEDROCK, rows, counts, covered={"aws_cur": frozenset(DAYS)})
-    assert {DAYS[3]: "differs"} == {int(line.name): line.state for line in told.days if line.state != AGREES}
-    assert told.days[3].parts["volume"] == -told.days[3].counted < 0 == told.days[3].billed_tokens
+    covered_result = reconcile(BEDROCK, rows, counts, covered={"aws_cur": frozenset(DAYS)})
+    assert {DAYS[3]: "differs"} == {
+        int(line.name): line.state for line in covered_result.days if line.state != AGREES
+    }
+    assert (
+        covered_result.days[3].parts["volume"]
+        == -covered_result.days[3].counted
+        < 0
+        == covered_result.days[3].billed_tokens
+    )
     nothing = reconcile(BEDROCK, [], counts, covered={"aws_cur": frozenset(DAYS)})
     assert {"differs"} == {line.state for line in nothing.days}
     assert nothing.total.billed == 0
@@ -198,20 +205,20 @@ async def test_owners(by: str) -> None:
     """Keys with other names are compared if the operator maps them to their owners."""
     names = {key: f"{by} {key}" for key in KEYS}
     records = [record(call, key=names[call.key] if by == "api_key" else "shared") for call in CALLS]
-    for each, call in zip(records, CALLS, strict=True):
-        each.team = names[call.key] if by == "team" else None
+    for report, call in zip(records, CALLS, strict=True):
+        report.team = names[call.key] if by == "team" else None
     owners = [Owner(provider=ANTHROPIC, billed=key, **{by: name}) for key, name in names.items()]
     counts = await count(records, book())
-    found = reconcile(ANTHROPIC, ROWS, counts, owners=owners)
-    holds(found)
-    assert set(KEYS) == {line.name for line in found.keys} - {""}
-    for line in found.keys:
+    result = reconcile(ANTHROPIC, ROWS, counts, owners=owners)
+    holds(result)
+    assert set(KEYS) == {line.name for line in result.keys} - {""}
+    for line in result.keys:
         tokens = sum(sum(call.tokens.values()) for call in of(ANTHROPIC) if call.key == line.name)
         assert tokens == line.billed_tokens == line.counted_tokens
     assert {key: {by: [name]} for key, name in names.items()} == {
-        line.name: line.where for line in found.keys if line.name
+        line.name: line.where for line in result.keys if line.name
     }
-    assert {name for line in found.models for name in line.where["model"]} == set(MODELS[ANTHROPIC])
+    assert {name for line in result.models for name in line.where["model"]} == set(MODELS[ANTHROPIC])
     without = reconcile(ANTHROPIC, ROWS, counts)
     assert () == without.keys
     assert (len(KEYS) if by == "api_key" else 0) == len(without.owners)
@@ -222,11 +229,11 @@ async def test_tolerance() -> None:
     counts = await count([record(call) for call in CALLS], book())
     [day] = [line for line in reconcile(BEDROCK, ROWS, counts).days if line.name == str(DAYS[5])]
     row = next(row for row in ROWS if (row.provider, row.start, row.unit) == (BEDROCK, DAYS[5], "tokens"))
-    more = day.counted_tokens // 99  # a hundredth of the tokens that are then billed
-    for extra, state in ((more, AGREES), (more + day.counted_tokens // 1000, "differs")):
-        rows = [replace_amount(each, extra) if each is row else each for each in ROWS]
-        found = reconcile(BEDROCK, rows, counts, tolerance=Tolerance(money=Decimal(100)))
-        assert [state] == [line.state for line in found.days if line.name == str(DAYS[5])]
+    extra_tokens = day.counted_tokens // 99  # a hundredth of the tokens that are then billed
+    for extra, state in ((extra_tokens, AGREES), (extra_tokens + day.counted_tokens // 1000, "differs")):
+        rows = [replace_amount(other_row, extra) if other_row is row else other_row for other_row in ROWS]
+        result = reconcile(BEDROCK, rows, counts, tolerance=Tolerance(money=Decimal(100)))
+        assert [state] == [line.state for line in result.days if line.name == str(DAYS[5])]
 
 
 def replace_amount(row: StatementRow, extra: int) -> StatementRow:
@@ -250,9 +257,9 @@ async def test_time_without_telemetry(provider: str, silent: str) -> None:
     """
     lost = [call for call in of(provider) if SILENT[silent](call)]
     reported = [record(call) for call in CALLS if not SILENT[silent](call)]
-    found = reconcile(provider, ROWS, await count(reported, book()))
-    holds(found)
-    claims = [claim for claim in found.claims if claim.cause != "rounding"]
+    result = reconcile(provider, ROWS, await count(reported, book()))
+    holds(result)
+    claims = [claim for claim in result.claims if claim.cause != "rounding"]
     assert ["no_telemetry"] == [claim.cause for claim in claims]
     assert set(claims[0].days) == {call.day for call in lost}
     assert claims[0].sure == ("strong" if silent == "half a day" else "exact")
@@ -268,13 +275,13 @@ async def test_a_share_of_the_calls_is_missing(provider: str) -> None:
     """
     calls = month(seed=11, a_day=40)
     lost = {id(call) for number, call in enumerate(calls) if number % 12 == 5}
-    found = reconcile(
+    result = reconcile(
         provider,
         statements(calls),
         await count([record(call) for call in calls if id(call) not in lost], book()),
     )
-    holds(found)
-    claims = [claim for claim in found.claims if claim.cause != "rounding"]
+    holds(result)
+    claims = [claim for claim in result.claims if claim.cause != "rounding"]
     expected = cost([call for call in calls if call.provider == provider and id(call) in lost])
     assert {("unreported_calls", "strong" if provider == OPENAI else "weak")} == {
         (c.cause, c.sure) for c in claims
@@ -287,9 +294,9 @@ async def test_days_that_were_not_billed() -> None:
     free = {DAYS[4], DAYS[5]}
     rows = [row for row in ROWS if row.start not in free]
     counts = await count([record(call) for call in CALLS], book())
-    found = reconcile(BEDROCK, rows, counts, covered={"aws_cur": frozenset(DAYS)})
-    holds(found)
-    [claim] = [claim for claim in found.claims if claim.cause != "rounding"]
+    result = reconcile(BEDROCK, rows, counts, covered={"aws_cur": frozenset(DAYS)})
+    holds(result)
+    [claim] = [claim for claim in result.claims if claim.cause != "rounding"]
     assert claim.cause == "no_bill"
     assert claim.sure == "exact"
     assert set(claim.days) == free
@@ -313,9 +320,9 @@ async def test_what_is_given_back_is_a_credit(kind: str, amount: int, cause: str
     """A negative line other than tokens is a credit, unless the bill names its kind."""
     first = next(row for row in ROWS if (row.provider, row.unit) == (OPENAI, "usd"))
     line = msgspec.structs.replace(first, model=None, kind=kind, amount=Decimal(amount))
-    found = reconcile(OPENAI, [*ROWS, line], await count([record(call) for call in of(OPENAI)], book()))
-    holds(found)
-    assert [(cause, Decimal(amount))] == [(claim.cause, dollars(claim.amount)) for claim in found.claims]
+    result = reconcile(OPENAI, [*ROWS, line], await count([record(call) for call in of(OPENAI)], book()))
+    holds(result)
+    assert [(cause, Decimal(amount))] == [(claim.cause, dollars(claim.amount)) for claim in result.claims]
 
 
 DEAR_DAYS = {
@@ -339,14 +346,14 @@ async def test_days_at_another_price(provider: str, days: str) -> None:
         else row
         for row in ROWS
     ]
-    found = reconcile(provider, rows, await count([record(call) for call in of(provider)], book()))
-    holds(found)
-    claims = [claim for claim in found.claims if claim.cause != "rounding"]
+    result = reconcile(provider, rows, await count([record(call) for call in of(provider)], book()))
+    holds(result)
+    claims = [claim for claim in result.claims if claim.cause != "rounding"]
     assert {"price_on_days"} == {claim.cause for claim in claims}
     assert set(factors) == {day for claim in claims for day in claim.days}
     for factor in set(factors.values()):
-        own = {day for day, each in factors.items() if each == factor}
+        own = {day for day, day_factor in factors.items() if day_factor == factor}
         planted = (factor - 1) * cost([call for call in of(provider) if call.day in own])
         claimed = dollars(sum(claim.amount for claim in claims if set(claim.days) <= own))
         assert abs(claimed - planted) <= abs(planted) / 50
-    assert abs(dollars(found.total.unexplained)) < Decimal("0.0001")
+    assert abs(dollars(result.total.unexplained)) < Decimal("0.0001")

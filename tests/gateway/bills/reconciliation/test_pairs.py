@@ -63,9 +63,11 @@ async def found(provider: str, *names: str) -> Reconciliation:
     bill = [call for call in CALLS if call.provider == provider]
     for name in names:
         bill = [PLANTS[name].done(call) for call in bill]
-    told: list[Call] = bill
+    reported_calls: list[Call] = bill
     for name in names:
-        told = [each for call in told if (each := PLANTS[name].told(call)) is not None]
+        reported_calls = [
+            reported for call in reported_calls if (reported := PLANTS[name].told(call)) is not None
+        ]
     rows = statements(bill)
     for name in names:
         factor = PLANTS[name].factor
@@ -75,7 +77,7 @@ async def found(provider: str, *names: str) -> Reconciliation:
             else row
             for row in rows
         ]
-    return reconcile(provider, rows, await count([record(call) for call in told], book()))
+    return reconcile(provider, rows, await count([record(call) for call in reported_calls], book()))
 
 
 def claimed(of: Reconciliation) -> dict[str, Decimal]:
@@ -113,8 +115,8 @@ async def test_two_causes(provider: str, first: str, second: str) -> None:
     alone = {
         name: Decimal(money.text((await found(provider, name)).total.difference)) for name in (first, second)
     }
-    for name, other in ((first, second), (second, first)):
-        share = (alone[name], difference - alone[other])
+    for name, other_name in ((first, second), (second, first)):
+        share = (alone[name], difference - alone[other_name])
         near = max(map(abs, share)) / 50
         assert min(share) - near <= sums[PLANTS[name].cause] <= max(share) + near, (name, share, sums)
     total = both.total
@@ -149,8 +151,8 @@ async def of_a_lost_key(lost: str, regional: str) -> Reconciliation:
 
 async def test_what_cannot_be_told_apart_is_said() -> None:
     """Unreported calls in an unreported region have a higher price that cannot be separated from them."""
-    found = await of_a_lost_key(KEYS[1], KEYS[1])
-    [claim] = [each for each in found.claims if each.cause != "rounding"]
+    result = await of_a_lost_key(KEYS[1], KEYS[1])
+    [claim] = [claim for claim in result.claims if claim.cause != "rounding"]
     assert "unreported_calls" == claim.cause
     assert ("another_price",) == claim.beside
     assert claim.evidence.endswith("unreported calls and another price cannot be distinguished here")

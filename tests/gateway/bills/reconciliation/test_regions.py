@@ -30,10 +30,10 @@ async def test_beside_another_cause(provider: str, other: str) -> None:
     Each claim is within 2 % of its cause, measured without or with the other cause. Nothing else is claimed.
     """
     plants = [plant("region", provider), plant(other, provider)]
-    found = await planted(provider, SEED, plants)
-    holds(found)
-    sums, whole = sums_of(found), dollars(found.total.difference)
-    first, second = [dollars(difference(provider, SEED, [each])) for each in plants]
+    result = await planted(provider, SEED, plants)
+    holds(result)
+    sums, whole = sums_of(result), dollars(result.total.difference)
+    first, second = [dollars(difference(provider, SEED, [plant])) for plant in plants]
     assert {"region", *plants[1].causes} == set(sums)
     [cause] = plants[1].causes
     for claimed, share in (
@@ -60,7 +60,7 @@ async def test_other_names() -> None:
 
     assert "day, model, tier, region" == (await planted(GOOGLE, SEED, [regional])).finest
     for told in (otherwise("europe", 2), otherwise("", 1)):
-        found = await planted(GOOGLE, SEED, [regional, told])
-        assert "day, model, tier" == found.finest
-        assert found.total.parts["volume"] == 0
-        assert {"region"} == set(sums_of(found))
+        result = await planted(GOOGLE, SEED, [regional, told])
+        assert "day, model, tier" == result.finest
+        assert result.total.parts["volume"] == 0
+        assert {"region"} == set(sums_of(result))

@@ -29,11 +29,11 @@ async def test_beside_another_cause(provider: str, again: str, other: str) -> No
     """
     seed = 3016937225
     plants = {name: PLANTS[name](Random(f"{seed} {name} {provider}"), provider) for name in (again, other)}
-    found = await planted(provider, seed, plants.values())
-    holds(found)
-    sums = sums_of(found)
+    result = await planted(provider, seed, plants.values())
+    holds(result)
+    sums = sums_of(result)
     alone = dollars(difference(provider, seed, [plants[other]]))
     assert {cause for plant in plants.values() for cause in plant.causes} == set(sums)
     [cause] = plants[other].causes
     assert abs(sums[cause] - alone) <= Decimal("0.005")
-    assert abs(dollars(found.total.unexplained)) <= Decimal("0.005")
+    assert abs(dollars(result.total.unexplained)) <= Decimal("0.005")

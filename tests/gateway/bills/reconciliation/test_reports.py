@@ -24,11 +24,11 @@ READ_AT = 1_790_812_800  # two months after the period of the reports
 def rows_of(path: Path) -> dict[str, list[StatementRow]]:
     """Return the rows of a report, by provider."""
     file = ReportFile(name=path.name, content=path.read_bytes(), read_at=READ_AT)
-    found: dict[str, list[StatementRow]] = {}
+    rows_by_provider: dict[str, list[StatementRow]] = {}
     for read in read_reports([file], source=None, account=None, most=10**6):
         for row in read.statement.rows if read.statement else ():
-            found.setdefault(row.provider, []).append(row)
-    return found
+            rows_by_provider.setdefault(row.provider, []).append(row)
+    return rows_by_provider
 
 
 def unpriced(model: str, tier: str, day: int) -> Mapping[str, int]:
@@ -56,17 +56,19 @@ def test_the_reports_of_each_source(path: Path) -> None:
     assert by_provider
     for provider, rows in by_provider.items():
         settled = [msgspec.structs.replace(row, settled=True) for row in rows]
-        found = compared(provider, settled)
+        result = compared(provider, settled)
         money = sum(row.amount for row in billed(settled).money)
-        assert 0 == found.total.counted
-        if found.has_money:
-            assert money == found.total.billed == sum(line.billed for line in found.days)
-        for line in (found.total, *found.days, *found.models):
+        assert 0 == result.total.counted
+        if result.has_money:
+            assert money == result.total.billed == sum(line.billed for line in result.days)
+        for line in (result.total, *result.days, *result.models):
             assert line.billed == line.counted + sum(line.parts[name] for name in PARTS)
-        assert found.total.difference == sum(claim.amount for claim in found.claims) + found.total.unexplained
+        assert (
+            result.total.difference == sum(claim.amount for claim in result.claims) + result.total.unexplained
+        )
         beside = sum(row.amount for row in billed(settled).money if not row.is_for_tokens)
-        assert (beside if found.has_money else 0) == found.total.parts[OTHER]
-        assert abs(found.total.billed) < 10**9 * UNIT
+        assert (beside if result.has_money else 0) == result.total.parts[OTHER]
+        assert abs(result.total.billed) < 10**9 * UNIT
 
 
 @pytest.mark.parametrize("kind", ["throughput", "tax", "cost", "input"])
@@ -78,7 +80,7 @@ def test_a_line_of_a_month_stands_beside_lines_of_days(kind: str) -> None:
     path = CASES / "focus/commitment.csv"
     rows = [msgspec.structs.replace(row, settled=True) for row in rows_of(path)["aws.bedrock"]]
     changed = [msgspec.structs.replace(row, kind=kind) if row.kind == "throughput" else row for row in rows]
-    found = compared("aws.bedrock", changed)
-    assert 310 * UNIT + UNIT // 10 == found.total.billed == sum(line.billed for line in found.days)
-    days = {line.name for line in found.days if line.billed}
+    result = compared("aws.bedrock", changed)
+    assert 310 * UNIT + UNIT // 10 == result.total.billed == sum(line.billed for line in result.days)
+    days = {line.name for line in result.days if line.billed}
     assert (1 if kind in ("cost", "input") else 2) == len(days)

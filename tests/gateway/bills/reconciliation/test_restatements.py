@@ -72,8 +72,8 @@ class Books:
         return outcomes
 
     async def compare(self, *, now: float) -> Reconciliation:
-        found = await gather(self.sources, CalendarMonth.of("2026-03"), now=now, provider=self.provider)
-        [sides] = found.sides
+        gathered = await gather(self.sources, CalendarMonth.of("2026-03"), now=now, provider=self.provider)
+        [sides] = gathered.sides
         return compare(sides)
 
     async def said(self) -> tuple[int, Decimal]:
@@ -87,17 +87,17 @@ class Books:
 
     async def holds(self, calls: Sequence[Call]) -> None:
         """Check that the stored amounts equal these calls once, except for the provider's rounding."""
-        kept, wanted = await self.said(), self.used(calls)
-        assert wanted[0] == kept[0]
-        assert abs(wanted[1] - kept[1]) < Decimal("0.001")
+        stated_sums, used_sums = await self.said(), self.used(calls)
+        assert used_sums[0] == stated_sums[0]
+        assert abs(used_sums[1] - stated_sums[1]) < Decimal("0.001")
 
 
 @pytest_asyncio.fixture(params=PROVIDERS)
 async def books(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Books]:
     prices, log, clock = book(), FakeLog(), FakeClock(DAYS[-1] + 3 * DAY_S)
     records = [record(call) for call in CALLS if call.provider == request.param and call.day in REPORTED]
-    for each in records:
-        prices.price(each)
+    for report in records:
+        prices.price(report)
     log.add(records, at=clock.at)
     ledger = await Ledger(new_ledger(), clock=clock).load()
     async with AsyncExitStack() as stack:
@@ -131,11 +131,11 @@ async def test_a_restated_day_and_late_rows(books: Books) -> None:
     await books.holds(begun)
     assert {DAY} == {revision.day for outcome in restated for revision in outcome.revisions}
     assert all(
-        (each.billed, each.tokens) != (each.billed_before, each.tokens_before)
-        and each.billed <= each.billed_before
-        and each.tokens <= each.tokens_before
+        (revision.billed, revision.tokens) != (revision.billed_before, revision.tokens_before)
+        and revision.billed <= revision.billed_before
+        and revision.tokens <= revision.tokens_before
         for outcome in restated
-        for each in outcome.revisions
+        for revision in outcome.revisions
     )
 
     late = await books.take(CALLS, read_at=over + books.settle_s - 1)
@@ -149,14 +149,14 @@ async def test_a_restated_day_and_late_rows(books: Books) -> None:
     last = await books.take(CALLS, read_at=over + books.settle_s)
     await books.holds(CALLS)
     assert [] == [revision for outcome in last for revision in outcome.revisions]
-    found = await books.compare(now=over + books.settle_s)
-    states = {int(line.name): line.state for line in found.days}
+    result = await books.compare(now=over + books.settle_s)
+    states = {int(line.name): line.state for line in result.days}
     assert {AGREES} == {states[day] for day in REPORTED}
     used, dollars = books.used(CALLS)
-    assert used == found.total.billed_tokens == found.total.counted_tokens == found.total.captured_tokens
-    assert dollars == Decimal(money.text(found.total.counted))
-    assert 0 == found.total.unexplained == found.total.parts["volume"]
-    assert {"rounding"} >= {claim.cause for claim in found.claims}
+    assert used == result.total.billed_tokens == result.total.counted_tokens == result.total.captured_tokens
+    assert dollars == Decimal(money.text(result.total.counted))
+    assert 0 == result.total.unexplained == result.total.parts["volume"]
+    assert {"rounding"} >= {claim.cause for claim in result.claims}
 
 
 async def test_the_same_file_again(books: Books) -> None:
@@ -166,10 +166,12 @@ async def test_the_same_file_again(books: Books) -> None:
     await books.take(begun, read_at=settled)
     for _ in range(2):
         outcomes = await books.take(begun, read_at=settled)
-        assert {(0, 0, ())} == {(each.days_new, each.days_changed, each.revisions) for each in outcomes}
+        assert {(0, 0, ())} == {
+            (outcome.days_new, outcome.days_changed, outcome.revisions) for outcome in outcomes
+        }
     await books.holds(begun)
-    found = await books.compare(now=settled)
-    differing = {int(line.name) for line in found.days if line.state == DIFFERS}
+    result = await books.compare(now=settled)
+    differing = {int(line.name) for line in result.days if line.state == DIFFERS}
     assert {DAY} == differing
     missing = books.used(CALLS)[0] - books.used(begun)[0]
-    assert missing == found.total.counted_tokens - found.total.billed_tokens
+    assert missing == result.total.counted_tokens - result.total.billed_tokens

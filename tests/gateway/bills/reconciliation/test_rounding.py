@@ -40,18 +40,20 @@ def exported(
     lines: int, change: Change = lambda row: row.amount, digits: str = "1E-10"
 ) -> list[StatementRow]:
     """Split each amount of the bill into `lines` rows, as cloud exports do by resource and hour."""
-    found = []
+    exported_rows = []
     for row in ROWS:
         amount = change(row)
         if row.unit != "usd":
-            found.append(msgspec.structs.replace(row, amount=amount))
+            exported_rows.append(msgspec.structs.replace(row, amount=amount))
             continue
-        each = (amount / lines).quantize(Decimal(digits))
-        found += [msgspec.structs.replace(row, amount=each)] * (lines - 1)
-        found.append(
-            msgspec.structs.replace(row, amount=(amount - each * (lines - 1)).quantize(Decimal(digits)))
+        line_amount = (amount / lines).quantize(Decimal(digits))
+        exported_rows += [msgspec.structs.replace(row, amount=line_amount)] * (lines - 1)
+        exported_rows.append(
+            msgspec.structs.replace(
+                row, amount=(amount - line_amount * (lines - 1)).quantize(Decimal(digits))
+            )
         )
-    return found
+    return exported_rows
 
 
 def amounts(found: Reconciliation) -> dict[str, Decimal]:
@@ -76,22 +78,22 @@ def discounted(row: StatementRow) -> Decimal:
 @pytest.mark.parametrize("change", [twice, discounted])
 async def test_real_money_is_no_rounding(counts: Counts, lines: int, change: Change) -> None:
     """For any number of lines, the difference keeps its size and is not claimed as rounding."""
-    found = reconcile(BEDROCK, exported(lines, change), counts)
+    result = reconcile(BEDROCK, exported(lines, change), counts)
     planted = sum((change(row) - row.amount for row in ROWS if row.unit == "usd"), Decimal(0))
-    assert abs(amounts(found).get("rounding", Decimal(0))) < Decimal("0.00001")
-    assert abs(Decimal(money.text(found.total.difference)) - planted) < Decimal("0.00001")
-    assert all("Nothing is wrong" not in claim.advice for claim in found.claims if claim.tokens)
+    assert abs(amounts(result).get("rounding", Decimal(0))) < Decimal("0.00001")
+    assert abs(Decimal(money.text(result.total.difference)) - planted) < Decimal("0.00001")
+    assert all("Nothing is wrong" not in claim.advice for claim in result.claims if claim.tokens)
     if change is twice:
-        assert [DIFFERS] == [state for state in states(found) if state != AGREES]
+        assert [DIFFERS] == [state for state in states(result) if state != AGREES]
 
 
 @pytest.mark.parametrize("lines", [1, 3])
 async def test_amounts_of_two_digits(counts: Counts, lines: int) -> None:
     """A bill in cents rounds at most half a cent per line. The claim is rounding, and its days agree."""
-    found = reconcile(BEDROCK, exported(lines, digits="0.01"), counts)
-    assert {"rounding"} == set(amounts(found))
-    assert 0 == found.total.unexplained
-    assert {AGREES} == set(states(found))
+    result = reconcile(BEDROCK, exported(lines, digits="0.01"), counts)
+    assert {"rounding"} == set(amounts(result))
+    assert 0 == result.total.unexplained
+    assert {AGREES} == set(states(result))
 
 
 @pytest.mark.parametrize("factor", ["1.3", "1.02"])
@@ -101,6 +103,6 @@ async def test_days_at_a_higher_price(counts: Counts, factor: str) -> None:
     def dearer(row: StatementRow) -> Decimal:
         return row.amount * Decimal(factor) if row.unit == "usd" and row.start >= DAYS[-7] else row.amount
 
-    found = reconcile(BEDROCK, exported(100, dearer), counts)
-    assert "price_change" in amounts(found)
-    assert [AGREES] * (len(DAYS) - 7) + [DIFFERS] * 7 == states(found)
+    result = reconcile(BEDROCK, exported(100, dearer), counts)
+    assert "price_change" in amounts(result)
+    assert [AGREES] * (len(DAYS) - 7) + [DIFFERS] * 7 == states(result)

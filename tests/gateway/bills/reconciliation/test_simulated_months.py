@@ -96,15 +96,17 @@ def seeds() -> list[int]:
 
 def plants_of(seed: int, provider: str) -> dict[str, Plant]:
     """Create random plants that the provider's bill can show."""
-    found = {name: plant(Random(f"{seed} {name} {provider}"), provider) for name, plant in PLANTS.items()}
-    return {name: plant for name, plant in found.items() if provider in plant.providers}
+    all_plants = {
+        name: plant(Random(f"{seed} {name} {provider}"), provider) for name, plant in PLANTS.items()
+    }
+    return {name: plant for name, plant in all_plants.items() if provider in plant.providers}
 
 
 def together(seed: int, provider: str, plants: dict[str, Plant], number: int) -> list[tuple[str, ...]]:
     """Return random pairs or triples of distinguishable causes, different for each provider and seed."""
     every = [names for names in combinations(plants, number) if _are_apart([plants[name] for name in names])]
-    most = (LONG if IS_LONG else SHORT)[number]
-    return Random(f"{seed} {provider} {number}").sample(every, min(len(every), most))
+    size = (LONG if IS_LONG else SHORT)[number]
+    return Random(f"{seed} {provider} {number}").sample(every, min(len(every), size))
 
 
 def _are_apart(plants: Sequence[Plant]) -> bool:
@@ -116,10 +118,10 @@ def _are_apart(plants: Sequence[Plant]) -> bool:
 async def test_nothing_is_planted(provider: str) -> None:
     """Nothing is claimed, and each day agrees."""
     for seed in seeds():
-        found = await planted(provider, seed, [])
-        holds(found)
-        assert {} == sums_of(found)
-        assert {"agrees"} == {line.state for line in found.days}
+        result = await planted(provider, seed, [])
+        holds(result)
+        assert {} == sums_of(result)
+        assert {"agrees"} == {line.state for line in result.days}
 
 
 @pytest.mark.parametrize("provider", ALL_PROVIDERS)
@@ -137,15 +139,15 @@ async def test_nothing_is_made_of_two_sources_or_of_euros(provider: str) -> None
     def in_euros(rows: Rows) -> Rows:
         return [msgspec.structs.replace(row, currency="EUR") if row.unit == "usd" else row for row in rows]
 
-    found = await planted(provider, 1, [Plant(causes=(), rows=told_again)])
-    holds(found)
-    assert sums_of(found) == {}
-    assert {line.state for line in found.days} == {"agrees"}
-    found = await planted(provider, 1, [Plant(causes=(), rows=in_euros)])
-    holds(found)
-    assert sums_of(found) == {}
-    assert list(found.foreign) == ["EUR"]
-    assert found.has_money is False
+    result = await planted(provider, 1, [Plant(causes=(), rows=told_again)])
+    holds(result)
+    assert sums_of(result) == {}
+    assert {line.state for line in result.days} == {"agrees"}
+    result = await planted(provider, 1, [Plant(causes=(), rows=in_euros)])
+    holds(result)
+    assert sums_of(result) == {}
+    assert list(result.foreign) == ["EUR"]
+    assert result.has_money is False
 
 
 @pytest.mark.parametrize("provider", ALL_PROVIDERS)
@@ -158,7 +160,7 @@ async def test_one_cause(provider: str) -> None:
             plant = plants[name]
             verdicts[f"{name} {seed}"] = judged_alone(await planted(provider, seed, [plant]), plant)
     _tell(provider, verdicts)
-    assert {} == {name: each.words for name, each in verdicts.items() if each.state != RIGHT}
+    assert {} == {name: verdict.words for name, verdict in verdicts.items() if verdict.state != RIGHT}
 
 
 @pytest.mark.parametrize("provider", ALL_PROVIDERS)
@@ -173,10 +175,12 @@ async def test_causes_together(provider: str, number: int) -> None:
         plants = plants_of(seed, provider)
         for names in together(seed, provider, plants, number):
             chosen = [plants[name] for name in names]
-            found = await planted(provider, seed, chosen)
-            verdicts[f"{', '.join(names)} {seed}"] = judged_together(provider, seed, found, chosen)
+            result = await planted(provider, seed, chosen)
+            verdicts[f"{', '.join(names)} {seed}"] = judged_together(provider, seed, result, chosen)
     _tell(f"{provider}, {number} causes", verdicts)
-    assert {} == {name: each.words for name, each in verdicts.items() if each.state in (WRONG, INVENTED)}
+    assert {} == {
+        name: verdict.words for name, verdict in verdicts.items() if verdict.state in (WRONG, INVENTED)
+    }
 
 
 @pytest.mark.parametrize(("provider", "seed", "names"), ONCE_WRONG)
@@ -189,10 +193,12 @@ async def test_months_that_were_told_wrongly(provider: str, seed: int, names: tu
 
 def _tell(title: str, verdicts: dict[str, Verdict]) -> None:
     """Print a summary for full runs."""
-    counts = Counter(each.state for each in verdicts.values())
-    worst = max((each.error for each in verdicts.values() if each.state == RIGHT), default=Decimal(0))
+    counts = Counter(verdict.state for verdict in verdicts.values())
+    worst = max(
+        (verdict.error for verdict in verdicts.values() if verdict.state == RIGHT), default=Decimal(0)
+    )
     states = ", ".join(f"{counts[state]} {state}" for state in (RIGHT, SAID, UNEXPLAINED, WRONG, INVENTED))
     print(f"{title}: {len(verdicts)} months, {states}; worst error {worst:.4%}")
-    for name, each in sorted(verdicts.items()):
-        if each.state != RIGHT:
-            print(f"    {each.state}: {name}: {each.words}")
+    for name, verdict in sorted(verdicts.items()):
+        if verdict.state != RIGHT:
+            print(f"    {verdict.state}: {name}: {verdict.words}")

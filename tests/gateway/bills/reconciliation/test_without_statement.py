@@ -40,9 +40,9 @@ async def test_the_sums_are_those_of_all_days(tmp_path: Path) -> None:
         month = CalendarMonth.of(f"{datetime.fromtimestamp(BEGIN, UTC):%Y-%m}")
         expected: dict[str, int] = defaultdict(int)
         for day in month.days:
-            for each in await ledger.usage_of_day(day):
-                of = each.dimensions
-                expected[seller(of.source, of.provider, of.model)] += each.cost
+            for use in await ledger.usage_of_day(day):
+                of = use.dimensions
+                expected[seller(of.source, of.provider, of.model)] += use.cost
         assert dict(expected) == dict(await counted_by_seller(ledger, month, NOW))
         assert len(expected) > 2
     finally:

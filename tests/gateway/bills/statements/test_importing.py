@@ -37,7 +37,8 @@ def reports(
     *contents: bytes, source: str | None = None, most: int = 1000, read_at: float = READ_AT
 ) -> list[ReadReport]:
     files = [
-        ReportFile(name=f"{place}", content=each, read_at=read_at) for place, each in enumerate(contents)
+        ReportFile(name=f"{index}", content=content, read_at=read_at)
+        for index, content in enumerate(contents)
     ]
     return read_reports(files, source=source, account=None, most=most)
 
@@ -151,9 +152,11 @@ def test_damage_is_never_a_crash(path: Path) -> None:
     content = path.read_bytes()
     source = path.parent.name
     for _ in range(150):
-        place = chance.randrange(len(content))
+        position = chance.randrange(len(content))
         damaged = (
-            content[:place] + bytes([chance.randrange(256)]) + content[place + 1 + chance.randrange(3) :]
+            content[:position]
+            + bytes([chance.randrange(256)])
+            + content[position + 1 + chance.randrange(3) :]
         )
         try:
             reports(damaged, source=source)
@@ -169,7 +172,7 @@ def test_damage_is_never_a_crash(path: Path) -> None:
 
 def _swapped(document: object, chance: random.Random) -> list[object]:
     """Return many copies of the document, each with one value of another type."""
-    found = []
+    documents = []
     for _ in range(150):
         copy = json.loads(json.dumps(document))
         at = copy
@@ -182,8 +185,8 @@ def _swapped(document: object, chance: random.Random) -> list[object]:
                 at[key] = chance.choice([None, -1, "x", [], {}, [1], True, 1e300, {"a": [2]}, "", "1e999"])
                 break
             at = at[key]
-        found.append(copy)
-    return found
+        documents.append(copy)
+    return documents
 
 
 def test_nothing_of_another_time_than_was_asked_for() -> None:
@@ -196,8 +199,8 @@ def test_nothing_of_another_time_than_was_asked_for() -> None:
     day = 1_785_715_200  # 2026-08-03
     periods: tuple[dict[str, int], ...] = ({"day": 2}, {"day": 3}, {"day": 4}, {})
     reader = ReportReader(source, most=100, asked=(day, day + DAY_S))
-    for each in periods:
-        page = {"timePeriod": {"year": 2026, "month": 8, **each}, "usageItems": [item]}
+    for period in periods:
+        page = {"timePeriod": {"year": 2026, "month": 8, **period}, "usageItems": [item]}
         file = ReportFile(name="page", content=json.dumps(page).encode(), read_at=READ_AT)
         reader.add(file, open_document(file))
     report = reader.report(account="acme")
@@ -299,10 +302,10 @@ def test_lines_with_an_id_count_once(files: int) -> None:
     assert set(once.statement.rows) == set(again.statement.rows)
     assert again.repeated > 0 == again.equal
     one_id = "\n".join([f"identity_line_item_id,{head}", *(f"id,{line}" for line in lines)])
-    [apart] = reports(one_id.encode())
-    assert apart.statement is not None
-    assert apart.repeated == 0
-    assert set(once.statement.rows) == set(apart.statement.rows)
+    [one_report] = reports(one_id.encode())
+    assert one_report.statement is not None
+    assert one_report.repeated == 0
+    assert set(once.statement.rows) == set(one_report.statement.rows)
 
 
 def test_a_large_page_of_the_usual_form_is_read() -> None:
@@ -310,7 +313,7 @@ def test_a_large_page_of_the_usual_form_is_read() -> None:
     page = json.loads(USAGE.read_bytes())
     [bucket, *_] = page["data"]
     [result, *_] = bucket["results"]
-    bucket["results"] = [{**result, "api_key_id": f"key_{place}"} for place in range(32_000)]
+    bucket["results"] = [{**result, "api_key_id": f"key_{index}"} for index in range(32_000)]
     content = json.dumps({**page, "data": [bucket]}).encode()
     assert 11 * 1024**2 < len(content)
     document = open_document(ReportFile(name="page", content=content, read_at=READ_AT))
@@ -337,7 +340,7 @@ def test_a_row_that_does_not_end_is_named(tmp_path: Path) -> None:
 
 def test_digests_are_known_again() -> None:
     """A table of digests finds every digest that was added, even beyond its initial size."""
-    digests = [blake2b(str(place).encode(), digest_size=8).digest() for place in range(20_000)]
+    digests = [blake2b(str(number).encode(), digest_size=8).digest() for number in range(20_000)]
     known = KnownDigests()
-    assert not any(known.add(each) for each in digests)
-    assert all(known.add(each) for each in digests)
+    assert not any(known.add(digest) for digest in digests)
+    assert all(known.add(digest) for digest in digests)

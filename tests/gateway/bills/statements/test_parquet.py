@@ -64,8 +64,8 @@ def _decimal(text: str) -> Decimal:
 
 def read(content: bytes, most: int = 10**7) -> ReadReport:
     file = ReportFile(name="report", content=content, read_at=READ_AT, most_bytes=most)
-    [found] = read_reports([file], source=None, account=None, most=1000)
-    return found
+    [report] = read_reports([file], source=None, account=None, most=1000)
+    return report
 
 
 @pytest.mark.parametrize("is_typed", [False, True], ids=["texts", "times and decimals"])
@@ -91,14 +91,20 @@ def test_a_map_is_an_object_and_a_number_keeps_its_digits() -> None:
     content = packed(rows, tags=pa.map_(pa.string(), pa.string()))
     with ReportFile(name="report", content=content, read_at=READ_AT).opened() as file:
         [(number, row)] = list(parquet.rows_of("report", file, most=10**6))
-    told = {"tags": '{"team": "search"}', "cost": "0.00000015", "on": "true", "many": "3", "none": None}
+    expected_row = {
+        "tags": '{"team": "search"}',
+        "cost": "0.00000015",
+        "on": "true",
+        "many": "3",
+        "none": None,
+    }
     assert number == 1
-    assert told == row
+    assert expected_row == row
 
 
 def test_a_file_is_bounded_by_what_it_comes_to(tmp_path: Path) -> None:
     """Equal values compress very well, so the unpacked size is limited in addition to the file size."""
-    rows = [{"ChargePeriodStart": "x" * 50 + str(place), "BilledCost": "0"} for place in range(20_000)]
+    rows = [{"ChargePeriodStart": "x" * 50 + str(number), "BilledCost": "0"} for number in range(20_000)]
     content = packed(rows, group=20_000)
     with pytest.raises(Invalid, match="unpacked"):
         read(content, most=len(content))
@@ -132,9 +138,9 @@ def test_what_is_exported_can_be_read_again(version: str) -> None:
                      model="o3", team="search", calls=2, input_tokens=10, output_tokens=5)
         for day in (1, 2)
     ]  # fmt: skip
-    found = read(focus.header(version) + focus.lines(charges, version=version))
-    assert found.source.name == "focus"
-    assert found.damaged == 0
-    assert found.statement is not None
-    assert {"openai"} == {row.provider for row in found.statement.rows}
-    assert Decimal("2.5") == sum(row.amount for row in found.statement.rows if row.currency)
+    report = read(focus.header(version) + focus.lines(charges, version=version))
+    assert report.source.name == "focus"
+    assert report.damaged == 0
+    assert report.statement is not None
+    assert {"openai"} == {row.provider for row in report.statement.rows}
+    assert Decimal("2.5") == sum(row.amount for row in report.statement.rows if row.currency)

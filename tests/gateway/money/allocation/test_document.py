@@ -38,13 +38,13 @@ def test_the_first_example_gives_the_elements_of_the_table() -> None:
     Each row of the page's table has a combination of values and the elements that this combination gets.
     """
     head, *lines = rows("`tag:service`")
-    found = {
+    decisions_by_name = {
         each.dimension.id.removeprefix(PREFIX): each for each in decisions(parse(EXAMPLES[0].encode(), KNOWN))
     }
     assert len(lines) >= 5
     for line in lines:
         cells = dict(zip((name.strip("`") for name in head), line, strict=True))
-        for key, decision in found.items():
+        for key, decision in decisions_by_name.items():
             assert cells[key] == decision.element(tuple(cells[name] for name in decision.sources)), line
 
 
@@ -52,10 +52,10 @@ def test_transforms_of_the_table() -> None:
     value = " Platform_Team-EU"
     shown = {line[0]: line[1] for line in rows(f'`Type` | `"{value}"` becomes')}
     types = {"`Normalize`": ["Normalize"], "`Lower`, `Upper`": ["Lower", "Upper"], "`Trim`": ["Trim"]}
-    for words, names in types.items():
-        quoted = re.findall(r"`([^`]*)`", shown[words])
+    for label, names in types.items():
+        quoted = re.findall(r"`([^`]*)`", shown[label])
         assert quoted == [transformed(value, [Transform(name)]) for name in names]
-    [split] = [cell for words, cell in shown.items() if words.startswith("`Split`")]
+    [split] = [cell for label, cell in shown.items() if label.startswith("`Split`")]
     assert split.startswith(f"`{transformed(value, [Transform('Split', '-', 1)])}`")
 
 

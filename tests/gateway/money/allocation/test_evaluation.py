@@ -136,8 +136,8 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     text = "Dimensions: {A: {Rules: [{Type: GroupBy, Source: team}]}, B: {Rules: [{Type: GroupBy, Source: user}]}}"
     both = decisions(parse(text.encode(), KNOWN))
     for number in [*range(30), *range(30)]:
-        for each in both:
-            assert f"v{number}" == each.element((f"v{number}",))
+        for decision in both:
+            assert f"v{number}" == decision.element((f"v{number}",))
             assert sum(len(one._elements) for one in both) <= 10
 
 

@@ -62,8 +62,8 @@ def test_a_definition() -> None:
     """
     A definition is read into the ids that queries use. A rule without a source uses the source of its dimension.
     """
-    found = parse(TEAM.encode(), KNOWN)
-    owner, short = found.dimensions
+    parsed = parse(TEAM.encode(), KNOWN)
+    owner, short = parsed.dimensions
     assert owner.id == "User:Defined:Owner"
     assert owner.name == "Who owns it"
     assert owner.default == "Nobody"
@@ -96,14 +96,14 @@ def test_every_scalar_is_text() -> None:
 @pytest.mark.parametrize(("title", "text", "words"), approved(Path(__file__).with_name("faults.txt")))
 def test_faults(title: str, text: str, words: list[str]) -> None:
     """Each fault has the path, the value and the remedy. `faults.txt` contains the approved texts."""
-    found = [f"{json.dumps(each.path)} {json.dumps(each.value)} {each.error}" for each in faults(text)]
-    assert words == found, title
+    messages = [f"{json.dumps(fault.path)} {json.dumps(fault.value)} {fault.error}" for fault in faults(text)]
+    assert words == messages, title
 
 
 def test_all_faults_at_once() -> None:
     """All faults are reported together, up to a hundred."""
     text = "Dimensions:\n" + "".join(f"  D{n}: {{Rules: [{{Type: GroupBy, Source: x}}]}}\n" for n in range(3))
-    assert ["D0", "D1", "D2"] == [each.path[1] for each in faults(text)]
+    assert ["D0", "D1", "D2"] == [fault.path[1] for fault in faults(text)]
     rules = ", ".join(["x"] * (MAX_FAULTS + 1))
     assert MAX_FAULTS == len(faults(f"Dimensions: {{D: {{Rules: [{rules}]}}}}"))
 
@@ -138,7 +138,7 @@ def test_limits() -> None:
 def test_depth() -> None:
     """Deeply nested definitions are rejected before the parser's stack overflows."""
     assert ["a definition must be a mapping with the key Dimensions"] == [
-        each.error for each in faults("[" * MAX_DEPTH + "]" * MAX_DEPTH)
+        fault.error for fault in faults("[" * MAX_DEPTH + "]" * MAX_DEPTH)
     ]
     for text in ("[" * (MAX_DEPTH + 1), "[" * 100_000, "a: " + "{a: " * 30_000):
         [fault] = faults(text)

@@ -52,7 +52,7 @@ class Gateway:
         return gateway
 
     def in_force(self) -> tuple[str, list[str]]:
-        return self.published.version, [each.name for each in self.published.dimensions()]
+        return self.published.version, [dimension.name for dimension in self.published.dimensions()]
 
 
 def definition(name: str) -> bytes:
@@ -78,16 +78,19 @@ async def two(store: SqliteRegistry) -> AsyncIterator[tuple[Gateway, Gateway]]:
 
 async def test_what_one_publishes_is_in_force_at_the_other(two: tuple[Gateway, Gateway]) -> None:
     """The other gateway also follows later versions, and a namespace until it is deleted."""
-    here, there = two
+    first_gateway, second_gateway = two
     for number, name in enumerate(("Centre", "Unit"), start=1):
-        await here.publishing.publish(definition(name), namespace=DEFAULT, base=None, actor=ADA)
-        there.changed.clear()
-        await there.table.load()
+        await first_gateway.publishing.publish(definition(name), namespace=DEFAULT, base=None, actor=ADA)
+        second_gateway.changed.clear()
+        await second_gateway.table.load()
         async with asyncio.timeout(30):
-            await there.changed.wait()
-        assert (str(number), [name]) == there.in_force() == here.in_force()
-        version = there.table.version(DEFAULT, number)
-        assert [name] == [each.name for each in (await there.publishing.definition_of(version)).dimensions]
+            await second_gateway.changed.wait()
+        assert (str(number), [name]) == second_gateway.in_force() == first_gateway.in_force()
+        version = second_gateway.table.version(DEFAULT, number)
+        assert [name] == [
+            dimension.name
+            for dimension in (await second_gateway.publishing.definition_of(version)).dimensions
+        ]
 
 
 async def test_a_job_that_another_has_carried_out(store: SqliteRegistry) -> None:
@@ -95,10 +98,10 @@ async def test_a_job_that_another_has_carried_out(store: SqliteRegistry) -> None
     Another gateway carried out the job. A gateway that missed the change learns it from the finished job and
     puts the published definition in force.
     """
-    here = await Gateway.start(store)
-    job = await here.publishing.submit(definition("Centre"), namespace=DEFAULT, base=None, actor=ADA)
-    there = await Gateway.start(store)
-    for gateway in (here, there):
+    first_gateway = await Gateway.start(store)
+    job = await first_gateway.publishing.submit(definition("Centre"), namespace=DEFAULT, base=None, actor=ADA)
+    second_gateway = await Gateway.start(store)
+    for gateway in (first_gateway, second_gateway):
         running = asyncio.create_task(gateway.publishing.run())
         async with asyncio.timeout(30):
             while gateway.table.job(job.id).state not in OVER:
@@ -106,22 +109,22 @@ async def test_a_job_that_another_has_carried_out(store: SqliteRegistry) -> None
         running.cancel()
         with suppress(asyncio.CancelledError):
             await running
-    await there.publishing.load()
-    assert [DONE, DONE] == [gateway.table.job(job.id).state for gateway in (here, there)]
-    assert ("1", ["Centre"]) == there.in_force()
+    await second_gateway.publishing.load()
+    assert [DONE, DONE] == [gateway.table.job(job.id).state for gateway in (first_gateway, second_gateway)]
+    assert ("1", ["Centre"]) == second_gateway.in_force()
 
 
 async def test_a_job_waits_for_whoever_may_carry_it_out(two: tuple[Gateway, Gateway]) -> None:
     """A job that was created on the other gateway waits until a gateway may carry it out."""
-    here, there = two
-    running = asyncio.create_task(there.publishing.run())
+    first_gateway, second_gateway = two
+    running = asyncio.create_task(second_gateway.publishing.run())
     await asyncio.sleep(0)
-    job = await here.publishing.submit(definition("Centre"), namespace=DEFAULT, base=None, actor=ADA)
-    await there.table.load()
+    job = await first_gateway.publishing.submit(definition("Centre"), namespace=DEFAULT, base=None, actor=ADA)
+    await second_gateway.table.load()
     async with asyncio.timeout(30):
-        await there.changed.wait()
-    assert there.table.job(job.id).state == DONE
-    assert there.in_force() == ("1", ["Centre"])
+        await second_gateway.changed.wait()
+    assert second_gateway.table.job(job.id).state == DONE
+    assert second_gateway.in_force() == ("1", ["Centre"])
     running.cancel()
     with suppress(asyncio.CancelledError):
         await running

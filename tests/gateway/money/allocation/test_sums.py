@@ -65,11 +65,11 @@ def definitions(draw: st.DrawFn) -> bytes:
 
 def sums(rows: list[CostRow]) -> dict[Any, tuple[int, int, int]]:
     """Sum cost, savings and calls of each element over all periods."""
-    found: dict[Any, list[int]] = defaultdict(lambda: [0, 0, 0])
+    totals: dict[Any, list[int]] = defaultdict(lambda: [0, 0, 0])
     for row in rows:
-        for place, value in enumerate((money.units(row.cost), money.units(row.saved), row.calls)):
-            found[row.group[0] if row.group else ""][place] += value
-    return {name: (each[0], each[1], each[2]) for name, each in found.items()}
+        for index, value in enumerate((money.units(row.cost), money.units(row.saved), row.calls)):
+            totals[row.group[0] if row.group else ""][index] += value
+    return {name: (each[0], each[1], each[2]) for name, each in totals.items()}
 
 
 @pytest.mark.parametrize("engine", ["sqlite", "memory"])
@@ -109,11 +109,13 @@ def test_elements_add_up_to_the_total(
                         decision.element(tuple(known[name] for name in decision.sources)) or None
                     ].append(row)
                 for granularity in (TOTAL, "daily", "hourly"):
-                    found = sums(await asked(granularity, decision.dimension.id))
-                    assert whole == tuple(sum(each[place] for each in found.values()) for place in range(3))
-                    assert found.keys() == expected.keys()
+                    element_sums = sums(await asked(granularity, decision.dimension.id))
+                    assert whole == tuple(
+                        sum(element_sum[index] for element_sum in element_sums.values()) for index in range(3)
+                    )
+                    assert element_sums.keys() == expected.keys()
                     for element, rows in expected.items():
-                        assert found[element][0] == sum(money.units(row.cost) for row in rows)
+                        assert element_sums[element][0] == sum(money.units(row.cost) for row in rows)
             after = parse(other, ledger.own_dimensions())
             names = sources_of(definition, after)
             change = difference(definition, after, names, await asked(TOTAL, *names))
@@ -121,7 +123,7 @@ def test_elements_add_up_to_the_total(
             assert whole[2] == change.total.calls
             for dimension in change.dimensions:
                 for side in ("before", "after"):
-                    spends = [getattr(each, side) for each in dimension.elements]
+                    spends = [getattr(element, side) for element in dimension.elements]
                     assert whole[0] == sum(s.cost for s in spends)
                     assert whole[2] == sum(s.calls for s in spends)
         finally:

@@ -93,19 +93,19 @@ class House:
         return await self.registry.views.create(draft, known=KNOWN, most=100, actor=ADA)
 
     async def budget(self, view: View, **fields: Any) -> SpendBudget:
-        given = {
+        values = {
             "name": "Search", "view_id": view.id, "planned": {}, "default_amount": "100",
             "alerts": {"50": "Y", "80": "Y", "100": "Y"}, "forecast_alerts": {}, **fields,
         }  # fmt: skip
         return await self.registry.table(BudgetTable).create(
-            BudgetDraft(**given), known=KNOWN, most=100, actor=ADA
+            BudgetDraft(**values), known=KNOWN, most=100, actor=ADA
         )
 
     def spend(self, dollars: str, *, at: float | None = None, **fields: Any) -> None:
         """Add one call with this cost, now or at `at`."""
         start = int(self.clock.at if at is None else at)
-        given = {"id": len(self.log.entries).to_bytes(16, "big"), "estimated_cost": dollars, **fields}
-        self.log.add([call(start_time=start * NS, **given)], at=self.clock.at)
+        values = {"id": len(self.log.entries).to_bytes(16, "big"), "estimated_cost": dollars, **fields}
+        self.log.add([call(start_time=start * NS, **values)], at=self.clock.at)
 
     async def evaluate(self) -> BudgetRun:
         return await self.evaluator.evaluate()
@@ -117,5 +117,7 @@ class House:
         """Return the kind and threshold of each notification of a channel, in order."""
         waiting = await self.notifications()
         return [
-            (each.notice.kind, each.notice.fields["threshold"]) for each in waiting if each.channel == channel
+            (notification.notice.kind, notification.notice.fields["threshold"])
+            for notification in waiting
+            if notification.channel == channel
         ]

@@ -45,18 +45,18 @@ def by_threshold(alerts: Sequence[Alert]) -> Alerts:
 
 def told(alerts: Alerts, *readings: Reading) -> tuple[Alerts, list[tuple[str, int, str]]]:
     """Apply readings; return the alerts and the sent notifications (kind, percent, state)."""
-    found: list[AlertNotice] = []
-    for each in readings:
-        after, new = judge(BOTH, tuple(alerts.values()), each)
+    all_notices: list[AlertNotice] = []
+    for new_reading in readings:
+        after, new = judge(BOTH, tuple(alerts.values()), new_reading)
         alerts = by_threshold(after)
-        found += new
-    return alerts, [(each.kind, each.percent, each.state) for each in found]
+        all_notices += new
+    return alerts, [(notice.kind, notice.percent, notice.state) for notice in all_notices]
 
 
 def test_of_two_at_once_the_higher_is_told() -> None:
     """If spend jumps over two thresholds, one notification is sent. The lower threshold counts as fired."""
-    alerts, found = told({}, reading(85), reading(90))
-    assert [(ACTUAL, 80, FIRED)] == found
+    alerts, notices = told({}, reading(85), reading(90))
+    assert [(ACTUAL, 80, FIRED)] == notices
     assert [False, True] == [alerts[ACTUAL, percent].told for percent in (50, 80)]
 
 
@@ -64,16 +64,16 @@ def test_a_sum_that_sinks_is_corrected_once() -> None:
     """
     If recalculated costs drop below a sent threshold, one correction is sent. Crossing it again sends nothing.
     """
-    alerts, found = told({}, *(reading(spent) for spent in (85, 70, 85, 70)))
-    assert [(ACTUAL, 80, FIRED), (ACTUAL, 80, CORRECTED)] == found
+    alerts, notices = told({}, *(reading(spent) for spent in (85, 70, 85, 70)))
+    assert [(ACTUAL, 80, FIRED), (ACTUAL, 80, CORRECTED)] == notices
     assert CORRECTED == alerts[ACTUAL, 80].state
     assert FIRED == told(alerts, reading(81))[0][ACTUAL, 80].state
 
 
 def test_sums_that_lack_records_correct_nothing() -> None:
     """A sum that is lower because records were deleted is not a correction."""
-    _, found = told({}, reading(85), reading(10, is_whole=False))
-    assert [(ACTUAL, 80, FIRED)] == found
+    _, notices = told({}, reading(85), reading(10, is_whole=False))
+    assert [(ACTUAL, 80, FIRED)] == notices
 
 
 def test_a_forecast_must_hold_for_six_hours() -> None:
@@ -83,28 +83,28 @@ def test_a_forecast_must_hold_for_six_hours() -> None:
     flapping = [
         reading(1, at=at * HOUR, forecast=value) for at, value in ((0, 120), (3, 90), (4, 120), (9.9, 120))
     ]
-    alerts, found = told({}, *flapping)
-    assert [] == found
+    alerts, notices = told({}, *flapping)
+    assert [] == notices
     assert PENDING == alerts[FORECAST, 100].state
-    _, found = told(alerts, reading(1, at=10 * HOUR, forecast=100))
-    assert [(FORECAST, 100, FIRED)] == found
+    _, notices = told(alerts, reading(1, at=10 * HOUR, forecast=100))
+    assert [(FORECAST, 100, FIRED)] == notices
 
 
 def test_a_forecast_clears_after_a_day_below_and_stays_quiet() -> None:
     """The alert clears after a day of at least 5 points below. It does not fire again in the period."""
     values = ((0, 120), (6, 120), (7, 96), (40, 96), (41, 94), (64, 94), (66, 94), (70, 130), (90, 130))
-    alerts, found = told({}, *(reading(1, at=at * HOUR, forecast=value) for at, value in values))
-    assert [(FORECAST, 100, FIRED)] == found
+    alerts, notices = told({}, *(reading(1, at=at * HOUR, forecast=value) for at, value in values))
+    assert [(FORECAST, 100, FIRED)] == notices
     assert CLEARED == alerts[FORECAST, 100].state
     assert 66 * HOUR == alerts[FORECAST, 100].since
 
 
 def test_an_actual_crossing_silences_the_forecast() -> None:
     """Once the amount is spent, its forecast alert is not sent any more."""
-    alerts, found = told(
+    alerts, notices = told(
         {}, reading(99, forecast=120), reading(100, at=HOUR, forecast=120), reading(100, at=9 * HOUR)
     )
-    assert [(ACTUAL, 80, FIRED), (ACTUAL, 100, FIRED)] == found
+    assert [(ACTUAL, 80, FIRED), (ACTUAL, 100, FIRED)] == notices
     assert (FORECAST, 100) not in alerts
 
 
@@ -115,8 +115,8 @@ def test_without_an_amount_nothing_is_judged() -> None:
 @pytest.mark.parametrize(("actual", "fires"), [(0, False), (1, True)])
 def test_an_amount_of_zero_is_crossed_by_the_first_cent(actual: int, fires: bool) -> None:
     """If nothing is planned and nothing is spent, no alert fires."""
-    _, found = judge(BOTH, (), Reading(now=0, actual=actual, limit=0))
-    assert fires == bool(found)
+    _, notices = judge(BOTH, (), Reading(now=0, actual=actual, limit=0))
+    assert fires == bool(notices)
 
 
 amounts = st.integers(0, 250)
@@ -144,12 +144,14 @@ def test_any_course_fires_each_threshold_once(
     now = 0.0
     for spent, expected, hours, silent, whole in course:
         now += hours * HOUR
-        each = reading(spent, at=now, forecast=expected, is_silent=silent, is_whole=whole)
+        new_reading = reading(spent, at=now, forecast=expected, is_silent=silent, is_whole=whole)
         before = by_threshold(alerts)
-        alerts, new = judge(both, alerts, each)
+        alerts, new = judge(both, alerts, new_reading)
         # A restart reads the states from the registry.
-        kept = PeriodAlerts(budget_id="b", first_day="2026-11-01", end=1.0, rules="r", owners={"": alerts})
-        assert kept == BUDGET_ALERTS.restore(stored(kept))
+        period_alerts = PeriodAlerts(
+            budget_id="b", first_day="2026-11-01", end=1.0, rules="r", owners={"": alerts}
+        )
+        assert period_alerts == BUDGET_ALERTS.restore(stored(period_alerts))
         counts.update((one.kind, one.percent, one.state) for one in new)
         crossed = [percent for percent in actual if is_past(spent * UNIT, 100 * UNIT, percent)]
         assert all((ACTUAL, percent) in by_threshold(alerts) for percent in crossed)

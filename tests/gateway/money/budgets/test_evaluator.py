@@ -37,7 +37,7 @@ async def opened(**options: int) -> House:
 
 async def insights(house: House) -> list[Insight]:
     query = ListQuery(sort=SortField("title"), order="asc", identity="id", limit=50)
-    return [each for each in (await house.registry.insights.page(query)).rows if each.present]
+    return [insight for insight in (await house.registry.insights.page(query)).rows if insight.present]
 
 
 async def test_a_threshold_is_told_once_over_restarts() -> None:
@@ -53,7 +53,11 @@ async def test_a_threshold_is_told_once_over_restarts() -> None:
         await house.evaluate()
         await house.restart()
     assert [(CROSSED, "80 %")] == await house.told() == await house.told("oncall")
-    [notice] = [each.notice for each in await house.notifications() if each.channel == "oncall"]
+    [notice] = [
+        notification.notice
+        for notification in await house.notifications()
+        if notification.channel == "oncall"
+    ]
     assert notice.fields["actual"] == "85"
     assert notice.fields["planned"] == "100"
     assert notice.severity == "warning"
@@ -108,7 +112,7 @@ async def test_a_changed_amount_arms_the_thresholds_again() -> None:
     house.spend("800")
     await house.evaluate()
     assert [(CROSSED, "80 %")] * 2 == await house.told()
-    assert 2 == len({each.notice.id for each in await house.notifications()})
+    assert 2 == len({notification.notice.id for notification in await house.notifications()})
 
 
 async def test_each_period_has_its_own_alerts() -> None:
@@ -127,7 +131,9 @@ async def test_each_period_has_its_own_alerts() -> None:
     house.spend("900")
     await house.evaluate()
     assert [(CROSSED, "80 %")] * 2 == await house.told()
-    notices = [each.notice for each in await house.notifications() if each.channel == "costs"]
+    notices = [
+        notification.notice for notification in await house.notifications() if notification.channel == "costs"
+    ]
     late = [notice for notice in notices if "late" in notice.text]
     assert ["monthly from 2026-11-01 (UTC)"] == [notice.fields["period"] for notice in late]
     house.clock.at = NOVEMBER + 34 * DAY
@@ -194,9 +200,9 @@ async def test_a_correction_takes_an_alert_back_once() -> None:
     [first, _] = [record for entry in house.log.entries for record in entry.records]
     assert isinstance(first, Inference)
     costs = [changed(first, cost=cost) for cost in ("45", "0", "60")]
-    for place, (before, after) in enumerate(pairwise(costs)):
+    for index, (before, after) in enumerate(pairwise(costs)):
         late = Correction(
-            id=bytes([place]) * 16, source="openrouter", corrects=first.id, reason="final_cost",
+            id=bytes([index]) * 16, source="openrouter", corrects=first.id, reason="final_cost",
             known_at=int(NOW) * NS, start_time=int(NOW) * NS, before=before, after=after,
         )  # fmt: skip
         house.log.add([late], at=NOW)
@@ -228,7 +234,7 @@ async def test_each_owner_has_the_amount_of_its_own() -> None:
     assert [(CROSSED, "80 %"), (CROSSED, "100 %")] == sorted(
         await house.told(), key=lambda each: len(each[1])
     )
-    named = {each.notice.fields["owner"] for each in await house.notifications()}
+    named = {notification.notice.fields["owner"] for notification in await house.notifications()}
     assert {"a", "unknown"} == named
     [insight] = await insights(house)
     assert "Budget Search: 2 of team past a threshold" == insight.title
@@ -282,7 +288,9 @@ async def test_a_forecast_is_told_before_the_money_is_spent() -> None:
         await house.evaluate()
         house.clock.at += 3 * HOUR
     assert [(EXPECTED, "100 %")] == await house.told()
-    [notice] = [each.notice for each in await house.notifications() if each.channel == "costs"]
+    [notice] = [
+        notification.notice for notification in await house.notifications() if notification.channel == "costs"
+    ]
     assert 145 < float(notice.fields["forecast"]) < 155
 
 
@@ -386,17 +394,17 @@ async def test_the_insight_of_a_deleted_budget_is_not_open() -> None:
     """
     house = await opened()
     view = await house.view()
-    deleted, kept = await house.budget(view), await house.budget(view, name="Other")
+    deleted, other_budget = await house.budget(view), await house.budget(view, name="Other")
     house.clock.at = NOW
     house.spend("150")
     await house.evaluate()
     await house.registry.table(BudgetTable).delete(deleted.id, actor=ADA)
     await house.evaluate()
-    found = {each.present: each.status for each in await house.registry.insights.found()}
-    assert {True: "new", False: "addressed"} == found
-    await house.registry.table(BudgetTable).delete(kept.id, actor=ADA)
+    statuses = {insight.present: insight.status for insight in await house.registry.insights.found()}
+    assert {True: "new", False: "addressed"} == statuses
+    await house.registry.table(BudgetTable).delete(other_budget.id, actor=ADA)
     await house.evaluate()
-    assert {"addressed"} == {each.status for each in await house.registry.insights.found()}
+    assert {"addressed"} == {insight.status for insight in await house.registry.insights.found()}
 
 
 async def test_an_upgrade_judges_no_budget_anew() -> None:
@@ -427,7 +435,9 @@ async def test_a_budget_of_a_meter_counts_its_quantity() -> None:
     await house.evaluate()
     spent = {id: each.periods[0].total.actual for id, each in house.evaluator.figures.items()}
     assert {budget.id: 9 * money.UNIT, seconds.id: 5 * money.UNIT // 2} == spent
-    [notice] = [each.notice for each in await house.notifications() if each.channel == "costs"]
+    [notice] = [
+        notification.notice for notification in await house.notifications() if notification.channel == "costs"
+    ]
     assert "9 web searches" in notice.text and "$" not in notice.text
     with pytest.raises(Invalid, match="cost, tokens, calls, a meter such as web_searches"):
         await house.budget(view, name="Wrong", measure="searches")

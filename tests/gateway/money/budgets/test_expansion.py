@@ -92,9 +92,9 @@ async def test_past_errors_come_with_a_forecast() -> None:
     for back in range(130):
         house.spend("2", at=NOW - back * DAY)
     await house.ledger.catch_up(house.log)
-    found = (await shown(house, await house.budget(await house.view())))["forecast"]
-    assert {"2026-10-01": "0.0", "2026-09-01": "0.0", "2026-08-01": "0.0"} == found["past_errors"]
-    assert 58 <= float(found["low"]) <= float(found["total"]) <= float(found["high"]) <= 63
+    expanded = (await shown(house, await house.budget(await house.view())))["forecast"]
+    assert {"2026-10-01": "0.0", "2026-09-01": "0.0", "2026-08-01": "0.0"} == expanded["past_errors"]
+    assert 58 <= float(expanded["low"]) <= float(expanded["total"]) <= float(expanded["high"]) <= 63
 
 
 async def test_a_broken_budget_shows_nothing_rather_than_nought() -> None:
@@ -115,17 +115,17 @@ async def test_budgets_of_one_view_are_asked_for_their_hours_once(monkeypatch: p
     house.spend("1", at=on("2026-11-18"))
     await house.ledger.catch_up(house.log)
     budgets = [await house.budget(view, name=name) for name in ("one", "two")]
-    asked: list[str] = []
+    granularities: list[str] = []
     costs = Ledger.costs
 
     async def counted(ledger: Ledger, query: CostQuery) -> Any:
-        asked.append(query.granularity)
+        granularities.append(query.granularity)
         return await costs(ledger, query)
 
     monkeypatch.setattr(Ledger, "costs", counted)
     books = house.evaluator.books()
     for budget in budgets:
         await expanded(books, await books.figures(budget, view), frozenset(EXPANSIONS))
-    assert asked.count("hourly") == 1
+    assert granularities.count("hourly") == 1
     narrowed = replace(view, filter={"team": ("nobody",)})
     assert not any(await books.hours(budgets[0], narrowed)) and any(await books.hours(budgets[0], view))

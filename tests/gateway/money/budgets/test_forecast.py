@@ -32,16 +32,20 @@ def made(found: Forecast | TooEarly) -> Forecast:
 
 def test_a_steady_spend_is_carried_on_to_the_end() -> None:
     """Constant daily spend is forecast exactly, including the rest of today."""
-    found = made(forecast(history(lambda _: 1000, days=28), start=START, end=END, now=NOW, actual=15_500))
-    assert Forecast(total=30_000, low=30_000, high=30_000) == found
+    prediction = made(
+        forecast(history(lambda _: 1000, days=28), start=START, end=END, now=NOW, actual=15_500)
+    )
+    assert Forecast(total=30_000, low=30_000, high=30_000) == prediction
 
 
 def test_the_rest_of_today_follows_the_hours() -> None:
     """If all spend happens at night, nothing more is expected after noon."""
     night = History(days=history(lambda _: 1000, days=28).days, hours=(1,) * 6 + (0,) * 18)
     end = datetime(2026, 11, 17, tzinfo=UTC)
-    found = made(forecast(night, start=datetime(2026, 11, 16, tzinfo=UTC), end=end, now=NOW, actual=1000))
-    assert 1000 == found.total
+    prediction = made(
+        forecast(night, start=datetime(2026, 11, 16, tzinfo=UTC), end=end, now=NOW, actual=1000)
+    )
+    assert 1000 == prediction.total
 
 
 def test_a_weekend_ahead_counts_as_one() -> None:
@@ -49,16 +53,16 @@ def test_a_weekend_ahead_counts_as_one() -> None:
     friday = datetime(2026, 11, 13, 23, 59, tzinfo=UTC)
     weekly = history(lambda day: 1000 if day.weekday() < 5 else 0, days=28, now=friday)
     end = datetime(2026, 11, 16, tzinfo=UTC)
-    found = made(forecast(weekly, start=START, end=end, now=friday, actual=10_000))
-    assert 10_000 <= found.total < 10_300
+    prediction = made(forecast(weekly, start=START, end=end, now=friday, actual=10_000))
+    assert 10_000 <= prediction.total < 10_300
 
 
 @pytest.mark.parametrize(("days", "reason"), [(0, "0 of 7"), (6, "6 of 7")])
 def test_it_is_silent_below_a_week_of_history(days: int, reason: str) -> None:
     """With less than a week of history there is no forecast, because one spike would spoil every method."""
-    found = forecast(history(lambda _: 1000, days=days), start=START, end=END, now=NOW, actual=5)
-    assert isinstance(found, TooEarly)
-    assert reason in found.reason
+    prediction = forecast(history(lambda _: 1000, days=days), start=START, end=END, now=NOW, actual=5)
+    assert isinstance(prediction, TooEarly)
+    assert reason in prediction.reason
     assert isinstance(
         forecast(history(lambda _: 1, days=7), start=START, end=END, now=NOW, actual=5), Forecast
     )
@@ -115,13 +119,13 @@ def test_bounds_hold_the_total(spent: list[int], actual: int, second: int) -> No
     """For any history, the forecast is at least the actual spend, and the range contains the forecast."""
     now = START + timedelta(seconds=second)
     days = {now.date() - DAY * back: each for back, each in enumerate(spent, start=1)}
-    found = forecast(History(days=days), start=START, end=END, now=now, actual=actual)
-    if isinstance(found, Forecast):
-        assert actual <= found.low <= found.total <= found.high
-        wide = widened(found, [-2_000, 1_000], actual=actual)
+    prediction = forecast(History(days=days), start=START, end=END, now=now, actual=actual)
+    if isinstance(prediction, Forecast):
+        assert actual <= prediction.low <= prediction.total <= prediction.high
+        wide = widened(prediction, [-2_000, 1_000], actual=actual)
         assert actual <= wide.low <= wide.total <= wide.high
-        assert wide.low <= found.low
-        assert wide.high >= found.high
+        assert wide.low <= prediction.low
+        assert wide.high >= prediction.high
 
 
 def test_past_errors_say_how_wrong_it_was() -> None:

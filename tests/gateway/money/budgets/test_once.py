@@ -74,23 +74,26 @@ async def _run(course: list[str]) -> None:
                     continue
                 if step == "kill after":
                     await house.restart()
-                for each, dollars in spent.items():
+                for first_day, dollars in spent.items():
                     end = period_at(
-                        datetime.fromisoformat(f"{each}T00Z").timestamp(), "monthly", UTC
+                        datetime.fromisoformat(f"{first_day}T00Z").timestamp(), "monthly", UTC
                     ).end.timestamp()
                     if end <= house.clock.at - 3 * DAY:
                         continue
                     crossed = max((percent for percent in PERCENTS if dollars >= percent), default=0)
-                    if crossed > known.get(each, 0):
-                        expected[each, f"{crossed} %"] += 1
-                        known[each] = crossed
-    told = Counter(
-        (each.notice.fields["period"][len("monthly from ") :][:10], each.notice.fields["threshold"])
-        for each in await house.notifications()
-        if each.channel == "costs" and each.notice.kind == CROSSED
+                    if crossed > known.get(first_day, 0):
+                        expected[first_day, f"{crossed} %"] += 1
+                        known[first_day] = crossed
+    notices = Counter(
+        (
+            notification.notice.fields["period"][len("monthly from ") :][:10],
+            notification.notice.fields["threshold"],
+        )
+        for notification in await house.notifications()
+        if notification.channel == "costs" and notification.notice.kind == CROSSED
     )
-    assert expected == told
-    assert all(count == 1 for count in told.values())
+    assert expected == notices
+    assert all(count == 1 for count in notices.values())
 
 
 ZONES = ("UTC", "Europe/Berlin", "America/New_York", "Asia/Tokyo", "America/Sao_Paulo")
@@ -153,27 +156,27 @@ async def _recounted(
     expected: Counter[str] = Counter()
     local = ZoneInfo(zone)
     running = _calendar(datetime.fromtimestamp(now, local), granularity)
-    for each in made:
-        at = now + each["at"]
+    for fields in made:
+        at = now + fields["at"]
         house.spend(
-            each["dollars"], at=at, team=each["team"], request_model=each["model"], status=each["status"],
-            input_tokens=each["tokens"], output_tokens=1,
+            fields["dollars"], at=at, team=fields["team"], request_model=fields["model"], status=fields["status"],
+            input_tokens=fields["tokens"], output_tokens=1,
         )  # fmt: skip
         passes = (
-            (each["team"] or "") in filter.get("team", ("a", "b", ""))
-            and (each["team"] or "") not in filter.get("!team", ())
-            and each["model"] not in filter.get("!model", ())
+            (fields["team"] or "") in filter.get("team", ("a", "b", ""))
+            and (fields["team"] or "") not in filter.get("!team", ())
+            and fields["model"] not in filter.get("!model", ())
         )
         is_running = _calendar(datetime.fromtimestamp(at, local), granularity) == running
-        if passes and is_running and each["status"] != "cached":
-            value = {"cost": money.units(each["dollars"]), "calls": money.UNIT}.get(
-                measure, (each["tokens"] + 1) * money.UNIT
+        if passes and is_running and fields["status"] != "cached":
+            value = {"cost": money.units(fields["dollars"]), "calls": money.UNIT}.get(
+                measure, (fields["tokens"] + 1) * money.UNIT
             )
-            expected[(each["team"] or "") if per else ""] += value
+            expected[(fields["team"] or "") if per else ""] += value
     await house.evaluate()
     spent = house.evaluator.figures[budget.id].periods[0].spent
     assert {owner: value for owner, value in expected.items() if value} == {
-        owner: each.actual for owner, each in spent.items() if each.actual
+        owner: owner_spend.actual for owner, owner_spend in spent.items() if owner_spend.actual
     }
     # The values of all owners add up to the budget without owners.
     books = house.evaluator.books()

@@ -72,8 +72,8 @@ def test_a_closed_period_is_judged_for_three_days(
     granularity: str, created: str, expected: list[str]
 ) -> None:
     """Late calls may cross a threshold of an ended period, if the budget existed before the period ended."""
-    found = judged_periods(budget(granularity, created=created), at("2026-11-03T12:00Z"))
-    assert expected == [period.first_day for period in found]
+    judged = judged_periods(budget(granularity, created=created), at("2026-11-03T12:00Z"))
+    assert expected == [period.first_day for period in judged]
     later = judged_periods(budget("monthly"), at("2026-10-31T23:00Z") + LATE_S)
     assert ["2026-11-01"] == [period.first_day for period in later]
 

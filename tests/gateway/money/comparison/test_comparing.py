@@ -50,12 +50,12 @@ class MadeUp:
 
     async def costs(self, query: CostQuery) -> Sequence[CostRow]:
         self.asked.append(query)
-        found: dict[tuple[str | None, ...], list[CostRow]] = {}
+        rows_by_group: dict[tuple[str | None, ...], list[CostRow]] = {}
         for values, row in self._sums:
             is_wanted = all((values[name] or "") in wanted for name, wanted in query.include.items())
             if is_wanted and query.since <= row.start < query.until:
-                found.setdefault(tuple([values[name] for name in query.group_by]), []).append(row)
-        return [combined(rows, start=query.since, group=group) for group, rows in found.items()]
+                rows_by_group.setdefault(tuple([values[name] for name in query.group_by]), []).append(row)
+        return [combined(rows, start=query.since, group=group) for group, rows in rows_by_group.items()]
 
 
 QUERY = CostQuery(since=NOW - DAY, until=NOW, group_by=["team"])
@@ -84,21 +84,21 @@ async def test_it_is_the_same_by_either_way(monkeypatch: pytest.MonkeyPatch) -> 
     """
     for seed in range(examples(100)):
         few, all = (made_up(random.Random(seed)) for _ in range(2))
-        found = await compared(few, top=2)
+        comparison = await compared(few, top=2)
         with monkeypatch.context() as patch:
             patch.setattr(comparing, "MOST_APART", -1)
-            assert found == await compared(all, top=2)
+            assert comparison == await compared(all, top=2)
         assert not any(query.include for query in all.asked)
-        for driver in (*found.drivers, found.total):
+        for driver in (*comparison.drivers, comparison.total):
             assert driver.now.cost - driver.before.cost == driver.parts.change
         for name in PARTS:
-            parts = [getattr(driver.parts, name) for driver in found.drivers]
-            assert sum(parts) == getattr(found.total.parts, name)
+            parts = [getattr(driver.parts, name) for driver in comparison.drivers]
+            assert sum(parts) == getattr(comparison.total.parts, name)
         whole = await compared(made_up(random.Random(seed)), top=99)
-        named = [driver for driver in found.drivers if driver.group != (OTHER,)]
+        named = [driver for driver in comparison.drivers if driver.group != (OTHER,)]
         assert named == list(whole.drivers[: len(named)])
-        assert whole.total.now == found.total.now
-        assert whole.total.before == found.total.before
+        assert whole.total.now == comparison.total.now
+        assert whole.total.before == comparison.total.before
 
 
 async def test_models_are_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,10 +108,10 @@ async def test_models_are_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     query, baseline = (replace(each, group_by=["team", "model"]) for each in (QUERY, BASELINE))
     for seed in range(examples(100)):
         at_once, in_steps = (made_up(random.Random(seed)) for _ in range(2))
-        found = await compare(at_once, query, baseline, top=2, prices=BOOK)
+        comparison = await compare(at_once, query, baseline, top=2, prices=BOOK)
         with monkeypatch.context() as patch:
             patch.setattr(comparing, "OF_MODELS", ())
-            assert found == await compare(in_steps, query, baseline, top=2, prices=BOOK)
+            assert comparison == await compare(in_steps, query, baseline, top=2, prices=BOOK)
         assert len(at_once.asked) == 2 < len(in_steps.asked)
     in_euro = made_up(random.Random(0))
     await compare(in_euro, replace(query, currency="EUR"), replace(baseline, currency="EUR"), prices=BOOK)
@@ -131,8 +131,8 @@ async def test_the_others_have_kinds_and_prices_together() -> None:
         spent(2, "stays", own, "4", 3000), spent(1, "stays", own, "6", 3000),
         spent(2, "beside", dear, "20", 3000), spent(1, "beside", dear, "20", 3000),
     )  # fmt: skip
-    found = await compared(ledger)
-    large, others = found.drivers
+    comparison = await compared(ledger)
+    large, others = comparison.drivers
     assert Parts(prices=money.units("800")) == large.parts
     assert Parts(other_kinds=money.units("10"), prices=money.units("2")) == others.parts
     assert all({"team": ("large",)} == dict(query.include) for query in ledger.asked[2::2])

@@ -25,7 +25,7 @@ FIXED = st.dictionaries(
 def changed(before: Mapping[str, tuple[str, int]], now: Mapping[str, tuple[str, int]]) -> dict[str, Parts]:
     """Return the parts by group. Costs are in dollars."""
     drivers = split(times(before), times(now))
-    return {each.group[0] or "": each.parts for each in drivers}
+    return {driver.group[0] or "": driver.parts for driver in drivers}
 
 
 def times(groups: Mapping[str, tuple[str, int]]) -> dict[Group, Spending]:
@@ -43,16 +43,16 @@ def whole(drivers: list[Driver]) -> Driver:
 def test_parts_add_up_to_the_change(before: dict[Group, Spending], now: dict[Group, Spending]) -> None:
     """The parts add up exactly for each group and for all groups together."""
     drivers = split(before, now)
-    assert {**before, **now}.keys() == {each.group for each in drivers}
-    for each in drivers:
+    assert {**before, **now}.keys() == {driver.group for driver in drivers}
+    for driver in drivers:
         assert (
-            now.get(each.group, Spending()).cost - before.get(each.group, Spending()).cost
-            == each.parts.change
+            now.get(driver.group, Spending()).cost - before.get(driver.group, Spending()).cost
+            == driver.parts.change
         )
     total = whole(drivers)
-    assert sum(each.cost for each in now.values()) == total.now.cost
+    assert sum(spending.cost for spending in now.values()) == total.now.cost
     assert (
-        sum(each.cost for each in now.values()) - sum(each.cost for each in before.values())
+        sum(spending.cost for spending in now.values()) - sum(spending.cost for spending in before.values())
         == total.parts.change
     )
 
@@ -65,10 +65,10 @@ def test_nothing_changed(same: dict[Group, Spending]) -> None:
 @given(FIXED, st.integers(1, 1000))
 def test_growth_is_more_calls_or_larger_ones(before: dict[Group, Spending], times: int) -> None:
     """If tokens multiply at the same price, the part is more calls or larger calls."""
-    total = sum(each.cost for each in before.values())
-    grown = {group: scaled(each, times) for group, each in before.items()}
-    more = {group: replace(each, calls=each.calls * times) for group, each in grown.items()}
-    assert Parts(more_calls=total * (times - 1)) == whole(split(before, more)).parts
+    total = sum(spending.cost for spending in before.values())
+    grown = {group: scaled(spending, times) for group, spending in before.items()}
+    more_calls = {group: replace(spending, calls=spending.calls * times) for group, spending in grown.items()}
+    assert Parts(more_calls=total * (times - 1)) == whole(split(before, more_calls)).parts
     assert Parts(larger_calls=total * (times - 1)) == whole(split(before, grown)).parts
 
 
@@ -79,8 +79,8 @@ def scaled(spending: Spending, times: int) -> Spending:
 @given(FIXED, st.integers(0, 1000))
 def test_dearer_tokens_are_prices(before: dict[Group, Spending], times: int) -> None:
     """If the same tokens cost a multiple, the whole change is the part for prices."""
-    now = {group: replace(each, cost=each.cost * times) for group, each in before.items()}
-    total = sum(each.cost for each in before.values())
+    now = {group: replace(spending, cost=spending.cost * times) for group, spending in before.items()}
+    total = sum(spending.cost for spending in before.values())
     assert Parts(prices=total * (times - 1)) == whole(split(before, now)).parts
 
 
@@ -135,4 +135,4 @@ def test_the_largest_change_comes_first() -> None:
     """Rises and falls are sorted together. Equal changes are sorted by name, with unknown first."""
     before: dict[Group, Spending] = {("fell",): Spending(cost=90, calls=1)}
     now: dict[Group, Spending] = {(name,): Spending(cost=50, calls=1) for name in ("b", "a", None)}
-    assert [("fell",), (None,), ("a",), ("b",)] == [each.group for each in split(before, now)]
+    assert [("fell",), (None,), ("a",), ("b",)] == [driver.group for driver in split(before, now)]

@@ -33,15 +33,15 @@ def call(seconds_ago: float = 3600, **fields: Any) -> Inference:
 def found(detector: Detector, **facts: Any) -> Sequence[Finding]:
     """Run a detector, and check that each finding can be stored and read."""
     findings = detector(Facts(now=NOW, **facts))
-    for each in findings:
-        assert each.key.startswith(f"{detector.__name__}:")
-        assert check_draft(each.draft) == each.draft
-        assert each.draft.effort in EFFORTS
-        assert "What was seen: " in each.draft.description
-        assert "What to do: " in each.draft.description
-    assert len({each.key for each in findings}) == len(findings)
+    for finding in findings:
+        assert finding.key.startswith(f"{detector.__name__}:")
+        assert check_draft(finding.draft) == finding.draft
+        assert finding.draft.effort in EFFORTS
+        assert "What was seen: " in finding.draft.description
+        assert "What to do: " in finding.draft.description
+    assert len({finding.key for finding in findings}) == len(findings)
     return findings
 
 
 def impacts(findings: Sequence[Finding]) -> list[str]:
-    return [each.draft.cost_impact for each in findings]
+    return [finding.draft.cost_impact for finding in findings]

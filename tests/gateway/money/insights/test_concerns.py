@@ -20,9 +20,9 @@ def passing(spends: list[Spend], finding: Finding) -> list[Spend]:
     concerns = finding.concerns
     assert concerns is not None
     return [
-        each
-        for each in spends
-        if all((getattr(each, name) or "") in values for name, values in concerns.include.items())
+        spend
+        for spend in spends
+        if all((getattr(spend, name) or "") in values for name, values in concerns.include.items())
     ]
 
 
@@ -32,13 +32,15 @@ def test_a_spike_of_a_team_is_of_its_calls() -> None:
         *weeks(), *weeks(team="ads"), spend(3, cost=Decimal(90), model="o3"), spend(3, cost=Decimal(90), team="ads"),
     ]  # fmt: skip
     findings = found(spend_spike, days=days)
-    assert {("search",), ("ads",)} == {each.concerns.include["team"] for each in findings if each.concerns}
-    for each in findings:
-        alone = found(spend_spike, days=passing(days, each))
-        assert each.draft in [one.draft for one in alone]
-    many = [each for team in range(40) for each in weeks(team=f"t{team}", factor="0.05")]
+    assert {("search",), ("ads",)} == {
+        finding.concerns.include["team"] for finding in findings if finding.concerns
+    }
+    for finding in findings:
+        alone = found(spend_spike, days=passing(days, finding))
+        assert finding.draft in [one.draft for one in alone]
+    many = [spend for team in range(40) for spend in weeks(team=f"t{team}", factor="0.05")]
     rises = [spend(3, cost=Decimal(1), team=f"t{team}") for team in range(40)]
-    assert [None] == [each.concerns for each in found(spend_spike, days=[*many, *rises])]
+    assert [None] == [finding.concerns for finding in found(spend_spike, days=[*many, *rises])]
 
 
 def test_a_storm_is_of_the_calls_of_one_client() -> None:
@@ -54,10 +56,10 @@ def test_a_storm_is_of_the_calls_of_one_client() -> None:
     ]
     findings = found(retry_storm, hours=hours, failed=failed)
     assert 3 == len(findings)
-    for each in findings:
-        [alone] = found(retry_storm, hours=passing(hours, each), failed=passing(failed, each))
-        assert each.draft == alone.draft
-        assert each.concerns == alone.concerns
+    for finding in findings:
+        [alone] = found(retry_storm, hours=passing(hours, finding), failed=passing(failed, finding))
+        assert finding.draft == alone.draft
+        assert finding.concerns == alone.concerns
 
 
 def test_an_anomaly_is_of_the_calls_of_its_view() -> None:

@@ -13,8 +13,8 @@ from tests.gateway.money.insights.examples import call, found, spend
 def calls(source: str, *, later: float = 0.0, n: int = 30, **fields: Any) -> list[Inference]:
     """Create calls one minute apart, each with different token counts."""
     return [
-        call(7200 - 60 * each - later, source=source, input_tokens=1000 + each, cost="0.1", **fields)
-        for each in range(n)
+        call(7200 - 60 * index - later, source=source, input_tokens=1000 + index, cost="0.1", **fields)
+        for index in range(n)
     ]
 
 
@@ -32,8 +32,8 @@ def test_twins_of_another_source() -> None:
 
 def test_the_order_of_arrival_does_not_matter() -> None:
     one = found(doubled_source, recent=[*calls("litellm"), *calls("otel", later=3)])
-    other = found(doubled_source, recent=[*calls("otel", later=3), *calls("litellm")])
-    assert [each.key for each in one] == [each.key for each in other]
+    swapped = found(doubled_source, recent=[*calls("otel", later=3), *calls("litellm")])
+    assert [finding.key for finding in one] == [finding.key for finding in swapped]
 
 
 def test_what_is_no_twin() -> None:
@@ -52,8 +52,8 @@ def test_what_is_no_twin() -> None:
     ):
         assert [] == found(doubled_source, recent=[*first, *second])
     short = [
-        call(9000 - each, source=source, input_tokens=5, output_tokens=1)
-        for each in range(40)
+        call(9000 - index, source=source, input_tokens=5, output_tokens=1)
+        for index in range(40)
         for source in "ab"
     ]
     assert [] == found(doubled_source, recent=short)
@@ -68,6 +68,6 @@ def test_ids_that_came_again() -> None:
 
 def test_chance_meetings_of_busy_sources() -> None:
     """Twelve matches by chance among hundreds of calls are not a finding."""
-    many = [call(9000 - each, source=source, input_tokens=10 * each + place)
-            for each in range(200) for place, source in enumerate(("litellm", "otel"))]  # fmt: skip
+    many = [call(9000 - index, source=source, input_tokens=10 * index + source_index)
+            for index in range(200) for source_index, source in enumerate(("litellm", "otel"))]  # fmt: skip
     assert [] == found(doubled_source, recent=[*many, *calls("litellm", n=12), *calls("otel", later=1, n=12)])

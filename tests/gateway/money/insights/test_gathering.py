@@ -24,13 +24,13 @@ def calls_of(days_ago: int) -> list[Inference]:
     Create a day of calls of each team with each model. Two days ago the team `docs` spent ten times as
     much with o3.
     """
-    made: list[dict[str, Any]] = []
+    call_fields: list[dict[str, Any]] = []
     for team in TEAMS:
         for model in MODELS:
             is_rise = days_ago == 2 and (team, model) == ("docs", "o3")
             cost = "100" if is_rise else "2" if model == "gpt-4o" else "1"
             user = "ada" if team is None and model == "mini" else None
-            made.append({"team": team, "request_model": model, "reported": cost, "user": user})
+            call_fields.append({"team": team, "request_model": model, "reported": cost, "user": user})
     start = int((TODAY - days_ago * DAY_S + 3600) * NS)
     return [
         call(
@@ -41,7 +41,7 @@ def calls_of(days_ago: int) -> list[Inference]:
             api_key=f"key-{number % 3}",
             **fields,
         )
-        for number, fields in enumerate(made)
+        for number, fields in enumerate(call_fields)
     ]
 
 
@@ -86,6 +86,6 @@ async def test_a_week_is_by_key_where_nobody_is_named_alone(tmp_path: Path) -> N
             )
         [finding] = found(no_owner, week=week)
         assert [finding] == found(no_owner, week=everything)
-        assert len({(each.user, each.team, each.api_key) for each in week}) == 4
+        assert len({(spend.user, spend.team, spend.api_key) for spend in week}) == 4
     finally:
         await ledger.close()

@@ -89,9 +89,9 @@ def test_a_table_that_forgets_by_number_is_told_before_it_is_full(
 ) -> None:
     """From 80 % on, the insight names the key with the most entries, and says what happens to the oldest."""
     assert not found(crowding_key, shares=list(nearly_gives_way(limit, {key: 78, "other": 1}, 100)))
-    [told] = found(crowding_key, shares=list(nearly_gives_way(limit, {key: 79, "other": 1}, 100)))
-    assert told.draft.title.startswith(title)
-    assert rule in told.draft.description
+    [finding] = found(crowding_key, shares=list(nearly_gives_way(limit, {key: 79, "other": 1}, 100)))
+    assert finding.draft.title.startswith(title)
+    assert rule in finding.draft.description
 
 
 @pytest.mark.parametrize(

@@ -29,14 +29,14 @@ def commit(**terms: int) -> Commit:
 
 def test_late_reports_of_a_source_are_one_finding() -> None:
     findings = found(late_reports, late_reports=[LateReports("bedrock", 3, 0), LateReports("kong", 1, 2)])
-    titles = {each.draft.title for each in findings}
+    titles = {finding.draft.title for finding in findings}
     assert {
         "3 reports of bedrock came too late for their calls",
         "3 reports of kong came too late for their calls",
     } == titles
-    assert 2 == len({each.key for each in findings})
+    assert 2 == len({finding.key for finding in findings})
     [uncompared] = [
-        each.draft.description for each in findings if "too old to compare" in each.draft.description
+        finding.draft.description for finding in findings if "too old to compare" in finding.draft.description
     ]
     assert "2 of them repeat calls" in uncompared
     assert [] == found(late_reports)
@@ -53,28 +53,28 @@ async def test_a_week_is_counted(table: LateReportTable) -> None:
     """Only late reports are counted for each source, and old days are deleted."""
     clock = MovedClock(1_790_000_000)
     counter = LateReportCounter(clock)
-    kept = KeptLateReports(counter, table)
+    stored_reports = KeptLateReports(counter, table)
     counter.committed(commit(kong__uncompared=2, kong__duplicates=9, otel__corrected=1))
     clock.move(3 * DAY_S)
     counter.committed(commit(kong__amended_late=1))
-    assert [LateReports("kong", 1, 2)] == await kept.recent()
+    assert [LateReports("kong", 1, 2)] == await stored_reports.recent()
     clock.move(5 * DAY_S)
-    assert [LateReports("kong", 1, 0)] == await kept.recent()
+    assert [LateReports("kong", 1, 0)] == await stored_reports.recent()
     clock.move(5 * DAY_S)
-    assert [] == await kept.recent()
+    assert [] == await stored_reports.recent()
 
 
 async def test_names_of_senders_are_bounded(table: LateReportTable) -> None:
     """The number of source names is limited per day. Further names are counted as "other"."""
     counter = LateReportCounter(MovedClock(1_790_000_000))
-    kept = KeptLateReports(counter, table)
+    stored_reports = KeptLateReports(counter, table)
     for number in range(MAX_SOURCES + 10):
         counter.committed(commit(**{f"s{number}__uncompared": 1}))
         if number == MAX_SOURCES // 2:
-            await kept.keep()
-    found = await kept.recent()
-    assert len(found) == MAX_SOURCES + 1
-    assert LateReports("other", 0, 10) == found[0]
+            await stored_reports.keep()
+    recent = await stored_reports.recent()
+    assert len(recent) == MAX_SOURCES + 1
+    assert LateReports("other", 0, 10) == recent[0]
 
 
 async def test_a_restart_and_another_gateway_count_on(table: LateReportTable) -> None:

@@ -36,7 +36,7 @@ def test_priced_models_and_failures_are_silent() -> None:
 def test_the_models_of_a_provider_are_one_finding() -> None:
     """The finding has one row per model. Calls without a model belong to no provider."""
     rows = [unpriced(), unpriced(calls=80, model="other"), unpriced(model=None, provider=None)]
-    findings = {each.draft.title: each for each in found(missing_price, unpriced=rows)}
+    findings = {finding.draft.title: finding for finding in found(missing_price, unpriced=rows)}
     several = "No price for acme-large and 1 more models of acme"
     assert {several, "No price for calls without a model of no provider"} == set(findings)
     assert "- other: 80 calls" in findings[several].draft.description

@@ -10,10 +10,10 @@ from tests.gateway.money.insights.examples import found
 def test_a_difference_is_told_by_its_fields() -> None:
     """One finding per product and instrumentation names the fields that differ, without their values."""
     one = ReadOtherwise("madeup", "madeup.sdk", ("record cost", "tag team"))
-    other = ReadOtherwise("", "an.instrumentation", ("read",))
-    findings = found(read_otherwise, read_otherwise=[one, one, other])
-    assert 2 == len({each.key for each in findings}) == len(findings)
-    [told] = [each.draft for each in findings if "of madeup" in each.draft.title]
-    assert "these fields differ: record cost, tag team." in told.description
-    assert any("an.instrumentation" in each.draft.title for each in findings)
+    other_report = ReadOtherwise("", "an.instrumentation", ("read",))
+    findings = found(read_otherwise, read_otherwise=[one, one, other_report])
+    assert 2 == len({finding.key for finding in findings}) == len(findings)
+    [draft] = [finding.draft for finding in findings if "of madeup" in finding.draft.title]
+    assert "these fields differ: record cost, tag team." in draft.description
+    assert any("an.instrumentation" in finding.draft.title for finding in findings)
     assert [] == found(read_otherwise)

@@ -63,7 +63,7 @@ def test_routes_that_deliver_nothing() -> None:
     findings = found(stuck_route, routes=routes, week=[spend(cost=Decimal(20))])
     assert ["20.00", "10.00", "0.00", "0.00"] == impacts(findings)
     ends = ["is paused", "is rejected", "is without a destination", "is stuck"]
-    titles = [each.draft.title for each in findings]
+    titles = [finding.draft.title for finding in findings]
     assert all(any(title.endswith(end) for title in titles) for end in ends)
 
 
@@ -111,8 +111,8 @@ def test_shapes_that_nobody_understands() -> None:
     Findings name the attributes, the most frequent first. Old shapes and shapes beyond the limit are not listed.
     """
     shapes = [
-        UnrecognisedShape(names=(f"acme.{each:02}", "acme.tokens"), count=each, last_seen=NOW)
-        for each in range(1, 40)
+        UnrecognisedShape(names=(f"acme.{number:02}", "acme.tokens"), count=number, last_seen=NOW)
+        for number in range(1, 40)
     ]
     findings = found(
         unrecognised_shape,
@@ -160,13 +160,13 @@ def test_devices_that_fell_mute() -> None:
     devices are ignored.
     """
     mute = replace(DEVICE, id="mute", last_telemetry=NOW - 3 * DAY_S)
-    others = [
+    other_devices = [
         DEVICE,
         replace(mute, id="off", last_seen=NOW - 2 * DAY_S, last_heartbeat=NOW - 2 * DAY_S),
         replace(mute, id="out", state="revoked"),
         replace(mute, id="fresh", last_telemetry=None),
     ]
-    [finding] = found(mute_device, devices=[mute, *others])
+    [finding] = found(mute_device, devices=[mute, *other_devices])
     assert "The device mute sends heartbeats but no AI calls" == finding.draft.title
 
 
@@ -188,10 +188,12 @@ def test_usage_events_without_a_mapping() -> None:
 def test_a_lake_that_differs() -> None:
     """If the newest check of a route found differences, the finding lists their kinds."""
     sound = LakeVerdict(route="lake/ai-telemetry", at=NOW - 60, files=3, rows=30, differences={})
-    words = "ai_telemetry/v1/date=2026-11-20/lake.parquet: 10 records, $1"
-    broken = replace(sound, route="other/ai-telemetry", differences={"missing": 2, "foreign": 1}, words=words)
-    states = [LakeState(route=each.route, landed_at=NOW, verdict=each) for each in (sound, broken)]
+    difference_text = "ai_telemetry/v1/date=2026-11-20/lake.parquet: 10 records, $1"
+    broken = replace(
+        sound, route="other/ai-telemetry", differences={"missing": 2, "foreign": 1}, words=difference_text
+    )
+    states = [LakeState(route=state.route, landed_at=NOW, verdict=state) for state in (sound, broken)]
     never = LakeState(route="new/ai-telemetry", landed_at=None, verdict=None)
     [finding] = found(lake_differs, lakes=[*states, never])
     assert "The lake of other/ai-telemetry differs from what was sent" == finding.draft.title
-    assert f"1 foreign, 2 missing. The first one: {words}." in finding.draft.description
+    assert f"1 foreign, 2 missing. The first one: {difference_text}." in finding.draft.description

@@ -64,7 +64,7 @@ def test_days_that_follow_each_other_are_one_finding() -> None:
 
 def test_many_small_rises_show_in_the_sum() -> None:
     """No single team is unusual, but all teams together are."""
-    teams = [each for team in range(40) for each in weeks(team=f"t{team}", factor="0.05")]
+    teams = [spend for team in range(40) for spend in weeks(team=f"t{team}", factor="0.05")]
     rise = [spend(4, team=f"t{team}", cost=Decimal("0.9")) for team in range(40)]
     [spike] = found(spend_spike, days=[*teams, *rise])
     assert spike.draft.title.startswith("All traffic spent $56.00")

@@ -108,8 +108,8 @@ def reconciled(
         "has_money": has_money, "sources": (), "set_aside": (), "foreign": {}, "only_billed": {}, "only_counted": {},
         "renamed": (),
     }  # fmt: skip
-    found = Reconciliation(**{**values, **fields})
-    return [ReconciledMonth(month=CalendarMonth.at(NOW), providers=[found], without={})]
+    reconciliation = Reconciliation(**{**values, **fields})
+    return [ReconciledMonth(month=CalendarMonth.at(NOW), providers=[reconciliation], without={})]
 
 
 def test_less_is_counted_than_before() -> None:

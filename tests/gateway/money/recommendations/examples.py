@@ -30,9 +30,9 @@ def call(days_ago: float = 1, **fields: Any) -> Inference:
         "team": "search", "tags": {"service": "answers"}, "start_time": int((NOW - days_ago * DAY_S) * NS),
         "input_tokens": 1_000_000, "output_tokens": 100_000,
     }  # fmt: skip
-    made = Inference(**{**values, **fields})
-    BOOK.price(made)
-    return made
+    new_call = Inference(**{**values, **fields})
+    BOOK.price(new_call)
+    return new_call
 
 
 async def facts_of(calls: Sequence[Inference], *, now: float = NOW) -> SavingFacts:
@@ -57,11 +57,11 @@ async def found(
 
 def told(facts: SavingFacts, evaluation: Evaluation) -> list[Saving]:
     """Return the savings, and check that each is at most the cost of its tokens."""
-    made = savings(facts, evaluation, dimensions=DIMENSIONS, price_book=BOOK.version)
-    for each in made:
-        assert each.key.startswith(f"{each.type}:")
-        assert 0 < Decimal(each.monthly_savings) <= Decimal(each.gross_savings) <= Decimal(each.spent)
-        assert "What was seen: " in each.description
-        assert "What to do: " in each.description
-    assert len({each.key for each in made}) == len(made)
-    return made
+    found_savings = savings(facts, evaluation, dimensions=DIMENSIONS, price_book=BOOK.version)
+    for saving in found_savings:
+        assert saving.key.startswith(f"{saving.type}:")
+        assert 0 < Decimal(saving.monthly_savings) <= Decimal(saving.gross_savings) <= Decimal(saving.spent)
+        assert "What was seen: " in saving.description
+        assert "What to do: " in saving.description
+    assert len({saving.key for saving in found_savings}) == len(found_savings)
+    return found_savings

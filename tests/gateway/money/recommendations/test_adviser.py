@@ -42,8 +42,8 @@ class House:
     def calls(self, days: int, *, tier: str, first: float = 0) -> None:
         """Add a call on each of the last days: $4.90 as priority or $2.80 as standard."""
         tags = {"service": "answers", "service_tier": tier}
-        made = [self._call(first + day, tags) for day in range(days)]
-        self.log.add(made, at=self.clock.at)
+        new_calls = [self._call(first + day, tags) for day in range(days)]
+        self.log.add(new_calls, at=self.clock.at)
 
     def _call(self, days_ago: float, tags: dict[str, str]) -> Inference:
         return call(start_time=int((self.clock.at - days_ago * DAY_S) * NS), tags=tags)
@@ -72,9 +72,9 @@ async def test_what_was_promised_is_saved(house: House) -> None:
     """
     house.calls(10, tier="priority", first=1)
     assert 1 == (await house.look()).new
-    found = await house.only()
-    assert "21" == found.saving.monthly_savings
-    await house.registry.recommendations.update([found.id], status="addressed", actor=ADA)
+    recommendation = await house.only()
+    assert "21" == recommendation.saving.monthly_savings
+    await house.registry.recommendations.update([recommendation.id], status="addressed", actor=ADA)
     house.clock.at += 14 * DAY_S
     house.calls(14, tier="default")
     assert (done := await house.look()).gone == 1

@@ -47,13 +47,15 @@ async def test_calls_of_others_are_not_in_it(
 ) -> None:
     """Texts and amounts stay equal when another team uses the same model."""
     [alone] = await found(type, calls())
-    others = [
-        of_team(each, "ads") if type is not batch else msgspec.structs.replace(each, team="ads")
-        for each in calls()
+    other_calls = [
+        of_team(example_call, "ads")
+        if type is not batch
+        else msgspec.structs.replace(example_call, team="ads")
+        for example_call in calls()
     ]
-    both = await found(type, [*calls(), *others])
-    assert {"search", "ads"} == {each.concerns["team"] for each in both}
-    [same] = [each for each in both if each.concerns["team"] == "search"]
+    both = await found(type, [*calls(), *other_calls])
+    assert {"search", "ads"} == {saving.concerns["team"] for saving in both}
+    [same] = [saving for saving in both if saving.concerns["team"] == "search"]
     assert alone == same
     assert {"source", "provider", "model", "team", "tag:service"} == set(same.concerns)
 

@@ -80,12 +80,12 @@ def failing(
     count: int = 5, *, after_s: float = 10, again: dict[str, Any] | None = None, **fields: Any
 ) -> list[Inference]:
     """Create calls of $2.80 that fail and are then sent again."""
-    made = []
+    failing_calls = []
     for number in range(count):
         same: dict[str, Any] = {"input_tokens": 1_000_000 - number, **fields}
-        made.append(at(5000 + 100 * number, **{"status": "error", "error_type": "timeout", **same}))
-        made.append(at(5000 + 100 * number - after_s, **{**same, **(again or {})}))
-    return made
+        failing_calls.append(at(5000 + 100 * number, **{"status": "error", "error_type": "timeout", **same}))
+        failing_calls.append(at(5000 + 100 * number - after_s, **{**same, **(again or {})}))
+    return failing_calls
 
 
 async def test_failed_calls_that_were_paid_and_sent_again() -> None:
@@ -107,7 +107,7 @@ async def test_failed_calls_that_were_paid_and_sent_again() -> None:
         failing(again={"user": "ada"}),
         failing(again={"request_model": "gpt-4.1-mini"}),
         failing(status="ok"),
-        [each for each in failing(10) if each.status == "error"],
+        [failing_call for failing_call in failing(10) if failing_call.status == "error"],
         failing(input_tokens=None),
     ],
     ids=[
@@ -151,8 +151,8 @@ async def test_the_same_question_again() -> None:
     million input tokens and $0.008 for the output.
     """
     [saving] = await found(response_cache, asked(4, 24))
-    each = [Decimal("2.008") + kind * 100 * 2 / Decimal(1_000_000) for kind in range(4)]
-    assert 5 * sum(each) == Decimal(saving.monthly_savings)
+    costs = [Decimal("2.008") + kind * 100 * 2 / Decimal(1_000_000) for kind in range(4)]
+    assert 5 * sum(costs) == Decimal(saving.monthly_savings)
     assert "20 of the newest 24 calls" in saving.description
 
 

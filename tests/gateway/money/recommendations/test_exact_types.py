@@ -95,8 +95,8 @@ async def test_writing_that_nobody_reads() -> None:
     [saving] = await found(cache_write_unread, [call(**writing(cache_write_tokens=1_000_000))])
     assert saving.monthly_savings == "0.5"
     assert saving.spent == "2.5"
-    some = [call(**writing(cache_write_tokens=900_000, cache_read_tokens=100_000))]
-    assert ["0.26"] == [each.monthly_savings for each in await found(cache_write_unread, some)]
+    cached_calls = [call(**writing(cache_write_tokens=900_000, cache_read_tokens=100_000))]
+    assert ["0.26"] == [each.monthly_savings for each in await found(cache_write_unread, cached_calls)]
 
 
 async def test_writing_that_pays() -> None:

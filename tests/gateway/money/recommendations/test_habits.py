@@ -83,8 +83,10 @@ async def test_a_job_at_midnight() -> None:
     """
     [saving] = await found(batch, job(hours=(23, 0, 1)))
     assert "157.5" == saving.monthly_savings
-    other = job(1, hours=(3, 9, 15))
-    assert 1 == len(await found(batch, [*(each for each in job() if each not in other), *other]))
+    second_job = job(1, hours=(3, 9, 15))
+    assert 1 == len(
+        await found(batch, [*(job_call for job_call in job() if job_call not in second_job), *second_job])
+    )
 
 
 @pytest.mark.parametrize(

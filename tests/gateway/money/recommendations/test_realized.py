@@ -54,13 +54,13 @@ def test_by_the_cost_of_an_answer(before: CostRow | None, after: CostRow | None,
 async def measured(calls: list[Inference], *, days_later: float = 20, **fields: Any) -> Realized | None:
     """Measure a recommendation for the search team that was addressed on the day of ADDRESSED."""
     values: dict[str, Any] = {"status": "addressed", "promised": "1", **fields}
-    each = Recommendation(
+    recommendation = Recommendation(
         id="r", saving=SAVING, status_at=ADDRESSED, created=0, last_updated=0, found_at=0, **values
     )
     log, ledger = FakeLog(), Ledger(new_ledger(), clock=FakeClock(NOW))
     log.add(calls, at=NOW)
     await ledger.catch_up(log)
-    return await realized_by(ledger, each, ADDRESSED + days_later * DAY_S)
+    return await realized_by(ledger, recommendation, ADDRESSED + days_later * DAY_S)
 
 
 def traffic() -> list[Inference]:
@@ -83,13 +83,13 @@ async def test_whole_days_after_the_one_it_was_addressed_on() -> None:
     Whole days after the day of the change are measured. By hand: 19 answers at $1.40 instead of $2.80 save
     $26.60, but only $1 was promised for ten answers, which limits the saving.
     """
-    found = await measured(traffic())
-    assert found is not None
-    assert "1.9" == found.amount
-    assert 19 == (datetime.fromisoformat(found.until) - datetime.fromisoformat(found.since)).days
-    found = await measured(traffic(), promised="28")
-    assert found is not None
-    assert "26.6" == found.amount
+    realized = await measured(traffic())
+    assert realized is not None
+    assert "1.9" == realized.amount
+    assert 19 == (datetime.fromisoformat(realized.until) - datetime.fromisoformat(realized.since)).days
+    realized = await measured(traffic(), promised="28")
+    assert realized is not None
+    assert "26.6" == realized.amount
 
 
 async def test_too_early_to_tell() -> None:

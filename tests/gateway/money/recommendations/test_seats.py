@@ -57,14 +57,14 @@ def test_seats_are_told_by_plan_and_team() -> None:
     Each finding is about one plan and team. The formula shows the fee of each seat, and the days are those of
     the billing cycle.
     """
-    told = {each.title: each for each in found(Known(settings=EVERYTHING))}
+    savings_by_title = {saving.title: saving for saving in found(Known(settings=EVERYTHING))}
     assert {
         "2 seats of Claude (search) without use": "55",
         "1 seat of Claude (checkout) without use": "30",
         "1 seat of Claude without use": "30",
         "1 seat of Cursor (search) without use": "7",
-    } == {title: each.monthly_savings for title, each in told.items()}
-    idle = told["2 seats of Claude (search) without use"]
+    } == {title: saving.monthly_savings for title, saving in savings_by_title.items()}
+    idle = savings_by_title["2 seats of Claude (search) without use"]
     assert idle.spent == "55"
     assert idle.gross_savings == "55"
     assert idle.first_day == "2026-10-01"
@@ -81,15 +81,17 @@ def test_many_seats_are_named_in_part() -> None:
 
 def test_who_sees_one_team_sees_its_seats() -> None:
     sees = Visible(False, lambda include, _: include == {"team": ("search",)}, lambda _: None)
-    told = found(Known(settings=EVERYTHING))
-    shown = [each.dimensions["user"] for each in told if sees.recommendation(kept(each, "new", 0))]
+    all_savings = found(Known(settings=EVERYTHING))
+    shown = [
+        saving.dimensions["user"] for saving in all_savings if sees.recommendation(kept(saving, "new", 0))
+    ]
     assert [["bob", "ann"], ["eve"]] == shown
 
 
 def test_the_least_share_is_one_of_what_seats_cost() -> None:
     share = {idle_seat.NAME: TypeSettings(least_share="10")}
-    assert ["55", "30", "30"] == [each.monthly_savings for each in found(Known(settings=share))]
-    assert ["55"] == [each.monthly_savings for each in found(Known(settings=share), cost=301)]
+    assert ["55", "30", "30"] == [saving.monthly_savings for saving in found(Known(settings=share))]
+    assert ["55"] == [saving.monthly_savings for saving in found(Known(settings=share), cost=301)]
 
 
 def kept(saving: Saving, status: str, at: float) -> Recommendation:
@@ -104,8 +106,8 @@ def test_addressed_seats_are_told_for_the_cycles_that_begin_later() -> None:
     for at, count in ((FIRST - GRACE_S, 1), (FIRST - GRACE_S + 1, 0), (FIRST + 5 * DAY_S, 0)):
         known = Known(settings=EVERYTHING, recommendations={one.key: kept(one, ADDRESSED, at)})
         assert count == len(found(known, SEATS[:2]))
-    moved = [replace(each, first_day=FIRST + 31 * DAY_S) for each in SEATS[:2]]
-    assert one.key == found(Known(settings=EVERYTHING), moved)[0].key
+    later_seats = [replace(seat, first_day=FIRST + 31 * DAY_S) for seat in SEATS[:2]]
+    assert one.key == found(Known(settings=EVERYTHING), later_seats)[0].key
 
 
 async def test_what_seats_save_is_not_measured_on_calls() -> None:

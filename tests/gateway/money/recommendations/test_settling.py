@@ -39,10 +39,10 @@ def opportunity(name: str, claims: Mapping[int, int]) -> Opportunity:
 
 def test_the_largest_goes_first() -> None:
     """The second recommendation saves half of what the first leaves."""
-    found = [("small", opportunity("a", {0: 50})), ("large", opportunity("b", {0: 60, 1: 100}))]
-    settled = settle([use(100), use(200)], found, least=lambda _: 0)
+    opportunities = [("small", opportunity("a", {0: 50})), ("large", opportunity("b", {0: 60, 1: 100}))]
+    settled = settle([use(100), use(200)], opportunities, least=lambda _: 0)
     assert [("large", 160, 300), ("small", 20, 100)] == [
-        (each.type, each.saving, each.spent) for each in settled
+        (saving.type, saving.saving, saving.spent) for saving in settled
     ]
 
 
@@ -50,23 +50,23 @@ def test_what_is_ignored_takes_nothing_from_others() -> None:
     """
     An ignored recommendation reduces no other one. It is still shown, with what the others leave for it.
     """
-    found = [("ignored", opportunity("a", {0: 90})), ("other", opportunity("b", {0: 50}))]
-    settled = settle([use(100)], found, least=lambda _: 0, is_last=lambda type, _: type == "ignored")
-    assert [("other", 50), ("ignored", 45)] == [(each.type, each.saving) for each in settled]
+    opportunities = [("ignored", opportunity("a", {0: 90})), ("other", opportunity("b", {0: 50}))]
+    settled = settle([use(100)], opportunities, least=lambda _: 0, is_last=lambda type, _: type == "ignored")
+    assert [("other", 50), ("ignored", 45)] == [(saving.type, saving.saving) for saving in settled]
 
 
 def test_what_is_left_may_be_too_little_to_tell() -> None:
     """
     A saving at the minimum is shown. A saving below the minimum is not shown and reduces no other saving.
     """
-    found = [
+    opportunities = [
         ("one", opportunity("a", {0: 60})),
         ("two", opportunity("b", {0: 50})),
         ("three", opportunity("c", {0: 50})),
     ]
     least = {"one": 60, "two": 21, "three": 20}
-    settled = settle([use(100)], found, least=least.__getitem__)
-    assert [("one", 60), ("three", 20)] == [(each.type, each.saving) for each in settled]
+    settled = settle([use(100)], opportunities, least=least.__getitem__)
+    assert [("one", 60), ("three", 20)] == [(saving.type, saving.saving) for saving in settled]
 
 
 @given(
@@ -79,16 +79,16 @@ def test_savings_never_exceed_spend(costs: list[int], shares: list[list[Any]]) -
     a change would cost more.
     """
     uses = [use(cost) for cost in costs]
-    found = [
+    opportunities = [
         (
             str(number),
             opportunity(str(number), {place: int(cost * row[place]) for place, cost in enumerate(costs)}),
         )
         for number, row in enumerate(shares)
     ]
-    settled = settle(uses, found, least=lambda _: 0)
-    assert sum(each.saving for each in settled) <= sum(costs)
-    assert all(0 < each.saving <= each.opportunity.gross <= each.spent for each in settled)
+    settled = settle(uses, opportunities, least=lambda _: 0)
+    assert sum(saving.saving for saving in settled) <= sum(costs)
+    assert all(0 < saving.saving <= saving.opportunity.gross <= saving.spent for saving in settled)
 
 
 MODELS = ["gpt-4.1", "gpt-4o", "claude-sonnet-4-5", "claude-opus-4-1", "gemini-2.5-pro",
@@ -128,9 +128,13 @@ async def test_all_types_together_save_no_more_than_was_spent(traffic: list[Infe
     known = Known(settings={type.NAME: TypeSettings(least_savings="0", least_share="0") for type in TYPES})
     evaluation = evaluate(facts, TYPES, known)
     assert [] == evaluation.failed
-    saved = sum((Decimal(each.monthly_savings) for each in told(facts, evaluation)), Decimal(0))
+    saved = sum((Decimal(saving.monthly_savings) for saving in told(facts, evaluation)), Decimal(0))
     spent = sum(
-        (Decimal(each.cost or each.estimated_cost or 0) for each in traffic if each.status != "cached"),
+        (
+            Decimal(traffic_call.cost or traffic_call.estimated_cost or 0)
+            for traffic_call in traffic
+            if traffic_call.status != "cached"
+        ),
         Decimal(0),
     )
     assert saved <= spent
