@@ -1,11 +1,11 @@
 """
 The table of addresses. One row, `@Address(...)` above a handler, declares everything about one address.
 
-The router, the 405 answer with `Allow`, admission, body reading, error answers, metric labels and
-`/openapi.json` are all made from the rows. A row names the types that decode its bodies and the lists that it
-returns, so the documentation cannot differ from the code.
+The rows produce the router, the 405 answer with `Allow`, admission, body reading, error answers, metric
+labels and `/openapi.json`. A row names the types that decode its bodies and the lists that it returns, so the
+documentation cannot differ from the code.
 
-A request carries its key in the Authorization header or in the form that clients of another product use.
+A request sends its key in the Authorization header, or in the way that clients of another product send theirs.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from gateway.people.authentication.access import Bearer
 from gateway.service.errors import Refusal
 from gateway.service.schemas import OBJECT, Schema
 
-Content: TypeAlias = "Mapping[str, type | Schema]"  # media type -> type of the body, or its schema
+Content: TypeAlias = "Mapping[str, type | Schema]"  # the type of a body, or its schema, by media type
 Check: TypeAlias = "Callable[[web.Request], None]"
 Guard: TypeAlias = "Callable[[web.Request, Services], None]"
 People: TypeAlias = "Callable[[web.Request, Services], Awaitable[Bearer | None]]"
-# The float is the current time.
+# A function that encodes a refusal. The float is the current time.
 ErrorForm: TypeAlias = "Callable[[web.Request, Refusal, float], web.Response]"
 Served = TypeVar("Served", bound=AddressHandler)
 
@@ -64,9 +64,9 @@ ERROR: Schema = {"$ref": "#/components/schemas/Error"}
 _PARAMETER = re.compile(r"{(\w+)(?::([^{}]*))?}")
 _ROWS = "__address_rows__"  # attribute of a handler
 
-# Names of the security schemes in the OpenAPI document.
+# Names of the security schemes for key holders in the OpenAPI document.
 KEY, BASIC, BEARER, API_KEY = "key", "basic", "bearer", "api_key"
-SESSION, CSRF = "session", "csrf"  # for operators
+SESSION, CSRF = "session", "csrf"  # security schemes for operators
 
 API_KEY_HEADER = "X-Api-Key"
 CSRF_HEADER = "X-CSRF-Token"
@@ -139,22 +139,22 @@ class BodyLimit:
     bytes: Callable[[Services], int]
 
 
-# Maximum body that is decoded in one call, because the call blocks the event loop.
+# Maximum bytes of a body that is decoded in one call, because the call blocks the event loop.
 WHOLE_BYTES: Final = 1024 * 1024
 
 
 @dataclass(frozen=True, kw_only=True)
 class Address:
     """
-    The declaration of one address: `methods` with one meaning at one path in aiohttp's syntax. HEAD is
+    The declaration of one address: a path in aiohttp's syntax, with methods that all do the same. HEAD is
     handled as GET.
 
-    The row decorates its handler. That sets `handler`, `body` and, unless stated, `name` and `takes`.
-    `collect` finds the row at the handler.
+    The row decorates its handler. That sets `handler` and `body`, and also `name` and `takes` unless the row
+    states them. `collect` finds the row at the handler.
 
     Checks run in this order: `guard`, method, key and `scope`, content coding, `check`, query, body size,
-    bytes in flight, body. If `scope` is None, no key is required. Rows of one path share the `endpoint` and
-    `error_form` of the first row.
+    bytes in flight, body. If `scope` is None, no key is required. Rows of the same path share the `endpoint`
+    and `error_form` of the first row.
     """
 
     methods: tuple[str, ...]
@@ -162,37 +162,44 @@ class Address:
     summary: str
     name: str = ""  # operation name in the OpenAPI document; default: the handler's name
     handler: AddressHandler = _no_handler
-    endpoint: str = ""  # label in metrics and log lines
+    endpoint: str = ""  # the label of the address in metrics and log lines
     scope: str | None = None
     key: KeyCarriage = IN_HEADER
     sole_scope: bool = False  # the key must have this scope and no other
-    # Rejects callers before the method is checked; the first row of a path decides.
+    # Rejects callers before the method is checked. The first row of a path decides for all its rows.
     guard: Guard | None = None
-    # Admits people who send no key, before the request is checked; None: only keys are admitted.
+    # Admits people who send no key, before the request is checked. None admits only keys.
     people: People | None = None
     check: Check | None = None  # rejects media types and unknown formats before the query is checked
-    body: type | None = None  # bytes, or the struct that decodes the body; None: the body is not read
+    body: type | None = None  # bytes, or the struct that decodes the body; with None, the body is not read
     takes: Content = field(default_factory=dict)
-    may_be_empty: bool = False  # an empty body means {}
-    passes: tuple[str, ...] = ()  # content codings of bodies that are stored as they arrive
-    max_bytes: int | None = None  # None: WHOLE_BYTES for a struct, server.max_body_bytes for bytes
-    limit: BodyLimit | None = None  # replaces both limits with another setting
-    # the first status is used for answers that are mappings
+    may_be_empty: bool = False  # accept an empty body as {}
+    passes: tuple[str, ...] = ()  # content codings that the body may keep, because it is stored as it arrives
+    # maximum bytes of a body; None means WHOLE_BYTES for a struct and server.max_body_bytes for bytes
+    max_bytes: int | None = None
+    limit: BodyLimit | None = None  # another setting that limits the body instead
+    # The content of each status. The first status is used for answers that are mappings.
     gives: Mapping[int, Content] = field(default_factory=dict)
     errors: Content = field(default_factory=lambda: {JSON: ERROR})
     refusals: tuple[int, ...] = WRITE
     error_form: ErrorForm = plain_error
-    checks_query: bool = True  # reject parameters that no field below names; lists check their own
+    checks_query: bool = (
+        True  # reject parameters that the row does not name; lists check their own parameters
+    )
     required: tuple[str, ...] = ()  # query parameters that are required
     optional: tuple[str, ...] = ()
-    repeated: tuple[str, ...] = ()  # query parameters that may be repeated
+    repeated: tuple[str, ...] = ()  # query parameters that a request may repeat
     # Values of path parameters whose pattern matches any text.
     choices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     lists: List[Any] | None = None  # the answer is a page of this list
     item: type | Schema = field(default_factory=lambda: OBJECT)  # type of a list row
-    takes_idempotency_key: bool = False  # honours the Idempotency-Key header, which other addresses ignore
-    in_turn: bool = False  # needs much memory and processor time, so it waits for a turn within [answers]
-    asks_much: Callable[[Any], bool] | None = None  # whether the body needs a turn; None: every body does
+    takes_idempotency_key: bool = False  # the Idempotency-Key header has an effect; other addresses ignore it
+    in_turn: bool = (
+        False  # the request needs much memory and processor time, so it waits for a turn within [answers]
+    )
+    asks_much: Callable[[Any], bool] | None = (
+        None  # whether a body needs a turn; with None, every body needs one
+    )
 
     def __call__(self, handler: Served) -> Served:
         """
@@ -243,7 +250,7 @@ class Address:
 
     @property
     def given_refusals(self) -> Sequence[int]:
-        """Return `refusals`, plus 422 and 429 if the request waits for a turn."""
+        """Return `refusals`, with 422 and 429 added if the request waits for a turn."""
         return sorted({*self.refusals, 422, 429}) if self.in_turn else self.refusals
 
     def takes_turn(self, body: object) -> bool:

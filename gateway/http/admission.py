@@ -1,7 +1,8 @@
 """
-Admission by key: find the bearer of a request, charge the request to it, and read which device sent it.
+Admission by key: find the bearer of a request, charge the request to the bearer, and read which device sent it.
 
-Also the checks before admission: headers that may appear only once, and this server's names in Host and Origin.
+It also checks headers before admission: headers that may appear only once, and this server's names in
+Host and Origin.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from gateway.service.errors import Refusal
 from spool.devices.device import is_device_id
 
 DEVICE_ID = "X-Device-Id"
-NOBODY = Bearer("", frozenset())  # bearer of a request that needs no key
+NOBODY = Bearer("", frozenset())  # the bearer of a request that needs no key
 
 
 async def admit(address: Address, request: web.Request, services: ReceiverServices) -> Bearer:
@@ -69,7 +70,7 @@ def _refuse_browsers(request: web.Request) -> None:
         raise Refusal(403, "not_local", message)
 
 
-# Every header that this server reads, except headers that may be lists by definition, such as X-Forwarded-For.
+# Every header that this server reads, without headers that are lists by definition, such as X-Forwarded-For.
 SINGLE = frozenset(
     {
         "authorization",

@@ -2,8 +2,8 @@
 Answers on the wire: successes and refusals, in the encoding of their endpoint.
 
 OTLP endpoints answer `google.rpc.Status` in the encoding of the request. All other endpoints answer
-`{"error": {"type", "message"}}`. OTLP needs only three messages, and they have the same two fields, so this
-module encodes them without a protobuf library.
+`{"error": {"type", "message"}}`. OTLP needs only three messages, and all three have the same two fields, so
+this module encodes them without a protobuf library.
 
 JSON is encoded in pieces, because one call for a large value would block the event loop. orjson encodes a
 small value in one call. A large list or object is split between its members.
@@ -32,7 +32,7 @@ CLOUD_EVENTS = ("application/cloudevents+json", "application/cloudevents-batch+j
 RECEIPT = "Tollhouse-Receipt"
 CHALLENGE = "WWW-Authenticate"
 
-MAX_MESSAGE = 1000  # characters; clients limit the text that they read
+MAX_MESSAGE = 1000  # maximum characters of a message; clients limit the text that they read
 MAX_EXAMPLES = 3
 SLOW_S = 60.0  # seconds that a reader may take for one piece
 
@@ -43,9 +43,11 @@ _CODES = {400: 3, 401: 16, 403: 7, 404: 12, 429: 8, 502: 14, 503: 14, 504: 14}
 _UNKNOWN = 2
 _RETRY_INFO = b"type.googleapis.com/google.rpc.RetryInfo"
 
-SLICE_BYTES = 128 * 1024  # JSON bytes per call of the encoder; encoding them takes well under a millisecond
-_PIECE_BYTES = SLICE_BYTES // 4  # pieces grow up to this length
-# Minimum weight of a member, because inspecting a member costs as much as encoding this many bytes.
+SLICE_BYTES = (
+    128 * 1024
+)  # maximum JSON bytes for one call of the encoder, which take well under a millisecond
+_PIECE_BYTES = SLICE_BYTES // 4  # bytes; smaller pieces are joined up to this length
+# Minimum weight of a member in bytes. Inspecting a member costs as much as encoding this number of bytes.
 _MEMBER = 48
 
 
@@ -160,7 +162,8 @@ async def encoded(
     if is_small(answer):
         return respond(orjson.dumps(answer), status=status, headers=headers)
     handed = [answer]
-    # So that the thread frees it: freeing a million objects would block the event loop for about 50 ms.
+    # The reference is deleted here so that the thread frees the answer. Freeing a million objects on the
+    # event loop would block it for about 50 ms.
     del answer
     pieces = await asyncio.to_thread(lambda: list(json_pieces(handed.pop())))
     if _is_whole(pieces):
@@ -177,7 +180,7 @@ async def _send(
         for piece in pieces if request.method != "HEAD" else ():
             async with asyncio.timeout(SLOW_S):
                 await response.write(piece)
-            await asyncio.sleep(0)  # write() returns without yielding while the buffer has space
+            await asyncio.sleep(0)  # needed because write() does not yield while the buffer has space
         await response.write_eof()
     except BaseException as error:
         if request.transport is not None:
@@ -218,14 +221,16 @@ def otlp_refusal(error: Refusal, *, json: bool) -> web.Response:
 
 
 def with_retry_after(response: web.Response, error: Refusal) -> web.Response:
-    """Set Retry-After to whole seconds, at least 1. Leave it out if a retry cannot help."""
+    """Set Retry-After to whole seconds, at least 1. Omit the header if a retry cannot help."""
     if error.retry_after_s is not None:
         response.headers["Retry-After"] = str(max(1, error.retry_after_s))
     return response
 
 
 def otlp_success(rejects: Sequence[Reject], *, member: str, json: bool) -> bytes:
-    """Encode an Export*ServiceResponse. If items were rejected, it has their number and the reasons."""
+    """
+    Encode an Export*ServiceResponse. It has the number of rejected items and the reasons, if any were rejected.
+    """
     if not rejects:
         return b"{}" if json else b""
     if json:
@@ -330,7 +335,7 @@ def _runs(values: Iterable[Any]) -> Iterator[list[Any]]:
 
 def _weight(value: object) -> int:
     """
-    Estimate the JSON bytes of a value; many small members count for more.
+    Estimate the JSON bytes of a value. Each member counts for at least _MEMBER bytes.
 
     The estimate stops above SLICE_BYTES, so a larger result only means "too large".
     """

@@ -29,14 +29,15 @@ else:
     from backports import zstd
 
 MAX_BODY = "server.max_body_bytes"
-PIECE = 256 * 1024  # maximum bytes that an inflater returns at once
+PIECE = 256 * 1024  # maximum bytes that an inflater returns in one piece
 TURN = 512 * 1024  # bytes after which other tasks get a turn
-BLOCK = 64 * 1024  # block size of a compressed body that waits to be inflated
-IDLE_S = 30.0  # a body that pauses longer is rejected
-SLACK_S = 10.0  # a large body may fall this far behind `server.min_upload_rate`
-TOTAL_S = 600.0  # a body that is still incomplete after this time is rejected
-SLOW_RETRY_S = 5  # for slow senders; they get 503, because OTLP senders drop a batch that got 408
-ZSTD_WINDOW_LOG = 23  # 8 MiB, the most that RFC 9659 allows for a content coding
+BLOCK = 64 * 1024  # bytes in a block of a compressed body that waits to be inflated
+IDLE_S = 30.0  # seconds; a body that pauses longer is rejected
+SLACK_S = 10.0  # seconds that a large body may lag behind `server.min_upload_rate`
+TOTAL_S = 600.0  # seconds; a body that is incomplete after this time is rejected
+# seconds until a slow sender should retry; it gets 503, because OTLP senders drop a batch answered with 408
+SLOW_RETRY_S = 5
+ZSTD_WINDOW_LOG = 23  # a window of 8 MiB, the maximum that RFC 9659 allows for a content coding
 
 SUPPORTED = "gzip, deflate, zstd"
 
@@ -54,7 +55,10 @@ class Inflater(Protocol):
 
 
 class _Deflated:
-    """gzip with one or more members, or one zlib or raw deflate stream. Every member must be complete."""
+    """
+    A decoder for gzip with one or more members, or for one zlib or raw deflate stream. Every member
+    must be complete.
+    """
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -93,9 +97,9 @@ class _Deflated:
 
 def _window_bits(start: bytes) -> int:
     """
-    Return the window bits for zlib, or for raw deflate if the zlib header is missing.
+    Return the window bits for zlib, or for raw deflate if the data has no zlib header.
 
-    `deflate` means zlib by its specification, but many senders send raw deflate.
+    The specification of `deflate` requires zlib, but many senders send raw deflate.
     """
     is_zlib = start[0] & 0x0F == 8 and int.from_bytes(start[:2]) % 31 == 0
     return 15 if is_zlib else -15
@@ -113,7 +117,7 @@ def _pieces(member: isal_zlib.Decompress, data: bytes) -> Iterator[bytes]:
 
 
 class _Zstd:
-    """zstd with one or more frames. Every frame must be complete."""
+    """A decoder for zstd with one or more frames. Every frame must be complete."""
 
     def __init__(self) -> None:
         self._frame = self._open()
@@ -190,9 +194,9 @@ async def read(
     """
     Return the whole body, inflated. Its bytes count in the share of the request until the share is closed.
 
-    `setting` names the setting of `max_bytes`, or is empty if the limit is fixed. `min_rate` is in bytes per
-    second and applies to large bodies. A client that waits for `100 Continue` gets it here, after all checks
-    that need no body.
+    `setting` is the name of the setting that defines `max_bytes`, or empty if the limit is fixed. `min_rate`
+    is in bytes per second and applies to large bodies. A client that waits for `100 Continue` receives it
+    from this function, after all checks that need no body.
 
     Raises Refusal 400 if the body is incomplete and 413 if it is too large. Raises 503 if it is too slow or
     too many bytes are in flight.
@@ -238,7 +242,7 @@ async def pass_on(
     request: web.Request, share: Share, write: Callable[[bytes], Awaitable[None]], *, min_rate: int = 0
 ) -> None:
     """
-    Pass a body to `write` in pieces while it arrives, as it was sent. Only a few pieces are in memory at a time.
+    Pass a body to `write` in pieces, unchanged, while it arrives. Only a few pieces are in memory at a time.
 
     `write` limits the total size. Raises Refusal 400 if the body is incomplete, 503 if it is too slow.
     """
@@ -282,9 +286,7 @@ class _Blocks:
 
 
 class _Pace:
-    """
-    The deadline for the next bytes of a body. A large body must keep a minimum rate, with SLACK_S of tolerance.
-    """
+    """The deadlines of a body. A large body must keep a minimum rate, but may lag behind it by SLACK_S."""
 
     def __init__(self, now: float, min_rate: int) -> None:
         self._last = now
@@ -293,7 +295,7 @@ class _Pace:
         self._slack_s = SLACK_S
 
     def deadline(self, now: float, n: int, *, is_large: bool) -> float:
-        """Return when the next bytes must have arrived, after `n` bytes arrived at `now`."""
+        """Return the time by which the next bytes must arrive, if `n` bytes have arrived at `now`."""
         wait_s = IDLE_S
         if is_large and self._min_rate:
             self._slack_s = min(SLACK_S, self._slack_s - (now - self._last) + n / self._min_rate)
@@ -325,13 +327,14 @@ async def _receive(
                     await drain()
                 limit.reschedule(pace.deadline(now(), len(data), is_large=share.is_large))
                 turn += len(data)
-                if turn >= TURN:  # readany() does not yield while data arrives faster than it is read
+                # yield here, because readany() does not yield while data arrives faster than it is read
+                if turn >= TURN:
                     turn = 0
                     await pause()
 
 
 def end(limit: asyncio.Timeout) -> None:
-    """Expire a timeout now, unless it has expired."""
+    """Make a timeout expire now, unless it has expired."""
     if not limit.expired():
         limit.reschedule(asyncio.get_running_loop().time())
 
@@ -350,7 +353,9 @@ async def _inflate(blocks: Iterable[bytes], inflater: Inflater, share: Share, ma
                 turn = 0
                 await pause()
         share.give(len(block))
-        if len(block) >= BLOCK:  # all members of a stream may be empty, and each still costs time
+        if (
+            len(block) >= BLOCK
+        ):  # count the input, because even a stream whose members are all empty costs time
             await pause()
     inflater.finish()
     return buffer.getvalue()
@@ -358,7 +363,8 @@ async def _inflate(blocks: Iterable[bytes], inflater: Inflater, share: Share, ma
 
 async def inflate_message(message: bytes, share: Share, *, max_bytes: int) -> bytes:
     """
-    Return a gRPC message, inflated if it is compressed. No OTLP request begins with the bytes of gzip or zlib.
+    Return a gRPC message, inflated if it is compressed. No OTLP request begins with the bytes of gzip or
+    zlib, so the first bytes show whether it is compressed.
 
     The compressed and the inflated bytes count in the share of the request. Raises the same refusals as `read`.
     """
@@ -378,10 +384,10 @@ async def inflate_message(message: bytes, share: Share, *, max_bytes: int) -> by
 
 
 async def _send_continue(request: web.Request) -> None:
-    """Send `100 Continue` if the client expects it. `later` switched off aiohttp's own answer."""
+    """Send `100 Continue` if the client expects it. `later` has switched off aiohttp's own interim answer."""
     if request.version == HttpVersion11 and "Expect" in request.headers:
         await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        # so that aiohttp does not take the interim answer for the start of the final one
+        # otherwise aiohttp would count the interim answer as the start of the final answer
         request.writer.output_size = 0
 
 

@@ -12,7 +12,7 @@ MAX_AGE_S = 600
 
 class Cors:
     """
-    Allowed origins. A pattern must match the whole origin, case-sensitively. `*` matches any characters.
+    The allowed origins. A pattern must match the whole origin, in the same letter case. `*` matches any characters.
     """
 
     def __init__(self, origins: tuple[str, ...] = ()) -> None:

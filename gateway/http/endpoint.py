@@ -1,9 +1,9 @@
 """
-The request boundary: an aiohttp handler, made from the rows of one path.
+The request boundary: it makes one aiohttp handler from the rows of a path.
 
 Checks run in this order: method (405), key and scope (401, 403, 429), content coding and media type (415),
-size (413), bytes in flight (503), body (400). The body of a sender without a valid key is not read, and the
-answer says nothing about it.
+size (413), bytes in flight (503), body (400). If the sender has no valid key, its body is not read, and the
+answer says nothing about the body.
 """
 
 from __future__ import annotations
@@ -38,7 +38,9 @@ def endpoint(rows: Sequence[Address], services: Services) -> Handler:
     guard = rows[0].guard
     row_of = {method: row for row in rows for method in row.methods}
     holder_of = {row.name: services.of(named_holder(row.handler)) for row in rows}
-    allowed = ", ".join(sorted(row_of, key="HEAD".__eq__))  # in the order of the rows, HEAD last
+    allowed = ", ".join(
+        sorted(row_of, key="HEAD".__eq__)
+    )  # the methods in the order of the rows, with HEAD last
     receivers = services.receivers
     count = receivers.metrics.requests
     receivers.metrics.expect(name, 200)
@@ -157,11 +159,11 @@ async def _handle(
                     request, share, max_bytes=max_bytes, setting=setting, min_rate=receivers.min_upload_rate
                 )
             except (Refusal, BadPayload):
-                # A rejected body cost as much as an accepted one.
+                # A rejected body is charged as well, because it cost as much as an accepted body.
                 receivers.access.count(bearer, bytes=share.held)
                 raise
             # Telemetry is accepted if the key was valid when the request began. For a change, the key must
-            # still be valid now.
+            # still be valid when the body has arrived.
             if row.body is not bytes:
                 check_still_open(row, request, receivers)
             receivers.access.charge(bearer, requests=0, bytes=len(body))

@@ -1,7 +1,7 @@
 """
 The table that maps storage errors to refusals, for key holders and senders and for the operator API.
 
-A refusal that depends on stored rows is sent only after a standby has those rows.
+If a refusal depends on stored rows, it is sent only after a standby has those rows.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def refusal_of(error: Exception, *, endpoint: str) -> Refusal:
     # The text of the exception may contain payload data, so only its type and location are logged.
     extra = {"action": "endpoint_failed", "endpoint": endpoint, "error": type(error).__name__}
     _log.error("an endpoint failed", extra={**extra, "where": where(error)})
-    # A full disk or a lack of file descriptors gets 503, because senders drop a batch that got 500.
+    # A full disk or a lack of file descriptors gets 503, because senders drop a batch that was answered with 500.
     if isinstance(error, OSError):
         message = "The server lacks a resource, such as disk space. Send the request again shortly."
         return Refusal(503, "unavailable", message, retry_after_s=1)
@@ -109,8 +109,8 @@ def _row_of(error: Exception) -> _Row | None:
 
 def confirmed(work: Awaitable[T], registry: Registry | None, *, statuses: Sequence[int]) -> Awaitable[T]:
     """
-    Return the result of the work. Delay a refusal with one of these statuses until a standby has the rows
-    that cause it.
+    Return the result of the work. If the work raises a refusal with one of these statuses, delay it until a
+    standby has the rows that cause it.
 
     If the standby does not confirm, raises NotCertain instead, because a takeover may undo those rows. A
     registry that is not shared needs no confirmation.
@@ -121,7 +121,7 @@ def confirmed(work: Awaitable[T], registry: Registry | None, *, statuses: Sequen
 
 
 def refusals_of(method: str) -> Sequence[int]:
-    """Return the statuses that depend on stored rows: 404 for reads, also 409 for changes."""
+    """Return the statuses that depend on stored rows: 404 for a read, 404 and 409 for a change."""
     return NOT_THERE if method in SAFE_METHODS else OF_WHAT_IS_THERE
 
 

@@ -19,16 +19,17 @@ from aiohttp import web
 from gateway.service.errors import Refusal
 from spool.errors import SpoolError
 
-TICK_S = 0.5  # interval of the checks for news, which are cheap
-COMMENT_S = 15.0  # interval of comments, because proxies close silent connections
-ALLOWED_S = 5.0  # interval of the permission checks
+TICK_S = 0.5  # seconds between two checks for news, which are cheap
+COMMENT_S = 15.0  # seconds between two comments, which stop proxies from closing a silent connection
+ALLOWED_S = 5.0  # seconds between two permission checks
 SLOW_S = 30.0
-RETRY_MS = 5000  # delay before a browser reconnects
-# The delay if a newer stream replaced this one; else two pages would replace each other forever.
+RETRY_MS = 5000  # milliseconds before a browser reconnects
+# Milliseconds before a browser reconnects if a newer stream replaced its stream. With a short delay, two
+# pages would replace each other forever.
 CROWDED_MS = 60_000
 PER_PERSON = 8
 
-News = Callable[[], Awaitable[Iterable[bytes]]]  # returns the events since the previous call
+News = Callable[[], Awaitable[Iterable[bytes]]]  # a function that returns the events since its previous call
 MayListen = Callable[[], Awaitable[bool]]
 EVENT_STREAM = "text/event-stream"
 
@@ -43,7 +44,8 @@ class EventStreams:
         self.limit = limit
         self.per_person = per_person
         self._is_stopping = False
-        self._by_person: dict[str, list[asyncio.Event]] = {}  # set an event to end its stream; oldest first
+        # the streams of each person, oldest first; setting an event ends its stream
+        self._by_person: dict[str, list[asyncio.Event]] = {}
 
     @property
     def count(self) -> int:
@@ -61,9 +63,9 @@ class EventStreams:
         """
         Send events until the stream ends.
 
-        If the person has `per_person` streams, the person's oldest stream ends. At the total limit, the
-        oldest stream of the person with the most streams ends. If no one has clearly more streams than this
-        person, the person's own oldest stream ends. Raises Refusal 503 if the person has no stream to end.
+        If the person already has `per_person` streams, the person's oldest stream ends. At the total limit,
+        the oldest stream of the person with the most streams ends. If no other person has clearly more
+        streams, the person's own oldest stream ends. Raises Refusal 503 if the person has no stream to end.
         """
         self._make_room(person)
         ending = asyncio.Event()
@@ -112,8 +114,8 @@ class EventStreams:
             "X-Content-Type-Options": "nosniff",
         }
         response = web.StreamResponse(headers={**headers, "Content-Type": EVENT_STREAM})
-        # The reader may disconnect or stall, or the storage may fail. The client reconnects and then
-        # gets the reason.
+        # The reader may disconnect or stall, or the storage may fail. In each case the client reconnects and
+        # then receives the reason.
         with contextlib.suppress(ConnectionError, TimeoutError, SpoolError):
             await response.prepare(request)
             await self._write(response, b"retry: %d\n\n" % RETRY_MS)

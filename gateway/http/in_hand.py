@@ -1,10 +1,9 @@
 """
-Pending requests and slots for gRPC messages. At a stop, new requests are rejected and pending
-requests are finished.
+Pending requests, and slots for gRPC messages. At a stop, new requests are rejected and pending requests finish.
 
-The size of a gRPC message is known only after it has arrived. A call without a slot waits, and the transport
-limits how much its sender may send ahead. So the memory of arriving messages is limited for any number of
-calls and connections.
+The size of a gRPC message is known only after the message has arrived. A call without a slot waits, and the
+transport limits the number of bytes that its sender may send meanwhile. So the memory of arriving messages is
+limited, whatever the number of calls and connections.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ class RequestsInHand:
     def __init__(self) -> None:
         self.count = 0
         self.closed = False
-        # True: answers close their connection, so that the next request reaches the successor process
+        # if True, answers close their connection, so that the next request reaches the successor process
         self.leaving = False
         self._empty = asyncio.Event()
         self._empty.set()
@@ -65,7 +64,9 @@ MESSAGES = 4
 
 
 class ReceivingSlots:
-    """The slots of one process. A key may hold at most as many slots as are still free."""
+    """
+    The slots of one process for arriving messages. A key may hold at most as many slots as are still free.
+    """
 
     def __init__(self, limit: int = MESSAGES, *, wait_s: float = WAIT_S) -> None:
         self.limit = limit

@@ -1,13 +1,13 @@
 """
 The memory for request bodies, shared fairly between keys.
 
-While memory is free, one key may use all of `server.max_inflight_bytes`. When a request finds no free memory,
-each key is entitled to an equal share, at most half. Uploads of keys above their share are then cut off,
-beginning with the key that exceeds its share most. A body that has arrived is never cut. It is processed and
-then releases its memory.
+While memory is free, one key may use all of `server.max_inflight_bytes`. If a request finds no free memory,
+each key is entitled to an equal share, at most half of the limit. Uploads of keys that use more than their
+share are then cut off, beginning with the key that exceeds its share most. A body that has arrived completely
+is never cut off. It is processed and then releases its memory.
 
-Small bodies may use a reserve when the general pool is full. In the reserve, a key may use at most as much as
-remains free, so another key always finds space.
+Small bodies may use a reserve when the general pool is full. In the reserve, a key may use at most as many
+bytes as are still free, so other keys always find space.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from gateway.service.errors import Refusal
 
 
 class Pool:
-    """Bytes in use, by key."""
+    """The bytes in use in one pool, by key."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -30,7 +30,7 @@ class Pool:
         return self.by_key.get(key, 0)
 
     def count(self, key: str, n: int) -> None:
-        """Add `n` bytes for a key; `n` may be negative."""
+        """Add `n` bytes to the use of a key; a negative `n` releases bytes."""
         self.held += n
         key_bytes = self.by_key.get(key, 0) + n
         if key_bytes:
@@ -65,7 +65,8 @@ class InflightBytes:
         reserve = self.reserve
         total = share.held + n
         added = n if share.pool is general else total
-        # A single request may always use max_body_bytes. Otherwise a body larger than the pool could never pass.
+        # A single request may always use max_body_bytes. Otherwise a body larger than the pool could
+        # never be accepted.
         if general.held + added <= general.limit or general.held + n == total:
             return general
         if total <= self.small:

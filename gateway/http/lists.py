@@ -39,12 +39,12 @@ from spool.turns.fair_turns import pause_when_due
 Row = TypeVar("Row")
 DEFAULT_LIMIT = 50
 MAX_LIMIT = 1000
-BESIDE_ROWS = 100  # with more rows in memory, a thread filters and sorts them
+BESIDE_ROWS = 100  # above this number of rows in memory, a thread filters and sorts them
 ORDERS = (ASCENDING, DESCENDING)
 _RESERVED = ("cursor", "limit", "sort_key", "sort_order")
 _SIGNATURE = 16
-# Part of a cursor's signature. With another collation, an old cursor would skip rows, so the number
-# changes with it.
+# Parts of a cursor's signature. The number in them changes with the collation, because an old cursor would
+# skip rows under a new collation.
 _SORTED, _SORTED_BEFORE = b"list cursor 2", b"list cursor"
 
 
@@ -64,12 +64,12 @@ class Filter(Generic[Row]):
     """
     A filter on one field. A row passes if one of its values was requested.
 
-    If `valid_values` is empty, the answer lists the values that rows have now. It lists none if `is_open` is
-    set. Requests may name any text, because the values change between two pages.
+    If `valid_values` is empty, the answer lists the values that rows have now; it lists no values if
+    `is_open` is set. Then requests may name any text, because the values may change between two pages.
 
     `holds` replaces `values` if a row cannot list its values: it tests one row for one requested value. With
     `excludes`, a row passes if none of its values was requested. With `names_people`, a value may be a
-    person, and every form of the name matches (spool.people).
+    person, and every form of the person's name matches (spool.people).
     """
 
     values: Callable[[Row], Sequence[str]] | None = None
@@ -77,7 +77,7 @@ class Filter(Generic[Row]):
     field: str = ""  # field of a stored row
     valid_values: tuple[str, ...] = ()
     type: str = "string"
-    excludes: bool = False  # only for rows in memory
+    excludes: bool = False  # set only for rows in memory
     names_people: bool = False
     is_open: bool = False
 
@@ -97,10 +97,10 @@ def yes_no(is_so: Callable[[Row], object]) -> Filter[Row]:
 @dataclass(frozen=True, kw_only=True)
 class List(Generic[Row]):
     """
-    The declaration of a list. `identity` breaks ties, so it must be unique and of one type.
+    The declaration of a list. `identity` breaks ties in the sort order, so it must be unique and of one type.
 
-    `beside` are root keys that the handler adds, such as the resource that the list belongs to. `at_times`
-    are root keys that it adds only in some answers.
+    `beside` are root keys that the handler adds to every answer, such as the resource that the list belongs
+    to. `at_times` are root keys that the handler adds only to some answers.
     """
 
     root: str
@@ -163,7 +163,7 @@ async def _show(listed: List[Row], rows: Sequence[Row]) -> list[Mapping[str, obj
 
 
 def envelope_of(listed: List[Row], page: ListPage[Row], *, limit: int) -> dict[str, Any]:
-    """Return the envelope fields, without the rows, of a list that has only one page."""
+    """Return the envelope fields, without the rows, for a list that has only one page."""
     key, order = listed.default_sort
     page_query = PageQuery(sort_key=key, sort_order=order, filters={}, limit=max(1, limit))
     beside = _beside(listed, page_query, page, _cursors(listed, page_query, page, b""))
@@ -283,7 +283,7 @@ def chosen(listed: List[Row], query: Sequence[tuple[str, str]], people: People) 
     """
     Return a test for rows in memory, made from the filters in a query.
 
-    Raises Refusal 400 for any other parameter.
+    Raises Refusal 400 if the query has any other parameter.
     """
     requested: dict[str, list[str]] = {}
     for name, text in query:
@@ -386,8 +386,8 @@ def _cursors(
         if page.before:
             previous = Position(value=first_value, identity=first_identity, backward=True)
     elif page_query.position is not None:
-        # All rows on this side were deleted meanwhile. So the cursor in the other direction includes the row
-        # at the border.
+        # All rows in this direction were deleted meanwhile. So the cursor of the other direction includes the
+        # row at the border.
         position = page_query.position
         turned = replace(position, backward=not position.backward, inclusive=not position.inclusive)
         following = turned if page.after else None

@@ -43,7 +43,7 @@ async def _everything() -> Visible:
 @dataclass(frozen=True, kw_only=True)
 class Asker(Generic[Held]):
     """
-    The caller of an operation: a person, a key, or a command at the server.
+    The caller of an operation: a person, a key, or a command on the server's machine.
 
     `sees` returns which calls, and which results from them, the caller may see. `known` returns the
     dimensions that the caller may name. Only people may refer to resources by name, and only people must
@@ -80,12 +80,13 @@ class Asker(Generic[Held]):
 @dataclass(frozen=True, kw_only=True)
 class ByPeople:
     """
-    Where people manage a resource, below the operator API. `reads` and `changes` are the required permission sets.
+    The addresses below the operator API at which people manage a resource. `reads` and `changes` are the
+    required permission sets.
 
     `names` and `words` replace the default operation names and summaries, by operation. `new` is the body
     type for creation, if it differs from that of keys. `is_shown_when_deleted`: a deletion returns the id
     under the root key. `is_confirmed`: a deletion must repeat the name. `repeated` are query parameters for
-    reading a single resource, and `in_turn` applies to reads.
+    reading a single resource. With `in_turn`, reads wait for a turn.
     """
 
     path: str
@@ -104,12 +105,13 @@ class ByPeople:
 @dataclass(frozen=True, kw_only=True)
 class ByKeys:
     """
-    Where keys manage a resource. `id` names the path parameter, and `group` is the first part of the scopes.
+    The addresses at which keys manage a resource. `id` is the path parameter, and `group` is the first part
+    of the scopes.
 
     `names`, `scopes` and `words` replace the default operation names, scopes and summaries, by operation.
     `is_bare_when_made`: creation and change return the resource without its root key. Operations in `by_hand`
-    have rows at their own handlers. `repeated` are query parameters for reading a single resource, and
-    `in_turn` applies to reads.
+    have rows at their own handlers. `repeated` are query parameters for reading a single resource. With
+    `in_turn`, reads wait for a turn.
     """
 
     path: str
@@ -161,7 +163,7 @@ class ManagedResource(Generic[Row]):
         return everything
 
     async def shown(self, asking: Asker[Any], row: Row) -> Any:
-        """Convert a row to the form that its list shows."""
+        """Convert a row to its form in lists."""
         return row
 
     async def fields(self, asking: Asker[Any], given: Any) -> dict[str, Any]:
@@ -226,7 +228,8 @@ class ManagedResource(Generic[Row]):
 
     async def find(self, asking: Asker[Any], word: str) -> Row:
         """
-        Return the row with an id; people may use its name. Raises NotThere if the caller may not see such a row.
+        Return the row with an id. A person may use the row's name instead. Raises NotThere if the caller may
+        not see such a row.
         """
         table, sees = self.rows_in(asking.registry), await self.sees(asking)
         if asking.is_person and isinstance(table, NamedTable):

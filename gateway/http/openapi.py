@@ -1,8 +1,8 @@
 """
 The OpenAPI 3.1 document, made from the table of addresses and the types of requests and answers.
 
-Body schemas come from the structs that decode the bodies, and list parameters from the lists. So the document
-always matches the code.
+Body schemas come from the structs that decode the bodies, and list parameters come from the declared lists.
+So the document always matches the code.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from gateway.http.requests import IDEMPOTENCY_KEY
 from gateway.service.schemas import BOOLEAN, COUNT, TEXT, Schema, array, closed
 
 _REF = "#/components/schemas/{name}"
-# A parameter of any other type is text with a `format`.
+# Types of parameters that the document states. A parameter of any other type is text with a `format`.
 _JSON_TYPES = (
     "string",
     "integer",
@@ -54,9 +54,7 @@ def document(addresses: Sequence[Address], *, version: str) -> dict[str, Any]:
         "paths": paths,
         "components": {
             "schemas": {
-                **orjson.loads(
-                    orjson.dumps(schemas)
-                ),  # a round trip through JSON turns tuple defaults into arrays
+                **orjson.loads(orjson.dumps(schemas)),  # JSON turns tuple defaults into arrays
                 "Error": _ERROR,
                 "Pagination": _PAGINATION,
                 "Filtering": _FILTERING,

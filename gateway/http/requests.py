@@ -1,10 +1,10 @@
 """
-An admitted request, as handlers get it: its bearer, decoded body, path parameters and the services.
+An admitted request, as handlers receive it: its bearer, decoded body, path parameters and the services.
 
-With an Idempotency-Key, a sender identifies one request body. The same body with the same key gets the
-first answer again and changes nothing. Another body with that key is rejected, and none of it is
-stored. Idempotency keys are separate for each API key and path. They are remembered as long as dedup
-keys of calls (spool.duplicate_window).
+With an Idempotency-Key, a sender identifies one request body. If the sender repeats the same body with the
+same key, it gets the first answer again and nothing changes. A different body with that key is rejected, and
+nothing of it is stored. Each API key and path has its own idempotency keys. They are remembered as long as
+the dedup keys of calls (spool.duplicate_window).
 """
 
 from __future__ import annotations
@@ -81,15 +81,15 @@ class KeyRequest(AdmittedRequest[Body], Generic[Held, Body]):
     receivers: ReceiverServices
     shared: InstallationServices
     bearer: Bearer
-    share: Share  # bytes in flight of this request
+    share: Share  # the memory that this request uses
 
     @property
     def actor(self) -> Actor:
         """
-        Return the actor for the audit list. If a key expires before its change is committed, the
+        Return the actor for the audit list. If the actor's key expires before the change is committed, the
         change is rejected.
 
-        For a person, the place is the network address and the client program.
+        For a person, the actor also has the network address and the client program.
         """
         person = self.bearer.person
         if person is not None:
@@ -155,7 +155,7 @@ def names_of(request: KeyRequest[Any, bytes], *more: bytes) -> RequestNames | No
 
 def identity_of(names: RequestNames | None, place: int, given: bytes | None) -> Identity:
     """
-    Return the dedup key of an item: the id that another Tollhouse gave it, or else its position in the request.
+    Return the dedup key of an item: the id that another Tollhouse gave it, or its position in the request.
     """
     if given is not None:
         return Identity(given)

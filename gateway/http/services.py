@@ -29,7 +29,7 @@ Background = dict[str, Callable[[], Coroutine[Any, Any, None]]]
 
 @dataclass(frozen=True, kw_only=True)
 class OperatorServices:
-    """The service holders, one of each class, shared by all applications of a process."""
+    """The service holders of operators, one of each class. All applications of a process share them."""
 
     spool: SpoolServices
     money: MoneyServices

@@ -1,9 +1,9 @@
 """
 Fair turns for long work.
 
-Long jobs run in slices, so that other requests get a turn in between. Jobs of large bodies run on a thread.
-Queries that need much memory and processor time wait: each person or key runs one at a time, and all together
-run a few.
+Long jobs run in slices, so that other requests get a turn in between. Jobs for large bodies run on a thread.
+Queries that need much memory and processor time wait for a turn: each person or key runs one at a time, and
+all people and keys together run a few.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from spool.turns.fair_turns import ALONE_S, Party, current_work, others_are_ther
 from spool.turns.threads import lower_priority
 
 T = TypeVar("T")
-LARGE: Final = 256 * 1024  # bytes; larger bodies are decoded on the thread
-# seconds that a body may use the thread at once; it stops earlier if a party that used less waits
+LARGE: Final = 256 * 1024  # bytes; a larger body is decoded on the thread
+# Seconds that a body may use the thread without a pause. It pauses earlier if a party with less use waits.
 STINT_S: Final = 0.02
 # One thread for all bodies, so that only one slice needs memory at a time.
 _THREAD = ThreadPoolExecutor(1, thread_name_prefix="large-bodies", initializer=lower_priority)
@@ -57,9 +57,9 @@ async def drive_aside(
     """
     Run the job that `make` returns, for a body of `size` bytes.
 
-    It runs on the thread if the body is large or the job takes long. If other parties are active, it moves to
-    the thread after its first slice. The job reports the bytes that it holds through the callback given to
-    `make`. After each slice, `take` adds these bytes on the event loop.
+    The job runs on the thread if the body is large or the job takes long. If other parties are active, the
+    job moves to the thread after its first slice. The job reports the bytes that it holds through the
+    callback given to `make`. After each slice, `take` adds these bytes on the event loop.
     """
     reported_bytes: list[int] = []
     work = make(reported_bytes.append)
@@ -71,8 +71,8 @@ async def drive_aside(
             await _on_thread(lambda party: _stint(work, results, reported_bytes, party))
         else:
             _step(work, results)
-        # A job of several slices may hold more memory than the body, so it moves to the thread. Short jobs
-        # stay on the event loop, because requests decoded in one pass of the loop share a commit.
+        # A job of several slices may hold more memory than its body, so it moves to the thread. Short jobs
+        # stay on the event loop, because requests that are decoded in one pass of the loop share a commit.
         is_large = is_large or others_are_there() or time.perf_counter() > until
         if reported_bytes:
             take(sum(reported_bytes))
@@ -104,7 +104,7 @@ def _charged(job: Callable[[Party | None], T], party: Party) -> T:
 def _stint(
     job: Generator[None, None, T], results: list[T], reported_bytes: list[int], party: Party | None
 ) -> None:
-    """Run slices until a party that used less waits for the thread, or STINT_S has passed."""
+    """Run slices until a party with less use waits for the thread, or until STINT_S has passed."""
     until = time.perf_counter() + STINT_S
     while not results and not reported_bytes:
         _step(job, results)
@@ -121,14 +121,14 @@ def _step(job: Generator[None, None, T], results: list[T]) -> None:
 
 @dataclass(slots=True)
 class _Asker:
-    """A person or a key with queries: `count` of them wait or run, and one has the turn."""
+    """A person or a key with queries: `count` queries wait or run, and one has the turn."""
 
     count: int = 0
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 class Questions:
-    """The turns of queries. `settings` is read for every query, so that a reload takes effect."""
+    """The turns of queries. `settings` is called for every query, so that a reload takes effect."""
 
     def __init__(self, settings: Callable[[], AnswerSettings]) -> None:
         self._settings = settings
@@ -139,7 +139,7 @@ class Questions:
         self._idle.set()
 
     async def until_idle(self) -> None:
-        """Wait until no answer is in memory and no query waits."""
+        """Wait until no query waits and no answer is in memory."""
         await self._idle.wait()
 
     async def answer(
@@ -149,7 +149,7 @@ class Questions:
         Run a query in its turn and send the answer.
 
         The turn of `who` lasts until the answer is sent, because the answer is in memory until then. A slow
-        reader delays only other queries of the same `who`. Raises Refusal 429 if too many queries wait,
+        reader delays only other queries of the same `who`. Raises Refusal 429 if too many queries wait, and
         AskedTooMuch if this query takes too long.
         """
         section = self._settings()
@@ -181,8 +181,8 @@ class Questions:
         """
         Run a recount of stored data. Only one recount runs at a time.
 
-        A recount may take minutes. So it neither uses the query turn of `who` nor one of the places for
-        queries, and answers.max_time limits only its wait.
+        A recount may take minutes. So it does not use the query turn of `who` or one of the places for
+        queries, and answers.max_time limits only the time that it waits.
         """
         section = self._settings()
         async with self._turn_of(f"{RECOUNT} of {who}", section), self._turn_of(RECOUNT, section):

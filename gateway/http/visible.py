@@ -1,7 +1,7 @@
 """
 The rules for the views, budgets, insights and recommendations that a person may see.
 
-A person sees an item only if it certainly concerns no call that is hidden from this person.
+A person sees an item only if the item certainly covers no call that is hidden from the person.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from spool.registry.insights import Insight
 from spool.registry.recommendations import Recommendation
 from spool.registry.views import EXCLUDES, View
 
-# The calls to models behind an answer: all calls, only the calls that the person may see, or none.
+# The calls behind an answer: all calls, only the calls that the person may see, or no calls.
 WHOLE, SLICED, NOTHING = "whole", "sliced", "nothing"
 
 
 class OfView(Protocol):
-    """A budget. `arranged` is not 0 if it includes amounts that belong to no call."""
+    """A budget. `arranged` is not 0 if the budget includes amounts that belong to no call."""
 
     @property
     def view_id(self) -> str: ...
@@ -35,7 +35,7 @@ class Visible:
     """
     The calls that a person may see.
 
-    `contains` returns whether everything that passes a filter (included and excluded values) is visible.
+    `contains` returns whether all calls that pass a filter (included and excluded values) are visible.
     `limits` are the dimensions that restrict the person.
     """
 
@@ -79,7 +79,8 @@ class Visible:
 
     def realized(self, recommendation: Recommendation) -> bool:
         """
-        Return whether the person may see the measured saving of a recommendation. It is measured over all models.
+        Return whether the person may see the measured saving of a recommendation. The saving covers the calls
+        of all models.
         """
         about = recommendation.saving.measured_by
         return self.is_whole or self.contains({name: (value,) for name, value in about.items()}, {})

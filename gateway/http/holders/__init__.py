@@ -1,1 +1,1 @@
-"""Service holders, one for each area. A handler names the holder that it needs."""
+"""Service holders, one for each area. A handler names the holder class that it needs."""

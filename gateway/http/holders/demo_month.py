@@ -1,8 +1,8 @@
 """
-A demo month next to the data of a running server, in a folder of its own.
+A demo month, stored in a folder of its own within the data directory of a running server.
 
-A separate process fills the folder. The operator API reads it, and removing the folder removes the month. It
-shares no file with real data, so no demo record is forwarded or counted.
+A separate process fills the folder, and the operator API reads it. Removing the folder removes the month. The
+month shares no file with real data, so no demo record is forwarded or counted.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class DemoMonth(Generic[Month]):
             if self.state == NONE:
                 return
             await asyncio.to_thread(shutil.rmtree, self._unfinished, True)
-            self._folder.rename(self._unfinished)  # no new reader can start after this
+            self._folder.rename(self._unfinished)  # the new name keeps new readers out
             await self._unread.wait()
             await self._stack.aclose()
             self._month = None

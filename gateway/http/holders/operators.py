@@ -79,12 +79,13 @@ if TYPE_CHECKING:
     from spool.shares import KeyShare
     from spool.streams import StreamReader
 
-SIGN_IN_BURST = 10  # wrong passwords from one address before the limit of one every 30 seconds applies
+SIGN_IN_BURST = 10  # wrong passwords allowed from one address; after that, one every 30 seconds
 SIGN_IN_PER_S = 1 / 30
-# For an address that many people may share. It exceeds the limit per account, so that one account cannot lock
-# out the other people at the address.
+# Limits for an address that many people may share. They exceed the limits for one account, so an attack on
+# one account cannot lock out the other people at the address.
 SHARED_BURST, SHARED_PER_S = 300, 1.0
-# For one account, from all addresses. It is so high that a few addresses cannot lock the account's owner out.
+# Limits for one account, over all addresses. They are so high that a few addresses cannot lock out
+# the account's owner.
 ACCOUNT_BURST, ACCOUNT_PER_S = 100, 1 / 3
 
 KNOWN_FOR_S = 5.0
@@ -93,7 +94,8 @@ KNOWN_FOR_S = 5.0
 @dataclass(kw_only=True)
 class WithRegistry:
     """
-    A holder with the registry. `registry` is None if its file is damaged; `registry_problem` has the reason.
+    A holder with the registry. If the registry file is damaged, `registry` is None and `registry_problem`
+    is the reason.
 
     The rest of the spool stays readable.
     """
@@ -115,10 +117,10 @@ _EVERY_ADDRESS = (None, "0.0.0.0", "::")  # hosts of a server that listens on al
 @dataclass(frozen=True, kw_only=True)
 class Urls:
     """
-    The addresses of the console and of telemetry.
+    The addresses of the console and for telemetry.
 
     `telemetry` is None if telemetry uses the address at which the console was opened. `public` is the
-    console's address for people elsewhere, or "" if it is not configured.
+    console's address for people on other machines, or "" if it is not configured.
     """
 
     console: str
@@ -169,16 +171,16 @@ class InstallationServices(WithRegistry):
     Services of the installation.
 
     - `secret` is the installation's secret.
-    - `urls` is called when addresses are shown, because the real port of port 0 is known only then.
+    - `urls` returns the addresses. It is called when they are shown, because the real port is known only after the
+      start if port 0 is configured.
     - `leases` knows the gateways that share the storage, and `database` returns the health of the shared database.
     - `inflight` counts the bytes in flight, including large answers.
     - `copy` fills a directory with copies of the storage for a backup.
-    - `reload` applies the configuration in the name of an actor. It raises ConfigError if the
-      configuration is invalid.
+    - `reload` applies the configuration on behalf of an actor. It raises ConfigError if the configuration is invalid.
     - `settings` returns the settings in effect, and `most` the value of a limit by its name.
     - `channels` returns the channels that send notifications. `seal_channel` checks a new channel and
       encrypts its secret.
-    - `demo` is None without a server and if several gateways share the storage.
+    - `demo` is None if no server runs or if several gateways share the storage.
     """
 
     secret: bytes
@@ -220,7 +222,9 @@ class InstallationServices(WithRegistry):
 
 
 async def _wake_nothing(route: str) -> None:
-    """Do nothing, because no route runs without a server. The route finds its work at the next start."""
+    """
+    Do nothing, because no route runs without a server. At the next start, the route finds its work by itself.
+    """
 
 
 async def _no_lakes() -> Sequence[LakeState]:
@@ -246,12 +250,12 @@ class SpoolServices:
     """
     Services of the spool.
 
-    - `wake` makes a route try at once, at whichever gateway it runs, because an operator changed its work.
-    - `syncs` returns the states of the tables that are sent upstream. Without a server, none runs.
+    - `wake` makes a route try at once, on the gateway that runs it, after an operator changed its work.
+    - `syncs` returns the states of the tables that are sent upstream. It is empty without a server.
     - `events_sent_as` returns the upstream name for a type of usage events, or None if the type is not sent.
-    - `is_unmapped` returns whether that is because a line in [upstream.events] is missing.
-    - `event_amount` returns the amount of an event, by the line of its type.
-    - `lakes` returns the data lakes of files. `past` reads records that the log has deleted from one of them, if any.
+    - `is_unmapped` returns whether a type is not sent because its line in [upstream.events] is missing.
+    - `event_amount` returns the amount of an event, according to the line of its type.
+    - `lakes` returns the data lakes of files. `past` reads records that the log has deleted from one of these lakes.
     """
 
     log: Log
@@ -286,7 +290,8 @@ async def _no_shares() -> Sequence[KeyShare]:
 @dataclass(kw_only=True)
 class SenderServices(WithRegistry):
     """
-    Services of senders and devices. `shares` returns the keys that nearly reach their part of a shared limit.
+    Services of senders and devices. `shares` returns the keys that have nearly used up their share of
+    a common limit.
     """
 
     access: Access
@@ -422,7 +427,8 @@ class MoneyServices(WithRegistry):
 
     async def known_values(self) -> Mapping[str, Sequence[str]]:
         """
-        Return the values of each cost dimension, up to KNOWN_FOR_S old. Empty for a dimension with too many values.
+        Return the values of each cost dimension. They are at most KNOWN_FOR_S old, and empty for a dimension
+        with too many values.
         """
         now = self.clock.monotonic()
         if self._known_at is None or now - self._known_at > KNOWN_FOR_S:
@@ -434,7 +440,7 @@ class MoneyServices(WithRegistry):
         return self._known
 
     def sums_changed(self) -> None:
-        """Tell dependent services to read the ledger again, after a recount or a recalculation."""
+        """Make dependent services read the ledger again, after a recount or a recalculation."""
         if self.budgets is not None and self.budgets.made is not None:
             self.budgets.made.wake()
 

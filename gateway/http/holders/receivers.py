@@ -54,7 +54,7 @@ class ReceiverServices:
     in_hand: RequestsInHand = field(default_factory=RequestsInHand)
     signing_secret: SecretFile | None = None  # verifies Helicone's webhooks
     memory: Once[SpanMemory] | None = None  # None without the compiled module
-    workers: WorkerPool | None = None  # None if this process decodes all bodies itself
+    workers: WorkerPool | None = None  # None if this process decodes all bodies
     turns: FairTurns = field(default_factory=FairTurns)
 
 

@@ -14,9 +14,11 @@ from typing import Protocol
 
 from gateway.service.configuration.sections import ServerSettings
 
-DESCRIPTORS = 65_536  # open files that a start requests; the default limits need fewer
-SHARE = 0.8  # part of the descriptors for connections; the rest is for files, routes and operators
-OTHERS = 96  # minimum number of descriptors for that rest
+DESCRIPTORS = (
+    65_536  # number of open files that Tollhouse requests at its start; the default limits need fewer
+)
+SHARE = 0.8  # share of the file descriptors for connections; files, routes and operators use the rest
+OTHERS = 96  # minimum number of descriptors for files, routes and operators
 LEAST = 8
 
 
@@ -25,17 +27,18 @@ class OpenConnection(Protocol):
 
     @property
     def is_idle(self) -> bool:
-        """Return whether no request on it is being handled."""
+        """Return whether the connection has no pending request."""
         ...
 
     def end(self) -> None:
-        """Close it at once."""
+        """Close the connection at once."""
         ...
 
 
 class Connections:
     """
-    The connections of one listener, by owner, longest silent first. `setting` is the name of their limit.
+    The connections of one listener, by owner, longest idle first. `setting` is the name of the setting
+    that limits them.
     """
 
     def __init__(self, limit: int, setting: str = "server.max_connections") -> None:
@@ -53,7 +56,7 @@ class Connections:
         return True
 
     def give(self, connection: OpenConnection, key: str) -> None:
-        """Move a connection to the key that was admitted on it."""
+        """Change the owner of a connection to the key that was admitted on it."""
         owner = f"key {key}"
         if connection.place != owner and connection in self._by_place.get(connection.place, ()):
             self.remove(connection)

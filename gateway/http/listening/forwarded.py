@@ -1,9 +1,9 @@
 """
-The real address of a request that passed proxies. Only proxies that the configuration names are believed.
+The real address of a request that passed proxies. Only proxies that the configuration names are trusted.
 
 A proxy appends the address of its client to `X-Forwarded-For` and the client's protocol to
-`X-Forwarded-Proto`. Read from the right, the entries of named proxies are reliable. The sender may forge
-entries further left.
+`X-Forwarded-Proto`. Named proxies wrote the rightmost entries, so these are reliable. The sender may forge
+all entries further left.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ Address = IPv4Address | IPv6Address
 
 @dataclass(frozen=True)
 class Origin:
-    """The sender's address and scheme, as named proxies report them. None if they report nothing."""
+    """
+    The sender's address and scheme, as named proxies report them. A value is None if they do not report it.
+    """
 
     address: str | None
     scheme: str | None
@@ -68,7 +70,7 @@ class TrustedProxies:
 
 
 def _parsed(text: str) -> Address | None:
-    """Parse an address from a list, with or without a port. Return None if malformed."""
+    """Parse an address from `X-Forwarded-For`, with or without a port. Return None if it is malformed."""
     text = text.strip()
     if text.startswith("["):
         text = text[1:].partition("]")[0]
@@ -83,7 +85,8 @@ def _parsed(text: str) -> Address | None:
 
 def _scheme(forwarded_proto: str, hops: int) -> str | None:
     """
-    Return the scheme that the sender used. Some proxies append to the list of schemes, others replace it.
+    Return the scheme that the sender used. Some proxies append to the list of schemes, and other
+    proxies replace it.
     """
     schemes = [scheme.strip().lower() for scheme in forwarded_proto.split(",")]
     scheme = schemes[-hops] if len(schemes) >= hops else schemes[0]
@@ -117,7 +120,7 @@ def may_be_shared(request: web.Request, *, is_behind_tls: bool) -> bool:
     """
     Return whether many people may share the request's address.
 
-    That is true for this machine, for an untrusted proxy and for a proxy that reports no client. A sender
+    This is the case for this machine, for an untrusted proxy and for a proxy that reports no client. A sender
     that forges a proxy header counts as a proxy. `is_behind_tls`: plaintext requests come through a proxy.
     """
     is_reported = request.get(_IS_REPORTED)

@@ -10,20 +10,20 @@ from dataclasses import replace
 from gateway.service.configuration.sections import ConfigError, ServerSettings
 
 HTTP, OPERATOR, METRICS = "http", "operator", "metrics"
-# Their settings in [server].
+# The setting in [server] that each socket name stands for.
 _SETTINGS = {
     HTTP: "listen",
     OPERATOR: "operator_listen",
     METRICS: "metrics_listen",
 }
-_FIRST = 3  # first descriptor that a service manager passes
+_FIRST = 3  # number of the first file descriptor that a service manager passes
 
 
 class ListeningSockets:
     """
-    Inherited sockets by name. Empty if the process opens its own.
+    Inherited sockets by name. Empty if the process opens its own sockets.
 
-    While no process accepts, connections wait in the sockets.
+    While no process accepts connections, new connections wait in the sockets.
     """
 
     def __init__(self, sockets: Mapping[str, socket.socket]) -> None:
@@ -72,7 +72,7 @@ class ListeningSockets:
 
     def named_in(self, server: ServerSettings) -> ServerSettings:
         """
-        Return the settings with the addresses of the inherited sockets, which override the configured ones.
+        Return the settings with the addresses of the inherited sockets instead of the configured addresses.
         """
         addresses: dict[str, str] = {
             _SETTINGS[name]: address_of(listening) for name, listening in self._sockets.items()

@@ -12,12 +12,12 @@ from gateway.service.configuration.sections import ServerSettings
 
 _log = logging.getLogger(__name__)
 
-LOOK_S = 10.0  # how often the files are checked; SIGHUP checks at once
+LOOK_S = 10.0  # seconds between two checks of the files; SIGHUP checks at once
 
 
 @dataclass(frozen=True)
 class CertificateText:
-    """PEM text of the files."""
+    """PEM text of the certificate files."""
 
     key: bytes
     cert: bytes
@@ -34,7 +34,8 @@ class Certificate:
     def __init__(self, cert_file: Path, key_file: Path, client_ca_file: Path | None) -> None:
         self._cert, self._key, self._client_ca = cert_file, key_file, client_ca_file
         self._seen = self._stamps()
-        self.context = self._read()  # for every HTTP listener; open connections keep their old certificate
+        # for every HTTP listener; open connections keep the certificate with which they began
+        self.context = self._read()
         self.text = self._read_text()
 
     @property
@@ -66,14 +67,14 @@ class Certificate:
 
     def renew(self) -> bool:
         """
-        Load changed files for new connections and return True. If the files cannot be used, the previous ones
-        stay in use.
+        Use changed files for new connections and return True. If the changed files cannot be used, keep
+        the previous certificate.
         """
         try:
             stamps = self._stamps()
             if stamps == self._seen:
                 return False
-            self._read()  # check that the files match before the context in use is changed
+            self._read()  # read the files once for a check, before the context in use is changed
             self.context.load_cert_chain(self._cert, self._key)
             if self._client_ca is not None:
                 self.context.load_verify_locations(self._client_ca)
@@ -92,7 +93,7 @@ class Certificate:
         return True
 
     async def watch(self) -> None:
-        """Load the files whenever they change, forever."""
+        """Check the files at regular intervals, forever, and load them when they change."""
         while True:
             await asyncio.sleep(LOOK_S)
             self.renew()
@@ -113,7 +114,8 @@ class Certificate:
 
     def _stamps(self) -> list[tuple[int, int, int]]:
         """
-        Return the inode, time and size of each file. They differ if a file is changed or a link is replaced.
+        Return the inode, the modification time and the size of each file. At least one of them changes if a
+        file is changed or a link is replaced.
         """
         files = (self._cert, self._key, self._client_ca)
         stats = [file.stat() for file in files if file is not None]

@@ -1,4 +1,4 @@
-"""Rows of the table of addresses for operators. They require a permission set instead of a scope."""
+"""Rows of the table of addresses for operators. A row requires a permission set instead of a scope."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from gateway.http.visible import NOTHING, SLICED, WHOLE
 from gateway.service.mounts import OPERATOR_API
 from gateway.service.schemas import OBJECT, Schema
 
-# Every application of the operator API has these two functions. They import modules that are not loaded yet, in a
-# thread. OPENED returns the operations by scope.
+# Keys of two functions that every application of the operator API has. They import the modules that are not
+# loaded yet, in a thread. OPENED returns the operations by scope.
 OPENED: web.AppKey[Callable[[], Awaitable[Mapping[str, tuple[str, ...]]]]] = web.AppKey("OPENED")
 ALL_ROWS: web.AppKey[Callable[[], Awaitable[Sequence[OperatorAddress]]]] = web.AppKey("ALL_ROWS")
 
 __all__ = ["NOTHING", "SLICED", "WHOLE"]
 
-SIGNED_IN = ""  # value of `needs`: any signed-in person
+SIGNED_IN = ""  # value of `needs` that admits any signed-in person
 
 _NOTES = {
     WHOLE: "Requires access to all calls.",
@@ -58,18 +58,18 @@ class OperatorAddress(Address):
 
     `needs` is the id of a permission set, or SIGNED_IN. None means that the call itself signs a person in.
 
-    If `shows` is WHOLE, people who may see only some calls are rejected. If it is SLICED, the handler shows
-    only calls that the person may see. SLICED covers all kinds of counted cost. With `asks_cost_type`, the
-    handler itself checks that the roles show the requested kind of cost.
+    If `shows` is WHOLE, the address rejects people who may see only some calls. If `shows` is SLICED, the
+    handler shows only calls that the person may see, and the person must see every kind of counted cost. With
+    `asks_cost_type`, the handler instead checks that the roles show the requested kind of cost.
 
     A call with a method other than GET changes something and needs the CSRF token. `asks_closed` returns
-    whether a query covers only whole past months. The JSON answer then has an ETag.
+    whether a query covers only whole past months. The JSON answer to such a query has an ETag.
     """
 
     needs: str | None
     shows: str = WHOLE
     asks_cost_type: bool = False
-    asks_closed: Callable[[Any], bool] | None = None  # takes the OperatorRequest
+    asks_closed: Callable[[Any], bool] | None = None  # a function of the OperatorRequest
     refusals: tuple[int, ...] = tuple(OPERATOR_REFUSALS)
 
     @property

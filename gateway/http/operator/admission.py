@@ -70,7 +70,9 @@ def operator_endpoint(row: OperatorAddress, services: OperatorServices) -> Handl
             check_parameters(request, (*row.required, *row.optional), row.repeated)
         if row.body is not None:
             body: object = await read_body(request, row.body)
-            admitted = await admit(request)  # the rights may have changed while the body arrived
+            admitted = await admit(
+                request
+            )  # check again, because the rights may have changed while the body arrived
             admitted.body = body
         statuses = () if row.needs is None else refusals_of(request.method)
 
@@ -83,7 +85,8 @@ def operator_endpoint(row: OperatorAddress, services: OperatorServices) -> Handl
                 or not row.asks_closed(admitted)
             ):
                 return answer
-            from gateway.http.operator.admission import tagged  # imported here because no start needs it
+            # imported late, because the server can start without it
+            from gateway.http.operator.admission import tagged
 
             secret = services.installation.cursor_secret
             return await tagged(request, answer, asker=_rights_of(admitted), secret=secret)
@@ -98,7 +101,9 @@ def operator_endpoint(row: OperatorAddress, services: OperatorServices) -> Handl
 
 
 def _rights_of(admitted: OperatorRequest[Any, object]) -> str:
-    """Return a text that identifies the person with the rights. It is the same in every process."""
+    """
+    Return a text that identifies the person and the person's rights. Every process returns the same text.
+    """
     rights = admitted.rights
     shown_types = [(sorted(types), filters) for types, filters in rights.shown]
     return repr(
@@ -115,7 +120,7 @@ def _rights_of(admitted: OperatorRequest[Any, object]) -> str:
 
 def demo_endpoint(row: OperatorAddress, services: OperatorServices) -> Handler:
     """
-    Return the aiohttp handler of a row for the demo month. It is read-only.
+    Return the aiohttp handler of a row for the demo month, which is read-only.
 
     The person and the rights are checked as for real data.
     """
@@ -261,14 +266,16 @@ def _check_data(row: OperatorAddress, admitted: OperatorRequest[Any, object]) ->
 
 
 def _hides_calls(row: OperatorAddress, rights: Rights) -> bool:
-    """Return whether the row needs every counted cost type, while the roles show no call in all of them."""
+    """
+    Return whether the row requires every kind of counted cost, while at least one kind is hidden from these roles.
+    """
     return row.shows == SLICED and not row.asks_cost_type and rights.hides_calls
 
 
 def _check_origin(request: web.Request, hosts: frozenset[str]) -> None:
     """
-    Raise Refusal 403 for a host name that is not ours (DNS rebinding), and for a change from a page
-    of another origin.
+    Raise Refusal 403 for a host name that is not the server's own (DNS rebinding), and for a change from a
+    page of another origin.
     """
     host = request.headers.get("Host", "")
     if not is_own_name(host_name(host), hosts):
@@ -323,9 +330,9 @@ def tries_from(request: OperatorRequest[PeopleServices, Any], what: str) -> tupl
     return services.shared_sign_ins if is_shared else services.sign_ins, f"{what} {network}"
 
 
-# A browser may store the answer for this person, but must revalidate it before each use, so a signed-out
-# person gets 401. The ETag covers the whole content, so it changes with every change: a correction, a bill, a
-# price, a role.
+# Cache headers of closed answers. A browser may store the answer for this person, but must revalidate it
+# before each use, so a signed-out person gets 401. The ETag covers the whole content, so a correction, a
+# bill, a price or a role changes it.
 _KEPT = {"Cache-Control": "private, no-cache", "Vary": "Cookie", "X-Content-Type-Options": "nosniff"}
 
 

@@ -43,11 +43,11 @@ class OperatorRequest(AdmittedRequest[Body], Generic[Services, Body]):
     An admitted request of the operator API.
 
     `services` is the holder that the handler names, as in `OperatorRequest[SpoolServices, None]`. Every
-    handler may use `shared`. `whole_ledger` is the ledger with the calls of all people.
+    handler may use `shared`. `whole_ledger` is the ledger with all people's calls.
 
-    `session` and `asker` (the signed-in user as a role holder) are None on the operator socket and before
-    a sign-in. `role` is the role of the account or the link. `rights` are its current rights, including
-    the role documents.
+    `session` and `asker` (the signed-in user as a role holder) are None on the operator socket and before a
+    sign-in. `role` is the role of the account or of the console link. `rights` are the user's current rights,
+    including those from roles that are stored as resources.
     """
 
     services: Services
@@ -94,10 +94,10 @@ class OperatorRequest(AdmittedRequest[Body], Generic[Services, Body]):
     @asynccontextmanager
     async def audited(self, action: str, target: str, after: Mapping[str, object]) -> AsyncIterator[None]:
         """
-        Write the audit row of a change to the spool, before the change.
+        Write the audit row of a change to the spool before the block makes the change.
 
-        The audit list and the spool are separate files. After a crash in between, there is an audit row without
-        a change, but never a change without an audit row. If the change fails, a second row records that.
+        The audit list and the spool are separate files. A crash in between may leave an audit row without a
+        change, but never a change without an audit row. If the change fails, a second row records the failure.
         """
         registry = self.registry
         await registry.note(self.actor, action, target, after=after)
@@ -148,7 +148,9 @@ async def read_body(request: web.Request, kind: type[T]) -> T:
 
 
 async def read_bounded(request: web.Request) -> bytes:
-    """Read the body. Raises Refusal 413 above MAX_BODY_BYTES; server.max_body_bytes does not apply here."""
+    """
+    Read the body. Raises Refusal 413 above MAX_BODY_BYTES, because server.max_body_bytes does not apply here.
+    """
     body = bytearray()
     async for piece in request.content.iter_any():
         body += piece

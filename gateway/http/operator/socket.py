@@ -20,7 +20,7 @@ from gateway.http.operator.admission import LOCAL
 from gateway.service.mounts import OPERATOR_API, socket_path
 
 MAX_PATH_BYTES = 100
-STOP_S = 2.0  # seconds, used at most twice, for running commands to finish at a stop
+STOP_S = 2.0  # seconds that running commands have to finish at a stop; each of two steps may take this long
 
 
 class SocketFile:

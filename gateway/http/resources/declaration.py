@@ -20,7 +20,8 @@ from msgspec import UNSET, UnsetType
 @dataclass(frozen=True, slots=True)
 class Option:
     """
-    The command option of a field, if it is not `--FIELD` with the field's description as help.
+    The command option of a field. It is needed if the option differs from `--FIELD` with the field's
+    description as help.
 
     `is_by_hand`: the command defines the option itself.
     """
@@ -41,7 +42,7 @@ _WITH_VERSION = """
     Omitted fields stay unchanged. With the `version` from your last read, the change is rejected if another
     change was made since.
     """
-# Fields of every answer about a resource with versions.
+# Fields in every answer about a resource that has versions.
 KEPT: Mapping[str, Any] = {
     "created": str,
     "last_updated": str,
@@ -85,7 +86,7 @@ def item_of(
     """
     Return the struct of an answer: the id, the fields of a new resource and the fields in `answered`.
 
-    A field whose type includes UnsetType may be missing.
+    An answer may lack a field whose type includes UnsetType.
     """
     stated = {field.name: field.type for field in msgspec.structs.fields(new) if field.name not in without}
     return _answered(f"{_noun(new)}Item", about, {"id": str, **stated, **(types or {}), **answered})
@@ -107,7 +108,7 @@ def _answered(name: str, about: str, members: Mapping[str, Any]) -> Any:
 
 
 def _noun(new: type[msgspec.Struct]) -> str:
-    """Return `ScheduledReport` for `NewScheduledReport`."""
+    """Return the resource's noun, such as `ScheduledReport` for `NewScheduledReport`."""
     return new.__name__.removeprefix("New")
 
 
@@ -132,8 +133,8 @@ def answer(item: Any, row: object, **given: Any) -> dict[str, Any]:
 
 def stated(given: msgspec.Struct, **to: Callable[[Any], Any]) -> dict[str, Any]:
     """
-    Return the stated fields by the names of a draft, with lists as tuples. `to` converts a field to
-    its stored form.
+    Return the fields that a body states, under the names of a draft and with lists as tuples. `to` converts a
+    field to its stored form.
     """
     values = {name: getattr(given, name) for name in given.__struct_fields__ if name != "version"}
     return {name: to.get(name, _stored)(value) for name, value in values.items() if value is not UNSET}
@@ -150,6 +151,8 @@ def _may_be_left_out(kind: Any) -> bool:
 
 @cache
 def _defaults(item: Any) -> list[Any]:
-    """Return the field defaults, cached, because msgspec evaluates the annotations on each call."""
+    """
+    Return the defaults of the fields. They are cached, because msgspec evaluates the annotations on each call.
+    """
     defaults = {field.name: field.default for field in msgspec.structs.fields(item)}
     return [defaults[name] for name in item.__struct_fields__]

@@ -1,5 +1,5 @@
 """
-The resources by name: everything that the start, the addresses and the command line need before importing them.
+The resources by name, for the start, the addresses and the command line. Using the list imports no resource.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from spool.registry.registry import DeclaredTable
 
-# Word in commands and addresses -> package. Its `declared.py` has the fields and the table,
-# `command.py` the command.
+# The package of each resource, by its word in commands and addresses. Its `declared.py` has the fields and
+# the table, and `command.py` the command.
 RESOURCES: Mapping[str, str] = {
     "budgets": "gateway.money.budgets",
     "allocation": "gateway.money.allocation",
