@@ -95,7 +95,7 @@ def compiled_module(config: Config, metrics: Metrics) -> NativeUse:
     metrics.watch_native(native)
     if not native.is_on and config.server.native:
         _log.info(
-            "the compiled module is not used: %s",
+            "running without the optional compiled module: %s",
             native.reason,
             extra={"action": "native_missing", "reason": native.reason},
         )
