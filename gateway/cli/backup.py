@@ -34,8 +34,8 @@ def backup(client: OperatorClient, directory: Path, as_json: bool) -> None:
     """
     Back up all data into a new directory.
 
-    DIRECTORY must not exist yet. The server may keep running, and then writes the backup itself, so its user
-    needs write access. The backup contains the installation's secret, so protect it as well as the data itself.
+    DIRECTORY must not exist yet. If the server is running, it writes the backup itself, so its user needs
+    write access. The backup contains the installation's secret, so protect it as well as the data itself.
     """
     payload = client.request("POST", "/backup", body={"directory": str(directory.absolute())})
     if as_json:

@@ -216,9 +216,7 @@ def _has_bill(sellers: Collection[str]) -> Derived:
 
 
 def _money_of(row: CostRow) -> CostRow:
-    """
-    Return only the money of a row. Its calls are dropped, because billed rows do not count calls either.
-    """
+    """Return a row with only its money. Its calls are removed, because billed rows have no calls."""
     blank = combined([], start=row.start, group=row.group)
     return msgspec.structs.replace(blank, cost=row.cost, unconverted=row.unconverted)
 

@@ -104,8 +104,8 @@ class Biller:
 
     async def look(self) -> int:
         """
-        Recalculate months whose bills, owners or rates changed, and once an hour this month and the previous
-        one. Return the number of changed days.
+        Recalculate months with changed bills, owners or rates. This month and the previous month are also
+        recalculated once an hour. Return the number of changed days.
         """
         infos = await self._sources.statements.statements()
         this = CalendarMonth.at(self._clock.now())

@@ -99,7 +99,7 @@ class MonthFigures:
 
     @property
     def rounding(self) -> int:
-        """Return the gap if half a cent per invoice line explains it, else 0."""
+        """Return the gap if rounding by at most half a cent per invoice line explains it, else 0."""
         tolerance = _HALF_CENT * sum(invoice.lines for invoice in self.invoices)
         return self.gap if abs(self.gap) <= tolerance else 0
 
@@ -108,7 +108,7 @@ class MonthFigures:
         return self.gap - self.rounding
 
     def problems(self) -> list[str]:
-        """Return the reasons against closing the month, for people."""
+        """Return the reasons against closing the month, as texts for people."""
         problem_texts = []
         if self.difference:
             problem_texts.append(

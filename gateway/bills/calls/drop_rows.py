@@ -29,9 +29,7 @@ FILTERS = ("resource/account", "resource/service", "lineitem/type")
 
 @dataclass(frozen=True, slots=True)
 class DropRow:
-    """
-    A row as it was sent. `position` holds its position and the state of the month to which the pages belong.
-    """
+    """A row as it was sent. `position` also names the state of the month to which the pages belong."""
 
     text: bytes
     position: str
@@ -161,8 +159,8 @@ def _all(hours: Sequence[HourRows]) -> Iterator[bytes]:
 
 def _digest(hours: Sequence[HourRows]) -> str:
     """
-    Return a digest of which files have rows in which hours. A file never changes, and its rows of an hour
-    are removed together.
+    Return a digest of the files and of the hours in which they have rows. A file never changes, and its rows
+    of an hour are removed together.
     """
     names = [(hour.hour, hour.drop, hour.rows) for hour in hours]
     return blake2b(orjson.dumps(names), digest_size=12).hexdigest()

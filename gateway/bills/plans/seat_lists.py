@@ -68,7 +68,7 @@ _GONE = frozenset(
 MAX_LIST = 8 * 1024 * 1024  # maximum bytes of a list
 MAX_ROWS = 100_000  # maximum rows of a table; far more than a plan can have seats
 _NO_TIERS = frozenset({"unassigned", "noseat", "none", "nolicense"})
-_MOST_MS = 10**14  # maximum milliseconds of a time, which is after the year 5000
+_MOST_MS = 10**14  # largest valid time in milliseconds, after the year 5000
 _FREE_ROLES = frozenset({"freeowner", "unpaidadmin"})  # Cursor's roles without a seat
 _SEPARATORS = (",", ";", "\t")  # cell separators that spreadsheets write
 

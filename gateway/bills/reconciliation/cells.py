@@ -268,8 +268,8 @@ def _add_sides(
 
 def _beside(kind: str, kinds: Collection[str]) -> str:
     """
-    Return the kind under which calls report what a line is for. For example, calls report images, and lines
-    use several words for them.
+    Return the kind under which calls report the subject of a billed line. For example, calls report images,
+    and lines use several words for images.
     """
     unit = beside_of(kind)
     return unit if kind not in kinds and unit in kinds else kind

@@ -245,8 +245,8 @@ def levels_of(
 
 def _are_regions_alike(tokens: Sequence[BilledTokens], counted: Sequence[CountedUse]) -> bool:
     """
-    Return whether both sides use the same names of regions. They do not if a model's tokens are in one region
-    on one side and in another on the other side.
+    Return whether both sides use the same names of regions. They do not if one side has a model's tokens in
+    one region, and the other side has them in another region.
     """
     extra: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
     theirs = {row.region for row in tokens}

@@ -28,7 +28,7 @@ INPUT, CACHE_READ, WRITE_5M, WRITE_1H, OUTPUT = (
 )
 INPUT_METERS = (INPUT, CACHE_READ, WRITE_5M, WRITE_1H)
 METERS = (*INPUT_METERS, OUTPUT)
-# Meters of bills that combine several of ours. They are divided in proportion to the ledger's counts.
+# Meters of bills that combine several meters of the ledger. They are divided in proportion to the ledger's counts.
 POOLED: Mapping[str, tuple[str, ...]] = {"cache_write": (WRITE_5M, WRITE_1H), "input_total": INPUT_METERS}
 WHOLE = "cost"  # an amount for all tokens of a cell together
 

@@ -162,8 +162,9 @@ def _in_both(case: Case, places: list[Place]) -> dict[Entry, Portion]:
 
 def _of_tiers_alone(case: Case, places: list[Place]) -> dict[Entry, Portion]:
     """
-    Return portions for tiers if kinds of tokens differ as well. The missing kinds are taken from the tiers
-    under which the ledger has them.
+    Return the part of the differences that is an exchange between tiers, if kinds of tokens differ as well.
+    The net difference of each kind is subtracted first, in proportion to the ledger's excess per tier. Return
+    nothing if the kinds agree.
     """
     extra = case.remainder.extra
     of_kinds: dict[str, int] = defaultdict(int)
@@ -275,7 +276,8 @@ def _of_unbilled_kinds(
     case: Case, cell: Cell, unbilled_kinds: Mapping[tuple[str, str], str]
 ) -> dict[Entry, Portion]:
     """
-    Claim all tokens of a cell under kinds that the bill lacks, and as many under the kinds that contain them.
+    Claim all tokens of a cell under kinds that the bill lacks, and as many tokens under the kinds in which
+    the bill counts them.
     """
     portions: dict[Entry, Portion] = {}
     for (model, meter), target in unbilled_kinds.items():

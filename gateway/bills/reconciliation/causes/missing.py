@@ -21,14 +21,15 @@ MEAN_ALIKE = 0.2
 # mean size times the square root of n. It is wide, because a few large calls have many tokens. LIKELY
 # covers most cases.
 CHANCE, LIKELY = 6, 3
-LEAST_KIND = 0.001  # share of a model's tokens below which a kind's share is not significant
+# kinds with a smaller share of a model's tokens are ignored, because they may lack any share by chance
+LEAST_KIND = 0.001
 FEW = 10  # at most 1/FEW of the days may be unusual
 LEAST_KINDS = (
-    4  # minimum kinds of tokens on a day that lacks half of them; fewer kinds may lack half by chance
+    4  # minimum kinds of tokens, for a day that lacks half of its tokens; fewer kinds may lack half by chance
 )
 LEAST_CALLS = 10  # minimum counted calls on such a day if it has fewer kinds of tokens
 MOST_USUAL = 0.2  # maximum share of tokens that a usual day may lack, if such a day has fewer kinds of tokens
-UNEVEN = 2  # factor by which a kind's share may differ from the share of all tokens
+UNEVEN = 2  # maximum factor between the share that one kind lacks and the share that all tokens lack
 _ASK_FOR_USAGE = (
     'Request usage in streams (`stream_options: {"include_usage": true}`). Aborted streams report no usage.'
 )

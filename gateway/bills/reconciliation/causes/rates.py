@@ -104,8 +104,8 @@ def rates(case: Case) -> Iterator[Claim]:
 
 def _usual_factor(case: Case, model: str) -> Claim | None:
     """
-    Claim one factor for all kinds of tokens on most days, or on all days before a price change. Other days
-    may have another price on top of it, which stays unclaimed.
+    Claim one factor for all kinds of tokens on most days, or on all days before a price change. A further
+    price on the other days stays unclaimed.
     """
     entries = case.remainder.rates(model)
     differing_meters = {meter for _, _, meter in entries}
@@ -151,8 +151,9 @@ def _ratios_on(days: Collection[int], meters: Mapping[str, RateSeries]) -> dict[
 
 def _usual_days(meters: Mapping[str, RateSeries]) -> tuple[set[int], set[int]]:
     """
-    Return the days on which all kinds of tokens have the same ratio other than 1, and the remaining days. The
-    first group must be most days, or all days before the first remaining one. Otherwise return nothing.
+    Return the days on which all kinds of tokens have the same ratio other than 1, and the remaining days.
+    The first group must have most days, or all days before the first remaining day. Otherwise, both
+    groups are empty.
     """
     days = sorted(days_of(meters))
     of_day = {day: [series.ratio({day}) for series in meters.values() if day in series.worth] for day in days}
@@ -498,7 +499,7 @@ def known_factor(
 
 
 def beside_factor(cause: str, factor: Decimal) -> tuple[str, ...]:
-    """Return "tier" for discounts that may be half the price plus a discount."""
+    """Return ("tier",) for a discount that may be half the price with a further discount."""
     return ("tier",) if cause == "discount" and _LEAST_OF_TIER <= factor < _OF_TIER else ()
 
 

@@ -191,7 +191,9 @@ def _with_known_regions(rates: list[_Rates]) -> list[_Rates]:
 
 
 def _left(case: Case, model: str, regional: Regional) -> list[_Rates]:
-    """Return the unclaimed rest of a model's rates where a bill has amounts for them."""
+    """
+    Return the rates of a model for which the bill has amounts, without the parts that other claims have taken.
+    """
     split = case.split
     amounts = case.remainder.amounts
     return [

@@ -103,7 +103,7 @@ def rounding(case: Case) -> Iterator[Claim]:
 
 
 def last_digit(amounts: Iterable[int]) -> int:
-    """Return the last digit in which all amounts are written, in money units, at most a cent."""
+    """Return the value of the last decimal place that the amounts use, in money units, but at most a cent."""
     digit: int = COARSEST
     for amount in amounts:
         while digit > FINEST and amount % digit:

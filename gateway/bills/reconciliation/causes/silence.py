@@ -56,7 +56,9 @@ def no_telemetry(case: Case) -> Iterator[Claim]:
 
 
 def no_bill(case: Case) -> Iterator[Claim]:
-    """Claim days with calls for which a bill states that nothing was billed, while it has other days."""
+    """
+    Claim days that have calls, but for which a bill states that nothing was billed. The bill must have other days.
+    """
     counted, billed = _days(case)
     free = sorted(day for day in (counted - billed) & _open(case) if day in case.split.metered)
     if not free or not billed:
