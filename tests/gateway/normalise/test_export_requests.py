@@ -37,8 +37,8 @@ def lines(*requests: dict[str, Any]) -> bytes:
 )
 def test_several_requests_are_one(body: bytes) -> None:
     """
-    The Collector's file exporter writes one request per line. A gateway that pushes OTLP may be named
-    as the format.
+    Several requests in one body are read as one, because the Collector's file exporter writes one request per
+    line. A gateway that pushes OTLP may be named as the format.
     """
     assert [2, 2, 2] == [len(read(name, body).records) for name in (None, "otlp/traces", "openrouter")]
 
@@ -52,26 +52,32 @@ def test_joining_many_requests_gives_the_loop_its_turn() -> None:
 
 
 def test_calls_within_calls_are_found_across_requests() -> None:
-    """A parent may be written after its child."""
+    """A call is found inside another one across requests, because a parent may be written after its child."""
     outer = traces(span(1, CHAT))
     inner = traces(span(2, CHAT, parent=1))
     assert 1 == len(read(None, lines(inner, outer)).records)
 
 
 def test_a_mark_before_one_request_costs_nothing() -> None:
-    """Windows programs write a byte order mark."""
+    """A byte order mark before a request is ignored, because Windows programs write it."""
     assert 1 == len(read(None, b"\xef\xbb\xbf" + json.dumps(request(1), indent=1).encode()).records)
 
 
 def test_requests_of_two_signals_are_refused_whole() -> None:
-    """Each signal has its own reader, and nothing is dropped silently."""
+    """
+    A body with requests of two signals is refused as a whole, because each signal has its own reader and
+    nothing may be dropped silently.
+    """
     with pytest.raises(BadPayload, match="request 1 does not contain"):
         read(None, lines(request(1), {"resourceLogs": []}))
 
 
 @pytest.mark.parametrize("name", [None, "otlp/traces", "openrouter"])
 def test_a_broken_request_costs_only_itself(name: str | None) -> None:
-    """A file that is still being written ends inside a line. Nulls and blank lines are ignored."""
+    """
+    A broken request affects no other. For example, a file that is still being written ends inside a line.
+    Nulls and blank lines are ignored.
+    """
     whole = lines(request(1), request(2))
     cut = json.dumps(request(3)).encode()[:200]
     for body in (whole + b"\r\n\r\n" + cut, cut + b"\nnull\n" + whole, b"listening\n" + whole + b"\n{}"):
@@ -83,7 +89,10 @@ def test_a_broken_request_costs_only_itself(name: str | None) -> None:
 
 
 def test_protobuf_that_begins_like_json_is_protobuf() -> None:
-    """A first field of 123 bytes encodes as a line feed and a brace."""
+    """
+    Protobuf may start like JSON: a first field of 123 bytes is encoded as a line feed and a brace. It is
+    still read as protobuf.
+    """
     sizes = (
         in_protobuf(traces(span(1, {"gen_ai.operation.name": "chat", "model": "y" * n}))) for n in range(60)
     )
@@ -92,5 +101,5 @@ def test_protobuf_that_begins_like_json_is_protobuf() -> None:
 
 
 def test_protobuf_is_not_guessed() -> None:
-    """Protobuf has no member names."""
+    """No format is ever guessed for protobuf, because it has no member names by which to recognize one."""
     assert None is recognise(in_protobuf(request(1)))

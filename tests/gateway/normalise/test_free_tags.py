@@ -1,5 +1,6 @@
 """
-Metadata with names chosen by senders: values that may be content are dropped even if no list has their name.
+Metadata with names that senders choose. Values that may be content are dropped, even if their names are
+in no list.
 """
 
 from __future__ import annotations
@@ -81,7 +82,10 @@ def test_what_may_be_a_text_is_left_out_and_counted(door: Door) -> None:
 
 @DOORS
 def test_a_configured_name_is_kept(door: Door) -> None:
-    """The operator is responsible for configured names, except for names of content."""
+    """
+    A name in `privacy.keep_attributes` is kept, because the operator is responsible for it. Names of content
+    are dropped in any case.
+    """
     names = frozenset({"whatever", "diff", "prompt"})
     kept, left_out = door(
         {"whatever": SENTENCE, "diff": "canary", "prompt": "canary"}, Options(keep_tags=names)

@@ -1,5 +1,6 @@
 """
-A reported cost of 0 is a price only if nothing was used, for every gateway that writes 0 for an unknown price.
+A reported cost of 0 is a price only if nothing was used. This holds for every gateway that writes 0 for
+an unknown price.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ def litellm(call_type: str, model: str, **fields: Any) -> dict[str, Any]:
 )  # fmt: skip
 def test_what_litellm_has_no_price_for_costs_our_own_price(event: dict[str, Any], expected: str) -> None:
     """
-    Two images, 90 seconds of transcription and 2,000 characters of speech each have a reported cost of 0.
+    If LiteLLM has no price for a call, it reports 0, so the estimate counts. The calls are two images, 90
+    seconds of transcription and 2,000 characters of speech.
     """
     override = PriceOverride(model="dall-e-3", meters={"output_images": Decimal("0.12")})
     book = PriceBook.load(PriceSettings(override=(override,)))
@@ -106,7 +108,10 @@ AGENTGATEWAY = {
     ],
 )
 def test_no_gateways_zero_is_a_price_where_anything_was_used(format: str, event: dict[str, Any]) -> None:
-    """Tokens or meters show use. For images, audio and reranking, not every log has counts."""
+    """
+    A gateway's 0 is no price if tokens or meters show use. For images, audio and reranking, it is never a
+    price, because not every log has counts.
+    """
     assert one(format, event).cost is None
 
 
@@ -125,14 +130,15 @@ def test_no_gateways_zero_is_a_price_where_anything_was_used(format: str, event:
 )
 def test_zero_is_the_price_of_what_failed_was_cached_used_nothing_or_is_free(changes: dict[str, Any]) -> None:
     """
-    A chat without tokens used nothing, and an OpenRouter model with a name that ends with `:free` costs nothing.
+    0 is the price of a call that failed, was cached, used nothing or is free. A chat without tokens used
+    nothing, and an OpenRouter model whose name ends with `:free` is free.
     """
     event = litellm("aimage_generation", "dall-e-3", response=IMAGES) | changes
     assert "0" == one("litellm", event).cost
 
 
 def test_openrouters_zero_is_a_price() -> None:
-    """OpenRouter states the real charge, also for free models."""
+    """OpenRouter's 0 is a price, because OpenRouter states the real charge, even for free models."""
     stats = {"id": "gen-1795168800-abcdefghijklmnopqrst", "model": "mistralai/mistral-7b", "native_tokens_prompt": 9,
              "total_cost": 0}  # fmt: skip
     assert "0" == one("openrouter", {"data": stats}).cost
@@ -144,7 +150,9 @@ _MARKS = {"ag2": {"ag2.span.type": "llm"}, "cloudflare": {"gen_ai.model.provider
 
 @pytest.mark.parametrize("product", _UNPRICED, ids=lambda product: product.source)
 def test_spans_read_zero_as_the_format_of_their_gateway_does(product: Product) -> None:
-    """The span is an image without counts."""
+    """
+    A gateway's spans treat a cost of 0 as its log format does. The span here is an image without counts.
+    """
     image = {"gen_ai.operation.name": "image_generation", "gen_ai.request.model": "dall-e-3"}
     marked = image | _MARKS.get(product.source, {}) | {"gen_ai.usage.cost": 0.0}
     scope = "" if product.source in _MARKS else product.scopes[0]

@@ -1,5 +1,6 @@
 """
-Reading a span depends only on the span, its resource and its scope. Relations between spans are resolved later.
+Reading of single spans, which depends only on the span, its resource and its scope. Relations between spans
+are resolved later.
 """
 
 from __future__ import annotations
@@ -39,7 +40,9 @@ def _outcome(spans: list[tuple[int, Span]], *, alone: bool) -> Outcome:
 
 @pytest.mark.parametrize("number", part(range(len(trace_requests())), every=3))
 def test_a_span_is_read_the_same_alone(number: int) -> None:
-    """Reading each span separately before, in any order, gives the same outcome."""
+    """
+    Spans that were first read separately, in any order, give the same outcome as spans that are read together.
+    """
     pieces = protobuf_decoder.traces(trace_requests()[number])
     spans = [item for piece in pieces for item in piece.items]
     expected = _outcome(spans, alone=False)

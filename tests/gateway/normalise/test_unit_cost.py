@@ -143,7 +143,10 @@ def test_allocation_records_that_are_taken(record: dict[str, Any]) -> None:
     ],
 )
 def test_allocation_records_that_are_refused(record: Any, words: str) -> None:
-    """The whole request gets 400. The message names the record, the field and the rule, never a value."""
+    """
+    An invalid record refuses the whole request with 400. The message names the record, the field and the
+    rule, never a value.
+    """
     with pytest.raises(Refusal) as caught:
         read(record)
     assert caught.value.status == 400
@@ -196,7 +199,7 @@ def test_metric_records(record: Any, words: str | None) -> None:
     ],
 )
 def test_what_deletes(record: dict[str, Any], words: str | None) -> None:
-    """A time and the granularity are enough, and a value is not allowed."""
+    """A record that deletes needs only a time and the granularity. A value is not allowed."""
     if words is None:
         assert read(record, stream="hourly", operation="delete").value is None
         return
@@ -262,7 +265,9 @@ def test_a_large_request_is_read_in_turns() -> None:
     ],
 )
 def test_requests_that_are_refused_as_a_whole(body: bytes, status: int, type: str) -> None:
-    """The body is an object with 1 to 3,000 records in at most 5 MB."""
+    """
+    A request must be an object with 1 to 3,000 records in at most 5 MB. Other requests are refused as a whole.
+    """
     with pytest.raises(Refusal) as caught:
         read_all(body, type="metric", stream="s")
     assert caught.value.status == status

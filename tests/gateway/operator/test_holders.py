@@ -1,4 +1,6 @@
-"""Each handler declares the one holder of services that it uses, and gets only that one."""
+"""
+Handlers and holders of services: each handler declares the one holder that it uses, and gets only that one.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,7 @@ OF_SEVERAL = {
     "tail",
 }  # fmt: skip
 KEY_ROWS = [*FOR_SENDERS, *ON_EVERY_LISTENER, *FOR_OPERATORS]
-# A server has one of each. MCP over HTTP uses the tools of every area.
+# A server has one holder of each of these classes. MCP over HTTP uses the tools of every area.
 KEY_HOLDERS = {ReceiverServices, TopicServices, StatusServices, MoneyServices, SpoolServices}
 OF_ASSISTANTS = ("gateway.mcp.endpoint", "gateway.mcp.metadata")
 

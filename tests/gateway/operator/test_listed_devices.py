@@ -70,7 +70,7 @@ class Fleet:
 async def fleet(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Fleet]:
     monkeypatch.setattr(
         lists, "BESIDE_ROWS", sys.maxsize
-    )  # the profiler does not count calls in other threads
+    )  # the profiler does not count calls in other threads, so all work stays on this thread
     table, clock = await DeviceTable.open(SqliteDevices(MemoryDatabase(SPOOL))), MovedClock()
     lifecycle = DeviceLifecycle(table, settings=DeviceSettings(), clock=clock, secret=b"s" * 32)
     yield Fleet(table, clock, lifecycle, ListedDevices(lifecycle, clock))
@@ -121,7 +121,8 @@ async def test_a_page_costs_the_same_in_a_large_fleet(fleet: Fleet) -> None:
 
 async def test_reports_pay_for_states_that_fall_due(fleet: Fleet) -> None:
     """
-    After hours in which every device reported, a page does not process overdue state changes of the whole fleet.
+    State changes that fall due are processed when devices report. So a page does not process those of the
+    whole fleet, even hours later.
     """
     await fleet.grow_to(500)
     await fleet.get([])
@@ -135,8 +136,8 @@ async def test_reports_pay_for_states_that_fall_due(fleet: Fleet) -> None:
 
 async def test_the_list_follows_devices_and_time(fleet: Fleet) -> None:
     """
-    Devices report, change and disappear while time advances, stops or is set back. Rows, totals, cursors and
-    filter values stay equal to the computed ones.
+    Devices report, change and disappear, while time advances, stops or is set back. Rows, totals, cursors and
+    filter values always equal those that are computed from all devices.
     """
     dice = random.Random(3)
     sorts = [*DEVICES.sorts]
@@ -176,7 +177,7 @@ async def test_the_list_follows_devices_and_time(fleet: Fleet) -> None:
 
 
 async def test_a_first_page_at_the_very_moment_when_a_device_falls_silent(fleet: Fleet) -> None:
-    """At the exact deadline the device is not offline yet. A moment later it is."""
+    """At the exact deadline a device is not offline yet, even on a first page. A moment later it is."""
     await fleet.put("d1")
     for move_s, expected in ((MISSED * INTERVAL_S, 0), (0.001, 1)):
         fleet.clock.move(move_s)
@@ -186,7 +187,8 @@ async def test_a_first_page_at_the_very_moment_when_a_device_falls_silent(fleet:
 
 async def test_changes_while_the_first_page_is_made(fleet: Fleet) -> None:
     """
-    The page shows changes made while it was built. If its client gives up, the next page has all devices.
+    If devices change while the first page is made, the page shows the changes. If its client gives up, the
+    next page has all devices.
     """
     await fleet.grow_to(100)
     for is_cancelled in (True, False):

@@ -220,7 +220,9 @@ def test_a_role_of_an_account_opens_what_it_opened_before(role: str) -> None:
 
 
 def test_every_call_of_before_is_still_there() -> None:
-    """If a call is missing, the comparison above would skip it silently."""
+    """
+    Every call of before permission sets still exists. The comparison above would silently skip a missing call.
+    """
     assert set() == calls_of(*CALLS) - set(NEEDS)
 
 
@@ -232,7 +234,7 @@ def test_every_permission_set_opens_something() -> None:
 def test_what_is_for_all_is_not_changed_by_who_sees_some_calls_alone() -> None:
     """
     A person with restricted access must not change global settings, because their effect would reveal hidden
-    calls. A least saving in percent is an example.
+    calls. An example is the minimum saving of recommendations.
     """
     open_to_all = {
         row.name

@@ -16,7 +16,10 @@ from gateway.service.mounts import socket_path
 
 
 async def test_a_server_that_ended_after_its_answer_is_followed(tmp_path: Path) -> None:
-    """The successor has the sockets, and no server remains that must stop."""
+    """
+    The old server hands over its sockets and ends. Its successor has the sockets, and no server remains
+    that must stop.
+    """
     with socket.create_server(("127.0.0.1", 0)) as listening:
         before = HandOver(tmp_path, lambda: {"http": listening.fileno()}, grpc="")
         before.start()
@@ -33,7 +36,9 @@ async def test_a_server_that_ended_after_its_answer_is_followed(tmp_path: Path) 
 
 
 async def test_a_server_that_ends_before_its_answer_is_no_server(tmp_path: Path) -> None:
-    """The socket file still existed. The error says that starting again is enough."""
+    """
+    The old server ends before it answers, but its socket file still exists. The error says to start again.
+    """
     with socket.socket(socket.AF_UNIX) as ending:
         ending.bind(os.fspath(tmp_path / FILE))
         ending.listen()
@@ -48,8 +53,11 @@ async def test_a_server_that_ends_before_its_answer_is_no_server(tmp_path: Path)
 async def test_who_stops_late_leaves_the_sockets_of_its_successor(
     tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """With shared storage, the successor may start before its predecessor has stopped."""
-    deep = tmp_path_factory.mktemp("d" * 100)  # the path is too long for a socket in this directory
+    """
+    With shared storage, a successor may start before its predecessor has stopped. The late predecessor leaves
+    the successor's sockets in place.
+    """
+    deep = tmp_path_factory.mktemp("d" * 100)  # in this directory, the path is too long for a socket
     for directory in (tmp_path, deep):
         hand_overs = [HandOver(directory, dict, grpc="") for _ in range(2)]
         operators = [OperatorSocket(directory, web.Application()) for _ in range(2)]

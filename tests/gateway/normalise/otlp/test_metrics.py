@@ -1,4 +1,4 @@
-"""Metric points: families, token types, costs, deltas and cumulative counters."""
+"""Metric points: metric families, token types, costs, deltas and cumulative counters."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_delta_is_a_record_over_its_time() -> None:
 
 
 def test_a_resent_delta_is_the_same_record() -> None:
-    """The dedup key of a point does not depend on its request."""
+    """A delta that is sent again has the same dedup key, whichever request it is in."""
     first, again, next_one = read_points(
         typed("input"), typed("input"), typed("input", time=NOW + 9)
     ).identities
@@ -60,7 +60,10 @@ def test_a_resent_delta_is_the_same_record() -> None:
 
 
 def test_a_cumulative_point_is_the_logs_to_turn_into_a_delta() -> None:
-    """The log gets the value unchanged, with a template for the record."""
+    """
+    A cumulative point is passed to the log unchanged, with a template for the record. The log
+    computes the increase.
+    """
     counter = typed("output", 359.0, cumulative=True, start_time=0, resource={"service.name": "shop"})
     (taken,) = (outcome := read_points(counter)).points
     assert isinstance(taken, CounterPoint)
@@ -86,7 +89,7 @@ def test_a_cumulative_zero_is_handed_over() -> None:
 
 @pytest.mark.parametrize("value", [1e-13, 4.4e-16])
 def test_money_below_a_trillionth_is_nothing(value: float) -> None:
-    """Sums of floats leave such remainders."""
+    """Amounts below a trillionth count as 0, because sums of floats leave such remainders."""
     assert {UNCHANGED: 1} == read_points(point("operation.cost", value)).ignored
 
 
@@ -111,14 +114,20 @@ def test_envoys_types_are_parts_and_stay_apart() -> None:
     ],
 )
 def test_a_third_type_total_is_dropped(how: dict[str, str], source: str) -> None:
-    """Spring's counter and Kong's sum write input, output and their total."""
+    """
+    Spring's counter and Kong's sum write input, output and their total. The total is dropped, because it
+    repeats the other two.
+    """
     outcome = read_points(*(typed(kind, **how) for kind in ("input", "output", "total")))
     assert [(source, "input"), (source, "output")] == [(r.source, r.token_type) for r in metrics(outcome)]
     assert {MERGED: 1} == outcome.ignored
 
 
 def test_kongs_points_are_known_by_their_attributes() -> None:
-    """The operator chooses the service name. The consumer authenticated by Kong is the user."""
+    """
+    Kong's points are recognized by their attributes, because the operator chooses the service name. The
+    consumer that Kong authenticated is the user.
+    """
     attributes = MODELS | {
         "gen_ai.token.type": "input",
         "kong.auth.consumer.name": "search",
@@ -130,13 +139,19 @@ def test_kongs_points_are_known_by_their_attributes() -> None:
 
 
 def test_kongs_cost_has_no_currency_and_is_dollars() -> None:
-    """The unit is {cost}. Kong's price settings are in dollars by convention."""
+    """
+    Kong's cost has the unit {cost} and no currency. It counts as dollars, because Kong's price settings are
+    in dollars by convention.
+    """
     outcome = read_points(point("kong.gen_ai.llm.cost", 0.0125, MODELS, unit="{cost}"))
     assert [("kong", "USD", "0.0125")] == [(r.source, r.unit, r.value) for r in metrics(outcome)]
 
 
 def test_semantic_kernels_counters_have_their_kind_in_the_name() -> None:
-    """The types are prompt, completion and total, without a model."""
+    """
+    Semantic Kernel's counters have the token type in their names: prompt, completion or total. They
+    name no model.
+    """
     names = [f"semantic_kernel.connectors.openai.tokens.{kind}" for kind in ("prompt", "completion", "total")]
     outcome = read_points(
         *(point(name, 5, cumulative=True, scope="Microsoft.SemanticKernel.X") for name in names)
@@ -148,7 +163,10 @@ def test_semantic_kernels_counters_have_their_kind_in_the_name() -> None:
 
 
 def test_copilots_counters_have_their_kind_in_the_name() -> None:
-    """Copilot CLI 1.0.102 sends five counters with zero points, and histograms per call."""
+    """
+    Copilot's counters have the token type in their names. Copilot CLI 1.0.102 sends five counters with zero
+    points, and histograms per call.
+    """
     usage = "gen_ai.client.inference.usage."
     kinds = {
         "input_tokens": "input", "output_tokens": "output", "cache_read.input_tokens": "cache_read",
@@ -171,7 +189,10 @@ USAGE = "gen_ai.client.inference.usage."
 
 
 def test_the_old_family_beside_the_new_one_counts_once() -> None:
-    """Envoy's successors write each token type in two metrics. The first one counts."""
+    """
+    If a sender writes each token type in an old and a new metric, as Envoy's successors do, only the
+    first one counts.
+    """
     how = {"scope": "envoyproxy/ai-gateway", "resource": {"service.name": "edge"}}
     old = [typed("input", 100, **how), typed("output", 20, **how), typed("cached_input", 30, **how)]
     new = [
@@ -188,7 +209,9 @@ def test_the_old_family_beside_the_new_one_counts_once() -> None:
 
 @pytest.mark.parametrize("other", [{"scope": "another"}, {"resource": {"service.name": "another"}}])
 def test_two_instrumentations_may_use_a_family_each(other: dict[str, Any]) -> None:
-    """Two instrumentations measure different calls."""
+    """
+    Two instrumentations may each use one of the families. Both count, because they measure different calls.
+    """
     how = {"scope": "one", "resource": {"service.name": "edge"}}
     outcome = read_points(typed("input", **how), point(USAGE + "input_tokens", 9, MODELS, **(how | other)))
     assert [7, 9] == [record.value for record in metrics(outcome)]
@@ -205,7 +228,9 @@ def test_modalities_are_series_of_their_own() -> None:
 
 
 def test_tokens_of_a_modality_are_a_meter() -> None:
-    """Tokens of a modality are part of the total and also of a meter. Text is the rest."""
+    """
+    Tokens of a modality, such as audio, are part of the total and also of a meter. The rest of the total is text.
+    """
     name = "gen_ai.client.inference.usage."
     told = [
         ("input_tokens", "audio", 7), ("input_tokens", "text", 5), ("output_tokens", "image", 3),
@@ -235,7 +260,7 @@ def test_tokens_of_a_modality_are_a_meter() -> None:
 @pytest.mark.parametrize("cumulative", [True, False])
 def test_cost_histograms(name: str, how: dict[str, Any], source: str, cumulative: bool) -> None:
     """
-    The value is the histogram's sum, as the shortest text of the double. A token type does not apply to costs.
+    The cost is the sum of the histogram, as the shortest text of the double. A token type on a cost has no effect.
     """
     given_point = point(name, 0.00024839999999999997, MODELS | {"gen_ai.token.type": "input"}, **how)
     given_point.cumulative = cumulative
@@ -259,12 +284,14 @@ def test_openlits_types() -> None:
 
 
 def test_a_subset_nobody_knows_keeps_its_name() -> None:
-    """A new token type is a separate record, not part of another type."""
+    """A token type that no rule knows is stored as a separate record, not as part of another type."""
     assert ["audio"] == [r.token_type for r in metrics(read_points(typed("audio")))]
 
 
 def test_tokens_of_no_kind_are_shown_and_not_counted() -> None:
-    """Without a type, tokens may be input, output or both."""
+    """
+    Tokens without a type are shown as unrecognized and not counted, because they may be input, output or both.
+    """
     outcome = read_points(point(TOKENS, 5.0, MODELS))
     assert {UNRECOGNISED_AI: 1} == outcome.ignored
     assert [(TOKENS, "gen_ai.request.model", "gen_ai.response.model")] == outcome.unrecognised
@@ -288,14 +315,14 @@ def test_durations_and_counts_are_no_usage(name: str) -> None:
     ("name", "attributes"), [("goose.session_tokens.tokens", MODELS), ("llm.openai.tokens", {})]
 )
 def test_counters_that_ought_to_be_known_are_shown(name: str, attributes: dict[str, str]) -> None:
-    """An unknown family is listed by name, and its tokens are not guessed."""
+    """A counter of an unknown metric family is shown by its name. Its tokens are not guessed."""
     outcome = read_points(point(name, 5, attributes))
     assert outcome.ignored == {UNRECOGNISED_AI: 1}
     assert outcome.unrecognised[0][0] == name
 
 
 def test_a_token_of_another_trade_is_not_ai() -> None:
-    """Authentication also uses the word token."""
+    """The word "token" also occurs in authentication, so such a metric is no AI usage."""
     assert {NOT_AI: 1} == read_points(point("auth.token.refreshed", 5, {"realm": "main"})).ignored
 
 
@@ -314,7 +341,7 @@ def test_implausible_money_is_rejected(value: float) -> None:
 
 
 def test_the_resource_is_the_last_place_for_session_and_user() -> None:
-    """Values of the point have priority over those of the resource."""
+    """Session and user are read from the point first, and from the resource last."""
     resource = {"session.id": "resource", "user.id": "resource", "team.id": "core", "user": "root"}
     (record,) = metrics(
         read_points(point(TOKENS, 5, MODELS | {"gen_ai.token.type": "input"}, resource=resource))
@@ -351,7 +378,10 @@ def forwarded(value: Any, changes: dict[str, Any] | None = None, **how: Any) -> 
 
 
 def test_a_point_of_another_tollhouse_is_taken_as_it_is() -> None:
-    """Id, source and all other fields are those of the other server. No dialect and no series apply."""
+    """
+    A point of another Tollhouse is accepted unchanged: id, source and all other fields are those of the
+    sending server. No dialect and no series apply.
+    """
     outcome = forwarded(106, resource={"service.name": "tollhouse"})
     assert [
         UsageMetric(
@@ -386,7 +416,9 @@ def test_forwarded_money_keeps_its_digits() -> None:
 
 
 def test_a_sum_that_may_fall_counts_only_as_forwarded() -> None:
-    """A point without a Tollhouse id is not usage, even under Tollhouse's scope."""
+    """
+    A sum that may fall counts only with a Tollhouse id. Without one it is not usage, even under Tollhouse's scope.
+    """
     points = [typed("input"), typed("input", -5)]
     for one in points:
         one.may_fall, one.cannot_count = True, "a sum that may fall"
@@ -394,7 +426,10 @@ def test_a_sum_that_may_fall_counts_only_as_forwarded() -> None:
 
 
 def test_stand_in_times_are_not_taken_for_times() -> None:
-    """The other server marks times that it made up. A time of 0 is unknown."""
+    """
+    If the sending server made up a time, it marks the time, and the receiver takes it as unknown. A time of 0
+    is unknown as well.
+    """
     (record,) = metrics(forwarded(5, {"tollhouse.times": "none"}))
     assert record.start_time is None
     assert record.end_time is None
@@ -413,13 +448,15 @@ def test_stand_in_times_are_not_taken_for_times() -> None:
     ],
 )
 def test_a_forwarded_point_that_is_none_is_malformed(changes: dict[str, Any], how: dict[str, str]) -> None:
-    """A record with an invalid id or unit could not be recognized again."""
+    """
+    A forwarded point with an invalid id or unit is malformed, because its record could not be recognized again.
+    """
     assert ["malformed"] == [reject.reason for reject in forwarded(5, changes, **how).rejects]
 
 
 @pytest.mark.parametrize(("value", "unit"), [(1.5, "{token}"), (-1, "{token}"), (-0.1, "USD")])
 def test_a_forwarded_value_has_to_be_plausible(value: float, unit: str) -> None:
-    """A mistake of the other server must not be billed."""
+    """A forwarded value must be plausible, so that a mistake of the sending server is not billed."""
     assert [IMPLAUSIBLE] == [reject.reason for reject in forwarded(value, unit=unit).rejects]
 
 

@@ -34,7 +34,8 @@ TOOL = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "search"}
 AGENT = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "planner"}
 HTTP = {"http.request.method": "POST"}
 
-# (attributes, parent), numbered from 1, and the numbers of the spans that become records
+# per case: the spans as (attributes, number of the parent), numbered from 1, and the numbers of the spans
+# that become records
 TREES: dict[str, tuple[list[tuple[dict[str, Any], int | None]], list[int]]] = {
     "innermost with usage": ([(USED, None), (USED, 1)], [2]),
     "three deep": ([(USED, None), (USED, 1), (USED, 2)], [3]),
@@ -64,7 +65,7 @@ TREES: dict[str, tuple[list[tuple[dict[str, Any], int | None]], list[int]]] = {
 @pytest.mark.parametrize("order", ["as written", "children first"])
 @pytest.mark.parametrize("name", TREES)
 def test_which_spans_are_calls(name: str, order: str, encoding: str) -> None:
-    """The order in which spans are exported does not matter."""
+    """The expected spans become records, in whichever order the spans are exported."""
     tree, expected = TREES[name]
     spans = [
         span(number, attributes, parent=parent) for number, (attributes, parent) in enumerate(tree, start=1)
@@ -102,7 +103,7 @@ def _described(kinds: list[str], parents: list[int | None]) -> set[int]:
         if "used" in kinds[number] or kinds[number] == "embed":
             return {number, *(child for child in below if kinds[child] == "failed")}
         if kinds[number] == "failed" and all(kinds[child] == "plain" for child in below):
-            return {number}  # the spans below do not show its failure
+            return {number}  # the spans below a failed call do not show its failure
         return below or {number}
 
     calls = {number for number, kind in enumerate(kinds) if kind not in ("tool", "agent", "http")}
@@ -130,7 +131,10 @@ def test_any_tree_of_spans_in_any_order(nodes: list[tuple[str, int | None]], cha
 
 
 def test_a_dropped_twin_gives_cost_identity_and_the_fuller_tokens() -> None:
-    """The framework's span has user, cost and cache. The SDK's span below has the response id."""
+    """
+    If an outer span is dropped for an inner one, its values are kept. Here the framework's span has user,
+    cost and cached tokens, and the SDK's span below has the response id.
+    """
     outer = {
         **USED, "gen_ai.usage.cache_read.input_tokens": 4, "operation.cost": 0.5, "user.id": "u", "team.id": "t",
         "session.id": "outer",
@@ -147,7 +151,10 @@ def test_a_dropped_twin_gives_cost_identity_and_the_fuller_tokens() -> None:
 
 
 def test_the_inner_figures_stay_when_the_twin_knows_no_more() -> None:
-    """If both have the same number of fields, the innermost span is closest to the call."""
+    """
+    If both spans have the same number of fields, the counts of the innermost span stay, because it is closest
+    to the call.
+    """
     inner = {
         **USED,
         "gen_ai.usage.input_tokens": 9,
@@ -161,7 +168,10 @@ def test_the_inner_figures_stay_when_the_twin_knows_no_more() -> None:
 
 @pytest.mark.parametrize("turned", [False, True])
 def test_of_equally_full_twins_the_larger_input_holds_the_cache(turned: bool) -> None:
-    """The outputs are equal, so one span excluded the cache. It may be the outer or the inner one."""
+    """
+    If two spans have equal outputs and different inputs, one of them excluded the cache. The larger input
+    counts, whether the outer or the inner span has it.
+    """
     with_cache = {**USED, "gen_ai.usage.input_tokens": 1320, "gen_ai.usage.cache_read.input_tokens": 200}
     without = {**with_cache, "gen_ai.usage.input_tokens": 1120}
     outer, inner = (without, with_cache) if turned else (with_cache, without)
@@ -180,7 +190,10 @@ WRITTEN = "gen_ai.usage.cache_creation.input_tokens"
 )
 @pytest.mark.parametrize("total", [400, 112])
 def test_a_stated_zero_hides_no_count_of_a_twin(total: int, more: dict[str, Any], turned: bool) -> None:
-    """OpenLLMetry writes 0 for a cache write that the SDK counts, so a positive value wins over 0."""
+    """
+    A positive count has priority over a 0 of the other span. For example, OpenLLMetry writes 0 for a cache
+    write that the SDK counts.
+    """
     zero = {**USED, "gen_ai.usage.input_tokens": total, WRITTEN: 0, **more}
     counted = {**USED, "gen_ai.usage.input_tokens": 400, WRITTEN: 288}
     outer, inner = (zero, counted) if turned else (counted, zero)
@@ -206,7 +219,8 @@ def test_a_kept_call_takes_model_and_provider_of_its_twin() -> None:
 @pytest.mark.parametrize("turned", [False, True])
 def test_a_kept_call_takes_id_and_tier_of_its_one_twin(turned: bool) -> None:
     """
-    AutoGen's span has the counts, and the OpenAI library's span below has the answer's id, or the other way round.
+    A kept call gets the answer's id and tier from the other span. For example, AutoGen's span has the counts,
+    and the OpenAI library's span below has the id. The reverse works as well.
     """
     answered = {
         **CHAT,
@@ -231,7 +245,10 @@ def test_a_kept_call_takes_id_and_tier_of_its_one_twin(turned: bool) -> None:
     ],
 )
 def test_an_id_that_may_be_of_another_call_is_left(below: list[dict[str, Any]]) -> None:
-    """Two answers below a sum do not identify it, and a failed attempt does not identify the good one."""
+    """
+    If two answers are below a sum, neither id is copied. The id of a failed attempt is not copied to
+    the good call.
+    """
     inner = [span(number, attributes, parent=1) for number, attributes in enumerate(below, start=2)]
     (kept,) = [record for record in records(traces(span(1, USED), *inner)) if record.status == "ok"]
     assert kept.input_tokens == 10
@@ -239,7 +256,7 @@ def test_an_id_that_may_be_of_another_call_is_left(below: list[dict[str, Any]]) 
 
 
 def test_an_outer_call_over_two_gives_neither_its_sums() -> None:
-    """Cost and tokens are copied only between two spans, not from one to several."""
+    """Cost and tokens are copied from an outer call only if exactly one call is below it."""
     outer = {
         **USED,
         "gen_ai.usage.input_tokens": 20,
@@ -252,7 +269,9 @@ def test_an_outer_call_over_two_gives_neither_its_sums() -> None:
 
 
 def test_a_failed_attempt_takes_nothing_from_the_call_that_was_mended() -> None:
-    """The outer cost belongs to the good attempt."""
+    """
+    A failed attempt gets no cost from the outer call, because that cost belongs to the successful attempt.
+    """
     outcome = normalised(
         traces(
             span(1, {**USED, "gen_ai.usage.cost": 0.2}), span(2, FAILED, parent=1), span(3, USED, parent=1)
@@ -264,7 +283,10 @@ def test_a_failed_attempt_takes_nothing_from_the_call_that_was_mended() -> None:
 
 
 def test_identity_comes_from_the_nearest_ancestor_then_from_the_resource() -> None:
-    """Each field and the agent are inherited separately. Other tags are not inherited."""
+    """
+    User, team, session and agent are each inherited from the nearest span above that has them, or else from
+    the resource. Other tags are not inherited.
+    """
     outcome = normalised(
         traces(
             span(1, {**HTTP, "user.id": "far", "team.id": "far", "department": "d"}),
@@ -289,7 +311,7 @@ def test_what_a_span_says_itself_is_strongest() -> None:
 
 
 def test_a_span_sent_twice_in_one_payload_counts_once() -> None:
-    """The parent still finds exactly one child."""
+    """A span that is sent twice in one payload counts once, and its parent still finds exactly one child."""
     outer, inner = span(1, {**USED, "gen_ai.usage.cost": 0.5}), span(2, USED, parent=1)
     outcome = normalised(traces(outer, inner, inner))
     assert ["0.5"] == [record.cost for record in outcome.records]  # type: ignore[union-attr]
@@ -298,7 +320,7 @@ def test_a_span_sent_twice_in_one_payload_counts_once() -> None:
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
 def test_families_are_kept_together_across_slices(encoding: str) -> None:
-    """Parent and child may be megabytes apart."""
+    """Parent and child are found although they may be megabytes apart, in different slices."""
     filler = [
         span(number, {**HTTP, "note": "x" * 400}, name="GET", parent=1)
         for number in range(3, 3 + 3 * pieces.MAX_PIECE // 600)
@@ -319,7 +341,7 @@ def _chain(number: int) -> dict[str, Any]:
 
 
 def _ladder(number: int) -> dict[str, Any]:
-    """Create a chain of failures, each with a failed sibling."""
+    """Create a chain of failed spans. Each has a failed sibling."""
     return span(
         number, FAILED, parent=(number - 1 if number % 2 == 0 else number - 2) if number > 1 else None
     )
@@ -335,7 +357,8 @@ def test_long_chains_and_wide_families_are_settled_in_one_pass(
     tree: Callable[[int], dict[str, Any]], expected: int
 ) -> None:
     """
-    There is neither recursion nor quadratic work, so deliberate nesting costs no more than a normal payload.
+    Long chains and wide trees are processed in one pass, without recursion or quadratic work, so deliberate
+    nesting costs no more than a normal payload.
     """
     outcome = normalised(traces(*(tree(number) for number in range(1, DEEP + 1))))
     assert expected == len(outcome.records)
@@ -346,14 +369,17 @@ def test_long_chains_and_wide_families_are_settled_in_one_pass(
 def test_a_large_payload_is_settled_trace_by_trace_as_it_would_be_at_once(
     tree: Callable[[int], dict[str, Any]], encoding: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Complete traces are finished while the body is still read, with the same records as at the end."""
+    """
+    Complete traces of a large payload are finished while the rest of the body is read. The records are the
+    same as if all were finished at the end.
+    """
     spans = []
     for trace in range(1, 400):
         for number in range(1, 8):
             made = tree(number)
             made["traceId"] = f"{trace:032x}"
             spans.append(made)
-    spans.sort(key=lambda made: (int(made["traceId"], 16) // 40, made["spanId"]))  # forty traces interleaved
+    spans.sort(key=lambda made: (int(made["traceId"], 16) // 40, made["spanId"]))  # interleaves forty traces
     payload = traces(*spans)
     monkeypatch.setattr(wire.requests, "__defaults__", (4096,))
     monkeypatch.setattr(body_limits, "SLICE_BYTES", 8192)
@@ -376,14 +402,20 @@ def test_a_large_payload_is_settled_trace_by_trace_as_it_would_be_at_once(
 
 
 def test_a_run_of_pydantic_ai_is_an_agent_whatever_its_version() -> None:
-    """The first version names neither operation nor kind. Calls below its tools are separate calls."""
+    """
+    The span of a Pydantic AI run is an agent in every version, although the first version names neither
+    operation nor kind. Calls below its tools are separate calls.
+    """
     run = {"agent_name": "planner", "model_name": "m", "gen_ai.usage.input_tokens": 12}
     payload = traces(span(1, USED), span(2, run, parent=1), span(3, USED, parent=2), scope="pydantic-ai")
     assert 2 == len(normalised(payload).records)
 
 
 def test_many_failures_under_a_long_chain_take_no_longer_each() -> None:
-    """Each failure is linked to the topmost span. The path up is walked only once."""
+    """
+    Each failure is linked to the topmost span above it. With many failures under a long chain, the path up is
+    walked only once.
+    """
     depth = 12_000
     chain = [span(number, HTTP, parent=number + 1) for number in range(1, depth + 1)]
     failed = [span(depth + 10 + number, FAILED, parent=1) for number in range(depth)]
@@ -400,7 +432,7 @@ def test_many_failures_under_a_long_chain_take_no_longer_each() -> None:
 
 @pytest.mark.parametrize("parents", [(2, 1), (1, None)])
 def test_a_circle_of_spans_has_nothing_above(parents: tuple[int, int | None]) -> None:
-    """A failure below a circle is linked only by itself."""
+    """If spans form a circle, nothing is above it. A failure below the circle is linked only to itself."""
     circle = [span(number, HTTP, parent=parent) for number, parent in enumerate(parents, start=1)]
     outcome = normalised(traces(*circle, span(3, FAILED, parent=1)))
     (record,) = inferences(outcome)
@@ -420,6 +452,9 @@ def test_a_circle_of_spans_has_nothing_above(parents: tuple[int, int | None]) ->
     ],
 )
 def test_which_calls_are_linked(more: dict[str, Any], links: int) -> None:
-    """Failures, and answers without an id or with an encrypted id, share no id with the other report."""
+    """
+    A call is linked to other reports by its trace if it shares no id with them: failures, answers without an
+    id, and answers with an encrypted id.
+    """
     (identity,) = normalised(traces(span(1, USED | more, parent=9))).identities
     assert links == len(identity.links)

@@ -14,7 +14,7 @@ CASES = Path(__file__).parents[3] / "cases" / "otlp"
 _USAGE = re.compile(r"gen_ai\.usage\..|llm\.token_count\..|.*\.usage\..")
 _PART = re.compile(r"cache|reason|think|thought", re.IGNORECASE)
 _PARTS = ("cache_read", "cache_write", "reasoning")
-# Sums of other calls, rejected prediction tokens, parts by modality, and costs.
+# names that are not read: sums of other calls, rejected prediction tokens, parts by modality, and costs
 _NOT_READ = re.compile(
     r"gen_ai\.aggregated_usage\.|gen_ai\.usage\.partial\.|gen_ai\.usage\.(audio|image|text|video)\.|.*cost"
 )
@@ -33,7 +33,10 @@ def names_of(item: Any) -> Iterator[str]:
 
 
 def test_no_part_of_a_sum_is_passed_over() -> None:
-    """A cached token under an unknown name would be estimated at the full price."""
+    """
+    Every name of a part is in a table, because a cached token under an unknown name would be estimated at
+    the full price.
+    """
     known = {name for field in _PARTS for name in FIELD_NAMES[field]}
     payloads = [
         json.loads(path.read_bytes()) for path in CASES.rglob("*.json") if ".expected" not in path.name

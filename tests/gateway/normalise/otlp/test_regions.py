@@ -1,4 +1,6 @@
-"""The provider's processing region in spans and log events, never the region of the sending resource."""
+"""
+The provider's processing region in spans and log events. The region of the sending resource is never used.
+"""
 
 from __future__ import annotations
 
@@ -30,10 +32,10 @@ USAGE = {"input_tokens": 5, "output_tokens": 2, "inference_geo": "us"}
         ("gcp.vertex_ai", {"server.address": "us-central1-aiplatform.googleapis.com"}, "us-central1"),
         ("openai", {"gen_ai.openai.api_base": "https://eu.api.openai.com/v1/"}, "eu"),
         ("openai", {"server.address": "api.openai.com"}, None),
-        ("openai", {"cloud.region": "us-east-1"}, None),  # the location of the caller
+        ("openai", {"cloud.region": "us-east-1"}, None),  # this is the location of the caller
         ("anthropic", {"aws.region": "us-east-1"}, None),
         ("openai", {}, None),
-        # The region of another cloud, or one that a collector copied from the resource, is not the provider's.
+        # A region of another cloud is not the provider's. Neither is one that a collector copied from the resource.
         ("azure.ai.openai", {"aws.region": "us-east-1"}, None),
         ("azure.ai.openai", {"cloud.region": "us-east-1"}, None),
         ("azure.ai.openai", {"cloud.region": "East US 2"}, "eastus2"),
@@ -76,13 +78,13 @@ def test_where_the_provider_processed_a_call(
 
 
 def test_the_region_of_a_resource_is_the_senders() -> None:
-    """A service may run in another region than the provider that it calls."""
+    """The region of a resource belongs to the sender, which may run in another region than the provider."""
     resource = {"cloud.region": "us-east-1", "aws.region": "us-east-1"}
     assert only(traces(span(1, BEDROCK), resource=resource)).region is None
 
 
 def test_the_region_of_a_twin_is_that_of_the_call() -> None:
-    """The cloud SDK's span below reports the same call and its region."""
+    """If the cloud SDK's span below reports the same call, its region is the region of the call."""
     spans = (span(1, BEDROCK), span(2, {**BEDROCK, "aws.region": "us-east-1"}, parent=1))
     assert "us-east-1" == only(traces(*spans)).region
 
@@ -92,7 +94,8 @@ def test_the_region_of_a_twin_is_that_of_the_call() -> None:
 )
 def test_an_answer_that_is_read_for_its_counts_tells_it(stated: Any, region: str | None) -> None:
     """
-    Anthropic's usage has `inference_geo`, in an answer inside an attribute and in the AI SDK's metadata.
+    An answer that is read for its counts also gives the region, such as `inference_geo` in Anthropic's usage.
+    The answer may be inside an attribute, or in the AI SDK's metadata.
     """
     usage = {**USAGE, "inference_geo": stated}
     answer = {"id": "msg_0123456789abcdef0123", "model": "claude-x", "usage": usage}

@@ -1,6 +1,6 @@
 """
-If calls name another session than their resource, the resource's session is reported as well, because
-counters know only that one.
+Sessions of resources: if calls name another session than their resource, the resource's session is reported
+as well, because counters know only that one.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ CHAT = CALL | {"gen_ai.conversation.id": "chat"}
 
 
 def test_of_spans() -> None:
-    """Only sessions that differ are reported, and only for calls."""
+    """
+    The session of a resource is reported only for spans that are calls, and only if it differs from
+    the call's session.
+    """
     calls = traces(span(1, CHAT), span(2, CALL), scope="copilot-chat", resource=WINDOW)
     outcome = finished(otlp.normalise("traces", in_json(calls), json=True, options=Options()))
     assert ["chat", "window"] == [record.session for record in outcome.records]
@@ -26,7 +29,7 @@ def test_of_spans() -> None:
 
 
 def test_of_log_records() -> None:
-    """The event of the conventions is a call as well."""
+    """The conventions' log event is a call as well, so its resource's session is reported."""
     event = log(
         CHAT, event_name="gen_ai.client.inference.operation.details", scope="copilot-chat", resource=WINDOW
     )

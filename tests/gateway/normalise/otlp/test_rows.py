@@ -43,7 +43,10 @@ def test_a_pushed_row_is_the_call_of_the_row(encoding: str) -> None:
 
 
 def test_attempts_under_one_span_id_are_calls_of_their_own() -> None:
-    """The caller gave all attempts the same id. Only a column shows the status of the failed one."""
+    """
+    Attempts are separate calls although the caller gave all of them the same span id. Only a column shows the
+    status of the failed one.
+    """
     failed = row(id="another", response_status_code=429, is_success=0, cost=0, req_units=0, res_units=0)
     found = records(traces(pushed(1, failed), pushed(1, row())))
     assert [("error", "429"), ("ok", None)] == [(record.status, record.error_type) for record in found]
@@ -51,7 +54,7 @@ def test_attempts_under_one_span_id_are_calls_of_their_own() -> None:
 
 
 def test_a_row_that_cannot_be_costs_only_itself() -> None:
-    """The reject names the column."""
+    """An invalid row is rejected without affecting the others. The reject names the column."""
     outcome = normalised(traces(pushed(1, row(cost=-1)), pushed(2, row())))
     assert len(outcome.records) == 1
     assert [reject.reason for reject in outcome.rejects] == [IMPLAUSIBLE]
@@ -65,14 +68,17 @@ def test_a_pushed_row_is_explained() -> None:
 
 
 def test_metadata_that_is_named_like_a_column_makes_no_row() -> None:
-    """The call stays with its product."""
+    """Metadata with the name of a column does not make a span a row. The call stays with its product."""
     call = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "gpt-4o", "ai_org": "search"}
     assert "otel" == only(traces(span(1, call))).source
 
 
 @pytest.mark.parametrize("beginning", ["gen_ai.response.", "gen_ai.usage."])
 def test_its_gen_ai_traces_count_under_both_names(beginning: str) -> None:
-    """The first version put the counts next to the response id, and named neither operation nor provider."""
+    """
+    Counts of these traces are read under old and new names. The first version put the counts next to the
+    response id, and named neither operation nor provider.
+    """
     attributes = {
         "gen_ai.request.model": "gpt-4o",
         "gen_ai.response.id": "chatcmpl-9Ri1u4Va0IOdj525McVFHn6RZJU9I",
@@ -95,7 +101,10 @@ def logged(line: dict[str, Any]) -> LogRecord:
 
 
 def test_envoys_access_log_is_the_call_of_its_line() -> None:
-    """The record has the same id as the line's own format. Lines of other traffic are not calls."""
+    """
+    A line of Envoy's access log has the same record id over OTLP as in its own format. Lines of other traffic
+    are not calls.
+    """
     line = formats.case("envoy_ai_gateway", "access-log-line")
     plain = {name: value for name, value in line.items() if not name.startswith("gen_ai.")}
     tool = {name: value if name in plain else None for name, value in line.items()}
@@ -107,7 +116,9 @@ def test_envoys_access_log_is_the_call_of_its_line() -> None:
 
 
 def test_a_log_line_that_cannot_be_costs_only_itself() -> None:
-    """The reject names its position and column."""
+    """
+    An invalid log line is rejected without affecting the others. The reject names its position and column.
+    """
     line = formats.case("envoy_ai_gateway", "access-log-line")
     outcome = read_logs(logged(line), logged(line | {"gen_ai.usage.input_tokens": -1}))
     assert len(outcome.records) == 1

@@ -1,4 +1,4 @@
-"""Counters sent by the real OpenTelemetry SDK, cumulative by default, or delta."""
+"""Counters that the real OpenTelemetry SDK sends, cumulative (its default) or as deltas."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CUMULATIVE, DELTA = AggregationTemporality.CUMULATIVE, AggregationTemporality.DE
 
 
 class Client:
-    """A process with an SDK, and the server's state of its counters."""
+    """A process with an SDK, and the state that the server stores for its counters."""
 
     def __init__(self, temporality: AggregationTemporality) -> None:
         self._reader = InMemoryMetricReader(

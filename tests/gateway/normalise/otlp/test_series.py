@@ -37,7 +37,7 @@ def key(**changes: Any) -> bytes:
 
 
 def tagged(value: Any) -> Any:
-    """Return a form with an equality that distinguishes types, because in Python 1 == 1.0 == True."""
+    """Return the value together with its type, because in Python 1 == 1.0 == True."""
     if isinstance(value, dict):
         return ("m", tuple((name, tagged(value[name])) for name in sorted(value)))
     if isinstance(value, list):
@@ -73,7 +73,10 @@ def test_everything_that_names_a_series_is_part_of_the_key() -> None:
 
 
 def test_neighbours_do_not_lend_each_other_their_resource() -> None:
-    """The resource is hashed once for successive points, and again when it changes."""
+    """
+    The resource is hashed once for consecutive points with the same resource. When the resource changes, it
+    is hashed again.
+    """
     keys = SeriesKeys()
     first, second = point(), point(resource=Resource(attributes={"service.name": "other"}))
     assert [key(), key(resource=second.resource), key()] == [keys.of(first), keys.of(second), keys.of(first)]
@@ -81,5 +84,8 @@ def test_neighbours_do_not_lend_each_other_their_resource() -> None:
 
 @given(VALUES, VALUES)
 def test_values_share_their_bytes_only_when_they_are_the_same(one: Any, other: Any) -> None:
-    """1, 1.0, true and "1" are four values, and nesting makes no two values equal."""
+    """
+    Different values never have the same bytes in the key: 1, 1.0, true and "1" are four values, and nesting
+    makes no two values equal.
+    """
     assert (tagged(one) == tagged(other)) == (canonical(one) == canonical(other))

@@ -23,7 +23,8 @@ USAGE = {"gen_ai.usage.input_tokens": 100, "gen_ai.usage.output_tokens": 20}
 @pytest.mark.parametrize("encoding", ENCODINGS)
 def test_langsmith_writes_details_as_the_text_of_a_dict(encoding: str) -> None:
     """
-    Cached and reasoning tokens are inside the text of a Python dict. Thread and tags have LangSmith's names.
+    LangSmith writes cached and reasoning tokens inside the text of a Python dict. Thread and tags
+    have LangSmith's names.
     """
     payload = traces(
         span(
@@ -72,7 +73,7 @@ def test_langsmith_writes_details_as_the_text_of_a_dict(encoding: str) -> None:
 
 
 def test_mlflow_quotes_its_texts() -> None:
-    """Type, model and provider are JSON strings. Usage and cost are JSON objects."""
+    """MLflow writes type, model and provider as JSON strings, and usage and cost as JSON objects."""
     call = {
         "mlflow.spanType": '"CHAT_MODEL"',
         "mlflow.llm.model": '"gpt-4o"',
@@ -101,7 +102,9 @@ def test_mlflow_quotes_its_texts() -> None:
     ("provider", "expected"), [("anthropic", 1100), ("aws.bedrock", 1100), ("openai", 1000)]
 )
 def test_openlit_counts_as_the_provider_does(provider: str, expected: int) -> None:
-    """Only for Anthropic and Bedrock, the input excludes cached tokens."""
+    """
+    OpenLIT passes on the provider's count: only for Anthropic and Bedrock, the input excludes cached tokens.
+    """
     payload = traces(
         span(
             1,
@@ -132,7 +135,9 @@ def test_openlit_counts_as_the_provider_does(provider: str, expected: int) -> No
 
 
 def test_cloudflares_spans_are_calls_without_tokens_too() -> None:
-    """An image has a cost and no tokens. A tool operation is not a call."""
+    """
+    Cloudflare's spans are calls even without tokens: an image has only a cost. A tool operation is not a call.
+    """
     image = {
         "gen_ai.model.provider": "workers-ai",
         "gen_ai.request.model": "@cf/flux",
@@ -147,7 +152,7 @@ def test_cloudflares_spans_are_calls_without_tokens_too() -> None:
 
 
 def test_vllm_names_no_provider() -> None:
-    """The server's span has a request id that callers may choose, and only the response model."""
+    """vLLM's span names no provider. It has the response model and a request id, which callers may choose."""
     record = only(
         traces(
             span(
@@ -180,8 +185,8 @@ def test_vllm_names_no_provider() -> None:
 
 def test_bifrost_writes_one_span_for_each_attempt() -> None:
     """
-    Names are old and there is no operation. A failed attempt and its fallback are two calls, and plug-in
-    spans are none.
+    Bifrost writes a span for each attempt, with old names and no operation. A failed attempt and its fallback
+    are two calls, and plug-in spans are no calls.
     """
     base = {
         "gen_ai.provider.name": "openai",
@@ -247,7 +252,8 @@ def test_kong_knows_the_consumer_on_the_request_span() -> None:
 @pytest.mark.parametrize(("said_input", "expected"), [(40, 1940), (1940, 1940)])
 def test_agentgateway_before_and_after_its_change(said_input: int, expected: int) -> None:
     """
-    Releases differ in whether the input includes the cache. An input below the cache identifies the old ones.
+    Releases of agentgateway differ in whether the input includes the cache. If the input is below the cache,
+    the release is an old one.
     """
     record = only(
         traces(
@@ -330,7 +336,9 @@ def vercel(**attributes: Any) -> dict[str, Any]:
 
 
 def test_vercel_6_says_what_is_cached() -> None:
-    """With `inputTokenDetails`, the input includes cached tokens, for Anthropic as well."""
+    """
+    If Vercel's AI SDK 6 writes `inputTokenDetails`, the input includes cached tokens, even for Anthropic.
+    """
     record = only(
         traces(
             span(
@@ -353,7 +361,9 @@ def test_vercel_6_says_what_is_cached() -> None:
 
 
 def test_vercel_5_generate_text_hides_the_cache_in_provider_metadata() -> None:
-    """In version 5, `generateText` reports cached tokens only inside Anthropic's usage object."""
+    """
+    In version 5 of Vercel's AI SDK, `generateText` reports cached tokens only inside Anthropic's usage object.
+    """
     metadata = {
         "anthropic": {
             "usage": {"input_tokens": 7, "cache_read_input_tokens": 900, "cache_creation_input_tokens": 50},
@@ -394,7 +404,10 @@ def test_vercel_5_generate_text_hides_the_cache_in_provider_metadata() -> None:
 def test_vercel_4_and_5_know_more_in_provider_metadata(
     provider: str, metadata: dict[str, Any], expected: tuple[int | None, ...]
 ) -> None:
-    """Each provider of the SDK has its own names for values that the usage object lacks."""
+    """
+    In versions 4 and 5, values that the usage object lacks are in the provider metadata. Each provider has
+    its own names there.
+    """
     attributes = {
         "ai.operationId": "ai.generateText.doGenerate",
         "ai.model.provider": provider,
@@ -410,7 +423,10 @@ def test_vercel_4_and_5_know_more_in_provider_metadata(
 
 
 def test_vercel_7_speaks_the_conventions() -> None:
-    """Under the scope gen_ai, only chat spans count, not the steps and the agent around them."""
+    """
+    Version 7 uses the names of the conventions under the scope gen_ai. Only its chat spans count, not the
+    steps and the agent around them.
+    """
     chat = {
         "gen_ai.operation.name": "chat",
         "gen_ai.provider.name": "anthropic.messages",
@@ -435,7 +451,9 @@ def test_vercel_7_speaks_the_conventions() -> None:
 
 
 def test_opencode_uses_its_own_scope() -> None:
-    """The AI SDK's attributes identify the dialect under any scope."""
+    """
+    OpenCode's spans have OpenCode's own scope. The AI SDK's attributes identify the dialect under any scope.
+    """
     record = only(traces(span(1, vercel(ai__usage__inputTokens=10)), scope="opencode"))
     assert record.source == "vercel_ai"
     assert record.operation == "chat"
@@ -443,7 +461,9 @@ def test_opencode_uses_its_own_scope() -> None:
 
 
 def test_vercel_embeddings() -> None:
-    """The inner doEmbed span counts, and the embedMany span around it repeats it."""
+    """
+    Of two nested embedding spans, only the inner doEmbed span counts. The embedMany span around it repeats it.
+    """
     inner = {
         "ai.operationId": "ai.embedMany.doEmbed",
         "ai.model.provider": "openai.embedding",
@@ -459,7 +479,10 @@ def test_vercel_embeddings() -> None:
 
 
 def test_langfuse_5_writes_metadata_as_json() -> None:
-    """Quoted strings lose their quotes, objects are dropped, and a failed generation costs its reported 0."""
+    """
+    Langfuse 5 writes metadata as JSON: quoted strings lose their quotes, and objects are dropped. A failed
+    generation costs its reported 0.
+    """
     record = only(
         traces(
             span(
@@ -519,7 +542,7 @@ def test_langfuse_5_writes_metadata_as_json() -> None:
     ],
 )
 def test_langfuse_buckets(usage: dict[str, Any], expected: tuple[int | None, ...]) -> None:
-    """Buckets are exclusive, unless the total or OpenAI's form shows that they overlap."""
+    """Langfuse's buckets do not overlap, unless the total or OpenAI's form shows that they do."""
     attributes = {
         "langfuse.observation.type": "generation",
         "langfuse.observation.model.name": "m",
@@ -534,7 +557,7 @@ def test_langfuse_buckets(usage: dict[str, Any], expected: tuple[int | None, ...
 
 @pytest.mark.parametrize(("level", "status"), [("ERROR", "error"), ("WARNING", "ok"), ("DEFAULT", "ok")])
 def test_langfuses_level_tells_of_a_failure(level: str, status: str) -> None:
-    """The JavaScript SDK does not set the span's status."""
+    """Langfuse's level shows a failure, because its JavaScript SDK does not set the status of the span."""
     attributes = {
         "langfuse.observation.type": "generation",
         "langfuse.observation.level": level,
@@ -546,7 +569,7 @@ def test_langfuses_level_tells_of_a_failure(level: str, status: str) -> None:
 
 
 def test_langfuse_cost_is_the_sum_of_its_parts_without_a_total() -> None:
-    """The sum is decimal: 0.1 and 0.2 are 0.3."""
+    """Without a total, the cost is the sum of its parts. The sum is decimal: 0.1 and 0.2 are 0.3."""
     attributes = {
         "langfuse.observation.type": "generation",
         "langfuse.observation.cost_details": '{"input": 0.1, "output": 0.2}',
@@ -556,8 +579,8 @@ def test_langfuse_cost_is_the_sum_of_its_parts_without_a_total() -> None:
 
 def test_claude_code_spans_count_under_their_own_names() -> None:
     """
-    `llm_request` spans are calls, and their input excludes the cache. `result_tokens` of a tool span
-    are not usage.
+    Claude Code's `llm_request` spans are calls, and their input excludes the cache. `result_tokens` of a tool
+    span are not usage.
     """
     who = {"session.id": "s", "user.id": "anon-1", "user.account_uuid": "acct-1"}
     call = {
@@ -604,7 +627,7 @@ def test_claude_code_spans_count_under_their_own_names() -> None:
 
 
 def test_a_failed_claude_code_request() -> None:
-    """`success = false` means a failure, and its type is the HTTP status."""
+    """A Claude Code request with `success = false` failed. Its error type is the HTTP status."""
     attributes = {
         "span.type": "llm_request",
         "model": "claude-opus-4-1",
@@ -625,7 +648,10 @@ def test_a_failed_claude_code_request() -> None:
     [("codex_cli_rs", "handle_responses"), ("gemini-cli", "llm_call"), ("qwen-code", "api")],
 )
 def test_spans_that_repeat_logs_never_count(service: str, name: str) -> None:
-    """Codex, Gemini CLI and Qwen Code report the same calls as log events."""
+    """
+    Spans of Codex, Gemini CLI and Qwen Code never count, because these products report the same calls
+    as log events.
+    """
     attributes = {**USAGE, "gen_ai.operation.name": "chat", "gen_ai.request.model": "m"}
     outcome = normalised(traces(span(1, attributes, name=name), resource={"service.name": service}))
     assert outcome.records == []
@@ -633,7 +659,10 @@ def test_spans_that_repeat_logs_never_count(service: str, name: str) -> None:
 
 
 def test_pydantic_ai_1_repeats_usage_on_the_run() -> None:
-    """The run span has usage and an agent name, but no operation."""
+    """
+    In Pydantic AI 1, the span of a run has usage and an agent name but no operation. It repeats its calls, so
+    it does not count.
+    """
     run = {"agent_name": "invoice", "model_name": "gpt-4o", "gen_ai.system": "openai", **USAGE}
     call = {
         "gen_ai.operation.name": "chat",
@@ -647,7 +676,10 @@ def test_pydantic_ai_1_repeats_usage_on_the_run() -> None:
 
 
 def test_openinference_agents_of_the_claude_agent_sdk_are_calls() -> None:
-    """Only its AGENT spans have the usage, without the cache. Elsewhere AGENT spans repeat their calls."""
+    """
+    In the Claude Agent SDK under OpenInference, only AGENT spans have the usage, without the cache, so they
+    are calls. Elsewhere, AGENT spans repeat their calls.
+    """
     agent = {
         "openinference.span.kind": "AGENT",
         "llm.model_name": "claude-sonnet-4-5",
@@ -667,7 +699,10 @@ def test_openinference_agents_of_the_claude_agent_sdk_are_calls() -> None:
     ("version", "expected"), [("", 1300), ("0.1.12", 1300), ("0.1.13", 1000), ("0.2.0", 1000), ("1", 1300)]
 )
 def test_the_claude_agent_sdks_spans_hold_the_cache_since_0_1_13(version: str, expected: int) -> None:
-    """The total is equal before and after 0.1.13, so only the version shows it."""
+    """
+    Since 0.1.13, the input of these spans includes the cache. The total is equal before and after, so only
+    the version shows this.
+    """
     agent = {
         "openinference.span.kind": "AGENT",
         "llm.token_count.prompt": 1000,
@@ -682,7 +717,8 @@ def test_the_claude_agent_sdks_spans_hold_the_cache_since_0_1_13(version: str, e
 
 def test_logfires_agents_of_the_claude_agent_sdk_are_calls() -> None:
     """
-    The agent's span has usage, cost and session. Its turns have intermediate counts, and its tools have none.
+    In Logfire, the agent's span of the Claude Agent SDK has usage, cost and session, so it is the call. Its
+    turns have intermediate counts, and its tools have none.
     """
     agent: dict[str, Any] = {
         "logfire.span_type": "span", "gen_ai.operation.name": "invoke_agent", "gen_ai.provider.name": "anthropic",
@@ -712,7 +748,7 @@ def test_logfires_agents_of_the_claude_agent_sdk_are_calls() -> None:
     ("kind", "usage", "expected"), [("RERANKER", True, ["rerank"]), ("RERANKER", False, [])]
 )
 def test_openinference_rerankers_count_only_with_tokens(kind: str, usage: bool, expected: list[str]) -> None:
-    """A local reranker without token counts is not billed."""
+    """A reranker span counts only with tokens, because a local reranker is not billed."""
     attributes: dict[str, Any] = {"openinference.span.kind": kind, "reranker.model_name": "rerank-3"}
     attributes |= {"llm.token_count.prompt": 7} if usage else {}
     assert expected == [record.operation for record in records(traces(span(1, attributes)))]
@@ -720,7 +756,8 @@ def test_openinference_rerankers_count_only_with_tokens(kind: str, usage: bool, 
 
 def test_openinference_finds_the_model_in_the_parameters() -> None:
     """
-    Without a model name, `model` in the JSON of the invocation parameters is used. Nothing else is read from them.
+    If no attribute names the model, `model` in the JSON of the invocation parameters is used. Nothing else is
+    read from them.
     """
     attributes = {
         "openinference.span.kind": "LLM",
@@ -744,7 +781,8 @@ def litellm(**attributes: Any) -> dict[str, Any]:
 
 def test_litellm_alias_zero_cost_and_usage_object() -> None:
     """
-    The caller's alias is not a response model, a cost of 0 is unknown, and cached tokens are in the usage object.
+    In LiteLLM's spans, the caller's alias is not a response model, a cost of 0 is unknown, and cached tokens
+    are in the usage object.
     """
     record = only(
         traces(
@@ -797,7 +835,10 @@ def test_litellm_call_id_identifies_no_call() -> None:
 
 
 def test_a_failure_that_names_no_response_is_known_by_its_call_id() -> None:
-    """LiteLLM's newer spans have it, and the generic callback reports the same failure under that id."""
+    """
+    A failure without a response id is identified by LiteLLM's call id. Newer spans have it, and the generic
+    callback reports the same failure under it.
+    """
     call_id = "0f4c0a7e-1111-2222-3333-444455556666"
     failed = {name: value for name, value in litellm(litellm__call_id=call_id).items() if "usage" not in name}
     del failed["gen_ai.response.id"]
@@ -814,7 +855,8 @@ def test_a_failure_that_names_no_response_is_known_by_its_call_id() -> None:
 @pytest.mark.parametrize("name", ["litellm.trace_id", "litellm.call_id"])
 def test_litellms_reports_without_its_id_share_a_name_with_its_log(name: str, call_type: str) -> None:
     """
-    Some integrations write only the trace id, others only the call id. A streamed answer has another id in each.
+    LiteLLM's reports without its own id share the trace id or the call id with its log. Some integrations
+    write only one of them. A streamed answer has a different response id in each report.
     """
     log: dict[str, Any] = {
         "id": "31aec259-5224-4903-ad2a-91ade65c0987", "call_type": call_type, "custom_llm_provider": "openai",
@@ -844,7 +886,8 @@ def test_litellms_reports_without_its_id_share_a_name_with_its_log(name: str, ca
 
 def test_an_answer_from_litellms_cache_is_the_call_of_its_generic_callback() -> None:
     """
-    An embedding has no response id, so LiteLLM creates one. The cost in the id is that of the first call.
+    An embedding has no response id, so LiteLLM creates one. If the answer is from LiteLLM's cache, its span
+    and the generic callback are still one call. The cost in the id is that of the first call.
     """
     hit = "52c0ba39-6957-4485-be9c-503ea1e243b2_cache_hit1795176930.663056"
     attributes = litellm(
@@ -881,7 +924,7 @@ def test_litellms_newer_spans() -> None:
 
 
 def test_litellm_call_types_without_an_operation() -> None:
-    """In LiteLLM, `llm.request.type` is a call type, so "completion" is a chat."""
+    """In LiteLLM, `llm.request.type` is a call type. Without an operation, "completion" is a chat."""
     attributes = litellm(llm__request__type="completion")
     del attributes["gen_ai.operation.name"]
     assert "chat" == only(traces(span(1, attributes), scope="litellm")).operation
@@ -900,7 +943,9 @@ def test_litellm_call_types_without_an_operation() -> None:
 )
 @pytest.mark.parametrize("name", ["gen_ai.operation.name", "llm.request.type"])
 def test_litellm_calls_that_are_no_chats(name: str, call_type: str, operation: str) -> None:
-    """LiteLLM calls other than chats are billed like chats. The names are those of the logging payload."""
+    """
+    Calls that are no chats are billed like chats. Their operations have the names of LiteLLM's logging payload.
+    """
     attributes = litellm(gen_ai__cost__total_cost=0.04)
     del attributes["gen_ai.operation.name"]
     record = only(traces(span(1, {**attributes, name: call_type}), scope="litellm"))
@@ -909,7 +954,7 @@ def test_litellm_calls_that_are_no_chats(name: str, call_type: str, operation: s
 
 
 def test_litellms_management_calls_are_none() -> None:
-    """Creating a batch or calling a tool is not a model call."""
+    """LiteLLM's management calls, such as creating a batch or calling a tool, are no model calls."""
     attributes = [
         {"gen_ai.operation.name": name} for name in ("acreate_batch", "call_mcp_tool", "alist_files")
     ]
@@ -917,7 +962,7 @@ def test_litellms_management_calls_are_none() -> None:
 
 
 def test_openllmetry_request_types() -> None:
-    """In OpenLLMetry, `llm.request.type` "completion" is a text completion."""
+    """In OpenLLMetry, the `llm.request.type` "completion" means a text completion."""
     attributes = {
         "llm.request.type": "completion",
         "gen_ai.system": "OpenAI",
@@ -930,7 +975,9 @@ def test_openllmetry_request_types() -> None:
 
 
 def test_openllmetry_bedrock_counts_without_the_cache() -> None:
-    """The scope that ends in `.bedrock` passes on Bedrock's own input count."""
+    """
+    Under OpenLLMetry's scope that ends in `.bedrock`, the input is Bedrock's own count, which excludes the cache.
+    """
     attributes = {
         "gen_ai.operation.name": "chat",
         "gen_ai.system": "AWS",
@@ -947,7 +994,9 @@ def test_openllmetry_bedrock_counts_without_the_cache() -> None:
 
 
 def test_google_adk_2_holds_reasoning_in_the_output() -> None:
-    """From 2.3 on, reasoning has its final name. The total shows whether the output includes it."""
+    """
+    From version 2.3 on, Google ADK's reasoning has its final name. The total shows whether the output includes it.
+    """
     attributes = {
         "gen_ai.system": "gcp.vertex.agent",
         "gen_ai.operation.name": "generate_content",
@@ -964,7 +1013,7 @@ def test_google_adk_2_holds_reasoning_in_the_output() -> None:
 
 
 def test_strands_over_openai_counts_as_openai_does() -> None:
-    """Strands passes on the provider's counts, and OpenAI's input includes the cache."""
+    """Strands passes on the provider's counts. Over OpenAI, the input includes the cache."""
     attributes = {
         "gen_ai.operation.name": "chat",
         "gen_ai.system": "strands-agents",
@@ -981,7 +1030,7 @@ def test_strands_over_openai_counts_as_openai_does() -> None:
 
 
 def test_openrouter_adds_the_two_kinds_of_cache_writes() -> None:
-    """Without a sum, five-minute and one-hour writes are added."""
+    """If OpenRouter states no sum of cache writes, five-minute and one-hour writes are added."""
     attributes = {
         "gen_ai.operation.name": "chat",
         "gen_ai.request.model": "anthropic/claude-haiku-4.5",
@@ -1001,7 +1050,10 @@ def test_openrouter_adds_the_two_kinds_of_cache_writes() -> None:
 
 
 def test_the_anthropic_sdk_under_openinference_is_one_call() -> None:
-    """The SDK's span is a child of OpenInference's. The innermost span is kept, with its response id."""
+    """
+    The Anthropic SDK's span below OpenInference's span is the same call. The innermost span is kept, with
+    its response id.
+    """
     outer = {
         "openinference.span.kind": "LLM",
         "llm.model_name": "claude-sonnet-4-5",
@@ -1022,7 +1074,9 @@ def test_the_anthropic_sdk_under_openinference_is_one_call() -> None:
 
 
 def test_copilot_is_github_when_nobody_is_named() -> None:
-    """The cost of Copilot is a multiplier, not an amount."""
+    """
+    If Copilot's span names no provider, the provider is GitHub. Its cost is a multiplier, not an amount.
+    """
     attributes = {
         "gen_ai.operation.name": "chat", "gen_ai.request.model": "gpt-5", "github.copilot.cost": 1.0, **USAGE,
     }  # fmt: skip
@@ -1034,7 +1088,10 @@ def test_copilot_is_github_when_nobody_is_named() -> None:
 
 @pytest.mark.parametrize("absent", ["", "none", "undefined", "null"])
 def test_words_for_nothing_are_absent(absent: str) -> None:
-    """Micrometer writes "none", JavaScript "undefined" and "null". They are not names, ids or errors."""
+    """
+    Words for "nothing" are absent values: Micrometer writes "none", JavaScript "undefined" and "null". They
+    are no names, ids or errors.
+    """
     attributes = {
         "gen_ai.operation.name": "chat",
         "gen_ai.system": absent,
@@ -1101,7 +1158,10 @@ def test_an_impossible_total_says_nothing(total: Any) -> None:
 )
 @pytest.mark.parametrize("encoding", ENCODINGS)
 def test_impossible_figures_are_rejected_alone(name: str, value: Any, encoding: str) -> None:
-    """The span is rejected as implausible, the other span is accepted, and no message contains a value."""
+    """
+    An impossible figure rejects its span as implausible. The other span is accepted, and no message
+    contains a value.
+    """
     bad = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m", **USAGE, name: value}
     outcome = normalised(
         traces(span(1, bad), span(2, {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m"})),
@@ -1114,7 +1174,7 @@ def test_impossible_figures_are_rejected_alone(name: str, value: Any, encoding: 
 
 @pytest.mark.parametrize("value", ["NaN", "Infinity", "-Infinity"])
 def test_what_is_no_number_never_counts(value: str) -> None:
-    """NaN and infinity are valid doubles in OTLP but not token counts."""
+    """NaN and infinity are valid doubles in OTLP but never count as tokens."""
     encoded = span(1, {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m"})
     encoded["attributes"] += [
         {"key": "gen_ai.usage.input_tokens", "value": {"doubleValue": value}},
@@ -1127,7 +1187,7 @@ def test_what_is_no_number_never_counts(value: str) -> None:
 
 
 def test_the_error_type_of_a_span() -> None:
-    """The order is error.type, the exception event, the HTTP status, then _OTHER."""
+    """The error type of a span is error.type, or else the exception event, the HTTP status, or _OTHER."""
     call = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m"}
     event = {
         "name": "exception",
@@ -1156,7 +1216,10 @@ def test_the_error_type_of_a_span() -> None:
     ],
 )
 def test_free_text_is_a_failure_and_no_error_type(stated: dict[str, Any], expected: str) -> None:
-    """Free text may quote a prompt, and errors cannot be grouped by it."""
+    """
+    Free text shows a failure but is no error type, because it may quote a prompt and errors cannot be
+    grouped by it.
+    """
     record = only(traces(span(1, {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m", **stated})))
     assert record.status == "error"
     assert record.error_type == expected
@@ -1172,7 +1235,10 @@ def test_free_text_is_a_failure_and_no_error_type(stated: dict[str, Any], expect
     ],
 )
 def test_credentials_in_metadata_are_never_tags(name: str, value: str) -> None:
-    """Callers choose the metadata names, and LiteLLM's alias may be the key itself."""
+    """
+    Credentials in metadata never become tags. Callers choose the names in metadata, and LiteLLM's alias may
+    be the key itself.
+    """
     attributes = {**USAGE, "gen_ai.operation.name": "chat", "gen_ai.request.model": "m"}
     attributes |= {
         f"traceloop.association.properties.{name}": value,
@@ -1206,7 +1272,10 @@ def test_a_tracers_name_may_be_the_operators(
 
 
 def test_openrouters_attempts_are_no_calls_under_any_scope() -> None:
-    """The child spans have the same operation and arrive in separate requests."""
+    """
+    OpenRouter's attempts are child spans with the same operation, and they arrive in separate requests. They
+    are no calls, whatever the scope.
+    """
     attributes = {**USAGE, "gen_ai.operation.name": "chat", "gen_ai.request.model": "openai/gpt-4o"}
     attributes |= {"trace.metadata.openrouter.provider_name": "OpenAI"}
     payload = traces(
@@ -1219,7 +1288,9 @@ def test_openrouters_attempts_are_no_calls_under_any_scope() -> None:
     ("written", "operation"), [("chat.completions", "chat"), ("text.completions", "text_completion")]
 )
 def test_semantic_kernel_names_operations_in_its_own_words(written: str, operation: str) -> None:
-    """Releases of two years write these names, in .NET and in Python."""
+    """
+    Semantic Kernel's names of operations are read. Releases of two years write them, in .NET and in Python.
+    """
     attributes = {
         **USAGE,
         "gen_ai.operation.name": written,
@@ -1231,7 +1302,10 @@ def test_semantic_kernel_names_operations_in_its_own_words(written: str, operati
 
 
 def test_usage_under_an_unknown_operation_is_shown_to_the_operator() -> None:
-    """Known agent and tool operations are ignored without a report."""
+    """
+    Usage under an unknown operation is shown to the operator. Known operations of agents and tools are
+    ignored without a report.
+    """
     attributes = {**USAGE, "gen_ai.request.model": "gpt-4o"}
     names = ("daydream", "invoke_agent", "search_memory")
     spans = [span(n, {**attributes, "gen_ai.operation.name": name}) for n, name in enumerate(names, start=1)]
@@ -1248,7 +1322,10 @@ def test_usage_under_an_unknown_operation_is_shown_to_the_operator() -> None:
     ],
 )
 def test_a_tier_with_prices_of_its_own_is_a_tag(name: str) -> None:
-    """Batch and flex cost half. A standard tier, or one that was only requested, is not a tag."""
+    """
+    A tier with a separate price becomes a tag. Batch and flex cost half. A standard tier, or one that was
+    only requested, is no tag.
+    """
     base = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "gpt-4o", **USAGE}
     assert {"service_tier": "batch"} == only(traces(span(1, {**base, name: "batch"}))).tags
     assert {} == only(traces(span(1, {**base, name: "default"}))).tags
@@ -1256,7 +1333,10 @@ def test_a_tier_with_prices_of_its_own_is_a_tag(name: str) -> None:
 
 
 def test_bifrosts_retries_are_calls_beside_the_attempt_before() -> None:
-    """A failed attempt has the answered attempt below it."""
+    """
+    A retry of Bifrost is a call next to the attempt before it. The failed attempt has the answered
+    attempt below it.
+    """
     base = {"gen_ai.provider.name": "openai", "gen_ai.request.model": "gpt-4o"}
     found = records(
         traces(

@@ -94,8 +94,8 @@ def test_any_attributes_give_sensible_records(
     family: list[tuple[dict[str, Any], int | None]], scope: str, resource: dict[str, Any]
 ) -> None:
     """
-    No exception, no negative or fractional count, and no part above its total. The accounting balances and
-    both encodings agree.
+    Any attributes give records without an exception. No count is negative or fractional, and no part exceeds
+    its total. The accounting balances, and both encodings agree.
     """
     spans = [
         span(number, attributes, parent=parent) for number, (attributes, parent) in enumerate(family, start=1)
@@ -111,7 +111,7 @@ def test_any_attributes_give_sensible_records(
 
 @given(st.lists(ATTRIBUTES, max_size=4), SCOPES)
 def test_explaining_changes_nothing(spans: list[dict[str, Any]], scope: str) -> None:
-    """`--why` adds one set of reasons per record, with field names only."""
+    """`--why` changes no record. It adds one set of reasons per record, which contains only field names."""
     payload = traces(
         *(span(number, attributes) for number, attributes in enumerate(spans, start=1)), scope=scope
     )
@@ -165,7 +165,9 @@ def test_every_case_is_explained(payload: dict[str, Any]) -> None:
 
 
 def test_what_comes_from_other_spans_is_explained_too() -> None:
-    """Cost and tokens from a dropped duplicate span have a reason, and so do inherited users."""
+    """
+    Values from other spans have a reason as well: cost and tokens of a dropped span, and inherited users.
+    """
     call = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m", "gen_ai.usage.input_tokens": 10}
     outer = {**call, "gen_ai.usage.cost": 0.5, "gen_ai.usage.output_tokens": 1, "user.id": "u"}
     outcome = normalised(traces(span(1, outer), span(2, call, parent=1)), options=Options(explain=True))
@@ -200,7 +202,10 @@ _AGENT_RUN = {
 def test_the_operation_names_the_attribute_or_the_rule_behind_it(
     scope: str, name: str, attributes: dict[str, str], decided_by: str
 ) -> None:
-    """A product's own rule is named if no attribute states the operation in the conventions' words."""
+    """
+    The reason of an operation names its attribute. If no attribute states the operation in the conventions'
+    words, the reason names the product's own rule.
+    """
     call = {"gen_ai.request.model": "m", "gen_ai.usage.input_tokens": 10, **attributes}
     outcome = normalised(traces(span(1, call, name=name), scope=scope), options=Options(explain=True))
     assert outcome.why is not None
@@ -228,7 +233,10 @@ def test_extra_attributes_are_kept_as_tags_but_never_content() -> None:
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
 def test_long_names_leave_no_memory_behind(encoding: str) -> None:
-    """Caches of names (attributes, metadata, scopes) are limited in characters as well as in number."""
+    """
+    Caches of names (attributes, metadata, scopes) are limited in characters as well as in number, so long
+    names do not fill the memory.
+    """
     size = 100_000
 
     def take(number: int) -> None:

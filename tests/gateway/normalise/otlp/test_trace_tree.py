@@ -24,7 +24,9 @@ def key(number: int) -> Key:
 
 
 def test_twins_are_settled_in_turns() -> None:
-    """The outer spans take as many steps as the two passes over the spans before."""
+    """
+    While duplicate spans of a call are dropped, the event loop gets turns in proportion to the number of spans.
+    """
     tree = TraceTree()
     for number in range(TURNS * TURN):
         outer, inner = key(2 * number), key(2 * number + 1)
@@ -34,7 +36,9 @@ def test_twins_are_settled_in_turns() -> None:
 
 
 def test_streams_are_joined_in_turns() -> None:
-    """Each report replaces one call, and no pass is longer than a step."""
+    """
+    Each report of a stream replaces one call. This work is done in steps, and no pass is longer than a step.
+    """
     nodes: dict[Key, Node] = {}
     calls: list[tuple[SpanCall, Key | None]] = []
     for number in range(TURNS * TURN):
@@ -44,6 +48,6 @@ def test_streams_are_joined_in_turns() -> None:
             made = call(int(at[1], 16), reports_stream=reports)
             nodes[at] = Node(parent, NO_CALLER, None, False, made)
             calls.append((made, parent))
-    # nodes, calls (twice), reports by place, repeated calls
+    # steps over nodes, calls (twice), reports by position, and repeated calls
     assert (3 + 2 + 2 + 1 + 1) * TURNS == sum(1 for _ in join_streams(nodes, calls))
     assert TURNS * TURN == len({node.stream.place for node in nodes.values() if node.stream is not None})

@@ -50,13 +50,18 @@ def counted(record: Inference) -> tuple[int | None, ...]:
 def test_a_usage_object_is_read_wherever_it_stands(
     name: str, usage: dict[str, Any], written: Any, encoding: str
 ) -> None:
-    """The object may have any provider's form, as JSON or as the text of a Python dict."""
+    """
+    A usage object is read under every name, in any provider's form, as JSON or as the text of a Python dict.
+    """
     assert SETTLED == counted(only(traces(span(1, {**CHAT, name: written(usage)})), encoding=encoding))
 
 
 @pytest.mark.parametrize("stated", [120, 1508])
 def test_a_usage_object_says_whether_the_input_holds_the_cache(stated: int) -> None:
-    """The attribute by itself would be ambiguous, because the cache is smaller than the input."""
+    """
+    A usage object shows whether the input includes the cache. The attribute by itself would be ambiguous if
+    the cache is smaller than the input.
+    """
     usage = {**ANTHROPIC, "cache_read_input_tokens": 90, "cache_creation_input_tokens": 0}
     attributes = {
         "gen_ai.usage.input_tokens": 120,
@@ -77,7 +82,10 @@ def test_attributes_that_say_something_else_stay() -> None:
 
 
 def test_a_zero_of_an_attribute_hides_no_count_of_an_object() -> None:
-    """LangChain's cache writes are stated only by age, in two attributes of LangSmith."""
+    """
+    A 0 in an attribute does not hide the count of a usage object. For example, LangChain states cache writes
+    only by lifetime, in two attributes of LangSmith.
+    """
     attributes = {
         "langsmith.span.kind": "llm",
         "gen_ai.usage.input_tokens": 1508,
@@ -126,7 +134,10 @@ COUNTED = {
 def test_writes_for_an_hour_are_read_where_a_product_tells_them(
     scope: str, attributes: dict[str, Any]
 ) -> None:
-    """One-hour writes are stored separately, because their price differs."""
+    """
+    One-hour cache writes are read in every product that states them. They are stored separately, because
+    their price differs.
+    """
     record = only(traces(span(1, attributes), scope=scope))
     assert counted(record) == SETTLED
     assert record.cache_write_1h_tokens == 100
@@ -144,7 +155,9 @@ def test_writes_for_an_hour_are_read_where_a_product_tells_them(
 def test_the_ai_sdk_tells_the_tier_that_decides_the_price(
     metadata: dict[str, Any], expected: str | None
 ) -> None:
-    """The tier is in the provider metadata, next to the counts."""
+    """
+    The AI SDK states the tier that decides the price. It is in the provider metadata, next to the counts.
+    """
     attributes = {
         "ai.operationId": "ai.generateText.doGenerate",
         "ai.model.id": "m",
@@ -155,7 +168,10 @@ def test_the_ai_sdk_tells_the_tier_that_decides_the_price(
 
 
 def test_writes_for_an_hour_come_from_either_of_two_spans() -> None:
-    """The span with more fields has the counts, and the other span adds the missing part."""
+    """
+    One-hour cache writes may be in either of two spans of a call. The span with more fields gives the counts,
+    and the other span adds this part.
+    """
     answer = {"id": MESSAGE_ID, "model": "claude-sonnet-4-5", "usage": {
         **ANTHROPIC, "cache_creation": {"ephemeral_5m_input_tokens": 288, "ephemeral_1h_input_tokens": 100},
     }}  # fmt: skip
@@ -190,7 +206,7 @@ def message(**members: Any) -> dict[str, Any]:
 
 
 def generation(**kwargs: Any) -> dict[str, Any]:
-    """Create LangChain's result of one prompt."""
+    """Create LangChain's result for one prompt."""
     inner = {"lc": 1, "type": "constructor", "id": ["langchain", "schema", "messages", "AIMessage"]}
     return {
         "generations": [[{"text": SECRET, "message": {**inner, "kwargs": {"content": SECRET, **kwargs}}}]]
@@ -214,7 +230,10 @@ def generation(**kwargs: Any) -> dict[str, Any]:
 def test_an_answer_gives_its_id_and_what_is_missing_of_its_counts(
     answer: dict[str, Any], name: str, encoding: str
 ) -> None:
-    """A framework's span then is the same call as the span of the provider's SDK in another trace."""
+    """
+    An answer gives its id and missing counts. With the id, a framework's span is the same call as the span of
+    the provider's SDK in another trace.
+    """
     ours = only(traces(span(1, {**LLM, name: json.dumps(answer)})), encoding=encoding)
     theirs = only(traces(span(2, {**CHAT, "gen_ai.response.id": MESSAGE_ID}, traceId=f"{2:032x}")))
     assert theirs.id == ours.id
@@ -224,7 +243,7 @@ def test_an_answer_gives_its_id_and_what_is_missing_of_its_counts(
 
 
 def test_an_answer_of_mlflows_gives_its_id() -> None:
-    """MLflow has an attribute of its own for the answer."""
+    """MLflow has a separate attribute for the answer, which gives the id."""
     answer = {
         "id": ANSWER_ID,
         "object": "chat.completion",
@@ -265,7 +284,7 @@ def test_an_answer_of_mlflows_gives_its_id() -> None:
 def test_an_answer_gives_the_tier_that_decides_its_price(
     answer: dict[str, Any], expected: str | None, name: str
 ) -> None:
-    """The content of the answer gives no tier."""
+    """The answer states the tier that decides its price. A tier inside the answer's content is not used."""
     kind = {"mlflow.spanType": '"CHAT_MODEL"'} if name.startswith("mlflow") else LLM
     record = only(traces(span(1, {**kind, name: json.dumps(answer)})))
     assert expected == record.tags.get("service_tier")
@@ -281,7 +300,7 @@ def test_a_stated_tier_is_stronger_than_that_of_an_answer() -> None:
 
 
 def test_an_answer_of_geminis_gives_id_and_thoughts() -> None:
-    """Gemini's names are read in both notations."""
+    """Gemini's answer gives the id and the thinking tokens. Its names are read in both notations."""
     usage = {
         "promptTokenCount": 1120,
         "candidatesTokenCount": 53,
@@ -306,7 +325,7 @@ def test_an_answer_of_geminis_gives_id_and_thoughts() -> None:
 
 
 def test_a_stated_id_is_stronger_than_that_of_an_answer() -> None:
-    """Stated counts also win."""
+    """A stated id has priority over the id in an answer. The same holds for counts."""
     call = {
         **LLM,
         "llm.response.id": ANSWER_ID,
@@ -343,7 +362,9 @@ def test_a_stated_id_is_stronger_than_that_of_an_answer() -> None:
     ],
 )
 def test_what_a_model_may_have_written_is_no_id(answer: Any) -> None:
-    """An id needs a provider's form, or a model and usage next to it. Everything else is content."""
+    """
+    Text that a model may have written is no id. An id needs a provider's form, or a model and usage next to it.
+    """
     written = answer if isinstance(answer, str) else json.dumps(answer)
     record = only(traces(span(1, {**LLM, "output.value": written})))
     assert record.request_id is None
@@ -351,7 +372,9 @@ def test_what_a_model_may_have_written_is_no_id(answer: Any) -> None:
 
 
 def test_messages_give_the_one_id_of_an_answer() -> None:
-    """Messages of the conventions are a list, usually with one answer."""
+    """
+    If messages of the conventions contain one answer, it gives the id. They are a list, usually with one answer.
+    """
     messages = [{"role": "assistant", "id": ANSWER_ID, "parts": [{"type": "text", "content": SECRET}]}]
     record = only(traces(span(1, {**CHAT, "gen_ai.output.messages": json.dumps(messages)})))
     assert record.request_id == ANSWER_ID
@@ -364,7 +387,10 @@ def test_messages_give_the_one_id_of_an_answer() -> None:
 def test_of_two_sets_of_counts_that_of_the_total_counts(
     stated: int, apart: dict[str, int], mark: dict[str, str]
 ) -> None:
-    """Google's ADK over LiteLLM, under OpenInference, adds reasoning once too often."""
+    """
+    Of two sets of counts, the set that matches the total counts. Google's ADK over LiteLLM, under
+    OpenInference, adds reasoning once too often.
+    """
     call = {
         **mark, **apart,
         "gen_ai.operation.name": "generate_content", "gen_ai.request.model": "openai/o4-mini",
@@ -377,7 +403,10 @@ def test_of_two_sets_of_counts_that_of_the_total_counts(
 
 
 def test_a_total_that_no_set_makes_up_decides_nothing() -> None:
-    """The first names then count, and the cache is never subtracted from an input that excludes it."""
+    """
+    If no set of counts matches the total, the first names count. The cache is never subtracted from an input
+    that excludes it.
+    """
     call = {
         **CHAT, "gen_ai.usage.input_tokens": 120, "gen_ai.usage.output_tokens": 20, "gen_ai.usage.total_tokens": 140,
         "gen_ai.usage.cache_read_input_tokens": 1000, "llm.usage.prompt_tokens": 130,
@@ -395,7 +424,10 @@ def test_a_total_that_no_set_makes_up_decides_nothing() -> None:
     ],
 )
 def test_geminis_thoughts_may_stand_in_the_total_alone(model: str, expected: tuple[int | None, ...]) -> None:
-    """In OpenLLMetry, the part of the total above input and output is reasoning, and is billed as output."""
+    """
+    In OpenLLMetry, Gemini's thinking tokens may be only in the total. Then the part of the total above input
+    and output is reasoning, and is billed as output.
+    """
     call = {
         "llm.request.type": "chat", "gen_ai.request.model": model, "gen_ai.usage.prompt_tokens": 1120,
         "gen_ai.usage.completion_tokens": 53, "llm.usage.total_tokens": 1184,
@@ -419,6 +451,6 @@ def test_thoughts_that_are_stated_are_counted_once() -> None:
 
 
 def test_spans_of_many_kinds_keep_their_own_content_out() -> None:
-    """Content of spans that are not calls is dropped as well."""
+    """Content of spans that are not calls is dropped as well, whatever kind of span it is."""
     chain = {"openinference.span.kind": "CHAIN", "output.value": json.dumps(message(note=SECRET))}
     assert [] == records(traces(span(1, chain)))

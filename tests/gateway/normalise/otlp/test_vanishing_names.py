@@ -1,5 +1,5 @@
 """
-An item with names that mention tokens or cost is counted or reported as unrecognized, in any signal. Other
+Items of any signal whose names mention tokens or cost are counted or shown as unrecognized. Other
 telemetry is ignored.
 """
 
@@ -44,7 +44,7 @@ def is_shown(outcome: Outcome, name: str) -> bool:
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("name", METRICS)
 def test_a_metric_of_no_family_is_shown(name: str, model: dict[str, Any]) -> None:
-    """The metric is listed by its name, whether or not it names a model."""
+    """A metric of no known family is shown by its name, whether or not it names a model."""
     assert is_shown(read_points(point(name, 5, model)), name)
 
 
@@ -52,14 +52,17 @@ def test_a_metric_of_no_family_is_shown(name: str, model: dict[str, Any]) -> Non
     ("name", "unit"), [("devin.acu", "ACU"), ("some.credits", "{credit}"), ("some.cost.usage", "EUR")]
 )
 def test_a_metric_in_a_unit_that_is_sold_is_shown(name: str, unit: str) -> None:
-    """Units such as credits are billed, but no rule counts the metric."""
+    """A metric in a unit that is sold, such as credits, is shown, because no rule counts it."""
     assert is_shown(read_points(point(name, 5, unit=unit)), name)
 
 
 @pytest.mark.parametrize("name", ["gen_ai.client.token.usage", "some.tokens.input"])
 @pytest.mark.parametrize("why", ["a gauge", "a sum that may fall", "without temporality"])
 def test_a_point_that_cannot_count_is_shown_with_the_reason(name: str, why: str) -> None:
-    """A gauge of tokens is a configuration error of the sender."""
+    """
+    A point that cannot count is shown with the reason. For example, a gauge of tokens is a configuration
+    error of the sender.
+    """
     outcome = read_points(point(name, 5, {"gen_ai.token.type": "input"}, cannot_count=why))
     assert is_shown(outcome, name)
     assert why in outcome.unrecognised[0]
@@ -68,7 +71,7 @@ def test_a_point_that_cannot_count_is_shown_with_the_reason(name: str, why: str)
 @pytest.mark.parametrize("encoding", ["json", "protobuf"])
 @pytest.mark.parametrize("kind", ["gauge", "summary"])
 def test_a_kind_of_metric_that_cannot_count_is_shown(kind: str, encoding: str) -> None:
-    """The metric is reported in both encodings, and the rest of the request is read."""
+    """A kind of metric that cannot count is shown in both encodings, and the rest of the request is read."""
     number = {"asInt": "5"} if kind == "gauge" else {"sum": 5.0, "count": "1"}
     metrics = [{"name": "llm.tokens", kind: {"dataPoints": [number]}}]
     payload = {"resourceMetrics": [{"scopeMetrics": [{"metrics": metrics}]}]}
@@ -81,7 +84,8 @@ def test_a_kind_of_metric_that_cannot_count_is_shown(kind: str, encoding: str) -
 
 def test_a_kind_of_token_of_no_measure_is_shown_with_its_word() -> None:
     """
-    A record with an unknown token type would be part of no sum. Known subsets of a sum are accepted on purpose.
+    A token type of no known sum is shown with its name, because a record with it would be part of no sum.
+    Known subsets of a sum are accepted on purpose.
     """
     said = {"gen_ai.request.model": "m", "gen_ai.token.type": "request"}
     assert is_shown(read_points(point("gen_ai.client.token.usage", 5, said)), "request")
@@ -92,7 +96,7 @@ def test_a_kind_of_token_of_no_measure_is_shown_with_its_word() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_name_of_usage_is_shown_in_logs_and_spans(name: str) -> None:
-    """Any product may use the name."""
+    """A name of usage is shown in logs and spans of any product."""
     assert is_shown(read_logs(log({name: 5})), name)
     assert is_shown(normalised(traces(span(1, {name: 5}))), name)
 
@@ -109,7 +113,7 @@ def test_an_event_that_counts_is_shown_whatever_its_name_begins_with(event: str)
 
 @pytest.mark.parametrize("kind", ["openinference.span.kind", "langfuse.observation.type", "ag2.span.type"])
 def test_a_span_of_an_unknown_kind_that_counts_is_shown(kind: str) -> None:
-    """A known product may add a kind of span."""
+    """A span of an unknown kind is shown if it has counts, because a known product may add a kind of span."""
     said = {"gen_ai.request.model": "m", "gen_ai.usage.input_tokens": 5}
     assert is_shown(normalised(traces(span(1, {kind: "evaluator", **said}))), kind)
     assert {NOT_AI: 1} == dict(normalised(traces(span(1, {kind: "agent", **said}))).ignored)
@@ -117,7 +121,9 @@ def test_a_span_of_an_unknown_kind_that_counts_is_shown(kind: str) -> None:
 
 @pytest.mark.parametrize("name", PLAIN)
 def test_plain_telemetry_is_not_shown(name: str) -> None:
-    """Sign-in tokens and costs of HTTP requests are not AI usage."""
+    """
+    Plain telemetry, such as sign-in tokens and costs of HTTP requests, is not AI usage and is not shown.
+    """
     assert {NOT_AI: 1} == dict(read_points(point(name, 5)).ignored)
     assert {NOT_AI: 1} == dict(read_logs(log({name: 5})).ignored)
     assert {NOT_AI: 1} == dict(normalised(traces(span(1, {name: 5}))).ignored)

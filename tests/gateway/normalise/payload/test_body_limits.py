@@ -1,4 +1,6 @@
-"""The event loop gets a turn after a number of bytes or a time, whichever is reached first."""
+"""
+Slices of decoding: the event loop gets a turn after a number of bytes or after a time, whichever is reached first.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ def test_many_bytes_end_a_slice() -> None:
 
 
 def test_items_that_take_long_end_a_slice(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The time between two slices does not count."""
+    """Items that take long end a slice. The time between two slices does not count."""
     now = 100.0
     monkeypatch.setattr("gateway.normalise.payload.body_limits.time.monotonic", lambda: now)
     allowance, due = Allowance(), []

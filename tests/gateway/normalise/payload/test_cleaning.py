@@ -37,7 +37,8 @@ def as_expected(value: object) -> object:
 @given(VALUES, st.integers(0, 300))
 def test_what_python_writes_becomes_json_of_the_same_meaning(value: object, behind: int) -> None:
     """
-    The position in a long text does not matter, although the expressions match some hundred bytes at once.
+    Text that Python writes becomes JSON with the same meaning, wherever it is in a long text. The expressions
+    match only some hundred bytes at a time.
     """
     written = json.dumps(["x" * behind, value]).encode()
     cleaned = clean(written)
@@ -57,14 +58,16 @@ def test_what_python_writes_becomes_json_of_the_same_meaning(value: object, behi
 def test_cleaning_does_not_depend_on_how_much_is_taken_at_once(
     behind: int, dirty: bytes, cleaned: bytes
 ) -> None:
-    """The result is the same outside and inside strings."""
+    """The result of cleaning does not depend on the size of the steps, inside and outside of strings."""
     assert b" " * behind + cleaned == clean(b" " * behind + dirty)
     if dirty.startswith(b'"'):
         assert b'"' + b"x" * behind + cleaned[1:] == clean(b'"' + b"x" * behind + dirty[1:])
 
 
 def test_a_million_words_cost_no_more_memory_than_the_text() -> None:
-    """A list of the parts took forty times the memory."""
+    """
+    Cleaning a million words needs no more memory than the text. A list of the parts took forty times that.
+    """
     text, expected = b"[" + b"NaN," * 1_000_000 + b"0]", b"[" + b"null," * 1_000_000 + b"0]"
     tracemalloc.start()
     cleaned = clean(text)
@@ -75,7 +78,7 @@ def test_a_million_words_cost_no_more_memory_than_the_text() -> None:
 
 
 def test_words_are_replaced_only_as_a_whole() -> None:
-    """Other invalid text stays, so that the parser refuses it."""
+    """Only whole words are replaced. Other invalid text stays, so that the parser refuses it."""
     assert b"[null,null,NaNs,aNaN,null]" == clean(b"[NaN,-Infinity,NaNs,aNaN,Infinity]")
     assert b'{"NaN":"-Infinity"}' == clean(b'{"NaN":"-Infinity"}')
     assert b'{"a":null,"b":"NaN' == clean(b'{"a":NaN,"b":"NaN')

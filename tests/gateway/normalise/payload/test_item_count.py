@@ -57,7 +57,7 @@ def described(outcome: Outcome) -> Any:
 
 def bodies(format: str, rng: random.Random) -> list[bytes]:
     """
-    Create bodies with real items among junk in every arrangement, including compressed and concatenated deliveries.
+    Create bodies in which real items and junk are mixed in every arrangement, some compressed, some concatenated.
     """
     real = [case.body for case in cases(format) if len(case.body) < 20_000]
     found = []
@@ -106,7 +106,9 @@ FIELDS: dict[str, Any] = {
 
 
 def request(shape: list[Any], rng: random.Random) -> bytes:
-    """Create messages of the request's fields, each any number of times. Exactly one kind of data occurs."""
+    """
+    Create a request whose messages have each field any number of times. Exactly one kind of data occurs.
+    """
     found = b""
     for number, inner in [rng.choice(shape)] if len(shape) == 3 else shape:
         for _ in range(rng.randrange(4) if len(shape) < 3 else 1):
@@ -118,7 +120,8 @@ def request(shape: list[Any], rng: random.Random) -> bytes:
 @pytest.mark.parametrize("format", FIELDS)
 def test_the_answers_of_otlp_are_the_same(format: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    The results are equal even if a byte is changed. Invalid bodies stay invalid, and valid ones are accepted.
+    For OTLP, counting before reading gives the same result, even if a byte is changed. Invalid bodies stay
+    invalid, and valid ones are accepted.
     """
     monkeypatch.setattr(wire, "MAX_PIECE", 8)  # larger bodies are counted before they are read
     rng = random.Random(format)
@@ -133,12 +136,15 @@ def test_the_answers_of_otlp_are_the_same(format: str, monkeypatch: pytest.Monke
     before = [answer(format, body, most) for body, most in given]
     assert any(each[:2] == TOO_MANY for each in found)
     for (body, most), now, then in zip(given, found, before, strict=True):
-        is_broken = then[0] == 400  # the error is after the first item above the limit
+        is_broken = then[0] == 400  # the error is after the first item that exceeds the limit
         assert now == then or (is_broken and now[:2] == TOO_MANY), (body, most)
 
 
 def test_the_answers_of_points_in_json_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each point is an item. An unreadable metric is counted while reading."""
+    """
+    For points in JSON, counting before reading gives the same result. Each point is an item. An unreadable
+    metric is counted while reading.
+    """
     rng, given = random.Random(1), []
     for _ in range(60):
         points = [
@@ -161,7 +167,7 @@ def read_events(body: bytes, most: int) -> Any:
 
 
 def test_the_answers_of_usage_events_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Usage events have their own address."""
+    """Usage events have a separate address. Counting before reading gives the same result there."""
     given = [(body, most) for body in bodies("kong", random.Random(2)) for most in LIMITS]
     found = [read_events(body, most) for body, most in given]
     without_counting(monkeypatch)
@@ -170,7 +176,10 @@ def test_the_answers_of_usage_events_are_the_same(monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("format", [name for name in FORMAT_NAMES if not name.startswith("otlp/")])
 def test_no_item_of_too_many_is_read(format: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If items were read, a few kilobytes of compressed empty items would cost as much as 250,000 calls."""
+    """
+    If a body has too many items, none is read. Otherwise a few kilobytes of compressed empty items would cost
+    as much as 250,000 calls.
+    """
 
     def fail(*_: Any) -> None:
         raise AssertionError("an item was read")
@@ -186,7 +195,7 @@ def test_no_item_of_too_many_is_read(format: str, monkeypatch: pytest.MonkeyPatc
 
 
 def test_no_span_of_too_many_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No span is read, even if the first pieces of the request are within the limit."""
+    """If a request has too many spans, none is read, even if its first pieces are within the limit."""
 
     def fail(*_: Any) -> None:
         raise AssertionError("a piece was read")
@@ -199,7 +208,9 @@ def test_no_span_of_too_many_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("window", [3, 4, 100])
 def test_a_sign_is_found_wherever_it_stands(monkeypatch: pytest.MonkeyPatch, window: int) -> None:
-    """The search finds a position across two windows. The event loop gets a turn between windows."""
+    """
+    The search finds a text even if it is divided between two windows. The event loop gets a turn between windows.
+    """
     monkeypatch.setattr(body_limits, "_WINDOW", window)
 
     def found(body: bytes) -> tuple[bool, int]:

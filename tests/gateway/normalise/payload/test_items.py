@@ -1,4 +1,6 @@
-"""Splitting of bodies into items: the first bytes decide the form, and a bad item affects only itself."""
+"""
+Splitting of bodies into items. The first bytes decide about the form, and a bad item affects no other item.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,7 @@ def texts(body: bytes) -> list[str]:
     ],
 )
 def test_a_body_is_a_document_an_array_or_lines(body: bytes, expected: list[str]) -> None:
-    """The content type is ignored."""
+    """A body is a document, an array or lines, as its content shows. The content type is ignored."""
     assert expected == texts(body)
 
 
@@ -55,13 +57,17 @@ def test_a_body_is_a_document_an_array_or_lines(body: bytes, expected: list[str]
     "body", [b"", b"  ", b"a=1", b"\x0a\x12", b'"text"', b'{"a": ', b'{"a": }', b'[{"a": 1}', b"[1] 2"]
 )
 def test_what_is_no_json_is_refused_whole(body: bytes) -> None:
-    """A truncated array is refused, because its sender did not finish it."""
+    """
+    A body that is no JSON is refused as a whole. So is a truncated array, because its sender did not finish it.
+    """
     with pytest.raises(BadPayload):
         texts(body)
 
 
 def test_a_broken_member_is_cut_out_and_its_neighbours_stay() -> None:
-    """Brackets and commas inside strings do not affect the split."""
+    """
+    Only the broken element of an array is bad. Brackets and commas inside strings do not affect the split.
+    """
     body = b'[{"a": "]},{\\""}, {"b": NaN}, {"c": }, {"d": [1, {"e": 2}]}]'
     assert ['{"a": "]},{\\""}', '{"b": NaN}', '{"c": }', '{"d": [1, {"e": 2}]}'] == texts(body)
 
@@ -73,13 +79,18 @@ def test_a_broken_line_stays_in_its_place() -> None:
 
 @pytest.mark.parametrize("first", [b"null", b"3", b"listening on :1975", b'odel": "m"}', b'"', b"\xff"])
 def test_the_first_line_may_be_the_broken_one(first: bytes) -> None:
-    """The first line may be truncated or a greeting. The following lines are kept."""
+    """
+    The first line may be broken, such as a truncated line or a greeting. The following lines are still read.
+    """
     items = [bytes(item) for item in payload.items(first + b'\n{"a": 1}\r\n\n{"b": 2}')]
     assert [first, b'{"a": 1}', b'{"b": 2}'] == items
 
 
 def test_lines_of_which_each_must_be_cleaned_are_lines() -> None:
-    """No line is valid JSON before cleaning, because a gateway writes NaN for an unknown price."""
+    """
+    A body of lines is recognized even if no line is valid JSON before cleaning, because a gateway writes NaN
+    for an unknown price.
+    """
     assert ['{"a": null}', '{"b": null}'] == texts(b'{"a": NaN}\n{"b": NaN}\n')
     assert ['{"a": null}', '{"b": null}'] == texts(b'{"a": NaN}{"b": NaN}')
 
@@ -87,7 +98,10 @@ def test_lines_of_which_each_must_be_cleaned_are_lines() -> None:
 def test_an_array_with_something_wrong_in_each_element_is_cleaned_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The end of an invalid element cannot be found before cleaning."""
+    """
+    If every element of an array needs cleaning, the array is cleaned once. Before cleaning, the end of an
+    invalid element cannot be found.
+    """
     calls = 0
 
     def count(raw: bytes) -> bytes:
@@ -101,12 +115,18 @@ def test_an_array_with_something_wrong_in_each_element_is_cleaned_once(
 
 
 def test_text_of_a_neighbour_is_not_cleaned_where_a_quote_is_lost() -> None:
-    """A lost quote swaps strings and gaps. The cleaned element must be valid JSON, or it stays unchanged."""
+    """
+    A lost quote swaps strings and the text between them. An element is cleaned only if the result is valid
+    JSON. Otherwise it stays unchanged.
+    """
     assert ['{"a":NaN}', '{"b":"x},{"c":"is NaN"}'] == texts(b'[{"a":NaN},{"b":"x},{"c":"is NaN"}]')
 
 
 def test_what_is_broken_is_seen_by_the_place_of_the_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An element is examined only if a window may have cut it."""
+    """
+    The place of the error shows whether an element is broken. An element is examined further only if a window
+    may have cut it.
+    """
     tries = 0
 
     class Counting(Reworded):
@@ -123,7 +143,10 @@ def test_what_is_broken_is_seen_by_the_place_of_the_error(monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("many", [1, 1000])
 def test_the_elements_of_an_array_in_an_object_are_cut_where_they_stand(many: int) -> None:
-    """The last member of that name counts, for any surrounding members. No large element is copied."""
+    """
+    The elements of an array inside an object are split in place, and no large element is copied. If several
+    members have the name, the last one counts.
+    """
     batch = [{"a": "x" * 2000, "b": "]},{"}] * many
     document = (
         json.dumps({"batch": [0], "z": ["]"], "batch ": batch, "end": {}})
@@ -142,7 +165,9 @@ def test_the_elements_of_an_array_in_an_object_are_cut_where_they_stand(many: in
 
 
 def test_a_line_that_is_a_broken_array_stays_in_its_place() -> None:
-    """The invalid array does not affect other lines, or its own elements before the error."""
+    """
+    A line with an invalid array affects no other line, and the elements before the error are still read.
+    """
     assert ["1", "[2", '{"c": 3}'] == texts(b'[1]\n[2\n{"c": 3}')
     assert ['{"a": 1}', '[{"a": 1}, {"b":', '{"c": 3}'] == texts(b'[{"a": 1}]\n[{"a": 1}, {"b":\n{"c": 3}')[
         1:
@@ -151,8 +176,8 @@ def test_a_line_that_is_a_broken_array_stays_in_its_place() -> None:
 
 def test_documents_without_anything_between_them_are_taken_apart() -> None:
     """
-    Adjacent documents are split in a body and in one of its lines. Text that is not a sequence of documents
-    stays one piece.
+    Documents without a separator are split, in a body and in a line of it. Text that is not a sequence of
+    documents stays one piece.
     """
     assert ['{"a": "}{"}', '{"b": 2}'] == texts(b'{"a": "}{"}{"b": 2}')
     assert ['{"a": 1}', '{"b": 2}', '{"c": 3}'] == texts(b'{"a": 1}{"b": 2}\n{"c": 3}')
@@ -162,7 +187,8 @@ def test_documents_without_anything_between_them_are_taken_apart() -> None:
 
 def test_cleaning_keeps_every_digit_and_every_good_character() -> None:
     """
-    NaN and lone surrogates are replaced. Surrogate pairs, escaped backslashes and words in strings stay.
+    Cleaning replaces only NaN and lone surrogates. Digits, surrogate pairs, escaped backslashes and words
+    in strings stay.
     """
     dirty = (
         b'{"n": NaN, "i": -Infinity, "c": 1.80e-07, "s": "\\ud800 \\ud83d\\ude00 \\\\ud800 NaN", "u": "\xff"}'
@@ -181,7 +207,7 @@ def test_deep_nesting_costs_one_item() -> None:
 
 @pytest.mark.parametrize("layout", [{}, {"indent": 2}, {"separators": (",", ":")}, {"ensure_ascii": False}])
 def test_the_members_of_a_large_item_are_those_of_a_small_one(layout: Any) -> None:
-    """The layout and the content of names and values do not matter."""
+    """A large item is read like a small one, whatever its layout and the content of its names and values."""
     members = {"a": 1, "b": {"c": [1, 2, {"d": '"}{,\\":'}]}, 'é"\\': None, "": [], "n": 1.5e-7, "z": "end"}
     small = payload.peek(json.dumps(members, **layout).encode())
     large = payload.peek(
@@ -193,7 +219,10 @@ def test_the_members_of_a_large_item_are_those_of_a_small_one(layout: Any) -> No
 
 
 def test_an_item_of_millions_of_members_shows_the_first() -> None:
-    """Indexing all members would take twenty times the size, and no format has that many."""
+    """
+    Of an item with millions of members, only the first members are indexed. An index of all would take twenty
+    times the size, and no format has that many.
+    """
     item = b'{"records":null,' + b",".join(b'"a%d":1' % n for n in range(200_000)) + b"}"
     tracemalloc.start()
     assert b"null" == bytes(payload.peek(item)["records"])
@@ -203,7 +232,7 @@ def test_an_item_of_millions_of_members_shows_the_first() -> None:
 
 
 def test_inflating_is_bounded() -> None:
-    """A bomb is refused before it inflates."""
+    """The size after inflating is limited. A bomb is refused before it inflates."""
     with pytest.raises(payload.TooBig):
         whole(payload.inflate(gzip.compress(bytes(10_000_000)), 1_000_000))
 
@@ -215,7 +244,10 @@ def test_gzip_of_several_members_is_one_text() -> None:
 
 @pytest.mark.timeout(120)
 def test_gzip_of_very_many_members_costs_no_more_than_its_bytes() -> None:
-    """Copying the rest after each member would take a minute here, and hours for larger bodies."""
+    """
+    Many gzip members cost no more than their bytes. Copying the rest after each member would take a minute
+    here, and hours for larger bodies.
+    """
     long = random.Random(0).randbytes(1_000_000)
     packed = gzip.compress(b"") * 400_000 + gzip.compress(long)
     assert long == whole(payload.inflate(packed, len(long)))
@@ -225,7 +257,7 @@ def test_gzip_of_very_many_members_costs_no_more_than_its_bytes() -> None:
 
 @pytest.mark.parametrize("packed", [b"plain", gzip.compress(b"x" * 1000, mtime=0)[:-4], b"\x1f\x8b"])
 def test_what_is_no_gzip_is_said_so(packed: bytes) -> None:
-    """The bytes are truncated or not compressed."""
+    """The error says that the bytes are no gzip, or that they are truncated."""
     with pytest.raises(ValueError, match="gzip"):
         whole(payload.inflate(packed, 1000))
 
@@ -238,7 +270,10 @@ def test_base64_is_strict() -> None:
 
 
 def test_a_large_array_is_taken_apart_as_it_is_read() -> None:
-    """Elements take no memory before their turn, and an error is found when it is reached."""
+    """
+    Elements of a large array are split as they are read, so they take no memory before their turn. An error
+    is found when it is reached.
+    """
     elements = [{"text": '],"[{' * 20_000}, 1, "x", [], {}, None, [[{"a": "]"}]], {"b": 1.50}] * 12
     body = json.dumps(elements, indent=1).encode()
     assert elements == [json.loads(bytes(item)) for item in payload.items(body)]
@@ -257,7 +292,10 @@ def test_arrays_of_large_lines_are_lines() -> None:
 
 
 def test_gzip_that_does_not_say_so_is_refused_with_the_reason() -> None:
-    """Users may post a file from a bucket unchanged."""
+    """
+    A gzip body without the header Content-Encoding is refused with the reason, because users may send a file
+    from a bucket unchanged.
+    """
     with pytest.raises(BadPayload, match="Content-Encoding: gzip"):
         payload.items(gzip.compress(b"{}"))
 
@@ -269,14 +307,19 @@ def test_gzip_that_does_not_say_so_is_refused_with_the_reason() -> None:
     ids=["array", "document", "blank lines"],
 )
 def test_what_breaks_off_is_found_in_one_pass(body: bytes) -> None:
-    """An unfinished string is not scanned again from each quote, nor are blank lines."""
+    """
+    A body that breaks off is scanned once. An unfinished string is not scanned again from each quote, and
+    blank lines are not scanned again.
+    """
     with pytest.raises(BadPayload):
         list(payload.items(body))
 
 
 @pytest.mark.timeout(120)
 def test_an_item_that_lost_a_quote_costs_no_neighbour() -> None:
-    """The other items are unaffected, for any number of commas and quotes after the lost one."""
+    """
+    If an item lost a quote, the other items are unaffected, whatever the number of commas and quotes after it.
+    """
     items = list(payload.items(b'[{"a":1},{"b":"x},' + b'2\\",' * 200_000 + b"{}]"))
     assert bytes(items[0]) == b'{"a":1}'
     assert bytes(items[1]) == b'{"b":"x}'

@@ -1,4 +1,4 @@
-"""Items of a megabyte and more: plausible content is read, and implausible content takes no memory."""
+"""Items of a megabyte and more: values of a plausible form are read, and other values take no memory."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def padded(item: Any) -> Any:
 
 @pytest.mark.parametrize("found", cases(), ids=lambda found: f"{found.format}/{found.name}")
 def test_what_is_read_of_a_large_item_is_what_is_read_of_a_small_one(found: Case) -> None:
-    """The added text changes no record."""
+    """A large item gives the same records as a small one. The test adds a megabyte of text to each item."""
     if _is_lines(found.body):
         body = b"\n".join(json.dumps(padded(json.loads(line))).encode() for line in found.body.splitlines())
     else:
@@ -44,7 +44,10 @@ def test_what_is_read_of_a_large_item_is_what_is_read_of_a_small_one(found: Case
 )
 @pytest.mark.parametrize("field", ["logging_time", "model", "full_response", "full_request", "otel_log"])
 def test_what_cannot_stand_there_takes_no_memory(field: str, noise: bytes) -> None:
-    """A decoded list of lists would take thirty times its size."""
+    """
+    A value of an impossible form in a field is not decoded, because a list of lists would take thirty
+    times its size.
+    """
     raw = b'{"api_method": "generateContent", "%b": %b}' % (field.encode(), noise)
     tracemalloc.start()
     event = decoded(raw, VertexEvent)
@@ -55,7 +58,10 @@ def test_what_cannot_stand_there_takes_no_memory(field: str, noise: bytes) -> No
 
 
 def test_large_columns_of_text_are_read_and_what_is_large_in_them_is_not() -> None:
-    """The answer is megabytes of text with its counts at the end. The labels exceed any plausible size."""
+    """
+    A large column of text is read: here the answer has megabytes of text and its counts at the end. Labels
+    beyond any plausible size are dropped.
+    """
     row = case("vertex", "bigquery-row-thoughts")
     answer = {"candidates": [LONG], "modelVersion": [0] * 200_000} | {
         "usageMetadata": row["full_response"]["usageMetadata"]

@@ -14,7 +14,7 @@ from tests.gateway.normalise.formats.engine.test_recognise import SIGNS
 from tests.rounds import IS_LONG
 
 NOISE: list[Any] = ["x" * LARGE, [[]] * (LARGE // 4), {"inner": "x" * LARGE}]
-# Each sign with one kind of noise in turn, or in long runs with every kind.
+# each sign next to one kind of noise in turn, or next to long runs of every kind
 BESIDE_NOISE = [
     (name, item, noise)
     for place, (name, item) in enumerate(SIGNS)
@@ -25,7 +25,10 @@ BESIDE_NOISE = [
 
 @pytest.mark.parametrize(("name", "item", "noise"), BESIDE_NOISE)
 def test_a_large_item_shows_the_format_of_a_small_one(name: str, item: dict[str, Any], noise: Any) -> None:
-    """The large member is before the sign, after it, or inside the sign's object."""
+    """
+    The format of a large item is recognized whether the large member is before the sign, after it, or inside
+    the sign's object.
+    """
     inside = {
         key: {"large": noise, **value} if isinstance(value, dict) else value for key, value in item.items()
     }
@@ -53,7 +56,10 @@ def test_what_breaks_off_has_no_names(name: str) -> None:
 
 
 def test_a_large_event_is_cleaned_once_and_not_copied() -> None:
-    """The cleaned copy is a third larger than the body, so another copy would exceed the limit."""
+    """
+    A large event is cleaned once and not copied again. The cleaned copy is a third larger than the body, so
+    another copy would exceed the limit.
+    """
     body = b'{"batch":[{"id":"e","type":"generation-create","body":{"input":[%b]}}]}' % b",".join(
         [b"NaN"] * LARGE
     )

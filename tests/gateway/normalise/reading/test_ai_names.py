@@ -26,14 +26,14 @@ MIB = 1 << 20
     ],
 )
 def test_names_with_something_under_them(item: bytes, names: list[str]) -> None:
-    """A name counts only if its value is not empty. A large object is not searched."""
+    """A name counts only if its value is not empty. A large object is not searched for names."""
     assert names == ai_names(payload.peek(item))
 
 
 @pytest.mark.parametrize("name", ["tokens", "other"])
 @pytest.mark.parametrize("value", [b"[%b]", b'{"a":[%b]}'])
 def test_a_large_value_is_not_copied(name: str, value: bytes) -> None:
-    """A member may be most of a body that is already in memory."""
+    """A large value is not copied, because it may be most of a body that is already in memory."""
     large = msgspec.Raw(memoryview(value % (b"1," * (4 * MIB) + b"1")))
     tracemalloc.start()
     ai_names({name: large})

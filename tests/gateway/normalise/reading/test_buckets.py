@@ -36,12 +36,12 @@ from gateway.normalise.reading.tokens import Tokens, is_bucket, sums
     ],
 )
 def test_what_buckets_come_to(buckets: dict[str, int], expected: Tokens) -> None:
-    """Parts are added to their total, unless the total shows that it includes them."""
+    """The parts of Langfuse's buckets are added up, unless the total shows that it already includes them."""
     assert expected == sums(buckets)
 
 
 def test_other_names_are_no_buckets() -> None:
-    """Users put other counts next to the tokens."""
+    """Other names in the usage are no token buckets, because users add their own counts there."""
     assert ["input_audio", "total"] == [
         name for name in ("input_audio", "seconds", "tier", "total") if is_bucket(name)
     ]

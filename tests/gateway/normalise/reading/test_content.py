@@ -1,4 +1,4 @@
-"""Names chosen by callers: words in a name show whether its value may be content."""
+"""Names chosen by callers. Words in a name show whether its value may be content."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ FACTS = (
 
 @pytest.mark.parametrize("name", CONTENT)
 def test_names_with_a_word_for_content_are_content(name: str) -> None:
-    """The word may be in camel case, separated, numbered, or joined."""
+    """
+    A name with a word for content is content, whether the word is in camel case, separated, numbered, or
+    joined to others.
+    """
     tags: dict[str, str] = {}
 
     assert may_hold_content(name) and not put(tags, name, "a canary") and tags == {}
@@ -35,14 +38,16 @@ def test_names_with_a_word_for_content_are_content(name: str) -> None:
 
 @pytest.mark.parametrize("name", FACTS)
 def test_facts_about_content_are_tags(name: str) -> None:
-    """A version, a count or an id describes a prompt without containing it."""
+    """
+    A version, a count or an id of a prompt is a tag, because it describes the prompt without containing it.
+    """
     tags: dict[str, str] = {}
 
     assert not may_hold_content(name) and put(tags, name, "7") and tags == {name: "7"}
 
 
 def test_numbers_are_no_content() -> None:
-    """The number of sent messages is a fact, the messages are content."""
+    """A number is no content. The number of sent messages is a fact, but the messages are content."""
     tags: dict[str, str] = {}
 
     assert (
@@ -53,7 +58,9 @@ def test_numbers_are_no_content() -> None:
 
 
 def test_labels_of_an_operator_are_no_content() -> None:
-    """The operator chose name and value, so a label `chat` is kept. A label `prompt` is dropped."""
+    """
+    An operator's label `chat` is kept, because the operator chose its name and value. A label `prompt` is dropped.
+    """
     tags: dict[str, str] = {}
 
     assert (
@@ -80,6 +87,6 @@ def test_a_label_is_short_and_of_few_words(text: str, expected: bool) -> None:
 
 
 def test_doubtful_names_hold_numbers_alone() -> None:
-    """`turns` may be a count or a dialogue, and only its value shows which."""
+    """Under a doubtful name, only numbers are kept. For example, `turns` may be a count or a dialogue."""
     assert may_be_free("turns", "7", frozenset()) and may_be_free("code", "true", frozenset())
     assert not may_be_free("turns", "hi", frozenset()) and may_be_free("turns", "hi", frozenset({"turns"}))

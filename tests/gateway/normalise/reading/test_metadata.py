@@ -45,7 +45,7 @@ def test_metadata_names_who_and_leaves_tags() -> None:
 
 
 def test_names_of_any_length_are_not_remembered() -> None:
-    """A sender could fill the memory with long names."""
+    """Long names are not cached, because a sender could fill the memory with them."""
     free = metadata.Metadata()
     tags.names_secret.cache_clear()
     free.learn({"x" * 65: "1", "y" * 10**6: "1", "z": "1"})
@@ -74,7 +74,7 @@ def test_a_list_of_tags_is_cut_at_the_first_colon() -> None:
     ],
 )
 def test_a_key_is_never_named_by_itself(value: str) -> None:
-    """A key or a part of it is never used as its name. The next candidate is."""
+    """A key, or a part of it, is never used as the name of the key. The next candidate is used instead."""
     assert "alias" == metadata.key_name(value, "alias")
     assert metadata.key_name(value) is None
 
@@ -89,5 +89,5 @@ def test_a_key_is_never_named_by_itself(value: str) -> None:
     ],
 )
 def test_an_alias_or_a_hash_names_a_key(value: str) -> None:
-    """Aliases and hashes do not look like credentials."""
+    """An alias or a hash may name a key, because it does not look like a credential."""
     assert value == metadata.key_name(value)

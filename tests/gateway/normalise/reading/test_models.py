@@ -1,4 +1,4 @@
-"""The provider that a model's name shows, and the name without a gateway's prefix."""
+"""The provider that a model's name shows, and the name without the prefix of a gateway."""
 
 from __future__ import annotations
 
@@ -41,7 +41,10 @@ from gateway.normalise.reading import models
     ],
 )
 def test_the_provider_is_stated_or_told_by_the_model(written: Any, model: Any, expected: str | None) -> None:
-    """The path of a route is not a provider, and no record is dropped because its provider is unknown."""
+    """
+    The provider is the stated one, or else the model's name shows it. The path of a route is no provider. No
+    record is dropped because its provider is unknown.
+    """
     assert expected == models.provider(written, model)
 
 
@@ -65,11 +68,17 @@ def test_the_provider_is_stated_or_told_by_the_model(written: Any, model: Any, e
 def test_a_model_loses_only_its_providers_segment(
     model: str, provider: str | None, expected: str | None
 ) -> None:
-    """Any other segment is part of the name. The name of an ARN is its last part."""
+    """
+    From a model's name, only the segment of its provider is removed. Any other segment is part of the name.
+    For an ARN, the name is its last part.
+    """
     assert expected == models.model_name(model, provider)
 
 
 @pytest.mark.parametrize("model", ["amazon/nova-lite-v1", "mistralai/Mixtral-8x7B", "moonshotai/kimi-k2"])
 def test_a_makers_segment_stays_where_another_provider_sells_the_model(model: str) -> None:
-    """Price lists have these models under that name."""
+    """
+    If another provider sells a model, the maker's segment stays in the name, because price lists have the
+    model under that name.
+    """
     assert model == models.model_name(model, "together_ai")

@@ -22,19 +22,20 @@ BOOK = PriceBook.load()
 USAGE = {"gen_ai.usage.input_tokens": 1000, "gen_ai.usage.output_tokens": 100}
 OTLP = ("span", "log event")
 
-# The two families of cases have different rules (tests/cases/otlp/INDEX.md and tests/cases/README.md, section
-# 5). In OTLP, `google` is any Google service, and any text before the slash of a model's name is a provider.
-# In gateway formats, `google` is the Gemini API, and an unknown segment is ignored.
+# In the two families of cases, `google` and unknown prefixes have different meanings
+# (tests/cases/otlp/INDEX.md and tests/cases/README.md, section 5). In OTLP, `google` is any Google service,
+# and any text before the slash of a model's name is a provider. In gateway formats, `google` is the Gemini
+# API, and an unknown segment is ignored.
 GOOGLE_IN_OTLP = "gcp.gen_ai"
 UNKNOWN_SEGMENTS = {
     "sao10k/l3-stheno-8b": "sao10k",
     "meta-llama/Llama-3.1-8B": "meta-llama",
     "qwen/qwen3": "qwen",
 }
-# LiteLLM's list of call types in tests/cases/README.md has no name for reranking.
+# call types without a name, because LiteLLM's list in tests/cases/README.md has none for reranking
 UNNAMED_IN_LITELLMS_LOG = {"rerank", "arerank"}
 
-# Provider names in LangChain (init_chat_model), LiteLLM and Genkit.
+# names of one provider in LangChain (init_chat_model), LiteLLM and Genkit
 NAMED_BY_LIBRARIES = {
     "aws.bedrock": ("bedrock", "bedrock_converse", "amazon_bedrock", "aws.bedrock"),
     "azure.ai.inference": ("azure_ai", "az.ai.inference", "azure.ai.inference"),
@@ -127,7 +128,7 @@ def by_name(row: providers.Provider) -> str:
 @pytest.mark.parametrize("entrance", ENTRANCES)
 @pytest.mark.parametrize("row", STANDARD, ids=by_name)
 def test_every_spelling_of_a_provider_becomes_its_name(entrance: str, row: providers.Provider) -> None:
-    """The result is OpenTelemetry's name, for any notation and any format."""
+    """Every notation of a provider becomes OpenTelemetry's name, in every format."""
     expected = dict.fromkeys(written(row), row.name)
     if entrance in OTLP and "google" in expected:
         expected |= {"google": GOOGLE_IN_OTLP, "GOOGLE": GOOGLE_IN_OTLP}
@@ -145,7 +146,7 @@ def test_names_of_libraries_are_one_provider(entrance: str, name: str, spellings
 @pytest.mark.parametrize("entrance", ENTRANCES)
 @pytest.mark.parametrize("row", OTHERS, ids=by_name)
 def test_a_name_that_opentelemetry_does_not_have_stays(entrance: str, row: providers.Provider) -> None:
-    """The name is only converted to lower case."""
+    """A name that OpenTelemetry does not have is kept, in lower case."""
     expected = {name: name.lower() for name in (*written(row), "hosted_vllm", "Some-Gateway")}
     assert expected == {name: ENTRANCES[entrance](name, None, None).provider for name in expected}
 
@@ -153,13 +154,18 @@ def test_a_name_that_opentelemetry_does_not_have_stays(entrance: str, row: provi
 @pytest.mark.parametrize("entrance", ENTRANCES)
 @pytest.mark.parametrize("name", [None, "", "-", "None", "none", "undefined", "null", "default/route/rule/0"])
 def test_what_stands_for_nothing_states_no_provider(entrance: str, name: str | None) -> None:
-    """The path of a route states none either, so the model decides."""
+    """
+    A word for "nothing" states no provider, and neither does the path of a route. The model then decides.
+    """
     assert "anthropic" == ENTRANCES[entrance](name, "claude-sonnet-4-5", None).provider
 
 
 @pytest.mark.parametrize("row", providers.PROVIDERS, ids=by_name)
 def test_every_spelling_has_one_price_and_one_name_on_bills(row: providers.Provider) -> None:
-    """Records that keep the original notation have the same price and name."""
+    """
+    Every notation of a provider has the same price and the same name on bills, because some records keep
+    the original notation.
+    """
     spellings = written(row)
     assert {row.card} == {providers.card_name(name) for name in spellings}
     assert {name: row.display or name for name in spellings} == {name: on_bill(name) for name in spellings}
@@ -204,14 +210,20 @@ MODELS = {
 @pytest.mark.parametrize("entrance", ENTRANCES)
 @pytest.mark.parametrize("model", [*MODELS, "qwen-turbo", "llama-3.3-70b", "my-deployment"])
 def test_a_model_without_a_provider_tells_the_same_one(entrance: str, model: str) -> None:
-    """The segment before the slash, the form of a Bedrock id, or the maker decides. Otherwise it is None."""
+    """
+    For a model without a stated provider, every format finds the same provider: by the segment before the
+    slash, the form of a Bedrock id, or the maker. Otherwise it is None.
+    """
     assert MODELS.get(model) == ENTRANCES[entrance](None, model, None).provider
 
 
 @pytest.mark.parametrize("entrance", ENTRANCES)
 @pytest.mark.parametrize("model", UNKNOWN_SEGMENTS)
 def test_an_unknown_segment_is_a_provider_in_otlp_alone(entrance: str, model: str) -> None:
-    """The two families of shared cases have different rules."""
+    """
+    An unknown segment before the slash is a provider only in OTLP, because the two families of shared cases
+    have different rules.
+    """
     expected = UNKNOWN_SEGMENTS[model] if entrance in OTLP else None
     assert expected == ENTRANCES[entrance](None, model, None).provider
 
@@ -241,12 +253,17 @@ def test_rate_cards_know_the_same_maker(model: str) -> None:
 def test_a_call_costs_the_same_wherever_it_came_in(
     entrance: str, provider: str | None, model: str, cost: str
 ) -> None:
-    """The test covers the path from the written name to the estimate."""
+    """
+    A call costs the same in every format. The test covers the way from the written name to the estimate.
+    """
     assert cost == BOOK.estimate(ENTRANCES[entrance](provider, model, None))
 
 
 def test_open_models_of_a_closed_maker_have_no_price_of_their_own() -> None:
-    """The names of open models start like OpenAI's, and the operator of the model sets the price."""
+    """
+    Open models have no price of their own, because the operator of the model sets it. Their names only
+    start like OpenAI's.
+    """
     assert {"openai"} == {entrance(None, "gpt-oss-120b", None).provider for entrance in ENTRANCES.values()}
     assert names.maker("gpt-oss-120b") is None
 

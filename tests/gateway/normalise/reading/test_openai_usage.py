@@ -9,7 +9,7 @@ import pytest
 from tests.gateway.normalise.formats.langfuse.events import batch, create, update
 from tests.gateway.normalise.formats.payloads import case, one
 
-# Usage of the Responses API as the Langfuse SDK 2.60.10 forwards it.
+# usage of the Responses API, as the Langfuse SDK 2.60.10 forwards it
 RESPONSE = {
     "input_tokens": 3011,
     "output_tokens": 705,
@@ -24,7 +24,7 @@ RESPONSE = {
 
 
 def test_langfuse_passes_on_the_cache_writes() -> None:
-    """The writes are part of the input, so nothing is added."""
+    """Langfuse passes on cache writes. They are part of the input, so nothing is added."""
     record = one(
         None, batch(create(), update(usage={"total": 3716, "unit": "TOKENS"}, usageDetails=RESPONSE))
     )
@@ -44,7 +44,9 @@ def test_langfuse_passes_on_the_cache_writes() -> None:
     ],
 )
 def test_litellm_writes_either_name_or_both(details: dict[str, Any], expected: int | None) -> None:
-    """The same count under two names counts once."""
+    """
+    LiteLLM writes cache writes under either name or under both. The same count under two names counts once.
+    """
     event = case("litellm", "slp-batch-array")[0]
     usage = {"prompt_tokens": 100, "completion_tokens": 5, "prompt_tokens_details": details}
     event |= {"prompt_tokens": 100, "completion_tokens": 5}

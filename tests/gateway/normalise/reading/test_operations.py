@@ -25,5 +25,5 @@ from gateway.normalise.reading import operations
     ],
 )
 def test_an_operation_is_told_by_the_end_of_a_path(path: str | None, expected: str | None) -> None:
-    """The query of the path is ignored."""
+    """The end of a path shows the operation. The query of the path is ignored."""
     assert expected == operations.of_path(path)

@@ -81,8 +81,8 @@ def test_addresses_of_providers(address: Any, found: str | None) -> None:
 
 def test_which_of_several_counts() -> None:
     """
-    A global profile has the global price. After it, the stated region, the address and the ARN have priority
-    in this order.
+    If several regions are known, a global profile counts first, because it has the global price. Then the
+    order is the stated region, the address, and the ARN.
     """
     arn = "arn:aws:bedrock:eu-west-1:123456789012:inference-profile/"
     host = "bedrock-runtime.us-west-2.amazonaws.com"
@@ -99,7 +99,9 @@ def test_which_of_several_counts() -> None:
 
 
 def test_long_addresses_take_no_time() -> None:
-    """The cost is linear in the length of a sender's text."""
+    """
+    Reading a long address takes time in proportion to its length only, so a sender cannot slow the gateway down.
+    """
     began = time.process_time()
     for size in (64, 256, MAX_ADDRESS - 8):
         for part in ("a.", "a-", "a@", "bedrock-", "x.models.ai."):

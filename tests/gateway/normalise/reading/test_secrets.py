@@ -1,4 +1,7 @@
-"""Detection of values that look like credentials: the quick check gives the same result as the expression."""
+"""
+Detection of values that look like credentials. A quick check precedes the regular expression and gives
+the same result.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,9 @@ ALIKE = [chr(code) for code in range(0x80, 0x110000) if re.fullmatch("[a-z0-9]",
 
 @pytest.mark.parametrize("secret", SECRETS)
 def test_credentials_are_known_however_they_begin(secret: str) -> None:
-    """Credentials are found in upper case, and with letters that the expression treats as equal."""
+    """
+    Credentials are found even in upper case, and with letters that the expression treats as equal to ASCII letters.
+    """
     assert is_secret(secret) and is_secret(secret.swapcase())
     for place in (0, 1):
         for letter in ALIKE:

@@ -38,7 +38,7 @@ from spool.record import rfc3339
     ],
 )
 def test_times_are_exact_whatever_their_form(value: Any, expected: str | None) -> None:
-    """An invalid time is unknown, and the call is still stored."""
+    """Times are exact in every notation. An invalid time is unknown, and the call is still stored."""
     assert expected == rfc3339(times.instant(value))
 
 
@@ -58,7 +58,7 @@ def test_times_are_exact_whatever_their_form(value: Any, expected: str | None) -
     ],
 )
 def test_durations_carry_their_unit(written: Any, expected: int | None) -> None:
-    """The notation is agentgateway's. A number without a unit is milliseconds."""
+    """Durations are read in agentgateway's notation, with a unit. A number without a unit is milliseconds."""
     assert expected == times.duration(written)
 
 
@@ -66,5 +66,5 @@ def test_durations_carry_their_unit(written: Any, expected: int | None) -> None:
     ("milliseconds", "expected"), [(1.5, 1_500_000), ("20", 20_000_000), (10**10 + 1, None), (-1, None)]
 )
 def test_a_duration_that_no_call_can_take_is_none(milliseconds: Any, expected: int | None) -> None:
-    """A value above four months is a timestamp or has another unit."""
+    """A duration above four months counts as unknown, because it is a timestamp or has another unit."""
     assert expected == times.nanoseconds(milliseconds)

@@ -51,25 +51,30 @@ def test_a_total_shows_that_the_reasoning_is_outside() -> None:
 
 
 def test_a_total_shows_that_both_are_outside() -> None:
-    """The total includes all four parts, so both were excluded."""
+    """If the total is the sum of all four parts, both cached and reasoning tokens were excluded."""
     said = Tokens(input=1000, output=50, cache_read=200, reasoning=20)
     assert Tokens(1200, 70, 200, None, 20) == settle(said, total=1270)
 
 
 def test_a_total_beside_a_known_dialect_does_not_add_twice() -> None:
-    """The part that the dialect added is not mistaken for reasoning of the same size."""
+    """
+    If the dialect has already added the cache, a reasoning part of the same size is not added because
+    of the total.
+    """
     said = Tokens(input=10, output=50, cache_read=20, reasoning=20)
     assert Tokens(30, 50, 20, None, 20) == settle(said, total=80, without_cache=True)
 
 
 def test_a_part_is_never_larger_than_the_whole() -> None:
-    """A cache above the input, or reasoning above the output, was not included."""
+    """
+    If the cache exceeds the input, or reasoning exceeds the output, it was not included, so it is added.
+    """
     assert Tokens(4896, 120, 4096, 0, None) == settle(Tokens(800, 120, 4096, 0, None))
     assert Tokens(10, 75, None, None, 50) == settle(Tokens(10, 25, None, None, 50))
 
 
 def test_an_unknown_input_stays_unknown() -> None:
-    """Parts without a total do not give one."""
+    """An unknown input stays unknown, because its parts do not give a total."""
     said = Tokens(cache_read=10, reasoning=5)
     assert said == settle(said, without_cache=True, without_reasoning=True)
 
@@ -78,7 +83,10 @@ def test_an_unknown_input_stays_unknown() -> None:
 def test_settled_counts_hold_their_parts(
     said: Tokens, total: int | None, cache: bool, reasoning: bool
 ) -> None:
-    """For any counts, the input covers the cache, the output covers the reasoning, and neither shrinks."""
+    """
+    For any counts, the result's input is at least the cache, its output is at least the reasoning, and
+    neither is smaller than stated.
+    """
     settled = settle(said, total=total, without_cache=cache, without_reasoning=reasoning)
     for whole, before, parts in (
         (settled.input, said.input, (said.cache_read or 0) + (said.cache_write or 0)),
@@ -129,13 +137,13 @@ def _decoded(usage: dict[str, Any]) -> Usage:
 
 
 def test_openai_totals_include_the_cache() -> None:
-    """Cache reads are part of the total."""
+    """OpenAI's totals include the cache, so cache reads are not added."""
     said = Usage(prompt_tokens=100, completion_tokens=5, prompt_tokens_details=Details(cached_tokens=90))
     assert Tokens(100, 5, 90, None, None) == of_usage(said)
 
 
 def test_anthropic_totals_leave_the_cache_out() -> None:
-    """Both cache reads and writes are added to the input."""
+    """Anthropic's input excludes the cache, so cache reads and writes are added to it."""
     said = Usage(
         input_tokens=2, output_tokens=5, cache_read_input_tokens=95500, cache_creation_input_tokens=1310
     )
@@ -143,7 +151,7 @@ def test_anthropic_totals_leave_the_cache_out() -> None:
 
 
 def test_anthropic_cache_writes_of_both_kinds_are_one() -> None:
-    """Without a total, five-minute and one-hour writes are added."""
+    """Without a total of cache writes, Anthropic's five-minute and one-hour writes are added up."""
     writes = CacheWrites(ephemeral_5m_input_tokens=3, ephemeral_1h_input_tokens=4)
     assert Tokens(17, 1, None, 7, None, 4) == of_usage(
         Usage(input_tokens=10, output_tokens=1, cache_creation=writes)
@@ -152,7 +160,8 @@ def test_anthropic_cache_writes_of_both_kinds_are_one() -> None:
 
 def test_anthropics_thinking_makes_no_openai_usage_of_it() -> None:
     """
-    Anthropic also details its output. Its input still excludes the cache, and thinking tokens are reasoning.
+    Usage with details of the output is still recognized as Anthropic's. Its input excludes the cache, and
+    thinking tokens are reasoning.
     """
     said = Usage(
         input_tokens=5000,
@@ -164,31 +173,41 @@ def test_anthropics_thinking_makes_no_openai_usage_of_it() -> None:
 
 
 def test_openais_responses_without_details_of_the_input_keep_their_reasoning() -> None:
-    """Nothing is added to the input."""
+    """
+    OpenAI's Responses usage without details of the input keeps its reasoning, and nothing is added to the input.
+    """
     said = Usage(input_tokens=50, output_tokens=20, output_tokens_details=Details(reasoning_tokens=8))
     assert Tokens(50, 20, None, None, 8) == of_usage(said)
 
 
 def test_what_tools_answered_goes_into_geminis_input_too() -> None:
-    """Tool results are not in the prompt count, but in the total."""
+    """
+    Gemini's tool results are added to the input, because they are in the total but not in the prompt count.
+    """
     said = Gemini(promptTokenCount=12, cachedContentTokenCount=4, toolUsePromptTokenCount=65)
     assert Tokens(77, None, 4, None, None, meters={"input_tool_tokens": 65}) == of_gemini(said)
 
 
 def test_gemini_thoughts_stand_beside_the_candidates() -> None:
-    """Thinking tokens are reasoning."""
+    """Gemini's thinking tokens are next to the candidates, and count as reasoning."""
     said = Gemini(promptTokenCount=2152, candidatesTokenCount=710, thoughtsTokenCount=844)
     assert Tokens(2152, 1554, None, None, 844) == of_gemini(said)
 
 
 def test_an_input_smaller_than_its_own_cache_was_counted_without_it() -> None:
-    """If the input is below its cached part, reads and writes are added. Otherwise the input stays."""
+    """
+    An input smaller than its own cache excluded the cache, so reads and writes are added. Otherwise
+    the input stays.
+    """
     assert 160 == settle(Tokens(10, 1, 100, 50)).input
     assert 150 == settle(Tokens(150, 1, 100, 50)).input
 
 
 def test_a_total_tells_a_cache_beside_openais_names() -> None:
-    """Portkey writes Anthropic's input, without the cache, as prompt tokens. The total includes the cache."""
+    """
+    The total shows whether an input under OpenAI's names excludes the cache. For example, Portkey writes
+    Anthropic's input as prompt tokens, but its total includes the cache.
+    """
     usage = Usage(
         prompt_tokens=12, completion_tokens=40, cache_read_input_tokens=2028, cache_creation_input_tokens=288
     )
@@ -203,7 +222,9 @@ def test_a_total_tells_a_cache_beside_openais_names() -> None:
 
 
 def test_a_total_of_no_cache_writes_gives_way_to_its_kinds() -> None:
-    """LangChain writes a total of 0 next to the kinds."""
+    """
+    If the total of cache writes is 0 but its kinds are not, the kinds count. LangChain writes such a total.
+    """
     kinds = CacheWrites(ephemeral_5m_input_tokens=200, ephemeral_1h_input_tokens=88)
     usage = Usage(input_tokens=12, output_tokens=4, cache_creation_input_tokens=0, cache_creation=kinds)
     assert of_usage(usage).input == 300
@@ -214,7 +235,10 @@ def test_a_total_of_no_cache_writes_gives_way_to_its_kinds() -> None:
 
 
 def test_geminis_thoughts_may_be_in_the_total_alone() -> None:
-    """The part of the total above prompt and candidates is output and reasoning."""
+    """
+    If Gemini's thinking tokens are only in the total, the part above prompt and candidates is reasoning and
+    counts as output.
+    """
     usage = Gemini(promptTokenCount=1120, candidatesTokenCount=53, totalTokenCount=1184)
     assert Tokens(1120, 64, reasoning=11) == of_gemini(usage)
     assert Tokens(1120, 53) == of_gemini(msgspec.structs.replace(usage, totalTokenCount=1173))
@@ -227,7 +251,7 @@ def test_geminis_thoughts_may_be_in_the_total_alone() -> None:
 )
 def test_citations_and_thoughts_of_perplexity_stand_beside_the_completion(stated: dict[str, Any]) -> None:
     """
-    Citation and reasoning tokens are added even if they are fewer than the completion's tokens. The
+    Perplexity's citation and reasoning tokens are added to the completion, even if they are fewer. The
     total excludes them.
     """
     told = of_usage(
@@ -243,7 +267,7 @@ def test_citations_and_thoughts_of_perplexity_stand_beside_the_completion(stated
     ("processed", "annotated", "pages"), [(3, 0, 3), (3, 2, 3), (0, 2, 2)], ids=["plain", "some", "alone"]
 )
 def test_an_annotated_page_is_one_that_was_read(processed: int, annotated: int, pages: int) -> None:
-    """Some deployments count only annotated pages."""
+    """An annotated page also counts as processed, because some deployments count only annotated pages."""
     body = ProviderBody(usage_info=PagesRead(processed, annotated))
     told = {"input_document_pages": pages, "input_annotated_document_pages": annotated}
     assert told == body.tokens().meters

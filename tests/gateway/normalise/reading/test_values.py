@@ -54,7 +54,7 @@ def test_counts_that_cannot_be_are_refused_by_field(value: Any, reason: str) -> 
 
 @pytest.mark.parametrize("value", ["x" * 3000, Decimal("1." + "1" * 3000), 10**3000, True, ["x"], ""])
 def test_what_no_name_can_be_says_nothing(value: Any) -> None:
-    """The value is empty, not a scalar, or longer than any id."""
+    """A text that is empty, not a scalar, or longer than any id is no name."""
     assert values.text(value) is None
 
 
@@ -76,7 +76,7 @@ def test_what_no_name_can_be_says_nothing(value: Any) -> None:
     ],
 )
 def test_money_keeps_its_digits_in_plain_notation(value: Any, expected: str | None) -> None:
-    """The result is exact, without exponent and trailing zeros."""
+    """Amounts keep every digit, and have no exponent and no trailing zeros."""
     assert expected == values.money(value, "cost")
 
 
@@ -109,5 +109,5 @@ def test_words_for_nothing_are_absent(value: str) -> None:
     ],
 )
 def test_a_map_is_read_out_of_text(value: Any, expected: dict[str, Any]) -> None:
-    """The size does not matter. A value that is not a map gives an empty map."""
+    """A map may also be written as text of any size. A value that is not a map gives an empty map."""
     assert expected == values.mapping(value)

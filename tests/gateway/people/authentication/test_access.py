@@ -52,7 +52,7 @@ def refused(access: Access, secret: str | None, scope: str = INGEST, address: st
 
 @pytest.mark.parametrize("secret", [None, "", "  "])
 async def test_no_key(registry: Registry, clock: MovedClock, secret: str | None) -> None:
-    """The error 401 explains how to send a key."""
+    """A request without a key gets 401, and the error explains how to send a key."""
     refusal = refused(Access(registry, clock=clock), secret)
     assert refusal.status == 401
     assert refusal.type == "missing_key"
@@ -60,7 +60,7 @@ async def test_no_key(registry: Registry, clock: MovedClock, secret: str | None)
 
 
 async def test_an_unknown_key(registry: Registry, clock: MovedClock) -> None:
-    """The message does not repeat the key."""
+    """An unknown key is refused. The message does not repeat the key."""
     refusal = refused(Access(registry, clock=clock), "th_guessed")
     assert refusal.status == 401
     assert refusal.type == "unknown_key"
@@ -178,7 +178,9 @@ async def test_guesses_are_limited_by_address(registry: Registry, clock: MovedCl
 
 
 async def test_one_ipv6_host_is_one_address(registry: Registry, clock: MovedClock) -> None:
-    """A /64 network belongs to one host, so another lower half is not a new address."""
+    """
+    Two IPv6 addresses in one /64 network count as one address, because such a network belongs to one host.
+    """
     access = Access(registry, clock=clock)
     for number in range(GUESSES):
         refused(access, "th_guess", address=f"2001:db8::{number:x}")
@@ -333,7 +335,7 @@ def test_a_key_file_that_is_missing_is_a_configuration_error(clock: MovedClock, 
 async def test_the_legacy_key_remembers_its_last_access(
     registry: Registry, clock: MovedClock, tmp_path: Path
 ) -> None:
-    """The last access of the deployment's key also survives a restart."""
+    """The last access of the deployment's key survives a restart, like that of other keys."""
     file = tmp_path / "key"
     file.write_text("deployed-key")
     access = Access(registry, ServerSettings(api_key_file=file), clock=clock)
@@ -348,14 +350,14 @@ async def test_the_legacy_key_remembers_its_last_access(
 
 
 async def test_the_last_access_may_be_at_another_gateway(registry: Registry, clock: MovedClock) -> None:
-    """The later of the two times is shown."""
+    """If another gateway noted a later access of the key, that time is shown."""
     access = Access(registry, clock=clock)
     access.admit(await a_key(registry), INGEST, address=HERE)
     began = clock.now()
     assert began == access.key("search team").last_accessed
     await registry.keys.accessed(
         {registry.keys.all()[0].id: began + 60}
-    )  # as if another gateway had noted it
+    )  # stored as if another gateway had noted the access
     assert began + 60 == access.key("search team").last_accessed
     clock.move(120)
     access.admit(await a_key(registry, "other team"), INGEST, address=HERE)

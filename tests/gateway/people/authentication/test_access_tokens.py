@@ -23,13 +23,16 @@ from gateway.people.authentication.oidc.tokens import client_of, leaves_groups_o
     ],
 )
 def test_scopes(scope: str, claims: dict[str, Any], expected: bool) -> None:
-    """Entra sends the bare name of a scope. A scope of another resource does not count."""
+    """
+    A scope is accepted by its full name, or by the bare name that Entra sends. A scope of another resource
+    does not count.
+    """
     assert expected == lets(claims, scope)
 
 
 def test_clients_and_groups() -> None:
     """
-    A client's name is logged in the audit list, so it must be one line. A token may state that its
+    A client's name must be one line, because it is written to the audit list. A token may state that its
     groups are elsewhere.
     """
     clients: list[dict[str, Any]] = [{"client_id": "a"}, {"azp": "b"}, {"azp": "c\nd"}, {"azp": 1}, {}]

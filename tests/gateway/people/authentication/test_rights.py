@@ -9,18 +9,18 @@ from pathlib import Path
 import gateway
 from gateway.people.authentication.access import Bearer
 
-# Fields that identify the caller or the time of the request, as opposed to rights.
+# fields that identify the caller or the time of the request, as opposed to rights
 FACTS = {"name", "labels", "named", "expects", "number"}
 RIGHTS = {"scopes", "device", "may_chain", "is_gateway", "person"}
 # Every function that creates a bearer, with the rights that it grants.
 WAYS = {
-    # a key from the key list
+    # a key from the list of keys
     ("people/authentication/access.py", "_bearer_of"): {"scopes", "may_chain", "is_gateway"},
     ("people/authentication/access.py", "_bearer"): {"may_chain"},  # a device that `server.chain_keys` names
     ("devices/lifecycle.py", "find"): {"scopes", "device"},
-    ("http/admission.py", ""): {"scopes"},  # installations that need no key
+    ("http/admission.py", ""): {"scopes"},  # an installation that needs no key
     ("mcp/endpoint.py", "admit_person"): {"scopes", "person"},
-    ("cli/agent.py", "_run"): {"scopes", "device"},  # programs on the agent's machine
+    ("cli/agent.py", "_run"): {"scopes", "device"},  # a program on the agent's machine
     ("cli/explain.py", "explained"): {"scopes"},
     ("service/demo/filling.py", "_send"): {"scopes"},
     ("intake/merge_window.py", "_put_on_record"): {"scopes", "device"},

@@ -41,7 +41,7 @@ async def passed(calls: ToolCalls, name: str, tries: int) -> int:
 
 
 async def test_a_day_begins_anew_at_midnight(tool_calls: ToolCallTable) -> None:
-    """The day is UTC and counted per key. The refusal states the seconds until midnight."""
+    """The count of a key starts again at midnight UTC. The refusal states the seconds until midnight."""
     clock = MovedClock(at=86_400 * 20_000 - 100.0)
     calls = ToolCalls(clock, lambda: McpSettings(calls_per_minute=0, daily_calls=3), tool_calls)
     assert await passed(calls, "a", 5) == 3
@@ -64,7 +64,9 @@ async def test_a_minute_brings_as_many_calls_as_the_setting_says() -> None:
 
 
 async def test_zero_is_any_number_and_a_reload_counts_at_once() -> None:
-    """The settings are read at every call."""
+    """
+    A limit of 0 allows any number of calls. A reload applies at once, because the settings are read at every call.
+    """
     settings = [McpSettings(calls_per_minute=0, daily_calls=0)]
     calls = ToolCalls(MovedClock(), lambda: settings[0], None)
     assert 5000 == await passed(calls, "a", 5000)
@@ -73,7 +75,10 @@ async def test_zero_is_any_number_and_a_reload_counts_at_once() -> None:
 
 
 async def test_a_limit_lets_as_many_through_as_it_says_while_calls_take_their_time() -> None:
-    """A fraction of a refilled call does not admit a call."""
+    """
+    However long calls take, a limit admits exactly as many as it says, because a fraction of a refilled
+    call admits none.
+    """
     clock = MovedClock()
     calls = ToolCalls(clock, lambda: McpSettings(calls_per_minute=5, daily_calls=0), None)
     through = 0

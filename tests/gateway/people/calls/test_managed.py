@@ -19,7 +19,9 @@ class Connections(ViewResource):
 
 
 def test_a_noun_has_its_article() -> None:
-    """A noun of two words is written with a space, for keys and for people."""
+    """
+    The noun of a resource has its article. A noun of two words is written with a space, for keys and for people.
+    """
     people = managed_by_people(Notes())
     keys = [row.summary for row in managed_by_keys(Connections())]
     verbs = ("Create", "Show", "Change", "Delete")

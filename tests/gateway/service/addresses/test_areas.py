@@ -1,4 +1,7 @@
-"""The facts that an area declares before its modules are imported match its rows."""
+"""
+Areas of addresses. Each declares facts that are needed before its modules are imported, and these must
+match its rows.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,10 @@ def is_of(path: str, area: Area) -> bool:
 
 
 def test_every_module_with_rows_is_of_an_area() -> None:
-    """If no area names a handler's module, its paths are not found. The health module belongs to no area."""
+    """
+    Every module with rows belongs to an area, because the paths of other modules would not be found. The
+    health module belongs to no area.
+    """
     known = {status.__name__, *(name for area in AREAS for name in area.modules)}
     modules = [each.name for home in HOMES for each in walk_packages(home.__path__, f"{home.__name__}.")]
     modules += [f"{package}.declared" for package in RESOURCES.values()]
@@ -51,7 +57,10 @@ def test_every_module_with_rows_is_of_an_area() -> None:
 
 
 def test_a_module_is_of_one_area() -> None:
-    """A module in two areas would appear twice in the table. It may have rows for keys and for people."""
+    """
+    A module belongs to one area only. In two areas it would appear twice in the table. It may have rows for
+    keys and for people.
+    """
     for areas in (FOR_SENDERS, OPERATOR_AREAS):
         named = [name for area in areas for name in area.modules]
         assert sorted(set(named)) == sorted(named)
@@ -59,7 +68,7 @@ def test_a_module_is_of_one_area() -> None:
 
 @every_area
 def test_a_row_is_of_the_whole_handler(area: Area) -> None:
-    """A decorator above the row would be skipped, so the row must be the outermost decorator."""
+    """The row of a handler is its outermost decorator, because a decorator above the row would be skipped."""
     for module in map(import_module, area.modules):
         for name, value in vars(module).items():
             assert all(row.handler is value for row in rows_of(value)), f"{module.__name__}.{name}"
@@ -67,7 +76,7 @@ def test_a_row_is_of_the_whole_handler(area: Area) -> None:
 
 @every_area
 def test_a_path_is_in_its_area_alone(area: Area) -> None:
-    """A request imports only the area that contains its row."""
+    """A path belongs to one area only, because a request imports only the area that contains its row."""
     areas = FOR_SENDERS if area in FOR_SENDERS else OPERATOR_AREAS
     rows = sender_rows(area) if area in FOR_SENDERS else operator_rows(area)
     for row in rows:
@@ -78,7 +87,10 @@ def test_a_path_is_in_its_area_alone(area: Area) -> None:
 
 @every_area
 def test_the_labels_of_an_area_are_those_of_its_rows(area: Area) -> None:
-    """Metric series start at 0 before the rows are imported, so the labels must match exactly."""
+    """
+    The labels that an area declares equal those of its rows, because metric series start at 0 before the
+    rows are imported.
+    """
     if area in FOR_SENDERS:
         assert {row.endpoint for row in sender_rows(area)} == set(area.endpoints)
     else:
@@ -87,7 +99,7 @@ def test_the_labels_of_an_area_are_those_of_its_rows(area: Area) -> None:
 
 @every_area
 def test_every_path_of_an_area_leads_to_a_row(area: Area) -> None:
-    """A path without a row would import the area only to answer 404."""
+    """Every path of an area leads to a row. Otherwise a request would import the area only to get 404."""
     rows = sender_rows(area) if area in FOR_SENDERS else operator_rows(area)
     paths = [row.path.removeprefix(OPERATOR_API) for row in rows]
     for each in area.paths:
@@ -98,7 +110,8 @@ def test_every_path_of_an_area_leads_to_a_row(area: Area) -> None:
 
 def test_a_resource_needs_no_area_of_its_own() -> None:
     """
-    A resource's noun is its path, and its declaration has its rows. An area may add modules to the path.
+    A resource needs no area of its own: its noun is its path, and its declaration has its rows. An area may
+    add modules to the path.
     """
     [listed, own] = with_resources(
         [Area(modules=("gateway.money.annotations.declared", "more"), paths=("/annotations",))],

@@ -8,7 +8,7 @@ from gateway.service.configuration.reader import load
 
 
 def test_the_section_and_its_environment(tmp_path: Path) -> None:
-    """Paths are relative to the file, and environment variables override the file."""
+    """Paths in the section are relative to the file, and environment variables override the file."""
     file = tmp_path / "agent.toml"
     file.write_text(
         '[agent]\ngateway = "http://a"\nenrolment_key_file = "e.key"\n[agent.labels]\nteam = "search"\n'

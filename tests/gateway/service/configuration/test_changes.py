@@ -23,7 +23,8 @@ ROOT = Path(__file__).parents[4]
 
 def test_what_is_live_is_taken_and_the_rest_waits() -> None:
     """
-    The effective configuration has the new values of live settings and the running values of all others.
+    After a reload, live settings have their new values, and all other settings keep their running values
+    until a restart.
     """
     running = Config()
     prices = PriceSettings(override=(PriceOverride(model="m", input=Decimal(1)),))
@@ -53,7 +54,7 @@ def test_what_is_live_is_taken_and_the_rest_waits() -> None:
 def test_tls_is_renewed_and_not_switched(
     running: tuple[str | None, ...], new: tuple[str | None, ...], is_taken: bool
 ) -> None:
-    """A reload may replace a certificate. Switching TLS or client certificates on or off needs a restart."""
+    """A reload may replace a certificate. Turning TLS or client certificates on or off needs a restart."""
 
     def config(names: tuple[str | None, ...]) -> Config:
         cert, key, ca = (None if name is None else Path(name) for name in names)
@@ -65,7 +66,7 @@ def test_tls_is_renewed_and_not_switched(
 
 
 def test_the_bounds_of_tables_are_taken_over() -> None:
-    """Limits of tables are read for each new row, so their sections are in `LIVE`."""
+    """The limits of tables are read for each new row, so their sections are live (in `LIVE`)."""
     declared = [table for table in declared_tables() if issubclass(table, DocumentTable)]
     own = [table for table in tables() if table.__module__.startswith("spool.")]
     bounds = {table.limit for table in (*own, *declared) if not table.most}
@@ -84,7 +85,7 @@ def tables() -> Iterator[type[DocumentTable[Any]]]:
 
 
 def test_the_document_names_what_is_taken_over() -> None:
-    """`reload.md` lists every live setting and those of TLS, and every listed name exists."""
+    """`reload.md` lists every live setting and the settings of TLS. Every setting that it lists exists."""
     table = (ROOT / "docs/operations/reload.md").read_text().partition("| settings |")[2]
     named = set(
         re.findall(

@@ -37,7 +37,7 @@ def test_everything_has_a_default() -> None:
 
 
 def test_relative_paths_are_relative_to_the_file(tmp_path: Path) -> None:
-    """The service manager's working directory does not matter."""
+    """Relative paths are relative to the file, whatever working directory the service manager sets."""
     config = load(written(tmp_path, 'data_dir = "data"\n[prices]\nfile = "prices.json"'), env={})
     assert config.data_dir == tmp_path / "data"
     assert config.prices.file == tmp_path / "prices.json"

@@ -34,12 +34,14 @@ def differing(config: Config, *, prices: str = "2026") -> set[str]:
     ],
 )
 def test_what_differs(config: Config, names: set[str]) -> None:
-    """Settings of one machine may differ."""
+    """
+    The digests cover only settings that must be equal on all gateways. Settings of one machine may differ.
+    """
     assert names == differing(config)
 
 
 def test_the_prices_themselves() -> None:
-    """The digest covers the prices themselves, not the path of their file."""
+    """The digest covers the prices themselves, not the path of the price file."""
     assert {"prices"} == differing(CONFIG, prices="2027")
     assert not is_shared("prices.file")
 

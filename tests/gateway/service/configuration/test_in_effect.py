@@ -42,7 +42,9 @@ def found(tmp_path: Path) -> dict[str, SettingInEffect]:
 
 
 def test_every_setting_is_there_once() -> None:
-    """Each setting has its name, its description, and its value in the notation of the file."""
+    """
+    Each setting appears once, with its name, its description, and its value in the notation of the file.
+    """
     shown = {each.name: each for each in in_effect(Config())}
     names = set[str]()
     for section in fields(Config):
@@ -61,7 +63,8 @@ def test_every_setting_is_there_once() -> None:
 
 def test_the_last_that_gives_a_setting_is_named(tmp_path: Path) -> None:
     """
-    Flags override environment variables, which override the file. Unknown flags and variables are not an origin.
+    The origin is the last source that sets a value: flags override environment variables, which override the
+    file. Unknown flags and variables are no origin.
     """
     shown = found(tmp_path)
     names = ("spool.retention", "spool.hold", "sources", "server.grpc_listen", "destinations", "data_dir")
@@ -72,7 +75,8 @@ def test_the_last_that_gives_a_setting_is_named(tmp_path: Path) -> None:
 
 def test_where_it_is_not_known_who_gave_it_the_default_is_told_apart(tmp_path: Path) -> None:
     """
-    Without the origins, as for a command that finds no server, only defaults are distinguished from changed values.
+    If the origins are unknown, as for a command that finds no server, only default values are distinguished
+    from changed ones.
     """
     path = tmp_path / "tollhouse.toml"
     path.write_text(FILE_TEXT)

@@ -39,7 +39,9 @@ def test_every_limit_has_a_row() -> None:
 def test_defaults_in_the_document_are_those_of_the_configuration(
     section: str, name: str, text: str, tmp_path: Path
 ) -> None:
-    """The default of a row, written into a configuration file, changes nothing."""
+    """
+    If the default of a table row is written into a configuration file, the configuration does not change.
+    """
     file = tmp_path / "tollhouse.toml"
     value = text if text.isdecimal() else f'"{text}"'
     if section == "destinations":

@@ -1,4 +1,4 @@
-"""Sources with counters that count because a setting says so."""
+"""The setting with which counters of a source count."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from gateway.service.configuration.reader import load
 
 
 def test_only_what_is_written_down_counts_by_itself(tmp_path: Path) -> None:
-    """By default only calls are counted. Counters that repeat calls need `count = true`."""
+    """By default only calls count. Counters that repeat calls count only with `count = true`."""
     file = tmp_path / "tollhouse.toml"
     file.write_text("[sources.cursor]\ncount = true\n[sources.vllm]\ncount = false\n")
     assert {"cursor"} == load(file, env={}).counted_sources

@@ -39,7 +39,7 @@ def written(tmp_path: Path, text: str) -> Path:
 
 
 def test_everything_that_can_be_said(tmp_path: Path) -> None:
-    """A configuration with every setting is accepted, and each reaches the upstream settings."""
+    """A configuration with every setting is accepted, and each setting reaches the upstream's settings."""
     config = load(written(tmp_path, GOOD), env={})
     stream = config.upstream.events["api.call"]
     assert stream.stream == "api-calls"

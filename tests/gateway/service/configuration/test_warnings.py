@@ -24,7 +24,7 @@ from gateway.service.configuration.sections import Config, ServerSettings
     ],
 )
 def test_what_is_allowed_and_should_not_be(server: dict[str, Any], words: str | None) -> None:
-    """The default configuration has no warnings, and each warning says what to do."""
+    """The default configuration has no warnings. Each warning says what to do."""
     found = list(warnings(Config(server=ServerSettings(**server))))
     assert bool(words) == bool(found)
     assert words is None or words in found[0]

@@ -25,7 +25,7 @@ DEAD = "the writer has stopped: restart Tollhouse"
 
 @dataclass
 class HealthSources(SoleNode):
-    """The sources that `Health` reads. A test may change each of them."""
+    """The sources that `Health` reads, each of which a test may change."""
 
     stats_now: LogStats | Exception | None = STATS
     keys_read: bool = True
@@ -89,7 +89,7 @@ class HealthSources(SoleNode):
 
 
 async def test_a_sound_sources_is_live_and_ready() -> None:
-    """The server is ready if the last commit was flushed, space is free, and the keys are loaded."""
+    """A server is live and ready if the last commit was flushed, space is free, and the keys are loaded."""
     health = HealthSources().health()
     assert await health.live() is True
     assert await health.ready() is True
@@ -98,7 +98,8 @@ async def test_a_sound_sources_is_live_and_ready() -> None:
 
 async def test_gateways_on_one_storage_are_shown() -> None:
     """
-    The report lists each gateway with its leases. A missing gateway or unreadable rows do not turn senders away.
+    The report lists each gateway with its leases. If a gateway is missing or its rows cannot be read, senders
+    are still accepted.
     """
     gone = NodeState(
         id="1",
@@ -138,7 +139,10 @@ async def test_gateways_on_one_storage_are_shown() -> None:
 async def test_what_the_ledger_lacks_changes_nothing_but_the_body(
     missed: int, looked_for: int, differing: int, is_sound: bool
 ) -> None:
-    """Lost records that were already searched for do not make the ledger unsound."""
+    """
+    Records that the ledger lacks change only the report, not the health. If they were already searched for,
+    the ledger still counts as sound.
+    """
     sources = HealthSources()
     sources.ledger = Soundness(missed=missed, looked_for=looked_for, differing=differing, compared_at=None)
     report = await sources.health().report()
@@ -153,7 +157,9 @@ async def test_what_the_ledger_lacks_changes_nothing_but_the_body(
 
 
 async def test_a_parked_route_changes_nothing_but_the_body() -> None:
-    """Problems of the upstream are not a reason to turn senders away."""
+    """
+    A parked route changes only the report, because problems of the upstream are no reason to refuse senders.
+    """
     sources = HealthSources(states=[ROUTE])
     report = await sources.health().report()
     assert report["ready"] is True
@@ -196,7 +202,9 @@ async def test_a_dead_writer_is_not_live(trouble: Exception | None, monkeypatch:
 
 
 async def test_probes_ask_the_disk_once_a_second() -> None:
-    """Health needs no key, so even many probes must cost nothing."""
+    """
+    Health checks need no key, so many of them must cost nothing. They query the disk at most once a second.
+    """
     sources = HealthSources()
     health = sources.health()
     await asyncio.gather(*(health.ready() for _ in range(50)))
@@ -208,7 +216,8 @@ async def test_probes_ask_the_disk_once_a_second() -> None:
 
 async def test_readiness_follows_the_commit_in_hand() -> None:
     """
-    A slow commit ends readiness after 5 s and liveness after 60 s, because the disk will not recover without help.
+    A commit that runs for 5 s ends readiness, and one that runs for 60 s ends liveness, because the disk will
+    not recover without help.
     """
     figures = [(4.9, True, True), (5.0, False, True), (59.9, False, True), (60.0, False, False)]
     for commit_s, ready, live in figures:
@@ -218,7 +227,10 @@ async def test_readiness_follows_the_commit_in_hand() -> None:
 
 
 async def test_a_full_spool_says_what_fills_it() -> None:
-    """If the only problem is space, the report names the routes that use it and says what to do."""
+    """
+    If the server is not ready because space is missing, the report names the routes that use the space and
+    says what to do.
+    """
     orphan = replace(ROUTE, name="old/ai-telemetry", state="orphaned", queued=70)
     optional = replace(ROUTE, name="archive/ai-telemetry", required=False, queued=900)
     full = replace(STATS, writable=False, bytes=5096, free_bytes=0)
@@ -233,7 +245,9 @@ async def test_a_full_spool_says_what_fills_it() -> None:
 
 
 async def test_an_orphaned_route_is_named_before_it_fills_the_spool() -> None:
-    """While space is free, only the orphaned route is named, because nobody will ever send its records."""
+    """
+    While space is free, the report names only an orphaned route, because its records will never be sent.
+    """
     orphan = replace(ROUTE, name="old/ai-telemetry", state="orphaned", queued=70)
     roomy = replace(STATS, max_bytes=100_000, free_bytes=95_904)
     report = await HealthSources(stats_now=roomy, states=[ROUTE, orphan]).health().report()
@@ -242,7 +256,7 @@ async def test_an_orphaned_route_is_named_before_it_fills_the_spool() -> None:
 
 
 async def test_routes_that_cannot_be_read_change_nothing() -> None:
-    """The report then has no routes. Accepting records does not depend on them."""
+    """If the routes cannot be read, the report has no routes. The server still accepts records."""
     report = await HealthSources(states=SpoolUnavailable("disk I/O error")).health().report()
     assert report["ready"] is True
     assert report["routes"] == []

@@ -72,7 +72,8 @@ asyncio.run(main())
 )
 def test_full_rounds_wait_until_no_question_is_pending(is_idle: bool, patience: float, is_gone: bool) -> None:
     """
-    Full collections wait until no query is pending, or until `patience` expires. At the end Python runs them again.
+    Full garbage collections wait until no query is pending, or until `patience` expires. At the end Python
+    runs them again by itself.
     """
     code = ROUNDS.format(is_idle=is_idle, patience=patience, turns=10**6 if is_gone else 20)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
@@ -81,7 +82,7 @@ def test_full_rounds_wait_until_no_question_is_pending(is_idle: bool, patience: 
 
 
 def test_cycles_are_still_collected_but_not_looked_for_in_what_a_start_made() -> None:
-    """New cycles are collected, but no collection visits the objects that existed at startup."""
+    """New cycles are still collected. No collection visits the objects that were created at startup."""
     done = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0
     assert done.stderr == ""

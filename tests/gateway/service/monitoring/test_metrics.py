@@ -64,7 +64,10 @@ def samples(text: bytes) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 
 def test_a_commit_moves_the_counters_by_topic_and_source() -> None:
-    """Each term of a commit has its counter. Terms that only the accounting needs have none."""
+    """
+    Each term of a commit increases its counter, by topic and source. Terms that only the accounting needs
+    have no counter.
+    """
     metrics = Metrics()
     terms = {
         ("ai-telemetry", "received", ""): 10,
@@ -90,7 +93,9 @@ def test_a_commit_moves_the_counters_by_topic_and_source() -> None:
 
 
 def test_no_series_tells_when_a_counter_was_made() -> None:
-    """No counter or histogram has a `_created` series. Other registries of the process keep theirs."""
+    """
+    No counter or histogram of Tollhouse has a `_created` series. Other registries of the process keep theirs.
+    """
     metrics = Metrics()
     metrics.committed(Commit(seconds=0.1, flush_seconds=0.1, terms={("ai-telemetry", "received", ""): 1}))
     metrics.requests("otlp/traces", 200)
@@ -249,7 +254,9 @@ DATABASE = DatabaseHealth(
 
 
 def test_a_database_that_gateways_share_has_figures_of_its_own() -> None:
-    """The figures cover standbys, waits, connections, gateways and leases."""
+    """
+    A database that gateways share has separate figures: standbys, waits, connections, gateways and leases.
+    """
     found = samples(Metrics().render(Snapshot(stats=STATS, installation="i", database=DATABASE)))
     told = {
         name: value
@@ -277,7 +284,8 @@ def test_a_database_that_gateways_share_has_figures_of_its_own() -> None:
 
 def test_what_a_role_may_not_see_has_no_series() -> None:
     """
-    A missing series does not alert as a lost standby. A gateway that needs no standby has no such series.
+    If the role may not see standbys, their series is missing, so that no alert reports a lost standby. A
+    gateway that needs no standby has no such series either.
     """
     for blind in (
         replace(DATABASE, standbys=None, oldest_transaction_s=None),
@@ -290,7 +298,10 @@ def test_what_a_role_may_not_see_has_no_series() -> None:
 
 
 async def test_loop_lag_sees_a_loop_that_was_held() -> None:
-    """A sleeping task that wakes late measures the delay that clients notice."""
+    """
+    The loop lag is measured by a sleeping task. If the event loop is blocked, the task wakes late, by the
+    delay that clients notice.
+    """
     lag = Metrics().lag
     task = asyncio.create_task(lag.run())
     await asyncio.sleep(0)
@@ -306,13 +317,16 @@ async def test_loop_lag_sees_a_loop_that_was_held() -> None:
 
 
 def test_failed_attempts_are_counted() -> None:
-    """Guesses of keys become visible."""
+    """Failed attempts, such as guessed keys, are counted in a metric."""
     read = samples(Metrics().render(Snapshot(stats=STATS, failed_attempts=4)))
     assert 4 == read["tollhouse_failed_attempts_total", ()]
 
 
 def test_outcomes_that_came_too_late_are_counted() -> None:
-    """A worker that reports after another worker took over its delivery becomes visible."""
+    """
+    A worker may report a result after another worker has taken over its delivery. Such late results are
+    counted in a metric.
+    """
     read = samples(Metrics().render(Snapshot(stats=STATS, fenced=2, senders_pushed_out=3)))
     assert 2 == read["tollhouse_deliveries_fenced_total", ()]
     assert 3 == read["tollhouse_senders_pushed_out_total", ()]
@@ -324,7 +338,7 @@ def test_series_that_were_forgotten_for_want_of_room_are_counted() -> None:
 
 
 def test_limits_are_shown_with_their_use() -> None:
-    """One family shows the limits and another the use, under the names of the settings."""
+    """One metric family has the limits and another one their use, under the names of the settings."""
     limits = [Limit("server.max_inflight_bytes", 100, 40), Limit("devices.max", 10, 3)]
     found = samples(Metrics().render(Snapshot(stats=STATS, limits=limits)))
     name = (("name", "server.max_inflight_bytes"),)
@@ -334,7 +348,8 @@ def test_limits_are_shown_with_their_use() -> None:
 
 def test_channels_of_notifications_have_their_series() -> None:
     """
-    Sent and failed notifications are counters. The age is of the oldest waiting one, or 0 if none waits.
+    Sent and failed notifications of a channel are counters. The age is that of the oldest waiting
+    notification, or 0 if none waits.
     """
     idle = replace(CHANNEL, name="idle", state="running", oldest=None)
     found = samples(Metrics().render(Snapshot(stats=STATS, channels=(CHANNEL, idle), now=160.0)))

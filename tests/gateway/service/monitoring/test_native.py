@@ -32,7 +32,10 @@ def told(config: Config, caplog: pytest.LogCaptureFixture) -> tuple[float | None
 def test_the_module_is_told_wherever_it_is_looked_for(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing is logged if the module is used or switched off."""
+    """
+    The log, the metric and the doctor report the state of the module. If the module is used or turned off,
+    nothing is logged.
+    """
     config = Config(data_dir=tmp_path)
     monkeypatch.setitem(sys.modules, MODULE, module())
     assert (1.0, [], OK, "on, 9.9") == told(config, caplog)

@@ -1,4 +1,7 @@
-"""Cost and tokens on `/metrics`: few series, counters that only rise, and the month's current cost."""
+"""
+Cost and tokens on `/metrics`: a limited number of series, counters that only rise, and the cost of
+the current month.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +55,10 @@ def shown(spend: SpendSeries, name: str, label: str = "team") -> dict[str, float
 
 
 async def test_what_comes_is_counted_and_a_restart_counts_nothing_twice(ledgers: Ledgers) -> None:
-    """A new series shows 0 once. After a restart, the monthly cost is complete at once."""
+    """
+    New spend is counted, and a new series first shows 0 once. After a restart nothing counts twice, and the
+    monthly cost is complete at once.
+    """
     ledger, log, clock = await ledgers.open(), FakeLog(), FakeClock(BEGIN + HOUR)
     log.add([spent("1.5")])
     spend = SpendSeries(ledger, clock, top=5)
@@ -85,7 +91,10 @@ async def test_what_comes_is_counted_and_a_restart_counts_nothing_twice(ledgers:
 
 
 async def test_a_counter_waits_while_its_sum_is_lower(in_files: Ledgers) -> None:
-    """Prometheus takes a falling counter for a restart and would count the whole value again."""
+    """
+    A counter keeps its value while its sum is lower, because Prometheus would take a falling counter for a
+    restart and count the whole value again.
+    """
     ledger, log, clock = await in_files.open(), FakeLog(), FakeClock(BEGIN + HOUR)
     spend = SpendSeries(ledger, clock, top=5)
     counted = []
@@ -113,7 +122,10 @@ async def test_a_month_that_ends_takes_nothing_with_it(in_files: Ledgers) -> Non
 
 
 async def test_the_costly_have_names_and_keep_them(in_files: Ledgers) -> None:
-    """Only the most expensive teams get a label. A team that becomes expensive later stays in "(other)"."""
+    """
+    Only the most expensive teams get a label. A team keeps its label. A team that becomes expensive later
+    stays in "(other)".
+    """
     ledger, log, clock = await in_files.open(), FakeLog(), FakeClock(BEGIN + HOUR)
     spend = SpendSeries(ledger, clock, top=2)
     log.add([spent("1", team="small"), spent("5", team="big"), spent("3", team="middle")])
@@ -128,7 +140,9 @@ async def test_the_costly_have_names_and_keep_them(in_files: Ledgers) -> None:
 
 
 async def test_sets_of_labels_are_bounded(in_files: Ledgers, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The limit also holds for the first reading. The sum over all series stays complete."""
+    """
+    The number of label sets is limited, even at the first reading. The sum over all series stays complete.
+    """
     monkeypatch.setattr(module, "MAX_SERIES", 4)
     ledger, log, clock = await in_files.open(), FakeLog(), FakeClock(BEGIN + HOUR)
     spend = SpendSeries(ledger, clock, top=50)
