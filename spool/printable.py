@@ -1,9 +1,9 @@
 """
 Safe output of text from untrusted senders.
 
-In lines for people, no character moves a cursor, ends a line, or reverses or hides text. In CSV, no cell
-contains a line break or another control character, so a row is one line for every reader and every Python
-version. No CSV text begins like a formula.
+In lines that people read, no character moves a cursor, ends a line, or reverses or hides text. In CSV, no
+cell contains a line break or another control character, so every program reads a row as one line. No cell of
+text begins like a formula.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ def printable(text: str) -> str:
 
 def json_for_people(document: Any, *, option: int = 0) -> str:
     """
-    Encode as JSON for a terminal or a log. Unprintable characters are escaped, and unknown types are
-    converted to text.
+    Encode as JSON for a terminal or a log. Unprintable characters are escaped, and values of unknown types
+    are converted to text.
     """
     try:
         text = orjson.dumps(document, default=str, option=option).decode()
-    except TypeError:  # half a character, as in a file name that is not UTF-8
+    except TypeError:  # a lone surrogate, such as from a file name that is not UTF-8
         return json.dumps(document, default=str, indent=2 if option & orjson.OPT_INDENT_2 else None)
     return _IN_JSON.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
@@ -43,22 +43,22 @@ def json_for_people(document: Any, *, option: int = 0) -> str:
 
 # control characters, including line and paragraph separators
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
-# Spreadsheets ignore leading blanks and zero-width characters. Some read full-width and small forms as
-# the sign itself.
+# Spreadsheets ignore leading blanks and zero-width characters. Some treat full-width and small forms of a
+# sign like the sign itself.
 _FORMULA = re.compile("[\\s\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff]*[=+\\-@＝＋－＠﹦﹢﹣﹫−]")
 ROWS_OF_A_PIECE = 200
 _NUMBER = re.compile(r"[+-]?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 
 
 def csv_lines(rows: Iterable[Iterable[object]]) -> str:
-    r"""Encode rows, including a header, as lines that end with \n. None becomes an empty cell."""
+    r"""Encode rows, including the header, as lines that end with \n. None becomes an empty cell."""
     text = io.StringIO(newline="")
     csv.writer(text, lineterminator="\n").writerows([_cell(value) for value in row] for row in rows)
     return text.getvalue()
 
 
 def csv_pieces(rows: Iterable[Iterable[object]]) -> Iterator[bytes]:
-    """Encode rows as `csv_lines` does, some rows at a time."""
+    """Encode rows as `csv_lines` does, several rows at a time."""
     remaining_rows = iter(rows)
     while piece := list(islice(remaining_rows, ROWS_OF_A_PIECE)):
         yield csv_lines(piece).encode()
@@ -66,8 +66,8 @@ def csv_pieces(rows: Iterable[Iterable[object]]) -> Iterator[bytes]:
 
 def _cell(value: object) -> object:
     """
-    Replace control characters by spaces, and put an apostrophe before a text that a spreadsheet would run
-    as a formula.
+    Replace control characters by spaces. If a spreadsheet would treat the text as a formula, put an
+    apostrophe before it.
     """
     if not isinstance(value, str):
         return value

@@ -1,7 +1,8 @@
 """
-Processing modes of calls (batch, flex, priority, ...), as far as tags state them. The mode decides the price.
+Processing modes of calls (batch, flex, priority, ...), read from tags. The mode decides the price.
 
-Estimates use it for one call. The totals sum calls of each mode separately, so that sums can be priced again.
+Estimates use the mode of one call. The totals sum the calls of each mode separately, so that sums can
+be priced again.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 STANDARD = ""
-PROVISIONED = "provisioned"  # on capacity that is paid separately, so the tokens themselves cost nothing
+PROVISIONED = "provisioned"  # calls on capacity that is paid separately, so their tokens cost nothing
 MODES = frozenset({"batch", "flex", "priority", "fast", PROVISIONED})
 
 # Tags that name the tier that served a call. A requested tier ("auto") decides nothing.
@@ -19,9 +20,9 @@ MARKS = frozenset({*_TIER_TAGS, "processing", "speed"})
 
 def mode_of(tags: Mapping[str, str]) -> str:
     """
-    Return the mode that the tags name, STANDARD if they name none.
+    Return the mode that the tags name, or STANDARD if they name none.
 
-    Tags are free text, so a value that no provider uses is ignored.
+    Tags are free text, so values that no provider uses are ignored.
     """
     if MARKS.isdisjoint(tags):
         return STANDARD

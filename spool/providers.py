@@ -1,7 +1,7 @@
 """
 The providers of AI models, one row each: the name in records, in rate cards and on bills, and its variants.
 
-Every receiver reads provider names here, and prices and bills translate them here. Pure.
+Every receiver recognizes provider names by this table. Prices and bills use it to translate the names. Pure.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 class Provider(NamedTuple):
     """
-    One provider. `name` is OpenTelemetry's name if there is one. Records then use it, whatever name was reported.
+    One provider. `name` is OpenTelemetry's name, if there is one. Records use it for every reported variant.
 
-    A row that is not `standard` only connects variants to a rate card; records keep the reported name.
+    If `standard` is False, the row only connects variants to a rate card, and records keep the reported name.
     Variants are in lower case with `-` between words. `_`, `.` and spaces are read as `-`.
     """
 
@@ -70,17 +70,17 @@ PROVIDERS = (
     Provider("zhipuai", "zhipuai", spellings=("zhipu",), standard=False),
 )  # fmt: skip
 
-# Names of libraries and gateways (Vercel's) that are reported in place of the provider.
+# Names of libraries, and of Vercel's gateway, that are reported in place of the provider.
 FRAMEWORKS = frozenset({"gateway", "gcp.vertex.agent", "langchain", "pi", "spring_ai", "strands-agents"})
 
-# Names of model servers. Their operators pay no price from a rate card.
+# Names of model servers that their users operate. No rate card has a price for them.
 _SELF_HOSTED = frozenset({
     "hosted-vllm", "infinity", "llama-cpp", "llamacpp", "llamafile", "lm-studio", "lmstudio", "local",
     "localai", "mlx", "ollama", "ollama-chat", "oobabooga", "sglang", "tgi", "transformers", "triton", "vllm",
     "xinference",
 })  # fmt: skip
 
-# Sources that send the bill for the calls they report, whoever made the model.
+# Sources that bill for the calls that they report, no matter which provider runs the model.
 BILLED_BY_SOURCE = {"cursor": CURSOR}
 
 _SEPARATORS = str.maketrans("_. ", "---")
@@ -91,7 +91,7 @@ _BY_SPELLING = {
 }
 _FAMILIES = {
     provider.card: provider.display or provider.name for provider in reversed(PROVIDERS)
-}  # the first provider with a card gives the name of the family
+}  # if several providers share a card, the first one gives the family its name
 # Vercel's AI SDK appends the kind of call: `groq.chat`, `vertex.anthropic.messages`.
 _CALLED = re.compile(r"\.(?:chat|completion|image|messages|responses|(?:text-?)?embedding)$")
 # Beginnings of names with many endings, such as `google.vertex.anthropic` and `openai.codex`.
@@ -112,20 +112,20 @@ def find(written: str) -> Provider | None:
 @lru_cache(maxsize=2048)
 def canonical(written: str) -> str:
     """
-    Return a provider's name as records have it: OpenTelemetry's name, else the reported one in lower case.
+    Return a provider's name as records have it: OpenTelemetry's name, or else the reported name in lower case.
     """
     provider = find(written)
     return provider.name if provider is not None and provider.standard else written.lower()
 
 
 def card_name(written: str) -> str:
-    """Return a provider's name as in rate cards. Unknown names get `-` between words."""
+    """Return a provider's name as rate cards have it. In unknown names, words are joined by `-`."""
     provider = find(written)
     return _folded(written.lower()) if provider is None else provider.card
 
 
 def display_name(written: str) -> str:
-    """Return a provider's name as on bills. Unknown names stay unchanged."""
+    """Return a provider's name as bills have it. Unknown names are returned unchanged."""
     provider = find(written)
     return written if provider is None or not provider.display else provider.display
 
@@ -133,8 +133,8 @@ def display_name(written: str) -> str:
 @lru_cache(maxsize=2048)
 def family(written: str) -> str:
     """
-    Return the name of the company that sells a model, for all of its services: Google for Vertex AI and
-    the Gemini API.
+    Return the name of the company that sells a model, the same for all of its services: Google for Vertex AI
+    and for the Gemini API.
     """
     card = card_name(written)
     return _FAMILIES.get(card, card)

@@ -1,9 +1,9 @@
 """
 The normalized record types that receivers, storage and destinations share.
 
-A record is packed as a tagged msgpack array. So add new fields only at the end and with a default; entries of
-older versions then stay readable. Times are nanoseconds since the epoch, money is decimal text, and unknown
-is None, never zero.
+A record is packed as a tagged msgpack array. So add new fields only at the end and with a default. Then
+entries of older versions stay readable. Times are nanoseconds since the epoch, money is decimal text, and
+unknown is None, never zero.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _EXACT = Context(prec=100)
 
 
 # Not frozen, because the intake fills in attribution and price before a record is stored.
-# msgspec.structs.replace would cost more than a whole price lookup.
+# msgspec.structs.replace would take longer than a whole price lookup.
 class Inference(msgspec.Struct, array_like=True, tag=1, kw_only=True, gc=False):
-    """One AI call. Input includes cached tokens, output includes reasoning."""
+    """One AI call. Input tokens include cached tokens, and output tokens include reasoning."""
 
     kind: ClassVar[str] = "inference"
     topic: ClassVar[str] = AI_TELEMETRY
@@ -70,17 +70,17 @@ class Inference(msgspec.Struct, array_like=True, tag=1, kw_only=True, gc=False):
     also: bytes | None = None
     # the part of cache_write_tokens that is cached for an hour; only some sources report it
     cache_write_1h_tokens: int | None = None
-    # where the provider processed the call, in its own notation; only some sources report it
+    # region that processed the call, in the provider's notation; only some sources report it
     region: str | None = None
-    # Id of the record that counts the call, for a shadow that was a call of its own until a report
-    # matched both records.
+    # Id of the record that counts the call. Set on a duplicate kept for reference that was a call of its own,
+    # until a report matched both records.
     counted_by: bytes | None = None
-    # name of the Tollhouse key that first sent the call; never leaves the installation
+    # name of the Tollhouse key that first sent the call; never sent to another service
     sender_key: str | None = None
-    # Use in addition to plain text tokens, by the names of spool.meters. An integer, or decimal text if the
-    # unit has fractions.
+    # Quantities that the call used in addition to plain text tokens, by the names of spool.meters. A quantity
+    # is an integer, or decimal text if the unit has fractions.
     meters: dict[str, int | str] = {}
-    # Cost in other currencies than dollars: decimal text by currency code. `cost` is None then.
+    # Cost in other currencies than dollars, as decimal text by currency code. `cost` is then None.
     charges: dict[str, str] = {}
 
 
@@ -110,9 +110,9 @@ class UsageMetric(msgspec.Struct, array_like=True, tag=2, kw_only=True, gc=False
     device: str | None = None
     tags: Mapping[str, str] = {}
     shadow: bool = False
-    # name of the Tollhouse key that first sent the counter; never leaves the installation
+    # name of the Tollhouse key that first sent the counter; never sent to another service
     sender_key: str | None = None
-    # The meter (spool.meters) of its tokens, if it counts one modality separately.
+    # The meter (spool.meters) of the tokens, if the counter counts only one modality.
     meter: str | None = None
 
 
@@ -121,8 +121,8 @@ Scalar = str | int | float | bool
 
 class UsageEvent(msgspec.Struct, array_like=True, tag=3, kw_only=True, gc=False):
     """
-    One metered event. `source` is the event's own. `data` and `tags` (its further attributes) are
-    limited in size.
+    One metered event. `source` is the source that the event states. `data` and `tags` (further attributes of
+    the event) are limited in size.
     """
 
     kind: ClassVar[str] = "usage_event"
@@ -145,8 +145,8 @@ class UnitCostOperation(msgspec.Struct, array_like=True, tag=4, kw_only=True, gc
     One record of a unit-cost request, with the operation on its stream.
 
     For an allocation record, `dimensions` are its filter, with several values per key. For a metric record,
-    they are its associated cost, with one value. `value` is decimal text of at most 15 digits, None if the
-    operation has none.
+    `dimensions` are the cost that it belongs to, with one value per key. `value` is decimal text of at most
+    15 digits, None if the operation has no value.
     """
 
     kind: ClassVar[str] = "unit_cost"
@@ -156,20 +156,22 @@ class UnitCostOperation(msgspec.Struct, array_like=True, tag=4, kw_only=True, gc
     source: str = "unit-cost"
     stream: str
     stream_type: str  # type of the stream: allocation or metric
-    operation: str  # sum, replace or delete; create and drop apply to the whole stream
+    operation: str  # sum, replace or delete for one record; create or drop for the whole stream
     start_time: int | None = None
     granularity: str | None = None  # HOURLY, DAILY or MONTHLY
     element_name: str | None = None
     dimensions: dict[str, list[str]] = {}
     value: str | None = None
-    shadow: bool = False  # never delivered, because the first sum creates the stream
+    shadow: bool = (
+        False  # True for an operation that is not delivered, because the first sum creates the stream
+    )
     # The two names (spool.identity, 16 bytes each) of a request with an idempotency key, on its first new
     # record. Only the log reads them, to recognize the request after a restart.
     request: bytes | None = None
 
 
 class BillingDrop(msgspec.Struct, array_like=True, tag=5, kw_only=True, gc=False):
-    """One hourly file of billing rows, complete. `body` is the JSON as received, and is sent unchanged."""
+    """One complete hourly file of billing rows. `body` is the JSON as received, and is sent unchanged."""
 
     kind: ClassVar[str] = "billing_drop"
     topic: ClassVar[str] = BILLING_DATA
@@ -183,14 +185,14 @@ class BillingDrop(msgspec.Struct, array_like=True, tag=5, kw_only=True, gc=False
     body: bytes = b"{}"
     start_time: int | None = None
     shadow: bool = False
-    upstream_id: str | None = None  # upstream id of its connection on arrival, if it differs
+    upstream_id: str | None = None  # id of its connection upstream when the file arrived, if it differs
     request: bytes | None = None  # names of the request that sent the file, as in UnitCostOperation
 
 
-# Tag 6 is not used.
+# Tag 6 is not used by any type.
 class Correction(msgspec.Struct, array_like=True, tag=7, kw_only=True, gc=False):
     """
-    Change of a call after its record was closed: the call as counted before, and in its new state.
+    Change of a call after its record was closed: the call as it was counted before, and in its new state.
 
     The record itself is not changed. `before` includes earlier corrections. Sums count `after` in place of
     `before`, in the hour of `start_time`.
@@ -202,7 +204,7 @@ class Correction(msgspec.Struct, array_like=True, tag=7, kw_only=True, gc=False)
     id: bytes
     source: str  # source of the late report
     corrects: bytes  # id of the corrected record
-    reason: str  # reason: late_usage, final_cost or not_billed
+    reason: str  # late_usage, final_cost or not_billed
     known_at: int
     start_time: int
     before: Inference
@@ -214,7 +216,7 @@ AiRecord = Inference | UsageMetric
 KeyedRecord = UsageEvent | UnitCostOperation | BillingDrop  # types that may be sent under an idempotency key
 Record = Inference | UsageMetric | UsageEvent | UnitCostOperation | BillingDrop | Correction
 
-# Fields that a later report of a call may fill while the record is open, if they are null.
+# Fields that a later report of a call may fill, if they are null and the record is open.
 AMENDABLE = (
     "request_id", "trace_id", "span_id", "start_time", "end_time", "provider", "operation", "request_model",
     "response_model", "input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens",
@@ -222,7 +224,10 @@ AMENDABLE = (
     "region",
 )  # fmt: skip
 
-_WHERE_TOLD = ("cache_write_1h_tokens", "region")  # fields that are in the JSON only if a source reports them
+_WHERE_TOLD = (
+    "cache_write_1h_tokens",
+    "region",
+)  # fields that the JSON contains only if a source reports them
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(list[Record])
@@ -234,7 +239,7 @@ def pack(records: Iterable[Record]) -> bytes:
 
 
 def unpack(packed: bytes) -> list[Record]:
-    """Unpack records. Raises msgspec.DecodeError for other bytes."""
+    """Unpack records. Raises msgspec.DecodeError if the bytes are not packed records."""
     return _decoder.decode(packed)
 
 
@@ -251,13 +256,13 @@ def request_names_of(record: Record) -> Iterable[bytes]:
 
 
 def decimal_text(amount: Decimal) -> str:
-    """Format an amount with all its digits: no exponent, no trailing zeros."""
+    """Format an amount with all its digits, without exponent or trailing zeros."""
     text = f"{amount:f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def rfc3339(time_ns: int | None) -> str | None:
-    """Format a record's time in UTC with `Z`, with up to nine digits of a second and no trailing zeros."""
+    """Format a record's time in UTC with `Z`. Seconds have up to nine decimals, without trailing zeros."""
     if time_ns is None:
         return None
     seconds, fraction = divmod(time_ns, NS)
@@ -272,7 +277,7 @@ def moment(at: None) -> None: ...
 @overload
 def moment(at: float | None) -> str | None: ...
 def moment(at: float | None) -> str | None:
-    """Format a time in RFC 3339, UTC, always with three digits of a second."""
+    """Format a time as RFC 3339 in UTC. Seconds always have three decimals."""
     if at is None:
         return None
     seconds, milliseconds = divmod(round(at * 1000), 1000)
@@ -280,7 +285,7 @@ def moment(at: float | None) -> str | None:
 
 
 def border(at: float) -> str:
-    """Format a time in whole seconds, UTC."""
+    """Format a time in UTC, to the second."""
     return f"{_second(int(at))}Z"
 
 
@@ -290,7 +295,7 @@ def _second(at: int) -> str:
 
 def as_json(record: Record) -> dict[str, Any]:
     """
-    Return the canonical JSON form, as sent to destinations: ids in hex, times as text, every
+    Return the canonical JSON form, as destinations receive it: ids in hex, times as text, and every
     field except `sender_key`.
     """
     if isinstance(record, Correction):
@@ -352,19 +357,19 @@ _CORRECTED_TEXTS = (
 
 
 def counted_cost(call: Inference) -> Decimal:
-    """Return the cost of a call that counts as spend, 0 if unknown."""
+    """Return the cost that counts for a call, 0 if unknown."""
     stated = {"reported": call.cost, "estimated": call.estimated_cost}.get(call.cost_source)
     return Decimal(0) if stated is None or call.status == "cached" else Decimal(stated)
 
 
 def counted_charge(call: Inference, currency: str) -> Decimal:
-    """Return the amount in another currency than dollars that counts as spend."""
+    """Return the amount that counts for a call in a currency other than dollars."""
     return Decimal(0 if call.status == "cached" else call.charges.get(currency, 0))
 
 
 def charge_differences(record: Correction) -> dict[str, Decimal]:
     """
-    Return the amounts in other currencies than dollars by which a correction raises the cost, by currency.
+    Return the amounts by which a correction raises the cost in other currencies than dollars, by currency.
     """
     with localcontext(_EXACT):
         return {
@@ -374,19 +379,21 @@ def charge_differences(record: Correction) -> dict[str, Decimal]:
 
 
 def cost_difference(record: Correction) -> Decimal:
-    """Return the dollars by which a correction raises the cost of its call, negative if it lowers it."""
+    """Return the dollars by which a correction raises the cost of its call. Negative if the cost falls."""
     with localcontext(_EXACT):
         return counted_cost(record.after) - counted_cost(record.before)
 
 
 def count_difference(record: Correction, name: str) -> int:
-    """Return the change of a token count, one of CORRECTED_COUNTS. Negative for fewer tokens."""
+    """
+    Return the change of a token count, which is one of CORRECTED_COUNTS. Negative if there are fewer tokens.
+    """
     return (getattr(record.after, name) or 0) - (getattr(record.before, name) or 0)
 
 
 def _correction_as_json(record: Correction) -> dict[str, Any]:
     """
-    Encode a correction. `cost` and the counts are signed differences; other fields are those of the new state.
+    Encode a correction. `cost` and the counts are signed differences. All other fields describe the new state.
     """
     row: dict[str, Any] = {
         "kind": record.kind,

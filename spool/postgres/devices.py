@@ -1,5 +1,6 @@
 """
-Devices on PostgreSQL. A write names the version of each row that was read, so concurrent changes are detected.
+Devices on PostgreSQL. A write states the version of each row that was read, so that concurrent
+changes are detected.
 """
 
 from __future__ import annotations
@@ -40,8 +41,9 @@ from spool.sql.clusters import CLUSTER, CLUSTERS, DELETE, PUT, SqlClusters, read
 _NAMES = tuple(attribute.name for attribute in fields(Device))
 _COLUMNS = ", ".join(f'"{name}"' for name in _NAMES)
 _JSON = ("labels", "operator_labels")
-LOOKED_UP_S, LOOK_UP_EVERY_S = 10.0, 0.1  # how long, and how often, to look for a commit with a lost result
-OVERLAP_S = 30.0  # how much later than its rows' time a transaction may be committed
+# seconds for which a commit with a lost result is searched, and the pause between searches
+LOOKED_UP_S, LOOK_UP_EVERY_S = 10.0, 0.1
+OVERLAP_S = 30.0  # seconds by which a transaction may be committed after the time in its rows
 
 _ALL = f"SELECT row_version, {_COLUMNS} FROM {{schema}}.devices"
 _ADD = f"""
@@ -75,10 +77,10 @@ Versions = dict[str, int]
 @dataclass(frozen=True, kw_only=True)
 class _RowChanges:
     """
-    The rows of one write, by id in this order.
+    The rows of one write, sorted by id.
 
-    `read` has the versions of the replaced rows, None for new ones; `versions` has the new versions. Other
-    processes must learn of `urgent` rows at once. `ends_keys` means that a device key is no longer valid.
+    `read` has the versions of the replaced rows, None for new rows. `versions` has the new versions. Other
+    processes must learn of the `urgent` rows at once. `ends_keys` means that a device key becomes invalid.
     """
 
     devices: Mapping[str, Device]
@@ -89,8 +91,8 @@ class _RowChanges:
 
     def has_written(self, row: Sequence[Any]) -> bool:
         """
-        Return True if the row is already as wanted, because an earlier commit of this write succeeded and its
-        result was lost.
+        Return True if the stored row already has the wanted values. Then an earlier commit of this write
+        succeeded, but its result was lost.
         """
         id = row[1]
         return (row[0], _device(row[1:])) == (self.versions[id], self.devices[id])
@@ -103,10 +105,12 @@ class PostgresDevices:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._versions: Versions = {}  # versions of rows as this process last read or wrote them
-        self._told: dict[str, Device] = {}  # the state of rows that other processes were last informed of
+        self._versions: Versions = {}  # versions of the rows as this process last read or wrote them
+        self._told: dict[str, Device] = {}  # rows as other processes were last informed of them
         self._looked_at = 0.0
-        self._ends_keys = False  # a write ended a key, and earlier commits under it may still run
+        self._ends_keys = (
+            False  # True if a write ended a key, because earlier commits that use the key may still run
+        )
 
     async def load(self) -> tuple[Sequence[Device], Sequence[Unenrolled]]:
         def read(connection: Connection) -> tuple[list[Any], list[Any], float]:
@@ -139,7 +143,7 @@ class PostgresDevices:
 
     async def write(self, wanted: DeviceWrite) -> Mapping[str, Device | None]:
         changes = self._changes(wanted)
-        # Even an answer without a change depends on rows that other processes wrote.
+        # A response depends on rows of other processes even if it changes nothing.
         needs_standby = self._database.needs_standby and (wanted.is_answered or bool(changes.urgent))
         written, replaced = await self._commit(
             lambda connection: self._carry_out(connection, wanted, changes), needs_standby=needs_standby
@@ -169,10 +173,10 @@ class PostgresDevices:
         self, connection: Connection, device_write: DeviceWrite, changes: _RowChanges
     ) -> tuple[set[str], list[Any]]:
         """
-        Write rows in one transaction. Return the ids of rows that are as wanted, and the rows that other
-        processes wrote instead.
+        Write rows in one transaction. Return the ids of rows that have the wanted values, and the rows that
+        other processes wrote instead.
 
-        Raises DevicesRefused and writes nothing if a condition fails.
+        If a condition fails, raises DevicesRefused and writes nothing.
         """
         self._lock(connection, device_write, changes)
         self._check(connection, device_write.conditions, changes)
@@ -188,8 +192,8 @@ class PostgresDevices:
 
     def _lock(self, connection: Connection, device_write: DeviceWrite, changes: _RowChanges) -> None:
         """
-        Lock keys against changes during this write. For urgent rows, take the head lock, so that changes
-        have one order.
+        Lock keys against changes during this write. For urgent rows, take the head lock, so that urgent
+        changes happen one after the other.
         """
         if not changes.urgent:
             hold_keys(connection, self._database.sql, device_write.conditions.expects)
@@ -197,7 +201,7 @@ class PostgresDevices:
         lock_head(connection, self._database)
         if (
             not changes.ends_keys
-        ):  # a key is also ended without a standby, but then the caller gets no confirmation
+        ):  # ending a key must work even without a standby, but the caller then gets no confirmation
             self._database.check_standby(connection)
 
     def _check(self, connection: Connection, conditions: WriteConditions, changes: _RowChanges) -> None:
@@ -214,8 +218,8 @@ class PostgresDevices:
 
     async def _commit(self, work: Callable[[Connection], T], *, needs_standby: bool) -> T:
         """
-        Run `work` in a transaction. If the connection is lost at COMMIT, run it again; it then finds its
-        own earlier writes.
+        Run `work` in a transaction. If the connection is lost at COMMIT, run it again. `work` then finds the
+        rows that its first run wrote.
         """
         until, unknown = math.inf, None
         while True:
@@ -262,8 +266,8 @@ class PostgresDevices:
 
     def _over(self, connection: Connection, new: Sequence[str], conditions: WriteConditions) -> Sequence[str]:
         """
-        Return the new devices above the limit. The caller holds the registry's head lock, so no other
-        process adds devices.
+        Return the new devices that exceed the limit. The caller holds the registry's head lock, so no other
+        process can add devices.
         """
         bounded = [id for id in new if id in conditions.bounded]
         if conditions.most is None or not bounded:
@@ -285,9 +289,9 @@ class PostgresDevices:
 
     def _write(self, connection: Connection, changes: _RowChanges, deleted: Collection[str]) -> set[str]:
         """
-        Delete rows, and write rows that are unchanged since they were read. Return the ids of the written rows.
+        Delete rows, and write rows that have not changed since they were read. Return the ids of the written rows.
 
-        Rows are written in the order of ids, so that two processes with the same rows cannot deadlock.
+        Rows are written in the order of their ids, so that two processes with the same rows cannot deadlock.
         """
         sql = self._database.sql
         now = self._database.now()
@@ -306,7 +310,7 @@ class PostgresDevices:
     def _write_names(
         self, connection: Connection, names: Sequence[Unenrolled], gone: Collection[str]
     ) -> None:
-        """Write names in order, so that two processes cannot deadlock."""
+        """Write names in alphabetical order, so that two processes with the same names cannot deadlock."""
         sql = self._database.sql
         noted = {unenrolled.name: unenrolled for unenrolled in names}
         with connection.pipeline():
@@ -334,7 +338,8 @@ class PostgresDevices:
 
 def _facts(device: Device) -> Device:
     """
-    Return the part of a device that other processes must learn at once. The rest reaches them within seconds.
+    Return the fields of a device that other processes must learn at once. They learn the other
+    fields within seconds.
     """
     return replace(
         device,
@@ -350,7 +355,8 @@ def _facts(device: Device) -> Device:
 
 def _next_version(version: int | None) -> int:
     """
-    Return the next version of a row. A new row starts at a random version that no earlier row of its id had.
+    Return the next version of a row. A new row starts at a random version, so that it differs from every
+    deleted row with the same id.
     """
     return secrets.randbits(60) if version is None else version + 1
 
@@ -394,7 +400,7 @@ class PostgresClusters(SqlClusters):
         self, cluster: Cluster, *, expects: Collection[Expectation] = (), most: int | None = None
     ) -> None:
         """
-        Write a cluster, and preserve the changes that another process made to its row since it was read here.
+        Write a cluster. If another process has changed its row since this process read it, keep those changes.
         """
         known = self._known.get(cluster.id)
 
@@ -429,6 +435,6 @@ class PostgresClusters(SqlClusters):
 
 
 def _merged(known: Cluster, changed: Cluster, stored: Cluster) -> Cluster:
-    """Apply the fields that changed between `known` and `changed` to the stored row."""
+    """Copy the fields that differ between `known` and `changed` to the stored row."""
     pairs = ((name, getattr(changed, name), getattr(known, name)) for name in CLUSTER.names)
     return replace(stored, **{name: value for name, value, before in pairs if value != before})

@@ -1,9 +1,10 @@
 """
 This gateway's session on a shared database, and the leases that it holds.
 
-A session is a row that is renewed every second. If it is not renewed for SESSION_S, other gateways take over
-its leases and deliveries. This gateway stops its tasks earlier, by its own timer. If the process is frozen at
-that moment, its deliveries have outdated fences when it continues.
+A session is a row that is renewed every second. If it is not renewed for SESSION_S, other gateways take
+over its leases and deliveries. This gateway stops its tasks earlier, by its own timer. If the process is
+suspended at that moment, other gateways take its deliveries. When it continues, its results have old fences
+and are ignored.
 """
 
 from __future__ import annotations
@@ -28,12 +29,16 @@ from spool.leases import HeldTasks, NodeSettings, NodeState, Work
 from spool.postgres.database import LIVE, SESSION_S, Connection, Database
 from spool.postgres.migrations import MAY_JOIN, VERSION, check_joining, joining
 
-TRUST_S = 4.0  # counted from the start of a renewal, so that the session ends here before it ends for other gateways
+TRUST_S = (
+    4.0  # seconds from the start of a renewal until the session ends here, before it ends for other gateways
+)
 LOOK_S = 1.0
-WATCH_S = 0.25  # how often to check the time while the database does not respond
-LET_GO_S = 10.0  # minimum time between two leases that are given up to share them evenly
-SHOWN_S = 3600.0  # how long ended sessions are listed
-NAMED_S = 60.0  # a route that no gateway has named for this time is orphaned
+WATCH_S = 0.25  # seconds between time checks while the database does not respond
+LET_GO_S = (
+    10.0  # minimum seconds between two leases that this gateway gives up, when gateways share leases evenly
+)
+SHOWN_S = 3600.0  # seconds for which ended sessions are listed
+NAMED_S = 60.0  # seconds after which a route is orphaned if no gateway names it
 
 _log = logging.getLogger(__name__)
 
@@ -46,14 +51,14 @@ JOIN = f"""
 RENEW = f"""
     UPDATE {{schema}}.nodes SET seen_at = {{now}}, wants = %(wants)s::text[], routes = %(routes)s::text[]
      WHERE id = %(id)s AND {LIVE}"""
-# The session ends at once for other gateways, but its routes are not orphaned at once.
+# End the session at once for other gateways. Its routes are orphaned only later.
 LEAVE = f"UPDATE {{schema}}.nodes SET seen_at = least(seen_at, {{now}} - {SESSION_S}) WHERE id = %(id)s"
 FORGET = f"""
     WITH gone AS MATERIALIZED (
         SELECT id FROM {{schema}}.nodes WHERE seen_at < {{now}} - {SHOWN_S} FOR UPDATE SKIP LOCKED)
     DELETE FROM {{schema}}.nodes n USING gone WHERE n.id = gone.id"""
 
-# Routes that no gateway has named for a while and none names now.
+# Mark routes as orphaned that no gateway names, and that none has named for a while.
 ORPHAN = f"""
     WITH old AS MATERIALIZED (
         SELECT name FROM {{schema}}.routes r
@@ -80,7 +85,7 @@ TAKE = f"""
 RELEASE = "UPDATE {schema}.leases SET node = NULL WHERE name = ANY(%(names)s::text[]) AND node = %(id)s"
 
 TELL = "UPDATE {schema}.nodes SET settings_hash = %(hash)s, note = %(note)s::jsonb WHERE id = %(id)s"
-# A starting gateway has not reported its settings yet.
+# A gateway that is starting has not reported its settings yet.
 SETTINGS = f"""
     WITH told AS (SELECT id, name, settings_hash, note FROM {{schema}}.nodes WHERE {LIVE} AND settings_hash <> '')
     SELECT id, name, note FROM told WHERE (SELECT count(DISTINCT settings_hash) FROM told) > 1 ORDER BY name, id"""
@@ -93,7 +98,7 @@ NODES = f"""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Told:
-    """A digest of each setting of this gateway, and the time since which they are unchanged."""
+    """Digests of the settings of this gateway, and the time since which they have not changed."""
 
     digests: Mapping[str, str]
     since: float
@@ -106,11 +111,13 @@ class _Told:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Held:
-    """The state in the database: whether the session is live, and its leases."""
+    """State as the database has it: whether the session is live, and its leases."""
 
     is_live: bool
-    leases: Mapping[str, int] = field(default_factory=dict)  # with the number of wake-ups of each
-    surplus: str | None = None  # a lease that another gateway wants and has room for
+    leases: Mapping[str, int] = field(default_factory=dict)  # lease -> number of its wake-ups
+    surplus: str | None = (
+        None  # a lease that should move to another gateway, which wants it and has fewer leases
+    )
 
 
 class PostgresLeases:
@@ -126,10 +133,10 @@ class PostgresLeases:
         self._name = name
         self._version = version
         self._tasks = HeldTasks()
-        self.routes: frozenset[str] = frozenset()  # of this gateway's configuration
-        self._known: frozenset[str] = frozenset()  # leases that have a row
+        self.routes: frozenset[str] = frozenset()  # routes of this gateway's configuration
+        self._known: frozenset[str] = frozenset()  # names of leases that have a row
         self._woken: Mapping[str, int] = {}
-        self._gains = Counter[str]()  # how often each lease was gained
+        self._gains = Counter[str]()  # lease -> how often this gateway gained it
         self._going: dict[str, asyncio.Task[None]] = {}
         self._let_go_at = clock.monotonic()
         self._trusted_until = 0.0
@@ -139,8 +146,8 @@ class PostgresLeases:
         self._asked = asyncio.Event()
         self._is_away = False
         self._told: _Told | None = None  # settings to report to the other gateways
-        self._is_written = False  # they are in the row of this session
-        self.session = uuid4()  # identifies this process as the sender of a delivery
+        self._is_written = False  # True once these settings are stored in the row of this session
+        self.session = uuid4()  # id of this session, which marks the deliveries that it sends
 
     @property
     def held(self) -> Collection[str]:
@@ -149,9 +156,9 @@ class PostgresLeases:
 
     def turn(self, name: str) -> object:
         """
-        Return a value that is equal as long as this session holds the lease without a break.
+        Return a value that stays equal while this session holds the lease without interruption.
 
-        If it differs, earlier work under the lease has ended.
+        If the value differs, work that was started with the earlier value has ended.
         """
         return self.session, self._gains[name]
 
@@ -163,7 +170,7 @@ class PostgresLeases:
         finish: Callable[[], None] | None = None,
         wake: Callable[[], None] | None = None,
     ) -> None:
-        """Run `work` on the node that holds the lease, as `spool.leases` describes."""
+        """Run `work` while this node holds the lease, as `Leases.run` describes."""
         if self._keeper is None:
             self._keeper = asyncio.create_task(self._keep(), name="leases")
         self._asked.set()
@@ -208,14 +215,14 @@ class PostgresLeases:
         await self.look()
 
     async def wake(self, name: str) -> None:
-        """Wake the holder of a lease, as `spool.leases` describes."""
+        """Wake the tasks under a lease, as `Leases.wake` describes."""
         self._tasks.wake_held(name)
-        with suppress(SpoolError):  # then its holder looks later by itself
+        with suppress(SpoolError):  # if this fails, the holder of the lease checks for work later anyway
             await self._database.run(lambda connection: self._execute(connection, WAKE, name=name))
 
     async def look(self) -> None:
         """
-        Renew the session, take free leases up to this gateway's share, and start and end tasks accordingly.
+        Renew the session and take free leases, up to this gateway's share. Start and end tasks accordingly.
         """
         async with self._turn:
             if self._has_joined and self._clock.monotonic() >= self._trusted_until:
@@ -252,7 +259,7 @@ class PostgresLeases:
             self._execute(connection, RELEASE, names=names)
             self._execute(connection, LEAVE)
 
-        with suppress(SpoolError):  # then the session expires within seconds
+        with suppress(SpoolError):  # if this fails, the session expires within seconds
             await self._database.control.run(leave)
 
     async def _keep(self) -> None:
@@ -278,7 +285,8 @@ class PostgresLeases:
 
     async def _look_in_time(self) -> None:
         """
-        Look once. If the session expires meanwhile, end its tasks, even if the database does not respond.
+        Call `look` once. If the session expires during the call, end its tasks, even if the database
+        does not respond.
         """
         look = asyncio.create_task(self.look(), name="look")
         try:
@@ -291,14 +299,17 @@ class PostgresLeases:
 
     def _end_in_time(self) -> None:
         """
-        End the session if it has expired. A new session is needed, because interrupted deliveries stay
-        assigned to the old one.
+        End the session if it has expired. The next session gets another id, because interrupted deliveries
+        stay assigned to the old one.
         """
         if (self._tasks.held or self._going) and self._clock.monotonic() >= self._trusted_until:
             self._begin_anew()
 
     def _look(self, connection: Connection, *, session: UUID, joins: bool, wants: Sequence[str]) -> _Held:
-        """Look with a connection in autocommit: each statement is its own transaction."""
+        """
+        Renew the session and read its leases, on a connection in autocommit: each statement is a transaction
+        of its own.
+        """
         execute = partial(self._execute, connection, id=session)
         if joins:
             execute(FORGET)
@@ -311,7 +322,8 @@ class PostgresLeases:
         settings = self._told
         if settings is not None and (joins or not self._is_written):
             execute(TELL, **settings.written())
-            self._is_written = settings is self._told  # otherwise newer settings are still to be written
+            # if the settings have changed since, the next renewal writes them
+            self._is_written = settings is self._told
         missing = sorted(set(wants) - self._known)
         if missing:
             execute(ADD, names=missing)
@@ -326,7 +338,7 @@ class PostgresLeases:
             holders, woken = self._holders(connection)
             own = {name for name, node in holders.items() if node == session}
         unwanted = sorted(own.difference(wants))
-        if unwanted:  # from an earlier configuration; other gateways may still want them
+        if unwanted:  # leases of an earlier configuration, which other gateways may still want
             execute(RELEASE, names=unwanted)
             own.difference_update(unwanted)
         return _Held(
@@ -336,7 +348,9 @@ class PostgresLeases:
         )
 
     def _holders(self, connection: Connection) -> tuple[dict[str, UUID | None], dict[str, int]]:
-        """Return the session that holds or last held each lease, and the number of wake-ups of each."""
+        """
+        Return two mappings of leases: the session that holds or last held each, and the number of its wake-ups.
+        """
         rows = self._execute(connection, LEASES).fetchall()
         return {name: node for name, node, _ in rows}, {name: woken for name, _, woken in rows}
 
@@ -365,7 +379,7 @@ class PostgresLeases:
         try:
             await self._tasks.let_go(name)
             async with self._turn:
-                with suppress(SpoolError):  # then this gateway gains it again
+                with suppress(SpoolError):  # if this fails, this gateway gains the lease again
                     await self._database.control.run(lambda one: self._execute(one, RELEASE, names=[name]))
                 del self._going[name]
         finally:
@@ -376,7 +390,7 @@ class PostgresLeases:
             self._tasks.lose(name)
 
     def _begin_anew(self) -> None:
-        """End the session and all its tasks, because other gateways may already run them."""
+        """End the session and all its tasks, because other gateways may already run these tasks."""
         _log.error(
             "the session has ended: tasks were stopped",
             extra={"action": "session_over"},
@@ -387,7 +401,9 @@ class PostgresLeases:
 
 
 def _share(wants_by_node: Mapping[UUID, frozenset[str]]) -> int:
-    """Return the maximum number of leases per gateway while all gateways that want leases are running."""
+    """
+    Return the maximum number of leases per gateway, if they are shared evenly among the gateways that want leases.
+    """
     names = frozenset[str]().union(*wants_by_node.values())
     return ceil(len(names) / max(1, sum(bool(wants) for wants in wants_by_node.values())))
 
@@ -395,7 +411,9 @@ def _share(wants_by_node: Mapping[UUID, frozenset[str]]) -> int:
 def _surplus(
     own: UUID, holders: Mapping[str, UUID | None], wants_by_node: Mapping[UUID, frozenset[str]], share: int
 ) -> str | None:
-    """Return a lease of this gateway that another one wants and has room for."""
+    """
+    Return a lease that this gateway should give up, because another gateway wants it and has less than its share.
+    """
     for name in sorted(name for name, node in holders.items() if node == own):
         for id, wants in wants_by_node.items():
             if id != own and name in wants and sum(node == id for node in holders.values()) < share:

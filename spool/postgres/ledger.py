@@ -1,4 +1,4 @@
-"""The ledger on PostgreSQL: statements for dimensions and sums."""
+"""The ledger on PostgreSQL: SQL for dimensions, rows of sums, and the store."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from spool.meters import SCALE
 from spool.postgres.database import Connection, Database, PostgresConnection
 from spool.sql.ledger import CHARGES, SqlLedgerRows
 
-COST = (  # the cost that counts of a sum
+COST = (  # SQL for the cost that counts: the reported cost, or else the estimate
     "CASE WHEN k.status = 'cached' THEN 0 WHEN k.cost_source = 'reported' THEN h.reported"
     " WHEN k.cost_source = 'estimated' THEN h.estimated ELSE 0 END"
 )
@@ -49,7 +49,7 @@ DROP_KEYS = """
 
 
 class StatementParameters:
-    """The parameters of one statement, and the tables that it joins to the dimensions."""
+    """The parameters of one SQL statement, and the tables that it joins to the dimensions."""
 
     def __init__(self) -> None:
         self.values: dict[str, Any] = {}
@@ -63,7 +63,7 @@ class StatementParameters:
 
 
 def own(dimension: str, parameters: StatementParameters) -> str:
-    """Return SQL for one of the ledger's own dimensions."""
+    """Return the SQL expression for one of the stored dimensions."""
     if dimension in DIMENSIONS:
         return f'k."{dimension}"'
     if dimension in PRICED_BY:
@@ -72,7 +72,7 @@ def own(dimension: str, parameters: StatementParameters) -> str:
         return f"COALESCE(NULLIF({own(TAG + ROW_TAG + dimension, parameters)}, ''), 'calls')"
     if dimension in ROW_DIMENSIONS:
         return own(TAG + ROW_TAG + dimension, parameters)
-    if dimension == "corrects":  # the part of a provider's key after the separator
+    if dimension == "corrects":  # the part of the column `provider` after the separator
         return "split_part(h.provider, chr(31), 2)"
     if dimension in BILLED_DIMENSIONS:
         return f"h.{dimension}"
@@ -84,14 +84,14 @@ def digest_of(dimensions: Dimensions) -> bytes:
 
 
 def stored(value: Any) -> Any:
-    """Return a value that PostgreSQL can store: texts without U+0000 and lone surrogates."""
+    """Return a value that PostgreSQL can store. In texts, U+0000 and lone surrogates are replaced."""
     if not isinstance(value, str):
         return value
     return value.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
 
 
 def tag_values(tags: str) -> str:
-    """Return tags as the JSON that queries read."""
+    """Return the tags of a row in the JSON form that queries read."""
     values = json.loads(tags) if tags else {}
     return json.dumps({stored(name): stored(value) for name, value in values.items()}, ensure_ascii=False)
 
@@ -107,17 +107,18 @@ _KINDS = ("%s::numeric[]" if name in MONEY else "%s::bigint[]" for name in _COLU
 _ARRAYS = ", ".join(("%s::bigint[]", "%s::bigint[]", *_KINDS))
 
 _OF_CALLS = f"WHERE k.kind <> '{BILLED}'"
-# lookups per transaction before all numbers are read at once; each lookup is a round trip
+# maximum lookups of single numbers per transaction, after which all numbers are read; each lookup is a round trip
 MOST_LOOKUPS = 16
-# A filter with its parameters, the maximum number of its results, and the results.
+# a filter, its parameters, the maximum number of results, and the results
 _NONE_FOUND: tuple[str, Mapping[str, Any], int, Sequence[int]] = ("", {}, 0, ())
-MOST_LOOKED_UP = 10_000  # with more sums than this, a scan of the whole time range is faster than lookups
+# maximum number of sums that are looked up one by one; for more, a scan of the whole time range is faster
+MOST_LOOKED_UP = 10_000
 
 _LOCK = "SELECT FROM {schema}.ledger_state WHERE name = 'reach' FOR UPDATE"
 
 
 def lock(connection: Connection, database: Database) -> None:
-    """Wait until no other process changes sums. Later reads in this transaction see the newest state."""
+    """Wait until no other process changes sums. Later reads in this transaction see all its changes."""
     connection.execute(database.sql(_LOCK))
 
 
@@ -135,7 +136,7 @@ class PostgresLedgerRows(SqlLedgerRows):
         self._connection = connection
         self._database = database
         self._lookups = 0
-        # numbers of all dimensions, read after some single lookups
+        # numbers of all sets of dimensions, read after several lookups of single numbers
         self._numbers: dict[bytes, int] | None = None
         self._found = _NONE_FOUND
 
@@ -166,7 +167,7 @@ class PostgresLedgerRows(SqlLedgerRows):
 
     def add(self, width: int, sums: Iterable[tuple[int, int, Measures]]) -> None:
         together: dict[tuple[int, int], Measures] = {}
-        for start, number, measures in sums:  # a statement can change a row only once
+        for start, number, measures in sums:  # merged, because one statement can change a row only once
             before = together.get((start, number))
             if before is not None:
                 measures = [a + b for a, b in zip(before, measures, strict=True)]
@@ -192,7 +193,7 @@ class PostgresLedgerRows(SqlLedgerRows):
         sums = [f"SUM(h.{name})::{'text' if name in MONEY else 'bigint'}" for name in wanted_sums]
         chosen = self._chosen(query, known, parameters)
         within = self._of_span((width, since, until, rollup), chosen, parameters)
-        # Looking up the dimensions of each row costs more than adding it up.
+        # Joining the dimensions to each row would cost more than adding up the rows first.
         if until - since > width and not by_start:
             by_number = ", ".join(f"SUM({name}) AS {name}" for name in wanted_sums)
             summed = f"(SELECT key, {by_number} FROM {within} GROUP BY key)"
@@ -254,7 +255,9 @@ class PostgresLedgerRows(SqlLedgerRows):
         return not fails_any
 
     def _chosen(self, query: CostQuery, known: Mapping[str, str], parameters: StatementParameters) -> str:
-        """Return SQL for the dimensions that pass the filters of a query, or "" without filters."""
+        """
+        Return SQL that selects the dimensions which pass the filters of a query. Return "" if there are no filters.
+        """
         terms = [*self._filters(query, known, parameters)]
         if not terms:
             return ""
@@ -269,9 +272,10 @@ class PostgresLedgerRows(SqlLedgerRows):
         self, of: str, width: int, since: int, until: int, chosen: str, parameters: StatementParameters
     ) -> str:
         """
-        Return the sums of a query as a table and a condition. `of` is the table and the start of the condition.
+        Return the table and the condition for the sums of a query. `of` is the table and the beginning
+        of the condition.
 
-        The dimensions that pass the filters are selected first. If they are few, their sums are looked up
+        The dimensions that pass the filters are selected first. If there are few, their sums are looked up
         one by one.
         """
         numbers = None
@@ -355,7 +359,7 @@ class PostgresLedgerRows(SqlLedgerRows):
     def billed_totals(
         self, width: int, since: int, until: int, query: CostQuery, *, by_start: bool = False, rollup: int = 0
     ) -> Iterator[GroupSum]:
-        from spool.sql import billed  # imported only where billed money is used
+        from spool.sql import billed  # imported only if billed costs are used
 
         parameters = StatementParameters()
         filters = billed.FilterParts.of(query)
@@ -366,13 +370,13 @@ class PostgresLedgerRows(SqlLedgerRows):
         if "key" in group_columns or chosen or rollup:
             of = billed.source_of(self.prefix, width, rollup)
             within = self._within(of, width, since, until, chosen, parameters)
-        else:  # days have stored sums for these columns
+        else:  # there are stored sums of days for these columns
             within = f"({billed.kept_sums(self.prefix, parameters.text(since), parameters.text(until))}) h WHERE TRUE"
         of_bills = [
             f"arranged & {parameters.text(query.arranged)} <> 0",
             *self._filters(filters.of_bills, known, parameters),
         ]
-        # Looking up the dimensions of each row costs more than adding it up.
+        # Joining the dimensions to each row would cost more than adding up the rows first.
         limbs = ", ".join(f"SUM({limb})::bigint AS {limb}" for limb in billed.LIMBS)
         group_sql = f" GROUP BY {', '.join(group_columns)}" if group_columns else ""
         keys = f" JOIN {{schema}}.ledger_keys k ON k.id = h.key {' '.join(parameters.joins)}"
@@ -392,7 +396,9 @@ class PostgresLedgerRows(SqlLedgerRows):
     def _filters(
         self, query: CostQuery, known: Mapping[str, str], parameters: StatementParameters
     ) -> Iterator[str]:
-        """Yield the filter conditions of a query. `known` has the SQL expression of each dimension."""
+        """
+        Yield an SQL condition for each filter of a query. `known` has the SQL expression of each dimension.
+        """
         for word, chosen in (("= ANY", query.include), ("<> ALL", query.exclude)):
             for name, wanted_values in chosen.items():
                 yield f"{known[name]} {word}({parameters.text(list(map(stored, wanted_values)))}::text[])"
@@ -428,7 +434,7 @@ class PostgresLedgerRows(SqlLedgerRows):
     def _expressions(
         self, query: CostQuery, parameters: StatementParameters, known: Mapping[str, str] | None = None
     ) -> dict[str, str]:
-        """Return SQL for each dimension of a query, including those in `known`."""
+        """Return the SQL expression for each dimension of a query, including the dimensions in `known`."""
         expressions = dict(known or {})
         for name in query.named:
             if name not in expressions:
@@ -437,7 +443,8 @@ class PostgresLedgerRows(SqlLedgerRows):
 
     def _expression(self, dimension: str | Derived, parameters: StatementParameters) -> str:
         """
-        Return SQL for a dimension. The values of a derived dimension are computed here and joined by their sources.
+        Return the SQL expression for a dimension. The values of a derived dimension are computed in Python,
+        and joined by the values of their sources.
         """
         if not isinstance(dimension, Derived):
             return own(dimension, parameters)
@@ -461,7 +468,7 @@ class PostgresLedgerRows(SqlLedgerRows):
         return f"{name}.value"
 
     def _sources_of(self, dimension: Derived, condition: str = "") -> list[tuple[str, ...]]:
-        """Return all combinations of values that the sources of a derived dimension have."""
+        """Return every combination of values of the dimension's sources that is stored."""
         if not dimension.sources:
             return [()]
         parameters = StatementParameters()
@@ -475,10 +482,10 @@ class PostgresLedgerRows(SqlLedgerRows):
 
     def _ask(self, statement: str, parameters: StatementParameters) -> list[tuple[Any, ...]]:
         """
-        Run a statement for a single query, without the cache of `Database.sql`, which would grow with
-        each of them.
+        Run a statement that only one query uses. The cache of `Database.sql` is not used, because it would
+        grow with every query.
 
-        It is planned for its actual values. A generic plan would assume that a filter selects almost nothing.
+        The server plans it for its actual values. A generic plan would assume that a filter selects almost nothing.
         """
         text = statement.replace("{schema}", self._database.schema).encode()
         return self._connection.execute(text, parameters.values, prepare=False).fetchall()
@@ -502,7 +509,7 @@ T = TypeVar("T")
 
 
 class PostgresLedger:
-    """The ledger's rows. `close` leaves the database open, because others use it as well."""
+    """The ledger's rows. `close` does not close the database, because other objects use it."""
 
     shares_log = True
 
@@ -511,8 +518,8 @@ class PostgresLedger:
 
     async def change(self, work: Callable[[LedgerRows], T]) -> T:
         """
-        Change sums. Needs no standby: sums and their progress are lost together, and are then recounted
-        from the log.
+        Change sums in a transaction that waits for no standby. After a failover, the sums and their progress
+        are lost together, and the missing records are counted again from the log.
         """
 
         def within(connection: Connection) -> T:
@@ -527,4 +534,4 @@ class PostgresLedger:
         )
 
     async def close(self) -> None:
-        """Do nothing, because the opener of the database closes it."""
+        """Do nothing, because the database is closed by the code that opened it."""

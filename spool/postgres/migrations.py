@@ -1,8 +1,9 @@
 """
-Versions of a schema. Migrations only add tables and columns, so nodes of two releases can run at the same time.
+Versions of a schema. Most migrations only add tables and columns, so nodes of two releases can run at
+the same time.
 
-A migration that removes or restricts something is separate, and does not run while an older node runs. A
-release has at most one new version.
+A migration that removes or restricts something has a version of its own. It does not run while an older node
+runs. A release adds at most one version.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ from spool.postgres.database import ALREADY_THERE, LIVE, Connection, Database, L
 @dataclass(frozen=True, kw_only=True)
 class Migration:
     """
-    A migration to the next version: files of schema/, in order.
+    A migration to the next version. Its files in schema/ run in order.
 
-    `narrows` means that nodes of earlier versions can no longer use the schema.
+    `narrows` means that nodes of earlier versions cannot use the schema afterwards.
     """
 
     files: Sequence[str] = ()
@@ -35,7 +36,7 @@ class Migration:
         return "\n".join(map(script, self.files))
 
 
-# Released versions never change: add a new version at the end.
+# Do not change the entry of a released version. Add a new version at the end.
 VERSIONS: Sequence[Migration] = (
     Migration(
         files=(
@@ -54,8 +55,8 @@ VERSIONS: Sequence[Migration] = (
 )
 VERSION = len(VERSIONS)
 
-# Another process may be migrating for a long time. This is one wait for it; afterwards the log names the
-# reason, and the wait is repeated. A slow migration is not interrupted.
+# Milliseconds of one wait for another process, which may be migrating for a long time. Then the reason is
+# logged, and the wait is repeated. A slow migration is not interrupted.
 LOCK_WAIT_MS = 10_000
 LIMITS = """
     SET LOCAL lock_timeout = {lock_wait_ms}; SET LOCAL statement_timeout = 0;
@@ -69,9 +70,10 @@ KEEP = """
     INSERT INTO {schema}.facts (name, value) VALUES (%(name)s, %(value)s)
     ON CONFLICT (name) DO UPDATE SET value = excluded.value"""
 
-UNFINISHED = "unfinished copy"  # fact of a schema that is being filled from another storage
+UNFINISHED = "unfinished copy"  # marks a schema that is being filled from another storage
 
-# Whether a node may begin a session. The lock makes it wait for a running migration, which then checks the nodes.
+# Check whether a node may begin a session. The lock makes it wait for a running migration. Otherwise the
+# migration would not see this node.
 MAY_JOIN = f"""
     SELECT count(*) = 2 FROM (
         SELECT name FROM {{schema}}.facts
@@ -80,7 +82,7 @@ MAY_JOIN = f"""
             OR name = '{UNFINISHED}'
            FOR SHARE) AS fitting"""
 
-# Nodes too old for a migration.
+# Select the nodes that are too old for a migration.
 OLDER_NODES = f"""
     SELECT DISTINCT name, version, schema_version FROM {{schema}}.nodes
      WHERE {LIVE} AND schema_version < %(oldest)s
@@ -94,7 +96,7 @@ def script(name: str) -> str:
 
 
 async def found_version(database: Database) -> int:
-    """Return the version of the schema in the database, or 0 if there is none."""
+    """Return the version of the schema in the database, or 0 if the schema does not exist."""
     return (await database.read(lambda connection: _versions(database, connection)))[0]
 
 
@@ -102,7 +104,8 @@ async def migrate(
     database: Database, versions: Sequence[Migration] = VERSIONS, *, for_copy: bool = False
 ) -> None:
     """
-    Upgrade the schema to the last version. If several processes start it, one of them does it and the others wait.
+    Upgrade the schema to the last version. If several processes start this, one of them upgrades and
+    the others wait.
 
     With `for_copy`, a new schema is marked UNFINISHED from the start. Raises SpoolFromTheFuture if the schema
     is too new for this release. Raises NotAllowed while a node runs that could not use the upgraded schema.
@@ -114,13 +117,14 @@ async def migrate(
             _log.warning("%s: waiting for it", error, extra={"action": "migration_waits"})
         else:
             return
-        await asyncio.sleep(random.uniform(0.5, 1.5))  # other processes do not wait for this one meanwhile
+        # without the lock, so that other processes do not wait for this one
+        await asyncio.sleep(random.uniform(0.5, 1.5))
 
 
 async def try_to_migrate(
     database: Database, versions: Sequence[Migration] = VERSIONS, *, for_copy: bool = False
 ) -> None:
-    """Upgrade the schema as `migrate` does, but raise BeingMigrated if another process blocks it for long."""
+    """Upgrade the schema as `migrate` does. If another process blocks it for long, raise BeingMigrated."""
     current, oldest_node = await database.read(lambda connection: _versions(database, connection))
     check_version(current, oldest_node, len(versions))
     if current >= len(versions):
@@ -156,9 +160,11 @@ def check_joining(database: Database, connection: Connection) -> None:
 
 
 def _make_facts(database: Database, connection: Connection, *, for_copy: bool) -> None:
-    """Create the schema and the table of facts, unless another process does so at the same time."""
+    """
+    Create the schema and the table of facts, unless they exist. Another process may create them at the same time.
+    """
     _wait_for_others(connection)
-    # CREATE SCHEMA needs a privilege on the database even if the schema exists.
+    # Check first, because CREATE SCHEMA IF NOT EXISTS needs a privilege on the database even if the schema exists.
     if connection.execute("SELECT to_regnamespace(%s)", (database.schema,)).fetchone() == (None,):
         with suppress(*ALREADY_THERE), connection.transaction():
             connection.execute(database.sql("CREATE SCHEMA {schema}"))
@@ -184,7 +190,7 @@ def _migrate(database: Database, versions: Sequence[Migration], connection: Conn
     oldest_node = max([1, oldest_node, *narrowed])
     if current:
         _check_nodes(database, connection, max(oldest_node, target - 1), target)
-    # While a migration waits for a table, all others wait behind it, so it must not wait long.
+    # While a migration waits for a lock on a table, all other sessions wait behind it. So it must not wait long.
     connection.execute("SET LOCAL lock_timeout = '2s'")
     for migration in versions[current:]:
         connection.execute(database.sql(migration.statements()))

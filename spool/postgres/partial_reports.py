@@ -1,8 +1,8 @@
 """
-Waiting partial reports, and the senders that reported calls. Every process reads the rows when
-needed, without caching.
+Waiting partial reports, and the senders that reported calls. Every process reads the rows when it needs them,
+without a cache.
 
-`follow` writes a commit's changes of them while the commit holds the head lock.
+`follow` writes the changes that a commit makes to them, while the commit holds the head lock.
 """
 
 from __future__ import annotations
@@ -14,10 +14,13 @@ from spool.log.partial_reports import PartialReport, kind_of, version_of
 from spool.log.planning.plan import Plan
 from spool.postgres.database import Connection, Database
 
-STEP_BLOCKS = 256  # blocks of the table's file per transaction: some 20,000 rows, a fraction of a second
+STEP_BLOCKS = (
+    256  # blocks of the table's file per transaction: some 20,000 rows, which take a fraction of a second
+)
 
 _BLOCKS = "SELECT pg_relation_size('{{schema}}.{table}') / current_setting('block_size')::bigint"
-# SKIP LOCKED, because rows being written are not old. ARRAY() makes PostgreSQL find each row by its position.
+# SKIP LOCKED skips rows that are being written, because they are not old. ARRAY() makes PostgreSQL find each
+# row by its position.
 _REMOVE = """
     DELETE FROM {{schema}}.{table}
      WHERE ctid = ANY(ARRAY(
@@ -28,10 +31,10 @@ _REMOVE = """
 
 async def remove_aged(database: Database, table: str, column: str, *, before: float) -> int:
     """
-    Delete the rows of a table with a time in `column` before another time. Return their number.
+    Delete the rows of a table whose time in `column` is before `before`. Return the number of deleted rows.
 
     The table is read once in file order, a few blocks per transaction. So no statement takes long, no index
-    is needed, and an error loses no finished step.
+    is needed, and an error undoes no finished step.
     """
     count = database.sql(_BLOCKS.format(table=table))
     [blocks] = await database.read(lambda connection: connection.execute(count).fetchone() or (0,))
@@ -67,7 +70,7 @@ _PUT = f"""
     SELECT {SHARD}, * FROM unnest(%s::bytea[], %s::bytea[], %s::bigint[], %s::float8[], %s::bytea[])
         ON CONFLICT (shard, key) DO UPDATE
        SET version = excluded.version, at = excluded.at, body = excluded.body"""
-# All keys of a caller by their prefix. No digest continues with that many 0xff bytes.
+# Select all keys of a caller by their prefix. No digest continues with that many 0xff bytes.
 _HEARD = f"""
     SELECT h.reporter, h.at
       FROM unnest(%s::bytea[]) AS asked (caller)
@@ -92,7 +95,7 @@ class PostgresPartialReports:
         return lambda: dict(cursor.fetchall())
 
     def follow(self, connection: Connection, plan: Plan) -> None:
-        """Write a commit's changes of partial reports, inside an append."""
+        """Write the changes that a commit makes to partial reports, inside an append."""
         deleted_keys = sorted(key for key, report in plan.partial_reports.items() if report is None)
         reports = sorted(report for report in plan.partial_reports.values() if report is not None)
         if deleted_keys:
@@ -146,7 +149,7 @@ class PostgresHeard:
         self._database = database
 
     def follow(self, connection: Connection, plan: Plan) -> None:
-        """Write the senders that reported calls in a commit, inside an append."""
+        """Write the senders that reported the calls of a commit, inside an append."""
         if plan.heard:
             senders = set[bytes]().union(*plan.heard.values())
             connection.execute(self._database.sql(_NOTE), (plan.at, sorted(senders)))
@@ -157,10 +160,12 @@ class PostgresHeard:
         )
 
     async def forget(self, before: float) -> int:
-        """Delete old senders. Needs no standby: if they reappear, they are deleted again."""
+        """
+        Delete old senders. This waits for no standby: if a failover restores them, they are deleted again.
+        """
         return await remove_aged(self._database, "heard", "at", before=before)
 
 
 def _behind(begin: bytes) -> bytes:
-    """Return the exclusive upper bound of the keys with this prefix."""
+    """Return a key that sorts directly after all keys with this prefix."""
     return begin.rstrip(b"\xff")[:-1] + bytes([begin.rstrip(b"\xff")[-1] + 1])

@@ -1,4 +1,4 @@
-"""Opening of a storage in a PostgreSQL schema, which several nodes use at once."""
+"""Opens a storage in a PostgreSQL schema, which several nodes use at once."""
 
 from __future__ import annotations
 
@@ -72,7 +72,10 @@ class PostgresSpool:
     book: StreamBook
 
     async def close(self) -> None:
-        """Finish running commits. Every step runs, even if another one fails. The database stays open."""
+        """
+        Finish the running commits, then close all parts, even if closing one of them fails. The
+        database stays open.
+        """
         async with AsyncExitStack() as stack:
             stack.push_async_callback(self.log.close)
             stack.push_async_callback(self.devices.close)
@@ -99,8 +102,8 @@ async def open_spool(
 
     def move(connection: Connection, submissions: Sequence[Submission]) -> Callable[[Plan], None]:
         """
-        Query everything that the commit's other tables need. Return the function that writes them
-        in its transaction.
+        Query everything that the commit's other tables need. Return the function that writes them in the
+        transaction of the commit.
         """
         follow_streams = streams.follow(connection, database, submissions)
 
@@ -167,10 +170,11 @@ async def open_spool(
 
 async def open_storage(options: StorageOptions) -> Storage:
     """
-    Open a storage, as `spool.engines.open_storage` describes. The data directory only has the operator's socket.
+    Open a storage, as `spool.engines.open_storage` describes. The data directory holds no records, only the
+    socket for operators and the list of confirmed commits.
 
     Raises SpoolError if the secret or the address cannot be read, or if the installation has another secret.
-    Raises BeingMigrated while another process migrates for long.
+    Raises BeingMigrated if another process migrates for a long time.
     """
     settings = options.storage
     secret = read_secret(settings)

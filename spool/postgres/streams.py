@@ -1,5 +1,5 @@
 """
-Streams and totals on PostgreSQL. A commit to the log updates them in its transaction, which holds the head lock.
+Streams and totals on PostgreSQL. A commit of the log updates them in its transaction, which holds the head lock.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _MOVE = """
 
 
 class PostgresStreamRows(SqlStreamRows):
-    """The rows of streams. Everything that the operations of a commit need is read in one round trip."""
+    """The rows of streams. One round trip reads everything that the operations of a commit need."""
 
     def __init__(self, connection: Connection, database: Database) -> None:
         self._pipelined = PostgresConnection(connection, database.sql)
@@ -82,7 +82,7 @@ class PostgresStreamRows(SqlStreamRows):
         return note
 
     def _values(self, total: Total) -> Mapping[str, object]:
-        # PostgreSQL rejects JSON with U+0000, so a list filtered by dimension would fail.
+        # PostgreSQL rejects JSON with U+0000, so a list that is filtered by dimension would fail.
         dimensions = {
             _readable(name): [_readable(one) for one in values] for name, values in total.dimensions.items()
         }
@@ -107,7 +107,7 @@ class PostgresStreams(SqlStreams):
 
 
 def with_claims(database: Database, versions: Versions, *, max_streams: int) -> Versions:
-    """Extend the version query of a group by the expectations about its streams."""
+    """Extend the version query of a group, so that it also checks the expectations about streams."""
 
     def ask(connection: Connection, keys: Sequence[bytes]) -> Callable[[], Mapping[bytes, int]]:
         claimed = shared.claims(keys)
@@ -133,9 +133,10 @@ def follow(
     connection: Connection, database: Database, submissions: Sequence[Submission]
 ) -> Callable[[Plan], None] | None:
     """
-    Apply the unit-cost operations of a commit to the totals, in its transaction, which holds the head lock.
+    Apply the unit-cost operations of a commit to the totals. This happens in the transaction of the commit,
+    which holds the head lock.
 
-    Their streams and totals are queried now. The returned function writes the totals after the commit is
+    The streams and totals are queried now. The returned function writes the totals after the commit is
     planned. Returns None if there are no operations.
     """
     submitted = _operations(record for one in submissions if one.topic == UNIT_COST for record in one.records)
@@ -161,13 +162,13 @@ def _operations(records: Iterable[Record]) -> list[UnitCostOperation]:
 
 
 class SettledTotals(NamedTuple):
-    """Totals that may be deleted, one per position, with the state in which they were read."""
+    """Totals that may be deleted, one per position, in the state in which they were read."""
 
     streams: list[str]
     keys: list[str]
     updated: list[float]
     sizes: list[int]
-    since: float  # from when on remaining totals count as complete
+    since: float  # remaining totals that start at or after this time count as complete
 
 
 def settled_totals(
@@ -181,9 +182,9 @@ def settled_totals(
     """
     Return some of the oldest totals that may be deleted, or None.
 
-    A total may be deleted only if no operation on it is left in the log, so nothing that is still to be sent
-    refers to it. It must also be older than `stream_retention`, or its key must be near its size limit.
-    `oldest_at` is the commit time of the oldest unit-cost entry in the log, or None.
+    A total may be deleted only if the log has no operation on it any more, so that nothing that is still to
+    be sent refers to it. It must also be older than `stream_retention`, or its key must be near its size
+    limit. `oldest_at` is the commit time of the oldest unit-cost entry in the log, or None.
     """
     settled = min(now - settings.retention_s, now if oldest_at is None else oldest_at)
     rows = PostgresConnection(connection, database.sql)
@@ -212,10 +213,10 @@ def settled_totals(
 
 def remove(transaction: JoinedTransaction, database: Database, *, totals: SettledTotals) -> None:
     """
-    Delete totals that have not changed since they were read. The head lock is held for one round trip.
+    Delete those totals that have not changed since they were read. The head lock is held for one round trip.
 
-    Later operations on such a record start a new total, which is incomplete and never replaces the service's
-    total. From now on, totals that start before `since` count as incomplete.
+    A later operation on such a record starts a new total. The new total is incomplete, so it never replaces
+    the total of the cost service. From now on, totals that start before `since` count as incomplete.
     """
     with transaction.begun():
         pass

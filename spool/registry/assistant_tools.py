@@ -1,4 +1,6 @@
-"""Tools for assistants: which of them may be called, and the number of calls per key or person today."""
+"""
+Tools for assistants: which tools are enabled, and the number of calls that each key or person made today.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ class ToolDecision:
 
 
 class AssistantToolTable:
-    """The decisions by tool name, all in memory. A tool without a decision has no entry."""
+    """The decisions by tool name, all in memory. Tools without a decision are not listed."""
 
     about = ((DOCUMENTS, TOOL_KIND),)
 
@@ -39,7 +41,9 @@ class AssistantToolTable:
         return self._decided.get(name)
 
     async def decide(self, name: str, *, enabled: bool, actor: Actor) -> None:
-        """Enable or disable a tool and add an audit row. Repeating the current decision changes nothing."""
+        """
+        Enable or disable a tool, and add an audit row. If the decision is the same as before, nothing changes.
+        """
         now = self._changes.now()
 
         def work(rows: RegistryRows) -> Mapping[str, ToolDecision]:
@@ -76,8 +80,8 @@ CALLS_KIND = "tool_calls"
 
 class ToolCallTable:
     """
-    Call counts, one document per caller and day. Its id is a hash of the caller's name. Documents of past
-    days are deleted.
+    Call counts, one document per caller and day. A document's id is a hash of the caller's name. Documents of
+    past days are deleted.
     """
 
     def __init__(self, changes: Changes) -> None:
@@ -85,8 +89,7 @@ class ToolCallTable:
 
     async def take(self, name: str, *, day: int, most: int, actor: Actor) -> bool:
         """
-        Count a call of a day, or return False if `most` calls are already counted. Raises KeyEnded
-        like every change.
+        Count a call on a day. Return False if `most` calls are already counted. Raises KeyEnded like every change.
         """
         id = blake2b(name.encode("utf-8", "surrogatepass"), digest_size=20).hexdigest()
 

@@ -11,7 +11,8 @@ from spool.registry.operators import Actor
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditedChange:
     """
-    A change for the audit list. `before` and `after` hold the fields that differ, or None if there are none.
+    A change for the audit list. `before` and `after` have the fields that differ. They are None
+    if no field differs.
     """
 
     actor: Actor
@@ -23,7 +24,7 @@ class AuditedChange:
 
 Auditor = Callable[
     [Sequence[AuditedChange]], Awaitable[None]
-]  # adds the audit rows of changes that happen together
+]  # function that adds the audit rows of changes that are made together
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

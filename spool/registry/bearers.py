@@ -1,7 +1,8 @@
 """
-A submission's expectation that its key or device is still valid. If the key ended meanwhile, nothing is stored.
+A submission's expectation that its key or device is still valid. If the key has ended, nothing is stored.
 
-Only where several processes share a storage can a key end before this process's memory shows it.
+It is needed only if several processes share a storage. Only then can a key end before this process's
+memory shows it.
 """
 
 from __future__ import annotations
@@ -11,21 +12,21 @@ from typing import Protocol
 
 from spool.log.partial_reports import Expectation
 
-# Prefixes of these expectation keys. Partial reports use other prefixes.
+# prefixes of the keys of these expectations; expectations of partial reports have other prefixes
 KEYS, NUMBERS, DEVICES = b"bearer/key/", b"bearer/number/", b"bearer/device/"
 BEARERS = (KEYS, NUMBERS, DEVICES)
 GOOD = 1
 
 
 class Brought(Protocol):
-    """The part of a submission that is checked here."""
+    """The part of a submission that these checks read."""
 
     @property
     def expects(self) -> Sequence[Expectation]: ...
 
 
 def key_is_good(digest: bytes) -> Expectation:
-    """Expect that the secret with this keyed hash still opens its key."""
+    """Expect that the secret with this keyed hash is still valid for its key."""
     return Expectation(KEYS + digest, GOOD)
 
 
@@ -35,7 +36,7 @@ def number_is_good(id: int) -> Expectation:
 
 
 def device_is_good(id: str, generation: int) -> Expectation:
-    """Expect that the device's current key has this generation."""
+    """Expect that this generation of the device's key is the current one."""
     return Expectation(DEVICES + f"{generation}/{id}".encode(), GOOD)
 
 
@@ -48,7 +49,7 @@ def numbers(keys: Iterable[bytes]) -> list[int]:
 
 
 def devices(keys: Iterable[bytes]) -> list[tuple[str, int]]:
-    """Return the device ids and their generations."""
+    """Return device ids with their generations."""
     named = (key.removeprefix(DEVICES).decode().partition("/") for key in keys if key.startswith(DEVICES))
     return sorted((id, int(generation)) for generation, _, id in named)
 

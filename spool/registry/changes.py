@@ -1,5 +1,5 @@
 """
-Serialized changes of a registry. The tables in memory are updated with every commit.
+Changes of a registry, made one after the other. Each commit also updates the tables in memory.
 
 If other processes change the same registry, `follow` updates memory with their commits.
 """
@@ -18,42 +18,44 @@ from spool.registry.following import RegistryNews, Subject
 from spool.registry.registry_rows import RegistryRows, RegistryStore
 
 T = TypeVar("T")
-LOOKED_S = 1.0  # memory is stale if the last look at other processes' changes began longer ago
+# memory is stale if the last completed check for changes of other processes began more than this number
+# of seconds ago
+LOOKED_S = 1.0
 
 
 class Changes:
-    """The store, the clock and the order of changes that all tables of one registry share."""
+    """The store and the clock that all tables of one registry share, and the order of their changes."""
 
     def __init__(self, store: RegistryStore, *, clock: Clock, secret: bytes) -> None:
         self.clock = clock
         self.now = clock.now
         self.read = store.read
         self._store = store
-        self.is_shared = store.is_shared  # other processes change the same rows
+        self.is_shared = store.is_shared  # True if other processes change the same rows
         self._secret = secret
-        self.people = People.of_installation(secret)  # matches the people named by filters, seats and roles
+        self.people = People.of_installation(secret)  # finds the people whom filters, seats and roles name
         self._turn = asyncio.Lock()
         self._running: set[asyncio.Future[Any]] = set()
         self._loaders: list[tuple[Collection[Subject], Callable[[], Awaitable[None]]]] = []
-        self._seq: int | None = None  # position up to which memory has the changes of other processes
+        self._seq: int | None = None  # position up to which memory includes the changes of other processes
         self._looked_at = clock.monotonic()
         self._looks_begun = self._newest_look = (
-            0  # number of looks begun, and number of the newest finished look
+            0  # number of checks begun, and number of the newest finished check
         )
         self._looked = asyncio.Condition()
         self.version = 0  # grows with every change
 
     def secret(self, use: str) -> bytes:
-        """Return the installation's secret for this use only."""
+        """Return the installation's secret for this purpose only."""
         return derived(self._secret, f"registry: {use}")
 
     async def change(self, work: Callable[[RegistryRows], T], apply: Callable[[T], None] | None = None) -> T:
         """
-        Run `work` in a transaction and then `apply` its result to memory.
+        Run `work` in a transaction, and then `apply` its result to memory.
 
-        Changes run one at a time. Cancelling the caller cannot separate the two steps, so memory never lags
-        behind a commit. A change that ends a key also waits for running commits under that key, without
-        blocking other changes.
+        Changes run one at a time. If the caller is cancelled, both steps are still done, so memory always
+        includes every commit. A change that ends a key also waits for running commits that use the key. Other
+        changes do not wait for that.
         """
 
         async def both() -> T:
@@ -88,9 +90,9 @@ class Changes:
 
     async def follow(self) -> RegistryNews:
         """
-        Update memory with all changes that any process committed before this call, and return those changes.
+        Update memory with every change that any process committed before this call, and return these changes.
 
-        Raises SpoolUnavailable if they cannot be read; memory then stays as it was.
+        Raises SpoolUnavailable if they cannot be read. Memory then stays as it was.
         """
         async with self._turn:
             began = self.clock.monotonic()
@@ -111,9 +113,10 @@ class Changes:
 
     async def followed(self) -> None:
         """
-        Wait for the next look at other processes' changes. Memory then has all changes committed before this call.
+        Wait for the next check for changes of other processes. Memory then has every change committed
+        before this call.
 
-        Waiting causes no additional look. Raises SpoolUnavailable if no look finishes within LOOKED_S.
+        Waiting does not cause a further check. Raises SpoolUnavailable if no check finishes within LOOKED_S.
         """
         target_look = self._looks_begun + 1
         try:
@@ -126,10 +129,10 @@ class Changes:
 
     @property
     def is_fresh(self) -> bool:
-        """Return True if memory has all changes that any process committed before LOOKED_S ago."""
+        """Return True if memory has every change that any process committed more than LOOKED_S ago."""
         return not self.is_shared or self.clock.monotonic() - self._looked_at <= LOOKED_S
 
     async def close(self) -> None:
-        """Close the store after the running changes have finished."""
+        """Close the store after running changes have finished."""
         await asyncio.gather(*self._running, return_exceptions=True)
         await self._store.close()

@@ -1,5 +1,5 @@
 """
-Billing connections: the source of billing data and its destination upstream. Values and rules.
+Billing connections: where billing data come from, and where they are sent upstream. Values and rules.
 
 The published interface defines the field names. A connection may have another id upstream, which
 is stored separately.
@@ -27,7 +27,8 @@ _ACCOUNT = re.compile(r"\d{12}")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class S3Bucket:
     """
-    The S3 bucket to which a provider delivers its files. It is stored and shown, but nothing here reads it.
+    The S3 bucket to which a provider delivers its files. It is stored and shown, but Tollhouse does not
+    read the bucket.
     """
 
     bucket_name: str
@@ -38,7 +39,8 @@ class S3Bucket:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionDraft:
     """
-    The connection fields that a person or a key sets. `upstream_id` is its id upstream; "" means the same id.
+    The connection fields that a person or a key sets. `upstream_id` is the connection's id upstream. "" means
+    that it is the same as here.
     """
 
     name: str
@@ -79,7 +81,7 @@ def check_connection_id(id: str) -> str:
 
 
 def check_connection(draft: ConnectionDraft) -> ConnectionDraft:
-    """Return the draft in its stored form. Invalid names the field and the rule."""
+    """Return the draft in its stored form. Raises Invalid with the field and the rule that is broken."""
     if draft.upstream_id:
         check_connection_id(draft.upstream_id)
     return replace(

@@ -1,9 +1,9 @@
 """
-Tables of documents that people and keys create, change and delete. Memory holds all rows.
+Tables of documents that people and keys create, change and delete. All rows are in memory.
 
-A new table needs no code in any engine: it declares its rows, its limit and its checks. A separate document
-records which key created a row; rows created by people have none. A key may not create more rows than it
-leaves free (`spool.shares`). People may use all remaining space.
+A new table needs no code in any engine. It declares its rows, its limit and its checks. A separate document
+records which key created a row. Rows that people created have no such document. A key may not have more rows
+than it leaves free (`spool.shares`). People may use all remaining space.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ INSIGHTS = "insights"
 
 def held(rows: RegistryRows, limit: str, there: int) -> Mapping[str, int]:
     """
-    Return the number of rows that each key created, with the rows of people under "". `there` is the total.
+    Return the number of rows that each key created. Rows of people are counted under "". `there` is
+    the total number.
     """
     counts_by_maker = Counter(makers(rows, limit).values())
     return {**counts_by_maker, "": max(0, there - counts_by_maker.total())}
@@ -35,8 +36,8 @@ def held(rows: RegistryRows, limit: str, there: int) -> Mapping[str, int]:
 
 def check_share(rows: RegistryRows, limit: str, there: Collection[str], most: int, actor: Actor) -> None:
     """
-    Raise NotAllowed if the key would create more rows than it leaves free. `there` are the existing ids,
-    `most` the limit.
+    Raise NotAllowed if a key that creates a row would then have more rows than it leaves free. `there` has
+    the ids of the existing rows, `most` is the limit.
     """
     if actor.is_key:
         _check(actor.name, list(owners(rows, limit, there)), len(there), most, limit)
@@ -44,16 +45,18 @@ def check_share(rows: RegistryRows, limit: str, there: Collection[str], most: in
 
 def check_made(rows: RegistryRows, limit: str, there: int, most: int, actor: Actor) -> None:
     """
-    Check the share of a key as `check_share` does, for a table that is not read as a whole.
+    Check the share of a key as `check_share` does. For a table that is not read as a whole.
 
-    Every deletion of its rows must call `forget_maker`.
+    Each deletion of a row must call `forget_maker`.
     """
     if actor.is_key:
         _check(actor.name, list(makers(rows, limit).values()), there, most, limit)
 
 
 def check_comments(authors: Sequence[str], n: int, most: int, actor: Actor) -> None:
-    """Raise NotAllowed if the key would write more than it leaves free with `n` more comments."""
+    """
+    Raise NotAllowed if, after `n` more comments, the key would have written more comments than it leaves free.
+    """
     if actor.is_key and not may_add(authors.count(actor.name), len(authors) + n - 1, n, most):
         raise NotAllowed(
             f"the comment was not added: {len(authors)} of {most} comments exist, and a key may not "
@@ -85,7 +88,7 @@ def makers(rows: RegistryRows, limit: str) -> Mapping[str, str]:
 
 
 def owners(rows: RegistryRows, limit: str, there: Collection[str]) -> Iterator[str]:
-    """Return the key that created each existing row, or "" if a person did."""
+    """Return, for each existing row, the key that created it, or "" if a person created it."""
     maker_of = makers(rows, limit)
     return (maker_of.get(id, "") for id in there)
 
@@ -95,7 +98,7 @@ def _kind(limit: str) -> str:
 
 
 class ManagedDocument(Identified, Protocol):
-    """A row with its creation and change times in epoch seconds."""
+    """A row with an id, and with its creation and change times in epoch seconds."""
 
     @property
     def created(self) -> float: ...
@@ -115,7 +118,7 @@ class MemoryTable(Protocol):
     @property
     def about(self) -> tuple[Subject, ...]:
         """
-        Return the subjects that this table holds in memory. Other processes announce their changes
+        Return the subjects whose rows this table holds in memory. Other processes announce their changes
         under these subjects.
         """
         ...
@@ -150,28 +153,30 @@ class RowKind(Protocol[Row]):
     def delete(self, rows: RegistryRows, id: str) -> None: ...
 
 
-Sees: TypeAlias = "Callable[[Row], bool]"  # whether the requester may see a row
+# function that returns True if the person or key that makes the request may see a row
+Sees: TypeAlias = "Callable[[Row], bool]"
 
 
 def everything(_: object) -> bool:
     return True
 
 
-# Checks a new or changed row against all stored rows; raises if it must not be stored.
+# Function that checks a new or changed row against all stored rows. It raises if the row must not be stored.
 Check = Callable[[RegistryRows, Mapping[str, Row], Row], None]
 
 
 class DocumentTable(Generic[Row]):
     """
-    Rows of one kind. Each change is one transaction with its audit row. If it raises, nothing changes.
+    Rows of one kind. Each change is one transaction with its audit row. If a change raises, nothing is changed.
 
-    A table declares its kind, its draft and its limit, and uses `_add`, `_edit` and `_remove`.
+    A subclass declares its kind, its draft and its limit, and uses `_add`, `_edit` and `_remove`.
     """
 
     kind: RowKind[Row]
-    draft: type[Any]  # its fields are the ones that people and keys set and that the audit list shows
-    limit: str  # the setting that limits the rows, or a name for the limit in `most`; creators are recorded under it
-    most: int = 0  # the limit if no setting defines it
+    draft: type[Any]  # class with the fields that people and keys set and that the audit list shows
+    # name of the setting that limits the rows, or any name if `most` is the limit; creators are recorded under it
+    limit: str
+    most: int = 0  # the limit if there is no setting for it
     action: str  # the part of the audit action before the dot
 
     def __init__(self, changes: Changes) -> None:
@@ -202,11 +207,16 @@ class DocumentTable(Generic[Row]):
         return len(self._rows)
 
     def held_beside(self) -> Mapping[str, Mapping[str, int]]:
-        """Return what each key holds in addition to rows, by limit; people's share is under ""."""
+        """
+        Return the number of other items that each key holds, by limit. The items of people are under "".
+        """
         return {}
 
     async def _add(self, row: Row, *, check: Check[Row] | None = None, most: int | None, actor: Actor) -> Row:
-        """Add a row. Raises NotAllowed above the limit `most` or above a key's share; None means no limit."""
+        """
+        Add a row. Raises NotAllowed if there would be more than `most` rows, or if a key would exceed its
+        share. None means no limit.
+        """
         noun = self.kind.noun
 
         def work(rows: RegistryRows) -> Row:
@@ -238,9 +248,9 @@ class DocumentTable(Generic[Row]):
         **stamp: Any,
     ) -> Row:
         """
-        Apply `edit` to a row and store the result. `stamp` fields are set only if the row changes.
+        Apply `edit` to a row and store the result. The fields in `stamp` are set only if the row changes.
 
-        Raises NotAllowed if the row no longer has the given `version`.
+        Raises NotAllowed if the row's version differs from `version`.
         """
         now = self._changes.now()
 
@@ -263,13 +273,15 @@ class DocumentTable(Generic[Row]):
         return await self._changes.change(work, self._remember)
 
     def _redrafted(self, before: Row, changes: Mapping[str, Any]) -> Any:
-        """Return the row's draft with these changes, unchecked."""
+        """Return the row's draft with these changes. The result is not checked."""
         return self.draft(**{**stated(before, self.draft), **changes})
 
     async def _remove(
         self, id: str, *, check: Callable[[RegistryRows, Row], None] | None = None, actor: Actor
     ) -> None:
-        """Delete a row. `check` raises if the row must stay, and deletes what depends on the row."""
+        """
+        Delete a row. `check` raises if the row must not be deleted. It also deletes what depends on the row.
+        """
         now = self._changes.now()
 
         def work(rows: RegistryRows) -> None:
@@ -289,7 +301,7 @@ class DocumentTable(Generic[Row]):
         return row
 
     def _shown(self, row: Row, names: Iterable[str] | None = None) -> dict[str, Any]:
-        """Return a row's draft fields, or only `names`, for the audit list."""
+        """Return the draft fields of a row for the audit list: all fields, or only `names`."""
         body = stored(row)
         return {name: body[name] for name in (names_of(self.draft) if names is None else names)}
 
@@ -304,30 +316,31 @@ class DocumentTable(Generic[Row]):
 
 
 class ManagedTable(DocumentTable[Row]):
-    """
-    A table whose rows people and keys manage as drafts. Subclasses override the rules of their resource.
-    """
+    """A table whose rows people and keys manage as drafts. Subclasses override the rules that differ."""
 
     def checked(self, draft: Any) -> Any:
-        """Return a draft in its stored form. Invalid names the field and the rule."""
+        """Return a draft in its stored form. Raises Invalid with the field and the rule that is broken."""
         return draft
 
     def check_known(self, draft: Any, given: Collection[str], known: Collection[str]) -> None:
-        """Raise Invalid if a given field names a dimension that is not `known`."""
+        """Raise Invalid if one of the `given` fields names a dimension that is not in `known`."""
 
     def made(self, actor: Actor, now: float) -> Mapping[str, Any]:
-        """Return the fields of a new row that its draft, its id and its times do not set."""
+        """Return the fields of a new row that are not in its draft, except its id and its times."""
         return {}
 
     def changed(self, before: Row, after: Row, actor: Actor, now: float) -> Row:
-        """Return the form in which to store a changed row."""
+        """Return a changed row in its stored form."""
         return after
 
     def check_place(self, rows: RegistryRows, stored: Mapping[str, Row], row: Row, sees: Sees[Row]) -> None:
-        """Raise if a new or changed row conflicts with stored rows. `sees` says which rows the requester may see."""
+        """
+        Raise if a new or changed row conflicts with stored rows. `sees` decides which rows the person or
+        key may see.
+        """
 
     def check_deletion(self, rows: RegistryRows, row: Row) -> None:
-        """Raise if a row must not be deleted. Otherwise delete the rows that depend on it."""
+        """Raise if a row must not be deleted. Otherwise, delete the rows that depend on it."""
 
     async def create(
         self,
@@ -341,9 +354,10 @@ class ManagedTable(DocumentTable[Row]):
         **own: Any,
     ) -> Row:
         """
-        Add a row with a new or given id. `own` are fields that its draft does not have.
+        Add a row with the given id, or with a new one. `own` are fields that the draft does not have.
 
-        Raises NotAllowed above the limit `most` or above a key's share; None means no limit.
+        Raises NotAllowed if there would be more than `most` rows, or if a key would exceed its share. None
+        means no limit.
         """
         now = self._changes.now()
         drafted = self.checked(draft)
@@ -368,7 +382,9 @@ class ManagedTable(DocumentTable[Row]):
         actor: Actor,
         sees: Sees[Row] = everything,
     ) -> Row:
-        """Set the given draft fields. Raises NotAllowed if the row no longer has the given `version`."""
+        """
+        Change the given draft fields of a row. Raises NotAllowed if the row's version differs from `version`.
+        """
         now = self._changes.now()
 
         def edit(before: Row) -> Row:
@@ -402,13 +418,15 @@ class PlainDocuments:
         self._documents = await self._changes.read(lambda rows: rows.documents(self._kind))
 
     def all(self) -> Mapping[str, Mapping[str, Any]]:
-        """Return all documents by id. The mapping is a new object after each change."""
+        """Return all documents by id. Every change creates a new mapping."""
         return self._documents
 
     async def add(
         self, id: str, body: Mapping[str, Any], *, actor: Actor, action: str, shown: Mapping[str, object]
     ) -> None:
-        """Add a document. Raises AlreadyThere if the id exists. The audit list shows `shown`."""
+        """
+        Add a document. Raises AlreadyThere if the id exists. The audit list contains the fields in `shown`.
+        """
         now = self._changes.now()
 
         def work(rows: RegistryRows) -> None:
@@ -420,7 +438,9 @@ class PlainDocuments:
         await self._changes.change(work, lambda _: self._set({**self._documents, id: body}))
 
     async def remove(self, id: str, *, actor: Actor, action: str) -> None:
-        """Delete a document. Raises NotThere if it does not exist. An empty `action` writes no audit row."""
+        """
+        Delete a document. Raises NotThere if it does not exist. If `action` is empty, no audit row is written.
+        """
         now = self._changes.now()
 
         def work(rows: RegistryRows) -> None:
@@ -438,15 +458,18 @@ class PlainDocuments:
 
 
 class NamedTable(DocumentTable[NamedRow]):
-    """A table with rows that can be found by name as well."""
+    """A table whose rows can also be found by name."""
 
     def named(self, name: str, sees: Sees[NamedRow] = everything) -> NamedRow | None:
-        """Return the visible row with this name, ignoring case."""
+        """Return the row with this name that `sees` allows. Case is ignored."""
         folded_name = name.strip().casefold()
         return next((row for row in self.all() if row.name.casefold() == folded_name and sees(row)), None)
 
     def find_any(self, word: str, sees: Sees[NamedRow] = everything) -> NamedRow:
-        """Return the visible row with this id, or else with this name. Raises NotThere if there is none."""
+        """
+        Return the row with this id, or else the row with this name that `sees` allows. Raises NotThere if
+        there is none.
+        """
         row = self.find(word)
         if row is None or not sees(row):
             row = self.named(word, sees)
@@ -460,15 +483,17 @@ def names_of(draft: type[Any]) -> tuple[str, ...]:
 
 
 def stated(draft: Any, kind: type[Any] | None = None) -> dict[str, Any]:
-    """Return the fields of a draft, or the draft fields of a row if `kind` is its draft class."""
+    """
+    Return the fields of a draft. If `kind` is a draft class, return the fields of that class from a row.
+    """
     return {name: getattr(draft, name) for name in names_of(kind or type(draft))}
 
 
 def is_taken(kept: Iterable[NamedRow], row: NamedRow, sees: Sees[NamedRow] = everything) -> bool:
     """
-    Return True if another visible row already has this name, ignoring case.
+    Return True if another row that `sees` allows already has this name. Case is ignored.
 
-    Invisible rows do not count, because the refusal would reveal that they exist.
+    Other rows are not checked, because an error would reveal that they exist.
     """
     name = row.name.casefold()
     same = [other for other in kept if other.name.casefold() == name and (other.id == row.id or sees(other))]
@@ -478,6 +503,6 @@ def is_taken(kept: Iterable[NamedRow], row: NamedRow, sees: Sees[NamedRow] = eve
 def check_name(
     kept: Iterable[NamedRow], row: NamedRow, *, noun: str, sees: Sees[NamedRow] = everything
 ) -> None:
-    """Raise AlreadyThere if another visible row has this name."""
+    """Raise AlreadyThere if another row that `sees` allows has this name."""
     if is_taken(kept, row, sees):
         raise AlreadyThere(f"a {noun} named {row.name!r} already exists")

@@ -2,7 +2,7 @@
 Rows that are stored as JSON documents, one kind per row class, and the rules for editing a row.
 
 Each document has an id. Documents suit small tables that are read as a whole. A new field of a class needs a
-default, because older documents lack it.
+default, because older documents do not have it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Row = TypeVar("Row", bound=Identified)
 
 
 class DocumentRows(Protocol):
-    """The document methods that an engine provides within a registry transaction."""
+    """Methods for documents that an engine provides within a transaction of the registry."""
 
     def documents(self, kind: str) -> Mapping[str, Mapping[str, Any]]:
         """Return the JSON objects of one kind by id, ordered by id."""
@@ -43,7 +43,7 @@ class DocumentRows(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class DocumentKind(Generic[Row]):
-    """A kind of document. `name` is the name in the storage. `noun` is the word for a row in messages."""
+    """A kind of document. `name` is its name in the storage. `noun` is the word for a row in messages."""
 
     name: str
     row: type[Row]
@@ -73,7 +73,7 @@ class DocumentKind(Generic[Row]):
         rows.delete_document(self.name, id)
 
     def restore(self, body: Mapping[str, Any]) -> Row:
-        """Decode a document into a row. Raises RegistryDamaged if it does not fit."""
+        """Decode a document into a row. Raises RegistryDamaged if the document does not fit the row class."""
         try:
             return msgspec.convert(body, self.row)
         except msgspec.ValidationError as error:
@@ -95,17 +95,18 @@ else:
 
 def edited(before: Edited, after: Edited, **stamp: Any) -> Edited:
     """
-    Return `after` with the time and author of the change, or `before` itself if both are equal.
+    Return `after` with the time and author of the change. If `before` equals `after`, return `before`.
 
-    An edit without a change is neither stored nor audited, so a change time always means a change.
+    Then an edit without a change is neither stored nor audited, and a new change time always means
+    that something changed.
     """
     return before if after == before else replace(after, **stamp)
 
 
 def version_of(row: object) -> str:
     """
-    Return a short text that differs after each change of the row. An edit sends it back to detect
-    a concurrent change.
+    Return a short text that differs after each change of the row. A client sends it with an edit, so that a
+    concurrent change is detected.
     """
     body = msgspec.to_builtins(row)
     return blake2b(msgspec.json.encode(body, order="deterministic"), digest_size=12).hexdigest()
@@ -113,8 +114,8 @@ def version_of(row: object) -> str:
 
 def check_version(version: str, read: str | None) -> None:
     """
-    Raise NotAllowed if the row has changed since `read`. None skips the check, because the caller did not
-    state a version.
+    Raise NotAllowed if the row has changed since the version `read` was read. If `read` is None, the caller
+    stated no version, so nothing is checked.
     """
     if read is not None and read != version:
         raise NotAllowed(

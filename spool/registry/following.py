@@ -1,7 +1,7 @@
 """
 Changes that other processes made to a shared registry. Each process has some of the rows in memory.
 
-An engine for a single process reports no changes.
+An engine with only one process reports no changes.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-Subject = tuple[str, str]  # a kind below and the changed id, or "" for all ids
+Subject = tuple[str, str]  # kind of a changed row (a constant below), and the row's id, or "" for all ids
 
 KEYS = "key"
 CONNECTIONS = "connection"
 OPERATORS = "operator"
-INSIGHTS = "insight"  # includes their comments
-DOCUMENTS = "documents"  # the id is their own kind
+INSIGHTS = "insight"  # also covers comments on insights
+DOCUMENTS = "documents"  # the id is the kind of the documents
 DEVICES = "device"
 CLUSTERS = "cluster"
 
@@ -32,13 +32,13 @@ class RegistryNews:
     changed: Collection[Subject] | None = ()
 
     def concerns(self, about: Collection[Subject]) -> bool:
-        """Return True if one of these subjects was changed."""
+        """Return True if one of the subjects in `about` has changed."""
         if self.changed is None:
             return True
         return any(change in about or (change[0], "") in about for change in self.changed)
 
     def ids(self, kind: str) -> Collection[str] | None:
-        """Return the changed ids of a kind, or None if any of them may have changed."""
+        """Return the changed ids of a kind. Return None if any id may have changed."""
         return (
             None
             if self.changed is None

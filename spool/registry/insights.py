@@ -1,8 +1,8 @@
 """
 Insights about AI costs, found by detectors or written by people. Values and rules.
 
-Statuses, efforts and field names are defined by the published interface (part 2.2). Lists sort in the
-order given here.
+Part 2.2 of the published interface defines the statuses, efforts and field names. Lists are sorted in the
+order in which the values appear here.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MAX_CATEGORY = 64
 MAX_LINK = 2048
 MAX_TEXT = 4096
 MAX_INSIGHTS = 10_000
-MAX_COMMENTS = 1_000  # per insight
+MAX_COMMENTS = 1_000  # maximum number of comments per insight
 _CENT = Decimal("0.01")
 
 
@@ -46,7 +46,7 @@ class Draft:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Concerned:
-    """A filter for calls, as in views: values by dimension. "" is the unknown value."""
+    """A filter for calls, as in views: values by dimension. "" stands for an unknown value."""
 
     include: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     exclude: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -60,11 +60,11 @@ class Finding:
     """
     A detector's finding. `key` is the same each time the same thing is found.
 
-    `newest` is the time of the newest evidence, or None for a state that holds now. An addressed insight
-    becomes new again if there is later evidence, or if its state went away and came back. `channels` are
-    notified when it opens, in addition to subscribed channels. `concerns` is a filter for the calls that it
-    is about, or None if there is none; a person with restricted access sees the finding only if that access
-    includes these calls.
+    `newest` is the time of the newest evidence, or None if the finding describes a present state. An
+    addressed insight becomes new again if there is later evidence, or if the state ended and began again.
+    `channels` are notified when the insight opens, in addition to subscribed channels. `concerns` is a filter
+    for the calls that the finding is about, or None if it is not about calls. A person with restricted access
+    sees the finding only if that access includes these calls.
     """
 
     key: str
@@ -93,7 +93,7 @@ class Insight:
     found_at: float | None
     present: bool
     touched: bool
-    concerns: str = ""  # Finding.concerns as JSON, or "" for None
+    concerns: str = ""  # Finding.concerns as JSON, or "" if it is None
 
     @property
     def concerned(self) -> Concerned | None:
@@ -105,11 +105,11 @@ class Insight:
 
     @property
     def is_gone(self) -> bool:
-        """Return True if a detector found it before and no longer does."""
+        """Return True if a detector found the insight before and no longer finds it."""
         return self.finding is not None and not self.present
 
     def returns(self, newest: float | None) -> bool:
-        """Return True if finding it again, with evidence up to `newest`, reopens it."""
+        """Return True if the insight reopens when it is found again with evidence up to `newest`."""
         if self.status != ADDRESSED:
             return False
         return not self.present or (newest is not None and newest > self.status_at)
@@ -130,8 +130,8 @@ class Merged:
     """
     The number of insights that one run of the detectors changed.
 
-    Counts insights that are new, found again, reopened, or no longer found. `left_out` counts findings that
-    were not stored, because MAX_INSIGHTS is reached.
+    There are counts of insights that are new, found again, reopened, or no longer found. `left_out` counts
+    findings that were not stored because MAX_INSIGHTS is reached.
     """
 
     new: int
@@ -142,7 +142,7 @@ class Merged:
 
 
 def check_draft(draft: Draft) -> Draft:
-    """Return the draft in its stored form. Invalid names the field and the rule."""
+    """Return the draft in its stored form. Raises Invalid with the field and the rule that is broken."""
     title = draft.title.strip()
     if not title:
         raise Invalid("an insight needs a title")
@@ -167,9 +167,7 @@ def check_effort(effort: str) -> str:
 
 
 def check_link(link: str) -> str:
-    """
-    Return the link, which must be empty or a web address. Other schemes could harm readers who follow it.
-    """
+    """Return the link, which must be empty or a web address. Other schemes could harm readers who open it."""
     link = _text("link", link.strip(), MAX_LINK)
     if link != web_link(link):
         raise Invalid("link must be an address that begins with http:// or https://")
@@ -183,12 +181,12 @@ def check_comment(text: str) -> str:
 
 
 def stored_concern(concerns: Concerned | None) -> str:
-    """Encode the filter of an insight for storage; "" for none."""
+    """Encode the filter of an insight for storage. Return "" if there is none."""
     return "" if concerns is None else msgspec.json.encode(concerns).decode()
 
 
 def dollars(amount: Decimal) -> str:
-    """Format an amount in whole cents, as findings show it."""
+    """Format an amount in the form that findings use, rounded to whole cents."""
     return f"{amount.quantize(_CENT):f}"
 
 

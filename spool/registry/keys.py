@@ -1,8 +1,8 @@
 """
-API keys and their rules (published interface, parts 2.1, 3.1 and 8). Pure: no I/O.
+API keys and their rules (published interface, parts 2.1, 3.1 and 8). Pure.
 
-Names are trimmed and NFC-normalized. They must be unique regardless of case, so nobody deletes `prod` instead
-of `Prod`. Lookups by name are exact.
+Names are trimmed and NFC-normalized. Two names must differ in more than case, so that nobody deletes `prod`
+instead of `Prod`. Lookups by name are exact.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from spool.registry.scopes import GROUPS, SCOPES, USE_CASES, granted
 ENABLED = "Enabled"
 DISABLED = "Disabled"
 NOT_IN_USE = "Not In Use"
-LEGACY_NAME = "Legacy API Key"  # the key from the deployment's file (server.api_key_file)
+LEGACY_NAME = "Legacy API Key"  # name of the key that the deployment's file contains (server.api_key_file)
 
-FILE_KEY, DEPLOYMENT = "file_key", "deployment"  # kind and id of the document
-MOST_ENDED = 1000  # ended digests that are stored
+FILE_KEY, DEPLOYMENT = "file_key", "deployment"  # kind and id of the document that stores FileKey
+MOST_ENDED = 1000  # maximum number of ended digests that are stored
 
-# Result of adopting the secret of the deployment's file.
+# Results of `KeyTable.adopt` for the secret in the deployment's file.
 OPENS, DELETED, WAITS = "opens", "deleted", "waits"
 
 MIN_NAME = 3
@@ -45,20 +45,20 @@ class Secret:
     """
     One accepted secret of a key, as its keyed hash.
 
-    `ends_at` is set on older secrets while a rotation overlaps, and on the newest secret if the key expires.
+    `ends_at` is set on older secrets while a rotation overlaps. It is set on the newest secret if the key expires.
     """
 
     digest: bytes
     ends_at: float | None = None
 
     def ending(self, at: float) -> Secret:
-        """Return the secret with an end at `at` or earlier."""
+        """Return the secret with its end at `at`, or at its present end if that is earlier."""
         return self if self.ends_at is not None and self.ends_at <= at else replace(self, ends_at=at)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Key:
-    """A stored API key of the organization, without its secrets in plain text."""
+    """A stored API key of the organization. Its secrets are stored only as hashes."""
 
     id: int
     name: str
@@ -76,7 +76,8 @@ class Key:
     @property
     def granted(self) -> frozenset[str]:
         """
-        Return the scopes that the key grants now. Use cases are resolved at each call, not when the key is created.
+        Return the scopes that the key grants now. Its use cases are resolved at each call, not when the
+        key is created.
         """
         return granted(scopes=self.scopes, use_cases=self.use_cases)
 
@@ -86,7 +87,9 @@ class Key:
 
     @property
     def version(self) -> str:
-        """Return the version of the fields that people change. Using the key does not change the version."""
+        """
+        Return the version of the fields that people change. Requests with the key do not change the version.
+        """
         names = (
             "name",
             "status",
@@ -101,13 +104,13 @@ class Key:
 
     @property
     def overlap_ends_at(self) -> float | None:
-        """Return the time until which older secrets still work, or None without a rotation that overlaps."""
+        """Return the time until which older secrets still work, or None if no rotation overlaps."""
         ends = [secret.ends_at for secret in self.secrets[:-1] if secret.ends_at is not None]
         return max(ends, default=None)
 
     @property
     def expires_at(self) -> float | None:
-        """Return the time from which the key is treated as unknown, or None if it does not expire."""
+        """Return the time from which the key is treated as unknown. Return None if it does not expire."""
         return self.secrets[-1].ends_at if self.secrets else None
 
     def is_expired(self, now: float) -> bool:
@@ -115,7 +118,8 @@ class Key:
 
     def expiring(self, at: float | None) -> Key:
         """
-        Return the key with another expiry, which also limits its older secrets. None means that it does not expire.
+        Return the key with another expiry, which also limits its older secrets. None means that the key
+        does not expire.
         """
         *overlapping, newest = self.secrets
         earlier = [secret if at is None else secret.ending(at) for secret in overlapping]
@@ -125,9 +129,10 @@ class Key:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileKey:
     """
-    Stored state of the key from the deployment's file.
+    Stored state of the key that the deployment's file contains.
 
-    `key` is the number of its row, or None after it was deleted. `ended` are digests that never work again.
+    `key` is the number of its row, or None after it was deleted. `ended` has the digests of secrets that
+    never work again.
     """
 
     key: int | None = None
@@ -147,7 +152,7 @@ def stored_file_key(state: FileKey) -> dict[str, object]:
 
 
 def restore_file_key(body: Mapping[str, object] | None) -> FileKey | None:
-    """Decode the stored state. None means that no file ever gave a key."""
+    """Decode the stored state. Return None if no file has ever contained a key."""
     if body is None:
         return None
     key = body.get("key")
@@ -164,12 +169,12 @@ def new_secret() -> str:
 
 
 def folded(name: str) -> str:
-    """Fold a name to the form that must be unique."""
+    """Fold a name to the form that must be unique among keys."""
     return unicodedata.normalize("NFC", name.strip()).casefold()
 
 
 def check_name(name: str) -> str:
-    """Return the name in its stored form. Invalid names the rule."""
+    """Return the name in its stored form. Raises Invalid with the rule that is broken."""
     name = unicodedata.normalize("NFC", name.strip())
     if len(name) < MIN_NAME:
         raise Invalid(f"a key name must have at least {MIN_NAME} characters after trimming")
@@ -190,8 +195,8 @@ def check_description(text: str) -> str:
 
 def check_grant(scopes: Iterable[str], use_cases: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """
-    Return fixed scopes or managed use cases, each once in the catalogue's order. Raises Invalid for both,
-    none or unknown.
+    Return fixed scopes or managed use cases, without repetition and in the order of the catalogue. Raises
+    Invalid if both or none are given, or if one is unknown.
     """
     scopes, use_cases = set(scopes), set(use_cases)
     if scopes and use_cases:
@@ -205,7 +210,7 @@ def check_grant(scopes: Iterable[str], use_cases: Iterable[str]) -> tuple[tuple[
 
 
 def rounded(at: float | None) -> float | None:
-    """Round a time to the milliseconds that are shown, so that sending it back unchanged is not a change."""
+    """Round a time to milliseconds, as it is shown. So a client that sends it back changes nothing."""
     return None if at is None else round(at, 3)
 
 

@@ -1,8 +1,9 @@
 """
 Notices for people or programs outside of Tollhouse, and the notification that each channel sends for a notice.
 
-The packages above define the channels and how they send. A notification is stored before the first attempt to
-send it. Waiting and finished notifications are stored separately, so the sending task never reads the history.
+The packages above this one define the channels and send the notifications. A notification is stored before
+the first attempt to send it. Waiting and finished notifications are stored separately, so the sending task
+never reads the history.
 """
 
 from __future__ import annotations
@@ -26,20 +27,22 @@ SEVERITIES = (INFO, WARNING, CRITICAL)
 TEST = "test"  # kind of a notice that only tests a channel
 INSIGHT_OPENED = "insight.opened"
 VIEW_ANOMALY = "view.anomaly"
-REPORT = "report.view"  # a scheduled cost report
-ALONE = (TEST, REPORT)  # kinds that are sent immediately, each in a message of its own
+REPORT = "report.view"  # kind of a notice with a scheduled cost report
+ALONE = (TEST, REPORT)  # kinds of notices that are sent immediately, each in a message of its own
 
 WAITING, SENT, FAILED, DISCARDED = "waiting", "sent", "failed", "discarded"
 STATES = (WAITING, SENT, FAILED, DISCARDED)
 
-# Channel states. Parked: its address or secret was refused. Removed: it left the configuration while
+# States of a channel. Parked: its address or secret was refused. Removed: it is no longer configured, but
 # notifications still wait for it.
 RUNNING, FAILING, PARKED, REMOVED = "running", "failing", "parked", "removed"
 CHANNEL_STATES = (RUNNING, FAILING, PARKED, REMOVED)
 
-MAX_WAITING = 1_000  # per channel
-MAX_OVER = 10_000  # finished (sent, failed or discarded) notifications of all channels
-KEPT_S = 30 * 86400.0  # how long finished notifications are stored
+MAX_WAITING = 1_000  # maximum number of waiting notifications per channel
+MAX_OVER = (
+    10_000  # maximum number of finished (sent, failed or discarded) notifications of all channels together
+)
+KEPT_S = 30 * 86400.0  # seconds for which finished notifications are stored
 MAX_TITLE = 256
 MAX_TEXT = 4096
 MAX_FIELDS = 32
@@ -49,7 +52,7 @@ MAX_THREAD = 256
 
 _NOT_ARRIVING = "delivery"
 _WARNINGS = frozenset({"budget", "reliability", "spend"})
-_DEAR = Decimal(100)  # dollars from which an insight is a warning
+_DEAR = Decimal(100)  # an insight with this cost impact in dollars, or a higher one, is a warning
 
 _ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 _KIND = re.compile(r"[a-z_]{1,64}(\.[a-z_]{1,64})?")
@@ -58,8 +61,8 @@ _KIND = re.compile(r"[a-z_]{1,64}(\.[a-z_]{1,64})?")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
     """
-    A message for people or programs outside of Tollhouse. Its `id` is stable: the same event always has the
-    same id, and the receiver gets it.
+    A message for people or programs outside of Tollhouse. The same event always gives the same `id`, which
+    the receiver gets as well.
 
     `kind` has a form such as `budget.threshold_crossed`. An e-mail program shows notices with the same
     `thread` as one conversation. `at` is in epoch seconds. If `to` is set, an e-mail channel sends to this
@@ -84,9 +87,9 @@ class Notification:
     A notice that is sent through one channel. Times are epoch seconds.
 
     `number` orders the notifications of a channel. Notifications with the same `message` are sent together.
-    `message` is the `number` of the first one and is stored before the first attempt, so a retry sends the
-    same message. `failing_since` is the time when the channel began to fail while this notification waited.
-    `reached` lists the recipients that already received it, if the channel has several.
+    `message` is the `number` of the first of them. It is stored before the first attempt, so a retry sends
+    the same message. `failing_since` is the time when the channel began to fail while this notification
+    waited. `reached` lists the recipients that already received the notification, if the channel has several.
     """
 
     notice: Notice
@@ -109,8 +112,7 @@ class Notification:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelCounts:
     """
-    The number of waiting notifications of a channel, and the totals sent and failed since the
-    channel first appeared.
+    Counts of one channel: waiting notifications, and those sent and failed since the channel first appeared.
     """
 
     waiting: int = 0
@@ -123,9 +125,9 @@ class ChannelState:
     """
     A channel as operators see it.
 
-    `reason` says why nothing arrives. `oldest` is the time of the oldest waiting notice. `insights` is the
-    least severity of the insights that it receives. `is_kept` means that the channel was created in the
-    console, not in the configuration.
+    `reason` says why no message arrives. `oldest` is the time of the oldest waiting notice. `insights` is the
+    lowest severity of the insights that the channel receives. `is_kept` means that the channel was created in
+    the console, not in the configuration.
     """
 
     name: str
@@ -141,7 +143,8 @@ class ChannelState:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InsightSubscription:
     """
-    A channel that receives insights from a severity on. Without `categories`, it receives all categories.
+    A channel that receives insights of a severity or a higher one. If `categories` is empty, it
+    receives all categories.
     """
 
     channel: str
@@ -187,7 +190,10 @@ def check_notice(notice: Notice) -> Notice:
 
 
 def insight_notice(insight: Insight) -> Notice:
-    """Return the notice for an insight that a detector opened, or reopened after it was addressed."""
+    """
+    Return the notice for an insight that a detector opened. The detector may also have reopened it after
+    it was addressed.
+    """
     opened = round(insight.status_at * 1000)
     return Notice(
         id=f"insight-{insight.id}-{opened}",
@@ -204,7 +210,8 @@ def insight_notice(insight: Insight) -> Notice:
 
 def insight_severity(insight: Insight) -> str:
     """
-    Return the severity: critical if data does not arrive, warning for high costs and some categories, else info.
+    Return the severity of an insight: critical if data do not arrive, warning for high costs and some
+    categories, else info.
     """
     if insight.category == _NOT_ARRIVING:
         return CRITICAL
@@ -222,22 +229,24 @@ def read_notification(document: Mapping[str, Any]) -> Notification:
 
 
 def _line(text: str, max_length: int) -> str:
-    """Return the text as one printable line. A line break in a name would start a new e-mail header."""
+    """
+    Return the text as one printable line, because a line break in a name would start a new e-mail header.
+    """
     text = printable(text).strip()
     return text if len(text) <= max_length else f"{text[: max_length - 3]}..."
 
 
 _WAITING = "notification"
 _OVER = "notification_over"
-# per channel: the next number, the number of changes, and its ChannelCounts
+# kind of a document per channel, with the next number, the number of changes, and the ChannelCounts
 _CHANNEL = "notification_channel"
 
 
 def add_notices(rows: RegistryRows, notices: Iterable[Notice], channels: Iterable[str]) -> None:
     """
-    Store a notification per notice and channel, in the transaction that the notices are about.
+    Store one notification for each notice and channel. Call it in the transaction that the notices are about.
 
-    A notification that already exists stays as it is. If MAX_WAITING notifications of the channel already
+    A notification that already exists does not change. If MAX_WAITING notifications of the channel already
     wait, the new one is stored as failed.
     """
     checked = [check_notice(notice) for notice in notices]
@@ -255,7 +264,7 @@ def add_notices(rows: RegistryRows, notices: Iterable[Notice], channels: Iterabl
 def add_insight_notices(
     rows: RegistryRows, insights: Iterable[Insight], subscriptions: Sequence[InsightSubscription]
 ) -> None:
-    """Add notices for opened insights, in the transaction that opens them."""
+    """Add notices for insights that open. Call it in the transaction that opens them."""
     notices = [(insight_notice(insight), insight.category) for insight in insights]
     for subscription in subscriptions:
         add_notices(
@@ -267,7 +276,8 @@ def add_insight_notices(
 
 def add_anomaly_notices(rows: RegistryRows, opened: Iterable[tuple[Insight, Collection[str]]]) -> None:
     """
-    Notify the channels that a view names of its anomalies, in the transaction that opens the insights.
+    Notify, for each opened insight about an anomaly, the channels that the view names. Call it in the
+    transaction that opens the insights.
 
     Call it before `add_insight_notices`, so that a channel receives each insight only once.
     """
@@ -277,26 +287,29 @@ def add_anomaly_notices(rows: RegistryRows, opened: Iterable[tuple[Insight, Coll
 
 class NoticeTable:
     """
-    The waiting and finished notifications. Memory holds none of them, because changes of other tables add notices.
+    The waiting and finished notifications. They are not held in memory, because changes of other tables
+    also add notices.
     """
 
     def __init__(self, changes: Changes) -> None:
         self._changes = changes
-        # The configuration sets these: the names of its channels, and the channels that receive insights.
+        # Set from the configuration: the names of its channels, and the channels that receive insights.
         self.channels: tuple[str, ...] = ()
         self.subscriptions: tuple[InsightSubscription, ...] = ()
-        self.report_channels: frozenset[str] = frozenset()  # channels that accept more than alerts
-        self.mail_channels: frozenset[str] = frozenset()  # channels that can send to a person's own address
+        # names of channels that also accept reports, not only alerts
+        self.report_channels: frozenset[str] = frozenset()
+        # names of channels that can send to the e-mail address of a person
+        self.mail_channels: frozenset[str] = frozenset()
 
     def check_channels(self, field: str, names: Iterable[str]) -> None:
-        """Raise Invalid if no configured channel has one of these names."""
+        """Raise Invalid if one of the names is not a configured channel."""
         for name in names:
             if name not in self.channels:
                 known = ", ".join(self.channels) or "none"
                 raise Invalid(f"{field}: {name[:60]!r} is not a channel of [[notify]]. Use one of: {known}")
 
     def check_report_channels(self, field: str, names: Iterable[str]) -> None:
-        """Raise Invalid for an unknown channel, or for one that accepts only alerts."""
+        """Raise Invalid if one of the channels is unknown or accepts only alerts."""
         names = tuple(names)
         self.check_channels(field, names)
         for name in names:
@@ -314,7 +327,7 @@ class NoticeTable:
         await self._changes.change(lambda rows: add_notices(rows, notices, channels))
 
     async def test(self, notice: Notice, channel: str, *, actor: Actor) -> Notification:
-        """Add a notice that tests a channel."""
+        """Add a notice that tests a channel. Return its notification."""
 
         def work(rows: RegistryRows) -> Notification:
             add_notices(rows, [notice], [channel])
@@ -331,13 +344,15 @@ class NoticeTable:
 
     async def confirm(self) -> None:
         """
-        Wait until the waiting notifications are durable. Call it before sending, so that none is sent again
-        under another id.
+        Wait until the waiting notifications are durable. Call it before sending. Otherwise a notification
+        could be lost and sent again under another id.
         """
         await self._changes.confirm()
 
     async def changes(self, channel: str) -> int:
-        """Return how often the channel's waiting notifications changed. This costs less than reading them."""
+        """
+        Return how often the channel's waiting notifications have changed. This is faster than reading them.
+        """
         body = await self._changes.read(lambda rows: rows.document(_CHANNEL, channel))
         return int((body or {}).get("changes", 0))
 
@@ -357,7 +372,7 @@ class NoticeTable:
         return await self._changes.read(read)
 
     async def update(self, changed: Sequence[Notification]) -> None:
-        """Store the results of sending. A notification that no longer waits stays as it is."""
+        """Store the results of sending. A notification that no longer waits does not change."""
         now = self._changes.now()
 
         def work(rows: RegistryRows) -> None:
@@ -378,8 +393,8 @@ class NoticeTable:
 
     async def retry(self, ids: Collection[str], *, actor: Actor) -> int:
         """
-        Send failed and discarded notifications again, after the waiting ones. Waiting ones among `ids` are
-        retried at once.
+        Send failed and discarded notifications again, after the waiting ones. If a notification in `ids`
+        already waits, it is tried again at once. Return the number of changed notifications.
         """
 
         def changed(notification: Notification, books: _ChannelBooks) -> Notification | None:
@@ -393,7 +408,7 @@ class NoticeTable:
         return await self._change_by_hand("notification.retry", ids, changed, actor)
 
     async def discard(self, ids: Collection[str], *, actor: Actor) -> int:
-        """Discard waiting or failed notifications."""
+        """Discard waiting or failed notifications. Return the number of changed notifications."""
 
         def changed(notification: Notification, books: _ChannelBooks) -> Notification | None:
             is_open = notification.state in (WAITING, FAILED)
@@ -402,7 +417,10 @@ class NoticeTable:
         return await self._change_by_hand("notification.discard", ids, changed, actor)
 
     async def trim(self) -> None:
-        """Delete finished notifications after KEPT_S, and the oldest beyond MAX_OVER."""
+        """
+        Delete finished notifications that are older than KEPT_S. Then delete the oldest until at
+        most MAX_OVER remain.
+        """
         ends = self._changes.now() - KEPT_S
         over = sorted(
             await self.over(), key=lambda finished: (finished.settled or 0.0, finished.id), reverse=True
@@ -425,8 +443,8 @@ class NoticeTable:
         actor: Actor,
     ) -> int:
         """
-        Change notifications by hand and return the number changed. Raises NotThere and changes none if an
-        id is unknown.
+        Change notifications for an operator. Return the number of changed notifications. If an id is unknown,
+        raises NotThere and changes none.
         """
         now = self._changes.now()
 
@@ -464,12 +482,12 @@ class _ChannelBooks:
         self._counts = _counts(body)
 
     def numbered(self, notification: Notification) -> Notification:
-        """Return the notification with the next number of the channel."""
+        """Return the notification with the next number of its channel."""
         self._next += 1
         return replace(notification, number=self._next - 1)
 
     def put(self, notification: Notification, *, now: float) -> None:
-        """Store it with the waiting or with the finished notifications."""
+        """Store a notification: with the waiting ones if it waits, else with the finished ones."""
         counts = self._counts
         if notification.state == WAITING and counts.waiting >= MAX_WAITING:
             error = f"{MAX_WAITING} notifications already wait for this channel"
@@ -485,7 +503,7 @@ class _ChannelBooks:
         self._rows.put_document(_OVER, notification.id, document_of(replace(notification, settled=now)))
 
     def remove(self, notification: Notification) -> None:
-        """Delete it from where it is stored, before it is stored again."""
+        """Delete a notification from the place where it is stored, before it is stored again."""
         if self._rows.document(_WAITING, notification.id) is not None:
             self._counts = replace(self._counts, waiting=self._counts.waiting - 1)
             self._rows.delete_document(_WAITING, notification.id)

@@ -1,4 +1,4 @@
-"""Operator accounts, their sessions and one-time console links: rules and hashes. Pure: no I/O."""
+"""Operator accounts, their sessions and one-time console links: rules and hashes. Pure."""
 
 from __future__ import annotations
 
@@ -19,20 +19,21 @@ ROLES = (
     VIEWER,
     OPERATOR,
     ADMIN,
-)  # each role may do everything that the earlier ones may; for NO_ROLE see spool.registry.roles
+)  # each role may do everything that the roles before it may; spool.registry.roles explains NO_ROLE
 
 MIN_PASSWORD = 12
 MAX_PASSWORD = 1024
 LINK_LIFE_S = 600.0
 SESSION_LIFE_S = 12 * 3600.0
 SESSION_IDLE_S = 3600.0
-# maximum life of a provider's token; records of ended tokens are stored for this long
+# maximum life of a provider's token, in seconds; the record of an ended token is stored for the same time
 MAX_TOKEN_LIFE_S = 7 * 86_400.0
 
-# Cost per guess: 32 MiB and about 0.2 s (OWASP's figures for password storage). They are stored with each
-# hash, so they can be raised later.
+# Scrypt parameters, which make a guess cost 32 MiB and about 0.2 s (OWASP's figures for password storage).
+# They are stored with each hash, so they can be raised later.
 SCRYPT_N, SCRYPT_R, SCRYPT_P = 2**15, 8, 3
-# Hash that no password matches. A guess at an unknown account takes as long as at a known one.
+# Hash that no password matches. It is checked if the account is unknown, so that a guess takes as long as for
+# a known account.
 NOBODY = f"scrypt${SCRYPT_N}${SCRYPT_R}${SCRYPT_P}${'00' * 16}${'00' * 32}".encode()
 _EMAIL = re.compile(r"[^\s@<>\"]{1,64}@[^\s@<>\"]{1,189}")
 
@@ -40,10 +41,11 @@ _EMAIL = re.compile(r"[^\s@<>\"]{1,64}@[^\s@<>\"]{1,189}")
 @dataclass(frozen=True, slots=True)
 class Actor:
     """
-    The person or key that makes a change, and its address, as the audit list shows it.
+    The person or key that makes a change, with the address, as the audit list shows them.
 
-    `expects`: for a key on shared storage, the expectation that it is still valid; otherwise the change is
-    rejected. `is_key`: a key, which may use only its share of each limit (spool.registry.document_table).
+    `expects`: for a key on shared storage, the expectation that the key is still valid. If it
+    fails, the change is rejected. `is_key`: the actor is a key, which may use only its share of
+    each limit (spool.registry.document_table).
     """
 
     name: str
@@ -62,7 +64,7 @@ class Operator:
     created_at: float
     last_modified: float
     password: bytes = field(repr=False)
-    disabled: bool = False  # may not sign in by any method
+    disabled: bool = False  # the person may not sign in by any method
     issuer: str = ""  # the OpenID provider of this person; "" for an account of Tollhouse itself
     subject: str = ""  # the person's id at the provider
 
@@ -76,19 +78,20 @@ class Person:
     email: str
     role: str
     decides_role: bool  # the provider decides the role, not the operator's account
-    # the role comes from one of the person's groups, not from the default role
+    # the role is that of one of the person's groups, not the default role
     is_mapped: bool = False
     issuer: str
     subject: str
     session: str = ""
     groups: tuple[str, ...] = ()
-    refreshes: bool = False  # the provider is asked regularly whether the sign-in is still valid
+    refreshes: bool = False  # Tollhouse regularly asks the provider whether the sign-in is still valid
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
     """
-    A signed-in browser. `csrf` must accompany every change. Only a keyed hash of the cookie's secret is stored.
+    A browser in which a person is signed in. `csrf` must accompany every change. Of the cookie's secret, only
+    a keyed hash is stored.
     """
 
     digest: bytes = field(repr=False)
@@ -97,19 +100,22 @@ class Session:
     csrf: str = field(repr=False)
     created_at: float
     seen_at: float
-    operator: bool  # began with an account, not with a console link
-    account: str  # the account that owns it and ends it; "" for a link made on the operator socket
+    operator: bool  # True if it began with an account, False if with a console link
+    # the account that owns the session and can end it; "" for a link that was made on the operator socket
+    account: str
     address: str  # the client address at sign-in
-    ends_at: float  # ends then, even if it is in use
+    ends_at: float  # time at which the session ends even if it is in use
     issuer: str = ""  # the OpenID provider that signed the person in; "" for a password or a link
     subject: str = ""  # the person's id at the provider
-    provider_session: str = ""  # the provider's id of the sign-in, with which the provider can end it
-    groups: str = "[]"  # the person's groups at the provider, a JSON list
+    provider_session: str = (
+        ""  # the provider's id of the sign-in, with which the provider can end the session
+    )
+    groups: str = "[]"  # the person's groups at the provider, as a JSON list
     refreshes: bool = False  # see Person
 
     @property
     def id(self) -> str:
-        """Return the id for lists and calls. It does not reveal the secret."""
+        """Return the session's id for lists and requests. It does not reveal the secret."""
         return self.digest[:8].hex()
 
     def is_over(self, now: float) -> bool:
@@ -119,14 +125,16 @@ class Session:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsoleLink:
     """
-    A link that signs a person in once, under the actor's name. Only a keyed hash of its secret is stored.
+    A link that signs a person in once, under the actor's name. Of its secret, only a keyed hash is stored.
     """
 
     digest: bytes = field(repr=False)
     actor: str
     role: str
     ends_at: float
-    account: str  # the account that made it; the link ends with it; "" on the operator socket
+    # the account that made the link; if the account ends, the link ends; "" if the link was made on
+    # the operator socket
+    account: str
 
 
 def status(operator: Operator) -> str:
@@ -134,7 +142,9 @@ def status(operator: Operator) -> str:
 
 
 def check_email(email: str) -> str:
-    """Return the address trimmed and in lower case, so that one person has one account."""
+    """
+    Return the address in lower case without surrounding spaces, so that one person has only one account.
+    """
     email = unicodedata.normalize("NFC", email.strip()).lower()
     if not is_email(email):
         raise Invalid("an operator name must be an e-mail address, such as ada@example.com")
@@ -159,7 +169,8 @@ def check_password(password: str) -> str:
 
 def hashed(password: str) -> bytes:
     """
-    Return the scrypt hash of a password with its costs and salt. Slow on purpose: call it off the event loop.
+    Return the scrypt hash of a password, with its parameters and salt. Slow on purpose, so call it off
+    the event loop.
     """
     salt = secrets.token_bytes(16)
     digest = _scrypt(password, salt, SCRYPT_N, SCRYPT_R, SCRYPT_P)
@@ -168,7 +179,8 @@ def hashed(password: str) -> bytes:
 
 def matches(password: str, kept: bytes) -> bool:
     """
-    Return True if the password matches the hash, in constant time. Slow on purpose: call it off the event loop.
+    Return True if the password matches the hash. The comparison takes constant time. Slow on purpose, so call
+    it off the event loop.
     """
     _, n, r, p, salt, digest = kept.decode().split("$")
     computed = _scrypt(password, bytes.fromhex(salt), int(n), int(r), int(p))

@@ -15,14 +15,14 @@ from spool.registry.registry_rows import RegistryRows
 from spool.registry.texts import storable
 from spool.turns.threads import prepare
 
-KIND = "org_context"  # kind of its document
+KIND = "org_context"  # kind of the document that stores the notes
 ID = "notes"
 MAX_TEXT = 2000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrgContext:
-    """The stored text. `set_at` is in epoch seconds."""
+    """The stored notes. `set_at` is in epoch seconds."""
 
     text: str
     set_by: str
@@ -38,7 +38,7 @@ def stored(context: OrgContext) -> dict[str, Any]:
 
 
 def restore_context(body: Mapping[str, Any]) -> OrgContext:
-    """Decode the stored document. Raises RegistryDamaged if it does not fit."""
+    """Decode the stored document. Raises RegistryDamaged if it does not fit the class."""
     try:
         return msgspec.convert(body, OrgContext)
     except msgspec.ValidationError as error:
@@ -46,7 +46,7 @@ def restore_context(body: Mapping[str, Any]) -> OrgContext:
 
 
 def check_context(text: str) -> str:
-    """Return the text in its stored form, empty for none."""
+    """Return the text in its stored form. An empty text stands for no notes."""
     text = text.strip()
     if len(text) > MAX_TEXT:
         raise Invalid(f"text must have at most {MAX_TEXT} characters, but this has {len(text)}: shorten it")
@@ -63,7 +63,9 @@ class OrgContextTable:
         return await self._changes.read(_read)
 
     async def set(self, text: str, *, actor: Actor) -> OrgContext | None:
-        """Replace the notes. An empty text deletes them. Setting the same text again changes nothing."""
+        """
+        Replace the notes. An empty text deletes them. If the text is the same as before, nothing changes.
+        """
         text, now = check_context(text), self._changes.now()
 
         def work(rows: RegistryRows) -> OrgContext | None:

@@ -18,15 +18,18 @@ EXACT, STRONG, WEAK = "exact", "strong", "weak"
 CONFIDENCES = (EXACT, STRONG, WEAK)
 
 MAX_RECOMMENDATIONS = 1_000
-MAX_COMMENTS = 200  # per recommendation
+MAX_COMMENTS = 200  # maximum number of comments per recommendation
 MAX_ASSIGNEE = 256
-MAX_AT_ONCE = 500  # recommendations that one request may change
+MAX_AT_ONCE = 500  # maximum number of recommendations that one request may change
 _MAX_AMOUNT = Decimal(10) ** 9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Processing:
-    """A model, its provider and its processing mode ("" is standard). None means unknown, or any."""
+    """
+    A model, its provider and its processing mode ("" is standard). None means unknown or any, depending
+    on the use.
+    """
 
     model: str | None = None
     provider: str | None = None
@@ -36,15 +39,16 @@ class Processing:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Saving:
     """
-    A possible saving that a run found. `key` is the same each time the same saving is found; it
+    A possible saving that a run found. `key` is the same each time the same saving is found. It
     begins with "type:".
 
-    `spent` is the cost of the tokens concerned. `gross_savings` is what this recommendation would save if it
-    were the only one. `monthly_savings` is the rest after larger recommendations on the same tokens.
+    `spent` is the cost of the tokens concerned. `gross_savings` is the amount that this recommendation would
+    save if it were the only one. `monthly_savings` is the amount that remains after larger recommendations
+    for the same tokens.
 
-    `measured_by` has the dimension values under which the work continues after the change. Realized savings are
-    measured there. `concerns` has dimension values that all the calls concerned share; it is empty if there are
-    none. A person with restricted access sees the saving only if these values are within that access.
+    `measured_by` has the dimension values of the same work after the change. Realized savings are measured
+    for these values. `concerns` has dimension values that all the calls concerned share. It is empty if they
+    share none. A person with restricted access sees the saving only if these values are within that access.
     """
 
     key: str
@@ -70,7 +74,9 @@ class Saving:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Realized:
-    """The amount saved after a recommendation was addressed, from day `since` until before day `until`."""
+    """
+    The amount that was saved after a recommendation was addressed, from day `since` until before day `until`.
+    """
 
     amount: str
     since: str
@@ -82,8 +88,9 @@ class Recommendation:
     """
     A stored recommendation.
 
-    `is_open` means that the last run found it and its type is enabled. `promised` is the monthly savings at the
-    time when it was addressed. If nobody edited it (`touched`), it is deleted some time after it is closed.
+    `is_open` means that the last run found it and its type is enabled. `promised` is the monthly savings at
+    the time when it was addressed. `touched` means that a person edited it. If nobody did, it is deleted some
+    time after it is closed.
     """
 
     id: str
@@ -109,7 +116,7 @@ class TypeSettings:
     """
     Settings of a recommendation type: whether it is enabled, and the smallest saving to report.
 
-    `least_savings` is in dollars per month, `least_share` in percent of all costs.
+    `least_savings` is in dollars per month. `least_share` is in percent of all costs.
     """
 
     enabled: bool = True
@@ -130,7 +137,7 @@ class RecommendationComment:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommentThread:
     """
-    The comments on one recommendation, oldest first. `last` is the highest id ever used,
+    The comments on one recommendation, oldest first. `last` is the highest id that was ever used,
     including deleted comments.
     """
 

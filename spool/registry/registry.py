@@ -1,4 +1,6 @@
-"""The registry: one table per kind of thing, from keys to recommendations, and the audit list."""
+"""
+The registry. It has one table for each kind of object, such as keys and recommendations, and the audit list.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ if TYPE_CHECKING:
 
 
 class DeclaredTable(MemoryTable, Protocol):
-    """A table that a package above declares. The process that opens the registry passes its class."""
+    """
+    A table that a package above this one declares. The process that opens the registry passes the table's class.
+    """
 
     def __init__(self, changes: Changes) -> None: ...
 
@@ -48,7 +52,7 @@ class Registry:
 
     def __init__(self, changes: Changes, declared: Iterable[type[DeclaredTable]] = ()) -> None:
         self._changes = changes
-        self.is_shared = changes.is_shared  # other processes change the same rows
+        self.is_shared = changes.is_shared  # True if other processes change the same rows
         self.people = changes.people
         self.keys = KeyTable(changes)
         self.operators = OperatorTable(changes)
@@ -67,8 +71,9 @@ class Registry:
         self.statements: Statements = StatementTable(changes)
         self.frozen_rates = PlainDocuments(changes, "frozen_rates")  # currency rates by month
         self.billed_invoices = PlainDocuments(changes, "billed_invoice")
-        self.closed_months = PlainDocuments(changes, "closed_month")  # of a provider's bills
-        self.connections_in_costs = PlainDocuments(changes, "connection_in_costs")  # by connection id
+        self.closed_months = PlainDocuments(changes, "closed_month")  # closed months of a provider's bills
+        # connections whose rows are shown in costs, by connection id
+        self.connections_in_costs = PlainDocuments(changes, "connection_in_costs")
         self._declared: dict[type[DeclaredTable], DeclaredTable] = {kind: kind(changes) for kind in declared}
         self._documents: Sequence[DocumentTable[Any]] = [
             table
@@ -86,14 +91,14 @@ class Registry:
         declared: Iterable[type[DeclaredTable]] = (),
     ) -> Registry:
         """
-        Open a registry with its own tables and the `declared` ones. If the rows cannot be read, the
-        store is closed.
+        Open a registry with its own tables and the `declared` ones. If the rows cannot be read, close the store.
 
-        `secret` comes from spool.installation.installation_secret.
+        `secret` is the result of spool.installation.installation_secret.
         """
         try:
             registry = cls(Changes(store, clock=clock, secret=secret), declared)
-            await registry.follow()  # tables loaded after this are at this position or newer
+            # tables that are loaded after this include every change up to this position, or more
+            await registry.follow()
             tables: Sequence[MemoryTable] = (
                 registry.keys,
                 registry.assistant_tools,
@@ -113,13 +118,15 @@ class Registry:
         return registry
 
     def table(self, kind: type[Table]) -> Table:
-        """Return the table of a declared class. Raises KeyError if the registry was opened without it."""
+        """
+        Return the table of a declared class. Raises KeyError if the registry was opened without that class.
+        """
         declared_table = self._declared[kind]
         assert isinstance(declared_table, kind)
         return declared_table
 
     def fixed_bounds(self) -> Mapping[str, int]:
-        """Return the limits without a setting, by name."""
+        """Return the limits that no setting defines, by name."""
         return {table.limit: table.most for table in self._documents if table.most}
 
     async def held(self) -> Mapping[str, Mapping[str, int]]:
@@ -137,7 +144,7 @@ class Registry:
 
     def name_of(self, kind: str, id: str) -> str | None:
         """
-        Return the name of a document by the kind in its audit rows and its id, or None if it does not exist.
+        Return the name of a document, or None if it does not exist. `kind` and `id` are those of its audit rows.
         """
         table = next((candidate for candidate in self._documents if candidate.action == kind), None)
         row = None if table is None else table.find(id)
@@ -145,7 +152,9 @@ class Registry:
 
     @cached_property
     def person_names(self) -> PersonNameTable:
-        """Names of hashed people. Imported when first used, because no start needs them in memory."""
+        """
+        Names of people whose addresses are hashed. Loaded when first used, because a start does not need them.
+        """
         from spool.registry.tables.person_names import PersonNameTable
 
         return PersonNameTable(self._changes)
@@ -158,18 +167,18 @@ class Registry:
     @property
     def is_fresh(self) -> bool:
         """
-        Return True if memory was up to date within the last second. Always True if no other process
-        changes the rows.
+        Return True if memory had every change of other processes within the last second. Always True if no
+        other process changes the rows.
         """
         return self._changes.is_fresh
 
     async def follow(self) -> RegistryNews:
-        """Update memory with all changes that any process committed before this call."""
+        """Update memory with every change that any process committed before this call."""
         return await self._changes.follow()
 
     async def followed(self) -> None:
         """
-        Wait until memory has all changes that any process committed before this call, without an extra read.
+        Wait until memory has every change that any process committed before this call. Causes no further read.
 
         Raises SpoolUnavailable after a second.
         """
@@ -177,8 +186,8 @@ class Registry:
 
     async def confirm(self) -> None:
         """
-        Wait until the current state survives the loss of this machine. Call it before reporting state to a
-        client that requested a change. Raises NotCertain if durability is unknown.
+        Wait until the current state survives the loss of the database machine. Call it before reporting state
+        to a client that requested a change. Raises NotCertain if durability is unknown.
         """
         await self._changes.confirm()
 
@@ -186,12 +195,13 @@ class Registry:
         self, actor: Actor, action: str, target: str, *, after: Mapping[str, object] | None = None
     ) -> None:
         """
-        Add an audit row for a change stored elsewhere, such as a deleted route or a resent rejected record.
+        Add an audit row for a change that is stored elsewhere, such as a deleted route or a rejected record
+        that was sent again.
         """
         await self.note_all([AuditedChange(actor=actor, action=action, target=target, after=after)])
 
     async def note_all(self, changes: Sequence[AuditedChange]) -> None:
-        """Add the audit rows of changes made together elsewhere, in one transaction."""
+        """Add the audit rows of several changes that are stored elsewhere, in one transaction."""
         at = self._changes.now()
 
         def work(rows: RegistryRows) -> None:

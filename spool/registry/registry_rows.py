@@ -15,7 +15,7 @@ from spool.registry.keys import Key
 from spool.registry.operators import Actor, ConsoleLink, Operator, Session
 
 T = TypeVar("T")
-# Row classes that engines store alike, and the id field of each.
+# Row classes that engines store in the same way, and the id field of each class.
 ROW_IDS: Mapping[type[Any], str] = {
     Operator: "email",
     Session: "digest",
@@ -28,7 +28,7 @@ ROW_IDS: Mapping[type[Any], str] = {
 
 class RegistryRows(DocumentRows, Protocol):
     """
-    The rows within one transaction. `put...` adds a row or replaces the row with the same id (see ROW_IDS).
+    The rows within one transaction. `put...` adds a row, or replaces the row with the same id (see ROW_IDS).
     """
 
     def all(self, kind: type[T]) -> Sequence[T]:
@@ -42,7 +42,9 @@ class RegistryRows(DocumentRows, Protocol):
     def delete(self, kind: type[Any], id: str | bytes | int) -> None: ...
 
     def check_actor(self, actor: Actor) -> None:
-        """Raise KeyEnded if the change is made under a key that has ended. `add_audit` checks this as well."""
+        """
+        Raise KeyEnded if a key makes the change and that key has ended. `add_audit` checks this as well.
+        """
         ...
 
     def keys(self) -> Sequence[Key]:
@@ -52,7 +54,7 @@ class RegistryRows(DocumentRows, Protocol):
     def key(self, name: str) -> Key | None: ...
 
     def key_folded(self, folded: str) -> Key | None:
-        """Return the key with this folded name."""
+        """Return the key whose folded name is `folded`, or None."""
         ...
 
     def add_key(self, key: Key) -> Key:
@@ -64,11 +66,14 @@ class RegistryRows(DocumentRows, Protocol):
     def delete_key(self, id: int) -> None: ...
 
     def note_accesses(self, times: Mapping[int, float]) -> None:
-        """Store the last accesses by key id. Earlier times and unknown ids are ignored."""
+        """
+        Store the times of last access, by key id. Times that are earlier than the stored one, and unknown
+        ids, are ignored.
+        """
         ...
 
     def accesses(self, since: float) -> Mapping[int, float]:
-        """Return the last accesses at or after this time, by key id."""
+        """Return the times of last access that are at or after `since`, by key id."""
         ...
 
     def touch_session(self, digest: bytes, seen_at: float) -> None:
@@ -77,16 +82,17 @@ class RegistryRows(DocumentRows, Protocol):
 
     def delete_sessions_of(self, account: str) -> None:
         """
-        Delete the sessions of an operator account, the sessions begun with its console links, and its unused links.
+        Delete the sessions of an operator account, the sessions that began with its console links, and
+        its unused links.
         """
         ...
 
     def delete_sessions_before(self, *, created_at: float, seen_at: float) -> None:
-        """Delete the sessions that began, or were last seen, at or before these times."""
+        """Delete sessions that began at or before `created_at`, or were last seen at or before `seen_at`."""
         ...
 
     def take_link(self, digest: bytes) -> ConsoleLink | None:
-        """Delete a link and return it, or None."""
+        """Delete a link and return it. Return None if it does not exist."""
         ...
 
     def delete_links_before(self, ends_at: float) -> None: ...
@@ -101,7 +107,8 @@ class RegistryRows(DocumentRows, Protocol):
 
     def delete_findings_before(self, found_at: float) -> None:
         """
-        Delete findings last found before this time, unless they are still present or somebody edited them.
+        Delete findings that were last found before this time. Keep findings that are still present or that
+        a person edited.
         """
         ...
 
@@ -143,41 +150,43 @@ class RegistryStore(Protocol):
     @property
     def ends_keys(self) -> bool:
         """
-        Return True if the newest change ended a key that running commits of other processes may still use.
+        Return True if the newest change ended a key, because running commits of other processes may still
+        use the key.
         """
         ...
 
     async def outlast_commits(self) -> None:
-        """Wait until running commits under ended keys are stored or rejected."""
+        """Wait until running commits that use ended keys are stored or rejected."""
         ...
 
     async def change(self, work: Callable[[RegistryRows], T]) -> T:
         """
-        Run `work` in one transaction. When this returns, all its changes are durable; if it
-        raises, nothing changes.
+        Run `work` in one transaction. When this returns, all its changes are durable. If it raises,
+        nothing is changed.
 
-        Raises SpoolUnavailable if the storage cannot be written now, RegistryDamaged if the rows cannot be
-        read. If `work` only reads or raises, its result depends on what it read: NotCertain is raised unless
-        that data survives the loss of this machine.
+        Raises SpoolUnavailable if the storage cannot be written now, and RegistryDamaged if the rows cannot
+        be read. If `work` only reads, or raises, its result depends on the rows that it read. Unless these
+        rows survive the loss of the database machine, NotCertain is raised.
         """
         ...
 
     async def confirm(self) -> None:
         """
-        Wait until the current state survives the loss of this machine. Call it before reporting state to a client
-        that requested a change.
+        Wait until the current state survives the loss of the database machine. Call it before reporting state
+        to a client that requested a change.
 
         Raises NotCertain if durability is unknown.
         """
         ...
 
     async def read(self, work: Callable[[RegistryRows], T]) -> T:
-        """Run `work`, which changes nothing, on one consistent snapshot."""
+        """Run `work`, which must change nothing, on one consistent snapshot."""
         ...
 
     async def news(self, since: int | None) -> RegistryNews:
         """
-        Return the changes of other processes after position `since`. None returns only the newest position.
+        Return the changes of other processes after position `since`. If `since` is None, return only
+        the newest position.
 
         Must not be called while a change of this process runs.
         """

@@ -1,8 +1,8 @@
 """
 Roles: permissions of people, and the calls whose costs they may see. Values and rules.
 
-A role names its members by e-mail address or by groups of the OpenID provider. Several roles add up: a person
-may do and see everything that any of their roles allows.
+A role names its members by e-mail address or by groups of the OpenID provider. A person may do and see
+everything that any of their roles allows.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ from spool.registry.permission_sets import (
 from spool.registry.registry_rows import RegistryRows
 from spool.registry.texts import check_dimensions, check_one_of, check_text, optional_text, storable
 
-COUNTED_TYPES = tuple(COST_TYPES)  # cost types that all data made from calls has
+COUNTED_TYPES = tuple(COST_TYPES)  # cost types of counted costs
 ROLE_COST_TYPES = (*COUNTED_TYPES, *BILLED_TYPES)
 
 
 def shown_types(named: Collection[str]) -> frozenset[str]:
     """
-    Return the cost types that a role shows if it names these, or all if it names none.
+    Return the cost types that a role shows if it names `named`. If it names none, return all.
 
-    Cost types with different names may be the same sum; naming one shows all of them.
+    Different cost types may be the same sum. If a role names one of these, it shows all of them.
     """
     sums = {COST_TYPES.get(name, name) for name in named or ROLE_COST_TYPES}
     return frozenset(name for name in ROLE_COST_TYPES if COST_TYPES.get(name, name) in sums)
@@ -58,22 +58,23 @@ def shown_types(named: Collection[str]) -> frozenset[str]:
 
 MAX_NAME = 200
 MAX_DESCRIPTION = 2000
-MAX_VALUE = 256  # characters, the same limit as in the ledger
-MAX_GROUP = 256  # characters of a group name
+MAX_VALUE = 256  # maximum characters of a filter value, the same limit as in the ledger
+MAX_GROUP = 256  # maximum characters of a group name
 
-FULL, LIMITED, NO_DATA = "full", "limited", "none"  # data access
+FULL, LIMITED, NO_DATA = "full", "limited", "none"  # values of data access
 DATA_ACCESS = (FULL, LIMITED, NO_DATA)
 IS, EXCEPT = "is", "except"  # modes of a filter
 MODES = (IS, EXCEPT)
 MEMBER_ID, OPERATOR_ID, ORGANIZER_ID = "member", "operator", "organizer"
 
-_MAX_COMBINATIONS = 1000  # combinations of filter values that are checked one by one
+_MAX_COMBINATIONS = 1000  # maximum combinations of filter values that are checked one by one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoleFilter:
     """
-    A filter that passes calls with one of `values` in `dimension`, or with EXCEPT, all other calls. "" is unknown.
+    A filter that passes calls with one of `values` in `dimension`. With EXCEPT, it passes all other calls.
+    The value "" stands for unknown.
     """
 
     dimension: str
@@ -85,10 +86,10 @@ class RoleFilter:
 
     def contains(self, include: Collection[str], exclude: Collection[str]) -> bool:
         """
-        Return True if the filter surely passes all calls that `include` and `exclude` select for its dimension.
+        Return True if the filter certainly passes all calls that `include` and `exclude` select for its dimension.
 
-        An empty `include` means every value. A value in both counts as included, so the result may be False
-        where True would be correct, never the reverse.
+        An empty `include` stands for every value. A value in both lists counts as included. So the result may
+        be False although True would be correct, but never the reverse.
         """
         if include and all(map(self.holds, include)):
             return True
@@ -98,10 +99,10 @@ class RoleFilter:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerSlice:
     """
-    The calls of the ledger that a person may see: those that pass every filter of at least one part.
+    The calls of the ledger that a person may see: calls that pass every filter of at least one part.
 
-    Without parts, the person sees nothing. An empty part includes every call. `hides_money` means that some
-    cost types are hidden, so even all calls are not everything.
+    Without parts, the person sees nothing. A part without filters includes every call. `hides_money` means
+    that some cost types are hidden. Then the person does not see everything, even if the slice has all calls.
     """
 
     parts: tuple[tuple[RoleFilter, ...], ...] = ()
@@ -129,10 +130,9 @@ class LedgerSlice:
 
     def contains(self, include: Wanted, exclude: Wanted) -> bool:
         """
-        Return True if the person may see everything that passes a view's filter, whatever records exist.
+        Return True if the person may certainly see everything that passes a view's filter, for any records.
 
-        Return False if that is not certain. Included values are checked one by one, because different roles
-        may show them.
+        Included values are checked one by one, because different roles may allow them.
         """
         if self._part_contains(include, exclude):
             return True
@@ -150,7 +150,7 @@ class LedgerSlice:
 
     def without_unknown(self, known: Collection[str]) -> LedgerSlice:
         """
-        Return the slice without parts that name a dimension no longer `known`, because these parts show nothing.
+        Return the slice without the parts that name a dimension outside `known`, because such parts show nothing.
         """
         parts = (part for part in self.parts if all(role_filter.dimension in known for role_filter in part))
         return replace(self, parts=tuple(parts))
@@ -172,9 +172,9 @@ class RoleLimits:
     """Limits on the number of roles and on the size of one role."""
 
     most: int = 200
-    members: int = 1000  # members and groups per role
+    members: int = 1000  # maximum number of members and groups per role
     filters: int = 20
-    values: int = 1000  # of all filters per role
+    values: int = 1000  # maximum number of values in all filters of a role
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,13 +210,15 @@ class Role(RoleDraft):
 
     @property
     def is_limiting(self) -> bool:
-        """Return True if it shows less than the account roles do: only some calls or some cost types."""
+        """
+        Return True if the role shows less than an account role: only some calls or only some cost types.
+        """
         return self.data_access == LIMITED or bool(self.cost_types)
 
     def broken(self, known: Collection[str]) -> str | None:
         """
-        Return why its filters show nothing, or None. A role is broken if it names a dimension that is
-        no longer `known`.
+        Return why the filters of the role match nothing, or None if they are valid. They match nothing if
+        they name a dimension that is not in `known`.
         """
         unknown = sorted({role_filter.dimension for role_filter in self.filters} - set(known))
         if not unknown:
@@ -235,8 +237,8 @@ class Rights:
     """
     The current permissions and visible data of a person. `roles` are the names of the roles that grant them.
 
-    `slice` is the visible calls, by the roles that show every counted cost type. `shown` has the parts of all
-    roles, each with the cost types that it shows.
+    `slice` has the visible calls, but only of roles that show every counted cost type. `shown` has the parts
+    of all roles, each with the cost types that the role shows.
     """
 
     permission_sets: frozenset[str] = frozenset()
@@ -245,7 +247,7 @@ class Rights:
     shown: tuple[tuple[frozenset[str], tuple[RoleFilter, ...]], ...] = ()
 
     def slice_of(self, cost_types: Collection[str]) -> LedgerSlice:
-        """Return the calls that may be seen in all these cost types."""
+        """Return the calls that the person may see in every one of these cost types."""
         parts = dict.fromkeys(part for types, part in self.shown if types.issuperset(cost_types))
         if () not in parts:
             return LedgerSlice(parts=tuple(parts))
@@ -253,12 +255,12 @@ class Rights:
 
     @property
     def hides_calls(self) -> bool:
-        """Return True if the person may see some calls, but none of them in every counted cost type."""
+        """Return True if the person may see some calls, but none of them in all counted cost types."""
         return bool(self.shown) and not self.slice.parts
 
     @property
     def cost_types(self) -> tuple[str, ...]:
-        """Return the cost types in which anything is visible."""
+        """Return the cost types in which the person may see anything."""
         return tuple(name for name in ROLE_COST_TYPES if self.slice_of((name,)).parts)
 
     @property
@@ -268,8 +270,8 @@ class Rights:
     @property
     def may_administer(self) -> bool:
         """
-        Return True if the person may manage people and roles. This needs access to all data, because it
-        reveals everybody's data.
+        Return True if the person may manage people and roles. That also requires access to all data, because
+        managing roles gives access to the data of everyone.
         """
         return ORGANIZATION_ADMINISTRATION in self.permission_sets and self.slice.is_everything
 
@@ -277,9 +279,9 @@ class Rights:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holder:
     """
-    A person who holds roles: e-mail address, groups, and account role.
+    A person who has roles: e-mail address, groups, and account role.
 
-    `has_default_role` means that the account role is the default from the OpenID provider's settings.
+    `has_default_role` means that the account role is the default role in the OpenID provider's settings.
     """
 
     person: str
@@ -289,7 +291,9 @@ class Holder:
 
 
 def holder_of(session: Session) -> Holder:
-    """Return the role holder of a session. A session from a console link has only the link's role."""
+    """
+    Return the role holder of a session. A session that began with a console link has only the role of that link.
+    """
     groups = tuple(json.loads(session.groups))
     return Holder(person=session.account if session.operator else "", groups=groups, base=session.role)
 
@@ -324,7 +328,7 @@ _BUILTIN = (
     ),
 )
 BUILTIN: Mapping[str, Role] = {role.id: role for role in _BUILTIN}
-# The built-in role of each account role. NO_ROLE has none.
+# The built-in role of each account role. The account role NO_ROLE has no built-in role.
 BASES: Mapping[str, Role] = {
     VIEWER: BUILTIN[MEMBER_ID],
     OPERATOR: BUILTIN[OPERATOR_ID],
@@ -347,8 +351,8 @@ class Roles:
 
     def of(self, person: str, groups: Collection[str] = (), base: str = "") -> Rights:
         """
-        Return the rights of a person with this e-mail address and these groups. `base` is the account
-        role, if any.
+        Return the rights of a person with this e-mail address and these groups. `base` is the account role,
+        "" if there is none.
         """
         own = (BASES[base],) if base in BASES else ()
         roles = (*own, *self.given(person, groups))
@@ -362,13 +366,13 @@ class Roles:
 
     def of_holder(self, holder: Holder) -> Rights:
         """
-        Return the rights of a role holder. A default account role no longer counts once a role names the person.
+        Return the rights of a role holder. If a role names the person, a default account role does not count.
         """
         is_closed = holder.has_default_role and self._is_named(holder.person, holder.groups)
         return self.of(holder.person, holder.groups, NO_ROLE if is_closed else holder.base)
 
     def given(self, person: str, groups: Collection[str] = ()) -> Iterator[Role]:
-        """Return the roles that name the person or one of the groups, ordered by name."""
+        """Return the roles that name the person or one of their groups, ordered by name."""
         places = set(self._by_member.get(person, ()))
         for group in groups:
             places.update(self._by_group.get(group, ()))
@@ -379,7 +383,7 @@ class Roles:
         Return the account role of a person who signed in at an OpenID provider.
 
         If a role names the person and no group maps to an account role, the result is NO_ROLE. Otherwise the
-        default account role would show data that the role is meant to restrict.
+        default account role would show data that the role should restrict.
         """
         return (
             NO_ROLE if not person.is_mapped and self._is_named(person.email, person.groups) else person.role
@@ -387,7 +391,8 @@ class Roles:
 
     def organizers(self, operators: Iterable[Operator]) -> frozenset[str]:
         """
-        Return the enabled accounts that may do everything. Groups do not count, because their members are unknown.
+        Return the enabled accounts that may do everything. Groups are not counted, because their
+        members are unknown.
         """
         return frozenset(
             operator.email
@@ -420,8 +425,8 @@ EVERYTHING = Roles(()).of("", base=ADMIN)  # the rights of an Admin
 
 def check_role_draft(draft: RoleDraft, limits: RoleLimits) -> RoleDraft:
     """
-    Return the draft in its stored form. Invalid names the field and the rule. Whether the dimensions exist
-    is not checked.
+    Return the draft in its stored form. Raises Invalid with the field and the rule that is broken. Dimensions
+    that do not exist are accepted.
     """
     check_one_of("data_access", draft.data_access, DATA_ACCESS)
     if draft.data_access == LIMITED and not draft.filters:
@@ -477,8 +482,8 @@ class RoleTable(NamedTable[Role]):
     """
     The table of roles. A method that raises (Invalid, NotAllowed, NotThere) changes nothing.
 
-    `known` are the dimensions of the ledger. `asker` is the person who makes a change, or None for a key or a
-    command on the server itself. People cannot remove their own right to administer.
+    `known` are the dimensions of the ledger. `asker` is the person who makes a change. It is None for a key,
+    and for a command on the server itself. People cannot remove their own right to administer.
     """
 
     kind = ROLES
@@ -499,7 +504,8 @@ class RoleTable(NamedTable[Role]):
 
     def rights_with(self, holder: Holder, draft: RoleDraft, replaced: str | None = None) -> Rights:
         """
-        Return the rights of a person if the draft were a role and replaced the role with the id `replaced`.
+        Return the rights that a person would have if the draft were a role. It replaces the role with
+        the id `replaced`.
         """
         tried = Role(id="", **stated(draft))
         other_roles = (role for id, role in self._rows.items() if id != replaced)
@@ -517,7 +523,9 @@ class RoleTable(NamedTable[Role]):
         actor: Actor,
         asker: Holder | None = None,
     ) -> Role:
-        """Add a role. Raises NotAllowed above the limit or above a key's share."""
+        """
+        Add a role. Raises NotAllowed if there would be too many roles, or if a key would exceed its share.
+        """
         now = self._changes.now()
         drafted = check_role_draft(draft, limits)
         check_dimensions(dimensions(drafted), known)
@@ -537,9 +545,9 @@ class RoleTable(NamedTable[Role]):
         asker: Holder | None = None,
     ) -> Role:
         """
-        Set the given draft fields. Existing filters on a dimension that no longer exists may stay.
+        Change the given draft fields. Existing filters on a dimension that no longer exists are accepted.
 
-        Raises NotAllowed if the role no longer has the given `version`.
+        Raises NotAllowed if the role's version differs from `version`.
         """
 
         def edit(before: Role) -> Role:
@@ -567,7 +575,7 @@ class RoleTable(NamedTable[Role]):
         self._in_force = Roles(map(self._matched, rows.values()))
 
     def _matched(self, role: Role) -> Role:
-        """Return the role with filters that match every form of the people that they name."""
+        """Return the role with filters that include every form of the people whom they name."""
         matched = self._changes.people.matched
         filters = (
             replace(role_filter, values=matched({"": role_filter.values})[""]) for role_filter in role.filters
@@ -580,7 +588,7 @@ def roles_of(rows: RegistryRows) -> Roles:
 
 
 def check_organizer_remains(were: Collection[str], remaining: Collection[str]) -> None:
-    """Raise NotAllowed if the last account that may do everything would lose that right."""
+    """Raise NotAllowed if no enabled account would remain that may do everything."""
     if were and not remaining:
         raise NotAllowed(
             f"{', '.join(sorted(were)[:_SHOWN])} is the last enabled Admin. Make another account "

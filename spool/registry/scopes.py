@@ -1,9 +1,9 @@
 """
 The catalogue of scopes and managed use cases, with the names of the published interface (part 5).
 
-Inbound keys (gateway.people.authentication.access) and outbound keys (exporters.service.upstream_client) both
-use it. A use case is resolved at each request, so existing managed keys get a scope that is added here
-without an edit.
+It is used for keys that Tollhouse accepts (gateway.people.authentication.access) and for keys that it uses
+itself (exporters.service.upstream_client). A use case is resolved at each request. So if a scope is added to
+a use case here, existing keys get the scope without an edit.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ SCOPES = frozenset(scope for group in GROUPS.values() for scope in group)
 SEND_AI_TELEMETRY = "Send AI Telemetry"
 SEND_BILLING_DATA = "Send Billing Data"
 
-# Only use cases that accept data and return nothing about the organization.
+# Only use cases that send data, and get nothing about the organization in response.
 USE_CASES: dict[str, frozenset[str]] = {
     SEND_AI_TELEMETRY: frozenset({INGEST}),
     SEND_BILLING_DATA: frozenset({BILLING_DROP, VALIDATE_BILLING_DROP}),
@@ -146,10 +146,10 @@ USE_CASES: dict[str, frozenset[str]] = {
 
 
 def granted(*, scopes: Iterable[str] = (), use_cases: Iterable[str] = ()) -> frozenset[str]:
-    """Return the scopes that a key grants now: its fixed scopes and the scopes of its use cases."""
+    """Return the scopes that a key grants now: its fixed scopes, and the scopes of its use cases."""
     return frozenset(scopes).union(*(USE_CASES.get(name, frozenset()) for name in use_cases))
 
 
 def granting_use_case(scope: str) -> str | None:
-    """Return the use case that grants a scope, for messages that suggest what to do."""
+    """Return the use case that grants a scope. Messages suggest it to the user."""
     return next((name for name, scopes in USE_CASES.items() if scope in scopes), None)

@@ -1,7 +1,7 @@
 """
 A submission's expectations about the streams that its records use.
 
-Where several processes share a storage, another process may have defined a stream that this process does not
+If several processes share a storage, another process may have defined a stream that this process does not
 know yet. The commit rejects a submission if its streams differ from the stored streams, or if a new stream
 exceeds the limit.
 """
@@ -15,24 +15,25 @@ import msgspec
 from spool.log.partial_reports import Expectation
 from spool.streams import Stream, is_same_stream
 
-STREAMS = b"stream/"  # prefix of these expectation keys; partial reports use other prefixes
+STREAMS = b"stream/"  # prefix of the keys of these expectations; expectations of partial reports have other prefixes
 AGREES = 1
 
 
 def agrees(stream: Stream) -> Expectation:
-    """Expect that a stream does not exist yet, or exists with these properties."""
+    """Expect that a stream has these properties, or does not exist yet."""
     facts = (stream.name, stream.type, stream.granularity, stream.keys)
     return Expectation(STREAMS + _encode(facts), AGREES)
 
 
 def claims(keys: Iterable[bytes]) -> Mapping[bytes, Stream]:
-    """Return the streams that expectation keys name, by key."""
+    """Return the streams that the keys of expectations describe, by key."""
     return {key: _stream(key.removeprefix(STREAMS)) for key in keys if key.startswith(STREAMS)}
 
 
 def versions(claimed: Mapping[bytes, Stream], known: Mapping[str, Stream], *, room: int) -> dict[bytes, int]:
     """
-    Return the expectations that hold. `known` are the existing streams; `room` is the number that may be added.
+    Return the expectations that hold. `known` are the existing streams. `room` is the number of streams that
+    may be added.
     """
     new = sorted({stream.name for stream in claimed.values()} - known.keys())
     over = set(new[max(0, room) :])

@@ -1,4 +1,4 @@
-"""SQL statements of the deliveries. There is one shard: 0."""
+"""SQL statements of the deliveries. The tables have a column `shard`, which is always 0."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from spool.deliveries.values import RUNNING
 from spool.postgres.database import LIVE
 from spool.postgres.leases import NAMED_S
 
-# Columns with their types: those that a transition changes, and those of a new delivery.
+# Columns that a transition changes, and columns of a new delivery, each with its type.
 CHANGED: Mapping[str, str] = {
     "owner": "uuid",
     "fence": "bigint",
@@ -53,46 +53,47 @@ def _of(table: str, columns: Iterable[str]) -> str:
 
 # -- deliveries ----------------------------------------------------------------------------------------------
 
-# A delivery, the topic of its route, and the number of deliveries that the route had accepted.
+# Select a delivery, the topic of its route, and the number of deliveries that the route had accepted.
 _DELIVERY = f"""
     SELECT {_of("d", DELIVERY_COLUMNS)}, r.topic, r.acceptances
       FROM {{schema}}.deliveries d JOIN {{schema}}.routes r ON r.shard = 0 AND r.name = d.route
      WHERE d.shard = 0"""
 
-# Nobody is sending it: it has no owner, this session owns it without sending it, or its owner's session has ended.
+# Condition that no session is sending a delivery: it has no owner, this session owns it without sending it,
+# or its owner's session has ended.
 _FREE = f"""(d.owner IS NULL OR (d.owner = %(me)s AND d.id <> ALL(%(in_hand)s::bigint[]))
             OR (d.owner <> %(me)s
                 AND NOT EXISTS (SELECT 1 FROM {{schema}}.nodes n WHERE n.id = d.owner AND n.{LIVE})))"""
-# The holder of the route's lease may also take deliveries of a live session that lost the lease: their sender
-# was stopped, or nobody learned that they were taken.
+# Condition for the holder of the route's lease. It may also take deliveries of a live session that lost the
+# lease. That session has stopped its sender, or it never got the result of taking them.
 _FREE_BY_LEASE = f"""({_FREE} OR (d.owner <> %(me)s
             AND EXISTS (SELECT 1 FROM {{schema}}.leases l WHERE l.name = %(lease)s AND l.node = %(me)s)))"""
 _FREE_OF_ROUTE = f"{_DELIVERY} AND d.route = %(route)s AND d.state = 'open' AND {_FREE_BY_LEASE}"
 
-# The oldest delivery that may be sent now, the backlog before replays.
+# Select the oldest delivery that may be sent now. Deliveries of the backlog come before replays.
 DUE = f"{_FREE_OF_ROUTE} AND d.not_before <= %(at)s ORDER BY d.replay, d.first LIMIT 1"
 
-# The number of waiting deliveries in the backlog, except those in `StoredDelivery.waits_apart`.
+# Count the waiting deliveries of the backlog, without those that `StoredDelivery.waits_apart` names.
 WAITING = f"""
     SELECT count(*) FROM {{schema}}.deliveries d
      WHERE d.shard = 0 AND d.route = %(route)s AND NOT d.replay AND d.state = 'open' AND {_FREE_BY_LEASE}
        AND NOT (d.first = d.last AND (d.refusals > 0 OR d.server_errors >= {STUCK_AFTER}))"""
 
-# A single record that was never refused alone.
+# Select a single record that was never rejected alone.
 FRESH_SINGLE = f"""{_FREE_OF_ROUTE}
        AND d.first = d.last AND d.refusals = 0 AND d.kept IS NULL AND d.not_before <= %(at)s
   ORDER BY d.replay, d.first LIMIT 1"""
 
-# The oldest single record that may be retried, refused or not. An ambiguous delivery must not be split, so it
-# is retried as a whole.
+# Select the oldest single record that may be tried again, whether it was rejected or not. An ambiguous
+# delivery must not be split, so it is tried again as a whole.
 SUSPECT = f"""{_FREE_OF_ROUTE} AND (d.first = d.last OR d.ambiguous OR d.sending) AND d.not_before <= %(at)s
   ORDER BY d.replay, d.first LIMIT 1"""
 
-# The newest delivery of several records. Its last record is farthest from the refused ones.
+# Select the newest delivery with several records. Its last record is farthest from the rejected records.
 NEWEST_BATCH = f"""{_FREE_OF_ROUTE} AND d.first < d.last AND NOT d.ambiguous AND NOT d.sending
   ORDER BY d.replay, d.first DESC LIMIT 1"""
 
-# Deliveries that their session no longer sends, including this session.
+# Select deliveries that are marked as being sent, although no session sends them any more.
 INTERRUPTED = f"{_DELIVERY} AND d.sending AND {_FREE} ORDER BY d.route, d.id"
 
 ONE = f"{_DELIVERY} AND d.id = %(id)s AND d.state = %(state)s"
@@ -101,14 +102,14 @@ EVERY_OPEN = f"{_DELIVERY} AND d.state = 'open' ORDER BY d.id FOR UPDATE OF d"
 
 UNKNOWNS = f"{_DELIVERY} AND d.state = 'unknown' ORDER BY d.id"
 
-# The deliveries of optional routes below numbers, locked.
+# Lock the deliveries of optional routes below given numbers.
 GIVEN_UP = """
     SELECT d.id FROM {schema}.deliveries d JOIN {schema}.routes r ON r.shard = 0 AND r.name = d.route
       JOIN unnest(%(topics)s::text[], %(numbers)s::bigint[]) AS below (topic, number) ON r.topic = below.topic
      WHERE d.shard = 0 AND NOT r.required AND d.first < below.number AND d.kept IS NULL AND d.state = 'open'
   ORDER BY d.id FOR UPDATE OF d"""
 
-# Columns for the operator, without the record that some deliveries carry.
+# Columns that operators see. The record that some deliveries carry is left out.
 UNSETTLED_COLUMNS = (
     "id",
     "route",
@@ -124,11 +125,11 @@ EVERY_UNSETTLED = (
     f"SELECT {', '.join(UNSETTLED_COLUMNS)} FROM {{schema}}.deliveries WHERE shard = 0 ORDER BY id"
 )
 
-# Open deliveries of a route below a number that need its entries.
+# Select open deliveries of a route that begin below a number and need entries of the log.
 BELOW = f"""{_DELIVERY}
        AND d.route = %(route)s AND d.first < %(number)s AND d.kept IS NULL AND d.state = 'open' ORDER BY d.first"""
 
-# The number of single records that were refused alone.
+# Count the single records that were rejected alone.
 SUSPECTS = """
     SELECT count(*) FROM {schema}.deliveries
      WHERE shard = 0 AND route = %(route)s AND state = 'open' AND refusals > 0"""
@@ -137,7 +138,7 @@ NEXT_DUE_AT = f"""
     SELECT min(d.not_before) FROM {{schema}}.deliveries d
      WHERE d.shard = 0 AND d.route = %(route)s AND d.state = 'open' AND {_FREE_BY_LEASE}"""
 
-# Numbers of a route that a replay skips.
+# Select the numbers of a route that a replay must skip, because they are not settled.
 UNSETTLED = """
     SELECT first, last FROM {schema}.deliveries WHERE shard = 0 AND route = %(route)s
      UNION ALL
@@ -151,19 +152,20 @@ _WAITED = f"""(d.not_before <> 0
        AND NOT EXISTS (SELECT 1 FROM {{schema}}.nodes n
                         WHERE n.id <> %(me)s AND n.{LIVE} AND d.route = ANY(n.routes)))"""
 
-# Waiting deliveries of routes that no other gateway runs become due at once.
+# Make waiting deliveries due at once, for routes that no other gateway runs.
 TRY_AT_ONCE = f"""
     UPDATE {{schema}}.deliveries d SET not_before = 0
      WHERE d.shard = 0 AND d.id = ANY(%(ids)s::bigint[]) AND {_WAITED}"""
 
-# All deliveries that a start changes, locked.
+# Lock all deliveries that a start changes.
 CHANGED_AT_START = f"""
     SELECT d.id FROM {{schema}}.deliveries d
      WHERE d.shard = 0 AND ((d.sending AND {_FREE}) OR {_WAITED}) ORDER BY d.id FOR UPDATE"""
 
 # -- routes --------------------------------------------------------------------------------------------------
 
-# One route; the same with the configured standbys; every route; the optional routes of a topic.
+# Select one route. The next statements select the route with the configured standbys, every route, and the
+# optional routes of a topic.
 ROUTE = f"SELECT {', '.join(ROUTE_COLUMNS)} FROM {{schema}}.routes WHERE shard = 0 AND name = %(route)s"
 ROUTE_TO_SEND = ROUTE.replace(" FROM", ", current_setting('synchronous_standby_names') FROM", 1)
 EVERY_ROUTE = f"SELECT {', '.join(ROUTE_COLUMNS)} FROM {{schema}}.routes WHERE shard = 0 ORDER BY name"
@@ -171,7 +173,7 @@ OPTIONAL = f"""
     SELECT {", ".join(ROUTE_COLUMNS)} FROM {{schema}}.routes
      WHERE shard = 0 AND topic = %(topic)s AND NOT required ORDER BY name"""
 
-# Every route with its `Backlog`. Replays are not part of its progress and terms.
+# Select every route with its `Backlog`. Replays do not count in its progress and terms.
 ROUTES = f"""
     SELECT {_of("r", ROUTE_COLUMNS)}, d.records, d.oldest, d.kept_at, d.stuck, d.unknown
       FROM {{schema}}.routes r,
@@ -184,22 +186,23 @@ ROUTES = f"""
                    AS d (records, oldest, kept_at, stuck, unknown)
      WHERE r.shard = 0 ORDER BY r.name"""
 
-# The lowest number that routes of a topic still have to read. Retried rejected records carry their own data,
-# so they need no entry.
+# Select the lowest number that routes of a topic still have to read. A retried rejected record is stored in
+# its delivery, so it needs no entry.
 NEEDED = """
     SELECT count(*), min(r.next) FILTER (WHERE r.required),
            (SELECT min(d.first) FROM {schema}.deliveries d JOIN {schema}.routes q ON q.shard = 0 AND q.name = d.route
              WHERE d.shard = 0 AND q.topic = %(topic)s AND q.required AND d.kept IS NULL)
       FROM {schema}.routes r WHERE r.shard = 0 AND r.topic = %(topic)s"""
 
-# A route of the configuration. An existing route keeps its position.
+# Insert a route of the configuration. An existing route keeps its position.
 DECLARE = f"""
     INSERT INTO {{schema}}.routes (name, topic, required, named_at, {", ".join(COUNTS)})
     VALUES (%(name)s, %(topic)s, %(required)s, {{now}}, {", ".join(f"%({name})s" for name in COUNTS)})
     ON CONFLICT (shard, name)
     DO UPDATE SET required = excluded.required, orphaned = false, named_at = excluded.named_at"""
 
-# Routes that this gateway no longer names, or that nobody has named for long, unless another gateway names them.
+# Mark routes as orphaned that this gateway no longer names, or that no gateway has named for a minute. Routes
+# that another gateway names stay.
 ORPHAN = f"""
     UPDATE {{schema}}.routes r SET orphaned = true
      WHERE r.shard = 0 AND NOT r.orphaned AND r.name <> ALL(%(names)s::text[])
@@ -207,7 +210,7 @@ ORPHAN = f"""
        AND NOT EXISTS (SELECT 1 FROM {{schema}}.nodes n
                         WHERE n.id <> %(me)s AND n.seen_at > {{now}} - {NAMED_S} AND r.name = ANY(n.routes))"""
 
-# Every route, locked. A transaction that changes several routes first locks its deliveries, then all routes.
+# Lock every route. A transaction that changes several routes locks its deliveries first, and then all routes.
 LOCK_ROUTES = "SELECT name FROM {schema}.routes WHERE shard = 0 ORDER BY name FOR UPDATE"
 SET_STATE = f"""
     UPDATE {{schema}}.routes
@@ -215,7 +218,8 @@ SET_STATE = f"""
            state_since = CASE %(state)s WHEN '{RUNNING}' THEN NULL WHEN state THEN state_since ELSE %(now)s END
      WHERE shard = 0 AND name = %(route)s"""
 
-# Deleting a route keeps its rejected records. Its deliveries are locked in the same order as elsewhere.
+# Delete the deliveries of a route. They are locked in the same order as elsewhere. Rejected records
+# are not deleted.
 FORGET_DELIVERIES = """
     WITH own AS MATERIALIZED (
         SELECT id FROM {schema}.deliveries WHERE shard = 0 AND route = %(route)s ORDER BY id FOR UPDATE)
@@ -230,8 +234,8 @@ DEAD = f"""
     SELECT {", ".join(DEAD_COLUMNS)} FROM {{schema}}.dead
      WHERE shard = 0 AND route = coalesce(%(route)s, route) ORDER BY id"""
 
-# Some rejected records, locked. A transaction with several changes locks deliveries and rejected records
-# before routes, in the same order as the statement of a single change.
+# Lock some rejected records. A transaction with several changes locks deliveries and rejected records before
+# routes, in the same order as the statement of a single change.
 DEAD_LETTERS = f"""
     SELECT {", ".join(DEAD_COLUMNS)} FROM {{schema}}.dead
      WHERE shard = 0 AND id = ANY(%(ids)s::bigint[]) ORDER BY id FOR UPDATE"""
@@ -239,10 +243,10 @@ REFUSALS = f"""
     SELECT {", ".join(REFUSAL_COLUMNS)} FROM {{schema}}.refusals
      WHERE shard = 0 AND route = coalesce(%(route)s, route) ORDER BY id DESC"""
 
-# Whether a route delivers to a lake.
+# Select whether a route delivers to a data lake.
 LANDS = "SELECT 1 FROM {schema}.lake_editions WHERE route = %(route)s LIMIT 1"
 
-# Delete all but the newest partial refusals of a route.
+# Delete all partial rejections of a route except the newest ones.
 PRUNE_REFUSALS = """
     WITH old AS MATERIALIZED (
         SELECT id FROM {schema}.refusals
@@ -254,7 +258,7 @@ PRUNE_REFUSALS = """
 
 # -- the log -------------------------------------------------------------------------------------------------
 
-# Numbers committed in a time range.
+# Select the numbers that were committed in a time range.
 COMMITTED = """
     SELECT first, first + count - 1 FROM {schema}.entries
      WHERE shard = 0 AND topic = %(topic)s::smallint AND at >= %(since)s AND at < %(until)s
@@ -278,11 +282,11 @@ def change(
     landing: bool = False,
 ) -> str:
     """
-    Return one statement that writes a whole change, or nothing if a condition fails.
+    Return one statement that writes a whole change. If a condition fails, it writes nothing.
 
-    Its conditions: the deliveries in the basis have the same state and fence as when they were read, a
-    rejected record to delete exists, numbers are cut from the position that was read, and with `is_closed`
-    they are closed.
+    The conditions: the deliveries of the basis have the same state and fence as when they were read, a
+    rejected record to delete exists, and new deliveries begin at the position that was read. With
+    `is_closed`, their records must also be closed.
     """
     parts = [
         """basis AS MATERIALIZED (

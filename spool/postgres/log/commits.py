@@ -1,4 +1,6 @@
-"""Commits of groups of submissions. Each group is attempted until its outcome is known."""
+"""
+Commits of groups of submissions. A group is attempted until it is known whether an attempt was committed.
+"""
 
 from __future__ import annotations
 
@@ -33,12 +35,15 @@ from spool.postgres.log.folds import Folds
 from spool.postgres.log.memory import DatabaseClock, MemoryIsAhead, NodeMemory, PostgresHorizon, catch_up
 from spool.postgres.log.retention import LogRoom
 
-# Limits on commits without a confirmation. Beyond them, nothing is committed until the standby has confirmed.
+# Limits for commits that no standby has confirmed, in seconds and bytes. Beyond them, nothing is committed
+# until the standby has confirmed.
 UNCONFIRMED_S, UNCONFIRMED_BYTES = 5.0, 64 << 20
 
-# Writes of other tables in a commit: queries what it needs, and returns the function that writes after planning.
+# Writer of other tables in a commit. The function queries what it needs, and returns the function that
+# writes after planning.
 Move = Callable[[Connection, Sequence[Submission]], Callable[[Plan], None]]
-# Queries the versions of some keys. The returned function gives them after the pipeline ends.
+# Function that queries the versions of some keys. It returns a function that gives the versions after
+# the pipeline ends.
 Versions = Callable[[Connection, Sequence[bytes]], Callable[[], Mapping[bytes, int]]]
 
 
@@ -48,9 +53,7 @@ def nothing_moves(connection: Connection, submissions: Sequence[Submission]) -> 
 
 
 class TooMuchUnconfirmed(SpoolUnavailable):
-    """
-    Too much is committed without a standby's confirmation, up to `commit`, so nothing more is committed.
-    """
+    """Too many commits, up to `commit`, have no confirmation of a standby, so nothing more is committed."""
 
     def __init__(self, commit: int) -> None:
         super().__init__("the standby does not confirm commits: check the standby, then repeat")
@@ -58,37 +61,37 @@ class TooMuchUnconfirmed(SpoolUnavailable):
 
 
 class FarBehind(Exception):
-    """Other nodes committed so much that it must be followed without holding the head lock."""
+    """Other nodes have committed so much that it must be read without holding the head lock."""
 
 
 @dataclass
 class CommitAttempt:
-    """One attempt to commit a group, until its outcome is known."""
+    """One attempt to commit a group."""
 
     row: CommitRow
     plan: Plan
     answers: Sequence[Answer]
-    ended: float  # when this process had sent everything, so that only the server had work left
+    ended: float  # time at which this process had sent everything, so that only the server had work left
 
 
 @dataclass
 class GroupAttempts:
-    """A group that is being committed, and its attempts so far."""
+    """A group that is being committed, and the attempts so far."""
 
     submissions: Sequence[Submission] = ()
-    wait: bool = True  # for the head lock
+    wait: bool = True  # whether to wait for the head lock
     attempts: list[CommitAttempt] = field(default_factory=list)
-    stands: CommitAttempt | None = None  # an earlier attempt that turned out to be committed
+    stands: CommitAttempt | None = None  # an earlier attempt that turned out to have been committed
 
 
 class AttemptWriter:
     """
-    Writes commits, on the connection's thread. Everything that can fail happens before COMMIT.
+    Writes commits, on the connection's thread. Everything that can fail is done before COMMIT.
 
     `versions` queries the versions of waiting reports. `move` writes other tables in the commit's
-    transaction. `proof` is the durability that receipts state. `hold_s` 0 closes records at once. With
-    `in_two_steps`, while other nodes commit as well, the head lock is released before the standby has
-    confirmed. With `needs_standby`, nothing is stored while the server waits for no standby.
+    transaction. `proof` is the durability that receipts state. If `hold_s` is 0, records close at once. With
+    `in_two_steps`, if other nodes commit as well, the head lock is released before the standby has confirmed.
+    With `needs_standby`, nothing is stored while the server has no standby to wait for.
     """
 
     def __init__(
@@ -121,7 +124,7 @@ class AttemptWriter:
         self._in_two_steps = in_two_steps
 
     def write(self, transaction: JoinedTransaction, group: GroupAttempts) -> CommitAttempt | None:
-        """Write one attempt. Return None if `wait` is False and another node holds the head lock."""
+        """Write one attempt. If `wait` is False and another node holds the head lock, return None."""
         connection = transaction.connection
         following = self._memory.following
         points = sorted({point.series for one in group.submissions for point in one.points})
@@ -139,7 +142,9 @@ class AttemptWriter:
         catch_up(following, head.rows)
         if not head.is_all:
             raise FarBehind
-        others_commit = following.last.id != known  # other nodes are committing and wait for the head lock
+        others_commit = (
+            following.last.id != known
+        )  # True if other nodes also commit, and so wait for the head lock
         self._clock.note(head.now)
         self._check_unconfirmed()
         group.stands = self._standing(connection, group)
@@ -187,7 +192,8 @@ class AttemptWriter:
 
     def _standing(self, connection: Connection, group: GroupAttempts) -> CommitAttempt | None:
         """
-        Return the earlier attempt that is committed although the result of its COMMIT was lost, or None.
+        Return an earlier attempt that was committed although the result of its COMMIT was lost. Return None
+        if there is none.
         """
         for attempt in group.attempts:
             where = {"id": attempt.row.id, "token": attempt.row.token}
@@ -199,13 +205,15 @@ class AttemptWriter:
 # -- commits -------------------------------------------------------------------------------------------------
 
 
-STOPPED_S = 3.0  # in an append that does not wait for the standby
+STOPPED_S = (
+    3.0  # seconds after which a session that holds the head lock is ended, unless it waits for the standby
+)
 
 _log = logging.getLogger(__name__)
 
 
 class GroupCommits:
-    """Commits groups, one at a time, each holding the turn lock. `last_error` is None while commits work."""
+    """Commits groups, one at a time, each under the turn lock. `last_error` is None while commits succeed."""
 
     def __init__(
         self,
@@ -229,21 +237,22 @@ class GroupCommits:
 
     async def commit(self, submissions: Sequence[Submission]) -> Sequence[Answer]:
         """
-        Commit a group. If SpoolFull is raised, nothing was stored. If SpoolUnavailable is raised, it may
-        have been stored.
+        Commit a group. If SpoolFull is raised, nothing was stored. If SpoolUnavailable is raised, the group
+        may have been stored.
         """
         async with self._memory.turn:
             await self._folds.fold_what_is_due()
             return await self._keep(GroupAttempts(submissions))
 
     async def commit_nothing(self, *, wait: bool = True) -> None:
-        """Make an empty commit. Without `wait`, skip it if another node holds the head lock."""
+        """Make an empty commit. If `wait` is False and another node holds the head lock, do nothing."""
         async with self._memory.turn:
             await self._keep(GroupAttempts(wait=wait))
 
     async def prove(self) -> None:
         """
-        Confirm at a start that the rows read survive the loss of the machine. Without a standby this stays unknown.
+        Confirm, at a start, that the rows read so far survive the loss of the database machine. If there is
+        no standby, this remains unknown.
         """
         async with self._memory.turn:
             newest = self._memory.following.last.id
@@ -254,10 +263,11 @@ class GroupCommits:
 
     async def close_what_is_due(self) -> None:
         """
-        Commit what is closed by now into the newest commit row, which deliveries and retention rely on.
+        Write a commit row that closes every record whose waiting time has passed. Deliveries and retention
+        rely on that row.
 
-        Two empty commits may be needed: the first proves that the records to be closed survive the loss
-        of the machine.
+        Two empty commits may be needed. The first proves that the records to be closed survive the loss of
+        the database machine.
         """
         for _ in range(2):
             async with self._memory.turn:
@@ -267,14 +277,15 @@ class GroupCommits:
 
     async def _keep(self, group: GroupAttempts) -> Sequence[Answer]:
         """
-        Commit a group, and update memory afterwards.
+        Commit a group, and then update the state in memory.
 
         If the connection is lost at COMMIT, or the standby does not confirm, the next attempt checks whether
-        the last one was committed. If so, its own empty commit proves that this is permanent.
+        the last attempt was committed. If so, the next attempt is an empty commit, whose confirmation covers
+        the last one.
         """
         try:
             return await self._keep_until(group, time.perf_counter())
-        finally:  # even a failed attempt may have followed other nodes
+        finally:  # even a failed attempt may have read rows of other nodes
             self._horizon.moved()
 
     async def _keep_until(self, group: GroupAttempts, began: float) -> Sequence[Answer]:
@@ -303,7 +314,7 @@ class GroupCommits:
                 await self._end_stopped()
             except SpoolUnavailable as error:
                 self.last_error = str(error)
-                del group.attempts[unknown:]  # it was not committed
+                del group.attempts[unknown:]  # the attempt was not committed
                 if not group.attempts:
                     raise
                 await asyncio.sleep(min(0.2, max(0.0, until - time.perf_counter())))
@@ -326,7 +337,7 @@ class GroupCommits:
 
     async def _confirm(self, error: TooMuchUnconfirmed) -> None:
         """
-        Wait for the confirmation of commits that exceed the limit. Raises the error if no standby confirms.
+        Wait for the confirmation of the commits that exceed the limit. Raises the error if no standby confirms.
         """
         try:
             await self._memory.confirm_within(error.commit, needs_standby=self._writer.needs_standby)
@@ -342,9 +353,7 @@ class GroupCommits:
             raise IndexOutOfStep(stored_attempt.answers) from error
 
     async def _end_stopped(self) -> None:
-        """
-        End the sessions of suspended processes that hold the head lock. Their groups were not committed.
-        """
+        """End the sessions of suspended processes that hold the head lock. Their groups are not committed."""
         seconds = {"seconds": STOPPED_S}
         ended = await self._database.control.read(
             lambda connection: connection.execute(self._database.sql(queries.END_STOPPED), seconds).fetchall()

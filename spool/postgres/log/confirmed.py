@@ -1,8 +1,8 @@
 """
 The newest commits that were confirmed to this node, in a file of its data directory.
 
-If the database lacks them, it was restored to an earlier state, or a standby without them was promoted. The
-acknowledged data is then lost, and nothing in the database shows this.
+If the database does not have them, it was restored to an earlier state, or a standby without them was
+promoted. Acknowledged data are then lost, and nothing in the database shows this.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from spool.postgres.database import Connection, Database
 from spool.postgres.log import queries
 
 CONFIRMED_FILE = "confirmed-commits.json"
-LOST_FILE = "lost-commits.json"  # all losses found so far; an operator deletes the file
-KEPT = 128  # commits
+LOST_FILE = "lost-commits.json"  # file with all losses found so far; an operator deletes it
+KEPT = 128  # maximum number of commits in the file
 
 _log = logging.getLogger(__name__)
 
@@ -33,14 +33,14 @@ class ConfirmedCommit(NamedTuple):
     id: int
     token: int
     at: float
-    records: int  # new records
+    records: int  # number of new records
 
 
 @dataclass(frozen=True, kw_only=True)
 class LostCommits:
     """
     Commits that were confirmed to this node and that the database no longer has. Commits of other nodes may
-    be lost as well.
+    also be lost.
     """
 
     first: int
@@ -52,8 +52,8 @@ class LostCommits:
 
     def includes(self, commit: ConfirmedCommit) -> bool:
         """
-        Return True if the commit is among the lost ones. Times count as well, because a restored
-        database reuses numbers.
+        Return True if the commit is one of the lost commits. Its time is also compared, because a restored
+        database uses the same numbers again.
         """
         return self.first <= commit.id <= self.last and self.since <= commit.at <= self.until
 
@@ -68,7 +68,7 @@ class LostCommits:
 
 
 class ConfirmedCommits:
-    """The confirmed commits of one node, for the installation with this `incarnation`."""
+    """The confirmed commits of one node, for the incarnation of the log in `incarnation`."""
 
     def __init__(self, directory: Path, incarnation: str) -> None:
         self._directory = directory
@@ -78,14 +78,16 @@ class ConfirmedCommits:
         self._has_failed = False
 
     def note(self, row: CommitRow, plan: Plan) -> None:
-        """Remember a durable commit that acknowledged submissions."""
+        """Note a durable commit that acknowledged submissions."""
         if plan.submissions:
             records = sum(map(len, plan.records.values()))
             self._commits.append(ConfirmedCommit(row.id, row.token, row.at, records))
             self._is_written = False
 
     async def write(self) -> None:
-        """Write newly confirmed commits to the file. If the disk fails, only this list is lost."""
+        """
+        Write newly confirmed commits to the file. If the disk fails, only the new part of this list is missing.
+        """
         if self._is_written:
             return
         self._is_written = True
@@ -102,7 +104,7 @@ class ConfirmedCommits:
 
     async def check(self, database: Database) -> LostCommits | None:
         """
-        Find commits that the database has lost. Log them once, and store them in a file for `tollhouse doctor`.
+        Find commits that the database has lost. Log each loss once, and store it in a file for `tollhouse doctor`.
         """
         missing = await self._missing(database)
         if not missing:
@@ -124,9 +126,9 @@ class ConfirmedCommits:
 
     async def told(self, database: Database) -> Sequence[LostCommits]:
         """
-        Return the losses in the file and those that a check finds now.
+        Return the losses in the file, and the losses that a check finds now.
 
-        The node writes a loss before it removes the commits from its list, so a loss may be in both files.
+        The node writes a loss before it removes the commits from its list. So the same loss may be in both files.
         """
         losses = [LostCommits(**loss) for loss in _read(self._directory / LOST_FILE, [])]
         missing = [
@@ -138,8 +140,9 @@ class ConfirmedCommits:
         commits = list(self._commits)
 
         def read(connection: Connection) -> tuple[int, set[tuple[int, int]]]:
-            # In this order, because retention first marks commits as carried forward and then deletes them. A
-            # snapshot would not help: dropped partitions disappear from older snapshots as well.
+            # Read in this order, because retention first marks commits as carried forward and then
+            # deletes them. A snapshot would not help, because dropped partitions disappear from older
+            # snapshots as well.
             existing = set(
                 connection.execute(database.sql(queries.TOKENS), {"ids": [commit.id for commit in commits]})
             )
@@ -168,7 +171,7 @@ def _summed(missing: Sequence[ConfirmedCommit]) -> LostCommits:
 
 
 def _read_confirmed(directory: Path, incarnation: str) -> Sequence[ConfirmedCommit]:
-    """Read the list of confirmed commits. Ignore it if it belongs to another installation."""
+    """Read the list of confirmed commits. Ignore a list that belongs to another installation."""
     path = directory / CONFIRMED_FILE
     contents = _read(path, {})
     try:
@@ -197,7 +200,7 @@ def _read(path: Path, otherwise: Any) -> Any:
 
 def _write(path: Path, text: str) -> None:
     """
-    Replace a file by rename. It is not flushed, because after a crash of the machine an older list is still true.
+    Replace a file by rename. It is not flushed: after a machine crash, the older list is shorter but still correct.
     """
     draft = path.with_suffix(".new")
     draft.write_text(text)

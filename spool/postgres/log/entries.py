@@ -1,7 +1,8 @@
 """
-Entries in the database as readers see them: closed and merged with their added reports. Damaged records are None.
+Entries in the database as readers see them: closed records, merged with their added reports. A damaged
+record is None.
 
-These are functions of a connection. They work inside and outside a transaction.
+The functions get a connection. They work inside and outside a transaction.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class EntryRow(NamedTuple):
 
 
 def code(topic: str) -> int:
-    """Return the number that stands for a topic in rows."""
+    """Return the number that rows contain for a topic."""
     return TOPICS.index(topic)
 
 
@@ -59,9 +60,9 @@ def read_entries(
     packed: Native | None = None,
 ) -> Sequence[Entry]:
     """
-    Return the stored entries from number first to last, cut to that range, merged with added reports, in order.
+    Return the stored records with numbers from `first` to `last`, as entries in order, merged with added reports.
 
-    The records of a damaged entry are None; newly found damage is added to `damage`, so that the caller can
+    The records of a damaged entry are None. Newly found damage is added to `damage`, so that the caller can
     mark it. With `whole`, raises NotClosed if this database, which may have changed, has not assigned all of
     these numbers. With `packed`, plain records stay packed.
     """
@@ -103,7 +104,7 @@ def read_entries(
 
 
 def accepted(database: Database, connection: Connection, topic: str) -> int:
-    """Return the highest number assigned in a topic, or 0."""
+    """Return the highest number that is assigned in a topic, or 0."""
     row = connection.execute(database.sql(queries.NEWEST)).fetchone()
     return by_topic(row[1])[topic] - 1 if row else 0
 
@@ -161,7 +162,10 @@ def cache_entry(topic: str, row: EntryRow, data: bytes, cache: EntryCache) -> Ca
 
 
 def unpacked_fields(topic: str, rows: Sequence[tuple[int, int, bytes]]) -> Mapping[int, dict[str, object]]:
-    """Return the added fields by number. Damaged ones are skipped, so their record stays as first stored."""
+    """
+    Return the added fields by record number. Damaged fields are skipped, so their record stays as it
+    was first stored.
+    """
     return dict(_check_amendments(topic, rows))
 
 
@@ -178,14 +182,13 @@ def _check_amendments(
 # -- single records ------------------------------------------------------------------------------------------
 
 
-APART = 256  # gap between numbers above which they are read as separate ranges
-RANGES_AT_ONCE = 256  # ranges per round trip; each may return an entry
+APART = 256  # if the gap between two numbers is larger, they are read as separate ranges
+RANGES_AT_ONCE = 256  # maximum ranges per round trip, because each may return an entry
 
 
 class KeptRecords:
     """
-    Single records, read in batches. `places` are the records that may be needed; the first read fetches
-    all of them.
+    Single records, read in batches. `places` are records that may be needed. The first read fetches all of them.
     """
 
     def __init__(
@@ -200,8 +203,8 @@ class KeptRecords:
         self._cache = cache
         self._places: Callable[[], Iterable[int]] | None = places
         self._asked: set[tuple[str, int]] = set()
-        self._raws: dict[tuple[str, int], msgspec.Raw] = {}  # existing requested records
-        self.fields: dict[tuple[str, int], dict[str, object]] = {}  # added fields of requested records
+        self._raws: dict[tuple[str, int], msgspec.Raw] = {}  # requested records that exist
+        self.fields: dict[tuple[str, int], dict[str, object]] = {}  # added fields of the requested records
 
     def record(self, topic: str, number: int) -> Record | None:
         if (topic, number) not in self._asked:
@@ -265,7 +268,9 @@ class KeptRecords:
 
 
 def ranges(numbers: Sequence[int]) -> list[tuple[int, int]]:
-    """Group ascending numbers into ranges without large gaps. Return the first and last number of each."""
+    """
+    Group ascending numbers into ranges, each without a large gap. Return the first and last number of each range.
+    """
     grouped = [(numbers[0], numbers[0])]
     for number in numbers[1:]:
         first, last = grouped[-1]

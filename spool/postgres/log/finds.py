@@ -1,7 +1,7 @@
 """
-Additional findings of commits: conflicts, unrecognized shapes and event types.
+Findings of commits in addition to the accounting: conflicts, unrecognized shapes and event types.
 
-They stay in the commit row until they are counted in their tables, together with the accounting.
+A commit row contains its findings. Later they are added to their tables, together with the accounting.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 
 
 class _Finds(msgspec.Struct, array_like=True, omit_defaults=True):
-    """The stored form. Fields may only be added at the end."""
+    """The stored form of the findings. Add fields only at the end."""
 
     conflicts: list[tuple[Pair, Conflict]] = []
     unrecognised: list[tuple[tuple[str, ...], int]] = []
@@ -50,7 +50,7 @@ def pack_finds(plan: Plan) -> bytes | None:
 
 
 class BookedCommit(NamedTuple):
-    """A commit that is not counted yet. `terms` is None if its row is damaged."""
+    """A commit that is not in the running counters yet. `terms` is None if its row is damaged."""
 
     id: int
     at: float
@@ -59,13 +59,13 @@ class BookedCommit(NamedTuple):
 
 
 def unbooked(database: Database, connection: Connection, limit: int = AT_ONCE) -> list[BookedCommit]:
-    """Return the oldest commits that are not counted yet."""
+    """Return the oldest commits that are not in the running counters yet."""
     rows = connection.execute(database.sql(queries.UNBOOKED), {"limit": limit}, binary=True)
     return [BookedCommit(id, at, books.check_terms(terms, sum), finds) for id, at, sum, terms, finds in rows]
 
 
 async def book_all(database: Database) -> None:
-    """Count all commits that are not counted yet."""
+    """Add all commits to the running counters that are not in them yet."""
     with suppress(BookedMeanwhile):
         while await database.transaction(partial(book, database)):
             pass
@@ -73,9 +73,9 @@ async def book_all(database: Database) -> None:
 
 def book(database: Database, connection: Connection) -> bool:
     """
-    Count the oldest uncounted commits in one transaction. Return True if there may be more.
+    Add the oldest such commits to the running counters, in one transaction. Return True if there may be more.
 
-    If several processes do this at once, only one of them counts.
+    If several processes do this at the same time, only one of them succeeds.
     """
     row = connection.execute(database.sql(queries.MARKS)).fetchone()
     commits = unbooked(database, connection)
@@ -98,7 +98,7 @@ def book(database: Database, connection: Connection) -> bool:
 
 
 class BookedMeanwhile(Exception):
-    """Another process counted the same commits, so nothing is left to do."""
+    """Another process has counted the same commits, so nothing remains to be done."""
 
 
 def total(commits: Iterable[BookedCommit]) -> Counter[tuple[str, str]]:
@@ -110,7 +110,7 @@ def total(commits: Iterable[BookedCommit]) -> Counter[tuple[str, str]]:
 
 
 def count(database: Database, connection: Connection, query: str, sums: Counter[tuple[str, str]]) -> None:
-    """Add sums to the running counters, or to their carried parts."""
+    """Add sums to the running counters or, depending on `query`, to their carried parts."""
     rows = sorted(sums.items())
     named = {
         "topics": [topic for (topic, _), _ in rows],

@@ -15,8 +15,8 @@ from spool.postgres.log.memory import DatabaseClock, NodeMemory
 
 class Folds:
     """
-    Folds of this node. Only the node that last wrote or read the stored runs may store new ones; others
-    merge in memory.
+    Folds of this node. Only the node that last wrote or read the stored runs may store new ones. All other
+    nodes merge ids only in memory.
     """
 
     def __init__(self, database: Database, memory: NodeMemory, clock: DatabaseClock) -> None:
@@ -27,10 +27,11 @@ class Folds:
 
     async def fold_what_is_due(self) -> None:
         """
-        Move the newest closed ids into runs: in the background if they can wait, else now. The caller holds
+        Move the newest closed ids into runs. If the ids can wait, do it in the background. The caller holds
         the turn lock.
 
-        Ids of open records stay, because late reports look them up. Ids that other nodes just stored are included.
+        Ids of open records are not moved, because late reports look them up. Ids that other nodes have just
+        stored are moved as well.
         """
         now = self._clock.now()
         closed = self._memory.closed
@@ -43,12 +44,12 @@ class Folds:
                 await self._fold(partial(index.fold, now))
 
     async def end(self) -> None:
-        """Wait for the running fold."""
+        """Wait until no fold is running."""
         await self._aside.end()
 
     async def fold_all(self) -> None:
         """
-        Move every closed id into stored runs. If another node stored runs meanwhile, read everything again first.
+        Move every closed id into stored runs. If another node has stored runs since, read everything again first.
         """
         memory = self._memory
         async with memory.turn:
@@ -60,7 +61,7 @@ class Folds:
                     return
 
     async def _fold(self, plan: Callable[[], Fold]) -> int:
-        """Fold by a plan, and return the number of ids moved into runs."""
+        """Fold by a plan. Return the number of ids that were moved into runs."""
         fold = await asyncio.to_thread(plan)
         await self._keep(fold)
         return fold.taken
@@ -79,6 +80,6 @@ class Folds:
 
 
 def _oldest(index: DuplicateIndex, now: float, closed: Mapping[str, int]) -> OldestIds:
-    """Return the oldest closed ids, or a batch of any ids if none is closed."""
+    """Return the oldest closed ids. If none is closed, return a batch of open ids."""
     oldest = index.oldest(now, closed)
     return oldest if oldest.ids else index.oldest(now)

@@ -1,7 +1,8 @@
 """
-The log on PostgreSQL: group commits under the head lock, following of other nodes, reads of closed records.
+The log on PostgreSQL: group commits under the head lock, following of other nodes, and reads of closed records.
 
-Each node has the numbers, known ids and open records in memory, as of the newest commit row that it followed.
+Each node has the next numbers, known ids and open records in memory, as of the newest commit row that
+it has read.
 """
 
 from __future__ import annotations
@@ -44,8 +45,9 @@ from spool.postgres.log.retention import LogRoom, PostgresRetention
 from spool.postgres.log.upkeep import LogFollower, Trim, Upkeep, nothing_to_trim
 from spool.settings import LOCAL, PLATFORM, REPLICATED, SpoolSettings
 
-CACHE_BYTES = 16 << 20  # decoded entries for readers, about nine thousand records; at most twice as much
-STATS_S = 5.0  # how long the database may take to report how much is stored
+# bytes of decoded entries for readers, about nine thousand records; at most twice as much memory
+CACHE_BYTES = 16 << 20
+STATS_S = 5.0  # seconds that the database may take to report how much is stored
 
 _log = logging.getLogger(__name__)
 
@@ -55,9 +57,9 @@ class PostgresLog:
     One node's access to a log to which several nodes append.
 
     `versions` queries the versions of waiting reports. `move` writes other tables in a commit's
-    transaction. `trim` deletes some expired data outside the log, in its own transactions, until nothing is
-    left. Retention deletes nothing that a reader still needs. `confirmed` remembers confirmed commits
-    outside the database.
+    transaction. `trim` deletes some expired data outside the log in a transaction of its own, and is called
+    until nothing is left. Retention deletes nothing that a reader still needs. `confirmed` stores confirmed
+    commits outside the database.
     """
 
     def __init__(
@@ -82,9 +84,9 @@ class PostgresLog:
         self._settings = settings
         self._routes = routes
         self._sealer = Sealer(secret)
-        # The durability that receipts state.
+        # durability that receipts state
         self._proof = FSYNC if durability == LOCAL else REPLICATED
-        self._counted = (0, 0)  # entries and bytes at the last query
+        self._counted = (0, 0)  # number of entries and bytes at the last query
         self.readers: list[Reader] = []
         self._clock = DatabaseClock(database, clock)
         self._repeated = RepeatedIds(clock)
@@ -188,7 +190,7 @@ class PostgresLog:
         Start the next partition if the current one is full. After a failed commit, try an empty
         commit every second.
 
-        The empty commits tell readiness when commits work again.
+        When an empty commit succeeds, the readiness check passes again.
         """
         if self._commits.last_error is not None:
             with suppress(SpoolError):
@@ -198,7 +200,7 @@ class PostgresLog:
         return False
 
     async def follow(self) -> None:
-        """Update memory with everything that was committed before this call."""
+        """Update the state in memory with every commit before this call."""
         await self._memory.follow()
 
     @property
@@ -207,7 +209,10 @@ class PostgresLog:
         return self._commits.last_error
 
     async def close_what_is_due(self) -> None:
-        """Commit what is closed by now into the newest commit row, which deliveries and retention rely on."""
+        """
+        Write a commit row that closes every record whose waiting time has passed. Deliveries and retention
+        rely on that row.
+        """
         await self._commits.close_what_is_due()
 
     # -- reading ---------------------------------------------------------------------------------------------
@@ -247,7 +252,7 @@ class PostgresLog:
         return entries
 
     async def _set_aside(self, topic: str, damage: Sequence[Damage]) -> None:
-        """Mark damaged entries once, and count and log their records."""
+        """Mark damaged entries, and count and log their records. Each entry is marked only once."""
         log_damage(topic, damage)
         damaged = sorted({one.first: one.records for one in damage}.items())
         facts = {
@@ -331,7 +336,8 @@ class PostgresLog:
         try:
             async with asyncio.timeout(STATS_S):
                 self._counted = await self._database.snapshot(count)
-        except (SpoolUnavailable, TimeoutError) as error:  # this process works, and a restart would not help
+        # not raised: this process works, and a restart would not help
+        except (SpoolUnavailable, TimeoutError) as error:
             away = str(error) or "the database does not respond"
         entries, used = self._counted
         trouble = away or self._commits.last_error
@@ -371,8 +377,8 @@ class PostgresLog:
 
     async def close(self) -> None:
         """
-        Commit what waits, then stop. Nothing else must be saved, because commit rows have everything
-        that memory has.
+        Commit the waiting submissions, then stop. Nothing else must be saved, because the commit rows contain
+        the whole state in memory.
         """
         await self._writer.close()
         await self._folds.end()

@@ -1,4 +1,6 @@
-"""A node's memory of the log: read at the start, then updated from the commit rows of all nodes."""
+"""
+A node's state of the log in memory. It is read at the start, and then updated from the commit rows of all nodes.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ from spool.settings import SpoolSettings
 
 
 class DatabaseClock:
-    """The database's clock. Between its responses, this process's timer continues it."""
+    """
+    The database's clock. Between two responses of the database, a timer of this process continues the clock.
+    """
 
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database
@@ -48,7 +52,9 @@ class DatabaseClock:
 
 
 class PostgresHorizon:
-    """The watermark of each topic. Used on the event loop, although following advances on another thread."""
+    """
+    The watermark of each topic. Used on the event loop, although another thread updates the followed state.
+    """
 
     def __init__(self, clock: DatabaseClock) -> None:
         self._clock = clock
@@ -57,20 +63,22 @@ class PostgresHorizon:
         self._readers = WaitingReaders(self.closed_below, self._closes_in_s)
 
     def begin(self, following: Following) -> None:
-        """Start with newly read commits. Earlier results no longer count, and waiting readers check again."""
+        """
+        Start with newly read commits. Earlier watermarks are discarded, and waiting readers check again.
+        """
         self._following = following
         self._shown = {}
         self._readers.wake()
 
     def moved(self) -> None:
-        """Wake the readers that had no open records to wait for, after new commits."""
+        """Wake readers that wait without a timeout, because new commits were read."""
         self._readers.wake_resting()
 
     def closed_below(self, topic: str) -> int:
         """
-        Return the watermark of the commits that survive the loss of the machine.
+        Return the watermark of the commits that survive the loss of the database machine.
 
-        It never decreases, except when the whole memory is read again.
+        It decreases only when the whole state is read again.
         """
         following = self._following
         closed = by_topic(following.closed_at(self._clock.now(), durable=following.durable))[topic]
@@ -82,7 +90,8 @@ class PostgresHorizon:
 
     def is_overdue(self) -> bool:
         """
-        Return True if an empty commit would close more records, by its own row or as proof of earlier commits.
+        Return True if an empty commit would close more records. Its row closes records whose waiting time has
+        passed, and its confirmation covers earlier commits.
         """
         following = self._following
         now = self._clock.now()
@@ -96,10 +105,10 @@ class PostgresHorizon:
         return None if closes_at is None else closes_at - self._clock.now()
 
 
-# -- the memory ----------------------------------------------------------------------------------------------
+# -- the state in memory -------------------------------------------------------------------------------------
 
 
-LOADS = 5  # one of these reads is not disturbed by retention, unless rows are missing permanently
+LOADS = 5  # attempts to read everything; retention disturbs at most some of them, unless rows are missing permanently
 
 _log = logging.getLogger(__name__)
 
@@ -112,9 +121,9 @@ class MemoryIsAhead(SpoolUnavailable):
 
 class NodeMemory:
     """
-    Numbers, known ids and open records as of the newest followed commit row, and caches of entries.
+    Next numbers, known ids and open records as of the newest commit row that was read, and caches of entries.
 
-    Commits, folds and following read and change it, and each of them must hold the turn lock.
+    Commits, folds and following all read and change this state. Each of them must hold the turn lock.
     """
 
     def __init__(
@@ -139,7 +148,7 @@ class NodeMemory:
         self._room = room
         self.turn = asyncio.Lock()
         self.following: Following
-        self.runs_seq: int | None  # number of the stored runs; None if another node stored runs since
+        self.runs_seq: int | None  # number of the stored runs; None if another node has stored runs since
         self._cache_bytes = cache_bytes
         self._native = native
         self._new_caches()
@@ -154,13 +163,13 @@ class NodeMemory:
     @property
     def closed(self) -> dict[str, int]:
         """
-        Return the watermark of each topic by the newest commit row, or by durable commits if records
+        Return the watermark of each topic: by the newest commit row, or by durable commits if records
         close at once.
         """
         return by_topic(self.following.closed_at(-inf, durable=self.following.durable))
 
     async def load(self) -> None:
-        """Read everything. The caller holds the turn lock, unless the log is not in use yet."""
+        """Read the whole state. The caller holds the turn lock, unless the log is not in use yet."""
         for _ in range(LOADS):
             index = DuplicateIndex(
                 self._secret,
@@ -182,20 +191,21 @@ class NodeMemory:
         await self._room.begin()
         self.following = loaded.following
         self.runs_seq = loaded.seq
-        self._new_caches()  # running reads of the old database may still write to the old caches
+        self._new_caches()  # readers that still run may write data of the old database to the old caches
         self._horizon.begin(loaded.following)
         if self._confirmed:
             await self._confirmed.check(self._database)
 
     async def load_again(self, error: MemoryIsAhead) -> None:
         """
-        Read everything again, because memory has commits that the database lacks. The caller holds the turn lock.
+        Read the whole state again, because memory has commits that the database lacks. The caller holds
+        the turn lock.
         """
         _log.warning("%s: reading everything again", error, extra={"action": "memory_reloaded"})
         await self.load()
 
     async def follow(self) -> None:
-        """Update memory with everything that was committed before this call."""
+        """Update the state in memory with every commit before this call."""
         async with self.turn:
             await self.follow_within()
 
@@ -208,7 +218,7 @@ class NodeMemory:
             await self.load_again(error)
 
     async def _follow(self) -> bool:
-        """Follow some commits. Return True if these were all."""
+        """Read some commits. Return True if no further commits exist."""
         following = self.following
         last = following.last
 
@@ -230,30 +240,32 @@ class NodeMemory:
         self._horizon.moved()
 
     def acknowledged(self, row: CommitRow, plan: Plan) -> None:
-        """Remember a durable commit of this node, because its waiters are answered now."""
+        """Note a durable commit of this node, because its submissions are acknowledged now."""
         if self._confirmed:
             self._confirmed.note(row, plan)
 
     async def write_confirmed(self) -> None:
-        """Write the confirmed commits, with which a later start compares the database."""
+        """Write the confirmed commits to the file. A later start compares the database with it."""
         if self._confirmed:
             await self._confirmed.write()
 
     def confirmed(self, commit: int) -> None:
-        """Note that the standby has everything up to a commit."""
+        """Note that the standby has every commit up to this one."""
         self.following.confirmed = max(self.following.confirmed, commit)
 
     async def confirm_within(self, commit: int, *, needs_standby: bool) -> None:
-        """Wait until the standby has everything up to a followed commit. The caller holds the turn lock."""
+        """Wait until the standby has every commit up to a followed one. The caller holds the turn lock."""
         following = self.following
         await self._database.append.confirm(needs_standby=needs_standby)
         await self.follow_within()
-        if self.following is following:  # otherwise another database waited for its standby
+        if self.following is following:  # otherwise the state was read again, perhaps from another database
             self.confirmed(commit)
 
 
 def catch_up(following: Following, rows: Iterable[CommitRow]) -> None:
-    """Follow these rows. Raises MemoryIsAhead if the first one is not the row that was followed last."""
+    """
+    Apply these commit rows. Raises MemoryIsAhead if the first row is not the row that was followed last.
+    """
     rows = iter(rows)
     last = following.last
     if last.id:

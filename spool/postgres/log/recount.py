@@ -1,7 +1,7 @@
 """
-The accounting at one instant, and its recount from commit rows and entries, slice by slice.
+The accounting at one moment, and its recount from commit rows and entries, slice by slice.
 
-Only retention can change the counted data meanwhile; the caller then counts again.
+During a recount, only retention can change the counted data. If that happens, the caller counts again.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ from spool.postgres.log.finds import BookedMeanwhile, count, total, unbooked
 from spool.postgres.log.retention import RouteNeeds
 from spool.record import TOPICS
 
-COMMITS = 2048  # commit rows per slice
-NUMBERS = 4096  # numbers of a topic per slice
+COMMITS = 2048  # number of commit rows per slice
+NUMBERS = 4096  # record numbers of a topic per slice
 
 TermCounter = Counter[tuple[str, str]]
 
 
 class RouteTerms(Protocol):
-    """The interface of the deliveries for the accounting, at the same instant."""
+    """Terms of the routes, read in the same snapshot as the accounting."""
 
     def route_terms(self, connection: Connection) -> dict[str, dict[str, int]]: ...
 
 
 @dataclass(kw_only=True)
 class Border:
-    """The state at one instant: the counters to check, and the range of the recount."""
+    """The state at one moment: the counters to check, and the range of the recount."""
 
     counters: TermCounter = field(default_factory=Counter)
     carried: TermCounter = field(default_factory=Counter)
@@ -56,7 +56,7 @@ class Border:
 
     @property
     def kept(self) -> TermCounter:
-        """Return the number of stored records by topic, from their numbers only."""
+        """Return the number of stored records by topic, computed from their numbers."""
         sums: TermCounter = Counter()
         for topic, number in self.next.items():
             if number > 1:
@@ -65,7 +65,7 @@ class Border:
 
 
 def border(database: Database, connection: Connection, routes: RouteTerms) -> Border:
-    """Read the border in one snapshot, so that counters, uncounted commits and routes are consistent."""
+    """Read the state in one snapshot, so that counters, uncounted commits and routes are consistent."""
     marks = connection.execute(database.sql(queries.MARKS)).fetchone()
     newest = connection.execute(database.sql(queries.NEWEST)).fetchone()
     assert marks is not None
@@ -83,12 +83,14 @@ def border(database: Database, connection: Connection, routes: RouteTerms) -> Bo
 
 @dataclass(kw_only=True)
 class Recount:
-    """The result of a recount: terms, a sentence per problem, and the damage found."""
+    """The result of a recount: terms, one sentence for each problem, and the damage found."""
 
     sums: TermCounter
     wrong: list[str] = field(default_factory=list)
     damage: list[tuple[str, Damage]] = field(default_factory=list)
-    unread: dict[int, int] = field(default_factory=dict)  # commit -> checksum of a row with damaged terms
+    unread: dict[int, int] = field(
+        default_factory=dict
+    )  # commit -> checksum of its row, if the terms are damaged
 
 
 async def recount_commits(database: Database, found: Border) -> Recount:
@@ -120,7 +122,7 @@ async def recount(database: Database, found: Border, twice: TwiceAccepted) -> Re
 
 
 def _commits(database: Database, connection: Connection, *, after: int, border: Border, into: Recount) -> int:
-    """Add one slice of commit rows, and return its last commit."""
+    """Add the terms of one slice of commit rows. Return the last commit of the slice."""
     where = {"after": after, "until": border.last_commit, "limit": COMMITS}
     sums: TermCounter = Counter()
     wrong = []
@@ -157,7 +159,7 @@ def set_aside(
 ) -> None:
     """
     Clear the terms of damaged commit rows, and carry forward the counts that they had. Raises BookedMeanwhile
-    if another process already did.
+    if another process has already done so.
     """
     empty = books.pack_terms([])
     new = {
@@ -183,7 +185,7 @@ def _numbers(
     into: Recount,
     twice: TwiceAccepted,
 ) -> None:
-    """Count one slice of numbers by decoding every record."""
+    """Count one slice of record numbers. Every record is decoded."""
     damage: list[Damage] = []
     record_count = 0
     wrong = []
@@ -204,16 +206,17 @@ def _numbers(
 # -- verification --------------------------------------------------------------------------------------------
 
 
-RECOUNTS = 5  # attempts, because retention may delete something during a recount
+RECOUNTS = 5  # maximum number of recounts, because retention may delete records during each
 
 
 class LogRoutes(RouteTerms, RouteNeeds, Protocol):
-    """The interface of the deliveries for the log, inside its transactions."""
+    """The routes as the log sees them, inside its transactions."""
 
 
 class Verification:
     """
-    Comparison of the accounting with the stored data. The caller must prevent this process's retention meanwhile.
+    Comparison of the accounting with the stored data. During it, the caller must prevent the retention
+    of this process.
     """
 
     def __init__(self, database: Database, routes: LogRoutes) -> None:
@@ -230,7 +233,7 @@ class Verification:
     ) -> tuple[Books, Sequence[tuple[str, Damage]], TwiceAccepted]:
         """
         Recount and compare. Return the accounting with its problems, the damaged entries by topic, and
-        a new `twice`.
+        the new `twice`.
         """
         for _ in range(RECOUNTS):
             limits = await self._border()
@@ -248,7 +251,7 @@ class Verification:
     async def set_damaged_aside(self) -> None:
         """
         Exclude damaged commit rows from the accounting before retention deletes them. Their terms are
-        computed from the numbers.
+        computed from the numbers of the stored records.
         """
         limits = await self._border()
         counted = await recount_commits(self._database, limits)
@@ -257,8 +260,8 @@ class Verification:
 
     async def _set_terms_aside(self, border: Border, counted: Recount) -> None:
         """
-        Exclude damaged commit rows, so that they are reported only once. The caller must
-        prevent retention meanwhile.
+        Exclude damaged commit rows, so that they are reported only once. During this call, the caller
+        must prevent retention.
         """
         if not counted.unread or len(counted.unread) < len(counted.wrong):
             return

@@ -1,8 +1,9 @@
 """
-Deletion of old entries: they are marked as deleted at once, and their disk space is freed with their period.
+Deletion of old entries. An entry is marked as deleted at once; its disk space is freed when its whole
+period is dropped.
 
-A period is one partition per table. Rows are never deleted singly, so nothing needs vacuuming. This module
-also checks whether the log has space within `spool.max_bytes`.
+A period is one partition in each table. Rows are never deleted singly, so the tables need no vacuuming. This
+module also checks whether the log has space within `spool.max_bytes`.
 """
 
 from __future__ import annotations
@@ -26,18 +27,18 @@ from spool.postgres.log.finds import count
 from spool.postgres.partial_reports import remove_aged
 from spool.record import TOPICS
 
-STEP = 256  # entries per transaction
-COMMITS = 2048  # commit rows per transaction
-HEARD_ROW_BYTES = 140  # measured, including the index
+STEP = 256  # number of entries per transaction
+COMMITS = 2048  # number of commit rows per transaction
+HEARD_ROW_BYTES = 140  # measured bytes per row of a remembered sender, including the index
 PERIOD_BYTES = 50 << 30
 PERIOD_S = 86_400.0
-PERIODS = 10  # minimum number of periods when max_bytes are used
+PERIODS = 10  # minimum number of periods in a full queue
 
 _log = logging.getLogger(__name__)
 
 
 class RouteNeeds(Protocol):
-    """The interface of the deliveries for retention, inside its transaction."""
+    """Needs of the routes, read inside the transaction of retention."""
 
     def needed_from(self, connection: Connection, topic: str) -> int | None: ...
 
@@ -45,7 +46,9 @@ class RouteNeeds(Protocol):
 
 
 class LogPeriod(NamedTuple):
-    """The start of a period: its first numbers and commit, and the bytes of the log before it."""
+    """
+    The beginning of a period: its first record numbers, its first commit, and the bytes of the log before it.
+    """
 
     number: int
     at: float
@@ -59,7 +62,7 @@ class PostgresRetention:
     Deletion in steps. `limits` gives the lowest number per topic that must stay, in addition to the
     needs of routes.
 
-    `set_aside` excludes damaged commit rows from the accounting where their terms are known.
+    `set_aside` excludes damaged commit rows from the accounting, if their terms can be computed.
     """
 
     def __init__(
@@ -75,12 +78,13 @@ class PostgresRetention:
         self._routes = routes
         self._set_aside = set_aside
         self._retention_s = retention_s
-        self._goal = int(max_bytes * (1 - retention.ROOM))  # used bytes above which entries are deleted early
+        # if more bytes are used, entries are deleted before their retention time has passed
+        self._goal = int(max_bytes * (1 - retention.ROOM))
         self.period_bytes = min(PERIOD_BYTES, max(1, max_bytes // PERIODS))
 
     async def run(self, now: float, limits: Callable[[], Mapping[str, int]]) -> int:
         """
-        Delete everything that may be deleted, and return the number of entries.
+        Delete everything that may be deleted. Return the number of deleted entries.
 
         Entries are deleted by age. If space is short, whole periods are deleted early, the oldest first.
         """
@@ -107,8 +111,8 @@ class PostgresRetention:
 
     async def begin_period(self, now: float) -> bool:
         """
-        Begin a new period with its own partitions if the current one has reached its limit. Return True
-        if it began.
+        Begin a new period with partitions of its own if the current one has reached its limit. Return True if
+        a period began.
         """
         full = {"at": now, "bytes": self.period_bytes, "seconds": PERIOD_S}
         query = self._database.sql(queries.FULL_PERIOD)
@@ -130,7 +134,7 @@ class PostgresRetention:
                 connection.execute(self._database.sql(queries.ATTACH_PARTITION % names))
 
     def _begin_period(self, transaction: JoinedTransaction, number: int, now: float) -> bool:
-        """Begin a period. The head lock is held for one round trip."""
+        """Begin a period. The head lock is held for one round trip only."""
         with transaction.begun():
             pass
         with transaction.committed():
@@ -167,7 +171,10 @@ class PostgresRetention:
         return self.used(connection) - self._goal
 
     async def _drop_periods(self) -> None:
-        """Drop the periods with all numbers deleted, all commit rows carried forward, and all ids in runs."""
+        """
+        Drop the periods whose numbers are all deleted, whose commit rows are all carried forward, and whose
+        ids are all in runs.
+        """
         for period in await self._database.read(self._done_with):
             for table in queries.PARTITIONED:
                 await self._run(queries.DROP_PARTITION % {"table": table, "period": period})
@@ -185,7 +192,7 @@ class PostgresRetention:
         if marks is None or fold is None or newest is None:
             return []
         kept_from = by_topic(marks[2])
-        through = min(marks[1], fold[1], newest[0] - 1)  # the newest row always stays
+        through = min(marks[1], fold[1], newest[0] - 1)  # the newest commit row must stay
         done = []
         for period, after in pairwise(self._periods(connection)):
             if after.commit > through + 1:
@@ -197,7 +204,7 @@ class PostgresRetention:
     # -- entries ---------------------------------------------------------------------------------------------
 
     def _remove_old(self, connection: Connection, topic: str, limit: int, before: float) -> int:
-        """Delete a step of entries of a topic that are too old. Return their number."""
+        """Delete up to STEP entries of a topic that are too old. Return their number."""
         needed = self._routes.needed_from(connection, topic)
         if needed is not None:
             limit = min(limit, needed)
@@ -212,8 +219,8 @@ class PostgresRetention:
 
     def _remove_period(self, connection: Connection, limits: Mapping[str, int]) -> int:
         """
-        Delete the rest of the oldest period early if nobody needs it, because space is short. Return the
-        number of entries.
+        If no reader needs the rest of the oldest period, delete it early, because space is short. Return the
+        number of deleted entries.
         """
         periods = self._periods(connection)
         removed = 0
@@ -238,7 +245,7 @@ class PostgresRetention:
     def _remove(
         self, connection: Connection, topic: str, number: int, *, entries: int, needed: int | None
     ) -> None:
-        """Delete everything below a number."""
+        """Mark everything below a number as deleted."""
         first = oldest(self._database, connection, topic)
         mark = {"topic": code(topic), "number": number, "entries": entries, "before": first}
         if connection.execute(self._database.sql(queries.REMOVED), mark).rowcount != 1:
@@ -268,7 +275,7 @@ class PostgresRetention:
 
     def _carry(self, connection: Connection, now: float, *, as_they_are: bool = False) -> int:
         """
-        Carry forward commit rows that are too old. If space is short, this includes rows of
+        Carry forward commit rows that are too old. If space is short, also carry forward rows of
         periods without entries.
         """
         marks = connection.execute(self._database.sql(queries.MARKS)).fetchone()
@@ -281,7 +288,7 @@ class PostgresRetention:
         emptied = self._emptied(connection, by_topic(kept_from)) if self.short_of_room(connection) else 0
         where = {"after": carried, "until": min(booked, newest[0] - 1), "limit": COMMITS}
         rows = connection.execute(self._database.sql(queries.COMMITS_BETWEEN), where, binary=True).fetchall()
-        # A time far in the future comes from a clock that was set back since. Its row must not block
+        # A time far in the future was written before the clock was set back. Its row must not block
         # later rows forever.
         rows = list(takewhile(lambda row: row[0] < emptied or row[1] < before or row[1] > after, rows))
         if not rows:
@@ -317,18 +324,23 @@ class PostgresRetention:
 
 
 class RemovedMeanwhile(Exception):
-    """Another process deleted or carried forward the same rows. The next run continues from there."""
+    """Another process has deleted or carried forward the same rows. The next run continues from there."""
 
 
 class SeriesLeft(NamedTuple):
-    """The number of known series, and the number deleted for lack of space."""
+    """
+    Two figures: the number of known series, and the number of series that were deleted for lack of space.
+    """
 
     known: int
     pushed_out: int
 
 
 async def remove_old_series(database: Database, now: float, *, most: int) -> SeriesLeft:
-    """Delete series that were not reported for a long time, then the longest silent ones above the limit."""
+    """
+    Delete series that were not reported for a long time. If there are still too many, delete those that have
+    not been reported for the longest time.
+    """
 
     def read_one(query: str, values: Mapping[str, object]) -> Callable[[Connection], tuple[Any, ...] | None]:
         return lambda connection: connection.execute(database.sql(query), values).fetchone()
@@ -338,10 +350,10 @@ async def remove_old_series(database: Database, now: float, *, most: int) -> Ser
     if count <= most:
         return SeriesLeft(count, 0)
     [before] = await database.read(read_one(queries.NEWEST_SERIES_SINCE, {"most": most})) or (0.0,)
-    # A time in the future comes from a clock that was set back since. It would make every new series look known.
+    # A time in the future was written before the clock was set back. It would make every new series look known.
     since = min(before, now)
     fact = {"name": KNOWN_SINCE, "text": repr(since).encode(), "since": since}
-    # Written before the rows are deleted, so that a commit between both finds either the row or the time.
+    # Written before the rows are deleted. So a commit in between finds either the row or the time.
     keep = database.sql(queries.KEEP_SERIES_KNOWN_SINCE)
     await database.transaction(lambda connection: connection.execute(keep, fact))
     pushed_out = await remove_aged(database, "series", "seen_at", before=before)
@@ -351,7 +363,7 @@ async def remove_old_series(database: Database, now: float, *, most: int) -> Ser
 class LogRoom:
     """
     The free space of the log. Used space is computed from the newest commit row, the bytes that retention has
-    freed, and the data outside the log.
+    freed, and the size of data outside the log.
     """
 
     def __init__(
@@ -362,10 +374,10 @@ class LogRoom:
         self._clock = clock
         self._max_bytes = max_bytes
         self._drain = DrainRate()
-        self._freed = 0  # bytes of the log before its oldest period, minus data outside the log
+        self._freed = 0  # bytes of the log before its oldest period, minus the bytes of data outside the log
 
     async def begin(self) -> None:
-        """Read how much was freed so far."""
+        """Read the number of bytes that were freed so far."""
         await self._database.read(self._read)
 
     def _read(self, connection: Connection) -> None:
@@ -373,14 +385,15 @@ class LogRoom:
 
     def check(self, connection: Connection, size: int) -> None:
         """
-        Raise SpoolFull if a log of this total size has too little space left. Runs on the connection's thread.
+        Raise SpoolFull if a log of this total size would have too little space left. Runs on
+        the connection's thread.
         """
         if size - self._freed >= self._max_bytes:
-            self._read(connection)  # another node may have deleted a period
+            self._read(connection)  # another node may have dropped a period
             if size - self._freed >= self._max_bytes:
                 raise self._drain.spool_full()
 
     async def note_removal(self) -> None:
-        """Measure how fast the log drains, after a run of retention."""
+        """Measure, after a run of retention, how fast the log drains."""
         await self.begin()
         self._drain.note(self._clock.monotonic(), await self._database.snapshot(self._retention.progress))

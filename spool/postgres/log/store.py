@@ -1,5 +1,5 @@
 """
-Writing of a plan under the head lock, and reading of the log's memory at a start. All functions run
+Writing of a plan under the head lock, and reading of the log's state at a start. All functions run
 inside one transaction.
 """
 
@@ -29,27 +29,30 @@ from spool.postgres.log.entries import KeptRecords, code
 from spool.postgres.log.finds import pack_finds
 from spool.record import Record
 
-ROW_BYTES = 160  # size of a commit row or an entry without its body, including its index entries
+ROW_BYTES = 160  # approximate bytes of a commit row, or of an entry without its body, including index entries
 AMENDMENT_BYTES = 60
-AT_ONCE = 2048  # commit rows
-FOLLOWED_AT_ONCE = 256  # fewer, because each may have the ids of many thousand records
+AT_ONCE = 2048  # number of commit rows per read
+# number of followed commit rows per read; fewer, because each may have the ids of many thousand records
+FOLLOWED_AT_ONCE = 256
 
 _log = logging.getLogger(__name__)
 
 
 class Head(NamedTuple):
-    """The data that an append reads after it has the head lock."""
+    """The data that an append reads while it holds the head lock."""
 
     period: int
-    rows: Sequence[CommitRow]  # commit rows from the last known row on, including that row
+    rows: Sequence[CommitRow]  # commit rows from the last known row on; that row is included
     now: float
     series: dict[bytes, SeriesState]
     series_known_since: float
-    is_all: bool  # no further rows exist
+    is_all: bool  # True if no further rows exist
 
 
 class PostgresPlanReader(KeptRecords):
-    """The stored data that a plan reads. Counters and waiting reports were read before, in one round trip."""
+    """
+    The stored data that a plan reads. Counters and waiting reports have been read before, in one round trip.
+    """
 
     def __init__(
         self,
@@ -86,16 +89,16 @@ def ask_head(
     wait: bool = True,
 ) -> Callable[[], Head | None]:
     """
-    Take the head lock, and query what was committed since. Call the returned function after the pipeline ends.
+    Take the head lock, and query the commits since `last`. Call the returned function after the pipeline ends.
 
-    It returns None if `wait` is False and another process holds the lock.
+    The returned function returns None if `wait` is False and another process holds the lock.
     """
     head = connection.execute(database.sql(queries.LOCK_HEAD if wait else queries.TRY_HEAD))
     read_since = ask_since(database, connection, last)
     known = since_when = None
     if series:
         known = connection.execute(database.sql(queries.SERIES), {"ids": list(series)})
-        # Read after the series, so that missing series were already deleted at this time.
+        # Read after the series. So any series that is missing was deleted before this time was read.
         since_when = connection.execute(database.sql(queries.SERIES_KNOWN_SINCE), (KNOWN_SINCE,))
 
     def answer() -> Head | None:
@@ -133,9 +136,9 @@ def write(
     node: UUID,
 ) -> CommitRow:
     """
-    Write the rows of a commit in a pipeline, and return its row. Other tables are not written here.
+    Write the rows of a commit in a pipeline, and return its commit row. Other tables are not written here.
 
-    `closed` None closes all records at once.
+    If `closed` is None, all records are closed at once.
     """
     last = following.last
     size = ROW_BYTES
@@ -197,7 +200,8 @@ def _entries(plan: Plan, period: int, topic: str, records: list[Record]) -> list
 
 def _amendments(plan: Plan, reader: KeptRecords) -> list[tuple[int, int, int, bytes]]:
     """
-    Pack the amendments, including fields that earlier reports added. The plan has read those with the records.
+    Pack the added fields of records, including fields that earlier reports added. The plan has read these
+    with the records.
     """
     rows = []
     for (topic, number), fields in plan.amendments.items():
@@ -232,15 +236,15 @@ def read_commit(database: Database, connection: Connection, commit: int) -> Comm
 
 
 class Since(NamedTuple):
-    """The commit rows from a given row on, including that row."""
+    """The commit rows from a given row on. The given row is included."""
 
     rows: Sequence[CommitRow]
     now: float
-    is_all: bool  # no further rows exist
+    is_all: bool  # True if no further rows exist
 
 
 def ask_since(database: Database, connection: Connection, last: CommitRow) -> Callable[[], Since]:
-    """Query what was committed since a row. Call the returned function after the pipeline ends."""
+    """Query the commits since a row. Call the returned function after the pipeline ends."""
     limit = FOLLOWED_AT_ONCE
     where = {"id": last.id, "period": last.period, "limit": limit, "now": database.now()}
     cursor = connection.execute(database.sql(queries.FOLLOW), where, binary=True)
@@ -261,10 +265,10 @@ def write_fold(
     database: Database, connection: Connection, fold: Fold, *, commit: int, through: ByTopic, seq: int
 ) -> bool:
     """
-    Write new runs, delete those that they replace, and store how far ids are in runs.
+    Write new runs, delete the runs that they replace, and store how far ids are in runs.
 
-    That is up to `commit`, which ends at the numbers `through` in each topic. Returns False if another
-    process wrote runs.
+    All ids up to `commit`, and up to the numbers in `through`, are then in runs. Returns False if another
+    process has written runs.
     """
     facts = {
         "seq": seq,
@@ -287,17 +291,17 @@ def write_fold(
 
 
 class Loaded(NamedTuple):
-    """The memory of a log, and the number of its stored runs."""
+    """State of a log, with the number of its stored runs."""
 
     following: Following
     seq: int
     now: float
-    # commits that are missing, because retention deleted them after their ids moved to runs that were not read
+    # the missing commits, if retention deleted commits whose ids had moved to runs that this process has not read
     gap: str
 
 
 def load(database: Database, connection: Connection, index: DuplicateIndex, *, hold_s: float) -> Loaded:
-    """Load the known ids from one snapshot: the stored runs, then newer ids from commit rows."""
+    """Load the known ids from one snapshot: first the stored runs, then newer ids from commit rows."""
     state = connection.execute(database.sql(queries.FOLD)).fetchone()
     moment = connection.execute(database.sql(queries.MOMENT), {"now": database.now()}).fetchone()
     assert state is not None and moment is not None
@@ -322,9 +326,9 @@ def _follow_all(
     database: Database, connection: Connection, following: Following, commit: int, first: ByTopic
 ) -> str:
     """
-    Follow the commits after `commit`. `first` are the first numbers with ids outside the runs.
+    Follow the commits after `commit`. `first` has, by topic, the first numbers whose ids are not in runs.
 
-    Returns which commits are missing although their ids are in no run, or "".
+    Returns the missing commits whose ids are in no run either, or "" if none is missing.
     """
     newest = connection.execute(
         database.sql(queries.ROWS_BEFORE), {"id": 2**62, "limit": 1}, binary=True

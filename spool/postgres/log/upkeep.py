@@ -1,4 +1,4 @@
-"""Background work of the log: following other nodes, retention, periods, folds and free space."""
+"""Background work of the log: following other nodes, retention, periods, folds, and measuring free space."""
 
 from __future__ import annotations
 
@@ -22,18 +22,20 @@ from spool.postgres.log.memory import DatabaseClock, NodeMemory, PostgresHorizon
 from spool.postgres.log.retention import LogRoom, PostgresRetention, RemovedMeanwhile, remove_old_series
 from spool.record import AI_TELEMETRY, TOPICS
 
-FOLLOW_S = 0.1  # between looks at commits of other nodes
-BOOK_S = 2.0  # approximate time between two counts of commits into the accounting
-WRITE_S = 1.0  # between writes of the confirmed commits
-TICK_S = 1.0  # if no node commits, an empty commit closes what has been overdue for this time
+FOLLOW_S = 0.1  # seconds between reads of the commits of other nodes
+BOOK_S = 2.0  # approximate seconds between two updates of the running counters from commit rows
+WRITE_S = 1.0  # seconds between writes of the confirmed commits to their file
+TICK_S = (
+    1.0  # if no node commits for this many seconds after a record was due to close, an empty commit closes it
+)
 
 _log = logging.getLogger(__name__)
 
 
 class LogFollower:
     """
-    A task that follows other nodes, closes overdue records if no node commits, and counts commits
-    into the accounting.
+    Task that follows other nodes and updates the running counters from commit rows. If no node commits, it
+    closes records whose waiting time has passed.
     """
 
     def __init__(
@@ -47,7 +49,7 @@ class LogFollower:
         self._task = asyncio.create_task(self._run(), name="follow other nodes")
 
     async def close(self) -> None:
-        """Finish running work."""
+        """Finish the running work, then stop."""
         self._closing.set()
         await asyncio.wait([self._task])
 
@@ -67,7 +69,8 @@ class LogFollower:
             try:
                 await self._memory.follow()
                 now = time.monotonic()
-                # The failed group may have been given up. Only a commit shows that commits work again.
+                # The sender may have given up the failed group. So only an empty commit shows that
+                # commits work again.
                 has_failed = self._commits.last_error is not None
                 if not (has_failed or self._horizon.is_overdue()):
                     overdue_since = None
@@ -97,15 +100,16 @@ Trim = Callable[[float], Awaitable[bool]]
 
 
 async def nothing_to_trim(now: float) -> bool:
-    """Return False, for a log without other tables."""
+    """Return False, because there is nothing to trim in a log without other tables."""
     return False
 
 
 class Upkeep:
     """
-    Deletes what age and space allow, but nothing that one of `readers` still needs.
+    Deletes data by age and for lack of space, but nothing that one of `readers` still needs.
 
-    `trim` deletes some expired data outside the log, in its own transactions, until nothing is left.
+    `trim` deletes some expired data outside the log in a transaction of its own, and is called until
+    nothing is left.
     """
 
     def __init__(
@@ -137,12 +141,12 @@ class Upkeep:
         self._readers = readers
         self._trim = trim
         self._no_room_at = float("-inf")
-        self._period_bytes = 0  # bytes of the log before the current period
+        self._period_bytes = 0  # bytes of the log at the beginning of the current period
         self.series = 0  # number of known series
-        self.series_pushed_out = 0  # series deleted for lack of space
+        self.series_pushed_out = 0  # number of series that were deleted for lack of space
         self.lock = (
             asyncio.Lock()
-        )  # held by retention or a recount, so that no entry is deleted while it is counted
+        )  # lock of retention and recounts, so that no entry is deleted while it is counted
 
     async def begin_period_if_full(self) -> None:
         """Start the next partition if the current one is full."""
@@ -158,8 +162,8 @@ class Upkeep:
 
     async def make_room(self) -> bool:
         """
-        Delete entries early if no reader needs them. Return False if none was deleted, now or within
-        the last second.
+        Delete entries early if no reader needs them. Return False if no entry was deleted, by this call or
+        within the last second.
         """
         now = self._clock.monotonic()
         if now - self._no_room_at < 1 or self.lock.locked():
@@ -198,14 +202,15 @@ class Upkeep:
         return removed
 
     async def _remove(self) -> int:
-        """Delete what age and space allow. The caller holds the lock."""
+        """Delete data by age and for lack of space. The caller holds the lock."""
         await self._memory.follow()
         await self._commits.close_what_is_due()
         await book_all(self._database)
         now = self._database_clock.now()
         if await self._database.read(self._retention.short_of_room):
             await self._retention.begin_period(now)
-            # The newest row always stays, so it must not be in the period that will be deleted.
+            # The newest row always stays. An empty commit puts it into the new period, so that the old period
+            # can be dropped.
             await self._commits.commit_nothing()
             await self._folds.fold_all()
             await book_all(self._database)
@@ -218,6 +223,8 @@ class Upkeep:
         return removed
 
     def _limits(self) -> dict[str, int]:
-        """Return the lowest number of each topic that must stay because it is open or a reader needs it."""
+        """
+        Return, for each topic, the lowest number that must stay because its record is open or a reader needs it.
+        """
         closed = self._memory.closed
         return {topic: lowest_needed(topic, closed[topic], self._readers) for topic in TOPICS}

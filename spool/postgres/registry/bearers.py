@@ -1,8 +1,9 @@
 """
-Checks that the keys of a request are still valid, in the database. See `spool.registry.bearers`.
+Checks in the database that the keys of a request are still valid. See `spool.registry.bearers`.
 
-A transaction holds the registry's head lock or locks the rows of its keys, so a key ends either before or after
-it. A commit of the log only holds its own head lock; the process that ends a key waits for that lock instead.
+A transaction holds the registry's head lock, or locks the rows of its keys. So a key ends either before or
+after the transaction. A commit of the log holds only the log's head lock. The process that ends a key waits
+for that lock.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from spool.postgres.database import Connection, Database, LockWaited
 from spool.registry import bearers
 
 Versions = Callable[[Connection, Sequence[bytes]], Callable[[], Mapping[bytes, int]]]
-WAITS = 3  # attempts to get a head lock; the server takes it from a suspended process meanwhile
+# attempts to get a head lock; between them, the server ends the session of a suspended process that holds it
+WAITS = 3
 
 _SECRETS = """
     SELECT s.digest FROM {schema}.secrets s JOIN {schema}.keys k ON k.id = s.key_id
@@ -30,7 +32,7 @@ _DEVICES = """
       JOIN unnest(%(ids)s::text[], %(generations)s::bigint[]) AS wanted (id, generation)
            ON d.id = wanted.id AND d.generation = wanted.generation
      WHERE d.has_key AND d.state <> 'revoked'"""
-# FOR KEY SHARE conflicts with changes of a key, but not with updates of its last use.
+# FOR KEY SHARE prevents changes of a key, but not updates of the time of its last use.
 _HOLD = """
     SELECT id FROM {schema}.keys
      WHERE id = ANY(%(numbers)s::bigint[])
@@ -40,7 +42,7 @@ _HEAD = "SELECT shard FROM {schema}.heads WHERE shard = 0 FOR KEY SHARE"
 
 
 def with_bearers(database: Database, versions: Versions) -> Versions:
-    """Extend the version query of a group by the validity of its keys."""
+    """Extend the version query of a group, so that it also returns which keys are valid."""
 
     def ask(connection: Connection, keys: Sequence[bytes]) -> Callable[[], Mapping[bytes, int]]:
         good = _ask_good(connection, database.sql, keys, now=database.now())
@@ -70,7 +72,9 @@ def ended_bearers(
 
 
 def hold_keys(connection: Connection, sql: Callable[[str], Any], expects: Collection[Expectation]) -> None:
-    """Prevent the keys from ending before this transaction, which does not hold the registry's head lock."""
+    """
+    Prevent the keys from ending before this transaction ends. For a transaction without the registry's head lock.
+    """
     keys = [expectation.key for expectation in expects]
     lock_values = {"digests": bearers.digests(keys), "numbers": bearers.numbers(keys)}
     if any(lock_values.values()):
@@ -78,7 +82,7 @@ def hold_keys(connection: Connection, sql: Callable[[str], Any], expects: Collec
 
 
 async def outlast_commits(database: Database) -> None:
-    """Wait until every commit that was planned before a key ended has finished."""
+    """Wait until every commit has finished that was planned before a key ended."""
     for attempt in range(1, WAITS + 1):
         try:
             await database.transaction(lambda connection: connection.execute(database.sql(_HEAD)))

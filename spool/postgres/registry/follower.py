@@ -1,6 +1,6 @@
 """
-Updates of this process's memory with changes of other processes: keys and small tables within 0.1 s, the
-rest in seconds.
+Updates of this process's memory with changes of other processes. Keys and small tables are updated within 0.1
+s, other data within seconds.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from spool.registry.following import CLUSTERS, DEVICES
 from spool.registry.registry import Registry
 from spool.streams import StreamBook
 
-LOOK_S = 0.1  # between looks at changes; see docs/decisions/0041
-STREAMS_EVERY = 10  # looks per read of the stream definitions
-# stream reads per read of constantly changing data: when devices and keys were last used
+LOOK_S = 0.1  # seconds between checks for changes; see docs/decisions/0041
+STREAMS_EVERY = 10  # checks for changes per read of the stream definitions
+# reads of the stream definitions per read of data that change constantly, such as the last use of
+# devices and keys
 REST_EVERY = 5
 
 _log = logging.getLogger(__name__)
@@ -41,10 +42,10 @@ class FollowedRows:
 
 class Follower:
     """
-    Tasks that follow changes until `close`. If looking fails, the registry reports after a second that it
-    is not fresh.
+    Tasks that follow changes until `close`. If a check for changes fails for a second, the registry reports
+    that it is not fresh.
 
-    Separate tasks read everything outside the registry, so that key checks never wait for a connection
+    Separate tasks read everything outside the registry, so that checks of keys never wait for a connection
     with long queries.
     """
 
@@ -52,11 +53,11 @@ class Follower:
         self._shared = shared
         self._look_s = look_s
         self._rests = 0
-        # Changes not read yet. At first everything may have changed since it was loaded.
-        self._devices: set[str] | None = None  # None: any of them
+        # Changes that were not read yet. At first, everything may have changed since it was loaded.
+        self._devices: set[str] | None = None  # None means that any device may have changed
         self._clusters = True
         self._is_owed = asyncio.Event()
-        self._failed: set[str] = set()  # reads that failed last time
+        self._failed: set[str] = set()  # names of reads that failed last time
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
@@ -79,12 +80,14 @@ class Follower:
             self._is_owed.set()
 
     async def read_changed(self) -> None:
-        """Read changed devices and clusters. If SpoolError is raised, they are read again later."""
+        """Read the changed devices and clusters. If SpoolError is raised, they are read again later."""
         self._is_owed.clear()
         devices, self._devices = self._devices, set()
         clusters, self._clusters = self._clusters, False
         try:
-            if devices is None:  # rows written since, and known rows that were deleted
+            if (
+                devices is None
+            ):  # read the rows that were written since, and check which known rows were deleted
                 await self._shared.devices.follow(None)
                 await self._shared.devices.follow([device.id for device in self._shared.devices.all()])
             elif devices:
@@ -99,7 +102,8 @@ class Follower:
 
     async def read_rest(self) -> None:
         """
-        Read the data without change notices. Tries everything, then raises SpoolError if something failed.
+        Read the data that have no notices of changes. Tries all reads, then raises SpoolError if one
+        of them failed.
         """
         shared = self._shared
         steps: list[Callable[[], Awaitable[object]]] = [self._follow_streams]
@@ -139,7 +143,9 @@ class Follower:
             await self._attempt("streams and the last use of devices and keys", self.read_rest)
 
     async def _attempt(self, what: str, read: Callable[[], Awaitable[None]]) -> bool:
-        """Run one read, and return True if it succeeded. Errors are logged once and never end the task."""
+        """
+        Run one read, and return True if it succeeded. The same error is logged once, and no error ends the task.
+        """
         try:
             await read()
         except Exception as error:  # noqa: BLE001 - the boundary of a task

@@ -1,5 +1,5 @@
 """
-The registry on PostgreSQL. Each change holds the registry's head lock, so that all changes have one order.
+The registry on PostgreSQL. Each change holds the registry's head lock, so changes happen one after the other.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ from spool.sql.registry import SqlRegistryRows
 
 class Barrier:
     """
-    A shared wait for a standby. Only one runs at a time; callers that arrive meanwhile share the next one.
+    A shared wait for a standby. Only one wait runs at a time. Callers that arrive during a wait share
+    the next one.
 
-    `confirm` waits until a standby has everything committed before.
+    `confirm` waits until a standby has every earlier commit.
     """
 
     def __init__(self, confirm: Callable[[], Awaitable[None]]) -> None:
@@ -61,11 +62,11 @@ _NEXT = "UPDATE {{schema}}.registry_head SET newest_{kind} = newest_{kind} + 1 R
 
 class PostgresRegistryRows(SqlRegistryRows):
     """
-    The rows of the registry, shared by several processes. `sql` fills in the schema's name.
+    The rows of the registry, which several processes share. `sql` fills in the schema's name.
 
     `changed` has the subjects to announce to other nodes. `ends_keys` means that a secret may have ended, so
-    earlier commits must be waited for. `shuts_key` means that no secret of a key works any more. `is_audited`
-    means that somebody requested the change. `has_written` means that a row was written.
+    this process must wait for earlier commits. `shuts_key` means that no secret of a key works any more.
+    `is_audited` means that a person requested the change. `has_written` means that a row was written.
     """
 
     secret_names = ("digest", "key_id", "place", "ends_at")
@@ -85,7 +86,7 @@ class PostgresRegistryRows(SqlRegistryRows):
         self.changed.add((kind, id))
 
     def _lock_key(self, id: int, *, shuts: bool) -> None:
-        """Prevent other transactions from using the key, and wait for those that do."""
+        """Prevent other transactions from using the key, and wait for transactions that use it now."""
         self._run(_LOCK_KEY, id=id)
         self.ends_keys = True
         self.shuts_key = self.shuts_key or shuts
@@ -106,13 +107,13 @@ class PostgresRegistryRows(SqlRegistryRows):
 
 
 T = TypeVar("T")
-# Errors of reading a damaged row. Changes also run rules, and an error in a rule is not damage.
+# Errors that a damaged row raises when it is read. A change also runs rules, whose errors are not damage.
 ROW_ERRORS = (RowDamaged, TypeError, KeyError, AttributeError)
 KEPT_CHANGES = 10_000
 
 _LOCK_HEAD = "SELECT seq FROM {schema}.registry_head FOR UPDATE"
-# After a failover that lost changes, their numbers are assigned again. A change is the known one only if
-# its time matches.
+# After a failover that lost changes, their numbers are assigned again. So a change is the known one only if
+# its time is also equal.
 _SEQ = """
     SELECT seq, (SELECT max(at) FROM {schema}.registry_changes c WHERE c.seq = h.seq),
            (SELECT max(at) FROM {schema}.registry_changes c WHERE c.seq = %s)
@@ -139,11 +140,11 @@ class PostgresRegistry:
     def __init__(self, database: Database) -> None:
         self._database = database
         self.ends_keys = False
-        self._own: set[int] = set()  # changes of this process, which are already in its memory
+        self._own: set[int] = set()  # numbers of this process's changes, which are already in its memory
         self._told_at: float | None = None  # time of the newest change that was read
         self._barrier = Barrier(lambda: database.pool.confirm(needs_standby=database.needs_standby))
         self._outlasting = asyncio.Lock()
-        # number of waits begun, and number of the newest finished wait
+        # number of waits that were begun, and number of the newest finished wait
         self._waits = self._outlasted = 0
 
     async def change(self, work: Callable[[RegistryRows], T]) -> T:
@@ -155,12 +156,12 @@ class PostgresRegistry:
             result = work(rows)
             is_answered = (
                 bool(rows.changed) and rows.is_audited
-            )  # lost sessions are harmless, and lost findings are found again
-            # disabling a key works without a standby, but the caller then gets no confirmation
+            )  # lost sessions do no harm, and lost findings are found again
+            # Disabling a key must work without a standby, but the caller then gets no confirmation.
             if is_answered and not rows.shuts_key:
                 database.check_standby(connection)
             seq = note_changes(connection, database, rows.changed) if rows.changed else None
-            # An answer without a change depends on rows that other processes wrote.
+            # A response without a change depends on rows that other processes wrote.
             needs_standby = database.needs_standby and (is_answered or not rows.has_written)
             return _Changed(result=result, seq=seq, ends_keys=rows.ends_keys, needs_standby=needs_standby)
 
@@ -170,7 +171,7 @@ class PostgresRegistry:
         except (
             NotThere,
             NotAllowed,
-        ):  # such rows may exist on one machine only
+        ):  # these rows may exist on only one machine
             await self.confirm()
             raise
         self.ends_keys = changed.ends_keys
@@ -183,7 +184,7 @@ class PostgresRegistry:
 
     async def outlast_commits(self) -> None:
         """
-        Wait for running commits with one connection for all callers. A wait serves everybody who asked
+        Wait for running commits, on one connection for all callers. A wait serves all callers that asked
         before it began.
         """
         target_wait = self._waits + 1
@@ -211,11 +212,12 @@ class PostgresRegistry:
         return news
 
     async def close(self) -> None:
-        """Do nothing, because the opener of the database closes it."""
+        """Do nothing, because the database is closed by the code that opened it."""
 
     def _news(self, connection: Connection, since: int | None) -> tuple[RegistryNews, set[int], float | None]:
         """
-        Return the changes of others, the numbers of our own changes among them, and the time of the newest change.
+        Return the changes of other processes, the numbers of this process's own changes since then, and the
+        time of the newest change.
         """
         sql = self._database.sql
         [[seq, at, told_at]] = connection.execute(sql(_SEQ), (since,)).fetchall()
@@ -226,7 +228,7 @@ class PostgresRegistry:
             return RegistryNews(seq=seq), set(), at
         changes = connection.execute(sql(_SINCE), (since, seq)).fetchall()
         numbers = {number for number, _, _ in changes}
-        # The position is older than the stored changes, or the database was replaced by another copy.
+        # Some changes since the position are no longer stored, or the database was replaced by another copy.
         if len(numbers) != seq - since or not is_as_before:
             return RegistryNews(seq=seq, changed=None), numbers, at
         changed = {(kind, id) for number, kind, id in changes if number not in self._own}
@@ -241,14 +243,14 @@ class PostgresRegistry:
 
 
 def lock_head(connection: Connection, database: Database) -> None:
-    """Take the head lock. Must precede all changes of rows."""
+    """Take the head lock. Call this before any change of rows."""
     connection.execute(database.sql(_LOCK_HEAD))
 
 
 def note_changes(connection: Connection, database: Database, changed: Collection[tuple[str, str]]) -> int:
     """
-    Announce a change to other nodes in its transaction, which holds the head lock. Return its position
-    in the order.
+    Announce changes to other nodes, in the transaction that makes them and holds the head lock. Return the
+    position in the order of changes.
     """
     [[seq]] = connection.execute(database.sql(_ADVANCE)).fetchall()
     kinds, ids = zip(*sorted(changed), strict=True)

@@ -1,8 +1,8 @@
 """
 The tables of a schema in portable form, for copies and archives.
 
-They have the columns of the SQLite engine. Differences are converted here: topic names, the numbers of the
-log without deleted ones, and the ledger's money.
+Portable tables have the columns of the SQLite engine. Differences are converted here: topic names, the next
+numbers of the log, and the ledger's money.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ from spool.transfer.tables import (
     bytes_of,
 )
 
-# Tables of running nodes, and tables that each copy creates again. A new schema already has rows in some of them.
+# Tables that describe running nodes, and tables that each copy creates itself. A new schema already has rows
+# in some of them.
 OF_NODES = frozenset(
     {
         "nodes",
@@ -54,7 +55,7 @@ OF_NODES = frozenset(
         "registry_changes",
     }
 )
-# Copied together with other tables: entries, and the contents of container files.
+# Tables that are copied together with another table, such as the contents of container files.
 WITH_OTHERS = frozenset(
     {
         "damaged",
@@ -65,7 +66,7 @@ WITH_OTHERS = frozenset(
         "ledger_billed_rollups",
     }
 )
-KEPT_NAMES = {"partial_reports": "pending"}  # tables with another name in the portable form
+KEPT_NAMES = {"partial_reports": "pending"}  # table -> its name in the portable form, if it differs
 
 _TABLES = """
     SELECT relname FROM pg_class
@@ -80,7 +81,9 @@ _NUMBERED = """
 
 
 def kept_tables(database: Database, connection: Connection) -> dict[str, str]:
-    """Return every table that a copy needs, by its portable name. Partitions belong to their table."""
+    """
+    Return every table that a copy needs, by its portable name. Partitions are read through their parent table.
+    """
     names = (name for (name,) in connection.execute(_TABLES, (database.schema,)))
     return {KEPT_NAMES.get(name, name): name for name in names if name not in OF_NODES}
 
@@ -98,10 +101,10 @@ def numbered_tables(database: Database, connection: Connection) -> list[str]:
 # -- the tables of a schema in portable form -----------------------------------------------------------------
 
 
-FIRST_AT_ONCE = 8  # rows per step until their size is known
+FIRST_AT_ONCE = 8  # rows per step, until the size of rows is known
 
 _KEPT_FROM = "(SELECT m.kept_from[topic + 1] FROM {schema}.marks m WHERE m.shard = 0)"
-# Tables that are not copied as stored.
+# Statements for tables that are converted.
 _STATEMENTS: Mapping[str, str] = {
     "entries": f"""
         SELECT topic, first, count, at AS committed_at, version, checksum, body,
@@ -159,14 +162,14 @@ class PostgresTables:
         columns, rows = self._select(statement)
         if name == "conflicts":
             return KeptTable(columns=(*columns, "count"), rows=map(partial(_with_count, columns), rows))
-        if name == "heard":  # the portable form may have several senders in a row
+        if name == "heard":  # in the portable form, a row may have several senders
             packed = (
                 (id, at, "", 1, pack_senders([sender])) for id, (sender, at) in enumerate(rows, start=1)
             )
             return KeptTable(columns=("id", "at", "key", "count", "senders"), rows=packed)
         if name in ("ledger_hours", "ledger_days"):
             return _with_limbs(columns, rows)
-        if name in ("entries", "amendments"):  # the first column is the topic's number
+        if name in ("entries", "amendments"):  # the first column has the number of the topic
             rows = ((TOPICS[topic], *rest) for topic, *rest in rows)
         return KeptTable(columns=columns, rows=rows)
 
@@ -176,10 +179,10 @@ class PostgresTables:
             yield KeptContent(id=id, head=head, pieces=(body for (body,) in pieces))
 
     def _select(self, statement: str, *values: object) -> tuple[list[str], Iterator[tuple[Any, ...]]]:
-        """Return the columns of a statement, and its rows, read lazily."""
+        """Return the columns of a statement, and an iterator that reads its rows one step at a time."""
         self._cursors += 1
         cursor = self._connection.cursor(name=f"copy_{self._cursors}")
-        self._stack.callback(cursor.close)  # for rows that were not read to the end
+        self._stack.callback(cursor.close)  # closes the cursor even if the rows are not read to the end
         cursor.execute(self._database.sql(statement), values or None)
         return [column.name for column in cursor.description or ()], in_steps(cursor)
 
@@ -194,8 +197,8 @@ class PostgresTables:
 
     def _names_apart(self, folded: int) -> Iterator[tuple[str, bytes]]:
         """
-        Yield the names that commits outside the runs gave to records of earlier commits. Other names come
-        with their records.
+        Yield further names of records from earlier commits, as far as they are not in runs. All other names
+        are stored with their records.
         """
         before: dict[str, int] = {}
         _, rows = self._select(_IDS_SINCE, folded)
@@ -209,8 +212,8 @@ class PostgresTables:
 
 async def tables(options: StorageOptions) -> OpenTables:
     """
-    Return a function that opens the tables of a schema. Raises NotAllowed if there is no schema, if it is too
-    new, or if a node uses it.
+    Return a function that opens the tables of a schema. Raises NotAllowed if the schema does not exist, if it
+    is too new, or if a node uses it.
     """
     database = open_database(options.storage, options.clock)
     try:
@@ -255,7 +258,7 @@ def in_steps(cursor: Any) -> Iterator[tuple[Any, ...]]:
 
 
 def _with_count(columns: list[str], row: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Add the number of conflicts, which is part of the packed sums."""
+    """Add the number of conflicts to a row. The stored row has it only inside the packed sums."""
     return (*row, _conflict.decode(row[columns.index("sums")]).count)
 
 
@@ -273,6 +276,6 @@ def _with_limbs(columns: list[str], rows: Iterator[tuple[Any, ...]]) -> KeptTabl
 
 
 def _is_before(numbers: Mapping[str, int], place: int) -> bool:
-    """Return True if the record has a lower number than these, or if the numbers are unknown."""
+    """Return True if the place is before these numbers, or if the numbers are unknown."""
     topic, number = place_of(place)
     return not numbers or number < numbers[topic]

@@ -1,9 +1,9 @@
 """
-Filling of a schema from another storage: numbers, ids, receipts, bodies and checksums stay the same.
+Filling of a schema from another storage. Numbers, ids, receipts, bodies and checksums stay the same.
 
-Most tables have the columns of the SQLite engine. Differences are converted here: commit rows, which have the
-numbers of the log and the ids outside the runs, entries and amendments in one period, waiting reports,
-container files, and the ledger's money.
+Most tables have the columns of the SQLite engine. Differences are converted here: commit rows, which also
+have the next numbers of the log and the ids that are in no run; entries and amendments, which get one period;
+waiting reports; container files; and the ledger's money.
 """
 
 from __future__ import annotations
@@ -66,25 +66,28 @@ from spool.transfer.tables import (
     parts,
 )
 
-COMMIT_S = 3600.0  # a standby must receive a lot of data before it confirms the commit
+COMMIT_S = (
+    3600.0  # maximum seconds of the commit, because a standby must receive much data before it confirms
+)
 
 _log = logging.getLogger(__name__)
 
-# Tables of a source that are not copied row by row.
+# Tables of a source that need a conversion of their own.
 _APART = frozenset({"facts", "entries", "commits", "secrets", "heard", "ledger_state", NEWEST_NUMBERS})
 _BEGUN = frozenset({"facts", "ledger_state"})  # tables in which a new schema already has rows
 _LIVE = f"SELECT EXISTS (SELECT FROM {{schema}}.nodes WHERE {LIVE})"
 _ADD_CONTENT = "INSERT INTO {schema}.container_contents (draft, id, head, at) VALUES (%s, %s, %s, %s)"
 _ADD_PIECE = "INSERT INTO {schema}.container_pieces (draft, n, body) VALUES (%s, %s, %s)"
 
-# values of columns that a source does not have: everything belongs to the first shard and period
+# values of columns that a source does not have: all rows belong to the first shard and period
 FIRST = {"shard": 0, "period": 1}
 _NOBODY = UUID(int=0)
 
 
 async def take_over(options: StorageOptions, opened: OpenTables, progress: Progress) -> MadeCopy:
     """
-    Fill an empty schema in one transaction, after marking it as unfinished. A missing secret file is created.
+    Fill an empty schema in one transaction. Before that, mark the schema as unfinished. If the secret file is
+    missing, create it.
 
     Raises NotAllowed if the schema has data, a node uses it, or the secret differs. Raises SpoolUnavailable
     if no standby would confirm the copy.
@@ -148,7 +151,7 @@ def _make_secret(settings: StorageSettings, opened: OpenTables) -> None:
 
 
 async def _begin(database: Database) -> None:
-    """Create an empty schema with the mark. The rest of an unfinished copy is deleted first."""
+    """Create an empty schema with the mark. If an unfinished copy is left, delete it first."""
     if await found_version(database):
         await database.read(partial(_check_unused, database))
     if await unfinished.is_marked(database):
@@ -158,7 +161,7 @@ async def _begin(database: Database) -> None:
     def mark(connection: Connection) -> None:
         connection.execute(
             database.sql("LOCK TABLE {schema}.facts IN EXCLUSIVE MODE")
-        )  # so that no node begins a session
+        )  # locked, so that no node begins a session
         _check_unused(database, connection)
         for table in tables.kept_tables(database, connection).values():
             if table not in _BEGUN and _one(
@@ -197,7 +200,7 @@ def _one(
 
 
 class _TakingOver:
-    """One run of filling a schema, on the connection's thread."""
+    """One run that fills a schema, on the connection's thread."""
 
     def __init__(
         self,
@@ -214,8 +217,8 @@ class _TakingOver:
         self._progress = progress
 
     def run(self) -> None:
-        # The copy has no time limit, because nobody waits for it. Between two statements, rows of the
-        # source are read.
+        # The copy has no time limit, because no sender waits for it. It may pause between two statements to
+        # read rows of the source.
         self._connection.execute(b"SET LOCAL statement_timeout = 0")
         self._connection.execute(b"SET LOCAL idle_in_transaction_session_timeout = '10min'")
         facts = {row["name"]: row["value"] for row in self._rows("facts")}
@@ -245,7 +248,7 @@ class _TakingOver:
 
     def _take_log(self, facts: Mapping[str, bytes]) -> None:
         """
-        Copy the log. A new commit row at the end has the current numbers, because earlier rows may be incomplete.
+        Copy the log. Then add a new commit row with the current numbers, because earlier rows may be incomplete.
         """
         folded = msgspec.msgpack.decode(facts["ids"], type=FoldedIds) if "ids" in facts else FoldedIds()
         through = {topic: folded.first(topic) - 1 for topic in TOPICS}
@@ -365,7 +368,7 @@ class _TakingOver:
             yield {"reporter": sender, "at": at}
 
     def _rows(self, name: str) -> Iterator[dict[str, Any]]:
-        """Yield the rows of a table, or nothing if the source does not have it."""
+        """Yield the rows of a table. Yield nothing if the source has no such table."""
         if name not in self._tables.names:
             return
         table: KeptTable = self._tables.table(name)
@@ -373,7 +376,7 @@ class _TakingOver:
             yield dict(zip(table.columns, row, strict=True))
 
     def _write(self, table: str, rows: Iterable[Mapping[str, Any]], *, replace: str = "") -> None:
-        """Write rows with the columns that the table has. Other columns of the source are not needed."""
+        """Write rows. Columns that the table does not have are ignored."""
         kinds = tables.kinds_of(self._database, self._connection, table)
         rows = iter(rows)
         first = next(rows, None)
@@ -405,7 +408,10 @@ class _TakingOver:
 
 
 def column_value(row: Mapping[str, Any], name: str, kind: str) -> Any:
-    """Convert a value for its column: booleans are numbers in the source, and some texts are bytes here."""
+    """
+    Convert a value to the type of its column. In the source, booleans are numbers, and some bytes are
+    stored as texts.
+    """
     value = row[name] if name in row else FIRST[name]
     if kind == "boolean":
         return None if value is None else bool(value)
@@ -429,7 +435,7 @@ def commit_row(
     size: int,
     token: int,
 ) -> dict[str, Any]:
-    """Return a commit row with its token, by which the node that made the commit recognizes it."""
+    """Return a commit row. By the token in it, the node that made the commit recognizes it."""
     return {
         "id": id,
         "token": token,
@@ -466,7 +472,7 @@ def ledger_sum_row(row: Mapping[str, Any]) -> dict[str, Any]:
     return sums
 
 
-# Conversions of rows, by the portable name of the table.
+# Functions that convert rows, by the portable name of the table.
 MAKERS: Mapping[str, Callable[[Mapping[str, Any]], Mapping[str, Any]]] = {
     "pending": partial_report_row,
     "routes": lambda row: {**row, "named_at": 0.0},
@@ -484,8 +490,8 @@ class NewestIds:
     """
     Known ids that are in no run yet.
 
-    `through` is the last number of each topic with ids in runs. `apart` has the ids, places and hours of
-    names that commits added to earlier records. `amendments` and `id_runs` are rows of these tables.
+    `through` has the last number of each topic whose ids are in runs. `apart` has the ids, places and hours
+    of names that commits added to earlier records. `amendments` and `id_runs` are rows of these tables.
     """
 
     def __init__(
@@ -508,14 +514,14 @@ class NewestIds:
             if number > through.get(topic, 0):
                 with suppress(
                     EntryUnreadable
-                ):  # a damaged one is skipped, so the record stays as first stored
+                ):  # a damaged added report is skipped, so its record stays as it was first stored
                     self._fields[topic, number] = codec.check_fields(
                         topic, number, row["checksum"], row["fields"]
                     )
         self._found: defaultdict[str, dict[int, list[tuple[int, int, int]]]] = defaultdict(dict)
 
     def read(self, entry: Mapping[str, Any]) -> None:
-        """Add the ids of an entry's records. Nothing is known of an entry that cannot be read."""
+        """Add the ids of an entry's records. If the entry is unreadable, its ids are unknown."""
         topic = entry["topic"]
         first = entry["first"]
         count = entry["count"]
@@ -543,7 +549,7 @@ class NewestIds:
                 new_ids.append((id, duplicates.place(topic, number), hour))
 
     def take(self, terms: Iterable[Terms]) -> bytes:
-        """Pack the ids that a commit added, as its row stores them."""
+        """Pack the ids that a commit made known, in the form of its commit row."""
         new_ids: list[tuple[int, int, int]] = []
         for commit_terms in terms:
             of_topic = self._found.get(commit_terms.topic)
@@ -554,7 +560,7 @@ class NewestIds:
 
     def rest(self) -> bytes:
         """
-        Pack the ids of commits that were already carried forward, and the names that commits
+        Pack the remaining ids: those of commits that were already carried forward, and names that commits
         added to earlier records.
         """
         left_ids = [one for of_topic in self._found.values() for ids in of_topic.values() for one in ids]
@@ -562,7 +568,7 @@ class NewestIds:
 
 
 def _read_runs(rows: Iterable[Mapping[str, Any]]) -> Iterator[IdRun]:
-    """Yield the stored runs. Damaged ones are empty, as at a start."""
+    """Yield the stored runs. A damaged run is yielded without ids, as at a start."""
     for row in rows:
         ids = runs.unpacked(row["ids"], row["checksum"])
         yield IdRun(row["id"], row["hour"], row["arrived_at"], ids or NO_IDS)

@@ -1,5 +1,6 @@
 """
-The mark of a schema that is an unfinished copy of another storage. While it exists, no node may use the schema.
+The mark of a schema that is an unfinished copy of another storage. While the mark exists, no node may
+use the schema.
 """
 
 from __future__ import annotations
@@ -46,9 +47,9 @@ async def check_finished(database: Database) -> None:
 
 async def finish(database: Database, *, progress: Progress) -> None:
     """
-    Make the copy valid, with the configured durability. If a result is lost, it tries again, which is harmless.
+    Make the copy valid, with the configured durability. If the result is lost, try again, which does no harm.
 
-    Raises SpoolUnavailable if it stays unknown whether the copy is valid.
+    Raises SpoolUnavailable if it remains unknown whether the copy is valid.
     """
     for attempt in range(1, ATTEMPTS + 1):
         try:
@@ -75,19 +76,19 @@ def _remove(database: Database, connection: Connection) -> None:
 # -- confirmation of a copy ----------------------------------------------------------------------------------
 
 
-TELL_S = 20.0  # between two progress lines while waiting
+TELL_S = 20.0  # seconds between progress lines while waiting
 
 
 async def confirm(database: Database) -> None:
     """
-    Wait until everything committed before has the configured durability. Raises Unconfirmed if that is unknown.
+    Wait until every earlier commit has the configured durability. Raises Unconfirmed if that is unknown.
     """
     await database.pool.confirm(needs_standby=database.needs_standby)
 
 
 async def check_standby(database: Database) -> None:
     """
-    Raise SpoolUnavailable if the standby confirms nothing now, because the copy would wait for it at its end.
+    Raise SpoolUnavailable if the standby confirms no commits now, because the copy would wait for it at its end.
     """
     try:
         await confirm(database)
@@ -104,7 +105,7 @@ async def tell_while_it_waits(
     database: Database, writing: Coroutine[object, object, None], is_written: Event, progress: Progress
 ) -> None:
     """
-    Wait for the task that writes a copy. After `is_written` is set, report that its commit waits for the standby.
+    Wait for the task that writes a copy. Once `is_written` is set, report that the commit waits for the standby.
     """
     task = asyncio.ensure_future(writing)
     try:
@@ -125,7 +126,7 @@ async def _state(database: Database) -> str:
 
 
 def _standbys(connection: Connection) -> str:
-    """Describe the standby, and what to do if it does not confirm."""
+    """Describe the standby, and say what to do if it does not confirm."""
     [[names]] = connection.execute(STANDBY_NAMES).fetchall()
     if not names:
         return "synchronous_standby_names is empty: name a standby there, or change storage.durability"

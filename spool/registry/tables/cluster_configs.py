@@ -1,4 +1,4 @@
-"""The configuration that each cluster's agents report to run: one document per cluster."""
+"""The configuration that each cluster's agents report that they run. There is one document per cluster."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class RunConfig:
     """
     A cluster's report on its configuration.
 
-    `applied` is the version that the agent runs, or None for a configuration that is not from Tollhouse.
-    `asked` is the version set at that time. `failed` says why `asked` could not be applied, or "". `reached`
-    is the last version that was set and applied. `since` is in epoch seconds.
+    `applied` is the version that the agent runs, or None if its configuration is not from Tollhouse. `asked`
+    is the version that was set for the cluster when it reported. `failed` says why `asked` could not be
+    applied, or is "". `reached` is the last version that was set and applied. `since` is in epoch seconds.
     """
 
     applied: str | None
@@ -48,9 +48,10 @@ class ClusterConfigTable:
         self, cluster: str, *, applied: str | None, failed: str, wanted: str | None, there: Collection[str]
     ) -> None:
         """
-        Store the version that a cluster runs while `wanted` is set for it. An unchanged report writes nothing.
+        Store the version that a cluster runs. `wanted` is the version that is set for it. If the report is
+        the same as before, nothing is written.
 
-        Reports of clusters that are no longer in `there` are deleted.
+        Reports of clusters that are not in `there` are deleted.
         """
         before = self._reports.get(cluster)
         reached = wanted if applied == wanted else None if before is None else before.reached

@@ -21,7 +21,7 @@ from spool.registry.registry_rows import RegistryRows
 
 
 class _ConnectionRows:
-    """The connections' own database table, with the interface of a document kind."""
+    """The database table of the connections, with the interface of a document kind."""
 
     noun = "billing connection"
     row = BillingConnection
@@ -65,6 +65,8 @@ class ConnectionTable(ManagedTable[BillingConnection]):
         return await super().create(draft, id=None if id is None else check_connection_id(id), **how)
 
     async def establish(self, id: str, draft: ConnectionDraft, *, actor: Actor) -> None:
-        """Add a connection from the configuration without checking its id. Does nothing if it exists."""
+        """
+        Add a connection from the configuration. Its id is not checked. Does nothing if the connection exists.
+        """
         if self.find(id) is None:
             await super().create(draft, id=id, most=None, actor=actor)
