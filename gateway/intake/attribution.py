@@ -1,6 +1,6 @@
 """
-Attribution of records to users and teams. The report itself comes first, then the labels of the key and of
-the device, then the operator's rules.
+Attribution of records to users and teams. A user or team in the report itself takes precedence, then the
+labels of the key and of the device, then the operator's rules.
 
 Attribution also applies `privacy.emails`: unless configured, an id that is an e-mail address is hashed or dropped.
 """
@@ -22,7 +22,7 @@ class Attribution:
     """
     Fills in empty user, team and tag fields of records, in place. The intake calls it once per record.
 
-    `secret` is the installation's secret. Gateways with the same secret give a person the same hash.
+    `secret` is the installation's secret. Gateways with the same secret compute the same hash for a person.
     """
 
     def __init__(self, config: Config, *, secret: bytes = b"") -> None:
@@ -36,7 +36,7 @@ class Attribution:
         self._people = People.of_installation(self._secret, config.privacy.emails)
 
     def apply(self, record: AiRecord, labels: Labels, device_labels: Labels = NO_LABELS) -> None:
-        """Attribute one record. Several records may share its tags, so a change copies them."""
+        """Attribute one record. Several records may share one dict of tags, so a change is made in a copy."""
         if labels:
             _fill(record, labels)
         if device_labels:
@@ -50,12 +50,13 @@ class Attribution:
 
     @property
     def has_rules(self) -> bool:
-        """Return whether attribution rules are configured, which may fill what labels leave empty."""
+        """Return whether attribution rules are configured. They may fill fields that labels leave empty."""
         return bool(self._rules)
 
     def default_user(self, record: AiRecord, labels: Labels, device_labels: Labels = NO_LABELS) -> str | None:
         """
-        Return the user for reports of this sender that name no user. None if neither labels nor rules set one.
+        Return the user for reports of this sender that name no user. Return None if neither labels nor rules
+        set a user.
         """
         if not (labels or device_labels or self._rules):
             return None
@@ -116,7 +117,10 @@ class _Rule:
 
 
 def _fill(record: AiRecord, labels: Mapping[str, str]) -> None:
-    """Fill `team` and `user` from labels if they are null, and add other labels as missing tags."""
+    """
+    Fill in `team` and `user` from labels if they are null. Other labels become tags unless the record already
+    has such a tag.
+    """
     missing = {}
     for name, value in labels.items():
         if name == "team":

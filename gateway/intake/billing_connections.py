@@ -1,8 +1,9 @@
 """
 Billing connections, and the rules for the hourly files that they accept.
 
-A connection accepts files if it exists and is enabled, one request at a time, and within its monthly limits.
-A file for an unknown connection is refused with advice. Deleting a connection deletes its rows.
+A connection accepts files if it exists and is enabled. It handles one request at a time, within its monthly
+limits. A file for an unknown connection is refused, and the message says how to create the connection.
+Deleting a connection deletes its rows.
 """
 
 from __future__ import annotations
@@ -104,8 +105,8 @@ class BillingConnections:
 
     def id_upstream(self, drop: BillingDrop) -> str:
         """
-        Return the upstream's connection id for an hourly file. If the connection was deleted, it is the
-        id at arrival.
+        Return the upstream's connection id for an hourly file. If the connection was deleted, return the id
+        from the time when the file arrived.
         """
         connection = None if self._registry is None else self._registry.connections.find(drop.connection_id)
         return connection.id_upstream if connection else drop.upstream_id or drop.connection_id
@@ -136,7 +137,8 @@ class BillingConnections:
         """
         Store whether rows of a connection count as billed cost.
 
-        Raises NotAllowed for the connection that receives hourly AI cost, because those calls are already counted.
+        Raises NotAllowed for the connection that receives hourly AI cost, because its rows are the cost of
+        calls that are already counted.
         """
         if wanted and id == self._configured:
             raise NotAllowed("its rows are the cost of calls that are already counted")
@@ -158,12 +160,12 @@ class BillingConnections:
         return await self.table.change(id, changes, actor=actor)
 
     async def delete(self, id: str, *, actor: Actor) -> None:
-        """Delete a connection and its rows. Files that wait are still sent upstream."""
+        """Delete a connection and its rows. Files that wait for delivery are still sent upstream."""
         self.table.get(id)
         if id == self._configured:
             raise NotAllowed("upstream.connection_id names this connection; change the configuration first")
-        # Remove this first. If the deletion is repeated because it was not confirmed, the connection no
-        # longer exists and the repetition ends before this step.
+        # Remove the connection from the costs first. If the deletion is repeated because it was not
+        # confirmed, the connection no longer exists, so the repetition ends before this step.
         if self._registry and id in self._registry.connections_in_costs.all():
             await self._registry.connections_in_costs.remove(id, actor=actor, action="")
         async with self._turn(id):
@@ -173,14 +175,17 @@ class BillingConnections:
     @asynccontextmanager
     async def taking(self, id: str) -> AsyncIterator[BillingConnection]:
         """
-        Hold the turn of a connection for one file. Raises Refusal 404 or 409 if the connection accepts none.
+        Hold the lock of a connection for one file. Raises Refusal 404 or 409 if the connection accepts no files.
         """
         self._open(id)
         async with self._turn(id):
             yield self._open(id)
 
     async def check_room(self, drop: BillingDrop) -> None:
-        """Raise Refusal 409 if the month would exceed its limits, 429 if all months together would."""
+        """
+        Raise Refusal 409 if the file would exceed the limits of its month, or 429 if it would exceed the
+        limit of all months together.
+        """
         settings = self._settings
         month = drop.month or ""
         replaces_all = (drop.operation or REPLACE_DROP) == REPLACE_DROP
@@ -192,7 +197,7 @@ class BillingConnections:
         if self._fits(size, drop) and not is_full:
             return
         if await self.drops.has(drop.connection_id, month, drop.id.hex()):
-            return  # a repeated file adds nothing
+            return  # a repeated file adds no rows
         if is_full:
             message = (
                 "Nothing was stored: the billing rows of all months have reached the limit "

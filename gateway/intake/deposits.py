@@ -2,8 +2,8 @@
 The single entry point for all records except AI telemetry: usage events, unit-cost operations and
 hourly billing files.
 
-As with `gateway.intake.intake`, every such endpoint ends here with records and rejects. Nothing is priced.
-Operations and files are stored unchanged, because they are forwarded as received.
+Every receiver of these topics passes its records and rejects to this module. Nothing is priced. Operations
+and files are stored unchanged, because they are forwarded as received.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class Deposits:
     """
     Stores records. Each method returns when its records are on disk.
 
-    After SpoolFull, nothing is stored. After SpoolUnavailable, nothing is stored either, except that PostgreSQL
-    may have stored a commit that was not confirmed in time.
+    SpoolFull means that nothing was stored. SpoolUnavailable means the same, except that PostgreSQL may have
+    stored a commit that was not confirmed in time.
     """
 
     def __init__(self, log: Log, attribution: Attribution, *, amount_of: AmountOf | None = None) -> None:
@@ -91,8 +91,8 @@ class Deposits:
         is_repeat: bool = False,
     ) -> Receipt:
         """
-        Store an hourly file. With `is_repeat`, the request was stored before; raises Stale if it is
-        no longer known.
+        Store an hourly file. `is_repeat` means that the same request was stored before. Then Stale is raised
+        if the request is no longer known.
         """
         expected = _expected(bearer)
         return await self._keep(

@@ -27,18 +27,19 @@ from spool.meters import keep_fitting
 from spool.record import AiRecord, Inference
 from spool.turns.fair_turns import current_work, pause_when_due
 
-# Records per commit while other requests wait. Such a commit takes a few milliseconds.
+# Records per commit while other requests wait. A commit of this number of records takes a few milliseconds.
 SHARED_PART = 128
-SHARED_POINTS = 32  # the same for payloads with counters, which take several times as long
-TURN = 25  # records between two checks of the time
+# like SHARED_PART, for payloads with counters, because a counter takes several times as long as a record
+SHARED_POINTS = 32
+TURN = 25  # number of records between two checks of the time
 
 
 class Intake:
     """
-    Turns the outcome of one payload into one submission, and returns when it is durable.
+    Turns the outcome of one payload into one submission, and returns when the submission is durable.
 
-    Without `counters`, a counter is judged on arrival: it repeats calls if earlier calls or calls of the
-    same payload match.
+    If `counters` is None, a counter is judged on arrival. It repeats calls if it matches earlier calls or
+    calls of the same payload.
     """
 
     def __init__(
@@ -54,24 +55,25 @@ class Intake:
     ) -> None:
         self._log = log
         self._attribution = attribution
-        self.prices = prices  # a reload replaces it
+        self.prices = prices  # a reload of the settings replaces the price book
         self._shadows = shadows
         self._devices = device_assignment  # None if there are no devices, such as when files are explained
         self._counters = counters
-        self._clock = clock  # learns when the arriving calls began
+        self._clock = clock  # receives the times when arriving calls began
 
     def take(
         self, outcome: Outcome, bearer: Bearer, pending: PendingChange | None = None
     ) -> Coroutine[Any, Any, Receipt]:
         """
-        Store a payload. SpoolFull and SpoolUnavailable reach the receiver, and the payload is not acknowledged.
+        Store a payload. SpoolFull and SpoolUnavailable are raised to the receiver, which then does not
+        acknowledge the payload.
 
         A large payload is stored in parts with one receipt. After an error, the sender repeats the whole
-        payload. The stored parts are then recognized, because items that cannot be recognized again are all
-        in the last part.
+        payload. The parts that were already stored are then recognized as duplicates, because items that
+        cannot be recognized again are all in the last part.
         """
         if not outcome.packed and max(len(outcome.records), len(outcome.points)) <= SHARED_POINTS:
-            # A small payload is one part, even if others wait.
+            # A small payload is stored as one part, even if other requests wait.
             return self._keep(outcome, bearer, pending, ())
         return self._keep_parts(outcome, bearer, pending)
 
@@ -80,7 +82,7 @@ class Intake:
         part_size = PART
         if work is not None and work.turns.commits_are_shared:
             part_size = SHARED_POINTS if outcome.points else SHARED_PART
-        # The payload is one part.
+        # A payload of this size is stored as one part.
         if not outcome.packed and max(len(outcome.records), len(outcome.points)) <= part_size:
             return await self._keep(outcome, bearer, pending, ())
         receipts: list[Receipt] = []
@@ -90,7 +92,7 @@ class Intake:
             change = pending if part.is_last else None
             receipts.append(await self._keep(part, bearer, change, earlier_receipts))
             if not part.is_last:
-                late_rejects += part.rejects  # items of revoked devices
+                late_rejects += part.rejects  # items of devices whose enrolment was revoked
         outcome.rejects += late_rejects
         return Receipt(
             id=receipts[-1].id,
@@ -103,7 +105,7 @@ class Intake:
     async def _keep(
         self, outcome: Outcome, bearer: Bearer, pending: PendingChange | None, earlier_receipts: Sequence[str]
     ) -> Receipt:
-        """Process the records of one part in the required order and append them."""
+        """Process the records of one part and append them. The order of the steps matters."""
         arrived_at = self._arrival(outcome)
         if self._devices is not None:
             await self._devices.assign(outcome, bearer)
@@ -124,7 +126,9 @@ class Intake:
             raise
 
     def _arrival(self, outcome: Outcome) -> float:
-        """Return the arrival time, read once per payload. Report to the clock when the newest call began."""
+        """
+        Return the arrival time, which is read once per payload. Report to the clock when the newest call began.
+        """
         if self._clock is None:
             return self._shadows.now()
         began = outcome.records[-1].start_time if outcome.records else None
@@ -134,7 +138,7 @@ class Intake:
         """
         Fill in the labels that the sender left out of records and points.
 
-        Returns, for each record, the user for reports of this sender that name no user.
+        Return for each record the user to whom reports of this sender belong if they name no user.
         """
         sender, attribution, key_labels = bearer.sender, self._attribution, bearer.labels
         gives_users = bool(key_labels) or attribution.has_rules
@@ -172,10 +176,11 @@ class Intake:
         self, outcome: Outcome, bearer: Bearer, default_users: Sequence[str | None], arrived_at: float
     ) -> Mapping[int, AiRecord]:
         """
-        Remember which senders reported calls. Give duplicates kept for reference a dedup key of their own.
+        Remember which senders reported calls. Give each duplicate that is kept for reference a dedup key
+        of its own.
 
-        Returns the undecided records that may repeat calls, by position. Forwarded records were decided by
-        the other Tollhouse.
+        Return the undecided records that may repeat calls, by position. Records that another Tollhouse
+        forwarded are already decided.
         """
         repeaters: dict[int, AiRecord] = {}
         note, key = self._shadows.note, bearer.name
@@ -201,7 +206,7 @@ class Intake:
     async def _look_up_reporters(
         self, outcome: Outcome, repeaters: Mapping[int, AiRecord], bearer: Bearer
     ) -> None:
-        """Load the senders that reported the same calls before a restart or to another gateway."""
+        """Load the stored senders that reported the same calls before a restart or to another gateway."""
         records = (*repeaters.values(), *(point.template for point in outcome.points))
         reporters = (reporter for record in records for reporter in reporters_of(record))
         await self._shadows.look_up(reporters, key=bearer.name)
@@ -216,7 +221,8 @@ class Intake:
         repeaters: Mapping[int, AiRecord],
     ) -> Coroutine[Any, Any, Receipt]:
         """
-        Append the part to the log. Records that may repeat calls wait until those calls had time to arrive.
+        Append the part to the log. Records that may repeat calls wait until reports of those calls had
+        time to arrive.
         """
         change = change or PendingChange()
         submission = Submission(
@@ -254,7 +260,8 @@ class Intake:
 
 def _give_own_identity(outcome: Outcome, position: int) -> None:
     """
-    Give a duplicate kept for reference its own id, so that the counted report is not mistaken for its repeat.
+    Give a duplicate that is kept for reference its own id. Otherwise the report that counts could be mistaken
+    for a repeat of it.
     """
     identity = outcome.identities[position]
     if identity.certain:

@@ -2,9 +2,9 @@
 The price of calls that use more than text. Each unit is charged once, at the most specific price that fits it.
 
 If a model has prices for nested units, the more specific quantity is subtracted from the more general one.
-For example, cached audio is subtracted from audio and from the cache, and audio from the input. A part
-without its own price costs as much as the whole it belongs to. All numbers are exact integers, and prices are
-linear, so a sum of calls costs as much as the calls.
+For example, cached audio is subtracted from audio and from the cache, and audio is subtracted from the input.
+A part without its own price has the price of the whole that contains it. All numbers are exact integers.
+Prices are linear, so the price of a sum of calls equals the sum of the prices of the calls.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NO_PRICE: Final = "no_price"
 COUNT_UNKNOWN: Final = "count_unknown"
 CONTRADICTION: Final = "contradiction"
 
-# Precision of a price per second, which is computed from the price per hour.
+# Precision in dollars of a price per second, which is computed from the price per hour.
 _SECOND_PRICE_STEP: Final = Decimal("1e-18")
 
 Dimensions = frozenset[tuple[str, str]]
@@ -39,7 +39,7 @@ class Unit(NamedTuple):
     dimensions: Dimensions
     per: int
     per_words: str
-    direction: str | None = None  # only for tokens
+    direction: str | None = None  # side of the call: "input" or "output", only for tokens
     is_tokens: bool = False
 
 
@@ -81,7 +81,7 @@ def _beside() -> Iterator[tuple[str, Unit]]:
             yield name, Unit(name.replace("_", " "), frozenset(dimensions), per, description)
 
 
-# In display order. Reasoning counts as text.
+# All units, in display order. Reasoning counts as text.
 UNITS: Final[Mapping[str, Unit]] = {
     "input_tokens": _tokens("input", "input"),
     "cache_read_tokens": _tokens("cache read", "input", type="cache_read"),
@@ -114,23 +114,26 @@ AMOUNTS: Final = {
     "reasoning_tokens": "reasoning",
 }
 
-Quantities = Mapping[str, int | None]  # millionths, by unit; None: unknown
+Quantities = Mapping[str, int | None]  # quantity in millionths by unit, or None if the quantity is unknown
 
 
 class PartRate(NamedTuple):
     """
-    Prices per single unit, in 10 ** -digits dollars. None: the unit has its own price, which is unknown.
+    Prices per single unit, in 10 ** -digits dollars. None means that the unit has its own price, but the
+    price is unknown.
 
-    `apart` are directions for which a call must report its parts, because most of the model's tokens there
-    are not text.
+    `apart` lists directions in which most of the model's tokens are not text. A call must report its parts
+    for these directions.
     """
 
     prices: Mapping[str, int | None]
-    shown: Mapping[str, str]  # prices as the price list states them
+    shown: Mapping[str, str]  # prices in the form in which the price list states them
     per_request: int
     digits: int
     apart: tuple[str, ...] = ()
-    charges_writes: bool = False  # the model has separate prices for its cache, known or not
+    charges_writes: bool = (
+        False  # True if the model has separate prices for cache writes, even if they are unknown
+    )
 
     @property
     def is_by_tokens(self) -> bool:
@@ -142,7 +145,7 @@ class Leaf(NamedTuple):
 
     unit: str
     quantity: int
-    amount: int  # in 10 ** -(digits + DECIMALS) dollars
+    amount: int  # amount in 10 ** -(digits + DECIMALS) dollars
 
 
 class Unpriced(NamedTuple):
@@ -200,7 +203,9 @@ def quantities_of_sum(total: TokenSum) -> dict[str, int | None]:
 
 
 def leaves(rate: PartRate, reported: Quantities) -> list[Leaf] | Unpriced:
-    """List the charged quantities in the order of UNITS, or return why the price is unknown."""
+    """
+    List the charged quantities in the order of UNITS. If the price is unknown, return the reason instead.
+    """
     quantities = _with_wholes(reported)
     problem = _missing(rate, quantities, reported)
     if problem is not None:
@@ -289,8 +294,8 @@ def _missing(rate: PartRate, quantities: Quantities, reported: Quantities) -> Un
 
 def _charges_other_units(rate: PartRate, reported: Quantities) -> bool:
     """
-    Return whether the model charges for units other than tokens. The tokens then measure the same input
-    or output again.
+    Return whether the model charges for units other than tokens. If it does, the tokens measure the same
+    input or output a second time.
     """
     if rate.is_by_tokens:
         return False
@@ -315,7 +320,8 @@ def _is_priced(rate: PartRate, name: str) -> bool:
 
 def _is_in_parts(reported: Quantities, name: str, quantity: int) -> bool:
     """
-    Return whether reported parts add up to the whole, such as images of one size. Then each part needs a price.
+    Return whether reported parts add up to the whole, such as images of one size. If they do, each part
+    needs a price.
     """
     return quantity <= sum(
         reported[part] or 0 for part in reported if part in METERS and name in METERS[part].wholes
@@ -323,7 +329,7 @@ def _is_in_parts(reported: Quantities, name: str, quantity: int) -> bool:
 
 
 def _with_wholes(reported: Quantities) -> Quantities:
-    """Add the totals of non-token units whose parts are reported without their total."""
+    """Add missing totals of non-token units. A total is the sum of the reported parts."""
     quantities = dict(reported)
     for name in reported:
         for whole in METERS[name].wholes if name in METERS else ():
@@ -333,7 +339,9 @@ def _with_wholes(reported: Quantities) -> Quantities:
 
 
 def _may_overlap(rate: PartRate, quantities: Quantities, first_unit: str, second_unit: str) -> bool:
-    """Return whether some tokens may belong to both units, while no price and count says how many do."""
+    """
+    Return whether some tokens may belong to both units, while neither a price nor a count shows how many do.
+    """
     first = UNITS[first_unit]
     second = UNITS[second_unit]
     if not (first.is_tokens and second.is_tokens) or first.dimensions <= second.dimensions:

@@ -1,5 +1,6 @@
 """
-The merge window before the intake. It merges partial reports of one call and stores them on disk before the 2xx.
+The merge window before the intake. It merges partial reports of one call, and stores reports that still wait
+on disk before the sender gets a 2xx.
 
 Receivers call `MergeWindow.take` instead of `Intake.take`. If a report has waited for the whole window, it
 becomes a record without further merging.
@@ -41,7 +42,7 @@ from spool.turns.fair_turns import pause
 
 LOOK_S = 5.0
 
-_Turn = asyncio.Future[None]  # done when the turn is over
+_Turn = asyncio.Future[None]  # the future is done when the turn is over
 
 _log = logging.getLogger(__name__)
 
@@ -50,8 +51,8 @@ class MergeWindow:
     """
     The merge window of a single process.
 
-    A request stores and deletes partial reports in the commit of its records. So after a crash, the disk and
-    the accounting agree on what waits.
+    A request stores and deletes partial reports in the commit of its records. So after a crash, the stored
+    reports and the accounting agree.
     """
 
     def __init__(self, stored: PartialReports, intake: Intake, clock: Clock, merger: Merger) -> None:
@@ -68,7 +69,7 @@ class MergeWindow:
 
     @property
     def held(self) -> HeldByKey:
-        """Return the number of waiting reports by key."""
+        """Return the waiting reports by key."""
         return self._merger.held
 
     async def start(self) -> None:
@@ -83,10 +84,10 @@ class MergeWindow:
         self, outcome: Outcome, bearer: Bearer, reports: Sequence[CallReport] = ()
     ) -> Coroutine[Any, Any, Receipt]:
         """
-        Merge reports and store them. Returns when everything is durable.
+        Merge reports and store them. Return when everything is durable.
 
-        After an error, the sender repeats the payload. With PostgreSQL, a commit that was not confirmed in time
-        may have been stored; its repeat counts once.
+        After an error, the sender repeats the payload. With PostgreSQL, a commit that was not confirmed in
+        time may have been stored. Its repetition counts once.
         """
         return self._merge(outcome, bearer, reports) if reports else self._intake.take(outcome, bearer)
 
@@ -133,9 +134,9 @@ class MergeWindow:
 
     async def _try_to_release(self) -> None:
         """
-        Release waiting reports. If the storage fails, they are tried first the next time.
+        Release waiting reports. If the storage fails, the same reports are released first the next time.
 
-        The sender that exceeded the limit is not refused.
+        A failure here never refuses the request of the sender that exceeded the limit.
         """
         try:
             await self.release()
@@ -151,7 +152,7 @@ class Turns:
     """
 
     def __init__(self) -> None:
-        self._last: dict[bytes, _Turn] = {}  # the last turn in the queue, by key
+        self._last: dict[bytes, _Turn] = {}  # the last turn in the queue of each key
 
     @property
     def taken(self) -> Set[bytes]:
@@ -159,7 +160,7 @@ class Turns:
 
     @asynccontextmanager
     async def of(self, keys: Set[bytes]) -> AsyncIterator[None]:
-        """Queue for all keys at once, so that requests neither deadlock nor overtake each other."""
+        """Queue for all keys at once, so that requests cannot deadlock and cannot overtake each other."""
         earlier_turns = {self._last[key] for key in keys if key in self._last}
         turn: _Turn = asyncio.get_running_loop().create_future()
         self._last.update(dict.fromkeys(keys, turn))
@@ -172,7 +173,7 @@ class Turns:
 
     def _end(self, turn: _Turn, keys: Set[bytes], earlier_turns: Sequence[_Turn]) -> None:
         """
-        End a turn. A turn that is cancelled while it waits ends after the turns before it, because later
+        End a turn. If a turn is cancelled while it waits, it ends only after the earlier turns, because later
         turns wait for it.
         """
         if earlier_turns:
@@ -185,8 +186,8 @@ class Turns:
         turn.set_result(None)
 
 
-ATTEMPTS = 8  # afterwards, the sender must repeat the request
-AT_ONCE = 500  # reports that are released together
+ATTEMPTS = 8  # number of attempts to store a batch before the sender must repeat the request
+AT_ONCE = 500  # number of reports that are released together
 
 
 _Found = Mapping[bytes, PartialReport]
@@ -196,8 +197,8 @@ class SharedMergeWindow:
     """
     The merge window of several processes on one log. It keeps no reports in memory.
 
-    A batch reads the reports it needs by their keys. It is stored only if these reports are unchanged;
-    otherwise it is merged again. Usually one process releases at a time, but two do no harm.
+    A batch reads the reports it needs by their keys. It is stored only if these reports are unchanged.
+    Otherwise it is merged again. Usually one process releases at a time, but two at the same time do no harm.
     """
 
     def __init__(
@@ -222,16 +223,16 @@ class SharedMergeWindow:
         self._merger = partial(
             Merger, hold_s=hold_s, max_reports=max_reports, max_bytes=max_bytes, is_shared=True
         )
-        self._turns = Turns()  # this process merges the reports of one call in order of arrival
-        self.waiting = 0  # at the last count
-        self.held = HeldByKey()  # at the last count, if the window was nearly full
+        self._turns = Turns()  # in this process, the reports of one call are merged in order of arrival
+        self.waiting = 0  # number of reports at the last count
+        self.held = HeldByKey()  # reports by key at the last count, filled only if the window was nearly full
 
     async def take(self, outcome: Outcome, bearer: Bearer, reports: Sequence[CallReport] = ()) -> Receipt:
         """
-        Merge reports and store them. Returns when everything is durable.
+        Merge reports and store them. Return when everything is durable.
 
-        After an error, the sender repeats the payload. With PostgreSQL, a commit that was not confirmed in time
-        may have been stored; its repeat counts once.
+        After an error, the sender repeats the payload. With PostgreSQL, a commit that was not confirmed in
+        time may have been stored. Its repetition counts once.
         """
         if not reports:
             return await self._intake.take(outcome, bearer)
@@ -268,13 +269,14 @@ class SharedMergeWindow:
 
     async def release(self) -> int:
         """
-        Turn reports that waited long enough, or exceed the limit, into records. Return the number of these reports.
+        Turn reports into records if they waited long enough or exceed the limit. Return the
+        number of these reports.
         """
         count = 0
         now = self._clock.now()
         while due_reports := await self._stored.oldest(PARTS, before=now - self._window_s, most=AT_ONCE):
             count += (done := await self._release(due_reports, window_s=self._window_s))
-            if done < len(due_reports):  # other processes changed the rest meanwhile
+            if done < len(due_reports):  # other processes changed the remaining reports in the meantime
                 break
         self.waiting, size = await self._stored.count(PARTS)
         while self.waiting > self._max_reports or size > self._max_bytes:
@@ -309,9 +311,9 @@ class SharedMergeWindow:
 
     async def _over(self, waiting: Sequence[PartialReport]) -> list[PartialReport]:
         """
-        Return the reports that exceed the limit: the oldest of the key with the most waiting reports.
+        Return the reports that exceed the limit: the oldest reports of the key with the most waiting reports.
 
-        So no key pushes out reports of another key.
+        So reports of one key never displace reports of another key.
         """
         reports = {report.key: report for report in waiting}
         queues: dict[str, list[bytes]] = {}
@@ -337,7 +339,7 @@ class SharedMergeWindow:
         return due_reports
 
     async def run(self) -> None:
-        """Release waiting reports forever. One process runs this task at a time."""
+        """Release waiting reports forever. Only one process runs this task at a time."""
         while True:
             await asyncio.sleep(LOOK_S)
             try:
@@ -359,7 +361,7 @@ class SharedMergeWindow:
         for call in merger.release(now=now):
             if await self._put_on_record(call, stored):
                 released += len(call.reports.keys() & {report.key for report in due})
-        if unreadable:  # without deletion, they would stay the oldest forever
+        if unreadable:  # delete unreadable reports, because they would otherwise stay the oldest forever
             damaged = [report for report in due if self._merger(window_s=window_s).load([report])]
             _log.error(
                 "%d partial reports cannot be read", len(damaged), extra={"action": "partial_reports_damaged"}
@@ -380,7 +382,7 @@ class SharedMergeWindow:
 
     async def _forget(self, before: float) -> None:
         """
-        Delete the marks of recorded generations when no further report is expected or there are too many marks.
+        Delete the marks of recorded generations if no further report is expected, or if there are too many marks.
         """
         for kind in (TOLD, TOLD_OF):
             while old := await self._stored.oldest(kind, before=before, most=AT_ONCE):
@@ -403,5 +405,5 @@ def _size(report: PartialReport) -> int:
 
 
 def _load(merger: Merger, stored_reports: _Found) -> int:
-    """Load reports, oldest first. Return the number of unreadable reports."""
+    """Load reports in order of age, oldest first. Return the number of unreadable reports."""
     return merger.load(sorted(stored_reports.values(), key=lambda report: report.at))

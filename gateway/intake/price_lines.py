@@ -1,5 +1,6 @@
 """
-The lines that add up to the estimate of a call, and the reason if there is no estimate. For display to people.
+The lines that add up to the estimate of a call, for display to people. If there is no estimate, the module
+gives the reason.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from spool.record import Inference, decimal_text
 
 class PriceLine(NamedTuple):
     """
-    One line of an estimate: a unit of the call or the call itself, its quantity, the price per `per`, and dollars.
+    One line of an estimate: a unit of the call or the call itself, its quantity, the price for `per` units,
+    and the dollars.
     """
 
     of: str
@@ -52,7 +54,7 @@ def problem(book: PriceBook, record: Inference) -> str | None:
 
 
 def lines_of_sum(book: PriceBook, total: TokenSum) -> list[SumLine]:
-    """List the charges of calls that the ledger has summed. Empty if they are unknown."""
+    """List the charges of calls that the ledger has summed. The list is empty if the charges are unknown."""
     rate = book.part_rate(total)
     if rate is None:
         return []
@@ -87,7 +89,7 @@ def _part_lines(rate: PartRate | None, record: Inference) -> list[PriceLine]:
 
 
 def _lines(rate: Rate, record: Inference) -> Iterator[PriceLine]:
-    """Yield the charged parts, as `amount_of_tokens` does. No token is in two parts."""
+    """Yield the charged parts, with the same rules as `amount_of_tokens`. No token is in two parts."""
     read = record.cache_read_tokens or 0
     written = record.cache_write_tokens or 0
     written_1h = record.cache_write_1h_tokens or 0

@@ -1,19 +1,20 @@
 """
 The estimated cost of a call, next to the cost that its source reports.
 
-All numbers are exact integers; nothing is rounded. An unknown price gives None, never "0".
+All numbers are exact integers, and nothing is rounded. An unknown price gives None, never "0".
 
-- If the response model has a price, it counts, else the request model. The price is that of the provider that
-  served the call. If that provider is unknown or resells closed models, it is the price of the model's maker.
-- Prices are those of the day (and hour) of the call; a call without a time gets the newest price. A price tier
-  applies to the whole request.
-- Reasoning is part of the output and costs the same, unless the price list says otherwise.
-- Cache writes cost the price for the shortest lifetime. Writes that are kept for an hour have their own price
-  for Claude models; for other models they cost the same.
+- The response model's price applies. If the response model has no price, the request model's price applies.
+  Each is the price of the provider that served the call. If that provider is unknown or resells closed
+  models, the price of the model's maker applies.
+- Prices are those of the day (and hour) of the call. A call without a time gets the newest price. A price
+  tier applies to the whole request.
+- Reasoning is part of the output and has the same price, unless the price list says otherwise.
+- Cache writes have the price for the shortest lifetime. For Claude models, writes that are kept for an hour
+  have their own price. For other models, they have the same price as other writes.
 - Cached tokens without their own price cost as much as other input. Only Anthropic differs: a Claude model
   without such a price has no estimate.
-- A batch, or another service tier without a price in the list, has no estimate. Neither has a call of an audio
-  or image model that does not report the number of tokens of each kind.
+- A batch, or another service tier without a price in the list, has no estimate. A call of an audio or image
+  model has no estimate if it does not report the number of tokens of each kind.
 - Tokens of prepaid capacity cost nothing, but additional fees are charged.
 - `gateway.intake.leaves` prices units other than text tokens.
 """
@@ -54,7 +55,7 @@ from spool.ledger.repricing import TokenSum
 from spool.processing import MARKS, PROVISIONED, STANDARD, mode_of
 from spool.record import Inference
 
-_MEMO = 10_000  # entries; senders choose the names, so the memo needs a limit
+_MEMO = 10_000  # limit of entries in the memo, because senders choose the names
 
 _Names = tuple[str | None, str | None, str | None, str]  # provider, response model, request model, mode
 _PACKAGED = PriceSettings()
@@ -76,7 +77,8 @@ class PriceBook:
     @classmethod
     def load(cls, section: PriceSettings = _PACKAGED) -> PriceBook:
         """
-        Load the price list that [prices] names, else the packaged one. Raises CardUnreadable with the problem.
+        Load the price list that [prices] names. If none is named, load the packaged list. Raises
+        CardUnreadable with the problem.
         """
         return cls(cards.read(section.file) if section.file else cards.packaged(), section.override)
 
@@ -129,8 +131,8 @@ class PriceBook:
 
     def estimate_sum(self, total: TokenSum) -> str | None:
         """
-        Return the cost of calls that the ledger has summed, as if each call had been priced
-        separately (a `Pricer`).
+        Return the cost of calls that the ledger has summed. The cost equals the sum of the costs of the
+        single calls. Implements `Pricer`.
         """
         if total.meters:
             return _sum_of_sums(self._quote_of_sum(total).parts, total)
@@ -139,7 +141,8 @@ class PriceBook:
 
     def rate_of_sum(self, total: TokenSum) -> Rate | None:
         """
-        Return the token prices of text calls that the ledger has summed. None if the calls have different prices.
+        Return the token prices of text calls that the ledger has summed. Return None if the calls
+        have different prices.
         """
         quote = self._quote_of_sum(total)
         if quote.rate is None or not all(is_size(above) for above, _ in quote.tiers):
@@ -148,7 +151,7 @@ class PriceBook:
 
     def part_rate(self, total: TokenSum) -> PartRate | None:
         """
-        Return the unit prices of calls that the ledger has summed. None if the calls have different prices.
+        Return the unit prices of calls that the ledger has summed. Return None if the calls have different prices.
         """
         return _rate_of_sum(self._quote_of_sum(total).parts, total)
 
@@ -161,9 +164,10 @@ class PriceBook:
 
     def rates(self, provider: str | None, model: str | None, time: int) -> Sequence[tuple[int, Rate]]:
         """
-        Return the rates of a model's text calls at a time (ns). Empty if they are unknown.
+        Return the rates of a model's text calls at a time (ns). The list is empty if the rates are unknown.
 
-        Each rate has the number of input tokens above which it applies; the largest comes first, -1 last.
+        Each rate has the number of input tokens above which it applies. The largest number is first, and
+        -1 is last.
         """
         key = (provider, model, None, STANDARD)
         quote = self._memo.get(key, NEVER)
@@ -214,8 +218,8 @@ class PriceBook:
 
     def _quote(self, key: _Names, time: int) -> Quote:
         """
-        Return the price of an override if one fits, else of the price list. The response model goes before
-        the request model.
+        Return the operator's own price if one fits. Otherwise return the price in the price list. The
+        response model takes precedence over the request model.
         """
         provider, response, request, mode = key
         models = [model for model in dict.fromkeys((response, request)) if model]
@@ -236,7 +240,9 @@ class PriceBook:
                 low, high, token_rate(fees, listed_model.id), (), parts_of(fees, listed_model.id, ())
             )
         parts = parts_of(row, listed_model.id, listed_model.apart)
-        if listed_model.apart:  # a call that does not report its parts may consist of any kind of tokens
+        # prices for text do not apply, because a call that does not report its parts may consist of any
+        # kind of tokens
+        if listed_model.apart:
             return Quote(low, high, None, (), parts)
         return Quote(low, high, token_rate(row, listed_model.id), tiers_of(row, listed_model.id), parts)
 
@@ -252,8 +258,8 @@ class PriceBook:
 
     def _find(self, provider: str | None, name: str) -> Model | None:
         """
-        Return the model from the first seller that lists it. None if no seller lists it or that seller
-        has no price.
+        Return the model from the first seller that lists it. Return None if no seller lists it, or if that
+        seller has no price.
         """
         spellings = list(dict.fromkeys(names.spellings(name)))
         for seller in self._sellers(provider, spellings):
@@ -267,7 +273,8 @@ class PriceBook:
 
     def _sellers(self, provider: str | None, spellings: Iterable[str]) -> Iterator[str]:
         """
-        Yield the sellers in search order: the record's provider, providers whose prices it uses, the model's maker.
+        Yield the sellers in search order: the record's provider, the providers whose prices that provider
+        uses, the model's maker.
         """
         if provider and providers.is_self_hosted(provider):
             return
@@ -305,7 +312,7 @@ def _sum_of_parts(parts: tuple[tuple[int, PartRate], ...], record: Inference) ->
 
 
 def _sum_of_sums(parts: tuple[tuple[int, PartRate], ...], total: TokenSum) -> str | None:
-    """Price calls of one price tier together. None if the ledger does not separate the tiers."""
+    """Price calls of one price tier together. Return None if the ledger does not separate the tiers."""
     rate = _rate_of_sum(parts, total)
     if rate is None:
         return None
@@ -321,8 +328,8 @@ def _rate_of_sum(parts: tuple[tuple[int, PartRate], ...], total: TokenSum) -> Pa
 
 def _written(override: PriceOverride) -> tuple[Any, ...]:
     """
-    Return the fields that name a price list. A list without prices of meters keeps the name from
-    before meters existed.
+    Return the fields from which the name of a price list is computed. A list without prices of meters keeps
+    the name that it had before meters existed.
     """
     *fields, meters = astuple(override)
     return (*fields, meters) if meters else tuple(fields)

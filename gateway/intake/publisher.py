@@ -1,8 +1,8 @@
 """
 Sums from the ledger as unit-cost streams (`[[publish]]`): tokens, calls or cost by a dimension, or as a ratio.
 
-Only values that differ from the stream's totals become operations, and these always replace. So late data, a
-recalculation or an interrupted run still lead to the right total.
+An operation is created only for a value that differs from the stream's total, and the operation replaces the
+total. So the totals become right even after late data, a recalculation or an interrupted run.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from spool.streams import (
 )
 
 PUBLISH_EVERY_S = 60.0
-# Late data changes published values within this time.
+# How far back values are published again, because late data may change values of this time.
 BACK = {"HOURLY": timedelta(days=7), "DAILY": timedelta(days=35)}
 UNKNOWN = "(unknown)"
 _EXACT = Context(prec=60)
@@ -46,7 +46,7 @@ _log = logging.getLogger(__name__)
 
 
 class Publisher:
-    """Publishes until it is cancelled."""
+    """A background task that publishes until it is cancelled."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class Publisher:
         for operation in operations:
             total = totals.get((rule.stream, key_of(operation)))
             if total is not None and (operation.start_time or 0) < complete_since * NS:
-                continue  # the ledger no longer has all records that were published
+                continue  # skip this value, because the ledger no longer has all records that were published
             if operation.operation == DELETE:
                 if total is not None:
                     changed.append(operation)
@@ -112,7 +112,9 @@ class Publisher:
         return await self._ledger.costs(query)
 
     def _operations(self, rule: Publication, rows: Sequence[CostRow]) -> Iterator[UnitCostOperation]:
-        """Yield an operation for each sum. An empty sum deletes its published value."""
+        """
+        Yield an operation for each sum that differs. If a sum is empty, the operation deletes its published value.
+        """
         names = tuple(dict.fromkeys((rule.by, *rule.dimensions.values())))
         for row in rows:
             values = dict(zip(names, row.group, strict=True))
@@ -148,7 +150,7 @@ class Publisher:
 
 
 def _value(rule: Publication, row: CostRow) -> str | None:
-    """Return the value of a row, or None if it is empty or has no divisor."""
+    """Return the value of a row, or None if it is empty or the divisor of the ratio is missing."""
     measures = _measures(row)
     with localcontext(_EXACT):
         value = measures[rule.measure]

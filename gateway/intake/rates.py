@@ -1,5 +1,5 @@
 """
-Token rates, made from rows of the price list and the operator's own prices, and their sums.
+Token rates and their sums. The rates are made from rows of the price list and from the operator's own prices.
 
 `gateway.intake.prices` describes the rules.
 """
@@ -19,7 +19,7 @@ from spool.ledger.sums import SIZES
 from spool.meters import FEES
 from spool.processing import STANDARD
 
-NO_TIME = 2**62  # later than any record, so that a call without a time gets the newest price
+NO_TIME = 2**62  # a time later than any record, so that a call without a time gets the newest price
 
 
 class Rate(NamedTuple):
@@ -37,15 +37,16 @@ class Rate(NamedTuple):
 
 class Quote(NamedTuple):
     """
-    The rates that apply from `low` until `high` (ns). `tiers` are rates of larger inputs, the largest first.
-    None is unknown.
+    The rates that apply from `low` until `high` (ns). `tiers` are the rates of larger inputs, the largest
+    input first. None means that the rate is unknown.
     """
 
     low: int
     high: int
-    rate: Rate | None  # for calls that report only text
+    rate: Rate | None  # rate of calls that report only text
     tiers: tuple[tuple[int, Rate], ...] = ()
-    parts: tuple[tuple[int, PartRate], ...] = ()  # for all calls, by the minimum input, the largest first
+    # rates of all calls, by the minimum input. The largest minimum is first.
+    parts: tuple[tuple[int, PartRate], ...] = ()
 
 
 NEVER = Quote(1, 0, None)
@@ -77,7 +78,7 @@ def amount_of_tokens(
     """
     Return the cost in units of 10 ** -digits of the rate.
 
-    Returns None if a required price or count is unknown or the counts contradict each other.
+    Return None if a required price or count is unknown, or if the counts contradict each other.
     """
     input_price, output_price, read_price, write_price, write_1h_price, reasoning_price, per_request, _ = rate
     if input_price is None:
@@ -145,7 +146,9 @@ def tiers_of(row: Price, model: str) -> tuple[tuple[int, Rate], ...]:
 
 
 def parts_of(row: Price, model: str, apart: tuple[str, ...]) -> tuple[tuple[int, PartRate], ...]:
-    """Return the rates of a row by minimum input, the largest first. The row's own rate is last."""
+    """
+    Return the rates of a row by minimum input. The largest minimum is first, and the row's own rate is last.
+    """
 
     def made(amounts: Amounts) -> PartRate:
         return rate_of(amounts, apart=apart, charges_writes="claude" in model)
@@ -157,7 +160,7 @@ def overridden(
     override: PriceOverride, row: Price | None
 ) -> tuple[Rate, tuple[tuple[int, Rate], ...], tuple[tuple[int, PartRate], ...]]:
     """
-    Return the operator's prices, which ignore price tiers. Prices that the operator leaves out come from
+    Return the operator's prices, which ignore price tiers. Prices that the operator does not set are those of
     the price list.
     """
     base = row or Price()
@@ -176,7 +179,7 @@ def overridden(
 
 
 def row_in_force(model: Model | None, time: int, mode: str) -> Price | None:
-    """Return the last matching row in the order of the price list."""
+    """Return the row that applies. If several rows match, the last one in the price list applies."""
     if model is None:
         return None
     rows = [row for row in model.prices if row.mode == mode]
@@ -187,7 +190,7 @@ def row_in_force(model: Model | None, time: int, mode: str) -> Price | None:
 
 
 def fees_of(row: Price) -> Price:
-    """Return a row whose tokens are prepaid, so that only additional fees cost money."""
+    """Return a copy of a row for prepaid tokens, in which only additional fees cost money."""
     nothing = dict.fromkeys(AMOUNTS.values(), Decimal(0))
     fees = {name: amount for name, amount in row.meters.items() if name in FEES}
     return replace(row, **nothing, tiers=(), meters=fees)
@@ -223,6 +226,6 @@ def since_ns(overriding: tuple[int, PriceOverride]) -> int:
 
 def is_size(above: int) -> bool:
     """
-    Return whether the ledger separates calls above this size. Some price lists write 199,999 for 200,000.
+    Return whether the ledger separates calls above this input size. Some price lists write 199,999 for 200,000.
     """
     return above in SIZES or above + 1 in SIZES

@@ -1,4 +1,7 @@
-"""Explanations of a record from its own fields: its dedup key, cost, status, and why it is a duplicate."""
+"""
+Explanations of a record from its own fields: its dedup key, its cost, its status, and the reason if it
+is a duplicate.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ _COUNTS = {
 
 
 def reasons(record: Record, book: PriceBook) -> dict[str, str]:
-    """Return field -> rule. `book` is today's price list."""
+    """Return the rule behind each field. `book` is today's price list."""
     if isinstance(record, Inference):
         why = {"id": identity.rule_of(record), **_of_cost(record, book)}
         if record.status == "cached":
@@ -38,7 +41,7 @@ def price_lines(record: Record, book: PriceBook) -> list[dict[str, Any]]:
     """
     List the lines of an estimate: unit, quantity, price per `per`, and dollars.
 
-    Empty if the record was estimated with other prices than those in `book`.
+    The list is empty if the record was estimated with other prices than those in `book`.
     """
     if not isinstance(record, Inference) or book.estimate(record) != record.estimated_cost:
         return []
@@ -98,7 +101,7 @@ def _of_sum(call: Inference) -> str:
 
 
 def _of_reporter(metric: UsageMetric) -> str:
-    """Describe the rule of `shadows`."""
+    """Describe the rule in `shadows` by which a counter is a duplicate."""
     counted = "tokens" if metric.unit == TOKEN_UNIT else "cost"
     name = f"source {metric.source}"
     service = metric.tags.get("service")

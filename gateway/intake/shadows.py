@@ -3,25 +3,25 @@ Detection of counters that repeat calls which events already reported. Such a co
 duplicate kept for reference.
 
 A counter is a shadow if calls of the same source, service and session (or user) arrived in the hour before
-it. Calls that arrive while the counter waits (`waiting_counters`) count as well. A counter with neither
-session nor user (Codex's) is compared by source and service.
+the counter. Calls that arrive while the counter waits (`waiting_counters`) count as well. A counter with
+neither session nor user (Codex's) is compared by source and service.
 
-Two libraries may report the calls and the counters of one program, under different names. So a call is also
-remembered by its service and models, independent of its source.
+Two libraries may report the calls and the counters of one program, under different source names. So a call is
+also remembered by its service and models, independent of its source.
 
-- A counter of the OpenTelemetry conventions that names service and model is compared only with such calls. So it
-  counts if its model had no calls.
-- Calls of its own source that report tokens but no model may be of any model.
-- Counters that a product defines itself are compared with the product's calls as well.
+- A counter of the OpenTelemetry conventions that names service and model is compared only with calls of that
+  service and model. So the counter counts if its model had no calls.
+- Calls of the counter's own source that report tokens but no model may be of any model.
+- Counters that a product defines itself are also compared with that product's calls.
 - If a service or a counter's model is missing, the sources must match (`_COUNTERS`).
 
-An agent's span may sum up a program below it. The span is a shadow if that program reported calls or counters
-of the same session or trace.
+An agent's span may sum up the calls of another program that the agent runs. The span is a shadow if that
+program reported calls or counters of the same session or trace.
 
-Each caller (a session, user, trace or service) has one entry in memory: when it last reported calls, and the
-kinds of these calls. The entries are also stored in the commit of the calls (`spool.log.heard`). They are
-read there after a start and if several processes share a log, because a forgotten caller would make a
-duplicate count. Old entries are removed. Above `spool.max_senders`, the oldest entry of the key with the most
+Each caller (a session, user, trace or service) has one entry in memory: the time of its last calls, and the
+kinds of these calls. The commit of the calls also stores the entries (`spool.log.heard`). Stored entries are
+read after a start, and if several processes share a log, because a counter would count twice if its caller
+was forgotten. Old entries are removed. Above `spool.max_senders`, the oldest entry of the key with the most
 entries is removed.
 """
 
@@ -46,23 +46,24 @@ from spool.shares import Shared
 from spool.turns.fair_turns import pause
 
 WINDOW_S = 3600.0
-NOTED_S = 1.0  # precision of the report times
-# A caller is stored at most once in this interval. So after a start, it may be forgotten too early by this time.
+NOTED_S = 1.0  # precision of the report times, in seconds
+# A caller is stored at most once in this interval. So after a start, a caller may be forgotten up to this
+# much too early.
 KEEP_EVERY_S = 600.0
 AGE_EVERY_S = 60.0
-AGED_AT_ONCE = 256  # callers that are forgotten between two turns of the event loop
-STEP = 1024  # records read at a time; unpacked, a record takes about 2 KiB
-MOST_READ = 200_000  # maximum records read if no callers are stored
-KINDS_OF_CALLS = 4096  # cache size: combinations of source, service and models
+AGED_AT_ONCE = 256  # number of callers to forget between two turns of the event loop
+STEP = 1024  # number of records to read at a time; unpacked, a record takes about 2 KiB
+MOST_READ = 200_000  # maximum number of records to read if no callers are stored
+KINDS_OF_CALLS = 4096  # cache size: number of combinations of source, service and models
 
-# Source of the spans -> source of the counters, for libraries that only mark their spans.
+# For libraries that only mark their spans: source of the counters by source of the spans.
 _COUNTERS = {"openllmetry": "otel", "openinference": "envoy_ai_gateway"}
-# (source, operation) of agents' sums -> source of the summed calls: the Claude Agent SDK runs Claude Code.
+# Source of the summed calls by source and operation of the agent's span. The Claude Agent SDK runs Claude Code.
 _SUMMED_UP = {(source, "invoke_agent"): "claude_code" for source in ("openinference", "pydantic_ai")}
-SUMMING = frozenset([operation for _, operation in _SUMMED_UP])  # operations of such sums
+SUMMING = frozenset([operation for _, operation in _SUMMED_UP])  # operations of agent spans that sum up calls
 _RUN_SOURCES = frozenset(_SUMMED_UP.values())
 
-# Prefix of the counters in the OpenTelemetry conventions, which every library may write.
+# Prefix of the counters in the OpenTelemetry conventions. Any library may write such counters.
 _CONVENTIONS = "gen_ai."
 _ANYBODY = ("", "")
 
@@ -71,16 +72,15 @@ _log = logging.getLogger(__name__)
 
 class Reporter(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """
-    A name for senders of calls. Calls are remembered under it, and counted counters are stored
-    with it (`take_backs`).
+    A name under which calls are remembered. The counters that counted are stored with it as well (`take_backs`).
 
-    Tens of thousands exist while counters wait. As tuples, they made the garbage collector delay a commit
+    Tens of thousands exist while counters wait. When they were tuples, the garbage collector delayed a commit
     for 50 ms.
     """
 
     source: str
     service: str | None
-    kind: str  # kind of `name`
+    kind: str  # states what `name` is, such as a session, a user or a model
     name: str
 
 
@@ -112,7 +112,9 @@ def _reporters_of_counter(metric: UsageMetric) -> Reporters:
 
 
 def _by_any_model(source: str, service: str) -> Reporter:
-    """Return the reporter of calls that name no model. Any counter of the same source may repeat them."""
+    """
+    Return the reporter for calls that name no model. Any counter of the same source may repeat such calls.
+    """
     return Reporter(source, service, "model", "")
 
 
@@ -121,7 +123,7 @@ def _by_model(service: str, model: str, kind: str, name: str) -> Reporter:
 
 
 def sums_up(call: Inference) -> bool:
-    """Return whether a record is an agent's sum of calls that another program may report."""
+    """Return whether a record is an agent's span that sums up calls which another program may report."""
     return (call.source, call.operation) in _SUMMED_UP
 
 
@@ -142,13 +144,14 @@ def _runs(source: str, *ids: str | None) -> Reporters:
     return Reporters(*(Reporter(source, None, "run", id) for id in ids if id is not None))
 
 
-# A kind (session, user or service) and its name. A run is identified by its session or trace.
+# A kind (session, user or service) and its name. The caller of a run is its session or its trace.
 Caller: TypeAlias = tuple[str, str | None]
 
 
 class Fact(NamedTuple):
     """
-    A kind of calls that a caller reported: of a source, of a model, of a source with any model, or of a run.
+    A kind of calls that a caller reported: calls of a source, calls of a model, calls of a source with any
+    model, or calls of a run.
     """
 
     kind: str
@@ -157,7 +160,9 @@ class Fact(NamedTuple):
 
 
 class ReportedCalls(msgspec.Struct, frozen=True, gc=False):
-    """When a caller last reported calls of these kinds, and when that was last stored."""
+    """
+    The time when a caller last reported calls of these kinds, and the time for which that was last stored.
+    """
 
     at: float
     facts: tuple[Fact, ...]
@@ -178,7 +183,9 @@ def _facts(
     response_model: str | None,
     counts_for_any: bool,
 ) -> tuple[Fact, ...]:
-    """Return the kinds that a call belongs to; a counter that repeats the call looks for one of them."""
+    """
+    Return the kinds to which a call belongs. A counter that repeats the call looks for one of these kinds.
+    """
     facts = {Fact(_OF_SOURCE, source, service): None}
     if source in _COUNTERS:
         facts[Fact(_OF_SOURCE, _COUNTERS[source], service)] = None
@@ -202,7 +209,7 @@ def _run_of(source: str) -> Fact:
 
 
 def _looked_up(reporter: Reporter) -> tuple[Caller, Fact]:
-    """Return the caller, and the kind of calls, that a reporter stands for."""
+    """Return the caller and the kind of calls for which a reporter is searched."""
     source, service, kind, name = reporter.source, reporter.service, reporter.kind, reporter.name
     if kind == "run":
         return (_SESSION, name), _run_of(source)
@@ -229,8 +236,8 @@ class Shadows:
     """
     The callers that reported calls, each with the time of the last report.
 
-    `default_user` returns the user for records that are read after a start; callers of `note` pass it for new
-    records. Without `heard`, nothing is stored, which is enough to explain files.
+    `default_user` returns the user for records that are read from the log after a start. For new records,
+    callers of `note` pass the user. Without `heard`, nothing is stored, which is enough to explain files.
     """
 
     def __init__(
@@ -243,16 +250,17 @@ class Shadows:
     ) -> None:
         self._clock = clock
         self._default_user = default_user
-        # By caller, for all its kinds of calls; further kinds by caller and kind.
+        # The main entry of a caller is under the caller. Its other entries are under caller and kind of calls.
         self._senders: Shared[Caller | tuple[Caller, Fact], ReportedCalls] = Shared(max_senders)
-        # Senders seen since `_noted_at`, because senders repeat themselves.
+        # Senders seen since `_noted_at`. Further calls of these senders need no work.
         self._noted: set[tuple[str | bool | None, ...]] = set()
-        self._noted_of_services: dict[int, tuple[Fact, ...]] = {}  # by id(), which is faster to look up
+        # facts by their id(), which is faster to look up than their hash
+        self._noted_of_services: dict[int, tuple[Fact, ...]] = {}
         self._noted_at = 0.0
         self._heard = heard
-        # By key: callers to store with the next submission of the key.
+        # Callers to store with the next submission of a key, by key.
         self._unkept: dict[str, dict[Caller, tuple[Fact, ...]]] = {}
-        self.pushed_out = 0  # entries removed early because of the limit
+        self.pushed_out = 0  # number of entries that were removed early because of the limit
 
     def __len__(self) -> int:
         return len(self._senders)
@@ -268,10 +276,11 @@ class Shadows:
         """
         Remember the sender of a call that arrived at `at` (epoch seconds, default now).
 
-        `default_user` is the user for reports of the same sender that name none. `key` is the name of the
-        sender's key, "" if it is no longer known.
+        `default_user` is the user for reports of the same sender that name no user. `key` is the name of the
+        sender's key, or "" if the key is no longer known.
         """
-        when = self._clock.now() if at is None else at  # inline, because this runs for every span
+        # the time is read here without a helper function, because this runs for every span
+        when = self._clock.now() if at is None else at
         if not 0 <= when - self._noted_at < NOTED_S:
             self._forget_noted()
             self._noted_at = when
@@ -313,7 +322,10 @@ class Shadows:
             self._hear((_SESSION, trace_id), (_run_of(source),), when, key)
 
     def note_counter(self, metric: UsageMetric, at: float | None = None, *, key: str = "") -> None:
-        """Remember a counter that arrived, because an agent's span next to it sums up the same usage."""
+        """
+        Remember a counter that arrived, because an agent's span of the same session or trace sums up
+        the same usage.
+        """
         if metric.source in _RUN_SOURCES and metric.session is not None:
             facts = (_run_of(metric.source),)
             self._hear((_SESSION, metric.session), facts, self._now(at), key)
@@ -321,19 +333,19 @@ class Shadows:
     def note_session(
         self, source: str, service: str | None, session: str, at: float | None = None, *, key: str = ""
     ) -> None:
-        """Remember a session that a sender's resource names, whatever session its calls name."""
+        """Remember a session that a sender's resource names, even if its calls name other sessions."""
         facts = (Fact(_OF_SOURCE, source, service),)
         self._hear((_SESSION, session), facts, self._now(at), key)
 
     def shade(self, record: AiRecord, at: float | None = None) -> None:
         """
-        Mark a record as a shadow if its calls were reported in the hour before `at` (default now) or later.
+        Mark a record as a shadow if its calls were reported in the hour before `at` (default now) or after `at`.
         """
         if self.have_heard(reporters_of(record), self._now(at)):
             record.shadow = True
 
     def have_heard(self, reporters: Iterable[Reporter], at: float) -> bool:
-        """Return whether one of the reporters reported calls in the hour before `at`, or later."""
+        """Return whether one of the reporters reported calls in the hour before `at`, or after `at`."""
         for reporter in reporters:
             caller, fact = _looked_up(reporter)
             entry = self._senders.get(caller)
@@ -371,7 +383,7 @@ class Shadows:
         return self._unkept.pop(key, {})
 
     def put_back(self, unkept: Unkept, key: str) -> None:
-        """Queue callers again, because they were not stored."""
+        """Queue callers for storage again, because the submission that should have stored them failed."""
         for caller, facts in unkept.items():
             self._keep(caller, facts, key)
 
@@ -379,7 +391,7 @@ class Shadows:
         return self._clock.now() if at is None else at
 
     async def run(self) -> None:
-        """Delete stored callers that are too old to matter, until cancelled."""
+        """Delete stored callers that are too old to matter. Runs until it is cancelled."""
         while self._heard is not None:
             try:
                 await self._heard.forget(self._clock.now() - KEPT_S)
@@ -392,7 +404,7 @@ class Shadows:
             await asyncio.sleep(KEEP_EVERY_S)
 
     async def age(self) -> None:
-        """Remove callers from memory that are too old to matter, until cancelled."""
+        """Remove callers from memory that are too old to matter. Runs until it is cancelled."""
         while True:
             await asyncio.sleep(AGE_EVERY_S)
             await self.forget_old()
@@ -408,8 +420,8 @@ class Shadows:
 
     async def remember(self, log: Log) -> None:
         """
-        If no callers are stored, find and store those of the records of the last hour. The file may
-        have been salvaged.
+        If no callers are stored, find and store the callers of the last hour's records. They may be missing
+        because the file was salvaged after damage.
         """
         if self._heard is None or self._heard.knows_any:
             return
@@ -433,14 +445,15 @@ class Shadows:
                 await log.append(Submission(topic=AI_TELEMETRY, received=0, heard=senders))
             except (
                 SpoolError
-            ) as error:  # such as a full disk; the callers stay in memory until the next start
+            ) as error:  # for example a full disk; the callers then stay in memory until the next start
                 _log.warning(
                     "senders of calls cannot be stored: %s", error, extra={"action": "senders_not_kept"}
                 )
 
     def _hear(self, caller: Caller, facts: tuple[Fact, ...], when: float, key: str) -> None:
         """
-        Remember that a caller reported calls: in its main entry, or in an entry per kind if the kinds differ.
+        Remember that a caller reported calls. Use the main entry of the caller, or one entry per kind of
+        calls if the kinds differ.
         """
         entry = self._senders.get(caller)
         if (
@@ -464,7 +477,7 @@ class Shadows:
         when: float,
         key: str,
     ) -> None:
-        """Update an entry, unless it was updated a moment ago. `entry` is its present value."""
+        """Update an entry, unless it was updated a moment ago. `entry` is the current value of the entry."""
         kept_at = -KEEP_EVERY_S
         if entry is not None and entry.facts == facts:
             if when - entry.at < NOTED_S:
@@ -486,7 +499,8 @@ class Shadows:
         removed = self._senders.put(name, entry, key)
         if removed is not None:
             self.pushed_out += 1
-            # so that the caller's next call is not taken for one that is already remembered
+            # forget recent senders, because otherwise the next call of the removed caller would count
+            # as already remembered
             if entry.at - removed.at <= NOTED_S:
                 self._forget_noted()
 

@@ -1,4 +1,4 @@
-"""Limits on the growth of unit-cost streams. The keys that create streams share the space for totals."""
+"""Limits on the growth of unit-cost streams. All keys that create streams share the space for totals."""
 
 from __future__ import annotations
 
@@ -21,13 +21,14 @@ from spool.streams import (
     may_create,
 )
 
-FRESH_S: Final = 1.0  # sizes are read at most this often
-# Delay before a retry; every minute, upkeep deletes totals that the upstream has acknowledged.
+FRESH_S: Final = 1.0  # interval in seconds in which sizes are read at most once
+# Delay in seconds before a retry. Every minute, a background task deletes totals that the
+# upstream has acknowledged.
 RETRY_S: Final = 300
 
 
 class StreamAdmission:
-    """Refuses streams and totals above the limits, only to the key that exceeds its part."""
+    """Refuses streams and totals above the limits. Only the key that exceeds its part is refused."""
 
     def __init__(self, reader: StreamReader, book: StreamBook, clock: Clock, settings: SpoolSettings) -> None:
         self._reader = reader

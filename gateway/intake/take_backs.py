@@ -1,10 +1,11 @@
 """
-Reversal of counters that turn out to repeat calls, because the calls of the same sender arrived after the counters.
+Reversal of counters that already count but turn out to repeat calls. This happens if the calls of the same
+sender arrive after the counters.
 
-A reversal is a record with the negative value and the same series, time and dimensions. So sums in the
-ledger, in archives and upstream are as if the counter had been a shadow. Counters of the last hour are stored
-by their ids, in the commit that counted them. The commit of a reversal replaces that entry, so a reversal
-happens once, also after restarts.
+A reversal is a record with the negative value and the same series, time and dimensions. So the sums in the
+ledger, in archives and upstream become the same as if the counter had been a shadow. Counters of the last
+hour are stored by their ids, in the commit that counted them. The commit of a reversal replaces that entry,
+so a reversal happens only once, even after restarts.
 """
 
 from __future__ import annotations
@@ -26,18 +27,18 @@ from spool.record import AI_TELEMETRY, NS, AiRecord, UsageMetric
 from spool.shares import Holdings, fullest_first
 from spool.turns.fair_turns import pause
 
-STEP = 1024  # records read at a time
-TURN = 64  # groups read between two turns of the event loop
-LOOKED_AT = 1024  # reporters checked between two turns
-MOST_BEHIND = 200_000  # maximum records searched for a group from before a restart
-_BELIEVED_NS = 2 * 3600 * NS  # the ledger accepts a time up to this far after the arrival
+STEP = 1024  # number of records to read at a time
+TURN = 64  # number of groups to read between two turns of the event loop
+LOOKED_AT = 1024  # number of reporters to check between two turns of the event loop
+MOST_BEHIND = 200_000  # maximum number of records to search for a group from before a restart
+_BELIEVED_NS = 2 * 3600 * NS  # the ledger accepts a call's own time only up to this far after the arrival
 
 _log = logging.getLogger(__name__)
 
 
 class Counted(msgspec.Struct, array_like=True):
     """
-    Counters of one key that became records together and count.
+    Counters of one key that became records together and are included in the sums.
 
     This is also the stored format, so new fields may only be added at the end.
     """
@@ -45,9 +46,9 @@ class Counted(msgspec.Struct, array_like=True):
     after: int  # lowest possible record number
     reporters: set[Reporter] = set()
     ids: set[bytes] = set()
-    # (series, time) of cumulative counters, because the log creates their ids.
+    # (series, time) of cumulative counters, which are needed because the log creates the ids of these counters.
     points: set[tuple[bytes, int]] = set()
-    last: int = 0  # highest possible record number; 0: unknown
+    last: int = 0  # highest possible record number, or 0 if it is unknown
     key: str = ""  # name of the sender's key
 
     @property
@@ -56,7 +57,7 @@ class Counted(msgspec.Struct, array_like=True):
 
 
 class _Members:
-    """Finds the records of a group among other records. Ids of points are computed once per time span."""
+    """Finds the records of a group among other records. The ids of points are computed once per time span."""
 
     def __init__(self, counted: Counted) -> None:
         self._ids = counted.ids
@@ -80,14 +81,17 @@ class _Members:
 class _Kept(NamedTuple):
     at: float
     counted: Counted
-    version: int = NOTHING  # version when read, because other processes may reverse it as well
+    version: int = (
+        NOTHING  # version of the entry when it was read, because other processes may reverse it as well
+    )
 
 
 class TakeBacks:
     """
-    The counters that counted in the last hour, oldest first.
+    The counters of the last hour that are included in the sums, oldest first.
 
-    Above `max_items`, the oldest counters of the key with the most are removed and can no longer be reversed.
+    Above `max_items`, the oldest counters of the key with the most counters are removed and can no
+    longer be reversed.
     """
 
     def __init__(self, log: Log, shadows: Shadows, clock: Clock, *, max_items: int) -> None:
@@ -96,7 +100,7 @@ class TakeBacks:
         self._clock = clock
         self.max_items = max_items
         self._kept: dict[bytes, _Kept] = {}
-        self._of_key: dict[str, dict[bytes, None]] = {}  # keys of the entries, by the sender's key
+        self._of_key: dict[str, dict[bytes, None]] = {}  # keys of the entries, by name of the sender's key
         self._held = Holdings[str]()  # number of items by key
         self._is_shared = False
         self._items = 0
@@ -104,9 +108,7 @@ class TakeBacks:
 
     async def load(self, stored: Iterable[PartialReport], *, hold_s: float) -> int:
         """
-        Load the counters that were known when the process ended. Return the number of unreadable reports.
-
-        Their records may stay open for `hold_s`, and their last record number is unknown.
+        Load the counters that were known when the previous process ended. Return the number of unreadable reports.
         """
         damaged = 0
         self._open_s, self._not_before = hold_s, self._clock.now() + hold_s
@@ -121,7 +123,8 @@ class TakeBacks:
 
     def forget_all(self) -> None:
         """
-        Clear the memory and read stored counters each time, because other processes change them as well.
+        Clear the memory. From now on, read the stored counters each time, because other processes change
+        them as well.
         """
         self._is_shared = True
         self._kept.clear()
@@ -140,7 +143,10 @@ class TakeBacks:
     def counted(
         self, key: str, records: Iterable[AiRecord], points: Iterable[CounterPoint]
     ) -> Counted | None:
-        """Return the counters of one key that will count once they are recorded. None if all are shadows."""
+        """
+        Return the counters of one key that will be in the sums once they are recorded. Return None if
+        all are shadows.
+        """
         counted = Counted(after=self._log.closed_below(AI_TELEMETRY), key=key)
         for record in records:
             if isinstance(record, UsageMetric) and not record.shadow:
@@ -176,7 +182,8 @@ class TakeBacks:
             items -= counted.count
             old_keys.append(key)
             old_keys_of.setdefault(counted.key, set()).add(key)
-        if items > self.max_items:  # no key removes counters of another key
+        # remove counters of the key that has the most, so that no key removes counters of another key
+        if items > self.max_items:
             for key in fullest_first(
                 self._held,
                 self._of_key.__getitem__,
@@ -200,7 +207,7 @@ class TakeBacks:
 
     async def take_back(self) -> int:
         """
-        Reverse counters of reporters that have since reported calls. Return the number of reversed records.
+        Reverse counters whose reporters have reported calls since. Return the number of reversed records.
         """
         corrected = 0
         looked_at = 0
@@ -261,7 +268,7 @@ class TakeBacks:
 
 def correction(record: UsageMetric, committed_at: float) -> UsageMetric:
     """
-    Return the record that reverses another record. Repeated calls return the same record.
+    Return the record that reverses another record. The same arguments always give the same record.
 
     If the ledger put the record into the hour of its arrival, it puts the reversal there as well.
     """

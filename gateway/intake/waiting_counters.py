@@ -1,10 +1,11 @@
 """
-Counters that wait for calls of the same program before they are counted. They wait on disk and in the accounting.
+Counters that wait for calls of the same program before they are counted. They wait on disk, and the
+accounting includes them.
 
-A coding assistant reports the same tokens as events and as counters, in any order. So the counters of a
-program without reported calls wait. If a call arrives meanwhile, they become shadows. Otherwise they count.
-An agent's span that sums up another program waits in the same way. Waiting counters are stored in the commit
-of their submission and deleted in the commit of their records.
+A coding assistant reports the same tokens as events and as counters, in any order. If a program has not
+reported calls yet, its counters wait. If a call arrives before the waiting time ends, they become shadows.
+Otherwise they count. An agent's span that sums up another program waits in the same way. Waiting counters are
+stored in the commit of their submission and deleted in the commit of their records.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ class WaitingGroup(msgspec.Struct, frozen=True, gc=False):
     """
     A group in memory. It stays packed, because its content is needed only when it is released.
 
-    Tens of thousands may exist. As tuples, they would cost the garbage collector about 25 ms a round.
+    Tens of thousands may exist. If they were tuples, each round of the garbage collector would take about 25 ms.
     """
 
     reporters: Reporters
@@ -77,9 +78,10 @@ class WaitingGroup(msgspec.Struct, frozen=True, gc=False):
     items: int
     body: bytes
     key: str = ""  # name of the sender's key
-    # Points must stay in order, because a point that arrives after a later point is lost.
+    # If True, the group must stay in order, because a point that arrives after a later point of its
+    # series is lost.
     has_points: bool = False
-    version: int = 0  # version when read, because other processes may release the group as well
+    version: int = 0  # version of the group when it was read, because other processes may release it as well
 
     @classmethod
     def of(
@@ -89,17 +91,17 @@ class WaitingGroup(msgspec.Struct, frozen=True, gc=False):
 
 
 class WaitingGroups(dict[bytes, WaitingGroup]):
-    """Groups by key, in order of arrival. Change it only with `add` and `remove`."""
+    """Groups by key, in order of arrival. Change the dict only with `add` and `remove`."""
 
     def __init__(self) -> None:
         super().__init__()
         self.items_held = 0  # number of counters
         self.bytes_held = 0
-        # The same groups, by the sender's key to which they are counted.
+        # The same groups, by name of the sender's key whose limit they count for.
         self._queues: dict[str, dict[bytes, WaitingGroup]] = {}
         self._queue_items = Holdings[str]()
         self._queue_bytes = Holdings[str]()
-        self._queue_of: dict[Reporters, str] = {}  # queue of reporters with waiting points
+        self._queue_of: dict[Reporters, str] = {}  # sender's key in whose queue reporters have waiting points
         self._reporters: Counter[Reporters] = Counter()
 
     @property
@@ -112,7 +114,8 @@ class WaitingGroups(dict[bytes, WaitingGroup]):
 
     def fullest_first(self, *, by_bytes: bool) -> Iterator[bytes]:
         """
-        Yield the groups to release when the limit is exceeded. No key pushes out counters of another key.
+        Yield the groups to release when the limit is exceeded. They belong to the key that has the most, so
+        counters of one key never displace those of another.
         """
         if by_bytes:
             return fullest_first(self._queue_bytes, self._queues.__getitem__, lambda key: len(self[key].body))
@@ -145,9 +148,10 @@ class WaitingGroups(dict[bytes, WaitingGroup]):
 
 
 LOOK_S = 5.0
-MOST_AT_ONCE = 128  # counters per submission: one or two milliseconds of work without a turn for others
-TURN = 32  # counters decoded between two turns of the event loop
-LOOKED_AT = 32  # groups checked between two turns
+# limit of counters per submission, which takes one or two milliseconds without a turn for other tasks
+MOST_AT_ONCE = 128
+TURN = 32  # number of counters to decode between two turns of the event loop
+LOOKED_AT = 32  # number of groups to check between two turns of the event loop
 
 _log = logging.getLogger(__name__)
 
@@ -156,8 +160,8 @@ class WaitingCounters:
     """
     The waiting counters, in order of arrival. Counters of one reporter never overtake each other.
 
-    At most `max_items` counters and `max_bytes` wait. Above that, the oldest counters of the key with the
-    most are decided early.
+    At most `max_items` counters and `max_bytes` bytes wait. Above these limits, the oldest counters of the
+    key with the most counters are decided early.
     """
 
     def __init__(
@@ -182,7 +186,7 @@ class WaitingCounters:
         self._one_at_a_time = asyncio.Lock()
         self._shared: PartialReports | None = None
         self._hold_s = 0.0
-        # By key, at the last read, if several processes share the storage.
+        # Waiting counters by key at the last read, if several processes share the storage.
         self._counted: Mapping[str, int] = {}
 
     def __len__(self) -> int:
@@ -190,24 +194,24 @@ class WaitingCounters:
 
     @property
     def held(self) -> HeldByKey:
-        """Return the waiting counters by key. Empty if several processes share the storage."""
+        """Return the waiting counters by key. The result is empty if several processes share the storage."""
         return HeldByKey() if self._shared is not None else self._waiting.held
 
     @property
     def counted(self) -> HeldByKey:
         """
-        Return the counters of the last hour by key. If processes share the storage, only the releasing
-        process knows them.
+        Return the counters of the last hour by key. If several processes share the storage, only the process
+        that releases counters knows them.
         """
         return HeldByKey(self._take_backs.held if self._shared is None else self._counted)
 
     async def start(self, stored: PartialReports, *, hold_s: float) -> None:
         """
-        Load the counters that waited when the previous process ended. Records may stay open for `hold_s`
-        from now on.
+        Load the counters that waited when the previous process ended. Their records may stay open for
+        `hold_s` from now on.
 
-        If other processes share the storage, nothing is loaded, because the releasing process reads
-        the stored counters.
+        If other processes share the storage, nothing is loaded, because the process that releases counters
+        reads them from the storage.
         """
         if stored.is_shared:
             self._shared, self._hold_s = stored, hold_s
@@ -225,7 +229,7 @@ class WaitingCounters:
         self, stored: Sequence[PartialReport], counted: Sequence[PartialReport], *, hold_s: float
     ) -> None:
         damaged = await self._take_backs.load(counted, hold_s=hold_s)
-        for report in sorted(stored):  # keys sort by arrival
+        for report in sorted(stored):  # the keys of reports sort by arrival
             try:
                 group = _groups.decode(report.body)
                 reporters = reporters_of(next(iter(group.members())))
@@ -242,9 +246,9 @@ class WaitingCounters:
         self, submission: Submission, undecided: Mapping[int, AiRecord], *, key: str = ""
     ) -> Receipt:
         """
-        Append a submission as `Log.append` does, but let counters and agents' sums wait if they may repeat calls.
+        Append a submission as `Log.append` does, but let counters and agents' spans wait if they may repeat calls.
 
-        `undecided` are the records, by position, that may repeat calls. `key` is the name of the sender's key.
+        `undecided` are the records that may repeat calls, by position. `key` is the name of the sender's key.
         """
         groups, rest = self._sorted_out(submission, undecided)
         if not groups:
@@ -262,11 +266,11 @@ class WaitingCounters:
                 *(PartialReport(key, counter.at, counter.body) for key, counter in waiting.items()),
             ],
         )
-        # A cancelled request may still be committed. Then its counters wait like all others.
+        # A cancelled request may still be committed. If it is, its counters wait like all other counters.
         appending = asyncio.ensure_future(self._log.append(rest))
         appending.add_done_callback(lambda done: self._appended(done, waiting))
         receipt = await asyncio.shield(appending)
-        if self._is_over_full:  # shielded, so that a cancelled request does not interrupt the release
+        if self._is_over_full:  # `shield` prevents that a cancelled request interrupts the release
             await asyncio.shield(asyncio.ensure_future(self._try_to_release(room=True)))
         return receipt
 
@@ -274,9 +278,9 @@ class WaitingCounters:
         """
         Record the counters that waited long enough or need not wait. Return the number of these counters.
 
-        Counters that have already counted are reversed if calls of their reporter have arrived since. With
-        `room`, only the oldest counters above the limit are recorded, because checking all of them takes too
-        long for a request.
+        Counters that already count are reversed if their reporter has reported calls since. With `room`,
+        only the oldest counters above the limit are recorded, because checking all counters takes too long
+        within a request.
         """
         released = 0
         async with self._one_at_a_time:
@@ -293,8 +297,8 @@ class WaitingCounters:
 
     async def _read_what_waits(self) -> bool:
         """
-        If processes share the storage, read the longest waiting counters and the known reporters. Return
-        whether more wait.
+        If several processes share the storage, read the counters that waited longest and the known reporters.
+        Return whether more counters wait.
         """
         if self._shared is None:
             return False
@@ -310,7 +314,8 @@ class WaitingCounters:
 
     async def _look_up_reporters(self) -> None:
         """
-        Load the reporters of stored counters. Their calls may have arrived before the start or at another process.
+        Load the reporters of stored counters, because their calls may have arrived before the start or
+        at another process.
         """
         reporters = (reporter for group in self._waiting.values() for reporter in group.reporters)
         await self._shadows.look_up((*reporters, *self._take_backs.reporters()))
@@ -322,7 +327,7 @@ class WaitingCounters:
                 await asyncio.sleep(min(LOOK_S, self._wait_s) or LOOK_S)
                 await self._try_to_release()
         finally:
-            self._counted = {}  # another process releases from now on
+            self._counted = {}  # these counts are outdated, because another process releases from now on
 
     @property
     def _is_over_full(self) -> bool:
@@ -331,8 +336,8 @@ class WaitingCounters:
 
     async def _try_to_release(self, *, room: bool = False) -> None:
         """
-        Release counters. If the storage fails, they keep waiting, and the sender that exceeded the limit
-        is not refused.
+        Release counters. If the storage fails, they keep waiting. The request of the sender that exceeded the
+        limit is not refused.
         """
         try:
             await self.release(room=room)
@@ -342,7 +347,7 @@ class WaitingCounters:
     def _sorted_out(
         self, submission: Submission, undecided: Mapping[int, AiRecord]
     ) -> tuple[dict[Reporters, CounterGroup], Submission]:
-        """Split a submission into groups that must wait, by reporter, and the rest."""
+        """Split a submission into groups that must wait, by reporter, and the remaining records."""
         groups: dict[Reporters, CounterGroup] = {}
         waits: set[int] = set()
         for position, record in undecided.items():
@@ -366,9 +371,9 @@ class WaitingCounters:
 
     def _is_shadow(self, record: AiRecord) -> bool:
         """
-        Return whether the counter is a shadow, so that it need not wait.
+        Return whether the counter is a shadow, so that it does not have to wait.
 
-        A counter is not checked while counters of the same reporter wait, so that it stays after them.
+        While counters of the same reporter wait, the counter is not checked, so that it is recorded after them.
         """
         if not record.shadow and not self._waiting.has_of(reporters_of(record)):
             self._shadows.shade(record)
@@ -380,7 +385,9 @@ class WaitingCounters:
                 self._waiting.add(key, group)
 
     async def _due(self, *, everything: bool, room_only: bool = False) -> dict[bytes, WaitingGroup]:
-        """Return some groups to record, oldest first. With `room_only`, only groups above the limit."""
+        """
+        Return some groups to record, oldest first. With `room_only`, return only groups above the limit.
+        """
         due_groups = {} if room_only else await self._decidable(everything=everything)
         items = sum(group.items for group in due_groups.values())
         room = self._max_items - self._waiting.items_held + items
@@ -395,17 +402,18 @@ class WaitingCounters:
                 items += group.items
                 room += group.items
                 room_bytes += len(group.body)
-        return dict(sorted(due_groups.items()))  # keys sort by arrival
+        return dict(sorted(due_groups.items()))  # the keys of groups sort by arrival
 
     async def _decidable(self, *, everything: bool) -> dict[bytes, WaitingGroup]:
-        """Return some groups that waited long enough or need not wait, oldest first."""
+        """Return some groups that waited long enough or do not have to wait, oldest first."""
         now, items = self._clock.now(), 0
         due_groups: dict[bytes, WaitingGroup] = {}
         for count, key in enumerate(list(self._waiting), start=1):
             if items >= MOST_AT_ONCE:
                 break
             group = self._waiting[key]
-            if count % LOOKED_AT == 0:  # other tasks may add groups meanwhile, but never remove any
+            # give other tasks a turn: they may add groups in the meantime, but they never remove groups
+            if count % LOOKED_AT == 0:
                 await pause()
             has_waited = elapsed_s(group.at, now) >= self._wait_s
             if everything or has_waited or self._shadows.have_heard(group.reporters, group.at):
@@ -451,7 +459,7 @@ class WaitingCounters:
             await self._take_backs.remember(report, receipt)
 
     def _kept_of(self, of_key: Mapping[str, CounterGroup]) -> list[PartialReport]:
-        """Return the reports to store about counters that count now, separately by key."""
+        """Return the reports to store about counters that are in the sums from now on, separately by key."""
         now = self._clock.now()
         counted = (
             self._take_backs.counted(key, group.records, group.points) for key, group in of_key.items()
@@ -462,8 +470,8 @@ class WaitingCounters:
 
     def _next_key(self) -> bytes:
         """
-        Return a key that sorts after all previous keys. If processes share the storage, it is unique and
-        sorts by time.
+        Return a key that sorts after all previous keys. If several processes share the storage, the key is
+        unique and sorts by time.
         """
         self._last_key += 1
         if self._shared is None:

@@ -1,5 +1,6 @@
 """
-The price list (rate card): the models that a provider sells, their names, and their prices from a day on.
+The price list (rate card): the models that a provider sells, their names, and their prices with the day from
+which each applies.
 
 The file is JSON with one model per line, so the difference between two files reads as a list of price
 changes. Amounts are decimal text in dollars per million tokens (`per_request`: dollars per call). A missing
@@ -27,15 +28,15 @@ FORMAT = 1
 
 
 class CardUnreadable(Exception):
-    """The file is not a price list that this version can read. The message names the place."""
+    """The file is not a price list that this version can read. The message names the position in the file."""
 
 
 class Amounts(msgspec.Struct, kw_only=True, omit_defaults=True, frozen=True):
     """
     Prices by kind of token.
 
-    `reasoning` is set only if it differs from the output price, `cache_write_1h` only if it differs
-    from other writes.
+    `reasoning` is set only if it differs from the output price. `cache_write_1h` is set only if it differs
+    from the price of other writes.
     """
 
     input: Decimal | None = None
@@ -45,7 +46,7 @@ class Amounts(msgspec.Struct, kw_only=True, omit_defaults=True, frozen=True):
     cache_write_1h: Decimal | None = None
     reasoning: Decimal | None = None
     per_request: Decimal | None = None
-    # Prices of other units, by meter. None: the unit has its own price, which is unknown.
+    # Prices of other units, by meter. None means that the unit has its own price, but the price is unknown.
     meters: dict[str, Decimal | None] = {}
 
 
@@ -77,7 +78,9 @@ class Price(Amounts, kw_only=True, omit_defaults=True, frozen=True):
 
 
 class Clause(msgspec.Struct, kw_only=True, omit_defaults=True, frozen=True):
-    """A rule that matches if any of its lists matches. `all` is a list of clauses that must all match."""
+    """
+    A rule that matches a name if one of its lists matches. `all` is a list of clauses that must all match.
+    """
 
     equals: tuple[str, ...] = ()
     starts_with: tuple[str, ...] = ()
@@ -103,10 +106,10 @@ class Clause(msgspec.Struct, kw_only=True, omit_defaults=True, frozen=True):
 
 class Model(msgspec.Struct, kw_only=True, omit_defaults=True, frozen=True):
     """
-    A model as one provider sells it. The last row of its prices that applies counts.
+    A model as one provider sells it. If several rows of its prices apply, the last of them is used.
 
-    `apart` lists directions (`input`, `output`) in which most tokens are not text and cost differently. A
-    call then has a price only if it reports its parts.
+    `apart` lists directions (`input`, `output`) in which most tokens are not text and have other prices. A
+    call of such a model has a price only if it reports its parts.
     """
 
     id: str
@@ -117,7 +120,7 @@ class Model(msgspec.Struct, kw_only=True, omit_defaults=True, frozen=True):
 
 class Seller(msgspec.Struct, kw_only=True, omit_defaults=True, frozen=True):
     """
-    A provider with its models, in search order. The prices of the providers in `resells` apply to it as well.
+    A provider with its models, in search order. `resells` lists providers whose prices also apply to this provider.
     """
 
     models: tuple[Model, ...]
@@ -133,7 +136,7 @@ class Card(msgspec.Struct, kw_only=True, frozen=True):
 
 class Catalogue:
     """
-    An index of a provider's models. Exact names are looked up, patterns are tried in the order of the list.
+    An index of a provider's models. Exact names are looked up. Patterns are tried in the order of the list.
 
     The index is built on first use, because most providers of a list are never needed.
     """
@@ -204,7 +207,7 @@ def newest() -> Path:
 
 @cache
 def packaged() -> Card:
-    """Return the packaged price list, which a process reads only once."""
+    """Return the packaged price list. A process reads the file only once."""
     return read(newest())
 
 

@@ -1,8 +1,8 @@
 """
-Names of models and makers, as the price list has them and as people read them.
+Names of models and makers, in the form of the price list and in the form for people.
 
-Also lines of models: the models of one family and rank, in order of release. The functions depend only
-on their arguments.
+The module also has the lines of models: the models of one family and rank, in order of release. The functions
+depend only on their arguments.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ from gateway.normalise.reading import models
 from spool import providers
 from spool.ledger.queries import BUILT_IN_DIMENSIONS, MODEL_FAMILY, PROVIDER_FAMILY, Derived
 
-# Makers of closed models, which cost the same everywhere. The price of an open model applies only to its seller.
+# Makers of closed models. A closed model has the same price everywhere. The price of an open model applies
+# only to the provider that lists it.
 CLOSED = frozenset({"anthropic", "openai", "google", "x-ai", "cohere", "perplexity"})
 
 _BEDROCK_VERSION = re.compile(r"-v\d+(?::\d+)?(?::\w+)?$")
 _DATED = re.compile(r"[-@](20\d\d)-?(0[1-9]|1[0-2])-?([0-2]\d|3[01])$")
-# A month and a day without a year, as in Azure's meters and older snapshots. The year is one of these.
+# A month and a day without a year, as in Azure's meters and older snapshots.
 _SHORT_DATED = re.compile(r"[-@](0[1-9]|1[0-2])([0-2]\d|3[01])$")
 _YEARS = range(2023, 2030)
 _MARKS = re.compile(r"[^a-z0-9]+")
@@ -30,7 +31,7 @@ _LATEST = re.compile(r"(?:-latest|@latest|@default|:latest)$")
 
 def maker(model: str) -> str | None:
     """Return the maker of a model as the price list names it. `model` is in lower case."""
-    if model.startswith("gpt-oss"):  # an open model, for which each provider sets its own price
+    if model.startswith("gpt-oss"):  # this is an open model, so each provider sets its own price
         return None
     provider = models.maker(model)
     return None if provider is None else providers.card_name(provider)
@@ -47,7 +48,7 @@ def named_in(model: str) -> str | None:
 
 
 def family(model: str) -> str:
-    """Return the name that all variants of a model share: without date, alias and seller."""
+    """Return the name that all variants of a model share, without date, alias and seller."""
     last = model.lower()
     for spelling in spellings(model):
         last = spelling
@@ -65,7 +66,7 @@ def _seller_of(values: tuple[str, ...]) -> str:
     return providers.family(provider) if provider else ""
 
 
-# By dimension. All prefixes and dates of a model form one group of costs, and all variants of a provider as well.
+# Functions by dimension. They map all variants of a model or of a provider to one name, so that costs are grouped.
 _VALUES: Mapping[str, Callable[[tuple[str, ...]], str]] = {
     MODEL_FAMILY: _family_of,
     PROVIDER_FAMILY: _seller_of,
@@ -78,13 +79,14 @@ BUILT_IN = tuple(
 
 def letters(model: str) -> str:
     """
-    Return only the letters and digits of the family, because bills and calls separate words differently.
+    Return only the letters and digits of the family, because bills and calls separate the words
+    of a name differently.
     """
     return _MARKS.sub("", family(model))
 
 
 def spellings(model: str) -> Iterator[str]:
-    """Yield the names under which a price list may have a model, the most exact first."""
+    """Yield the names under which a price list may have a model. The most exact name is first."""
     name = model.lower()
     yield name
     if name.startswith("arn:") or "models/" in name:
@@ -128,7 +130,8 @@ _GEMINI = re.compile(r"gemini-(?P<version>\d+(?:\.\d+)?)-(?P<rank>pro|flash|flas
 
 def place_of(model: str) -> Place | None:
     """
-    Return the position of a model by its maker's name, without a date. None if it belongs to no line.
+    Return the position of a model by its maker's name, without a date. Return None if the model belongs
+    to no line.
 
     Only makers whose model names state family, rank and version are supported.
     """

@@ -1,12 +1,12 @@
 """
-Receivers for AI telemetry in the formats of gateways, named by the address or detected, and for
-other products' protocols.
+Receivers for AI telemetry in the formats of gateways, and for the protocols of other products. The address
+names the format, or the format is detected.
 
 PUT and PATCH mean the same as POST, because some products let their users choose the method.
 
-Helicone's webhook cannot set a header, so its key is the last part of the URL. URLs appear in logs of other
-systems, so this address accepts only keys with no other scope, and Tollhouse never logs its path. Helicone
-also signs its bodies. Langfuse clients send requests to further addresses besides the one for batches.
+Helicone's webhook cannot set a header, so its key is the last part of the URL. Logs of other systems contain
+URLs, so this address accepts only keys with no other scope, and Tollhouse never logs its path. Helicone also
+signs its bodies. Langfuse clients send requests to further addresses besides the one for batches.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ from gateway.service.errors import Refusal
 from gateway.service.schemas import ANYTHING, COUNT, OBJECT, TEXT, Schema, array, closed
 from spool.registry.scopes import INGEST
 
-# Langfuse clients read it to check a key. It is the same for every key, so a write-only key learns nothing.
+# Response that Langfuse clients read to check a key. It is the same for every key, so the holder of a
+# write-only key learns nothing.
 _PROJECT = {
     "id": "tollhouse",
     "name": "Tollhouse",
@@ -73,7 +74,9 @@ def find_key(request: web.Request) -> str | None:
 
 
 def sender_error(request: web.Request, error: Refusal, now: float) -> web.Response:
-    """Return the error in the plain form, or in the form of the product that the headers identify."""
+    """
+    Return the error in the plain form. If the headers identify a product, return it in that product's form.
+    """
     return answers.with_retry_after(_response(refusal_to(request.headers, b"", error, now=now)), error)
 
 
@@ -83,7 +86,9 @@ def langfuse_error(_: web.Request, error: Refusal, __: float) -> web.Response:
 
 
 def _with_own(accepted_schema: Schema) -> Mapping[int, Content]:
-    """Return the answers to an accepted payload by status: Tollhouse's own and those of the formats."""
+    """
+    Return the responses to an accepted payload by status: Tollhouse's own responses and those of the formats.
+    """
     by_status: dict[int, list[Schema]] = {200: [accepted_schema]}
     for format in FORMATS:
         for status, schema in format.answer_schemas.items():
@@ -134,8 +139,8 @@ async def ingest_recognised(request: KeyRequest[ReceiverServices, bytes]) -> web
 )
 async def helicone_webhook(request: KeyRequest[ReceiverServices, bytes]) -> web.Response:
     """
-    Store a webhook's payload. If a signing secret is configured, the body must be signed, because others may
-    know the URL.
+    Store a webhook's payload. If a signing secret is configured, the body must be signed, because other
+    people may know the URL.
     """
     secret = request.receivers.signing_secret
     if secret is not None:
@@ -251,7 +256,9 @@ async def openmeter_events(request: KeyRequest[ReceiverServices, bytes]) -> web.
 
 
 async def ingest(request: KeyRequest[ReceiverServices, bytes], *, format: str | None = None) -> web.Response:
-    """Store a payload in `format`, or in the detected format, and answer as its product expects."""
+    """
+    Store a payload in `format`, or in the detected format. The response has the form that its product expects.
+    """
     receivers = request.receivers
     body = request.body
     size, how = len(body), "name it: POST /v1/ai-telemetry/{format}"

@@ -1,8 +1,8 @@
 """
-Receivers for hourly billing files (billing drops): store them, or only validate them.
+Receivers for hourly billing files (billing drops). One receiver stores files, and the other only validates them.
 
-A file is stored whole and forwarded unchanged. Both names of the path segment are accepted, whichever
-the upstream uses.
+A file is stored whole and forwarded unchanged. The upstream has used two names for the path segment, and
+both are accepted.
 """
 
 from __future__ import annotations
@@ -83,7 +83,8 @@ async def create_billing_drop(request: KeyRequest[TopicServices, bytes]) -> web.
         request.word("connection_id"),
         names_of(request),
     )
-    if names is not None and request.services.deposits.has(names):  # even if the connection has changed since
+    # the request was stored before, so accept it even if the connection has changed since
+    if names is not None and request.services.deposits.has(names):
         return await _keep(request, id, names, is_repeat=True)
     async with connections.taking(id) as connection:
         return await _keep(request, connection.id, names, upstream_id=connection.upstream_id)

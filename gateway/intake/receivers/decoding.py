@@ -1,8 +1,8 @@
 """
-The choice between a worker process and this process for decoding a body. The outcome is the same.
+The choice whether a worker process or this process decodes a body. The outcome is the same.
 
-Small bodies are decoded here because sending them to a worker costs more. If all workers are busy, this
-process decodes as well.
+Small bodies are decoded in this process, because sending them to a worker costs more time. If all workers are
+busy, this process decodes as well.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from gateway.intake.workers.jobs import NotDone, SentBody
 from gateway.normalise.formats.engine.declaration import Normalised
 from gateway.service.first_use import imported
 
-# Minimum bytes of a body for a worker. A worker would save half of the decoding of single spans, but the
-# spans would return one after the other. Fewer of them would then share a commit, which costs as much.
+# Minimum size in bytes of a body for a worker. For smaller bodies with single spans, a worker would save half
+# of the decoding time. But the spans would then return one by one, so fewer of them would share a commit, and
+# that costs as much.
 WORTH_A_WAY: Final = 4 * 1024
 
 
@@ -28,8 +29,8 @@ async def decoded(
     """
     Normalise a body. Its items count in the request's share of bytes in flight.
 
-    Raises BadPayload and Refusal as the normaliser does. In this process, a body above `aside_above` bytes is
-    read on the thread, unless the memory of spans knows it.
+    Raises BadPayload and Refusal as the normaliser does. If this process decodes a body above `aside_above`
+    bytes, it does so on the thread, unless the memory of spans knows the body.
     """
     workers = receivers.workers
     size = len(body.content)

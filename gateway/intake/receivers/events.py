@@ -1,5 +1,5 @@
 """
-The receiver for usage events, as plain JSON or as CloudEvents 1.0. The answer states the result of each item.
+The receiver for usage events, as plain JSON or as CloudEvents 1.0. The response states the result of each item.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from gateway.service.errors import Refusal
 from gateway.service.schemas import ANYTHING, COUNT, TEXT, array, closed
 from spool.registry.scopes import CREATE_EVENT
 
-# Default media types of HTTP clients that do not state one.
+# Media types that HTTP clients send by default if their user states none.
 _UNSPECIFIC_TYPES = ("application/octet-stream", "text/plain", "application/x-www-form-urlencoded")
 
 
@@ -55,7 +55,7 @@ _ITEM_RESULT = closed({"item": COUNT, "status": {"enum": ["accepted", "rejected"
     takes_idempotency_key=True,
 )
 async def create_events(request: KeyRequest[TopicServices, bytes]) -> web.Response:
-    """Store usage events. The answer states for each item whether it was accepted."""
+    """Store usage events. The response states for each item whether it was accepted."""
     body = request.body
     headers = request.http.headers
     options = request.receivers.options
@@ -96,7 +96,7 @@ def _header_attributes(headers: Mapping[str, str]) -> Iterator[bytes]:
 
 
 def _item_results(events: Events) -> Iterator[dict[str, object]]:
-    """Yield for each item whether it was accepted. New and known events get the same answer."""
+    """Yield for each item whether it was accepted. New events and duplicates get the same result."""
     refused = {reject.item: reject for reject in events.rejects}
     for position in range(events.received):
         reject = refused.get(position)

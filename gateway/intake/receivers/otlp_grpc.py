@@ -1,9 +1,9 @@
 """
-OTLP over gRPC, with the same decoding, keys, limits and receipts as HTTP.
+OTLP over gRPC, with the same decoding, keys, limits and receipts as over HTTP.
 
-There are no stubs: a handler gets the message as bytes, and the answer has the same bytes as over HTTP. On
-the wire, a unary call is a stream of one message. Handlers take it as a stream, so the key is checked before
-the message is received.
+There are no generated stubs. A handler gets the message as bytes, and the response has the same bytes as over
+HTTP. In gRPC, a unary call is sent as a stream of one message. Handlers receive it as a stream, so the key is
+checked before the message is received.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Messages: TypeAlias = AsyncIterator[bytes]
 Export: TypeAlias = "Callable[[Messages, Context], Awaitable[bytes]]"
 Take: TypeAlias = "Callable[[bytes, Bearer, Share, Context], Awaitable[bytes]]"
 
-RECEIVE_S = 120.0  # seconds that a message may take after its call has a slot
+RECEIVE_S = 120.0  # seconds within which a message must arrive after its call has a slot
 LOOKAHEAD_BYTES = 64 * 1024
 
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
@@ -57,10 +57,11 @@ class GrpcServer:
         self, exports: Mapping[str, Export], *, max_bytes: int, max_connections: int, reuse_port: bool = False
     ) -> None:
         """
-        Prepare the server. `exports` are the services by name: see the functions `exports`,
-        `waiting` and `refusals`.
+        Prepare the server. `exports` are the handlers by service name. The functions `exports`, `waiting` and
+        `refusals` return such handlers.
 
-        `reuse_port`: another process of this user may listen on the same address if it sets this as well.
+        `reuse_port` means that another process of this user may listen on the same address if it sets
+        `reuse_port` as well.
         """
         self._exports = exports
         self._reuse_port = reuse_port
@@ -116,18 +117,22 @@ def check_free(address: str, *, reuse_port: bool) -> None:
 
 def _options(max_bytes: int, max_connections: int, reuse_port: bool) -> list[tuple[str, int]]:
     return [
-        ("grpc.max_allowed_incoming_connections", max_connections),  # further connections are closed at once
-        # Bytes of a message as sent. A larger message gets RESOURCE_EXHAUSTED without RetryInfo.
+        (
+            "grpc.max_allowed_incoming_connections",
+            max_connections,
+        ),  # connections above this limit are closed at once
+        # Limit in bytes of a message as sent. A larger message gets RESOURCE_EXHAUSTED without RetryInfo.
         ("grpc.max_receive_message_length", max_bytes),
         (
             "grpc.per_message_decompression",
             0,
-        ),  # off, because gRPC would inflate bytes before our limit sees them
-        # Bytes buffered for a call that does not receive yet. Without this limit, gRPC may buffer megabytes
-        # for each call.
+        ),  # decompression is off, because gRPC would inflate bytes before Tollhouse can check its limit
+        # Limit in bytes buffered for a call that does not receive yet. Without this limit, gRPC may buffer
+        # megabytes for each call.
         ("grpc.http2.bdp_probe", 0),
         ("grpc.http2.lookahead_bytes", LOOKAHEAD_BYTES),
-        # By default, a port in use is an error. Otherwise a second server would silently get half of the calls.
+        # Without this option, gRPC shares a port that is in use, so a second server would silently get half
+        # of the calls.
         ("grpc.so_reuseport", int(reuse_port)),
         ("grpc.max_concurrent_streams", 64),
         ("grpc.keepalive_time_ms", 120_000),
@@ -141,7 +146,8 @@ def _options(max_bytes: int, max_connections: int, reuse_port: bool) -> list[tup
 
 def exports(services: ReceiverServices, table: Mapping[str, Signal | None]) -> Mapping[str, Export]:
     """
-    Return the handlers of the services in a table, each with its signal. None: accepted, but not stored.
+    Return the handlers of the services in a table, each with its signal. A service without a signal is
+    accepted, but nothing is stored.
     """
     return {
         name: _endpoint(f"grpc/{signal}", _export(signal, services), services)
@@ -185,7 +191,7 @@ def _export(signal: Signal, services: ReceiverServices) -> Take:
     async def take(body: bytes, bearer: Bearer, share: Share, context: Context) -> bytes:
         otlp_http = await imported("gateway.intake.receivers.otlp_http")
         outcome = await otlp_http.read_export(signal, body, json=False, receivers=services, share=share)
-        del body  # frees the body, because the commit may take a while
+        del body  # release the body's memory, because the commit may take a while
         receipt = await services.intake.take(outcome, bearer)
         otlp_http.refuse_when_all_malformed(outcome)
         context.set_trailing_metadata(((RECEIPT, answers.receipt_line(receipt)),))
@@ -209,10 +215,10 @@ async def _admit(services: ReceiverServices, context: Context) -> Bearer:
 
 async def _receive(services: ReceiverServices, share: Share, bearer: Bearer, context: Context) -> bytes:
     """
-    Return the message of a call, charged to its key and to the bytes in flight. Raises BadPayload if
-    there is none.
+    Return the message of a call. Its size counts for its key and for the bytes in flight. Raises BadPayload
+    if there is no message.
 
-    Read from the context, because the iterator of messages would keep the message in memory
+    The message is read from the context, because the iterator of messages would keep it in memory
     until garbage collection.
     """
     try:
@@ -230,10 +236,7 @@ async def _receive(services: ReceiverServices, share: Share, bearer: Bearer, con
 
 
 def _endpoint(name: str, take: Take, services: ReceiverServices) -> Export:
-    """
-    Return the request boundary of a service: it admits the call, receives the message, calls `take`, and
-    counts and logs.
-    """
+    """Wrap `take` for a gRPC service: admit the call, receive the message, call `take`, count and log."""
     services.metrics.expect(name, grpc.StatusCode.OK.name)
 
     async def enter(context: Context) -> bytes:
@@ -258,7 +261,8 @@ def _endpoint(name: str, take: Take, services: ReceiverServices) -> Export:
             services.metrics.requests(name, grpc.StatusCode.OK.name)
             return answer
         await begin_work()
-        # Outside the except block, because abort raises and would otherwise carry the error's text as its context.
+        # Call abort outside the except block. It raises an exception, which would otherwise carry the error's
+        # text as its context.
         return await _abort(context, refusal)
 
     async def in_turn(_: Messages, context: Context) -> bytes:
@@ -282,7 +286,7 @@ async def _abort(context: Context, refusal: Refusal) -> bytes:
 
 
 def grpc_code(refusal: Refusal) -> grpc.StatusCode:
-    """Return the code from the HTTP table, except where only gRPC has a more exact code."""
+    """Return the gRPC code for a refusal. The HTTP status decides, unless only gRPC has a more exact code."""
     match refusal.status:
         case 413:
             return grpc.StatusCode.RESOURCE_EXHAUSTED
@@ -302,7 +306,7 @@ def _address(services: ReceiverServices, context: Context) -> str:
     """
     Return the sender's address without the port, from a form such as `ipv6:%5B::1%5D:50312`.
 
-    For a call that a named proxy forwards, it is the address that the proxy reports.
+    If a trusted proxy forwards the call, return the address that the proxy reports.
     """
     family, _, rest = context.peer().partition(":")
     peer = unquote(rest).rpartition(":")[0].strip("[]") if family in ("ipv4", "ipv6") else family
@@ -312,7 +316,8 @@ def _address(services: ReceiverServices, context: Context) -> str:
 
 def _credentials(certificate: Certificate) -> Any:
     """
-    Return credentials that read the certificate at every new connection, so that a renewed one is used at once.
+    Return credentials that read the certificate at every new connection, so that a renewed certificate is
+    used at once.
     """
 
     def configuration() -> Any:

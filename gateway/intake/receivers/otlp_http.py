@@ -1,7 +1,7 @@
 """
 OTLP over HTTP: traces, metrics and logs in protobuf or JSON. Profiles are accepted, but not stored.
 
-The answer has the encoding of the request. A refusal is a google.rpc.Status.
+The response has the encoding of the request. A refusal is a google.rpc.Status.
 """
 
 from __future__ import annotations
@@ -25,13 +25,15 @@ from gateway.service.errors import BadPayload, Refusal
 from gateway.service.schemas import BYTES, OBJECT, TEXT, closed
 from spool.registry.scopes import INGEST
 
-SLICED: Final = 64 * 1024  # bytes; a smaller request is not worth the switch to the thread
+# size in bytes from which a request is decoded on the thread; for a smaller request, switching to the thread
+# costs more than it saves
+SLICED: Final = 64 * 1024
 
 _IS_JSON: Final = {JSON: True, PROTOBUF: False}
 
 _ERRORS: Content = {PROTOBUF: BYTES, JSON: closed({"code": {"type": "integer"}, "message": TEXT})}
 
-# Names of rejected items in a partial success.
+# Name of the response member that counts rejected items in a partial success.
 MEMBERS: dict[Signal, str] = {
     "traces": "rejectedSpans",
     "metrics": "rejectedDataPoints",
@@ -43,7 +45,7 @@ def is_json(request: web.Request) -> bool | None:
     """
     Return True for JSON, False for protobuf and None for any other content type. Case and parameters are ignored.
     """
-    # Nearly all senders write it exactly so.
+    # A lookup of the exact text comes first, because nearly all senders write the header in the same way.
     is_json_type = _IS_JSON.get(request.headers.get("Content-Type", ""))
     return _IS_JSON.get(request.content_type.lower()) if is_json_type is None else is_json_type
 
@@ -64,7 +66,7 @@ def otlp_row(
     path: str, signal: Signal, summary: str, decoded: type, *, key: KeyCarriage = IN_HEADER
 ) -> Address:
     """Declare an address for one signal. `decoded` is the type of a JSON body."""
-    # The document describes only the outermost members; opentelemetry-proto defines the rest.
+    # The API description lists only the outermost members, because opentelemetry-proto defines the inner ones.
     members: tuple[str, ...] = decoded.__struct_fields__  # type: ignore[attr-defined]
     member = {"type": ["array", "null"], "items": {"type": ["object", "null"]}}
     message = {"type": "object", "properties": dict.fromkeys(members, member)}
@@ -76,7 +78,8 @@ def otlp_row(
         endpoint=f"otlp/{signal}",
         scope=INGEST,
         key=key,
-        checks_query=key is IN_HEADER,  # at another product's address, its client chooses the parameters
+        # at an address of another product, that product's client chooses the parameters
+        checks_query=key is IN_HEADER,
         check=check_media_type,
         takes={PROTOBUF: BYTES, JSON: message},
         gives={200: {PROTOBUF: BYTES, JSON: closed({}, {"partialSuccess": partial_success})}},
@@ -104,7 +107,7 @@ async def export(signal: Signal, request: KeyRequest[ReceiverServices, bytes]) -
     """Normalise and store the items of one signal. Malformed items are reported as a partial success."""
     receivers = request.receivers
     json = is_json(request.http) is True
-    # No reference to the body remains, so its memory is free during the commit.
+    # The body is passed without another reference to it, so that its memory is free during the commit.
     outcome = await read_export(
         signal, request.take_body(), json=json, receivers=receivers, share=request.share
     )
@@ -147,7 +150,7 @@ async def drop_profiles(request: KeyRequest[ReceiverServices, bytes]) -> web.Res
 
 
 def refuse_when_all_malformed(outcome: Outcome) -> None:
-    """Raise BadPayload if every item is malformed. The items are already in the accounting."""
+    """Raise BadPayload if every item is malformed. The accounting already includes the items."""
     rejects = outcome.rejects
     if rejects and len(rejects) >= outcome.received and all(reject.reason == MALFORMED for reject in rejects):
         raise BadPayload(answers.reasons(rejects))

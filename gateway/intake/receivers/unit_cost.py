@@ -1,8 +1,8 @@
 """
-The receiver for unit-cost streams: create, sum into, replace, delete from, read and delete streams.
+The receiver for unit-cost streams: create streams, read and delete them, and sum, replace or delete their records.
 
-The answers equal those of your cost service: 200, or 201 after deleting records of an allocation stream. If
-one record is wrong, the whole request gets 400.
+The responses equal those of your cost service: 200, or 201 after records of an allocation stream were
+deleted. If one record is wrong, the whole request gets 400.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from spool.streams import (
 from spool.turns.fair_turns import pause_when_due
 
 PAGE = 1000
-_FARTHEST = 2**63 - 1  # nanoseconds; the latest time that can be stored
+_FARTHEST = 2**63 - 1  # the latest time that can be stored, in nanoseconds
 
 RECORDS: List[Total] = List(
     root="records",
@@ -81,7 +81,7 @@ STREAMS: List[Stream] = List(
 )
 
 
-# The first matching path handles the request.
+# The first path that matches handles a request, so the order of the addresses matters.
 _STREAMS = "/unit-cost/v1/telemetry"
 _STREAM = _STREAMS + "/{type:allocation|metric}/{stream}"
 _STREAM_FIELDS = closed({"name": TEXT, "type": TEXT, "granularity": TEXT_OR_NULL, "dimensions": ANYTHING})
@@ -168,7 +168,7 @@ async def _create(request: KeyRequest[TopicServices, bytes]) -> web.Response:
 @_manage(_STREAMS, "sum_records_of_streams", "Add records that name their streams")
 @_manage(_STREAM, "sum_records_of_stream", "Add records to a stream (older address)")
 async def sum_records(request: KeyRequest[TopicServices, bytes]) -> web.Response:
-    """Add records to the stream in the path, or else to the streams that the records name."""
+    """Add records to the stream in the path. If the path names no stream, each record names its stream."""
     return await _operate(request, SUM)
 
 
@@ -242,7 +242,10 @@ class _TotalRows:
 
 
 def _bound(name: str, texts: Sequence[str]) -> int | None:
-    """Return a time filter in nanoseconds since 1970. Raises Refusal 400 for several or invalid times."""
+    """
+    Return a time filter in nanoseconds since 1970. Raises Refusal 400 if the time is invalid or
+    given several times.
+    """
     if not texts:
         return None
     message = f"{name} must be one ISO 8601 time, such as 2026-11-01T00:00:00Z"
@@ -269,13 +272,13 @@ def _dimensions(texts: Sequence[str]) -> dict[str, list[str]]:
 
 
 def describe_stream(stream: Stream) -> dict[str, object]:
-    """Return the fixed properties of a stream; null for unknown ones."""
+    """Return the fixed properties of a stream. Unknown properties are null."""
     keys = None if stream.keys is None else list(stream.keys)
     return {"name": stream.name, "type": stream.type, "granularity": stream.granularity, "dimensions": keys}
 
 
 def describe(total: Total) -> Mapping[str, object]:
-    """Return a record as it would be sent, with the current names."""
+    """Return a record in the form in which senders send it, with the current field names."""
     record: dict[str, object] = {"timestamp": rfc3339(total.start_time), "granularity": total.granularity}
     if total.element_name is not None:
         record |= {"element_name": total.element_name, "filter": dict(total.dimensions)}
@@ -287,7 +290,7 @@ def describe(total: Total) -> Mapping[str, object]:
 async def _retry_once(
     request: KeyRequest[TopicServices, Any], answer: Callable[[], Awaitable[web.Response]]
 ) -> web.Response:
-    """Repeat the operation once if another gateway has just defined a stream or used the space."""
+    """Repeat the operation once if another gateway has just defined a stream or used the space for totals."""
     try:
         return await answer()
     except Stale:
@@ -306,7 +309,7 @@ async def _operate_once(request: KeyRequest[TopicServices, bytes], operation: st
     names = names_of(request)
     type = path_values.get("type")
     stream = path_values.get("stream")
-    # Even if the streams have changed since.
+    # Accept a repeated request even if the streams have changed since.
     is_repeat = names is not None and request.services.deposits.has(names)
     body = request.body
     items = await aside(lambda: unit_cost.items_of(body), is_large=len(body) > LARGE)
@@ -333,7 +336,7 @@ async def _keep(
     is_repeat: bool = False,
 ) -> Receipt:
     """
-    Store operations, which are on disk on return. New properties of streams are claimed before the first wait.
+    Store operations and return when they are on disk. New properties of streams are claimed before the first wait.
 
     Raises Stale if another request or gateway has defined one of the streams differently.
     """
@@ -363,7 +366,8 @@ async def _keep(
 
 def _unlimited_stream(type: str | None, name: str) -> Stream | None:
     """
-    Return a stream for a request that was stored before. It has no properties, so its records cannot contradict it.
+    Return a stream for a request that was stored before. The stream has no properties, so that the request's
+    records cannot contradict it.
     """
     return None if type is None else Stream(name=name, type=type, granularity=None, keys=None)
 

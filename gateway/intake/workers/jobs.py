@@ -23,11 +23,11 @@ _refusal = msgspec.msgpack.Decoder(tuple[int, str, str, int | None])
 
 
 class NotDone(Exception):
-    """The job was not done, and no worker died of it. The server may do it itself."""
+    """The job was not done, and it did not end a worker. The server may do it itself."""
 
 
 class SentBody(NamedTuple):
-    """One body to decode: OTLP of a signal in one of its encodings, or a payload of a format."""
+    """One body to decode. It is OTLP of a signal in one of its encodings, or a payload of a format."""
 
     reader: str
     content: bytes

@@ -1,5 +1,5 @@
 """
-Messages between the server and a worker, in both directions over one socket: a head, then the payload.
+Messages between the server and a worker, in both directions over one socket. Each message is a head and a payload.
 
 The result of a decoded body is sent in pieces, so that no step of the event loop takes long.
 """
@@ -21,27 +21,28 @@ from spool.identity import Identity
 from spool.log.values import CounterPoint
 from spool.record import AI_TELEMETRY, AiRecord
 
-HEAD: Final = Struct("<IBI")  # payload bytes, kind, job number
-PIECE: Final = 4096  # rows of a list per message, which take a few milliseconds of the event loop
+HEAD: Final = Struct("<IBI")  # the head: number of payload bytes, message kind, job number
+# number of rows of each list per message; reading them takes a few milliseconds of the event loop
+PIECE: Final = 4096
 
 
 class MessageKind(IntEnum):
-    # To a worker, which does its jobs in order.
+    # Messages to a worker, which does its jobs in the order of their arrival.
     OPTIONS = 1  # options of the normaliser for the following jobs
-    READER = 2  # reader of the following bodies: `SentBody.reader`
-    DECODE = 3  # a body without any wrapping, because copying 64 MiB would be expensive
+    READER = 2  # name of the reader for the following bodies: `SentBody.reader`
+    DECODE = 3  # a body without any encoding around it, because copying 64 MiB would be expensive
     ENCODE = 4
     GO_ON = 5  # the memory that HOLD requested is available
     GIVE_UP = 6  # the memory that HOLD requested is not available
-    # From a worker.
+    # Messages from a worker.
     READY = 10
-    HOLD = 11  # the job needs memory; the worker waits for GO_ON or GIVE_UP
+    HOLD = 11  # the job needs more memory; the worker waits for GO_ON or GIVE_UP
     TURN = 12  # the job is still running
     PART = 13  # finished records, packed
     ROWS = 14  # a piece of the result's lists
-    DONE = 15  # the rest of the result
-    REFUSED = 16  # the sender made a mistake
-    FAILED = 17  # any other error; the server does the job itself
+    DONE = 15  # the rest of the result, after all pieces
+    REFUSED = 16  # the job was refused, because the sender made a mistake
+    FAILED = 17  # the job failed for any other reason, so the server does it itself
     GIVEN_UP = 18
 
 
@@ -109,7 +110,9 @@ _rest = msgspec.msgpack.Decoder(_Rest)
 
 
 def messages_of(normalised: Normalised, held_bytes: int) -> Iterator[tuple[MessageKind, bytes]]:
-    """Yield the messages of a result; DONE is last. Packed parts are freed as they are sent."""
+    """
+    Yield the messages of a result. DONE is last. The memory of packed parts is released as they are sent.
+    """
     outcome = normalised.outcome
     outcome.packed.reverse()
     while outcome.packed:
@@ -136,7 +139,7 @@ def messages_of(normalised: Normalised, held_bytes: int) -> Iterator[tuple[Messa
 
 
 def _pieces(normalised: Normalised) -> Iterator[_Rows]:
-    """Split the rows into pieces: at least one, and as many as the longest list needs."""
+    """Split the rows into pieces. There is at least one piece, and the longest list decides their number."""
     outcome = normalised.outcome
     lists: tuple[Sequence[Any], ...] = (
         outcome.records,
@@ -156,7 +159,7 @@ def _pieces(normalised: Normalised) -> Iterator[_Rows]:
 
 
 class ArrivingResult:
-    """Reassembles a result."""
+    """A result that is reassembled from its pieces."""
 
     def __init__(self) -> None:
         self._outcome = Outcome()

@@ -1,9 +1,9 @@
 """
-The workers of a server: assignment of jobs, and their repetition when a worker dies.
+The workers of a server: assignment of jobs, and repetition of jobs when a worker dies.
 
-The server keeps every job until it is done, so a dead worker loses nothing. If a worker dies during a job,
-only another worker repeats it, never the server itself. After three deaths, the body is refused. Jobs that
-waited behind it are not affected.
+The server stores every job until it is done, so a dead worker loses nothing. If a worker dies during a job,
+only another worker repeats the job, never the server itself. After three deaths, the body is refused. Jobs
+that waited in the same worker are not affected.
 """
 
 from __future__ import annotations
@@ -28,13 +28,16 @@ from gateway.normalise.payload.body_limits import Hold
 from gateway.service.errors import Refusal
 from spool.turns.fair_turns import Party, current_work
 
-# Bytes of jobs that one worker holds. Further jobs would only wait in its memory, behind jobs that may take long.
+# Limit in bytes for the jobs that one worker holds. Further jobs would only wait in the worker's memory,
+# after jobs that may take long.
 WINDOW: Final = 1024 * 1024
-# A body is refused after this number of deaths. Fewer deaths may have another cause, such as `kill -9`.
+# A body is refused after this number of worker deaths. Fewer deaths may have another cause, such as `kill -9`.
 MOST_KILLS: Final = 3
-FIRST_PAUSE_S: Final = 0.1  # delay before a worker is started again; doubled after each further death
+FIRST_PAUSE_S: Final = (
+    0.1  # delay in seconds before a worker is started again; it doubles after each further death
+)
 LONGEST_PAUSE_S: Final = 30.0
-STEADY_S: Final = 60.0  # after this time, a death counts as a new problem
+STEADY_S: Final = 60.0  # if a worker has run for this number of seconds, its death counts as a new problem
 NO_WORKER_S: Final = 30.0  # seconds that a job waits for a worker if only a worker may do it
 DIED, SILENT, NOT_STARTED = "died", "silent", "not_started"
 DEATHS = (DIED, SILENT, NOT_STARTED)
@@ -44,7 +47,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True, eq=False)
 class PendingJob:
-    """A job. It stays with the server until it is done, and its result goes to the waiting caller."""
+    """A job. The server stores it until it is done, and passes its result to the waiting caller."""
 
     kind: MessageKind
     payload: bytes
@@ -55,21 +58,24 @@ class PendingJob:
     result: ArrivingResult = field(default_factory=ArrivingResult)
     number: int = 0
     kills: int = 0
-    party: Party | None = None  # party of the body; None: the server itself
+    party: Party | None = None  # party of the body, or None if the job belongs to the server itself
     given_at: float = 0.0
 
     @property
     def used(self) -> float:
         """
-        Return the time that the party used. The job with the smallest value runs first, so repeated jobs run
-        before all others.
+        Return the worker time that the party of the job has used. The job with the smallest value runs first.
+        Repeated jobs have a value below all others, so they run before all others.
         """
         if self.kills:
             return -1.0
         return 0.0 if self.party is None else self.party.used
 
     def holds(self, size: int) -> bool:
-        """Reserve memory for the job. Return False if that raises; the error becomes the job's result."""
+        """
+        Reserve memory for the job. If that raises an error, the error becomes the job's result, and
+        False is returned.
+        """
         if self.hold is None:
             return True
         try:
@@ -101,14 +107,14 @@ class _Worker:
 
     def __init__(self) -> None:
         self.process: WorkerProcess | None = None
-        self.jobs: dict[int, PendingJob] = {}  # pending jobs, in order
+        self.jobs: dict[int, PendingJob] = {}  # pending jobs, in the order in which they were sent
         self.bytes = 0
         self.is_ready = False
-        self.options: Options | None = None  # options sent last
-        self.reader: str | None = None  # reader sent last
+        self.options: Options | None = None  # options that were sent last
+        self.reader: str | None = None  # name of the reader that was sent last
         self.heard_at = 0.0
-        self.free_at = 0.0  # when the job before the first pending one was done
-        self.watched: WorkerProcess | None = None  # the process that is checked after `silent_s`
+        self.free_at = 0.0  # time when the job before the first pending job was done
+        self.watched: WorkerProcess | None = None  # the process that is checked for silence after `silent_s`
         self.why_ended = DIED
 
     @property
@@ -172,11 +178,11 @@ class WorkerPool:
 
     async def decode(self, body: jobs.SentBody, options: Options, hold: Hold) -> Normalised:
         """
-        Decode a body in a worker, as `SentBody.normalise` does. `hold` is called with the memory of the items
-        and may raise.
+        Decode a body in a worker, as `SentBody.normalise` does. `hold` is called with the memory that the
+        items need, and may raise.
 
-        Raises NotDone if no worker did the job and the caller may do it. Raises Refusal 400 if workers died
-        of the body.
+        Raises NotDone if no worker did the job and the caller may do it. Raises Refusal 400 if the body
+        ended several workers.
         """
         job = self._job(MessageKind.DECODE, body.content)
         job.reader, job.options, job.hold = body.reader, options, hold
@@ -190,7 +196,7 @@ class WorkerPool:
             return None
         try:
             result: bytes = await self._do(self._job(MessageKind.ENCODE, payload))
-        except (NotDone, Refusal):  # no sender is involved, so a refusal has no recipient
+        except (NotDone, Refusal):  # no sender waits for this job, so nobody could receive a refusal
             return None
         return result
 
@@ -206,7 +212,7 @@ class WorkerPool:
             try:
                 return await job.done
             finally:
-                if job in self._waiting:  # the caller was cancelled
+                if job in self._waiting:  # a job that still waits here belongs to a cancelled caller
                     self._waiting.remove(job)
         raise NotDone
 
@@ -214,8 +220,8 @@ class WorkerPool:
 
     def _assign(self) -> None:
         """
-        Give waiting jobs to the workers with the fewest pending bytes. The job of the party that used
-        least goes first.
+        Assign waiting jobs to the workers with the fewest pending bytes. The job of the party that used the
+        least worker time is first.
         """
         while self._waiting:
             worker = min(
@@ -281,7 +287,7 @@ class WorkerPool:
             self._assign()
             return
         job = worker.jobs.get(message.job)
-        if job is None:  # a further part of a result that was not understood
+        if job is None:  # this is a further part of a result that could not be decoded
             return
         try:
             self._take_of(worker, job, message)
@@ -333,7 +339,7 @@ class WorkerPool:
     # -- lifetime of workers --------------------------------------------------------------------------------------
 
     async def _keep_alive(self, worker: _Worker) -> None:
-        """Run one process after the other, until cancelled."""
+        """Run one worker process after another, until cancelled."""
         loop = asyncio.get_running_loop()
         pause_s = FIRST_PAUSE_S
         while True:
@@ -386,8 +392,8 @@ class WorkerPool:
 
     def _repeat(self, pending_jobs: Sequence[PendingJob]) -> None:
         """
-        Repeat the jobs of a dead worker. The worker was running the first job, so the server never does
-        that job itself.
+        Repeat the jobs of a dead worker. The worker was running the first of these jobs, so the server never
+        does that job itself.
         """
         for position, job in enumerate(pending_jobs):
             if job.done.done():
@@ -405,7 +411,7 @@ class WorkerPool:
                 continue
             self._waiting.appendleft(job)
             asyncio.get_running_loop().call_later(NO_WORKER_S, self._give_up_waiting, job)
-        if not self.ready:  # without a ready worker, jobs that killed no worker return to their callers
+        if not self.ready:  # if no worker is ready, the callers do the jobs that did not end a worker
             faultless = [job for job in self._waiting if not job.kills]
             self._waiting = deque(job for job in self._waiting if job.kills)
             for job in faultless:
@@ -421,7 +427,7 @@ class WorkerPool:
 
 
 def _charge(worker: _Worker, job: PendingJob) -> None:
-    """Charge the party for the worker's time. A worker's jobs run one after the other."""
+    """Count the worker's time for the party of the job. A worker's jobs run one after the other."""
     now = time.perf_counter()
     if job.party is not None:
         job.party.spend(now - max(job.given_at, worker.free_at))

@@ -1,5 +1,6 @@
 """
-A worker process as the server sees it. It gets only the environment variables that are needed to find its modules.
+A worker process as the server sees it. The process gets only the environment variables that are needed to
+find its modules.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from typing import Final, Protocol
 from gateway.intake.workers.messages import HEAD, MessageKind, MessageReader, WorkerMessage
 
 READ_BYTES: Final = 256 * 1024
-WRITE_BYTES: Final = 1024 * 1024  # per turn of the event loop
-MOST_PIECES: Final = 512  # per system call
-END_S: Final = 2.0  # time that a worker gets to exit after its socket is closed
+WRITE_BYTES: Final = 1024 * 1024  # limit of bytes to write per turn of the event loop
+MOST_PIECES: Final = 512  # limit of buffers to write per system call
+END_S: Final = 2.0  # seconds that a worker has to exit after its socket is closed
 
-# The only variables that a worker gets, because any other may contain a key or a secret.
+# The only environment variables that a worker gets, because any other may contain a key or a secret.
 _KEPT = ("PATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "TZ", "TMPDIR")
 _KEPT_BEGINNING = "PYTHON"
 
@@ -69,7 +70,7 @@ class WorkerProcess:
     """
 
     def __init__(self, start: StartChild, take: Callable[[WorkerMessage], None]) -> None:
-        """Start the process. Raises OSError if the machine cannot."""
+        """Start the process. Raises OSError if the machine cannot start it."""
         self._loop = asyncio.get_running_loop()
         self._take = take
         self._reader = MessageReader()
@@ -80,7 +81,8 @@ class WorkerProcess:
         with theirs:
             self._socket.setblocking(False)
             try:
-                # On the event loop's own thread, because the worker ends with the thread that started it.
+                # Start it on the event loop's own thread, because the worker ends when the thread that
+                # started it ends.
                 self._process = start(theirs)
             except BaseException:
                 self._socket.close()
@@ -144,7 +146,7 @@ class WorkerProcess:
                 sent = self._socket.sendmsg(pieces)
             except (BlockingIOError, InterruptedError):
                 break
-            except OSError:  # the process has ended, and the reader notices it as well
+            except OSError:  # the process has ended, and the reader of the socket notices that as well
                 self._out.clear()
                 break
             written += sent

@@ -1,5 +1,5 @@
 """
-The loop of a worker process: one job after the other, until the server closes the socket.
+The loop of a worker process. It does one job after another, until the server closes the socket.
 
 A worker has no secrets and writes no files. An error of a job states its type, never payload data.
 """
@@ -19,10 +19,12 @@ from gateway.intake.workers.messages import HEAD, MessageKind, WorkerMessage, me
 from gateway.normalise.outcome import Options
 from gateway.service.errors import Refusal
 
-JOINED_S: Final = 0.001  # maximum delay of an answer, so that answers to small jobs are sent together
+JOINED_S: Final = (
+    0.001  # maximum delay in seconds of a result, so that results of small jobs are sent together
+)
 JOINED_BYTES: Final = 256 * 1024
-LONG_JOB: Final = 32 * 1024  # bytes; before a job of this size, waiting answers are sent
-TURN_S: Final = 1.0  # interval in which a long job reports that it is running
+LONG_JOB: Final = 32 * 1024  # size in bytes of a job before which waiting results are sent
+TURN_S: Final = 1.0  # interval in seconds in which a long job reports that it is running
 
 Encode = Callable[[bytes], Sequence[bytes]]
 
@@ -32,7 +34,7 @@ class ServerGone(Exception):
 
 
 class Link:
-    """The worker's end of the socket. Answers may wait for further answers; `flush` sends them."""
+    """The worker's end of the socket. Results may wait for further results. `flush` sends them."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._socket = connection
@@ -45,13 +47,13 @@ class Link:
         self.sent_at = 0.0
 
     def receive(self) -> WorkerMessage:
-        """Return the next message. Raises ServerGone at the end."""
+        """Return the next message. Raises ServerGone when the server closes the socket."""
         return self._put_back.popleft() if self._put_back else self._read()
 
     def answer_to_hold(self) -> bool:
         """
-        Read until the server answers a HOLD message. Return whether the job may continue. Jobs that
-        arrive first wait.
+        Read messages until the server answers a HOLD message. Return whether the job may continue. Jobs that
+        arrive in the meantime wait.
         """
         self.flush()
         while (message := self._read()).kind not in (MessageKind.GO_ON, MessageKind.GIVE_UP):
@@ -86,7 +88,7 @@ class Link:
         return WorkerMessage(kind, job, self._exactly(size) if size else b"")
 
     def _exactly(self, size: int) -> bytes:
-        """Read exactly `size` bytes. Usually one call returns them all, without a copy."""
+        """Read exactly `size` bytes. Usually one system call returns all of them, without a copy."""
         pieces = []
         while size:
             try:
@@ -104,7 +106,8 @@ def serve(link: Link, encode: Encode) -> None:
     """
     Do jobs until the server closes the socket. MemoryError ends the process, and the server treats it as dead.
     """
-    with suppress(ServerGone):  # also before the first job, because a server may stop while its workers start
+    # ServerGone may occur even before the first job, because a server may stop while its workers start
+    with suppress(ServerGone):
         _do_jobs(link, encode)
 
 
