@@ -108,7 +108,7 @@ def _token(header: str, oauth: McpOAuthSettings, *, takes_keys: bool) -> str | N
     raise bad_token(oauth, "it is not a signed token in the compact form")
 
 
-MAX_BYTES = 256 * 1024  # maximum size of a message; tool arguments are small
+MAX_BYTES = 256 * 1024  # maximum bytes of a message; tool arguments are small
 
 _MESSAGE = closed({"jsonrpc": {"const": "2.0"}, "id": {"type": ["string", "integer"]}, "result": OBJECT})
 _FAILURE = closed(

@@ -34,7 +34,7 @@ from spool.registry.texts import check_amount, check_text, optional_text
 
 LARGEST = 10
 MAX_LINES = 1_000_000
-MAX_INVOICES = 100  # per provider and month
+MAX_INVOICES = 100  # maximum invoices per provider and month
 MAX_TEXT = 200
 _AS_BILLED = BILLED_TYPES["billed_cost"]
 _ACCRUED = BILLED_TYPES["discounted_amortized_cost"]
@@ -79,7 +79,8 @@ class MonthFigures:
     days: Mapping[str, int]
     invoices: Sequence[Invoice]
     largest: Sequence[BilledSum] = ()
-    restated: Mapping[str, int] = field(default_factory=dict)  # by corrected day
+    # sums of changes to closed months, by corrected day
+    restated: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def billed(self) -> int:

@@ -111,9 +111,8 @@ class DividedDay:
     reasons: Mapping[str, int]
     accrued: Mapping[str, int]
     base: Base
-    wants_month: (
-        bool  # whether a discount has no usage on its own day, so that the month's usage must divide it
-    )
+    # whether a discount has no usage on its own day, so that the month's usage must divide it
+    wants_month: bool
 
 
 _RULES = LayerRules()

@@ -27,7 +27,7 @@ from spool.registry.permission_sets import MODIFY_BILLING, VIEW_COSTS
 from spool.registry.registry import Registry
 
 PREVIEW = ("provider", "month")
-_ROUNDED = 12  # bytes of an id
+_ID_BYTES = 12  # bytes of a digest that identifies an invoice
 
 
 class BilledInvoice(RequestBody):
@@ -245,7 +245,7 @@ def _invoices(registry: Registry, provider: str, month: str) -> Sequence[Invoice
 
 
 def _invoice_id(invoice: Invoice) -> str:
-    return blake2b(invoice.id.encode(), digest_size=_ROUNDED).hexdigest()
+    return blake2b(invoice.id.encode(), digest_size=_ID_BYTES).hexdigest()
 
 
 def _provider(text: str) -> str:

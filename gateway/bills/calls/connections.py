@@ -212,7 +212,7 @@ class ConnectionResource(ManagedResource[BillingConnection]):
         return word
 
 
-# Both names in the address are accepted, whichever the cost service uses.
+# Cost services use either of the two names in the address, so both names are accepted.
 _DROPS = "/v2/connections/billing/{segment:external|anycost}/{connection_id}/billing_drops"
 _DROP = closed({"drop_id": TEXT, "month": TEXT_OR_NULL, "row_count": COUNT})
 
@@ -270,7 +270,7 @@ async def send_month(
     drops, id = connections.drops, connections.table.get(id).id
     share.take((await drops.size(id, month)).held)
     hours = await drops.month(id, month)
-    # list() rejects unknown parameters, so it runs before NotThere
+    # list() rejects unknown parameters. It runs first, so that such a request does not get NotThere.
     page = await request.list(MONTH_ROWS, MonthRows(hours)) if request.http.query else None
     if not hours:
         raise NotThere("this connection has no rows for this month")

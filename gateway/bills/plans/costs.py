@@ -229,7 +229,8 @@ class _UseReader:
         return await asyncio.to_thread(self._added_up, in_dollars, in_currency)
 
     async def _rows(self, ledger: AskedLedger, currency: str) -> Sequence[Sequence[CostRow]]:
-        queries = await asyncio.to_thread(self._queries, currency)  # slow with thousands of seats
+        # runs in a thread, because it is slow with thousands of seats
+        queries = await asyncio.to_thread(self._queries, currency)
         return await ledger.costs_of(queries)
 
     def _queries(self, currency: str) -> list[CostQuery]:

@@ -111,7 +111,7 @@ class Coverage:
             return Derived(name=NAME, label="", sources=("provider",), value=lambda _: "")
         user = self._places["user"]
 
-        @lru_cache(_MEMO)  # many calls share the same values
+        @lru_cache(_MEMO)  # cached, because many calls have the same values
         def value(values: tuple[str, ...]) -> str:
             for mark, view in held.get(self._people.identity(values[user]), ()):
                 if view.holds(partial(self._value_of, values)):
@@ -167,7 +167,8 @@ class DividedLedger:
         """
         if query.top is not None:
             query = replace(query, top=None, kept=await self._largest(query, query.top))
-        parts = await asyncio.to_thread(self._parts, query)  # slow with thousands of seats
+        # runs in a thread, because it is slow with thousands of seats
+        parts = await asyncio.to_thread(self._parts, query)
         row_sets = await self._ledger.costs_of(parts)
         return await asyncio.to_thread(_together, query, row_sets)
 

@@ -46,7 +46,7 @@ from gateway.bills.reconciliation.sides import (
 )
 
 VARIES = 200  # a price that differs by more than 1/VARIES is another price
-Entry = tuple[str, Cell, str]  # a part, its cell, and the meter ("" for OWN)
+Entry = tuple[str, Cell, str]  # a part of the difference, its cell, and the meter ("" for OWN)
 Regional = dict[Place, dict[str, int]]  # value of each cell and meter, by region
 
 

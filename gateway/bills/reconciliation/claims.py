@@ -56,7 +56,7 @@ class Claim:
     keys: tuple[str, ...] = ()
     regions: tuple[str, ...] = ()
     by_cell: Mapping[Cell, int] = field(default_factory=dict, repr=False)
-    since: int = 0  # first day on which it applies; 0 means all days
+    since: int = 0  # first day on which the cause applies; 0 means all days
     is_of_tokens: bool = True
     beside: tuple[str, ...] = ()  # other causes that would explain the same amounts
 
@@ -271,7 +271,8 @@ class Left:
             by_day[cell.day] += share or 0
         if not is_any_taken:
             return None
-        if not portions or VOLUME in parts:  # a claim about tokens leaves no usable price
+        # no price can be read from rates that a claim about tokens leaves
+        if not portions or VOLUME in parts:
             self._priced |= priced_whole
         moved_amount = sum(map(abs, by_day.values()))
         # also if the price differences cancel each other out

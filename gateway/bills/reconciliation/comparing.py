@@ -132,7 +132,7 @@ class Reconciliation:
     only_billed: Mapping[str, Sequence[str]]
     only_counted: Mapping[str, Sequence[str]]
     renamed: Sequence[tuple[str, str]]
-    spelled: Mapping[str, Sequence[str]] = field(default_factory=dict)  # our names of each model family
+    spelled: Mapping[str, Sequence[str]] = field(default_factory=dict)  # names in the ledger, by model family
     regions: frozenset[str] = frozenset()  # regions that our calls report
     overrides: Sequence[Override] = ()
     owners: Sequence[OwnerPair] = ()

@@ -40,7 +40,7 @@ _NONE = {
     "reasoning_tokens": 0,
     "cache_write_1h_tokens": 0,
 }
-# One token of each kind, to price it.
+# Usage of one token, by kind of token. Its cost is the price per token.
 _ONE_OF: Mapping[str, Mapping[str, int]] = {
     INPUT: {"input_tokens": 1},
     CACHE_READ: {"input_tokens": 1, "cache_read_tokens": 1},
@@ -51,7 +51,7 @@ _ONE_OF: Mapping[str, Mapping[str, int]] = {
 }
 
 
-# Bills have other names for these (see gateway.bills.statements.sources).
+# Fee in the ledger -> its name in bills (see gateway.bills.statements.sources).
 KIND_OF_FEE = {
     "web_searches": "web_search",
     "storage_searches": "file_search",
@@ -60,7 +60,7 @@ KIND_OF_FEE = {
 
 _BESIDE = {name: meter for name, meter in METERS_OF_CALLS.items() if not meter.is_part}
 _KINDS = {KIND_OF_FEE.get(name, name) for name in _BESIDE}
-# Words in billed lines that name a unit.
+# Word in billed lines -> the unit that it names.
 _UNIT_WORDS = {
     "image": "images",
     "images": "images",

@@ -14,8 +14,8 @@ from fractions import Fraction
 from gateway.bills.reconciliation.sides import OUTPUT, Cell, CountedSums
 
 LEAST_DAYS = 3  # minimum days with twice as many tokens; fewer days prove nothing
-_NOTHING = [0, 0]  # input and output tokens
-MOST_AGAIN = 3  # how often a report may repeat its rows
+_NOTHING = [0, 0]  # no input and no output tokens
+MOST_AGAIN = 3  # maximum number of times that a report may repeat its rows
 
 Owner = tuple[str, str]  # key and model
 BilledByCell = Mapping[Cell, Mapping[str, int]]  # billed tokens by cell and meter (METERS)

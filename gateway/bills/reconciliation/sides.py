@@ -30,7 +30,7 @@ INPUT_METERS = (INPUT, CACHE_READ, WRITE_5M, WRITE_1H)
 METERS = (*INPUT_METERS, OUTPUT)
 # Meters of bills that combine several meters of the ledger. They are divided in proportion to the ledger's counts.
 POOLED: Mapping[str, tuple[str, ...]] = {"cache_write": (WRITE_5M, WRITE_1H), "input_total": INPUT_METERS}
-WHOLE = "cost"  # an amount for all tokens of a cell together
+WHOLE = "cost"  # meter of an amount that is for all tokens of a cell together
 
 STANDARD = ""
 ANYWHERE = frozenset({"", "global"})  # regions that have the price book's prices

@@ -19,7 +19,7 @@ from typing import Any, Final
 MEMORY_BYTES: Final = 160 * 1024 * 1024  # data limit; Python and the library use about a quarter of it
 WRONG: Final = 2  # exit code: the file is not Parquet, or is damaged
 TOO_LARGE: Final = 3  # exit code: the file needs more memory, rows or bytes than allowed
-_BATCH_ROWS: Final = 64  # rows that are Python objects at the same time
+_BATCH_ROWS: Final = 64  # maximum rows that exist as Python objects at the same time
 _BUFFER_BYTES: Final = 64 * 1024  # columns are read in pieces of this size
 
 

@@ -44,7 +44,7 @@ class PullRequest:
     headers: Callable[[str], Mapping[str, str]]
     query: Callable[[int, int], Query]
     next_page: Callable[[Row], str | None]
-    rows_in: str = "data"  # the list that every page must have
+    rows_in: str = "data"  # name of the list that every page must have
     days: int | None = None
     span_days: int = MOST_DAYS
     posts: bool = False

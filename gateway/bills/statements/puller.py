@@ -30,11 +30,11 @@ from spool.statements import DAY_S, Statements, day_of, day_text
 
 PULLER: Final = Actor("statement pull", "")
 LOOK_EVERY_S = 60.0
-RETRY_S = 900.0  # wait after a failure without Retry-After
+RETRY_S = 900.0  # seconds to wait after a failure without a Retry-After header
 LONGEST_WAIT_S = 60.0  # longest wait within one pull; the next check handles longer waits
 MOST_RETRIES = 5
 LONGEST_PAUSE_S = float(DAY_S)  # longest wait after a failed pull, even if the provider names a longer one
-LONGEST_CURSOR = 4096  # characters of a page cursor; longer cursors are not put into an address
+LONGEST_CURSOR = 4096  # maximum characters of a page cursor; longer cursors are not put into an address
 STATES = NEVER, RUNNING, DONE, FAILED = "never", "running", "done", "failed"
 
 _log = logging.getLogger(__name__)

@@ -16,7 +16,7 @@ GITHUB_ROWS = 100  # rows per page, the maximum at each vendor
 CLAUDE_ROWS = 1000
 CODE_ASSIST_ROWS = 200
 GEMINI_ROWS = 50
-LONGEST_CURSOR = 4096  # characters of a page cursor
+LONGEST_CURSOR = 4096  # maximum characters of a page cursor
 
 Page = Mapping[str, Any]
 Ask = Callable[[str, Query], Awaitable[bytes]]  # fetches a path with a query

@@ -251,7 +251,7 @@ async def _socket(config: Config, *, names_routes: bool) -> AsyncIterator[Path]:
             open_offline,  # imported late, because the import takes longer than a request to a server
         )
 
-        with suppress(SpoolLocked):  # a server starts or stops, or another command is at work
+        with suppress(SpoolLocked):  # a server is starting or stopping, or another command uses the directory
             async with open_offline(
                 config, version=version("tollhouse"), names_routes=names_routes
             ) as socket:

@@ -22,7 +22,7 @@ from spool.record import moment
 NAME = "get_allocation_definitions"
 MOST = 200
 MOST_VERSIONS = 20
-_MOST_RULE, _MOST_RULE_CELL = 400, 200  # maximum characters of a rule in words
+_MOST_RULE, _MOST_RULE_CELL = 400, 200  # maximum characters of a rule in the result and in the table
 _MOST_NAME = 100
 _MOST_PROBLEM = 300
 

@@ -17,9 +17,9 @@ from gateway.bills.reconciliation.wording import named
 
 ONE_OF = 4  # an inexact exchange must occur on at least 1/ONE_OF of the days
 LEAST_DAYS = 5  # minimum number of days for an inexact exchange
-MOST_OF = 0.9  # share of these days that must exchange in the same direction
+MOST_OF = 0.9  # minimum share of these days on which tokens are exchanged in the same direction
 LEAST_OF = 4  # the exchange must be at least 1/LEAST_OF of the difference
-# least share of a cell's input under another kind, if tokens are missing or surplus as well
+# minimum share of a cell's input under another kind, if tokens are missing or surplus as well
 LEAST_MIXED = 0.1
 AGREES = 0.01
 DIFFERS = 0.02

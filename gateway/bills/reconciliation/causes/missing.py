@@ -24,9 +24,8 @@ CHANCE, LIKELY = 6, 3
 # kinds with a smaller share of a model's tokens are ignored, because they may lack any share by chance
 LEAST_KIND = 0.001
 FEW = 10  # at most 1/FEW of the days may be unusual
-LEAST_KINDS = (
-    4  # minimum kinds of tokens, for a day that lacks half of its tokens; fewer kinds may lack half by chance
-)
+# minimum kinds of tokens, for a day that lacks half of its tokens; fewer kinds may lack half by chance
+LEAST_KINDS = 4
 LEAST_CALLS = 10  # minimum counted calls on such a day if it has fewer kinds of tokens
 MOST_USUAL = 0.2  # maximum share of tokens that a usual day may lack, if such a day has fewer kinds of tokens
 UNEVEN = 2  # maximum factor between the share that one kind lacks and the share that all tokens lack

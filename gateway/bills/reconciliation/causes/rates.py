@@ -279,7 +279,8 @@ def _on_days(
     sets = sets_of_days(meters)
     differing_days = {day for days, _ in sets for day in days}
     of_all = _of_every_day(sets) if differing_days == set(every) else ()
-    # A lasting price also applies to later days that have another price as well, so it is claimed first.
+    # A lasting price also applies to later days that have a second price as well, so the lasting price
+    # is claimed first.
     for days, off_ratios in sorted(sets, key=lambda item: not _stays(item[0], every, differing_days)):
         if _is_apart(case, entries, set(days)) or all(
             map(case.is_rounded, (e for e in entries if e[1].day in days))
@@ -486,7 +487,7 @@ def known_factor(
     if (is_one and not is_rest) or not all(is_near(ratio, factor) for ratio in ratios.values()):
         return None
     for known, cause, description in _FACTORS:
-        # regions that the ledger knows were checked before
+        # if the ledger knows regions, an earlier check has tried them
         if is_near(factor, known) and not (cause == REGION and (regions_known or is_one)):
             sure = WEAK if cause == REGION or is_one else STRONG
             kinds = "every kind of token"

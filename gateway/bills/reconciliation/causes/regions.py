@@ -16,7 +16,7 @@ from gateway.bills.reconciliation.wording import named
 
 REGION = "region"
 _PUBLISHED = (Decimal("0.1"), Decimal("0.25"))  # regional surcharges that price lists publish
-_LEAST = Decimal("0.005")  # smaller price differences are ignored
+_LEAST = Decimal("0.005")  # share of a price; smaller differences are ignored
 _LEFT = Decimal("0.02")  # share of the difference that regions may leave unexplained
 # The same share for the regions of a bill with a published surcharge. It is larger, because a bill divides
 # tokens, and large inputs cost more.
@@ -56,7 +56,7 @@ class _Fit:
 
     factors: Mapping[str, Decimal]
     is_published: bool
-    unexplained_share: Decimal  # unexplained share of the difference
+    unexplained_share: Decimal
 
     @property
     def regions(self) -> list[str]:

@@ -62,7 +62,8 @@ _TYPES = {
     "SavingsPlanRecurringFee": _FEE,
     "SavingsPlanUpfrontFee": _FEE,
 }
-_NEGATION = "SavingsPlanNegation"  # cancels the on-demand cost of usage that a savings plan covers
+# line type that cancels the on-demand cost of usage that a savings plan covers
+_NEGATION = "SavingsPlanNegation"
 _COVERED = {
     "DiscountedUsage": ("reservation_net_effective_cost", "reservation_effective_cost"),
     "SavingsPlanCoveredUsage": (
