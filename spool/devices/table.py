@@ -197,7 +197,9 @@ class DeviceTable:
         for device in devices:
             table._put_in_memory(device.id, device)
         table._durable = dict(table._devices)
-        table._unenrolled = {name.name: name for name in sorted(names, key=lambda each: each.last_seen)}
+        table._unenrolled = {
+            name.name: name for name in sorted(names, key=lambda unenrolled: unenrolled.last_seen)
+        }
         return table
 
     @property
@@ -316,8 +318,8 @@ class DeviceTable:
         self._batch.note(name, frozenset(expects))
         self._batch.gone.discard(name)
         if len(self._unenrolled) > MAX_UNENROLLED:
-            held = Counter(each.key for each in self._unenrolled.values())
-            fullest = max(held, key=lambda each: (held[each], each == key))
+            held = Counter(unenrolled.key for unenrolled in self._unenrolled.values())
+            fullest = max(held, key=lambda holder: (held[holder], holder == key))
             self._unenrolled_no_more(
                 next(
                     unenrolled_name.name
@@ -341,8 +343,8 @@ class DeviceTable:
                     self._batch.names.pop(id, None)
             if names is not None:
                 own = {name: self._unenrolled[name] for name in self._batch.names if name in self._unenrolled}
-                others = {each.name: each for each in names if each.name not in self._batch.gone}
-                self._unenrolled = {**others, **own}
+                other_rows = {row.name: row for row in names if row.name not in self._batch.gone}
+                self._unenrolled = {**other_rows, **own}
         if changed_rows:
             self.version += 1
             self._news.set()
@@ -431,8 +433,8 @@ class DeviceTable:
         await self._rows.outlast_commits()
 
     async def _leave_out_ended(self, batch: DeviceBatch) -> None:
-        wanted = self._wanted([batch], batch.ids, batch.names, batch.gone, batch.deleted)
-        ended = await self._rows.ended(wanted)
+        device_write = self._wanted([batch], batch.ids, batch.names, batch.gone, batch.deleted)
+        ended = await self._rows.ended(device_write)
         if ended:
             self._refuse(batch, DevicesRefused(ended=ended))
 
@@ -473,15 +475,15 @@ class DeviceTable:
         """
         while True:
             # Rows in memory include the changes of the next batch as well, so its conditions apply here.
-            wanted = self._wanted([batch, self._batch], ids, names, gone, deleted)
+            device_write = self._wanted([batch, self._batch], ids, names, gone, deleted)
             try:
-                overwritten = await self._rows.write(wanted)
+                overwritten = await self._rows.write(device_write)
             except DevicesRefused as refused:
                 self._refuse(batch, refused)
             else:
                 break
         self.version += 1
-        self._durable.update({row.id: row for row in wanted.devices if row.id not in overwritten})
+        self._durable.update({row.id: row for row in device_write.devices if row.id not in overwritten})
         return overwritten
 
     def _refuse(self, batch: DeviceBatch, refused: DevicesRefused) -> None:

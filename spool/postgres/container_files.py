@@ -51,8 +51,11 @@ class PostgresContainerRows(SqlContainerRows):
         expects: Collection[Expectation] = (),
         most: int | None = None,
     ) -> None:
-        before = {file.id: file for file in (*(one for one, _ in pairs if one is not None), *gone)}
-        is_bounded = most is not None and sum(one is None for one, _ in pairs) > len(gone)
+        before = {
+            file.id: file
+            for file in (*(known_file for known_file, _ in pairs if known_file is not None), *gone)
+        }
+        is_bounded = most is not None and sum(known_file is None for known_file, _ in pairs) > len(gone)
         is_answered = most is not None or bool(expects)  # True if a sender waits for the result
         sql = self._database.sql
 

@@ -380,7 +380,9 @@ class PostgresLeases:
             await self._tasks.let_go(name)
             async with self._turn:
                 with suppress(SpoolError):  # if this fails, this gateway gains the lease again
-                    await self._database.control.run(lambda one: self._execute(one, RELEASE, names=[name]))
+                    await self._database.control.run(
+                        lambda connection: self._execute(connection, RELEASE, names=[name])
+                    )
                 del self._going[name]
         finally:
             self._going.pop(name, None)

@@ -186,7 +186,7 @@ def _migrate(database: Database, versions: Sequence[Migration], connection: Conn
     check_version(current, oldest_node, target)
     if current >= target:
         return
-    narrowed = (number for number, one in enumerate(versions, start=1) if one.narrows)
+    narrowed = (number for number, version in enumerate(versions, start=1) if version.narrows)
     oldest_node = max([1, oldest_node, *narrowed])
     if current:
         _check_nodes(database, connection, max(oldest_node, target - 1), target)

@@ -84,7 +84,8 @@ class PostgresStreamRows(SqlStreamRows):
     def _values(self, total: Total) -> Mapping[str, object]:
         # PostgreSQL rejects JSON with U+0000, so a list that is filtered by dimension would fail.
         dimensions = {
-            _readable(name): [_readable(one) for one in values] for name, values in total.dimensions.items()
+            _readable(name): [_readable(value) for value in values]
+            for name, values in total.dimensions.items()
         }
         return super()._values(replace(total, dimensions=dimensions))
 
@@ -139,7 +140,9 @@ def follow(
     The streams and totals are queried now. The returned function writes the totals after the commit is
     planned. Returns None if there are no operations.
     """
-    submitted = _operations(record for one in submissions if one.topic == UNIT_COST for record in one.records)
+    submitted = _operations(
+        record for submission in submissions if submission.topic == UNIT_COST for record in submission.records
+    )
     if not submitted:
         return None
     table = PostgresStreamRows(connection, database)

@@ -89,9 +89,9 @@ async def count_books(options: StorageOptions, engine: Engine) -> CopiedStorage:
 def _compare(before: CopiedStorage, after: CopiedStorage) -> None:
     for name in ("topics", "routes", "numbers"):
         before_terms = getattr(before, name)
-        other = getattr(after, name)
-        for key in sorted({*before_terms, *other}):
-            if before_terms.get(key) != other.get(key):
+        after_terms = getattr(after, name)
+        for key in sorted({*before_terms, *after_terms}):
+            if before_terms.get(key) != after_terms.get(key):
                 raise SpoolDamaged(
                     f"the copy differs from the source in {name}: {key}. The copy was deleted; please "
                     "report this"

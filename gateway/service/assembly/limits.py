@@ -87,9 +87,9 @@ async def shares(
         stream_bytes[stream.created_by] += stream.bytes
     limits += nearly_full("spool.max_streams", streams, config.spool.max_streams)
     limits += nearly_full("spool.max_stream_bytes", stream_bytes, config.spool.max_stream_bytes)
-    for of, one in waiting.items():
-        limits += nearly_gives_way(f"spool.pending_items{of}", one.items, config.spool.pending_items)
-        limits += nearly_gives_way(f"spool.pending_bytes{of}", one.bytes, config.spool.pending_bytes)
+    for of, amount in waiting.items():
+        limits += nearly_gives_way(f"spool.pending_items{of}", amount.items, config.spool.pending_items)
+        limits += nearly_gives_way(f"spool.pending_bytes{of}", amount.bytes, config.spool.pending_bytes)
     if storage.registry is not None:
         held = await storage.registry.held()
         fixed = {INSIGHTS: MAX_INSIGHTS, **storage.registry.fixed_bounds()}

@@ -214,7 +214,7 @@ class Assembler:
             )
         actor = Actor("configuration", "local")
         await registry.operators.end_sessions_where(
-            lambda one: one.issuer not in ("", settings.issuer), actor=actor
+            lambda session: session.issuer not in ("", settings.issuer), actor=actor
         )
 
     async def start_intake(

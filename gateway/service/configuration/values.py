@@ -45,9 +45,9 @@ def written(kind: Any, value: float) -> str:
     """
     Return the shortest text that is read as `value`, such as 64MiB or 7d. Other kinds become plain numbers.
     """
-    for unit, one in _WHOLE.get(kind, {}).items():
-        if value and (value / one).is_integer():
-            return f"{value / one:.0f}{unit}"
+    for unit, unit_size in _WHOLE.get(kind, {}).items():
+        if value and (value / unit_size).is_integer():
+            return f"{value / unit_size:.0f}{unit}"
     return f"{value:.15g}"
 
 

@@ -446,18 +446,18 @@ def figures(health: DatabaseHealth) -> Iterator[DatabaseFigure]:
 
 def _standbys(standbys: Sequence[Standby], *, needs_standby: bool) -> Iterator[DatabaseFigure]:
     if needs_standby:
-        synchronous = sum(one.is_synchronous for one in standbys)
+        synchronous = sum(standby.is_synchronous for standby in standbys)
         yield _figure("postgres_synchronous_standbys", "Connected standbys that confirm commits", synchronous)
     yield DatabaseFigure(
         name="postgres_standby_lag_bytes",
         help="Bytes that the standby has not flushed yet",
-        values=[(one.name, one.lag_bytes) for one in standbys],
+        values=[(standby.name, standby.lag_bytes) for standby in standbys],
         label="standby",
     )
     yield DatabaseFigure(
         name="postgres_standby_lag_seconds",
         help="Seconds that the standby is behind",
-        values=[(one.name, one.lag_s) for one in standbys],
+        values=[(standby.name, standby.lag_s) for standby in standbys],
         label="standby",
     )
 

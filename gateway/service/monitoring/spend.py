@@ -45,7 +45,7 @@ class _Sums(NamedTuple):
 
     def above(self, other: _Sums) -> _Sums:
         """Return the growth of each value over `other`, never below 0."""
-        return _Sums(*(max(0, one - another) for one, another in zip(self, other, strict=True)))
+        return _Sums(*(max(0, own - reference) for own, reference in zip(self, other, strict=True)))
 
 
 class SpendCounts:

@@ -292,9 +292,9 @@ class KnownCalls:
         Yield the places that exact names lead to. Names that are derived from a rounded time are not used.
         """
         for name in (identity.id, *identity.also):
-            found = self.place(name, hours)
-            if found is not None:
-                yield found
+            place = self.place(name, hours)
+            if place is not None:
+                yield place
 
     def _other_sides(
         self, links: Sequence[tuple[bytes, bytes]], hours: Iterable[int]

@@ -282,7 +282,7 @@ class PostgresRoutes:
 
     def _skip(self, connection: Connection, route: StoredRoute, number: int, locked: set[int]) -> int:
         where = {"route": route.name, "number": number}
-        below = [one.delivery for one in self._session.deliveries(connection, queries.BELOW, where)]
+        below = [row.delivery for row in self._session.deliveries(connection, queries.BELOW, where)]
         change = transitions.skip(route, below, number)
         if not any(change.counts.values()) and not change.removed:
             return 0

@@ -127,7 +127,7 @@ class AttemptWriter:
         """Write one attempt. If `wait` is False and another node holds the head lock, return None."""
         connection = transaction.connection
         following = self._memory.following
-        points = sorted({point.series for one in group.submissions for point in one.points})
+        points = sorted({point.series for submission in group.submissions for point in submission.points})
         keys = expected_keys(group.submissions)
         with transaction.begun(needs_standby=self.needs_standby):
             ask = partial(store.ask_head, self._database, connection, following.last)

@@ -109,7 +109,7 @@ class ConfirmedCommits:
         missing = await self._missing(database)
         if not missing:
             return None
-        self._commits = deque((one for one in self._commits if one not in missing), maxlen=KEPT)
+        self._commits = deque((commit for commit in self._commits if commit not in missing), maxlen=KEPT)
         self._is_written = False
         lost = _summed(missing)
         _log.critical(lost.words(), extra={"action": "commits_lost", **asdict(lost)})
@@ -176,7 +176,7 @@ def _read_confirmed(directory: Path, incarnation: str) -> Sequence[ConfirmedComm
     contents = _read(path, {})
     try:
         return (
-            [ConfirmedCommit(*one) for one in contents["commits"]]
+            [ConfirmedCommit(*commit_fields) for commit_fields in contents["commits"]]
             if contents["incarnation"] == incarnation
             else []
         )

@@ -254,7 +254,7 @@ class PostgresLog:
     async def _set_aside(self, topic: str, damage: Sequence[Damage]) -> None:
         """Mark damaged entries, and count and log their records. Each entry is marked only once."""
         log_damage(topic, damage)
-        damaged = sorted({one.first: one.records for one in damage}.items())
+        damaged = sorted({damaged_range.first: damaged_range.records for damaged_range in damage}.items())
         facts = {
             "topic": code(topic),
             "name": topic,
@@ -322,7 +322,7 @@ class PostgresLog:
         async with self._upkeep.lock:
             verified, damage, seen = await self._verification.verify(twice)
         for topic in {topic for topic, _ in damage}:
-            await self._set_aside(topic, [one for of, one in damage if of == topic])
+            await self._set_aside(topic, [damaged_range for of, damaged_range in damage if of == topic])
         return replace(verified, accepted_twice=await seen.judged(partial(self.read, with_open=True)))
 
     async def stats(self) -> LogStats:

@@ -199,8 +199,10 @@ def _numbers(
         wrong.append(f"{topic}: numbers {first} to {last} are missing")
     into.sums[topic, books.KEPT] += record_count
     into.wrong += wrong
-    known = {(of, one.first) for of, one in into.damage}
-    into.damage += [(topic, one) for one in damage if (topic, one.first) not in known]
+    known = {(of, damaged_range.first) for of, damaged_range in into.damage}
+    into.damage += [
+        (topic, damaged_range) for damaged_range in damage if (topic, damaged_range.first) not in known
+    ]
 
 
 # -- verification --------------------------------------------------------------------------------------------

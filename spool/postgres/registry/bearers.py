@@ -68,7 +68,7 @@ def ended_bearers(
     if not expects:
         return ()
     good = _ask_good(connection, sql, [expectation.key for expectation in expects], now=now)()
-    return {one for one in expects if good.get(one.key) != one.version}
+    return {bearer for bearer in expects if good.get(bearer.key) != bearer.version}
 
 
 def hold_keys(connection: Connection, sql: Callable[[str], Any], expects: Collection[Expectation]) -> None:

@@ -204,7 +204,7 @@ class PostgresTables:
         _, rows = self._select(_IDS_SINCE, folded)
         for id, at, ends, ids in rows:
             new = zip(*unpack_ids(ids), strict=True)
-            names = [one for one in new if _is_before(before, one[1])]
+            names = [name_row for name_row in new if _is_before(before, name_row[1])]
             if names and id > folded:
                 yield fact_of(id), pack_names(at, names)
             before = by_topic(ends)

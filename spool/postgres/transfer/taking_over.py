@@ -563,7 +563,9 @@ class NewestIds:
         Pack the remaining ids: those of commits that were already carried forward, and names that commits
         added to earlier records.
         """
-        left_ids = [one for of_topic in self._found.values() for ids in of_topic.values() for one in ids]
+        left_ids = [
+            left_id for of_topic in self._found.values() for ids in of_topic.values() for left_id in ids
+        ]
         return _packed(left_ids + [name for name in self._apart if name[0] not in self._known])
 
 

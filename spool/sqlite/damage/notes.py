@@ -74,7 +74,7 @@ def choose_name_aside(directory: Path, at: float) -> str:
         existing = {path.name for path in directory.iterdir()}
         first = f"{ASIDE}{int(at)}"
         further = (f"{first}-{number}" for number in count(2))
-        name = next(one for one in chain([first], further) if one not in existing)
+        name = next(candidate for candidate in chain([first], further) if candidate not in existing)
         write_durably(directory / MARKER, name)
     return name
 

@@ -52,7 +52,7 @@ def frames(path: Path, page_size: int) -> Sequence[Frame]:
     for at in places:
         page, pages_after, *marks, first, second = FRAME.unpack_from(data, at)
         content = memoryview(data)[at + FRAME.size : at + step]
-        computed = {_add(_add(one, data[at : at + 8], order), content, order) for one in sums}
+        computed = {_add(_add(checksum, data[at : at + 8], order), content, order) for checksum in sums}
         is_own = tuple(marks) == salts
         is_sound = is_own and (first, second) in computed
         sums = {(first, second)} if is_sound else {(first, second), *computed}
@@ -162,11 +162,11 @@ def _begin(data: bytes) -> tuple[str, tuple[int, ...], set[_Sums]]:
     """
     Return byte order, salts and checksums from the header, or from the first frame if the header is damaged.
     """
-    magic, *_, one, two, first, second = HEADER.unpack_from(data)
+    magic, *_, first_salt, second_salt, first, second = HEADER.unpack_from(data)
     order = {LITTLE: "<", BIG: ">"}.get(magic, "<" if sys.byteorder == "little" else ">")
     computed = _add((0, 0), data[:24], order)
     if computed == (first, second):
-        return order, (one, two), {computed}
+        return order, (first_salt, second_salt), {computed}
     _, _, *salts, _, _ = FRAME.unpack_from(data, HEADER.size)
     return order, tuple(salts), {(first, second), computed}
 

@@ -467,7 +467,7 @@ class SqliteLog:
             if not is_set_aside and (wrong or (verified.imbalances and not damage)):
                 notes.mark(self._database.path.parent, EntryUnreadable(verified.imbalances[0]))
             for topic in {topic for topic, _ in damage}:
-                await self._set_aside(topic, [one for of, one in damage if of == topic])
+                await self._set_aside(topic, [damaged_range for of, damaged_range in damage if of == topic])
             accepted_twice = await twice.judged(partial(self.read, with_open=True))
             return replace(verified, accepted_twice=accepted_twice)
 

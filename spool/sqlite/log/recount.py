@@ -187,5 +187,5 @@ def _numbers(
         first = entry.last + 1
     if first <= last:
         wrong.append(f"{topic}: numbers {first} to {last} are missing")
-    damage += [(topic, one) for one in damages]
+    damage += [(topic, damaged_range) for damaged_range in damages]
     return last + 1

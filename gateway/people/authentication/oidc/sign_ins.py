@@ -208,7 +208,9 @@ class ProviderSignIns:
 
     async def _end(self, session: Session) -> None:
         """End a session once, even if others do the same at this moment."""
-        await self._operators.end_sessions_where(lambda one: one.digest == session.digest, actor=self._actor)
+        await self._operators.end_sessions_where(
+            lambda other: other.digest == session.digest, actor=self._actor
+        )
 
     async def _may_go_on(self, session: Session, checked: _Checked) -> bool:
         """
