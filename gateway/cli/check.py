@@ -63,7 +63,7 @@ def check(config: Path | None, as_json: bool, send: bool) -> None:
     server.api_key_file is usable.
 
     File destinations get a test file, and OTLP endpoints an empty export. If a destination is a Tollhouse, it
-    also gets one test call, which it does not count, and reports whether it rejects records from this key
+    also gets one test call and does not count it. Its response shows whether it rejects records from this key
     (server.chain_keys). Other destinations offer no request without side effects, so the check only connects to
     them and reports them as unverified. No notification is sent. Streams without configuration are skipped. Exit
     code 1 if something would not work.

@@ -1,4 +1,4 @@
-"""The bill of one provider and month by day, with the ledger's names. Pure."""
+"""The bill of one provider for one month, by day, with the names that the ledger uses. Pure."""
 
 from __future__ import annotations
 

@@ -1,10 +1,12 @@
 """
-Division of a bill's day: usage among its calls, and other lines (discounts, taxes, fees) as layers on top of
-it. Refunds and corrections are divided among the calls of the time that they are about. Pure.
+Division of one day of a bill. Amounts for usage are divided among the calls that they are for. Other lines
+(discounts, taxes, fees) are layers on top of usage. Refunds and corrections are divided among the calls that
+they are about. Pure.
 
-A layer is divided by usage money before any layer, so no discount counts twice. Some cost types show a layer
-as a row of its own, others add it to the usage that it changes. In amortized cost types, a fee counts on the
-usage that it covers instead of on its purchase day, and its unused part belongs to nobody.
+A layer is divided in proportion to the usage money without layers, so no discount counts twice. Some cost
+types show a layer as its own row; other cost types add it to the usage that it changes. In amortized cost
+types, a fee counts on the usage that it covers, and not on its purchase day. The unused part of a fee
+belongs to nobody.
 
 A refund takes the same share from each call as the charge that it refunds.
 """

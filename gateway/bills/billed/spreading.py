@@ -1,5 +1,5 @@
 """
-The one rule that divides amounts: integers, rounded toward 0, with the rounding rest kept separately. Pure.
+The only rule that divides amounts. Parts are integers, rounded toward 0, and the rounding rest is separate. Pure.
 
 No share depends on the rounding of other shares, so the cost of one team reveals nothing about other teams.
 """

@@ -1,4 +1,4 @@
-"""Billing connections and the hourly files that they received, for keys and for people."""
+"""Handlers for billing connections and their hourly files, for requests with keys and from people."""
 
 from __future__ import annotations
 

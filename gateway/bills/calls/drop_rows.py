@@ -1,5 +1,6 @@
 """
-A month's rows of a billing connection in pages, sorted by hour, then by file, then as sent.
+A month's rows of a billing connection in pages, sorted by hour, then by file, then in the order in which
+they were sent.
 
 All pages show the month as it was at the first page. Rows that are added later are omitted. If rows of the
 first state are replaced, the next page is refused.

@@ -1,4 +1,4 @@
-"""Cells of one report. A damaged row adds nothing, and is listed and counted. Pure."""
+"""Cells of one report. A damaged row adds no amounts; it is listed and counted. Pure."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Checks that find the causes of a difference. Each claims its share of the difference in turn."""
+"""Checks that find the causes of a difference. Each check in turn claims its share of the difference."""

@@ -1,4 +1,4 @@
-"""Calls that are on another day, because a clock or a time zone differs."""
+"""Calls that the bill has on another day than the ledger, because a clock or a time zone differs."""
 
 from __future__ import annotations
 

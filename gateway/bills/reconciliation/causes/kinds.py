@@ -1,5 +1,6 @@
 """
-Tokens that are under another tier, or input that is divided differently into cached and uncached tokens.
+Tokens that the bill has under another tier than the ledger, or input that both sides divide differently into
+cached and uncached tokens.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""All checks, in the order in which they claim. Each check sees only what earlier ones have left."""
+"""
+All checks for causes, in the order in which they run. Each check sees only the difference that earlier checks
+have left unclaimed.
+"""
 
 from __future__ import annotations
 

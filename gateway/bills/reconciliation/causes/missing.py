@@ -1,4 +1,4 @@
-"""Calls that the ledger lacks, or calls without their tokens, for keys and models that both sides know."""
+"""Calls that the ledger lacks, or has without tokens, for keys and models that both sides know."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """
-Tokens that agree but have another price: tiers, discounts, regions, large inputs, expensive cache writes,
-or changed prices.
+Tokens that agree on both sides, but were billed at another price: tiers, discounts, regions, large inputs,
+expensive cache writes, or changed prices.
 """
 
 from __future__ import annotations

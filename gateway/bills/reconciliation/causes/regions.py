@@ -1,4 +1,7 @@
-"""Tokens that agree but cost more in a region. Regions are those of the ledger, or else those of the bill."""
+"""
+Tokens that agree on both sides, but were billed at a higher price in a region. Regions are those of the
+ledger, or else those of the bill.
+"""
 
 from __future__ import annotations
 
