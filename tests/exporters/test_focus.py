@@ -292,7 +292,10 @@ def test_writes_for_an_hour_have_a_column() -> None:
 async def test_a_file_with_other_columns_is_moved_aside(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """An earlier version may have written the file with other columns, so new lines go to a new file."""
+    """
+    If the file has other columns, because an earlier version wrote it, it is moved aside and new lines go to
+    a new file.
+    """
     path = tmp_path / "focus.csv"
     (tmp_path / "focus.csv.1").write_text("taken")
     path.write_bytes(b"BillingAccountId,BilledCost\ntollhouse,1\n")
@@ -342,7 +345,9 @@ def test_no_line_is_a_formula(name: str) -> None:
 
 
 def test_a_whole_delivery_is_not_one_turn_of_the_event_loop() -> None:
-    """Encoding yields to waiting senders, and the result is the same as without yielding."""
+    """
+    Encoding a whole delivery lets waiting senders run in between. The result is the same as without pauses.
+    """
     records = [paid(n, user=f"user-{n}") for n in range(1, 200)]
     entry = Entry(topic="ai-telemetry", first=1, committed_at=AT + 60, records=records)
     delivery = Delivery(id=1, route="f/ai-telemetry", first=1, last=199, attempts=0, idempotency_key="k")

@@ -171,8 +171,8 @@ async def test_equal_settings_leave_a_route_alone(tmp_path: Path) -> None:
 
 async def test_a_route_that_went_finishes_and_begins_nothing(tmp_path: Path) -> None:
     """
-    A removed route keeps its progress. If the route is added again, it continues after its last
-    delivery was answered.
+    A removed route finishes its delivery and keeps its progress. If the route is added again, it continues
+    after that delivery.
     """
     first, second = Gate(), Capture(max_records=5)
     async with forwarding(tmp_path, first) as (spool, routes):

@@ -83,7 +83,7 @@ def test_series_are_monotonic_delta_sums() -> None:
 
 
 def test_what_is_taken_back_stands_in_sums_that_may_fall() -> None:
-    """A monotonic sum never falls, so negative values have a separate metric of the same name."""
+    """Negative values are sent in a separate metric of the same name, because a monotonic sum never falls."""
     request = ExportMetricsServiceRequest.FromString(
         metrics_request([(FULL, 1.0), (TAKEN_BACK, 1.0), (REFUND, 1.0)])
     )

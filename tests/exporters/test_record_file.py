@@ -264,7 +264,7 @@ async def test_a_repeat_leaves_the_lines_of_others_alone(path: Path) -> None:
     crashed, _ = await attempt(first, delivery(1, 3), calls(1, 3))
     await first.close()
     whole = path.read_bytes()
-    path.write_bytes(whole[:-20])  # torn within its last line
+    path.write_bytes(whole[:-20])  # the file breaks off within its last line
     second = FileExporter(path, write=lines_of)
     await attempt(second, delivery(4, 6), calls(4, 6))
     await attempt(second, crashed, calls(1, 3))

@@ -212,7 +212,10 @@ def test_meters_have_the_names_of_the_conventions_where_they_have_one() -> None:
 
 
 def test_a_charge_is_never_an_amount_of_dollars() -> None:
-    """A reader that does not know charges sees the estimate and no reported cost."""
+    """
+    An amount in another currency is never sent as dollars. A reader that does not know it sees the estimate
+    and no reported cost.
+    """
     record = Inference(id=b"1" * 16, source="otel", charges={"EUR": "1.5"}, cost_source="reported")
     for estimate, cost_source in ((None, "none"), ("2", "estimated")):
         record.estimated_cost = estimate

@@ -1,4 +1,4 @@
-"""A saving, as a recommendation run finds it."""
+"""An example of a saving that a recommendation run finds."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ def run_of(count: int, seed: int = 0) -> array[int]:
 
 @pytest.mark.parametrize("count", [0, 1, 7, 1000])
 def test_marks_never_hide_an_id(count: int) -> None:
-    """Every id of a run passes its marks, and most other ids do not."""
+    """Marks are a filter in front of a run. Every id of the run passes it, and most other ids do not."""
     ids = run_of(count)
     run = marked(1, 0, 0.0, ids)
     assert all(run.marks[(id & run.mask) >> 3] >> (id & run.mask & 7) & 1 for id in ids)
@@ -40,7 +40,9 @@ def test_a_merge_is_sorted_and_whole() -> None:
 
 
 def test_repeats_are_counted_over_all_runs() -> None:
-    """An id in two runs was repeated outside the range of a lookup."""
+    """
+    An id that is in two runs counts as repeated, because its reports were too far apart for a lookup to join them.
+    """
     one, other = run_of(1000), run_of(300, seed=1)
     again = array("Q", sorted([*other, *one[:7], one[0]]))
     assert 0 == count_repeats([one, other])
@@ -81,8 +83,9 @@ def test_places_hold_topic_and_number() -> None:
 )
 def test_hours_of_a_record(start_s: int | None, end_s: int | None, hour: int, near: list[int]) -> None:
     """
-    A lookup covers a quarter of an hour on both sides, and the day after the start for a report without a start.
-    If the start is unknown or not believed, the lookup covers the day before and after the end or arrival.
+    A lookup covers a quarter of an hour before and after the call, and for a report without a start also the
+    day after the start. If the start is unknown or not believed, the lookup covers the day before and after
+    the end or arrival.
     """
     times = [None if time_s is None else time_s * NS for time_s in (start_s, end_s)]
     record = Inference(id=b"", source="langfuse", start_time=times[0], end_time=times[1])
@@ -125,7 +128,7 @@ def test_a_fold_that_is_thrown_away_changes_nothing() -> None:
 
 
 def test_a_fold_is_planned_while_ids_are_added() -> None:
-    """Ids that arrive meanwhile are in no run, but are found."""
+    """While a fold is planned, newly added ids are in no run, but lookups find them."""
     index = DuplicateIndex(b"k" * 32, window_s=1000, max_ids=100)
     ids = [bytes([number]) * 16 for number in range(40)]
 
@@ -178,7 +181,10 @@ def test_a_fold_gives_each_hour_its_run() -> None:
 
 
 def test_what_is_kept_for_ids_goes_when_all_of_a_commit_are_in_runs() -> None:
-    """Commits of one kind of record do not delete what is stored for another kind."""
+    """
+    When all ids of a commit are in runs, the rows stored for them are deleted. Commits of one kind of record
+    do not delete rows of another kind.
+    """
     unfolded = UnfoldedCommits()
     unfolded.note(2, {AI_TELEMETRY: 1})
     unfolded.note(3, {AI_TELEMETRY: 3, UNIT_COST: 1})

@@ -98,7 +98,10 @@ async def test_a_defect_of_the_work_is_told(error: Exception) -> None:
 
 
 async def test_work_begins_again_when_the_storage_was_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A database that is unavailable or full for a while is not a defect, even in a group of tasks."""
+    """
+    Work starts again after the database was unavailable or full for a while, even in a group of tasks. This
+    is not a defect.
+    """
     monkeypatch.setattr(leases, "AGAIN_S", 0.0)
     errors: list[Exception] = [
         SpoolUnavailable("gone"),

@@ -118,7 +118,8 @@ def test_a_module_that_is_missing_or_of_another_release_is_told(monkeypatch: pyt
 
 async def test_sums_are_counted_once_whatever_fails(caplog: pytest.LogCaptureFixture) -> None:
     """
-    If the module fails, the count starts again. After three failures Tollhouse counts without the module.
+    If the module fails, the count starts again, so that every record counts once. After three failures
+    Tollhouse counts without the module.
     """
     native = Native(module())
     log, plain = PackedLog(), await Ledger(new_ledger(), clock=FakeClock()).load()

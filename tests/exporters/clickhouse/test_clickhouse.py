@@ -81,7 +81,10 @@ async def test_a_part_that_is_there_is_sent_whole_with_the_same_bytes_and_token(
 
 
 async def test_rows_of_others_park_and_nothing_is_added(tmp_path: Path) -> None:
-    """A copy of the installation uses the same numbers for records with other ids, so the route parks."""
+    """
+    If the table has rows of a copy of this installation, with the same numbers and other ids, the route parks
+    and adds nothing.
+    """
     table = Table()
     async with served(table) as url, opened(tmp_path) as house:
         await house.add(calls(1, 10))

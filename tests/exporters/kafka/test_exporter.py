@@ -84,7 +84,9 @@ async def test_a_lost_transaction_is_sent_again_and_a_lost_answer_is_not(loses: 
 
 
 async def test_a_copy_that_is_behind_parks(tmp_path: Path) -> None:
-    """Numbers that the topic has from another delivery are never sent again."""
+    """
+    If the topic already has some numbers from another delivery, they are never sent again, and the route parks.
+    """
     topic = Topic()
     async with opened(tmp_path) as house:
         await house.add(calls(1, 20))

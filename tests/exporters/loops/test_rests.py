@@ -168,7 +168,7 @@ async def lake_that_is_verified_daily(clock: SteppingClock, border: float, _: Pa
     ],
 )
 async def test_no_retry_oversleeps(rest: Rest, border: int, tmp_path: Path) -> None:
-    """If an item becomes due anywhere within a round, that round tries it or the loop wakes for it."""
+    """Whenever an item becomes due within a round, this round tries it or the loop wakes in time for it."""
     clock = SteppingClock()
     comes_at = clock.at + (border + 0.5) * STEP_S
     try:

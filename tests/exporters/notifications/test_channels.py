@@ -100,7 +100,10 @@ def test_the_signature_is_that_of_the_specification() -> None:
 
 @pytest.mark.parametrize("secret", ["", "whsec_!", SECRET[6:], "whsec_c2hvcnQ=", "whsec_" + "A" * 92])
 def test_a_secret_of_another_form_parks_the_channel(secret: str) -> None:
-    """The message states the required form, but not the secret."""
+    """
+    If the secret of a channel has a wrong form, the channel parks. The message states the required form, but
+    not the secret.
+    """
     with pytest.raises(Misconfigured, match=r"^the signing secret must be whsec_ followed by 24 to 64 bytes"):
         webhook.secret_bytes(secret)
 

@@ -33,7 +33,7 @@ def test_older_calls_are_counted_with_the_command_that_shows_them() -> None:
 
 @pytest.mark.parametrize("format", ["litellm", "langfuse", "kong", "openmeter", "otlp/traces"])
 def test_calls_of_a_format_are_counted(format: str) -> None:
-    """The format is recognized as in the gateway."""
+    """Older calls of every format are counted. The format is recognized as in the gateway."""
     older = OlderCalls(None, NOW)
     older.add(example(format, ExampleCall(end_ns=LATE_NS)))
     assert older.older == 1

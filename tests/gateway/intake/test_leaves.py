@@ -71,7 +71,7 @@ def test_the_published_example_to_the_last_digit() -> None:
     ],
 )  # fmt: skip
 def test_what_is_not_known_has_no_estimate_and_a_cause(record: Inference, cause: str | None) -> None:
-    """The estimate is missing instead of guessed, and never uses the text price."""
+    """If a price or a part is not known, there is no estimate. The price of text is never used instead."""
     assert BOOK.estimate(record) is None
     words = problem(BOOK, record)
     assert (cause is None) == (words is None)

@@ -96,7 +96,8 @@ def test_a_metric_beside_its_events_is_a_shadow(metric: UsageMetric, shadow: boo
 
 def test_the_hour_begins_with_the_last_event() -> None:
     """
-    Only some events of a burst are noted. The hour still starts at most `NOTED_S` before the last event.
+    Only some events of a burst are noted. So the hour of their sender may start before the last event, by
+    at most `NOTED_S`.
     """
     clock = SetClock()
     shadows = Shadows(clock)
@@ -125,8 +126,8 @@ def test_events_of_more_than_an_hour_ago_cast_no_shadow() -> None:
 @pytest.mark.parametrize("hold_s", [0, 10])
 async def test_where_nothing_is_kept_of_senders_the_newest_records_tell(hold_s: float) -> None:
     """
-    After a salvage, no senders are stored. They are then learned from the newest records, including open
-    records, and stored for an hour from then on.
+    After a salvage, no senders are stored. They are learned from the newest records, including open ones, and
+    are stored from then on.
     """
     clock = SetClock()
     spool = await in_memory.open_spool(settings=SpoolSettings(hold=hold_s), clock=clock)

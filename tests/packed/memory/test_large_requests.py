@@ -48,7 +48,10 @@ def test_a_large_request_is_by_the_memory(make: object, native: Native) -> None:
 
 
 def test_what_it_knows_and_what_not_meet_in_one_large_request(native: Native) -> None:
-    """One request holds spans of the load around spans that the memory has never seen."""
+    """
+    A request has known spans of the benchmark around spans that the memory has never seen. Both kinds
+    are read right.
+    """
     memory = learned(native, protobuf_spans(98))
     others = b"".join(islice(varied(random.Random(5)), 5))
     body = numbered(protobuf_spans(MANY), 7) + others + numbered(protobuf_spans(MANY), 8)

@@ -160,7 +160,9 @@ async def test_there_are_at_most_as_many_as_the_limit(rows: ClusterRows, clock: 
 
 
 async def test_texts_are_bounded(rows: ClusterRows, clock: MovedClock) -> None:
-    """A name that is too long is refused, because a cut name could be confused. Other texts are cut."""
+    """
+    A name that is too long is refused, because two names could be equal after cutting. Other texts are cut.
+    """
     table = await opened(rows, clock)
     check = ClusterCheck(name="n" * 999, passing=True, error="e" * 9999)
     name = "n" * MAX_TEXT

@@ -78,7 +78,7 @@ class Counted:
 
 
 class EndedSlowly(Counted):
-    """Rows that another process changes while the table waits for commits under ended keys."""
+    """Rows that another process changes while the table waits for the last commits under ended keys."""
 
     def __init__(self, rows: DeviceRows) -> None:
         super().__init__(rows)

@@ -87,7 +87,8 @@ async def test_a_start_reads_what_was_kept(tmp_path: Path) -> None:
 
 async def test_a_key_that_makes_up_senders_pushes_out_its_own(tmp_path: Path) -> None:
     """
-    The oldest rows of the key with the most rows are deleted in short transactions, also after a restart.
+    If a key invents senders, its own oldest rows are deleted, because it has the most. This happens in short
+    transactions, also after a restart.
     """
     clock = MovedClock(NOON)
     spool = await open_files(tmp_path, clock, max_senders=100)

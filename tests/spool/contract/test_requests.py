@@ -92,8 +92,8 @@ async def test_a_key_is_known_as_long_as_ids_are(open_spool: Opener, clock: Move
 
 async def test_a_repeat_that_is_not_known_any_more_is_not_kept(log: Log) -> None:
     """
-    A repeat is not checked like a first request. If its key is forgotten, the caller must check and
-    send it again.
+    A request that is sent as a repeat is not checked like a first request. If its key is forgotten, nothing
+    is stored, and the caller must check it and send it again.
     """
     with pytest.raises(Stale):
         await send(log, "1", is_repeat=True)

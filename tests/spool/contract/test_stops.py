@@ -324,7 +324,8 @@ async def test_more_ids_than_a_batch_are_known_after_a_stop(
     installation: Installation, clock: MovedClock, monkeypatch: pytest.MonkeyPatch, ends: tuple[str, str]
 ) -> None:
     """
-    Batches have their real size, so a part of the calls is in runs, and the event is among the newest ids.
+    With batches of their real size, a part of the calls is in runs, and the event is among the newest ids.
+    All of them are known after a stop.
     """
     monkeypatch.undo()
     await installation.stop_and_start(CLOSED)

@@ -30,7 +30,7 @@ async def test_it_is_all_there(storage: Storage) -> None:
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_directory_without_data_is_new(engine: str, tmp_path: Path) -> None:
-    """Every engine also states its name and version for bug reports."""
+    """A directory without data counts as new. Every engine states its name and version for bug reports."""
     assert engine_of(engine).is_new(tmp_path)
     assert engine_of(engine).version().startswith(engine)
 

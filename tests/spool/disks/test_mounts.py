@@ -46,6 +46,6 @@ def test_the_innermost_mount_counts(
 
 
 def test_where_there_is_no_table_nothing_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The table of mounts exists only on Linux."""
+    """Without a table of mounts, which exists only on Linux, there is no warning."""
     monkeypatch.setattr(disks, "MOUNTS", tmp_path / "missing")
     assert mount_of(tmp_path) is None

@@ -15,8 +15,8 @@ pytestmark = pytest.mark.usefixtures("usual_reserve")
 
 def test_a_quota_that_the_disk_does_not_know_makes_no_reserve_flap(tmp_path: Path) -> None:
     """
-    With a quota that the disk does not report, the reserve is given up and created in turns. The pause grows
-    each time, to a few turns a minute.
+    If a quota is full that the disk does not report, the reserve is deleted and created alternately. The
+    pause in between grows, to a few changes a minute.
     """
     clock = MovedClock()
     reserve = Reserve(tmp_path, clock)

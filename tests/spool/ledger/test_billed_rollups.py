@@ -201,7 +201,9 @@ def test_answers_are_the_same_with_rollups(
 
 
 async def test_a_question_goes_through_rollups(ledgers: Ledgers) -> None:
-    """A wrong rollup shows in results until it is compared with its days and made again."""
+    """
+    Queries use rollups: a wrong rollup changes their results until it is compared with its days and made again.
+    """
     by_team = replace(WHOLE, group_by=("team",))
     dealt = await deal(ledgers)
     expected = {query.group_by: await fresh(ledgers, query) for query in (WHOLE, by_team)}

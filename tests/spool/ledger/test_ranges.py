@@ -33,7 +33,7 @@ END = "2026-03-31T23:00:00+00:00"
     ],
 )
 def test_a_name_is_a_span(name: str, zone: str, since: str, until: str) -> None:
-    """A span of days includes today."""
+    """A named span starts and ends by the calendar of the zone. A span of days includes today."""
     begin, end = span(name, NOW.timestamp(), ZoneInfo(zone))
     assert begin.isoformat() == since
     assert end.isoformat() == until

@@ -46,7 +46,9 @@ async def test_what_is_there_stays_as_it_is(storage: StorageSettings) -> None:
 
 
 async def test_a_migration_is_done_once_the_standby_has_it(storage: StorageSettings) -> None:
-    """A takeover could silently undo a migration that no standby has."""
+    """
+    A migration counts as done only when the standby has it. Otherwise a takeover could silently undo it.
+    """
     await make(storage, SETTINGS)
     with pytest.raises(Unconfirmed, match="standby"):
         await bring_up_to_date(replace(storage, durability=REPLICATED))

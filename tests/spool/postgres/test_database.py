@@ -139,7 +139,10 @@ END_ALL = """
 
 
 async def test_a_connection_that_ended_is_made_again(database: Database, table: str, cluster: Server) -> None:
-    """Work is not given an ended session. If a session ends before the commit, the work is repeated."""
+    """
+    A connection whose session has ended is not used. If a session ends before the commit, the work is
+    repeated on another connection.
+    """
     await asyncio.gather(
         *(database.read(lambda connection: connection.execute("SELECT 1")) for _ in range(4))
     )

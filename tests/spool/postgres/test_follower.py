@@ -167,7 +167,7 @@ async def test_the_rest_is_known_within_seconds(nodes: tuple[Node, Node]) -> Non
 async def test_a_look_that_fails_is_made_up_for(
     nodes: tuple[Node, Node], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Changes that were announced but not read are read at the next check."""
+    """If a check fails, changes that were announced but not read are read at the next check."""
     here, there = nodes[0].shared, nodes[1].shared
     await here.devices.keep(DEVICE)
     await nodes[1].looks(1)

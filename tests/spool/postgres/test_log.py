@@ -215,7 +215,8 @@ async def test_a_lost_answer_is_looked_up(
     open_log: LogOpener, monkeypatch: pytest.MonkeyPatch, error: Exception, stands: bool
 ) -> None:
     """
-    Whether or not the commit was made, a record without identity is stored once, and its sender gets a receipt.
+    Whether or not a commit with a lost answer was made, a record without identity is stored once, and its
+    sender gets a receipt.
     """
     log, other = await open_log(hold=0), await open_log(hold=0)
     lost = LostAnswers(log, monkeypatch)
@@ -579,8 +580,8 @@ async def test_a_node_at_rest_finds_out_that_commits_work_again(
     open_log: LogOpener, clock: MovedClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
-    The other node made the commits that failed here. A node that is not ready gets no requests, so it
-    checks by itself.
+    A node whose commits failed refuses requests. It checks by itself whether commits work again, because
+    without requests it makes none.
     """
     monkeypatch.setattr("spool.postgres.log.upkeep.TICK_S", 0.0)
     log, other = await open_log(hold=10), await open_log(hold=10)

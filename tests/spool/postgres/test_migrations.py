@@ -187,8 +187,8 @@ async def test_no_node_is_left_behind(
 
 async def test_a_node_that_was_left_behind_stops(database: Database, clock: MovedClock) -> None:
     """
-    The session of a node had ended when the schema was migrated. The node's task that waits for a lease ends
-    with the reason.
+    A node stops if the schema was migrated while its session had ended. The task of the node that waits for a
+    lease ends with the reason.
     """
     await migrate(database)
     node = PostgresLeases(database, clock, name="cellar", version="1.2.3")
@@ -201,7 +201,10 @@ async def test_a_node_that_was_left_behind_stops(database: Database, clock: Move
 
 
 async def test_a_node_waits_for_the_migration_under_way(database: Database, clock: MovedClock) -> None:
-    """The node opened before the migration and joins after it, so the schema after the migration decides."""
+    """
+    If a node opens before a migration and joins after it, the schema after the migration decides whether the
+    node may work.
+    """
     await migrate(database)
     node = PostgresLeases(database, clock, name="late", version="1.2.3")
     joining: list[Future[None]] = []

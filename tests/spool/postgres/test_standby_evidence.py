@@ -149,7 +149,10 @@ async def test_names_that_come_and_go_confirm_nothing(pair: Pair, role: str, poo
 
 
 def test_a_changed_setting_is_known_before_the_next_commit(pair: Pair) -> None:
-    """On a busy server, the process that decides whether commits wait reads its settings late."""
+    """
+    A node knows a changed setting before its next commit. On a busy server, the process that decides whether
+    commits wait reads its settings late.
+    """
     pair.primary.execute("CREATE TABLE kept (n int)")
     pair.primary.change(synchronous_standby_names="")
     pair.standby.freeze()

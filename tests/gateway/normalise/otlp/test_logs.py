@@ -59,7 +59,7 @@ def test_without_a_response_id_the_span_is_the_identity() -> None:
 
 
 def test_without_any_id_a_record_is_never_a_duplicate() -> None:
-    """Two such events are two records, and the accounting counts them as unidentified."""
+    """Two events without any id are two records, and the accounting counts them as unidentified."""
     nameless = {name: value for name, value in CALL.items() if name != "gen_ai.response.id"}
     first, second = read_logs(*(log(nameless, event_name=DETAILS),) * 2).identities
     assert first.certain is False

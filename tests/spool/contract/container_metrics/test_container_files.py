@@ -336,7 +336,9 @@ async def test_the_newest_status_takes_the_place_of_the_one_before(files: Contai
 
 
 async def test_a_file_of_the_largest_size_is_taken(open_files: Opener) -> None:
-    """A file with one byte more than the limit is refused and leaves nothing behind."""
+    """
+    A file exactly at the size limit is accepted. A file with one byte more is refused and leaves nothing behind.
+    """
     files = (await open_files(max_file_bytes=1024)).container_files
     await put(files, "fits", b"x" * 1024)
     [file] = await announce(files, "over")

@@ -56,7 +56,8 @@ async def test_what_is_known_of_a_person_is_kept(registry: Registry) -> None:
 
 async def test_who_decides_the_role(registry: Registry) -> None:
     """
-    The list of operators or the provider decides about the role. A new role ends the sessions of the old role.
+    Either the list of operators or the provider decides about a role. A new role ends the sessions of
+    the old role.
     """
     await came(registry)
     assert VIEWER == (await came(registry, replace(ADA, role=ADMIN))).role

@@ -27,7 +27,10 @@ async def create(registry: Registry, name: str = "search team") -> tuple[Key, st
 
 
 async def test_of_many_at_once_with_one_name_one_wins(registry: Registry) -> None:
-    """The transaction that stores a name also checks that it is free."""
+    """
+    Of many simultaneous changes with one name, only one succeeds, because the transaction that stores a name
+    also checks that it is free.
+    """
     outcomes = await asyncio.gather(*[create(registry) for _ in range(10)], return_exceptions=True)
     assert 9 == sum(isinstance(outcome, AlreadyThere) for outcome in outcomes)
     assert 1 == len(registry.keys.all())

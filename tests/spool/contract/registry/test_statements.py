@@ -143,7 +143,10 @@ async def test_days_without_a_row_are_covered(registry: Registry, clock: MovedCl
 
 
 async def test_a_day_without_a_row_can_be_open(registry: Registry) -> None:
-    """A day without rows may still be billed. It is settled when a later bill states the same."""
+    """
+    A day without a row is open, because its cost may still arrive. It is settled when a later bill has no row
+    for it either.
+    """
     for settled in (1, 3):
         await registry.statements.put(statement(row(0), settled_until=FIRST + settled * DAY_S), actor=ADA)
         assert settled == (await registry.statements.months())[0].settled

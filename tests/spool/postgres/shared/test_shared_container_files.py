@@ -77,7 +77,7 @@ async def test_an_upload_that_came_second_takes_nothing_away(
     nodes: tuple[ContainerFiles, ContainerFiles], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
-    The second upload replaced the bytes of the first, which was already acknowledged, so the second
+    If a second upload has replaced the bytes of the first, which is already acknowledged, the second upload
     must be repeated.
     """
     here, there = nodes

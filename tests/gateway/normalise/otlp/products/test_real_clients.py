@@ -19,7 +19,7 @@ COUNTED = {"llm.token_count.prompt": 1200, "llm.token_count.completion": 80}
 
 @pytest.mark.parametrize("kind", [LLM, {"mlflow.spanType": '"CHAT_MODEL"', "mlflow.llm.model": '"gpt-4o"'}])
 def test_a_prepared_request_of_llamaindex_is_no_call(kind: dict[str, str]) -> None:
-    """LlamaIndex traces a method that only prepares a request."""
+    """The LlamaIndex span of a method that only prepares a request is no call."""
     outcome = normalised(traces(span(1, kind, name="OpenAI._prepare_chat_with_tools")))
     assert outcome.records == []
     assert dict(outcome.ignored) == {NOT_AI: 1}
