@@ -182,8 +182,8 @@ def _together(sums: Mapping[Place, int], limit: int, nodes: Collection[str] = ()
 
 def reasons_of(sums: Iterable[BilledSum]) -> tuple[dict[str, int], dict[str, int]]:
     """
-    Return the amounts without an owner by reason, and what the amortized cost types add to them. The unused
-    part of a node has the reason `idle`.
+    Return the amounts without an owner by reason, and the amounts that the amortized cost types add by
+    reason. The unused part of a node has the reason `idle`.
     """
     as_billed, accrued = Counter(no_owner=0), Counter(no_owner=0)
     for billed_sum in sums:

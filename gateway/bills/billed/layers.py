@@ -106,7 +106,7 @@ def charge_of(row: BilledMoney) -> str:
 class DividedDay:
     """
     A divided day. `sums` are all amounts, sorted. `reasons` are amounts without known calls, by reason;
-    `accrued` is what the amortized cost types add to them.
+    `accrued` are the amounts that the amortized cost types add, by reason.
     """
 
     sums: list[BilledSum]
@@ -244,7 +244,7 @@ class _Day:
     def _other(self, row: BilledMoney, arranged: int) -> None:
         """
         Divide an amount that is not for tokens among the calls that used the service, or among the calls of
-        its key. Otherwise it belongs to nobody.
+        its key. If there are no such calls, the amount belongs to nobody.
         """
         weights, basis = self._calls.beside(row, row.meter)
         spread_result = spread(row.amount, weights)

@@ -330,7 +330,10 @@ def _by_key(
 
 
 def _lines(split_sides: Split, claimed: Sequence[Claim], name_of: Naming) -> dict[str, Line]:
-    """Sum cells by a name. The billed amount of a line is its counted amount plus its parts."""
+    """
+    Sum cells into lines by the name that `name_of` returns. The billed amount of a line is its counted amount
+    plus its parts.
+    """
     lines: dict[str, Line] = {}
 
     def line(cell: Cell) -> Line:

@@ -90,8 +90,8 @@ _KIND_OF_TOKENS = {"cache_read": CACHE_READ, "cache_write": WRITE_5M}
 
 def _meter_of_unit(name: str) -> str:
     """
-    Return the kind of token that a unit belongs to. Units other than tokens return the name that bills use,
-    or the unit.
+    Return the kind of token that a unit belongs to. For other units, return the name that bills use, or
+    the unit itself.
     """
     unit = UNITS[name]
     if not unit.is_tokens:
@@ -109,7 +109,7 @@ _METER_OF_UNIT = {name: _meter_of_unit(name) for name in UNITS}
 
 
 def beside_of(kind: str) -> str:
-    """Return the meter or unit that a kind of line is about besides tokens, or ""."""
+    """Return the meter or unit of a kind of line that is not about tokens, or ""."""
     if kind in _KINDS:
         return kind
     known = (_UNIT_WORDS.get(word, "") for word in kind.split("_"))

@@ -318,8 +318,8 @@ def named_alike(
     list[BilledTokens], list[BilledMoney], list[CountedUse], Callable[[str], str], list[tuple[str, str]]
 ]:
     """
-    Rename models to their families on all rows. Also return a function that gives the name to price a family
-    by, and the pairs (billed, counted) of different names for one family.
+    Rename models to their families on all rows. Also return a function from a family to the model name used
+    to price it, and the pairs (billed, counted) of different names for one family.
     """
     theirs: dict[str, set[str]] = defaultdict(set)
     ours: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))

@@ -31,7 +31,8 @@ class RateSeries:
 
     def steps(self) -> list[tuple[int, Decimal]] | None:
         """
-        Return the first days of constant ratios, at most two. Return None if the ratio changes more often.
+        Return the first day and the ratio of each period with a constant ratio. Return None if there are more
+        than two periods.
         """
         ratio_steps: list[tuple[int, Decimal]] = []
         for day in sorted(self.worth):

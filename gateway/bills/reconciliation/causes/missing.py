@@ -201,8 +201,8 @@ def batch_unreported(case: Case) -> Iterator[Claim]:
 
 def unreported_calls(case: Case) -> Iterator[Claim]:
     """
-    Claim missing calls if the bill has more calls with the same mean size. Typical are retries within an SDK,
-    evaluations, and a second gateway.
+    Claim missing calls if the bill has more calls with the same mean size. Typical causes are retries within
+    an SDK, evaluations, and a second gateway.
     """
     may_be_shifted = hints_at_shift(case)
     for model in case.models():

@@ -22,8 +22,8 @@ _POINT = (
 
 def unreported_traffic(case: Case) -> Iterator[Claim]:
     """
-    Claim keys and models that are billed but have no counted call. Then claim the gap for provider keys with
-    the same tokens by day.
+    Claim keys and models that are billed but have no counted call. Then claim the missing tokens for provider
+    keys that have about the same tokens by day.
     """
     for name in ("key", "model"):
         for value in _only(case, name, billed=True):
@@ -49,7 +49,8 @@ def unreported_traffic(case: Case) -> Iterator[Claim]:
 
 def _as_large_as_the_gap(case: Case) -> Iterator[Claim]:
     """
-    Claim the gap for provider keys that match none of ours, if their tokens match the missing tokens by day.
+    Claim the missing tokens for provider keys without a counterpart, if the keys' tokens match the missing
+    tokens by day.
     """
     tokens_by_key = {
         key: tokens

@@ -210,7 +210,7 @@ def _left(case: Case, model: str, regional: Regional) -> list[_Rates]:
 
 
 def _best(rates: list[_Rates], tolerance: Decimal) -> _Fit | None:
-    """Return the regions that explain the most, or None if nothing explains nearly all."""
+    """Return the fit that explains the most, or None if no fit explains nearly all of the difference."""
     worth: dict[str, int] = defaultdict(int)
     for rate in rates:
         for region, amount in rate.regional.items():
