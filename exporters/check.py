@@ -128,9 +128,11 @@ def _is_used(stream: str, settings: UpstreamSettings, keyring: Keyring) -> bool:
         return False
     if stream == BILLING_VALIDATION:  # without a key, drops are validated here
         return keyring.covering(STREAMS[stream].scope) is not None
-    named = stream in settings.paths or (stream == BILLING_DROPS and bool(settings.connection_id))
+    is_named = stream in settings.paths or (stream == BILLING_DROPS and bool(settings.connection_id))
     mapped = stream in (EVENTS, UNIT_COST) and bool(settings.events)
-    return STREAMS[stream].telemetry or named or mapped or keyring.covering(STREAMS[stream].scope) is not None
+    return (
+        STREAMS[stream].telemetry or is_named or mapped or keyring.covering(STREAMS[stream].scope) is not None
+    )
 
 
 async def _check_destination(

@@ -239,9 +239,9 @@ class _File:
         if self._head and _has_other_head(descriptor, self._head):
             os.close(descriptor)
             resolved = self.path.resolve()
-            aside = _free_name(resolved)
-            resolved.rename(aside)
-            fields = {"action": "file_moved_aside", "file": str(aside)}
+            new_path = _free_name(resolved)
+            resolved.rename(new_path)
+            fields = {"action": "file_moved_aside", "file": str(new_path)}
             _log.warning(
                 "%s: the file has other columns, so it was renamed and a new file was created",
                 resolved,

@@ -69,8 +69,8 @@ def _parts(secret: str) -> Iterator[str]:
 def _parts_of_address(address: str) -> Iterator[str]:
     parts = urlsplit(address)
     whole = f"{parts.path}?{parts.query}" if parts.query else parts.path
-    named = [value for _, value in parse_qsl(parts.query)]
-    for part in (whole, parts.path, parts.query, *parts.path.split("/"), *named):
+    query_values = [value for _, value in parse_qsl(parts.query)]
+    for part in (whole, parts.path, parts.query, *parts.path.split("/"), *query_values):
         if len(part.strip("/")) >= _LEAST_PART:
             yield part.strip("/")
 

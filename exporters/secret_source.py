@@ -64,8 +64,8 @@ class SecretSource:
             raise Misconfigured(f"{self.name}: cannot read {file}: {reason}", answered=False) from error
         lines = value.split("\n")
         if len(lines) > self._most_lines or not all(map(_is_word, lines)):
-            what = "one secret on one line" if self._most_lines == 1 else f"1 to {self._most_lines} lines"
-            raise Misconfigured(f"{self.name}: {file} must contain {what}", answered=False)
+            expected = "one secret on one line" if self._most_lines == 1 else f"1 to {self._most_lines} lines"
+            raise Misconfigured(f"{self.name}: {file} must contain {expected}", answered=False)
         return value
 
 

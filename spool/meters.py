@@ -132,8 +132,8 @@ def of_images(size: object, quality: object) -> str | None:
     """Return the meter for images of a size and quality. Return None if no price list distinguishes them."""
     if not isinstance(size, str):
         return None
-    named = None if quality in (None, "auto") else str(quality)
-    name = _name_of_images(size, named)
+    quality_name = None if quality in (None, "auto") else str(quality)
+    name = _name_of_images(size, quality_name)
     return name if name in METERS else None
 
 

@@ -317,8 +317,8 @@ def day_from(text: str) -> int:
 
 def statement_id(source: str, account: str, month: str) -> str:
     """Return the id of a statement, which is the same in every installation."""
-    named = msgspec.json.encode([source, account, month])
-    return f"st_{sha256(named).hexdigest()[:20]}"
+    encoded = msgspec.json.encode([source, account, month])
+    return f"st_{sha256(encoded).hexdigest()[:20]}"
 
 
 def billed(rows: Iterable[StatementRow]) -> Decimal:

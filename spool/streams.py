@@ -326,8 +326,8 @@ def _delete(rows: StreamRows, operation: UnitCostOperation) -> None:
 
 def _has_dimensions(total: Total, operation: UnitCostOperation) -> bool:
     """Return True if a total has the operation's values in each dimension that the operation names."""
-    named = operation.dimensions.items()
-    return all(set(values) == set(total.dimensions.get(name, ())) for name, values in named)
+    dimension_items = operation.dimensions.items()
+    return all(set(values) == set(total.dimensions.get(name, ())) for name, values in dimension_items)
 
 
 # -- limit on the size of totals, shared by the keys that created the streams --------------------------------

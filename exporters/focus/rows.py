@@ -323,11 +323,11 @@ def rows_of(day: ExportedDay, *, account: str) -> Iterator[dict[str, str]]:
     counted = {_group(day, row): row for row in day.counted}
     beside = _other_usage(day)
     for key, amounts in sorted(sums.items(), key=lambda item: item[0]):
-        named = dict(zip(day.by, key.group, strict=True))
-        state = _RESTATED if key.charge == _RESTATED else day.state_of(named["provider"])
+        group_values = dict(zip(day.by, key.group, strict=True))
+        state = _RESTATED if key.charge == _RESTATED else day.state_of(group_values["provider"])
         if state and (amounts.billed or amounts.effective):
             calls = counted.get(key.group) if key.charge in _OF_CALLS else None
-            charge = _charge(day, named, calls)
+            charge = _charge(day, group_values, calls)
             row = _row(key, amounts, charge, day, state, account)
             used = beside.get(key.group, {})
             yield {**row, **_metered(key, used)}

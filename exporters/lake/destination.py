@@ -161,9 +161,9 @@ def problems(shown: str, settings: DestinationSettings) -> Iterator[str]:
         yield from _store_problems(shown, settings)
     elif settings.url:
         yield f"{shown}.url: type 'file' has a path"
-    for what, library in needed.items():
+    for feature, library in needed.items():
         if find_spec(library) is None:
-            yield f"{shown}: {what} needs {library}: pip install 'tollhouse[lake]'"
+            yield f"{shown}: {feature} needs {library}: pip install 'tollhouse[lake]'"
     if (settings.batch_records or 0) > MOST_RECORDS:
         yield f"{shown}.batch_records: at most {MOST_RECORDS:,}, because a file is held in memory while it is sent"
     if not settings.required:

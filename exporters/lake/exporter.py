@@ -299,8 +299,8 @@ _owner_decoder: Final = msgspec.json.Decoder(_LakeOwner)
 
 async def claim(store: Store, installation: str) -> None:
     """Claim the prefix for an installation. Raises Misconfigured if it belongs to another one."""
-    ours = _LakeOwner(installation=installation, release=version("tollhouse"))
-    if await store.create(OWNER_NAME, _owner_bytes(ours)):
+    own_owner = _LakeOwner(installation=installation, release=version("tollhouse"))
+    if await store.create(OWNER_NAME, _owner_bytes(own_owner)):
         return
     owner = await _owner_of(store)
     if owner not in (installation, None):

@@ -156,8 +156,8 @@ async def _as_service_account(client: Client, account: AccountFile, token: str) 
         authorization=f"Bearer {token}",
         secrets=[token],
     )
-    answered = _read_answer(answer.body, AccountAnswer)
-    return {"token": answered.access_token, "expires_at": answered.expire_time}
+    token_answer = _read_answer(answer.body, AccountAnswer)
+    return {"token": token_answer.access_token, "expires_at": token_answer.expire_time}
 
 
 def _read_answer(body: bytes, type: type[T]) -> T:

@@ -86,8 +86,8 @@ def manifest_name(edition: str, first: int, last: int, *, repair: int = 0, table
     """
     Return the name of a manifest. `repair` counts the further manifests of a delivery whose files were repaired.
     """
-    again = f"-r{repair}" if repair else ""
-    return f"{manifests_of(table)}{edition}/{first:012d}-{last:012d}{again}.json"
+    repair_suffix = f"-r{repair}" if repair else ""
+    return f"{manifests_of(table)}{edition}/{first:012d}-{last:012d}{repair_suffix}.json"
 
 
 def repaired(name: str) -> str:

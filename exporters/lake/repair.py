@@ -57,7 +57,7 @@ class LakeRepair:
 
     async def run(self, *, dry_run: bool) -> LakeRepairs:
         """Check every delivery that landed and restore its missing files. With `dry_run`, write nothing."""
-        put = list[str]()
+        uploaded = list[str]()
         lost = dict[str, str]()
         listed = {
             stored_object.name async for stored_object in self.store.names(names.data_of(self._table.name))
@@ -70,9 +70,9 @@ class LakeRepair:
                     file for file in contents.files if file.key not in listed and not await self._has(file)
                 ]
                 if missing:
-                    await self._repair(contents, landing.body, missing, put, lost, dry_run=dry_run)
+                    await self._repair(contents, landing.body, missing, uploaded, lost, dry_run=dry_run)
             after = page[-1].first
-        return LakeRepairs(put=put, lost=lost)
+        return LakeRepairs(put=uploaded, lost=lost)
 
     async def _has(self, file: LakeFile) -> bool:
         """Return True if a file exists. It may have landed since the list was made."""
@@ -92,15 +92,15 @@ class LakeRepair:
         await asyncio.to_thread(make_directory, self.directory, 0o700)
         directory = Path(await asyncio.to_thread(tempfile.mkdtemp, dir=self.directory, prefix="repair-"))
         try:
-            again, files = await self._rebuild(contents, directory)
-            if again.digest != contents.digest:
+            rebuilt, files = await self._rebuild(contents, directory)
+            if rebuilt.digest != contents.digest:
                 reason = "the log no longer has its records"
                 lost.update({file.key: f"{reason}: {file.rows} records, ${file.spend}" for file in missing})
                 return
             put += [file.key for file in missing]
             if dry_run:
                 return
-            new = {file.key: file for file in again.files}
+            new = {file.key: file for file in rebuilt.files}
             for file in missing:
                 await self.store.create(file.key, files.path_of(file))
             if any(new[file.key] != file for file in missing):

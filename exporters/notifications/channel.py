@@ -226,8 +226,9 @@ def subject(notices: Sequence[Notice]) -> str:
 
 def plain(notice: Notice) -> str:
     """Return the text, the fields on one line each, and the link of a notification, without its title."""
-    named = {} if notice.kind == REPORT else notice.fields  # the text of a report already contains its fields
-    fields = "\n".join(f"{name}: {value}" for name, value in named.items())
+    # the text of a report already contains its fields
+    shown_fields = {} if notice.kind == REPORT else notice.fields
+    fields = "\n".join(f"{name}: {value}" for name, value in shown_fields.items())
     return "\n\n".join(part for part in (notice.text, fields, notice.link) if part)
 
 

@@ -270,12 +270,12 @@ def _ids(record: Inference) -> tuple[bytes, list[bytes]]:
     span_id = record.span_id
     # Fast path: nearly always both ids have the OTel form.
     if trace_id is not None and span_id is not None and len(trace_id) == 32 and len(span_id) == 16:
-        both = trace_id + span_id
+        both_ids = trace_id + span_id
         try:
-            ids = bytes.fromhex(both)
+            ids = bytes.fromhex(both_ids)
         except ValueError:
             ids = b""
-        if ids.hex() == both and not ids.startswith(_NO_TRACE) and not ids.endswith(_NO_SPAN):
+        if ids.hex() == both_ids and not ids.startswith(_NO_TRACE) and not ids.endswith(_NO_SPAN):
             return ids, []
     on_wire = list(identity.stand_in_ids(record.id))
     id_attributes: list[bytes] = []

@@ -114,11 +114,11 @@ def agent(
         fail("; ".join(problems), 2)
 
     def reread() -> Config:
-        again = load(config, flags=_agent_flags(config, data, flags))
-        problems = list(_problems(again))
+        reread_config = load(config, flags=_agent_flags(config, data, flags))
+        problems = list(_problems(reread_config))
         if problems:
             raise ConfigError(problems)
-        return _forwarding(again)
+        return _forwarding(reread_config)
 
     logs.configure(settings.log.level, lines_per_minute=settings.log.lines_per_minute)
     try:
@@ -161,9 +161,11 @@ def _problems(config: Config) -> Iterator[str]:
 async def _run(config: Config, reread: Callable[[], Config]) -> int:
     clock = SteadyClock(step_s=config.spool.clock_step, hold_s=config.spool.clock_hold)
     directory = config.data_dir
-    who = identity(directory, device_id=config.agent.device_id)
+    own_identity = identity(directory, device_id=config.agent.device_id)
     recorder = ActivityRecorder(directory, now=clock.now)
-    local = Bearer("this machine", frozenset({INGEST}), labels=config.agent.labels, device=who.device_id)
+    local = Bearer(
+        "this machine", frozenset({INGEST}), labels=config.agent.labels, device=own_identity.device_id
+    )
     forwarding = _forwarding(config)
     app = App(
         forwarding, version=version("tollhouse"), clock=clock, local=local, observer=recorder, reread=reread
@@ -175,8 +177,8 @@ async def _run(config: Config, reread: Callable[[], Config]) -> int:
             click.echo(f"listening on {app.url}")
             if app.grpc_address:
                 click.echo(f"listening on grpc://{app.grpc_address}")
-            click.echo(f"device {who.device_id}, forwarding to {config.agent.gateway}")
-            await stack.enter_async_context(_linked(forwarding, who, recorder, app))
+            click.echo(f"device {own_identity.device_id}, forwarding to {config.agent.gateway}")
+            await stack.enter_async_context(_linked(forwarding, own_identity, recorder, app))
 
         return await run_app(app, announce)
 
@@ -341,11 +343,11 @@ def _status_row(
         points_here = "no" if configured_for(assistant, assistant.file(), endpoint).changed else "yes"
     except (NotEditable, OSError):
         points_here = "unreadable"
-    heard = [seen[source] for source in assistant.sources if source in seen]
-    newest = max(heard, key=lambda sender: sender.last_seen, default=None)
+    activities = [seen[source] for source in assistant.sources if source in seen]
+    newest = max(activities, key=lambda sender: sender.last_seen, default=None)
     return {
         "assistant": assistant.name,
         "configured": points_here,
         "last_seen": activity.describe(newest, today)["last_seen"] if newest else None,
-        "records_today": sum(sender.records for sender in heard if sender.day == today),
+        "records_today": sum(sender.records for sender in activities if sender.day == today),
     }

@@ -76,9 +76,11 @@ def check(config: Path | None, as_json: bool, send: bool) -> None:
     channels = asyncio.run(check_channels(settings.notify, clock=SystemClock()))
     sign_in = asyncio.run(try_provider(settings))
     missing = asyncio.run(missed_by_assistants(settings))
-    tried = [stream.status for stream in streams if stream.key]
-    tried += [destination.status for destination in destinations] + [channel.status for channel in channels]
-    failed = bool(problems or sign_in) or any(status in _EFFECTS for status in tried)
+    statuses = [stream.status for stream in streams if stream.key]
+    statuses += [destination.status for destination in destinations] + [
+        channel.status for channel in channels
+    ]
+    failed = bool(problems or sign_in) or any(status in _EFFECTS for status in statuses)
     warned = list(_warnings(settings))
     not_open = asyncio.run(key_not_open(settings))
     if not_open:
@@ -228,9 +230,9 @@ def _show(
         mapped = ", ".join(sorted(config.upstream.events))
         click.echo(f"events      mapped: {mapped}; all other types are unmapped: stored here and not sent")
     for destination in destinations:
-        what = f"{', '.join(destination.topics)} to {destination.to}"
+        description = f"{', '.join(destination.topics)} to {destination.to}"
         effect = _with_effect(destination.status, destination.words, is_route=True)
-        click.echo(f"destination {destination.name:<20}{what}: {effect}")
+        click.echo(f"destination {destination.name:<20}{description}: {effect}")
 
 
 def _show_channels(channels: Sequence[ChannelCheck]) -> None:

@@ -479,8 +479,10 @@ def _lakes(status: Mapping[str, Any]) -> Iterator[Diagnosis]:
             yield Diagnosis(about=about, status=PROBLEM, words=message)
         else:
             files = verified["files"]
-            what = f"its {files} files matched their manifests" if files else "it matched the accounting"
-            message = f"{landed}; at {verified['at']} {what}"
+            verified_text = (
+                f"its {files} files matched their manifests" if files else "it matched the accounting"
+            )
+            message = f"{landed}; at {verified['at']} {verified_text}"
             yield Diagnosis(about=about, status=OK, words=message)
 
 

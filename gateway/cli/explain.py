@@ -140,7 +140,7 @@ async def explained(body: bytes, format: str | None, config: Config, *, why: boo
 
     Counters wait for all calls of the file, so the order within the file does not matter.
     """
-    named = format or recognised(body, how="name it with --as")
+    format_name = format or recognised(body, how="name it with --as")
     options = Options(
         keep_attributes=frozenset(config.privacy.keep_attributes),
         keep_tags=config.kept_tags,
@@ -148,7 +148,7 @@ async def explained(body: bytes, format: str | None, config: Config, *, why: boo
         max_items=MOST_ITEMS,
         explain=why,
     )
-    outcome = released_at_once(_finish(any_format.normalise(named, body, options=options)))
+    outcome = released_at_once(_finish(any_format.normalise(format_name, body, options=options)))
     clock = SystemClock()
     book = PriceBook.load(config.prices)
     in_memory = StorageOptions(settings=SpoolSettings(hold=0), clock=clock)
@@ -174,7 +174,7 @@ async def explained(body: bytes, format: str | None, config: Config, *, why: boo
         await storage.close()
     records = [record for entry in entries for record in entry.records if record is not None]
     result: dict[str, Any] = {
-        "format": named,
+        "format": format_name,
         "records": [as_json(record) for record in records],
         "ignored": _ignored(books),
         "rejected": [reject._asdict() for reject in outcome.rejects],

@@ -139,10 +139,10 @@ def init(
     )
     directory = _write(config, "\n".join(_lines(answers)))
     click.echo(f"wrote {config} and created the data directory {directory}. Next:")
-    named = "" if config == Path("tollhouse.toml") else f" --config {config}"
-    click.echo(f"  tollhouse check{named}")
-    click.echo(f'  tollhouse keys create{named} --name "first key" --use-case "{SEND_AI_TELEMETRY}"')
-    click.echo(f"  tollhouse serve{named}")
+    config_option = "" if config == Path("tollhouse.toml") else f" --config {config}"
+    click.echo(f"  tollhouse check{config_option}")
+    click.echo(f'  tollhouse keys create{config_option} --name "first key" --use-case "{SEND_AI_TELEMETRY}"')
+    click.echo(f"  tollhouse serve{config_option}")
 
 
 def _write(path: Path, text: str) -> Path:

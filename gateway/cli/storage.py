@@ -163,7 +163,7 @@ def export(file: Path, config: Path | None, as_json: bool) -> None:
     from spool.transfer.archives import export_archive
 
     need_data(configured(config), config)
-    done = _run(
+    result = _run(
         export_archive(
             *_storage_of(config),
             file.absolute(),
@@ -172,7 +172,7 @@ def export(file: Path, config: Path | None, as_json: bool) -> None:
             progress=_Progress().show,
         )
     )
-    _show_copied(done.books, as_json)
+    _show_copied(result.books, as_json)
 
 
 @storage.command("import")

@@ -351,10 +351,10 @@ def _may_overlap(rate: PartRate, quantities: Quantities, first_unit: str, second
     keys = dict(first.dimensions)
     if any(keys.get(key, value) != value for key, value in second.dimensions):
         return False
-    both = _joined(first_unit, second_unit)
-    if both is None or quantities.get(both) is None:
+    joint = _joined(first_unit, second_unit)
+    if joint is None or quantities.get(joint) is None:
         return True
-    return bool(quantities[both]) and both not in rate.prices
+    return bool(quantities[joint]) and joint not in rate.prices
 
 
 def _joined(first_unit: str, second_unit: str) -> str | None:

@@ -275,20 +275,20 @@ class SharedMergeWindow:
         count = 0
         now = self._clock.now()
         while due_reports := await self._stored.oldest(PARTS, before=now - self._window_s, most=AT_ONCE):
-            count += (done := await self._release(due_reports, window_s=self._window_s))
-            if done < len(due_reports):  # other processes changed the remaining reports in the meantime
+            count += (released := await self._release(due_reports, window_s=self._window_s))
+            if released < len(due_reports):  # other processes changed the remaining reports in the meantime
                 break
         self.waiting, size = await self._stored.count(PARTS)
         while self.waiting > self._max_reports or size > self._max_bytes:
             due_reports = await self._over(
                 await self._stored.oldest(PARTS, before=now, most=2 * self._max_reports)
             )
-            done = 0
+            released = 0
             for start in range(0, len(due_reports), AT_ONCE):
-                done += await self._release(due_reports[start : start + AT_ONCE], window_s=0.0)
-            if not done:
+                released += await self._release(due_reports[start : start + AT_ONCE], window_s=0.0)
+            if not released:
                 break
-            count += done
+            count += released
             self.waiting, size = await self._stored.count(PARTS)
         is_nearly_full = (
             self.waiting >= NEARLY_FULL * self._max_reports or size >= NEARLY_FULL * self._max_bytes

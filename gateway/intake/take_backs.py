@@ -216,15 +216,17 @@ class TakeBacks:
             if looked_at >= LOOKED_AT:
                 looked_at = 0
                 await pause()
-            heard = {reporter for reporter in counted.reporters if self._shadows.have_heard([reporter], at)}
+            heard_reporters = {
+                reporter for reporter in counted.reporters if self._shadows.have_heard([reporter], at)
+            }
             below = self._log.closed_below(AI_TELEMETRY)
             now = self._clock.now()
             known_since = at + self._open_s if self._is_shared else self._not_before
             may_be_open = counted.last >= below if counted.last else now < known_since
-            if not heard or may_be_open or now - at > WINDOW_S:
+            if not heard_reporters or may_be_open or now - at > WINDOW_S:
                 continue
-            corrections = [reporter async for reporter in self._corrections(counted, heard, below)]
-            remaining = msgspec.structs.replace(counted, reporters=counted.reporters - heard)
+            corrections = [reporter async for reporter in self._corrections(counted, heard_reporters, below)]
+            remaining = msgspec.structs.replace(counted, reporters=counted.reporters - heard_reporters)
             stays = [PartialReport(key, at, _encode(remaining))] if remaining.reporters else []
             await self._log.append(
                 Submission(

@@ -268,7 +268,7 @@ class WaitingCounters:
         )
         # A cancelled request may still be committed. If it is, its counters wait like all other counters.
         appending = asyncio.ensure_future(self._log.append(rest))
-        appending.add_done_callback(lambda done: self._appended(done, waiting))
+        appending.add_done_callback(lambda task: self._appended(task, waiting))
         receipt = await asyncio.shield(appending)
         if self._is_over_full:  # `shield` prevents that a cancelled request interrupts the release
             await asyncio.shield(asyncio.ensure_future(self._try_to_release(room=True)))

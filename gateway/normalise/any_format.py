@@ -101,10 +101,10 @@ def normalise(
     unpacked from the body, and with the memory that items need beyond it.
     """
     allowance = Allowance(options.max_items, hold)
-    named = format if format in OTLP_SIGNALS else recognise_signal(body) or format
-    if named in OTLP_SIGNALS:
-        return Normalised((yield from _otlp(named, body, options, allowance)))
-    named_format = BY_NAME.get(named)
+    format_name = format if format in OTLP_SIGNALS else recognise_signal(body) or format
+    if format_name in OTLP_SIGNALS:
+        return Normalised((yield from _otlp(format_name, body, options, allowance)))
+    named_format = BY_NAME.get(format_name)
     if named_format is None:
         raise BadPayload("unknown format")
     if isinstance(named_format, BatchFormat):

@@ -107,11 +107,13 @@ def read_binary(
 ) -> Events:
     """Read one event from `ce-` headers (percent-encoded attributes) and the body (its data)."""
     events = Events(takes_ids, keep_tags=keep_tags)
-    named = {name.lower(): value for name, value in headers.items()}
+    headers_by_name = {name.lower(): value for name, value in headers.items()}
     attributes: dict[str, Any] = {
-        name.removeprefix(BINARY): unquote(value) for name, value in named.items() if name.startswith(BINARY)
+        name.removeprefix(BINARY): unquote(value)
+        for name, value in headers_by_name.items()
+        if name.startswith(BINARY)
     }
-    attributes["datacontenttype"] = named.get("content-type", "")
+    attributes["datacontenttype"] = headers_by_name.get("content-type", "")
     if body:
         attributes["data"] = _json_data(body, attributes["datacontenttype"])
     events.take(attributes)

@@ -225,7 +225,7 @@ async def compare(
         if _is_kept(period_key, firsts, logged.lowest, removed_below)
     ]
     compared = set(places)
-    beyond = sum(records for period_key, records in logged.in_span.items() if period_key not in compared)
+    uncompared = sum(records for period_key, records in logged.in_span.items() if period_key not in compared)
     of_calls: list[PeriodDifference] = []
     of_meters: list[PeriodDifference] = []
     for period_key in places:
@@ -239,7 +239,7 @@ async def compare(
     return LedgerComparison(
         differences=of_calls + of_meters,
         missed=state["missed"],
-        gone=state["settled"] + max(0, span[1] - span[0] - logged.kept_in_span) + beyond,
+        gone=state["settled"] + max(0, span[1] - span[0] - logged.kept_in_span) + uncompared,
         damaged=logged.damaged,
         end=end,
         hourly=state["hourly"],
@@ -394,8 +394,8 @@ def replace(rows: LedgerRows, placement: Placement, recount: PeriodRecount) -> b
     day = start // DAY_S * DAY_S
     # the sum of the day was made from its hours, so it must be made again
     has_day = width == HOUR_S and day < state["daily"]
-    for of, begin in [(width, start), *([(DAY_S, day)] if has_day else [])]:
-        rows.remove(of, [(begin, number) for number in rows.numbers(of, begin)])
+    for table_width, begin in [(width, start), *([(DAY_S, day)] if has_day else [])]:
+        rows.remove(table_width, [(begin, number) for number in rows.numbers(table_width, begin)])
     placement.forget()
     for _, dimensions, measures in recount.sums.rows():
         rows.add(width, [(start, placement.number(rows, width, start, dimensions), measures)])

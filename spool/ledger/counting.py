@@ -264,7 +264,7 @@ def add(
     for width, new in added.items():
         rows.add(width, ((start, number, measures) for (start, number), measures in new.items()))
         if meters:
-            rows.add_meters(width, [sum for of, sum in meters if of == width])
+            rows.add_meters(width, [sum for meter_width, sum in meters if meter_width == width])
     note_charges(rows, (amounts for _, (_, _, amounts) in meters))
     rows.note_periods([(*period(hour, state["hourly"]), first) for hour, first in sums.first.items()])
     rows.set_state(reach=reach)

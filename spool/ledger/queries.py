@@ -288,13 +288,13 @@ def within(query: CostQuery, *, include: Wanted, exclude: Wanted) -> CostQuery:
     Return the query with a further filter. If both filters include values of a dimension, only their
     common values pass.
     """
-    both = {name: tuple(values) for name, values in query.include.items()}
+    combined = {name: tuple(values) for name, values in query.include.items()}
     for name, values in include.items():
-        both[name] = tuple(value for value in both.get(name, values) if value in values)
+        combined[name] = tuple(value for value in combined.get(name, values) if value in values)
     none = {name: tuple(values) for name, values in query.exclude.items()}
     for name, values in exclude.items():
         none[name] = tuple(dict.fromkeys((*none.get(name, ()), *values)))
-    return replace(query, include=both, exclude=none)
+    return replace(query, include=combined, exclude=none)
 
 
 def end_of_hour(now: float) -> datetime:

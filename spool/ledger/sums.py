@@ -346,8 +346,10 @@ class HourlySums:
         values = tuple([tags.get(name) for name in self.tags])
         text = self._tag_texts.get(values)
         if text is None:
-            named = {name: value[:MAX_TAG] for name, value in zip(self.tags, values, strict=True) if value}
-            text = json.dumps(named, sort_keys=True, ensure_ascii=False) if named else ""
+            tag_values = {
+                name: value[:MAX_TAG] for name, value in zip(self.tags, values, strict=True) if value
+            }
+            text = json.dumps(tag_values, sort_keys=True, ensure_ascii=False) if tag_values else ""
             if len(self._tag_texts) >= _MEMO:
                 self._tag_texts.clear()
             self._tag_texts[values] = text

@@ -240,9 +240,9 @@ def terms_of_damaged(
 def _differences(counters: TermSums, recounted: TermSums) -> Iterator[str]:
     for topic, term in sorted({*counters, *recounted}):
         counted = counters.get((topic, term), 0)
-        again = recounted.get((topic, term), 0)
-        if counted != again and term not in (*BY_KEEPING, KEPT):
-            yield f"{topic}: the counter of {term} says {counted}, the recount says {again}"
+        recount_value = recounted.get((topic, term), 0)
+        if counted != recount_value and term not in (*BY_KEEPING, KEPT):
+            yield f"{topic}: the counter of {term} says {counted}, the recount says {recount_value}"
 
 
 def _topic_imbalances(topic: str, terms: Mapping[str, int]) -> Iterator[str]:

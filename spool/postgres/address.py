@@ -98,8 +98,8 @@ def problems(settings: StorageSettings) -> Iterator[str]:
 
 
 def _is_this_machine(parameters: dict[str, str]) -> bool:
-    named = parameters.get("hostaddr") or parameters.get("host") or ""
-    return all(not host or host.startswith(("/", "@")) or _is_loopback(host) for host in named.split(","))
+    hosts = parameters.get("hostaddr") or parameters.get("host") or ""
+    return all(not host or host.startswith(("/", "@")) or _is_loopback(host) for host in hosts.split(","))
 
 
 def _is_loopback(host: str) -> bool:

@@ -355,8 +355,13 @@ class PostgresLeases:
         return {name: node for name, node, _ in rows}, {name: woken for name, _, woken in rows}
 
     def _execute(self, connection: Connection, statement: str, **values: object) -> Any:
-        named = {"id": self.session, "now": self._database.now(), "routes": sorted(self.routes), **values}
-        return connection.execute(self._database.sql(statement), named)
+        parameters = {
+            "id": self.session,
+            "now": self._database.now(),
+            "routes": sorted(self.routes),
+            **values,
+        }
+        return connection.execute(self._database.sql(statement), parameters)
 
     def _apply(self, held_leases: _Held) -> None:
         for name in self._tasks.held - held_leases.leases.keys():

@@ -314,16 +314,18 @@ class PostgresLedgerRows(SqlLedgerRows):
         parameters = StatementParameters()
         if query.meter == EVERY_METER:
             first, after = map(parameters.text, CHARGES)
-            which = [f'NOT (h.meter COLLATE "C" >= {first} AND h.meter COLLATE "C" < {after})']
+            meter_filters = [f'NOT (h.meter COLLATE "C" >= {first} AND h.meter COLLATE "C" < {after})']
         else:
-            which = [f"h.meter = {parameters.text(query.meter)}"]
-        return self._metered(parameters, width, since, until, query, "h.start" if by_start else "0", which)
+            meter_filters = [f"h.meter = {parameters.text(query.meter)}"]
+        return self._metered(
+            parameters, width, since, until, query, "h.start" if by_start else "0", meter_filters
+        )
 
     def charge_totals(self, width: int, since: int, until: int, query: CostQuery) -> Iterator[MeterSum]:
         parameters = StatementParameters()
         first, after = map(parameters.text, CHARGES)
-        which = [f'h.meter COLLATE "C" >= {first}', f'h.meter COLLATE "C" < {after}']
-        return self._metered(parameters, width, since, until, query, "h.start", which)
+        meter_filters = [f'h.meter COLLATE "C" >= {first}', f'h.meter COLLATE "C" < {after}']
+        return self._metered(parameters, width, since, until, query, "h.start", meter_filters)
 
     def _metered(
         self,
@@ -368,8 +370,8 @@ class PostgresLedgerRows(SqlLedgerRows):
         known = self._expressions(query, parameters, known)
         group_columns = filters.apart(query, by_start=by_start)
         if "key" in group_columns or chosen or rollup:
-            of = billed.source_of(self.prefix, width, rollup)
-            within = self._within(of, width, since, until, chosen, parameters)
+            table = billed.source_of(self.prefix, width, rollup)
+            within = self._within(table, width, since, until, chosen, parameters)
         else:  # there are stored sums of days for these columns
             within = f"({billed.kept_sums(self.prefix, parameters.text(since), parameters.text(until))}) h WHERE TRUE"
         of_bills = [
@@ -477,8 +479,8 @@ class PostgresLedgerRows(SqlLedgerRows):
         return self._ask(statement, parameters)
 
     def _measures(self, values: Sequence[Any]) -> Measures:
-        named = zip(_COLUMNS, values, strict=True)
-        return [money.units(value) if name in MONEY else value for name, value in named]
+        named_values = zip(_COLUMNS, values, strict=True)
+        return [money.units(value) if name in MONEY else value for name, value in named_values]
 
     def _ask(self, statement: str, parameters: StatementParameters) -> list[tuple[Any, ...]]:
         """

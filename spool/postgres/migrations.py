@@ -200,8 +200,8 @@ def _migrate(database: Database, versions: Sequence[Migration], connection: Conn
 
 def _check_nodes(database: Database, connection: Connection, oldest: int, target: int) -> None:
     """Raise NotAllowed while a node runs that is too old for the upgraded schema."""
-    named = {"oldest": oldest, "now": database.now()}
-    older = connection.execute(database.sql(OLDER_NODES), named).fetchall()
+    parameters = {"oldest": oldest, "now": database.now()}
+    older = connection.execute(database.sql(OLDER_NODES), parameters).fetchall()
     if older:
         nodes = ", ".join(
             f"{name} (Tollhouse {release}, version {version})" for name, release, version in older

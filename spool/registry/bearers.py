@@ -50,8 +50,8 @@ def numbers(keys: Iterable[bytes]) -> list[int]:
 
 def devices(keys: Iterable[bytes]) -> list[tuple[str, int]]:
     """Return device ids with their generations."""
-    named = (key.removeprefix(DEVICES).decode().partition("/") for key in keys if key.startswith(DEVICES))
-    return sorted((id, int(generation)) for generation, _, id in named)
+    key_parts = (key.removeprefix(DEVICES).decode().partition("/") for key in keys if key.startswith(DEVICES))
+    return sorted((id, int(generation)) for generation, _, id in key_parts)
 
 
 def ended(group: Sequence[Brought], version: Callable[[bytes], int]) -> set[int]:

@@ -402,8 +402,8 @@ class NoticeTable:
                 return None
             if notification.state == WAITING:
                 return replace(notification, not_before=0.0)
-            again = Notification(notice=notification.notice, channel=notification.channel, number=0)
-            return books.numbered(replace(again, reached=notification.reached))
+            resent = Notification(notice=notification.notice, channel=notification.channel, number=0)
+            return books.numbered(replace(resent, reached=notification.reached))
 
         return await self._change_by_hand("notification.retry", ids, changed, actor)
 

@@ -507,9 +507,9 @@ class RoleTable(NamedTable[Role]):
         Return the rights that a person would have if the draft were a role. It replaces the role with
         the id `replaced`.
         """
-        tried = Role(id="", **stated(draft))
+        tried_role = Role(id="", **stated(draft))
         other_roles = (role for id, role in self._rows.items() if id != replaced)
-        return Roles(map(self._matched, [*other_roles, tried])).of_holder(holder)
+        return Roles(map(self._matched, [*other_roles, tried_role])).of_holder(holder)
 
     def get(self, id: str) -> Role:
         return BUILTIN.get(id) or super().get(id)
@@ -606,8 +606,8 @@ def _check_rights_that_remain(
     if asker is None:
         return
     had = were.of_holder(asker)
-    has = become.of_holder(asker)
-    if had.may_administer and not has.may_administer:
+    rights = become.of_holder(asker)
+    if had.may_administer and not rights.may_administer:
         raise NotAllowed(
             "this would remove your own right to administer. Another Admin can do it, or you can "
             "use the command line"

@@ -131,8 +131,8 @@ class BilledTables:
 
     def drop(self, day: int, provider: str) -> None:
         for table in (BILLED, BILLED_SUMS, BILLED_DAYS):
-            of = f"{{schema}}.{self._prefix}{table}"
-            statement = f"DELETE FROM {of} WHERE start = :start AND provider = :provider"
+            table_sql = f"{{schema}}.{self._prefix}{table}"
+            statement = f"DELETE FROM {table_sql} WHERE start = :start AND provider = :provider"
             self._tables.run(statement, start=day, provider=provider)
 
     def days(self, since: int, until: int) -> Sequence[BilledDay]:

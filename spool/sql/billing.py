@@ -81,12 +81,12 @@ class SqlDropRows:
         self._connection.run(_RESIZE, **month, newest=drop.at)
 
     def remove(self, connection: str, month: str, hours: Collection[int] | None) -> None:
-        which = {"connection": connection, "month": month}
+        month_key = {"connection": connection, "month": month}
         if hours is None:
-            self._connection.run(_REMOVE, **which)
+            self._connection.run(_REMOVE, **month_key)
         else:
-            self._connection.run(f"{_REMOVE} AND hour IN :hours", **which, hours=list(hours))
-        self._connection.run(_REMOVE_EMPTY, **which)
+            self._connection.run(f"{_REMOVE} AND hour IN :hours", **month_key, hours=list(hours))
+        self._connection.run(_REMOVE_EMPTY, **month_key)
 
 
 class SqlBillingDrops:

@@ -356,8 +356,8 @@ class SqlLedgerRows(ABC):
 
     def differs_rollup(self, number: int, dimensions: Sequence[str], width: int, start: int) -> bool:
         table, columns, computed_sql = self._rollup(number, dimensions)
-        of = f"{table} WHERE rollup = {number} AND width = {width}"
-        stored = f"SELECT {', '.join(columns)} FROM {of} AND start = :since"
+        rows_sql = f"{table} WHERE rollup = {number} AND width = {width}"
+        stored = f"SELECT {', '.join(columns)} FROM {rows_sql} AND start = :since"
         for left_sql, right_sql in ((computed_sql, stored), (stored, computed_sql)):
             statement = f"SELECT EXISTS (SELECT * FROM ({left_sql}) a EXCEPT SELECT * FROM ({right_sql}) b)"
             [differs] = self._tables.one(statement, since=start, until=start + width)

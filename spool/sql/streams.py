@@ -84,8 +84,8 @@ class SqlStreamRows:
 
     def drop_stream(self, name: str) -> None:
         self.flush()
-        for which in _DROP_STREAM:
-            self._connection.run(f"DELETE FROM {{schema}}.{which} = :name", name=name)
+        for table in _DROP_STREAM:
+            self._connection.run(f"DELETE FROM {{schema}}.{table} = :name", name=name)
         self._streams.clear()
         self._totals.clear()
 

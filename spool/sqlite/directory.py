@@ -51,8 +51,8 @@ def lock_directory(directory: Path) -> DirectoryLock:
     except OSError as error:
         holder = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip()
         os.close(descriptor)
-        who = f"process {holder}" if holder else "another process"
-        message = f"{directory} is in use by {who}: stop it, or use another data directory"
+        owner = f"process {holder}" if holder else "another process"
+        message = f"{directory} is in use by {owner}: stop it, or use another data directory"
         raise SpoolLocked(message) from error
     with suppress(OSError):  # the process id in the file is only informative, and the disk may be full
         os.ftruncate(descriptor, 0)

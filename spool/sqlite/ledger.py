@@ -210,8 +210,8 @@ class SqliteLedgerRows(SqlLedgerRows):
         self, width: int, since: int, until: int, query: CostQuery, *, by_start: bool = False, rollup: int = 0
     ) -> Iterator[GroupSum]:
         self._derive(query.derived)
-        of = self._of_rollup(width, rollup).replace("{schema}.", "")
-        within, values = self._within(of, width, since, until, *where(query))
+        table = self._of_rollup(width, rollup).replace("{schema}.", "")
+        within, values = self._within(table, width, since, until, *where(query))
         if not query.group_by and not rollup and until - since > _FEW * width:
             return self._outcomes(within, values, AskedSums(query.measures), by_start=by_start)
         return self._groups(
@@ -231,8 +231,8 @@ class SqliteLedgerRows(SqlLedgerRows):
         grouped = ", ".join(map(str, places))
         # Looking up the dimensions of each row costs more than adding it up, except for a few days.
         if by_number:
-            named = ", ".join(f"SUM({name}) AS {name}" for name in needed_columns.wanted)
-            summed = f"(SELECT key, {named} FROM {within} GROUP BY key)"
+            sums_sql = ", ".join(f"SUM({name}) AS {name}" for name in needed_columns.wanted)
+            summed = f"(SELECT key, {sums_sql} FROM {within} GROUP BY key)"
         else:
             summed = f"(SELECT * FROM {within})"
         rows = self._connection.execute(
@@ -283,8 +283,8 @@ class SqliteLedgerRows(SqlLedgerRows):
         parts = list[str]()
         values = list[int | str]()
         for width, since, until, rollup in spans:
-            of = self._of_rollup(width, rollup).replace("{schema}.", "")
-            within, parameters = self._within(of, width, since, until, *where(query))
+            table = self._of_rollup(width, rollup).replace("{schema}.", "")
+            within, parameters = self._within(table, width, since, until, *where(query))
             parts.append(f"SELECT key, {', '.join(_LIMBS)} FROM {within}")
             values += parameters
         by_number = ", ".join(f"SUM({name}) AS {name}" for name in _LIMBS)
@@ -390,10 +390,10 @@ class SqliteLedgerRows(SqlLedgerRows):
         group_columns = filters.apart(query, by_start=by_start)
         of_keys, keys = where(filters.of_keys)
         of_bills, bills = where(filters.of_bills)
-        of_both, both = where(filters.of_both)
+        of_both, both_values = where(filters.of_both)
         if "key" in group_columns or of_keys or rollup:
-            of = billed.source_of(self.prefix, width, rollup).replace("{schema}.", "")
-            within, values = self._within(of, width, since, until, of_keys, keys)
+            table = billed.source_of(self.prefix, width, rollup).replace("{schema}.", "")
+            within, values = self._within(table, width, since, until, of_keys, keys)
         else:  # days have stored sums for these columns
             within = f"({billed.kept_sums(self.prefix, '?1', '?2')}) h WHERE TRUE".replace("{schema}.", "")
             values = (since, until)
@@ -408,7 +408,7 @@ class SqliteLedgerRows(SqlLedgerRows):
             f" FROM (SELECT {', '.join([*group_columns, limbs])} FROM {within}"
             f" AND arranged & ? <> 0{of_bills}{group_sql}) h{joined}"
             f" WHERE h.high IS NOT NULL{of_both} GROUP BY {grouped}",
-            (*values, query.arranged, *bills, *both),
+            (*values, query.arranged, *bills, *both_values),
         )
         yield from billed.group_sums(rows)
 
@@ -547,12 +547,12 @@ def _prepare(connection: sqlite3.Connection) -> None:
 
 
 def _move_aside(path: Path, clock: Clock) -> None:
-    aside = path.with_name(f"{path.name}.damaged-{int(clock.now())}")
+    new_path = path.with_name(f"{path.name}.damaged-{int(clock.now())}")
     _log.error(
         "the ledger is damaged: it was moved aside and is rebuilt from the log",
-        extra={"action": "ledger_damaged", "file": str(aside)},
+        extra={"action": "ledger_damaged", "file": str(new_path)},
     )
     for ending in ("", "-wal", "-shm"):
         part = path.with_name(path.name + ending)
         if part.exists():
-            part.rename(aside.with_name(aside.name + ending))
+            part.rename(new_path.with_name(new_path.name + ending))

@@ -78,8 +78,8 @@ async def open_database(path: Path, clock: Clock) -> Database:
     except (SpoolDamaged, sqlite3.Error) as error:
         if isinstance(error, sqlite3.Error) and not is_corrupt(error):
             raise SpoolUnavailable(f"{path} cannot be opened: {error}") from error
-        aside = _move_aside(path, kept_log, clock, error)
-    database = await Database.open(path, partial(_prepare_from, aside=aside))
+        damaged_path = _move_aside(path, kept_log, clock, error)
+    database = await Database.open(path, partial(_prepare_from, aside=damaged_path))
     notes.unmark(directory)
     database.watch_damage(partial(notes.mark, directory))
     return database
@@ -215,9 +215,9 @@ def _settle_what_is_lost(connection: sqlite3.Connection, known: notes.Note, *, s
 
 def _prepare_from(connection: sqlite3.Connection, aside: Path) -> None:
     migrate_spool(connection)
-    done = connection.execute(queries.FACT, (SALVAGED,)).fetchone()
+    salvage_fact = connection.execute(queries.FACT, (SALVAGED,)).fetchone()
     # an earlier process was killed before it removed the marker
-    if done is not None and done[0] == aside.name.encode():
+    if salvage_fact is not None and salvage_fact[0] == aside.name.encode():
         return
     from spool.sqlite.damage.salvage import resize  # imported only for damaged files
 

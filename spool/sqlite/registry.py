@@ -141,11 +141,11 @@ async def remember_registry(spool: Database) -> None:
 def move_aside(directory: Path, clock: Clock) -> None:
     """Rename a damaged registry so that it is preserved."""
     path = directory / REGISTRY
-    aside = path.with_name(f"{REGISTRY}.damaged-{int(clock.now())}")
+    new_path = path.with_name(f"{REGISTRY}.damaged-{int(clock.now())}")
     for suffix in ("", "-wal", "-shm"):
         part = path.with_name(path.name + suffix)
         if part.exists():
-            part.rename(aside.with_name(aside.name + suffix))
+            part.rename(new_path.with_name(new_path.name + suffix))
 
 
 def _is_remembered(connection: sqlite3.Connection) -> bool:

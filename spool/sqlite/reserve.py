@@ -52,8 +52,8 @@ class Reserve:
         """Free the reserve so that deleting has space."""
         if self._release(FILE):
             now = self._clock.monotonic()
-            again = now < self._given_up_at + CALM_S
-            self._wait_s = min(MOST_WAIT_S, max(1.0, 2 * self._wait_s)) if again else 0.0
+            is_repeated = now < self._given_up_at + CALM_S
+            self._wait_s = min(MOST_WAIT_S, max(1.0, 2 * self._wait_s)) if is_repeated else 0.0
             self._given_up_at = now
 
     def give_up_when_full(self) -> None:

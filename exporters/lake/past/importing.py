@@ -68,14 +68,14 @@ class LakeImport:
         """
         sha256 = await asyncio.to_thread(_sum, source)
         rows = rows_of(source, self.records)
-        done = list[LakeManifest]()
+        manifests = list[LakeManifest]()
         while part := await asyncio.to_thread(lambda: list(islice(rows, self.part_rows))):
             with tempfile.TemporaryDirectory(dir=self.directory) as scratch:
                 imported = ImportedPart(
-                    source=source.name, sha256=sha256, part=len(done) + 1, known=0, left_out=0
+                    source=source.name, sha256=sha256, part=len(manifests) + 1, known=0, left_out=0
                 )
-                done.append(await self._import_part(imported, part, Path(scratch)))
-        return done
+                manifests.append(await self._import_part(imported, part, Path(scratch)))
+        return manifests
 
     async def _import_part(
         self, imported: ImportedPart, part: Sequence[Row | None], scratch: Path

@@ -111,10 +111,12 @@ def ledger_differs(
 ) -> Iterator[LakeDifference]:
     """Yield the days that differ. `began_later`: the first counted calls are older than the route."""
     for day in sorted({*lake, *ledger}):
-        ours = lake.get(day, _NONE)
-        theirs = ledger.get(day, _NONE)
-        if ours != theirs:
-            yield LakeDifference(_kind(ours, theirs, began_later), day, _words(ours, theirs))
+        lake_sums = lake.get(day, _NONE)
+        ledger_sums = ledger.get(day, _NONE)
+        if lake_sums != ledger_sums:
+            yield LakeDifference(
+                _kind(lake_sums, ledger_sums, began_later), day, _words(lake_sums, ledger_sums)
+            )
 
 
 def _kind(ours: LakeDay, theirs: LakeDay, began_later: bool) -> str:

@@ -273,6 +273,6 @@ class CutDisk:
 
 
 def _run(*words: str) -> None:
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise NoPowerCut(f"{words[0]} failed: {done.stderr.strip()[-200:]}")
+    result = subprocess.run(words, capture_output=True, text=True, check=False)
+    if result.returncode:
+        raise NoPowerCut(f"{words[0]} failed: {result.stderr.strip()[-200:]}")

@@ -202,16 +202,16 @@ def repair(config: Path | None, name: str | None, dry_run: bool, as_json: bool) 
     settings = _chosen_lake(config, name)
     body = {"destination": settings.name, "dry_run": dry_run}
     payload = client.request("POST", "/lake-repairs", body=body)
-    done = payload["repair"]
+    result = payload["repair"]
     if as_json:
         show_json(payload)
     else:
-        for key in done["put"]:
+        for key in result["put"]:
             click.echo(f"{'would be written' if dry_run else 'written'}: {key}")
-        for key, reason in done["lost"].items():
+        for key, reason in result["lost"].items():
             click.echo(f"lost: {key}: {reason}")
-        click.echo(f"{len(done['put'])} files written again, {len(done['lost'])} lost", err=True)
-    if done["lost"]:
+        click.echo(f"{len(result['put'])} files written again, {len(result['lost'])} lost", err=True)
+    if result["lost"]:
         fail("the log no longer has the records of some files")
 
 
@@ -237,13 +237,13 @@ def adopt(
     settings = installation(config)
     destination = _of_records(_chosen_lake(config, name))
     topic = _chosen_topic(destination, topic)
-    done = result_of(adopted(settings, destination, topic, leave=leave, dry_run=dry_run))
+    result = result_of(adopted(settings, destination, topic, leave=leave, dry_run=dry_run))
     if as_json:
-        show_json({"adopted": asdict(done)})
+        show_json({"adopted": asdict(result)})
     else:
         click.echo(
-            f"{done.settled} records marked as delivered, {done.brought} imported, {done.known} "
-            f"already known, {done.left} left only in the lake"
+            f"{result.settled} records marked as delivered, {result.brought} imported, {result.known} "
+            f"already known, {result.left} left only in the lake"
         )
 
 
@@ -269,11 +269,11 @@ def import_(
 
     settings = _of_records(_chosen_lake(config, name))
     topic = _chosen_topic(settings, topic)
-    done = [result_of(imported(settings, topic, source)) for source in sources]
+    results = [result_of(imported(settings, topic, source)) for source in sources]
     if as_json:
-        show_json({"imported": done})
+        show_json({"imported": results})
     else:
-        for imported_source in done:
+        for imported_source in results:
             click.echo(
                 "{source}: {rows} rows, {known} already known, {left_out} left out".format(**imported_source)
             )
@@ -303,8 +303,8 @@ def land(config: Path | None, name: str | None, topic: str | None, wait_s: float
     client = _operator(config, installation(config))
     route = _chosen_route(_chosen_lake(config, name), topic)
     client.require_server()
-    tried = client.request("POST", f"/routes/{route}/try", body={})
-    state = _landed(client, route, tried["next"], wait_s)
+    attempt = client.request("POST", f"/routes/{route}/try", body={})
+    state = _landed(client, route, attempt["next"], wait_s)
     if as_json:
         show_json({"landed": state is None, "route": state})
     elif state is None:

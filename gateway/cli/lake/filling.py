@@ -54,13 +54,13 @@ async def adopted(
                 directory=Path(directory),
                 records=RECORDS[topic],
             )
-            done = await adoption.run(leave=leave, dry_run=dry_run)
+            result = await adoption.run(leave=leave, dry_run=dry_run)
             if not dry_run:
                 actor = Actor(local_address(config), "command line")
                 await storage.registry.note(
-                    actor, "lake.adopt", settings.name, after={"topic": topic, **asdict(done)}
+                    actor, "lake.adopt", settings.name, after={"topic": topic, **asdict(result)}
                 )
-    return done
+    return result
 
 
 async def imported(settings: DestinationSettings, topic: str, source: Path) -> dict[str, Any]:

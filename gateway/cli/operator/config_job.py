@@ -184,20 +184,20 @@ def apply(
     kind, _, name = (workload or "").partition("/")
     if workload is not None and not (name and kind in KINDS):
         fail(f"--workload must be KIND/NAME, where KIND is one of {', '.join(KINDS)}", 2)
-    named = {"cluster_name": cluster, "cloud_account_id": account, "region": region}
+    cluster_query = {"cluster_name": cluster, "cloud_account_id": account, "region": region}
     try:
         source = JsonServer(name="the gateway", url=gateway, authorization=_read(Path(key_file)))
         target = Kubernetes(
             _api(api, service_account), _read(service_account / "namespace"), config_map, workload
         )
-        done, version = run_round(Gateway(source, named), target, restores=restore)
+        outcome, version = run_round(Gateway(source, cluster_query), target, restores=restore)
     except JobProblem as problem:
         fail(str(problem))
     shown = version or "none"
-    if done == DRIFT:
+    if outcome == DRIFT:
         click.echo(f"drifted: somebody else changed the ConfigMap ({shown}); overwrite it with --restore")
     else:
-        click.echo(f"{'unchanged' if done == SAME else 'applied'}: {shown}")
+        click.echo(f"{'unchanged' if outcome == SAME else 'applied'}: {shown}")
 
 
 def _api(url: str, account: Path) -> JsonServer:

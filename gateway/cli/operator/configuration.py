@@ -42,12 +42,12 @@ def reload(client: OperatorClient, as_json: bool) -> None:
     if as_json:
         show_json(payload)
         return
-    done = payload["reload"]
-    for name in done["changed"]:
+    result = payload["reload"]
+    for name in result["changed"]:
         click.echo(f"changed: {name}")
-    for name in done["needs_restart"]:
+    for name in result["needs_restart"]:
         click.echo(f"needs a restart: {name}")
-    if not done["changed"] and not done["needs_restart"]:
+    if not result["changed"] and not result["needs_restart"]:
         click.echo("nothing has changed")
-    for problem in done["problems"]:
+    for problem in result["problems"]:
         click.echo(f"but {problem}", err=True)

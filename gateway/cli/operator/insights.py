@@ -68,18 +68,19 @@ def _status(**given: str | None) -> JsonObject:
 def run(client: OperatorClient, as_json: bool) -> None:
     """Run all detectors now. A running server also runs them every ten minutes."""
     payload = client.request("POST", "/insights/run", body={})
-    done = payload["inspection"]
+    result = payload["inspection"]
     message = (
-        f"{done['new']} new, {done['again']} found again, {done['reopened']} reopened, {done['gone']} gone"
+        f"{result['new']} new, {result['again']} found again, "
+        f"{result['reopened']} reopened, {result['gone']} gone"
     )
     show_json(payload) if as_json else click.echo(message)
-    if done["left_out"]:
+    if result["left_out"]:
         click.echo(
-            f"{done['left_out']} more insights do not fit; delete some that are addressed or ignored",
+            f"{result['left_out']} more insights do not fit; delete some that are addressed or ignored",
             err=True,
         )
-    if done["failed"]:
-        click.echo(f"these detectors failed (see the log): {', '.join(done['failed'])}", err=True)
+    if result["failed"]:
+        click.echo(f"these detectors failed (see the log): {', '.join(result['failed'])}", err=True)
 
 
 add_commands(

@@ -412,10 +412,12 @@ def _show_unsent_events(client: OperatorClient) -> None:
     types = [row["type"] for row in unsent["event_types"]]
     if types:
         hidden_count = unsent["pagination"]["total_count"] - SHOWN_TYPES
-        named = ", ".join(map(printable, types[:SHOWN_TYPES])) + (
+        type_names = ", ".join(map(printable, types[:SHOWN_TYPES])) + (
             f" and {hidden_count} more" if hidden_count > 0 else ""
         )
-        click.echo(f"\nusage events that are stored and not sent upstream: {named} (tollhouse events types)")
+        click.echo(
+            f"\nusage events that are stored and not sent upstream: {type_names} (tollhouse events types)"
+        )
 
 
 def _summed(topic: JsonObject) -> JsonObject:
@@ -448,9 +450,9 @@ def _show_letter(payload: JsonObject) -> None:
 
 
 def _show_clock(payload: JsonObject) -> None:
-    done = payload["clock"]
-    if done["was_held_s"]:
-        click.echo(f"the clock is trusted; time moved by {done['moved_s']:+.0f} s")
+    result = payload["clock"]
+    if result["was_held_s"]:
+        click.echo(f"the clock is trusted; time moved by {result['moved_s']:+.0f} s")
     else:
         click.echo("the clock is already trusted")
 

@@ -98,6 +98,6 @@ def resolve(client: OperatorClient, id: int, fate: str, as_json: bool) -> None:
     if as_json:
         show_json(payload)
         return
-    done = payload["resolved"]
-    what = "counts as delivered" if fate == "sent" else "will be sent again"
-    click.echo(f"{done['route']} {done['first']} to {done['last']} {what}")
+    result = payload["resolved"]
+    consequence = "counts as delivered" if fate == "sent" else "will be sent again"
+    click.echo(f"{result['route']} {result['first']} to {result['last']} {consequence}")

@@ -101,9 +101,9 @@ def _show_line(row: JsonObject) -> None:
     Print one record as a line: time, source, model, user or team, then numbers. Unknown values are a dash.
     """
     model = row.get("response_model") or row.get("request_model") or row.get("model")
-    what = model or row.get("event_type") or row.get("stream") or row.get("connection_id")
-    who = [row.get(name) for name in ("team", "user")]
-    cells = [row["committed_at"], row["source"], what, *who]
+    subject = model or row.get("event_type") or row.get("stream") or row.get("connection_id")
+    owners = [row.get(name) for name in ("team", "user")]
+    cells = [row["committed_at"], row["source"], subject, *owners]
     columns = [printable(word or _UNKNOWN).ljust(width) for word, width in zip(cells, _WIDTHS, strict=True)]
     click.echo("  ".join([*columns, *map(printable, _figures(row))]).rstrip())
 

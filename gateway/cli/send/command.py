@@ -307,8 +307,8 @@ def _check(url: str) -> None:
 
 def _endpoint(url: str, format: str | None) -> str:
     """Return the address for a format. OTLP has no format in the path, because the gateway detects it."""
-    named = format is not None and "/" not in format
-    return f"{url}/v1/ai-telemetry/{format}" if named else f"{url}/v1/ai-telemetry"
+    is_format_name = format is not None and "/" not in format
+    return f"{url}/v1/ai-telemetry/{format}" if is_format_name else f"{url}/v1/ai-telemetry"
 
 
 def _key(key_file: Path | None, key_env: str) -> str | None:

@@ -339,5 +339,5 @@ async def discard_container_file(request: OperatorRequest[SenderServices, Discar
         raise Invalid("confirm must be the reference of the file")
     audited_fields = {"kind": file.kind, "reference": file.reference, "cluster": file.cluster}
     async with request.audited("container_file.discard", id, audited_fields):
-        done = await files.discard(id)
-    return {"container_file": describe_file(done)}
+        discarded = await files.discard(id)
+    return {"container_file": describe_file(discarded)}

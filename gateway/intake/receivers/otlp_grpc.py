@@ -102,12 +102,12 @@ def check_free(address: str, *, reuse_port: bool) -> None:
     host, number = split_address(address)
     errors = []
     for family, kind, protocol, _, where in socket.getaddrinfo(host, number, type=socket.SOCK_STREAM):
-        with socket.socket(family, kind, protocol) as tried:
-            tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        with socket.socket(family, kind, protocol) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if reuse_port:
-                tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
             try:
-                tried.bind(where)
+                probe.bind(where)
             except OSError as error:
                 errors.append(error)
             else:

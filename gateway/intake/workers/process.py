@@ -77,13 +77,13 @@ class WorkerProcess:
         self._out: deque[memoryview | bytes] = deque()
         self._is_writing = False
         self.ended = asyncio.Event()
-        self._socket, theirs = socket.socketpair()
-        with theirs:
+        self._socket, worker_socket = socket.socketpair()
+        with worker_socket:
             self._socket.setblocking(False)
             try:
                 # Start it on the event loop's own thread, because the worker ends when the thread that
                 # started it ends.
-                self._process = start(theirs)
+                self._process = start(worker_socket)
             except BaseException:
                 self._socket.close()
                 raise

@@ -120,12 +120,12 @@ def _identity(record: Inference, source: str | None) -> Identity:
     event_id = record.request_id
     if not source or not event_id:
         return of_call(record, own_id=event_id)
-    named = of_event(source, event_id)
+    event_key = of_event(source, event_id)
     if not is_long(event_id):
-        return Identity(named)
+        return Identity(event_key)
     # LiteLLM uses its call id as the event id if the response has no id.
     also = of_answer(record, event_id) if is_call_id(event_id) else ()
-    return Identity(of_call(record, response_id=event_id).id, lookups=(named,), also=also)
+    return Identity(of_call(record, response_id=event_id).id, lookups=(event_key,), also=also)
 
 
 def answer(body: bytes, outcome: Outcome, now: float) -> FormatAnswer:

@@ -73,10 +73,12 @@ def sums_of_days(
         read = rows.dimensions([number for _, number in places if number not in known])
         for number, dimensions in read.items():
             known[number] = dimensions if chosen is None or chosen(dimensions) else None
-        named = [(negative, number, of) for negative, number in places if (of := known[number]) is not None]
-        if len(named) > most:
-            named = _dearest(named, most)
-        for negative, number, dimensions in named:
+        named_sums = [
+            (negative, number, of) for negative, number in places if (of := known[number]) is not None
+        ]
+        if len(named_sums) > most:
+            named_sums = _dearest(named_sums, most)
+        for negative, number, dimensions in named_sums:
             tokens = token_sum(day, dimensions, summed[number][:-1], meters.get(number, {}))
             day_sum = DaySum(day=day, dimensions=dimensions, tokens=tokens, cost=-negative)
             sums_by_number.setdefault(number, []).append(day_sum)

@@ -190,9 +190,9 @@ class GroupWriter:
         await asyncio.wait([self._task])
 
     async def _run(self) -> None:
-        again = False
+        has_more = False
         while self._waiting or not self._closing.is_set():
-            await self._wait(TICK_S if again else None)
+            await self._wait(TICK_S if has_more else None)
             if self._not_before or self._heavy_not_before:
                 await self._gather()
             self._in_hand = self._take()
@@ -206,10 +206,10 @@ class GroupWriter:
                 self._least = 0.0
                 self._rest(self._loop.time() - self._began)
             try:
-                again = await self._between()
+                has_more = await self._between()
             except Exception:  # noqa: BLE001 - the only task that commits must survive any error of its upkeep
                 _log.exception("upkeep between commits failed", extra={"action": "upkeep_failed"})
-                again = True
+                has_more = True
             self._began = None
 
     def _rest(self, took_s: float) -> None:

@@ -67,7 +67,9 @@ class EntryCache:
 
     def entries(self, topic: str) -> dict[int, CachedEntry]:
         with self._lock:
-            return {first: entry for (of, first), entry in self._kept.items() if of == topic}
+            return {
+                first: entry for (entry_topic, first), entry in self._kept.items() if entry_topic == topic
+            }
 
     def put(self, topic: str, first: int, raws: list[msgspec.Raw], packed: bytes) -> CachedEntry:
         """Add an entry. `packed` has the same records as `raws`."""

@@ -136,14 +136,14 @@ class JoinedTransaction:
         other sessions see the changes early. Then an empty second transaction waits for the standby, which
         applies everything in order.
         """
-        done = self.connection.cursor()
+        cursor = self.connection.cursor()
         barrier = behind = None
-        with self._committing(done), self.connection.pipeline():
+        with self._committing(cursor), self.connection.pipeline():
             yield
             if in_two_steps:
                 self.connection.execute(WAITS_FOR_NOBODY)
             self._is_committing = True
-            done.execute(COMMIT)
+            cursor.execute(COMMIT)
             if in_two_steps:
                 barrier = self._send_barrier()
             behind = self.connection.execute(STANDBY_STATE) if needs_standby else None
@@ -156,16 +156,16 @@ class JoinedTransaction:
         Run a statement as a transaction of its own in one round trip. If a standby is needed, it commits
         in two steps.
         """
-        done = self.connection.cursor()
+        cursor = self.connection.cursor()
         self._is_committing = True
         if not needs_standby:
             with self._committing():
                 return self.connection.execute(statement, values)
-        with self._committing(done), self.connection.begun():
+        with self._committing(cursor), self.connection.begun():
             before = self.connection.execute(STANDBY_STATE)
             self.connection.execute(WAITS_FOR_NOBODY)
             answer = self.connection.execute(statement, values)
-            done.execute(COMMIT)
+            cursor.execute(COMMIT)
             barrier = self._send_barrier()
             behind = self.connection.execute(STANDBY_STATE)
         self._judge(standby_state(before), behind, barrier)

@@ -195,7 +195,7 @@ class Lane:
         answer_s = math.inf if takes_long else self._answer_s
         first_look_s = min(self._target.commit_timeout_s, answer_s)
         watch = loop.call_later(first_look_s, self._look, loop, future, sessions, answer_s)
-        future.add_done_callback(lambda done: _over(done, watch))
+        future.add_done_callback(lambda finished: _over(finished, watch))
         return await asyncio.shield(future)  # cancelling the caller does not cancel the query
 
     def _look(

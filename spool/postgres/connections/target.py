@@ -80,8 +80,8 @@ def local_settings(settings: Mapping[str, str]) -> bytes:
 
     It is a single statement, because a pipeline cannot send several at once.
     """
-    named = ", ".join(f"set_config('{name}', '{value}', true)" for name, value in settings.items())
-    return f"SELECT {named}".encode()
+    settings_sql = ", ".join(f"set_config('{name}', '{value}', true)" for name, value in settings.items())
+    return f"SELECT {settings_sql}".encode()
 
 
 # -- translation of driver errors ----------------------------------------------------------------------------

@@ -93,12 +93,12 @@ class PostgresDeliveries(SentDeliveries):
 
     async def declare(self, specs: Sequence[RouteSpec], *, at_start: bool = True) -> None:
         names = sorted(spec.name for spec in specs)
-        named = self._leases.routes
+        previous_routes = self._leases.routes
         try:
             await self._leases.join(names)
             await self._declare(specs, at_start=at_start)
         except BaseException:
-            self._leases.routes = named  # if that fails, the previous routes continue
+            self._leases.routes = previous_routes  # if that fails, the previous routes continue
             raise
         self._named = frozenset(names)
         if at_start:
@@ -491,9 +491,9 @@ class PostgresDeliveries(SentDeliveries):
             transaction = partial(transaction, needs_standby=lambda _: True)
         for _ in range(ATTEMPTS):
             try:
-                done = await transaction(within)
+                result = await transaction(within)
             except RouteMoved:
                 continue
             self.version += 1
-            return done
+            return result
         raise SpoolUnavailable("other processes keep changing these deliveries; try again")

@@ -155,8 +155,8 @@ class DeliveryRows(NamedTuple):
             letter=change.no_longer_dead is not None,
             landing=change.landing is not None,
         )
-        done, ids = self.execute_alone(connection, statement, values).fetchone()
-        if not done:
+        is_written, ids = self.execute_alone(connection, statement, values).fetchone()
+        if not is_written:
             return None
         if change.refusal is not None:
             bound = {"route": change.route, "kept": rules.KEPT_REFUSALS}
@@ -175,17 +175,17 @@ class DeliveryRows(NamedTuple):
 
 
 def _delivery(row: tuple[Any, ...]) -> ReadDelivery:
-    named: dict[str, Any] = dict(zip(queries.DELIVERY_COLUMNS, row[:-2], strict=True))
+    columns: dict[str, Any] = dict(zip(queries.DELIVERY_COLUMNS, row[:-2], strict=True))
     topic, acceptances = row[-2:]
-    owner = named.pop("owner")
-    kept_at = named.pop("kept_at")
-    packed = named.pop("kept")
+    owner = columns.pop("owner")
+    kept_at = columns.pop("kept_at")
+    packed = columns.pop("kept")
     own_entry = None
     if packed is not None:
-        own_entry = Entry(topic=topic, first=named["first"], committed_at=kept_at, records=unpack(packed))
-    proven = is_proven(named["proof"], acceptances)
+        own_entry = Entry(topic=topic, first=columns["first"], committed_at=kept_at, records=unpack(packed))
+    proven = is_proven(columns["proof"], acceptances)
     return ReadDelivery(
-        StoredDelivery(**named, kept=own_entry, acceptances=acceptances, proven=proven), owner
+        StoredDelivery(**columns, kept=own_entry, acceptances=acceptances, proven=proven), owner
     )
 
 
@@ -204,8 +204,8 @@ def route(row: Sequence[Any]) -> StoredRoute:
 
 
 def dead_letter(row: tuple[Any, ...]) -> StoredDeadLetter:
-    named: dict[str, Any] = dict(zip(queries.DEAD_COLUMNS, row, strict=True))
-    return StoredDeadLetter(**{**named, "record": unpack(named["record"])[0]})
+    columns: dict[str, Any] = dict(zip(queries.DEAD_COLUMNS, row, strict=True))
+    return StoredDeadLetter(**{**columns, "record": unpack(columns["record"])[0]})
 
 
 def unsettled(row: tuple[Any, ...]) -> UnsettledDelivery:

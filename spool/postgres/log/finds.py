@@ -112,12 +112,12 @@ def total(commits: Iterable[BookedCommit]) -> Counter[tuple[str, str]]:
 def count(database: Database, connection: Connection, query: str, sums: Counter[tuple[str, str]]) -> None:
     """Add sums to the running counters or, depending on `query`, to their carried parts."""
     rows = sorted(sums.items())
-    named = {
+    parameters = {
         "topics": [topic for (topic, _), _ in rows],
         "terms": [term for (_, term), _ in rows],
         "n": [n for _, n in rows],
     }
-    connection.execute(database.sql(query), named)
+    connection.execute(database.sql(query), parameters)
 
 
 def read_conflicts(database: Database, connection: Connection) -> Conflicts:

@@ -322,7 +322,9 @@ class PostgresLog:
         async with self._upkeep.lock:
             verified, damage, seen = await self._verification.verify(twice)
         for topic in {topic for topic, _ in damage}:
-            await self._set_aside(topic, [damaged_range for of, damaged_range in damage if of == topic])
+            await self._set_aside(
+                topic, [damaged_range for damaged_topic, damaged_range in damage if damaged_topic == topic]
+            )
         return replace(verified, accepted_twice=await seen.judged(partial(self.read, with_open=True)))
 
     async def stats(self) -> LogStats:

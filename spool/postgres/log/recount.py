@@ -199,7 +199,7 @@ def _numbers(
         wrong.append(f"{topic}: numbers {first} to {last} are missing")
     into.sums[topic, books.KEPT] += record_count
     into.wrong += wrong
-    known = {(of, damaged_range.first) for of, damaged_range in into.damage}
+    known = {(damaged_topic, damaged_range.first) for damaged_topic, damaged_range in into.damage}
     into.damage += [
         (topic, damaged_range) for damaged_range in damage if (topic, damaged_range.first) not in known
     ]

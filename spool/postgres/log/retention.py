@@ -193,13 +193,13 @@ class PostgresRetention:
             return []
         kept_from = by_topic(marks[2])
         through = min(marks[1], fold[1], newest[0] - 1)  # the newest commit row must stay
-        done = []
+        period_numbers = []
         for period, after in pairwise(self._periods(connection)):
             if after.commit > through + 1:
                 continue
             if all(kept_from[topic] >= first for topic, first in after.firsts.items()):
-                done.append(period.number)
-        return done
+                period_numbers.append(period.number)
+        return period_numbers
 
     # -- entries ---------------------------------------------------------------------------------------------
 

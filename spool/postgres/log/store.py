@@ -180,8 +180,8 @@ def write(
         connection.execute(database.sql(queries.ADD_ENTRY), entry)
     if amendments:
         topics, numbers_of, checksums, fields = map(list, zip(*sorted(amendments), strict=True))
-        named = {"topics": topics, "numbers": numbers_of, "checksums": checksums, "fields": fields}
-        connection.execute(database.sql(queries.AMEND), named)
+        parameters = {"topics": topics, "numbers": numbers_of, "checksums": checksums, "fields": fields}
+        connection.execute(database.sql(queries.AMEND), parameters)
     if plan.series:
         _write_series(database, connection, plan)
     connection.execute(database.sql(queries.ADD_COMMIT), facts)

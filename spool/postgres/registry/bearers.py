@@ -100,10 +100,10 @@ def _ask_good(
     digests = bearers.digests(keys)
     numbers = bearers.numbers(keys)
     devices = bearers.devices(keys)
-    of = {"ids": [id for id, _ in devices], "generations": [number for _, number in devices]}
+    parameters = {"ids": [id for id, _ in devices], "generations": [number for _, number in devices]}
     secrets = connection.execute(sql(_SECRETS), {"digests": digests, "now": now}) if digests else ()
     good_numbers = connection.execute(sql(_NUMBERS), {"numbers": numbers, "now": now}) if numbers else ()
-    good_devices = connection.execute(sql(_DEVICES), of) if devices else ()
+    good_devices = connection.execute(sql(_DEVICES), parameters) if devices else ()
 
     def read_good() -> Mapping[bytes, int]:
         good = dict(bearers.key_is_good(digest) for (digest,) in secrets)

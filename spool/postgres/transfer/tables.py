@@ -268,9 +268,12 @@ def _with_limbs(columns: list[str], rows: Iterator[tuple[Any, ...]]) -> KeptTabl
     limbs = [f"{name}_{limb}" for name in MONEY for limb in (1, 2, 3)]
 
     def changed(row: tuple[Any, ...]) -> tuple[Any, ...]:
-        named = dict(zip(columns, row, strict=True))
-        sums = (money.limbs(money.units(f"{named[name]:f}")) for name in MONEY)
-        return (*(named[name] for name in other_columns), *(limb for three in sums for limb in three))
+        values_by_column = dict(zip(columns, row, strict=True))
+        sums = (money.limbs(money.units(f"{values_by_column[name]:f}")) for name in MONEY)
+        return (
+            *(values_by_column[name] for name in other_columns),
+            *(limb for three in sums for limb in three),
+        )
 
     return KeptTable(columns=(*other_columns, *limbs), rows=map(changed, rows))
 

@@ -238,7 +238,7 @@ def merge_findings(
     """
     by_key = {finding.key: finding for finding in findings}
     known = {insight.finding: insight for insight in rows.findings()}
-    again = [_found_again(insight, by_key[key], now) for key, insight in known.items() if key in by_key]
+    found_again = [_found_again(insight, by_key[key], now) for key, insight in known.items() if key in by_key]
     lost = [
         insight
         for key, insight in known.items()
@@ -246,13 +246,15 @@ def merge_findings(
     ]
     gone = [insight for insight in lost if insight.present]
     after = {insight.id: replace(_closed(insight, now), present=False) for insight in lost}
-    rows.put_insights([*again, *(after[insight.id] for insight in lost if after[insight.id] != insight)])
+    rows.put_insights(
+        [*found_again, *(after[insight.id] for insight in lost if after[insight.id] != insight)]
+    )
     # Delete old findings that nobody edited, so that the table stays bounded.
     rows.delete_findings_before(now - KEPT_S)
     new = [_found(finding, now) for key, finding in by_key.items() if key not in known]
     room = max(0, MAX_INSIGHTS - rows.count_insights())
     rows.put_insights(new[:room])
-    reopened = [after for after in again if after.status != known[after.finding].status]
+    reopened = [after for after in found_again if after.status != known[after.finding].status]
     opened = [*new[:room], *(insight for insight in reopened if not _is_short(known[insight.finding], now))]
     named = [
         (insight, [name for name in by_key[insight.finding or ""].channels if name in channels])
@@ -262,7 +264,7 @@ def merge_findings(
     add_insight_notices(rows, opened, tell)
     return Merged(
         new=len(new[:room]),
-        again=len(again),
+        again=len(found_again),
         reopened=len(reopened),
         gone=len(gone),
         left_out=len(new[room:]),

@@ -131,9 +131,9 @@ def kept_operator(
     an audit row.
     """
     email = actor.name
-    named = replace(person, email=email)
-    named = replace(named, role=roles.base_of(named))
-    operator = _operator_of(rows, named, email, now, takes_accounts=takes_accounts)
+    account = replace(person, email=email)
+    account = replace(account, role=roles.base_of(account))
+    operator = _operator_of(rows, account, email, now, takes_accounts=takes_accounts)
     before = rows.find(Operator, email)
     if before is None:
         after = {"role": operator.role, "issuer": person.issuer}
@@ -346,12 +346,12 @@ class OperatorTable:
         def work(rows: RegistryRows) -> Operator | None:
             if has_ended(rows, issuer, subject, sign_in, issued_at=issued_at):
                 raise TokenEnded("the sign-in behind this token has ended")
-            named = (
+            matching = (
                 operator
                 for operator in rows.all(Operator)
                 if (operator.issuer, operator.subject) == (issuer, subject)
             )
-            return next(named, None)
+            return next(matching, None)
 
         return await self._changes.read(work)
 

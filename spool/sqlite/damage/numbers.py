@@ -261,7 +261,7 @@ def _balance(connection: sqlite3.Connection, topic: str) -> None:
     """
     Set `received` of a topic to the sum of what became of its records, because its own counter may be lost.
     """
-    terms = {term: n for (of, term), n in _counters(connection).items() if of == topic}
+    terms = {term: n for (counter_topic, term), n in _counters(connection).items() if counter_topic == topic}
     went = sum(terms.get(term, 0) for term in (books.ACCEPTED, books.DUPLICATES, books.PENDING))
     went += sum(n for term, n in terms.items() if term.startswith(("ignored.", "rejected.")))
     missing = went - terms.get(books.RECEIVED, 0) - terms.get(books.SPLIT, 0)

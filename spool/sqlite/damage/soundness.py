@@ -84,10 +84,10 @@ class RowCheck:
                     return f"{name} is missing"
             elif not isinstance(value, types):
                 return f"{name} has another type"
-        named = {name: value for value, (name, _, _) in zip(row, columns, strict=False)}
+        values_by_name = {name: value for value, (name, _, _) in zip(row, columns, strict=False)}
         check = _CHECKS.get(table)
         try:
-            return "" if check is None or check(named) else "its values contradict each other"
+            return "" if check is None or check(values_by_name) else "its values contradict each other"
         except VALUE_ERRORS as error:
             return f"it cannot be decoded ({type(error).__name__})"
 

@@ -148,15 +148,15 @@ def add_route(connection: sqlite3.Connection, new: StoredRoute) -> None:
 
 
 def dead_letter(row: tuple[Any, ...]) -> StoredDeadLetter:
-    named: dict[str, Any] = dict(zip(queries.DEAD_COLUMNS, row, strict=True))
-    record = unpack(named.pop("record"))[0]
-    replay = bool(named.pop("replay"))
-    return StoredDeadLetter(**named, record=record, replay=replay)
+    columns: dict[str, Any] = dict(zip(queries.DEAD_COLUMNS, row, strict=True))
+    record = unpack(columns.pop("record"))[0]
+    replay = bool(columns.pop("replay"))
+    return StoredDeadLetter(**columns, record=record, replay=replay)
 
 
 def unsettled(row: tuple[Any, ...]) -> UnsettledDelivery:
-    named: dict[str, Any] = dict(zip(queries.UNSETTLED_COLUMNS, row, strict=True))
-    return UnsettledDelivery(**{**named, "replay": bool(named["replay"])})
+    columns: dict[str, Any] = dict(zip(queries.UNSETTLED_COLUMNS, row, strict=True))
+    return UnsettledDelivery(**{**columns, "replay": bool(columns["replay"])})
 
 
 def partial_refusal(row: tuple[Any, ...]) -> PartialRefusal:

@@ -453,13 +453,13 @@ class SqliteLog:
             return books.books(books.by_topic({**limits.counters, **kept_counts}), limits.routes)
 
     async def verify(self) -> Books:
-        twice = TwiceAccepted(
+        twice_accepted = TwiceAccepted(
             self._index, window_s=self._settings.duplicate_window, max_ids=self._settings.duplicate_ids
         )
         with self._translated():
             async with self._upkeep:
                 limits = await self._database.transaction(lambda connection: border(connection, self._routes))
-                sums, wrong, damage, unread = await recount(self._database, limits, twice)
+                sums, wrong, damage, unread = await recount(self._database, limits, twice_accepted)
                 is_set_aside = await self._set_terms_aside(limits, sums, unread, wrong)
             verified = books.verified(limits.counters, sums, limits.routes, wrong)
             # A salvage repairs rows and numbers that contradict each other. Damage that is only local
@@ -467,8 +467,11 @@ class SqliteLog:
             if not is_set_aside and (wrong or (verified.imbalances and not damage)):
                 notes.mark(self._database.path.parent, EntryUnreadable(verified.imbalances[0]))
             for topic in {topic for topic, _ in damage}:
-                await self._set_aside(topic, [damaged_range for of, damaged_range in damage if of == topic])
-            accepted_twice = await twice.judged(partial(self.read, with_open=True))
+                await self._set_aside(
+                    topic,
+                    [damaged_range for damaged_topic, damaged_range in damage if damaged_topic == topic],
+                )
+            accepted_twice = await twice_accepted.judged(partial(self.read, with_open=True))
             return replace(verified, accepted_twice=accepted_twice)
 
     async def _set_damaged_aside(self) -> None:

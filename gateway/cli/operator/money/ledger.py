@@ -24,29 +24,29 @@ def _show(payload: JsonObject) -> None:
 
 
 def _show_rebuilt(payload: JsonObject) -> None:
-    done = payload["rebuild"]
-    click.echo(f"counted {done['periods']} hours again, beginning with record {done['first']}")
-    if done["kept"]:
+    result = payload["rebuild"]
+    click.echo(f"counted {result['periods']} hours again, beginning with record {result['first']}")
+    if result["kept"]:
         click.echo(
-            f"{done['kept']} hours up to {done['border']} stay unchanged, because some of their "
+            f"{result['kept']} hours up to {result['border']} stay unchanged, because some of their "
             "records are deleted"
         )
 
 
 def _show_repriced(payload: JsonObject) -> None:
-    done = payload["reprice"]
+    result = payload["reprice"]
     click.echo(
-        f"recalculated {done['rows']} totals with {done['price_book']}: ${done['before']} became "
-        f"${done['after']}"
+        f"recalculated {result['rows']} totals with {result['price_book']}: ${result['before']} became "
+        f"${result['after']}"
     )
-    if done["unpriced"]:
-        click.echo(f"{done['unpriced']} totals have no price in it and stay unchanged")
+    if result["unpriced"]:
+        click.echo(f"{result['unpriced']} totals have no price in it and stay unchanged")
 
 
 def _show_frozen(payload: JsonObject) -> None:
-    done = payload["frozen_rates"]
+    result = payload["frozen_rates"]
     click.echo(
-        f"froze the exchange rates of {done['month']}: {', '.join(done['currencies']) or 'none are known'}"
+        f"froze the exchange rates of {result['month']}: {', '.join(result['currencies']) or 'none are known'}"
     )
 
 

@@ -110,11 +110,11 @@ def comment(client: OperatorClient, id: str, message: str, number: str | None, a
     path = f"/recommendations/{part(id)}/comments"
     if number is None:
         payload = client.request("POST", path, body={"message": message})
-        done = payload["comments"][0]
+        result = payload["comments"][0]
     else:
         payload = client.request("PATCH", f"{path}/{part(number)}", body={"message": message})
-        done = payload["comment"]
-    show_json(payload) if as_json else click.echo(f"comment {done['id']}")
+        result = payload["comment"]
+    show_json(payload) if as_json else click.echo(f"comment {result['id']}")
 
 
 @recommendations.command("type")
@@ -175,14 +175,14 @@ def _show(payload: JsonObject) -> None:
 
 
 def _show_run(payload: JsonObject) -> None:
-    done = payload["look"]
+    result = payload["look"]
     click.echo(
-        f"{done['new']} new, {done['again']} found again, {done['reopened']} reopened, {done['gone']} closed"
+        f"{result['new']} new, {result['again']} found again, {result['reopened']} reopened, {result['gone']} closed"
     )
-    if done["left_out"]:
-        click.echo(f"{done['left_out']} more recommendations do not fit", err=True)
-    if done["failed"]:
-        click.echo(f"these types failed (see the log): {', '.join(done['failed'])}", err=True)
+    if result["left_out"]:
+        click.echo(f"{result['left_out']} more recommendations do not fit", err=True)
+    if result["failed"]:
+        click.echo(f"these types failed (see the log): {', '.join(result['failed'])}", err=True)
 
 
 def _filtered(type: str | None, filters: tuple[str, ...]) -> JsonObject:

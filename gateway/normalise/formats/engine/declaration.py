@@ -262,7 +262,7 @@ def counts_cache_apart(path: Any, *models: Any) -> bool:
     bare = "/" + (text(path) or "").partition("?")[0].rstrip("/")
     if bare.endswith("/converse"):
         return True
-    makers = (provider_of_model(named) for model in models if (named := text(model)) is not None)
+    makers = (provider_of_model(model_name) for model in models if (model_name := text(model)) is not None)
     return bare.endswith("/messages") and not COUNT_CACHE_APART.isdisjoint(makers)
 
 

@@ -231,8 +231,8 @@ def take_row(
 def _event(type: type[msgspec.Struct], attributes: Mapping[str, Any]) -> msgspec.Struct:
     columns = {field: attributes[column] for field, column in _columns(type) if column in attributes}
     if "metadata" in type.__struct_fields__:
-        named = [name for name in attributes if name.startswith(_METADATA)]
-        metadata = {name.removeprefix(_METADATA): attributes[name] for name in named}
+        metadata_names = [name for name in attributes if name.startswith(_METADATA)]
+        metadata = {name.removeprefix(_METADATA): attributes[name] for name in metadata_names}
         if metadata:
             columns["metadata"] = metadata
     return type(**columns)

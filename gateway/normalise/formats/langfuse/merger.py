@@ -571,8 +571,8 @@ def _trace_of(sender: Sender, generation: Generation) -> set[bytes]:
 
 
 def key_of(sender: Sender, kind: str, own_id: str) -> bytes:
-    named = "\0".join((sender.name, kind, own_id)).encode("utf-8", "surrogatepass")
-    return blake2b(named, digest_size=KEY_BYTES, person=b"langfuse").digest()
+    key_text = "\0".join((sender.name, kind, own_id)).encode("utf-8", "surrogatepass")
+    return blake2b(key_text, digest_size=KEY_BYTES, person=b"langfuse").digest()
 
 
 def _add_call(
