@@ -1,3 +1,4 @@
 """
-Allocation: dimensions that an organization defines by rules over the dimensions of the totals. No total changes.
+Allocation: dimensions that an organization defines by rules over the dimensions of the totals. The rules
+never change a total.
 """

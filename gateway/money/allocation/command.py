@@ -19,7 +19,7 @@ from gateway.cli.output import JsonObject, as_json, show_fields, show_json, show
 from gateway.money.allocation.declared import STATES, NewNamespace
 from spool.printable import printable
 
-_MOST_SHOWN = 20  # elements per dimension
+_MOST_SHOWN = 20  # limit of elements that the command shows per dimension
 _VERSION_COLUMNS = ("namespace", "version", "is_in_force", "dimensions", "last_updated", "last_updated_by")
 _JOB_COLUMNS = ("id", "namespace", "state", "base_version", "version", "submitted", "submitted_by", "error")
 _NAMESPACE_COLUMNS = ("id", "name", "version", "dimensions", "broken", "last_updated")
@@ -214,7 +214,8 @@ def text_of(file: Path) -> str:
 
 def asked(client: OperatorClient, method: str, path: str, body: object) -> JsonObject:
     """
-    Send a request with a definition. If the definition has faults, print each with its place and end the command.
+    Send a request with a definition. If the definition has faults, print each fault with its place and
+    end the command.
     """
     status, payload = asyncio.run(client.ask(method, path, body=body))
     faults = payload.get("errors")

@@ -1,8 +1,8 @@
 """
 Namespaces of definitions, their versions, and the jobs that publish them.
 
-This module treats a definition as opaque text. Everything except the texts is also held in memory. A new version
-and the end of its job are stored in one transaction, so after a crash either both are stored or neither.
+This module treats a definition as opaque text. All other fields are also held in memory. A new version and
+the end of its job are stored in one transaction, so after a crash either both are stored or neither.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ VERSION_TEXT_KIND, JOB_TEXT_KIND = "allocation-version-text", "allocation-job-te
 JOBS_LIMIT = "allocation.max_jobs"  # the setting that limits the number of jobs
 
 DEFAULT = ""  # the default namespace, which always exists
-DEFAULT_WORD = "default"  # its name in addresses and output, so no namespace may have this id
+DEFAULT_WORD = (
+    "default"  # name of the default namespace in addresses and output, so no namespace may have this id
+)
 MAX_NAME = 200
 MAX_DESCRIPTION = 1000
 
@@ -48,7 +50,7 @@ QUEUED, VALIDATING, PUBLISHING, DONE, FAILED, CANCELLED = (
     "cancelled",
 )
 STATES = (QUEUED, VALIDATING, PUBLISHING, DONE, FAILED, CANCELLED)
-WAITING = frozenset((QUEUED, VALIDATING))  # jobs that can be cancelled
+WAITING = frozenset((QUEUED, VALIDATING))  # states in which a job can be cancelled
 OVER = frozenset((DONE, FAILED, CANCELLED))
 
 _ID = re.compile(r"[a-z][a-z0-9_-]{0,63}")
@@ -74,7 +76,8 @@ class Namespace(NamespaceDraft):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DefinitionVersion:
     """
-    A published definition. `number` counts from 1 within its namespace, and `bytes` is the length of its text.
+    A published definition. `number` counts from 1 within its namespace, and `bytes` is the length of its
+    text in bytes.
     """
 
     namespace: str
@@ -103,8 +106,8 @@ class PublishJob:
     """
     A job that publishes a definition.
 
-    `base` is the version that it replaces, 0 for none. `version` is the resulting version. `number` orders
-    all jobs. `border` states since when the totals have the values that the rules read.
+    `base` is the version that the job replaces, or 0 for none. `version` is the resulting version. `number`
+    orders all jobs. `border` states since when the totals have the values that the rules read.
     """
 
     id: str
@@ -120,7 +123,7 @@ class PublishJob:
     error: str = ""
     faults: tuple[JobFault, ...] = ()
     border: Mapping[str, Any] = field(default_factory=dict)
-    is_of_key: bool = False  # `submitted_by` is the name of a key
+    is_of_key: bool = False  # True if `submitted_by` is the name of a key
 
     @property
     def submitter(self) -> tuple[str, bool]:
@@ -158,7 +161,7 @@ def check_namespace(draft: NamespaceDraft) -> NamespaceDraft:
 
 
 def in_force(versions: Sequence[DefinitionVersion]) -> Mapping[str, DefinitionVersion]:
-    """Return the newest version of each namespace, sorted by namespace. "" (the default one) comes first."""
+    """Return the newest version of each namespace, sorted by namespace. The default namespace "" is first."""
     newest: dict[str, DefinitionVersion] = {}
     for version in versions:
         if version.namespace not in newest or newest[version.namespace].number < version.number:
@@ -167,7 +170,7 @@ def in_force(versions: Sequence[DefinitionVersion]) -> Mapping[str, DefinitionVe
 
 
 class NewNamespace(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """A new namespace. Without a `name`, the id is the name."""
+    """A new namespace. If `name` is missing, the id is the name."""
 
     name: Annotated[
         str | None, words(f"The displayed name, 1 to {MAX_NAME} characters. Default: the id.")
@@ -244,13 +247,14 @@ class AllocationTable(ManagedTable[Namespace]):
 
     async def changes(self) -> None:
         """
-        Wait for a change since the last call, by this or another process. Supports only one waiting reader.
+        Wait until this or another process has changed the table since the last call. Supports only
+        one waiting reader.
         """
         await self._news.wait()
         self._news.clear()
 
     def look_again(self) -> None:
-        """Make `changes` return once more."""
+        """Make `changes` return once more, even without a change."""
         self._news.set()
 
     # -- namespaces ------------------------------------------------------------------------------------------
@@ -291,7 +295,9 @@ class AllocationTable(ManagedTable[Namespace]):
         return [version for version in all_versions if namespace is None or version.namespace == namespace]
 
     def in_force(self) -> Mapping[str, DefinitionVersion]:
-        """Return the version in force of each namespace. Namespaces without a version are left out."""
+        """
+        Return the version in force of each namespace. The result has no entry for a namespace without a version.
+        """
         return in_force(self.versions())
 
     def latest(self, namespace: str) -> int:
@@ -336,8 +342,8 @@ class AllocationTable(ManagedTable[Namespace]):
 
         If `base` is None, it is the version in force. Raises NotAllowed for another base, or if `most` jobs
         are waiting. Also raises NotAllowed if the submitter would have more waiting jobs than there are free
-        places. Finished jobs are deleted so that at most `most` jobs are stored: the oldest of the submitter
-        with the most jobs first.
+        places. At most `most` jobs are stored, so finished jobs are deleted. The oldest job of the submitter
+        with the most jobs is deleted first.
         """
         now = self._changes.now()
         id = secrets.token_hex(16)
@@ -379,7 +385,7 @@ class AllocationTable(ManagedTable[Namespace]):
         )
 
     async def fail(self, id: str, error: str, faults: Sequence[JobFault] = ()) -> PublishJob:
-        """End a job without a version."""
+        """End a job that failed, without a new version."""
         return await self._step(id, lambda job: replace(job, state=FAILED, error=error, faults=tuple(faults)))
 
     async def cancel(self, id: str, *, actor: Actor) -> PublishJob:
@@ -456,7 +462,7 @@ class AllocationTable(ManagedTable[Namespace]):
             job = _job(documents, id)
             was_over = job.state in OVER
             if was_over:
-                return documents  # unchanged, because another process finished the job
+                return documents  # unchanged, because another process has already finished the job
             after = edited(job, change(job), last_updated=now)
             if after is job:
                 return documents

@@ -1,5 +1,6 @@
 """
-Definitions as values: dimensions with ordered rules that give their elements. Also describes rules in words.
+Definitions as values: dimensions with ordered rules that give their elements. The module also describes
+rules in words.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-PREFIX = "User:Defined:"  # prefix of the id of a defined dimension, in queries and in rules
+PREFIX = "User:Defined:"  # prefix of the ids of defined dimensions, in queries and in rules
 NORMALIZE, LOWER, UPPER, TRIM, SPLIT = "Normalize", "Lower", "Upper", "Trim", "Split"
 EQUALS, BEGINS_WITH, CONTAINS, ENDS_WITH = "Equals", "BeginsWith", "Contains", "EndsWith"
 _VERBS: Mapping[str, str] = {
@@ -30,9 +31,10 @@ class Transform:
 @dataclass(frozen=True, slots=True)
 class Source:
     """
-    The dimensions that a condition reads: names of dimensions of the totals, or ids of earlier defined dimensions.
+    The dimensions that a condition or a rule reads: names of dimensions of the totals, or ids of
+    earlier defined dimensions.
 
-    If `first` is set, only the first dimension with a known value counts.
+    If `first` is set, only the first dimension that has a known value counts.
     """
 
     names: tuple[str, ...]
@@ -43,8 +45,8 @@ class Source:
 @dataclass(frozen=True, slots=True)
 class ValueCondition:
     """
-    Passes if one source value has the relation `operator` (equals, begins with, contains or ends with) to
-    one of `values`.
+    A condition on a source value. It passes if the value has the relation `operator` (equals, begins with,
+    contains or ends with) to one of `values`.
     """
 
     source: Source
@@ -54,7 +56,10 @@ class ValueCondition:
 
 @dataclass(frozen=True, slots=True)
 class HasValue:
-    """Passes if the source has a known value. If `wanted` is false, passes if it has none."""
+    """
+    A condition that passes if the source has a known value. If `wanted` is False, it passes if the source has
+    no known value.
+    """
 
     source: Source
     wanted: bool
@@ -89,7 +94,8 @@ class Group:
 @dataclass(frozen=True, slots=True)
 class GroupBy:
     """
-    A rule that gives the value of its source as the element. `form` joins several values; {0} is the first.
+    A rule that uses the value of its source as the element. `form` joins several values. In it, {0} is
+    the first value.
     """
 
     source: Source
@@ -102,23 +108,26 @@ Rule: TypeAlias = "Group | GroupBy"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dimension:
-    """A defined dimension. The first matching rule gives the element, otherwise `default`. "" is unknown."""
+    """
+    A defined dimension. The first matching rule gives the element. If no rule matches, the element is
+    `default`. The element "" is unknown.
+    """
 
-    id: str  # includes PREFIX
+    id: str  # id with PREFIX
     name: str
     rules: tuple[Rule, ...]
     default: str = ""
 
     @property
     def sources(self) -> Sequence[str]:
-        """The dimensions that the rules read, without repeats."""
+        """The dimensions that the rules read, without duplicates."""
         return tuple(dict.fromkeys(name for rule in self.rules for name in _sources_of_rule(rule)))
 
 
 @dataclass(frozen=True, slots=True)
 class Definition:
     """
-    Defined dimensions. `owners` maps the id of a dimension to its namespace if several definitions are joined.
+    Defined dimensions. If several definitions are joined, `owners` maps the id of a dimension to its namespace.
     """
 
     dimensions: Sequence[Dimension] = ()

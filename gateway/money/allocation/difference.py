@@ -1,4 +1,4 @@
-"""Compares the elements of a time range under two definitions. Totals never change. Pure."""
+"""Comparison of the elements of a time range under two definitions. Totals never change. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NEW, CHANGED, UNCHANGED, GONE = "new", "changed", "unchanged", "gone"
 
 @dataclass(slots=True)
 class ElementSpend:
-    """Cost in units of money, and calls."""
+    """The cost of an element in units of money, and the number of its calls."""
 
     cost: int = 0
     calls: int = 0
@@ -32,7 +32,8 @@ class ElementSpend:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ElementDifference:
     """
-    The spend of one element. `element` is "" for calls without one. A side is None if it lacks the dimension.
+    The spend of one element under both definitions. `element` is "" for calls without an element. If a
+    definition lacks the dimension, its spend is None.
     """
 
     element: str
@@ -43,8 +44,8 @@ class ElementDifference:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DimensionDifference:
     """
-    The elements of one dimension. If there are too many, the cheapest are joined as OTHER;
-    `element_count` counts all.
+    The elements of one dimension. If there are too many, the cheapest elements are joined as OTHER.
+    `element_count` is the number before joining.
     """
 
     dimension: Dimension
@@ -61,7 +62,8 @@ class Difference:
 
 def sources_of(*definitions: Definition) -> Sequence[str]:
     """
-    Return the dimensions of the totals that the definitions read. Rows for `difference` are grouped by them.
+    Return the dimensions of the totals that the definitions read. Rows for `difference` must be grouped
+    by these dimensions.
     """
     return tuple(
         dict.fromkeys(
@@ -86,9 +88,9 @@ def difference(
     """
     Compare the two definitions over the rows, which are grouped by `sources`.
 
-    Dimensions have the order of the new definition, followed by deleted ones. Elements are sorted by cost,
-    the highest first, at most `most` per dimension. `check` is called between dimensions and may raise to
-    stop the work.
+    Dimensions have the order of the new definition. Deleted dimensions are last. Elements are sorted by cost,
+    the highest first, with at most `most` elements per dimension. `check` is called between dimensions and
+    may raise to stop the work.
     """
     old_decisions = {decision.dimension.id: decision for decision in decisions(before, people)}
     new_decisions = {decision.dimension.id: decision for decision in decisions(after, people)}
@@ -149,7 +151,7 @@ def _joined(elements: Sequence[ElementDifference]) -> ElementDifference:
 
 
 def _together(spends: Sequence[ElementSpend | None]) -> ElementSpend | None:
-    """Sum the spends. Return None if the dimension does not exist, because then all elements are None."""
+    """Sum the spends. If the definition lacks the dimension, all spends are None, so return None."""
     known_spends = [spend for spend in spends if spend is not None]
     if not known_spends:
         return None

@@ -1,4 +1,4 @@
-"""Finds the element of a combination of dimension values. Pure."""
+"""Evaluation of rules: the element for a combination of dimension values. Pure."""
 
 from __future__ import annotations
 
@@ -31,16 +31,19 @@ from gateway.money.allocation.definition import (
 )
 from spool.people import People
 
-MAX_VALUE = 256  # characters of an element, the same limit as for a value in the totals
-MOST_REMEMBERED = 100_000  # cached elements of all dimensions of a definition, 10 to 30 MB
+MAX_VALUE = 256  # limit in characters for an element, the same limit as for a value in the totals
+MOST_REMEMBERED = (
+    100_000  # limit of cached elements for all dimensions of a definition, which take 10 to 30 MB
+)
 _NOT_WORD = re.compile(r"[\W_]+")
 
-Values = Mapping[str, str]  # by dimension; "" is unknown
+Values = Mapping[str, str]  # value by dimension; "" is unknown
 
 
 def element(dimension: Dimension, values: Values) -> str:
     """
-    Return the element of a combination, or "". `values` must include all sources, also earlier defined dimensions.
+    Return the element of a combination of values, or "" if it is unknown. `values` must include all sources,
+    including earlier defined dimensions.
     """
     for rule in dimension.rules:
         if rule.condition is not None and not passes(rule.condition, values):
@@ -103,7 +106,9 @@ class _Memory:
         return self._all[-1]
 
     def keep(self, elements: dict[tuple[str, ...], str], values: tuple[str, ...], element: str) -> None:
-        """Cache an element. Equal texts are stored once, because storage returns new strings for each row."""
+        """
+        Cache an element. Equal texts are stored only once, because the storage returns new strings for each row.
+        """
         if self._count >= MOST_REMEMBERED:
             self._count = 0
             self._texts.clear()
@@ -118,13 +123,14 @@ class _Memory:
 
 class Decision:
     """
-    A defined dimension as a function of the dimensions of the totals. `sources` is the order of the arguments.
+    A defined dimension as a function of the dimensions of the totals. `sources` states the order of the arguments.
     """
 
     def __init__(self, dimension: Dimension, earlier: dict[str, Dimension], memory: _Memory) -> None:
         self.dimension = dimension
         self._memory = memory
-        self._needed = _needed(dimension, earlier)  # ends with the dimension itself
+        # dimensions to evaluate in order; the last is the dimension itself
+        self._needed = _needed(dimension, earlier)
         needed_ids = {needed.id for needed in self._needed}
         names = (name for needed in self._needed for name in needed.sources if name not in needed_ids)
         self.sources = tuple(dict.fromkeys(names))
@@ -132,8 +138,8 @@ class Decision:
 
     def element(self, values: tuple[str, ...]) -> str:
         """
-        Return the element of these values, cached per combination. Thread-safe; two threads may compute
-        the same element.
+        Return the element of these values, cached per combination. The method is thread-safe. Two threads may
+        compute the same element at the same time.
         """
         cached = self._elements.get(values)
         if cached is None:
@@ -147,7 +153,7 @@ class Decision:
 
 def decisions(definition: Definition, people: People | None = None) -> Sequence[Decision]:
     """
-    Return one decision per dimension, in order. `Equals` conditions also match the other names of the same person.
+    Return one decision per dimension, in order. An `Equals` condition also matches other names of the same person.
     """
     earlier: dict[str, Dimension] = {}
     memory, results = _Memory(), []
@@ -179,7 +185,8 @@ def _matched(condition: Condition, people: People) -> Any:
 
 def _needed(dimension: Dimension, earlier: dict[str, Dimension]) -> Sequence[Dimension]:
     """
-    Return the dimension after all earlier ones that it depends on, directly or indirectly, in their order.
+    Return the earlier dimensions on which the dimension depends, directly or indirectly, and then
+    the dimension itself.
     """
     needed = {dimension.id}
     for candidate in (dimension, *reversed(earlier.values())):

@@ -1,4 +1,7 @@
-"""Faults of a definition, collected to report all of them at once, each with its value and its place."""
+"""
+Faults of a definition. They are collected, so that all of them are reported at once, each with its value
+and its place.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +9,15 @@ from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
 Path: TypeAlias = "tuple[str | int, ...]"
-MAX_FAULTS = 100  # per definition; after repairing these, the user sees the remaining ones
-_SHOWN = 100  # characters of a value
+# limit of faults reported for a definition; after repairing these, the user sees the remaining faults
+MAX_FAULTS = 100
+_SHOWN = 100  # limit in characters for a value shown in a fault
 
 
 class Fault(NamedTuple):
     """
-    One fault. `error` says how to repair it, `value` is the wrong value, and `path` has its keys and list
-    indexes from 0.
+    One fault. `error` says how to repair it, and `value` is the wrong value. `path` has the keys and list
+    indexes (from 0) that lead to the value.
     """
 
     error: str

@@ -1,9 +1,10 @@
 """
-Parses definitions from YAML into dimensions, or reports every fault with its place. docs/allocation.md
-describes the language.
+Parser of definitions. It turns YAML into dimensions, or reports every fault with its place.
+docs/allocation.md describes the language.
 
-A condition inherits the source of its rule, and a rule that of its dimension, unless it has its own source.
-Transforms belong to a source, so a condition or rule with its own source does not inherit transforms.
+Each level inherits the source from the level above, unless it has its own source: a condition from its rule,
+and a rule from its dimension. Transforms belong to a source, so a condition or rule with its own source does
+not inherit transforms.
 """
 
 from __future__ import annotations
@@ -51,10 +52,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Definition", "Dimension", "Fault", "InvalidDefinition", "Limits", "joined", "parse"]
 
-MAX_KEY = 64  # characters of a dimension's key
+MAX_KEY = 64  # limit in characters for a dimension's key
 MAX_SOURCES = 10
 MAX_TRANSFORMS = 10
-MAX_INDEX = 99  # for Split
+MAX_INDEX = 99  # largest index for Split
 
 _KEY = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 _SOURCE_FIELDS = ("Source", "Sources", "CoalesceSources", "Transforms")
@@ -74,7 +75,7 @@ _NO_ALLOCATION = (
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """Maximum size of a definition. `max_rules` counts the rules of all dimensions."""
+    """Limits for a definition. `max_rules` counts the rules of all its dimensions."""
 
     max_bytes: int = 128 << 10
     max_dimensions: int = 100
@@ -91,7 +92,7 @@ def parse(text: bytes, known: Collection[str], limits: Limits | None = None) -> 
         limit_text = f"{limits.max_bytes} bytes (allocation.max_definition_bytes)"
         faults.add(f"a definition may have at most {limit_text}, but this one has {len(text)}", "", ())
         faults.check()
-    # imported late, because it loads the YAML library, which most runs do not need
+    # imported late, because it loads the YAML library, which most processes do not need
     from gateway.money.allocation.reading import read
 
     root = read(text, faults)
@@ -102,9 +103,10 @@ def parse(text: bytes, known: Collection[str], limits: Limits | None = None) -> 
 
 def joined(definitions: Mapping[str, Definition], limits: Limits | None = None) -> Definition:
     """
-    Join the definitions of all namespaces in order. Raises InvalidDefinition if two define the same dimension.
+    Join the definitions of all namespaces in order. Raises InvalidDefinition if two of them define
+    the same dimension.
 
-    "" is the default namespace. The limit on dimensions applies to the sum.
+    "" is the default namespace. The limit on dimensions applies to all namespaces together.
     """
     limits = limits or Limits()
     owners: dict[str, str] = {}
@@ -135,7 +137,7 @@ def _check_count(count: int, limits: Limits, faults: Faults) -> None:
 
 class _Parser:
     """
-    Parses a definition and collects its faults. After a fault, it goes on with a placeholder for the faulty part.
+    Parses a definition and collects its faults. After a fault, it continues with a placeholder for the faulty part.
     """
 
     def __init__(self, faults: Faults, known: Collection[str], limits: Limits) -> None:
@@ -306,7 +308,10 @@ class _Parser:
         return Source(tuple(name for name in names if name), first, transforms or ())
 
     def _name_of(self, node: Node, path: Path) -> str:
-        """Return the name of a source as in the totals or in an earlier dimension, or "" if it is unknown."""
+        """
+        Return the name of a source as the totals or an earlier dimension name it. Return "" if the
+        source is unknown.
+        """
         text = self._value(node, path)
         if not text:
             return ""
@@ -391,7 +396,7 @@ class _Parser:
     def _one_or_more(
         self, fields: Mapping[str, Node], field: str, path: Path, *, most: int = 0
     ) -> Sequence[tuple[Node, Path]]:
-        """Return the value, or each value of a list, with its path."""
+        """Return a single value, or each value of a list, with its path."""
         node = fields[field]
         if not isinstance(node, list) or most == 1:
             return [(node, (*path, field))]

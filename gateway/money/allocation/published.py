@@ -1,7 +1,7 @@
 """
 The definition in force, as dimensions that the totals derive, and the date since when its sources have values.
 
-Totals are as old as the ledger, and a tag is as old as its setting.
+The dimensions of the totals have values since the ledger exists. A tag has values since its setting exists.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Published:
         self._ledger = ledger
         ledger.derive(BUILT_IN)
         self.definition = Definition()
-        self.version = ""  # "" if nothing is published
+        self.version = ""  # version of the definition, or "" if nothing is published
 
     def put(self, definition: Definition, *, version: str) -> None:
         self._ledger.derive([*BUILT_IN, *derived(definition, self._ledger.people)])
@@ -54,7 +54,8 @@ def derived(definition: Definition, people: People | None) -> Sequence[Derived]:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DefinitionBorder:
     """
-    Since when values exist: `kept_since` for the totals, `tags` for each tag. None means that there are none yet.
+    The times since when values exist: `kept_since` for the totals, and `tags` for each tag. None means that
+    there are no values yet.
     """
 
     kept_since: datetime | None
@@ -62,7 +63,7 @@ class DefinitionBorder:
 
 
 async def border(ledger: Ledger, sources: Sequence[str]) -> DefinitionBorder:
-    """Find since when the sources of a definition (`difference.sources_of`) have values."""
+    """Find the times since when the sources of a definition (`difference.sources_of`) have values."""
     span = await ledger.known_span()
     tags = {name: await ledger.known_since(name) for name in sources if name.startswith(TAG)}
     return DefinitionBorder(kept_since=span[0] if span else None, tags=tags)

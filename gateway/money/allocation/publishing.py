@@ -1,9 +1,10 @@
 """
-Publishes definitions. Jobs run one after the other; each is validated and then put in force.
+Publishing of definitions. Jobs run one after the other. A job first validates its definition and then puts
+it in force.
 
-A job is stored before it starts. If a process ends during a job, the next process that may run jobs
-carries it out. Of several gateways on one storage, one runs jobs at a time, and each puts the published
-definitions in force.
+A job is stored before it starts. If a process ends during a job, the next process that may run jobs finishes
+it. If several gateways share a storage, only one of them runs jobs at a time, and each of them puts the
+published definitions in force.
 """
 
 from __future__ import annotations
@@ -31,10 +32,10 @@ from spool.registry.operators import Actor
 
 _log = logging.getLogger(__name__)
 
-_Version = tuple[int, float]  # number of a version, and its creation time
+_Version = tuple[int, float]  # number of a version, and the time when it was created
 
-RETRY_S = 5.0  # after the registry could not be written
-# Published definitions stay in force even if the limits become smaller.
+RETRY_S = 5.0  # delay in seconds before a retry if the registry could not be written
+# No limits, because published definitions stay in force even if the settings of the limits become smaller.
 _ANY_SIZE = Limits(max_bytes=1 << 40, max_dimensions=1 << 40, max_rules=1 << 40)
 
 
@@ -42,7 +43,8 @@ class Publishing:
     """
     Puts published definitions in force, and runs publish jobs.
 
-    Call `load` before the first query. `follow` then applies changes by any process, and `run` runs queued jobs.
+    Call `load` before the first query. `follow` then applies changes that any process makes, and `run`
+    runs queued jobs.
     """
 
     def __init__(
@@ -64,17 +66,18 @@ class Publishing:
         self._max_versions = max_versions
         self._max_jobs = max_jobs
         self._changed = changed
-        self._definitions: dict[str, Definition] = {}  # in force, by namespace
+        self._definitions: dict[str, Definition] = {}  # definitions in force, by namespace
         self._broken: dict[str, InvalidDefinition] = {}
         self._taken: dict[
             str, _Version
-        ] = {}  # per namespace, the version that was last put in force or found broken
+        ] = {}  # by namespace: the version that was last put in force or found to be broken
         self._turn = asyncio.Lock()
         self._woken = asyncio.Event()
 
     async def load(self) -> None:
         """
-        Put the published definitions in force. Definitions with unknown dimensions are logged and left out.
+        Put the published definitions in force. A definition with unknown dimensions is logged and not
+        put in force.
         """
         async with self._turn:
             versions = self._table.in_force()
@@ -92,7 +95,7 @@ class Publishing:
                 self._put()
 
     async def follow(self) -> None:
-        """Apply what any process publishes, and wake `run`. Runs until cancelled."""
+        """Put in force the definitions that any process publishes, and wake `run`. Runs until cancelled."""
         while True:
             await self._table.changes()
             self._woken.set()
@@ -137,8 +140,8 @@ class Publishing:
 
     async def submit(self, text: bytes, *, namespace: str, base: int | None, actor: Actor) -> PublishJob:
         """
-        Queue a job for `run`. Raises InvalidDefinition if the text is too large, and NotAllowed if the
-        base is outdated.
+        Queue a job for `run`. Raises InvalidDefinition if the text is too large, and NotAllowed if another
+        version is in force than `base`.
         """
         job = await self._table.submit(
             self._storable(text), namespace=namespace, base=base, most=self._max_jobs(), actor=actor
@@ -150,10 +153,10 @@ class Publishing:
         self, text: bytes, *, namespace: str, base: int | None, actor: Actor
     ) -> tuple[PublishJob, DefinitionVersion]:
         """
-        Publish now, after the jobs that are already waiting.
+        Publish a definition now, after the jobs that are already waiting.
 
-        Raises InvalidDefinition, or NotAllowed if the base is outdated or the job was cancelled. Faults are
-        found before a job is created, so an invalid definition leaves no job.
+        Raises InvalidDefinition. Raises NotAllowed if another version is in force than `base`, or if the job
+        was cancelled. Faults are found before a job is created, so an invalid definition creates no job.
         """
         self._table.check_namespace(namespace)
         await self.validated(text, namespace)
@@ -190,7 +193,7 @@ class Publishing:
 
     async def _carry_out(self, id: str) -> PublishJob:
         """
-        Run a job if it is unfinished, and return it. One job runs at a time. Raises SpoolError if the
+        Run a job if it is unfinished, and return it. Only one job runs at a time. Raises SpoolError if the
         registry is not writable.
         """
         async with self._turn:
@@ -256,7 +259,7 @@ class Publishing:
             return job
         try:
             return await self._table.fail(id, error, faults)
-        except NotAllowed:  # another process finished the job
+        except NotAllowed:  # another process has already finished the job
             return self._table.job(id)
 
     def _put(self) -> None:
@@ -268,7 +271,9 @@ class Publishing:
         self._changed()
 
     def _owned(self) -> Mapping[str, Definition]:
-        """Return the dimensions of each namespace, including namespaces that are not in force."""
+        """
+        Return the dimensions of each namespace, even if the definition of the namespace is not in force.
+        """
         versions = self._table.in_force()
         waiting = {
             name: Definition(
@@ -299,5 +304,8 @@ class Publishing:
 
 
 def _names_of(version: DefinitionVersion) -> Definition:
-    """Return the dimensions of a version without their rules, which is enough to find their owners."""
+    """
+    Return the dimensions of a version without their rules. This is enough to find the namespace that
+    owns each dimension.
+    """
     return Definition([Dimension(id=id, name=id.removeprefix(PREFIX), rules=()) for id in version.dimensions])

@@ -1,7 +1,8 @@
 """
-Reads YAML as plain mappings, lists and texts. Aliases, tags and several documents are rejected.
+Reader of YAML as plain mappings, lists and texts. Aliases, tags and several documents are rejected.
 
-Every scalar is text, whatever its YAML type: a team named `on`, `1e3` or `2026-11-01` keeps its name.
+Every scalar is read as text, even if YAML gives it another type. So a team named `on`, `1e3` or `2026-11-01`
+keeps its name.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import yaml
 from gateway.money.allocation.faults import Fault, Faults, InvalidDefinition, Path
 
 Node: TypeAlias = "str | list[Node] | dict[str, Node] | None"
-MAX_DEPTH = 24  # nested mappings and lists
+MAX_DEPTH = 24  # limit of nested mappings and lists
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _NULLS = ("", "~", "null", "Null", "NULL")
 
@@ -35,8 +36,9 @@ def read(text: bytes, faults: Faults) -> Node:
 
 def _document(events: Iterator[yaml.Event], faults: Faults) -> Node:
     root: list[Node] = []
-    open_nodes: list[tuple[list[Node] | dict[str, Node], Path]] = []  # from the root down, with their paths
-    keys: list[str | None] = []  # per open node, the key that waits for its value
+    # the nodes that are not complete yet, from the root down, each with its path
+    open_nodes: list[tuple[list[Node] | dict[str, Node], Path]] = []
+    keys: list[str | None] = []  # for each open node, the key that waits for its value
     for event in events:
         if isinstance(event, yaml.DocumentStartEvent) and root:
             raise _unreadable("only one YAML document is allowed", event)
@@ -77,7 +79,7 @@ def _place(
     open_nodes: list[tuple[list[Node] | dict[str, Node], Path]],
     keys: list[str | None],
 ) -> Path:
-    """Add a node to its parent and return its path."""
+    """Add a node to its parent node and return its path."""
     if not open_nodes:
         root.append(node)
         return ()

@@ -40,8 +40,8 @@ MAX_TEXT = 200
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnnotationDraft:
     """
-    The fields that a person sets. `day` is a date such as 2026-11-20. `view_id` limits the note to a view's
-    calls; "" is all.
+    The fields that a person sets. `day` is a date such as 2026-11-20. `view_id` limits the note to the calls
+    of a view. If it is "", the note is about all calls.
     """
 
     day: str
@@ -112,7 +112,8 @@ class AnnotationTable(ManagedTable[Annotation]):
         self, rows: RegistryRows, stored: Mapping[str, Annotation], row: Annotation, sees: Sees[Annotation]
     ) -> None:
         """
-        Raise NotAllowed if a newly set view does not exist. An annotation whose view was deleted may keep it.
+        Raise NotAllowed if a newly set view does not exist. If the view of an annotation was deleted, the
+        annotation may keep it.
         """
         before = stored.get(row.id)
         is_kept = before is not None and before.view_id == row.view_id
@@ -120,7 +121,7 @@ class AnnotationTable(ManagedTable[Annotation]):
             raise NotAllowed(NO_VIEW)
 
 
-Row = tuple[Annotation, str | None]  # with the name of its view
+Row = tuple[Annotation, str | None]  # an annotation, and the name of its view
 
 
 def _describe(row: Row) -> Answer:
@@ -161,7 +162,9 @@ class AnnotationResource(ManagedResource[Annotation]):
     people = ByPeople(path="/annotations", reads=VIEW_COSTS, changes=MODIFY_VIEWS_AND_BUDGETS, shows=SLICED)
 
     async def sees(self, asking: Asker[Any]) -> Sees[Annotation]:
-        """Return a predicate for annotations whose calls are all visible to this person."""
+        """
+        Return a predicate that is true for an annotation if this person may see all calls that it is about.
+        """
         visible = await asking.sees()
         return lambda row: visible.named(row.view_id)
 

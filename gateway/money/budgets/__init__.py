@@ -1,1 +1,3 @@
-"""Budgets: actual spend, forecasts for the period, and the thresholds that either crosses."""
+"""
+Budgets: actual spend, forecasts for the period, and the thresholds that actual spend or a forecast crosses.
+"""

@@ -1,7 +1,8 @@
 """
-Decides which thresholds of a budget a reading crosses and which notices follow. Pure: state in, state out.
+Decision which thresholds of a budget a reading crosses and which notices follow. Pure: the state is an
+argument, and the new state is returned.
 
-Each threshold fires once per period. If several are newly crossed, only the highest causes a notice.
+Each threshold fires once per period. If several thresholds are newly crossed, only the highest causes a notice.
 """
 
 from __future__ import annotations
@@ -15,9 +16,11 @@ from spool.ledger import money
 HOUR_S = 3600.0
 FORECAST_HOLDS_S = (
     6 * HOUR_S
-)  # a forecast above a threshold for this long is not an accident of one evaluation
-CLEAR_AFTER_S = 24 * HOUR_S  # time below the threshold before a forecast alert is cleared
-CLEAR_BELOW = 5  # percentage points below the threshold
+)  # seconds that a forecast must stay above a threshold, so that a single evaluation cannot cause an alert
+CLEAR_AFTER_S = (
+    24 * HOUR_S
+)  # seconds that a forecast must stay below the threshold before its alert is cleared
+CLEAR_BELOW = 5  # percentage points that a forecast must be below the threshold
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,9 +36,9 @@ class Reading:
     """
     The known figures of an owner's period as of now. Amounts are units (spool.ledger.money).
 
-    `limit` is None if no amount is planned. `forecast` is None if it is too early or the period is over. If
-    `is_silent`, new crossings are recorded without a notice. `is_whole` means that no record of the period is
-    missing from the sums.
+    `limit` is None if no amount is planned. `forecast` is None if it is too early for a forecast or the
+    period is over. If `is_silent` is True, new crossings are recorded without a notice. `is_whole` means that
+    the sums contain all records of the period.
     """
 
     now: float
@@ -49,7 +52,8 @@ class Reading:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlertNotice:
     """
-    A notice to send: a threshold was crossed, or an earlier notice is no longer true (`state` CORRECTED).
+    A notice to send. It reports that a threshold was crossed, or that an earlier notice is no longer
+    true (`state` CORRECTED).
     """
 
     kind: str
@@ -59,7 +63,7 @@ class AlertNotice:
     limit: int
 
 
-Alerts = dict[tuple[str, int], Alert]  # by kind and percentage
+Alerts = dict[tuple[str, int], Alert]  # alert by kind and percentage
 
 
 def judge(
@@ -81,7 +85,7 @@ def judge(
 
 
 def is_past(value: int, limit: int, percent: int) -> bool:
-    """Return whether something was spent and it reaches this percentage of the limit."""
+    """Return whether any money was spent and the value reaches this percentage of the limit."""
     return value > 0 and value * 100 >= limit * percent
 
 
@@ -116,7 +120,7 @@ def _actual(percents: Sequence[int], after: Alerts, reading: Reading, limit: int
         alert = after.get((ACTUAL, percent))
         if alert is None:
             fresh.append(percent)
-        elif alert.state == CORRECTED:  # a notice was sent before, so none is sent again
+        elif alert.state == CORRECTED:  # a notice was already sent for this threshold, so none is sent again
             after[ACTUAL, percent] = replace(alert, state=FIRED, since=reading.now)
     return _fire(ACTUAL, fresh, after, reading, reading.actual, limit)
 
@@ -130,7 +134,7 @@ def _forecast(
         alert = after.get(key)
         is_above = is_past(forecast, limit, percent)
         if alert is None or alert.state == PENDING:
-            # If the actual spend already reached the threshold, its own alert reports it.
+            # If the actual spend already reached the threshold, the alert for actual spend reports it.
             if not is_above or (ACTUAL, percent) in after:
                 after.pop(key, None)
             elif alert is None:
@@ -145,7 +149,7 @@ def _forecast(
 
 
 def _watched(alert: Alert, now: float, *, is_below: bool) -> Alert:
-    """Record since when a fired forecast is below its threshold, and clear the alert after CLEAR_AFTER_S."""
+    """If a fired forecast is below its threshold, record since when. Clear the alert after CLEAR_AFTER_S."""
     if not is_below:
         return replace(alert, below_since=None)
     since = now if alert.below_since is None else alert.below_since

@@ -3,8 +3,8 @@ Budgets: the amount that the calls of a view may cost in a period, and the alert
 
 `name`, `view`, `planned_limits`, `alerts`, `cost_type`, `granularity` and the expansions belong to the
 published interface. The other fields are Tollhouse's own and optional. The results of an evaluation are
-stored in one transaction: states of thresholds, notices and insights. After a crash either all of them are
-stored or none, so no alert is lost or sent twice.
+states of thresholds, notices and insights. They are stored in one transaction, so after a crash either all of
+them are stored or none, and no alert is lost or sent twice.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from spool.registry.views import VIEWS, View
 DAILY, WEEKLY, MONTHLY, QUARTERLY, YEARLY = "daily", "weekly", "monthly", "quarterly", "yearly"
 GRANULARITIES = (DAILY, WEEKLY, MONTHLY, QUARTERLY, YEARLY)
 COST, TOKENS, CALLS = "cost", "tokens", "calls"
-MEASURES = (COST, TOKENS, CALLS)  # and each meter of METERS
+MEASURES = (COST, TOKENS, CALLS)  # measures of a budget besides the meters in METERS
 REAL_COST = "real_cost"
 UTC_ZONE = "UTC"
 BUDGET_MONEY = (REAL_COST, *PLAN_TYPES, *BILLED_TYPES)
@@ -47,7 +47,7 @@ MAX_PLANNED = 400
 MAX_ALERTS = 20
 MAX_PERCENT = 1000
 MAX_CHANNELS = 20
-_ZONE_DAYS = 400  # days for which the offsets of a zone are checked: a year with its clock changes
+_ZONE_DAYS = 400  # number of days for which the offsets of a zone are checked: a year with its clock changes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,13 +55,13 @@ class BudgetDraft:
     """
     The fields of a budget that a person or a key sets.
 
-    `planned` maps the first day of a period to its amount. Other periods have `default_amount`, or no limit
-    if that is "". `alerts` and `forecast_alerts` are "Y" or "N" by percentage of the amount. `per` is a
-    dimension, and each of its values is an owner with the whole amount. Alerts go to `channels`; if empty, to
-    every channel that accepts them. Until `silent_until` (epoch seconds), crossings are shown but not sent.
-    `cost_type` is one of BUDGET_MONEY. METERED_COST leaves out calls that plans of assistants cover, and
-    COVERED_COST counts only these. One of BILLED_TYPES counts provider bills, on the days that have one.
-    `measure` is one of MEASURES, or a meter.
+    `planned` maps the first day of a period to its amount. Other periods have the amount `default_amount`. If
+    that is "", they have no limit. `alerts` and `forecast_alerts` are "Y" or "N" by percentage of the amount.
+    `per` is a dimension, and each of its values is an owner with the whole amount. Alerts are sent to
+    `channels`. If that is empty, they are sent to every channel that accepts them. Until `silent_until`
+    (epoch seconds), crossings are shown but not sent. `cost_type` is one of BUDGET_MONEY. METERED_COST
+    excludes calls that plans of assistants cover, and COVERED_COST counts only these calls. BILLED_TYPES
+    count provider bills, on the days that have a bill. `measure` is one of MEASURES, or a meter.
     """
 
     name: str
@@ -80,7 +80,7 @@ class BudgetDraft:
     cost_type: str = REAL_COST
 
 
-# Alerts depend on these fields, so a change of any of them evaluates the running period again.
+# Fields on which alerts depend. A change of any of them evaluates the running period again.
 RULES = (
     "view_id",
     "granularity",
@@ -116,7 +116,7 @@ class SpendBudget(BudgetDraft):
 
     @property
     def arranged(self) -> int:
-        """The arrangement of bills that the budget counts. 0 means counted costs."""
+        """The number of the arrangement of bills that the budget counts. 0 means counted costs."""
         return BILLED_TYPES.get(self.cost_type, 0)
 
     def amount(self, first_day: str) -> str:
@@ -175,7 +175,9 @@ def _planned(planned: Mapping[str, str], granularity: str) -> Iterator[tuple[str
 
 
 def _first_day(text: str, granularity: str) -> str:
-    """Parse the first day of a period. It is a day, or midnight in the form of the published interface."""
+    """
+    Parse the first day of a period. The text is a day, or a midnight as the published interface writes it.
+    """
     try:
         when = datetime.fromisoformat(text)
         is_midnight = when.time().isoformat() == "00:00:00" and when.utcoffset() in (None, timedelta(0))
@@ -206,13 +208,18 @@ def _alerts(field: str, alerts: Mapping[str, str]) -> dict[str, str]:
 
 def _zone(name: str, granularity: str, now: float) -> str:
     """
-    Check a time zone. Its offset from UTC must be whole hours. Quarterly and yearly budgets must use UTC.
+    Check a time zone and return its name. Its offset from UTC must be whole hours. Quarterly and yearly
+    budgets must use UTC.
 
-    Totals are stored by hours of UTC, and after 62 days only by days of UTC.
+    The reason is that totals are stored by hours of UTC, and after 62 days only by days of UTC.
     """
     try:
         zone = ZoneInfo(name)
-    except (ValueError, OSError, LookupError):  # invalid name, a directory, or an unknown zone
+    except (
+        ValueError,
+        OSError,
+        LookupError,
+    ):  # the name is invalid, names a directory, or names an unknown zone
         raise Invalid("time_zone must be the name of a time zone, such as Europe/Berlin") from None
     today = datetime.fromtimestamp(now, UTC)
     offsets = {(today + timedelta(days=day)).astimezone(zone).utcoffset() for day in range(_ZONE_DAYS)}
@@ -240,9 +247,9 @@ class Alert:
     A threshold that was reached, by actual spend or by the forecast.
 
     `since` is when the state began. `fired_at` is None while the alert is pending. `value` and `limit` are
-    decimal text from when the alert fired or became pending. `told` means that a notice was stored.
-    `corrected_at` is when a correction was recorded; a correction is sent only once. `below_since` is when a
-    fired forecast fell below the threshold.
+    decimal text, as of the time when the alert fired or became pending. `told` means that a notice was
+    stored. `corrected_at` is when a correction was recorded. A correction is sent only once. `below_since` is
+    when a fired forecast fell below the threshold.
     """
 
     kind: str
@@ -262,8 +269,8 @@ class PeriodAlerts:
     """
     The alerts of one budget in the period from `first_day` to `end` (epoch seconds).
 
-    `rules` is a digest of the rules that were used. `owners` lists owners with an alert. A budget without
-    owners uses "".
+    `rules` is a digest of the rules that were used. `owners` lists the owners that have an alert. The owner
+    of a budget without owners is "".
     """
 
     budget_id: str
@@ -280,7 +287,7 @@ class PeriodAlerts:
 BUDGET_ALERTS = DocumentKind("budget_alerts", PeriodAlerts, "budget's alerts")
 
 
-KEPT_S = 92 * 86400.0  # how long the alerts of a period are stored after its end
+KEPT_S = 92 * 86400.0  # seconds for which the alerts of a period are stored after its end
 NO_VIEW = "view.id: there is no view with this id"
 FINDER = "budget"  # prefix of the keys of findings about budgets
 
@@ -299,7 +306,7 @@ class Judged:
     """
     The results of an evaluation: changed alerts, notices with their channels, and findings about all budgets.
 
-    `findings` is None to leave the insights unchanged.
+    If `findings` is None, the insights stay unchanged.
     """
 
     alerts: Sequence[PeriodAlerts]
@@ -356,7 +363,7 @@ class BudgetTable(ManagedTable[SpendBudget]):
 
     async def keep(self, judge: Callable[[Kept], Judged]) -> Judged:
         """
-        Store the results of `judge` for the current rows in one transaction: all of them, or none if it fails.
+        Store the result of `judge` for the current rows in one transaction. If it fails, nothing is stored.
         """
         now = self._changes.now()
 
@@ -401,21 +408,21 @@ class PlannedAmount(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class Silence(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """Silence until `until`, which is a day (UTC) or an RFC 3339 time. Crossings are shown but not sent."""
+    """A time until which crossings are shown but not sent. `until` is a day (UTC) or an RFC 3339 time."""
 
     until: str
     reason: str = ""
 
 
-PlannedLimits = dict[str, dict[str, PlannedAmount]]  # by granularity and first day
+PlannedLimits = dict[str, dict[str, PlannedAmount]]  # planned amounts by granularity and first day
 
 
 class NewBudget(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """
     A new budget. `planned_limits` has the amounts of periods, and `default_amount` applies to all other periods.
 
-    `per` is a dimension, and each of its values has its own amount. Without `channels`, those of the view
-    apply, otherwise all channels.
+    `per` is a dimension, and each of its values has its own amount. If `channels` is missing, the channels of
+    the view are used. If the view has none, all channels are used.
     """
 
     name: Annotated[

@@ -1,9 +1,9 @@
 """
-Evaluates budgets every ten minutes, after many new records, and after a change of a budget, a view, a plan
-or a price.
+Evaluation of budgets every ten minutes, after many new records, and after a change of a budget, a view, a
+plan or a price.
 
-It reads the totals and keeps no counts of its own, so restarts, late records and new prices need no special
-handling. Gauge values are for graphs and have the precision of a float.
+The evaluator reads the totals and has no counts of its own, so restarts, late records and new prices need no
+special handling. Gauge values are for graphs and have the precision of a float.
 """
 
 from __future__ import annotations
@@ -29,21 +29,23 @@ from spool.record import AI_TELEMETRY
 from spool.registry.registry import Registry
 
 EVERY_S = 600.0
-LOOK_S = 15.0  # how often to check for an early evaluation
-RECORDS = 10_000  # new records that trigger an early evaluation
+LOOK_S = 15.0  # interval in seconds between checks whether an early evaluation is needed
+RECORDS = 10_000  # number of new records that triggers an early evaluation
 _log = logging.getLogger(__name__)
-# Budgets with more owners get no series per owner, because each series takes memory in the monitoring system.
+# Limit of owners that get their own time series, because each series takes memory in the monitoring system.
 MAX_OWNERS = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetRun:
-    """The number of budgets that were evaluated, that cannot be evaluated, and of alerts that were sent."""
+    """
+    The number of budgets that were evaluated, of budgets that cannot be evaluated, and of alerts that were sent.
+    """
 
     evaluated: int
     broken: int
     told: int
-    # Why nothing was evaluated, or None. Totals that are being counted again would look as if money had
+    # Reason why nothing was evaluated, or None. While totals are counted again, money would look as if it had
     # never been spent.
     waits: str | None = None
 
@@ -53,7 +55,7 @@ _WAITING = BudgetRun(evaluated=0, broken=0, told=0, waits="the totals are being 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Basis:
-    """The state that an evaluation was based on. If it changes, the next evaluation is due."""
+    """The state on which an evaluation was based. If it changes, the next evaluation is due."""
 
     reach: int
     rules: tuple[str, ...]
@@ -61,7 +63,8 @@ class _Basis:
 
 class BudgetEvaluator:
     """
-    Runs one evaluation of all budgets at a time. An evaluation of a single budget does not wait for it.
+    Runs one evaluation of all budgets at a time. The evaluation of a single budget runs independently and
+    does not wait for it.
 
     `link` returns the address of a budget's page in the console.
     """
@@ -86,8 +89,8 @@ class BudgetEvaluator:
         self._turn = asyncio.Lock()
         self._single_turn = asyncio.Lock()
         self._is_running = False
-        # Budgets that were evaluated singly since the last full evaluation began. The figures of the full one
-        # may be older.
+        # Budgets that were evaluated one by one since the last full evaluation began. These figures may be
+        # newer than those of the full evaluation.
         self._alone: dict[str, BudgetFigures | None] = {}
         self._woken = asyncio.Event()
         self._basis: _Basis | None = None
@@ -107,7 +110,7 @@ class BudgetEvaluator:
         return ledger
 
     def wake(self) -> None:
-        """Have `run` evaluate soon, because totals changed for another reason than new records."""
+        """Make `run` evaluate soon, because totals changed without new records."""
         self._woken.set()
 
     async def evaluate(self) -> BudgetRun:
@@ -141,9 +144,9 @@ class BudgetEvaluator:
 
     async def evaluate_one(self, budget: SpendBudget) -> bool:
         """
-        Evaluate a budget that was created or changed, and have `run` evaluate all budgets soon.
+        Evaluate a budget that was created or changed, and make `run` evaluate all budgets soon.
 
-        If `run` is not running, evaluate all budgets. Returns False if the totals are being counted again.
+        If `run` is not running, evaluate all budgets now. Return False if the totals are being counted again.
         """
         if not self._is_running:
             return (await self.evaluate()).waits is None
@@ -220,7 +223,8 @@ class BudgetEvaluator:
 
 def gauges(figures: Iterable[BudgetFigures]) -> Iterator[BudgetGauge]:
     """
-    Yield a gauge for each budget without owners, and one per owner of budgets with at most MAX_OWNERS owners.
+    Yield a gauge for each budget without owners. For a budget with at most MAX_OWNERS owners, yield a
+    gauge per owner.
     """
     for budget_figures in figures:
         if not budget_figures.periods or budget_figures.view is None:

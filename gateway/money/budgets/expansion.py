@@ -1,4 +1,6 @@
-"""Optional sections of a budget: the running period, its history, the burnup of its days, and a forecast."""
+"""
+Optional sections of a budget: the running period, its history, the spend by day (burnup), and a forecast.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,7 @@ from spool.ledger import money
 from spool.record import border
 from spool.registry.views import View
 
-# periods of a history; a monthly budget has four quarters
+# number of periods in a history, by granularity; a monthly budget has the months of four quarters
 _PERIODS = {DAILY: 31, WEEKLY: 13, QUARTERLY: 8, YEARLY: 5}
 _QUARTERS = 4
 
@@ -49,7 +51,7 @@ class BudgetView:
 async def expanded(
     books: BudgetLedger, figures: BudgetFigures, expansions: frozenset[str]
 ) -> dict[str, object]:
-    """Return the requested sections by name. Each is null while the budget has a problem."""
+    """Return the requested sections by name. A section is null while the budget has a problem."""
     if figures.view is None or not figures.periods:
         return dict.fromkeys(sorted(expansions))
     budget_view = BudgetView(budget=figures.budget, view=figures.view)
@@ -67,7 +69,8 @@ async def expanded(
 
 def current(figures: BudgetFigures) -> dict[str, object]:
     """
-    Describe the running period. With owners, `actual` is the sum over all of them, and `planned` is null.
+    Describe the running period. For a budget with owners, `actual` is the sum over all owners, and
+    `planned` is null.
     """
     budget = figures.budget
     running = figures.periods[0]
@@ -103,7 +106,7 @@ def percent_of(actual: int, limit: int | None) -> int | None:
 
 async def history(books: BudgetLedger, budget_view: BudgetView) -> dict[str, dict[str, object]]:
     """
-    Return the running period and those before it, by granularity and first day.
+    Return the running period and the periods before it, by granularity and first day.
 
     `actual` is null if the zone is not UTC and only daily totals of the period are still stored.
     """
@@ -129,7 +132,7 @@ async def burnup(
     books: BudgetLedger, budget_view: BudgetView, running: PeriodFigures
 ) -> dict[str, dict[str, dict[str, object]]]:
     """
-    Return the accumulated spend and an even share of the amount, for each day of the running period up to today.
+    Return the accumulated spend and an even share of the amount, for each day of the running period until today.
     """
     budget = budget_view.budget
     days = days_of(running.period, budget.zone)
@@ -180,7 +183,7 @@ async def forecast_of(
         "low": rounded(budget.measure, widened_forecast.low),
         "high": rounded(budget.measure, widened_forecast.high),
         "reason": None,
-        "past_errors": {day: f"{error / 100:.1f}" for day, error in errors.items()},  # percent
+        "past_errors": {day: f"{error / 100:.1f}" for day, error in errors.items()},  # errors in percent
     }
 
 
@@ -232,7 +235,9 @@ def _quarterly(
     months: list[BudgetPeriod],
     spent: Mapping[str, int | None],
 ) -> dict[str, object]:
-    """Sum the months of each quarter. The amount of a quarter is None if one of its months has none."""
+    """
+    Sum the months of each quarter. If one of the months has no amount, the amount of the quarter is None.
+    """
     shown: dict[str, object] = {}
     for quarter in reversed(quarters):
         months_so_far = [month for month in months if quarter.start <= month.start < quarter.end]

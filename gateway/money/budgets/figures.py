@@ -1,8 +1,8 @@
 """
 Exact totals for budgets, by period and owner, and the history that forecasts need.
 
-Amounts are units (spool.ledger.money). Tokens and calls are scaled to units as well, so all budgets
-are judged alike.
+Amounts are units (spool.ledger.money). Tokens and calls are also scaled to units, so that all budgets are
+judged in the same way.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from spool.ledger.sums import DAY_S
 from spool.meters import METERS, SCALE
 from spool.registry.views import View
 
-_BILLS_S = 62 * DAY_S  # how far back to look for the last day with a bill
+_BILLS_S = 62 * DAY_S  # number of seconds to search back for the last day with a bill
 _MEASURES = {
     COST: ("calls",),
     CALLS: ("calls",),
@@ -34,9 +34,10 @@ _MEASURES = {
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spent:
     """
-    The spend of an owner in a period. The true amount is higher by `unpriced` calls and by `unconverted` amounts.
+    The spend of an owner in a period. `unpriced` is the number of calls whose cost is unknown, so the true
+    amount is higher if there are any.
 
-    `unconverted` maps currencies without an exchange rate to amounts.
+    `unconverted` maps currencies without an exchange rate to amounts, which the spend does not include.
     """
 
     actual: int
@@ -48,10 +49,11 @@ class Spent:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeriodFigures:
     """
-    The spend of one period by owner. "" is a budget without owners, or the calls of an unknown owner.
+    The spend of one period by owner. The owner "" is that of a budget without owners, or an unknown owner.
 
-    `is_whole` means that no record of the period is missing from the totals. `forecasts` exist only for the
-    running period. `owners_left_out` is the number of owners beyond the limit, those with the lowest spend.
+    `is_whole` means that the totals contain all records of the period. `forecasts` exist only for the running
+    period. `owners_left_out` is the number of owners beyond the limit. The owners with the lowest spend are
+    left out first.
     """
 
     period: BudgetPeriod
@@ -75,8 +77,8 @@ class BudgetFigures:
     """
     A budget with its view and its figures.
 
-    `periods` are the judged periods, the running one first. If `problem` is set, there are none. `per_label`
-    is the label of the dimension `per`.
+    `periods` are the judged periods. The running period is first. If `problem` is set, there are no periods.
+    `per_label` is the label of the dimension `per`.
     """
 
     budget: SpendBudget
@@ -90,7 +92,8 @@ class BudgetFigures:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetLedger:
     """
-    Queries the totals for budgets, up to `now`. Results that budgets of one view share are queried once.
+    Queries of the totals for budgets, up to `now`. If several budgets of a view need the same result, it
+    is queried once.
     """
 
     ledger: Ledger
@@ -98,9 +101,9 @@ class BudgetLedger:
     max_owners: int
     divided: Callable[
         [str], Awaitable[AnswersCosts]
-    ]  # returns the totals without the calls that plans cover, or only these
+    ]  # returns the totals without the calls that plans cover, or only the totals of these calls
     _known: dict[tuple[object, ...], Mapping[tuple[datetime, str], Spent]] = field(default_factory=dict)
-    _billed_until: list[float] = field(default_factory=list)  # at most one value, cached by `known_until`
+    _billed_until: list[float] = field(default_factory=list)  # cache of `known_until`, with at most one value
 
     async def figures(self, budget: SpendBudget, view: View | None) -> BudgetFigures:
         problem = problem_of(budget, view, self.ledger.dimensions())
@@ -123,7 +126,10 @@ class BudgetLedger:
         )
 
     async def known_until(self, budget: SpendBudget) -> float:
-        """Return until when the money of a budget is known: now, or the end of the last day with a bill."""
+        """
+        Return the time until which the money of a budget is known: now, or for billed money the end of the
+        last day with a bill.
+        """
         if not budget.arranged:
             return self.now
         if not self._billed_until:
@@ -147,7 +153,7 @@ class BudgetLedger:
         *,
         by_owner: bool,
     ) -> Mapping[tuple[datetime, str], Spent]:
-        """Sum the spend by period in the budget's zone, and by owner if `by_owner`."""
+        """Sum the spend by period in the budget's zone. If `by_owner` is True, also split it by owner."""
         owner = budget.per if by_owner else ""
         of_view = (view.id, view.version, budget.measure, budget.cost_type, budget.time_zone)
         cache_key = (*of_view, since, until, granularity)
@@ -168,9 +174,9 @@ class BudgetLedger:
         divides = budget.cost_type in PLAN_TYPES
         ledger = await self.divided(budget.cost_type) if divides else self.ledger
         rows = await ledger.costs(query) if since < until else []
-        # In a thread, because thousands of owners would block senders for too long.
+        # This runs in a thread, because with thousands of owners it would block the senders for too long.
         spent_by_owner = await asyncio.to_thread(_by_owner, budget.measure, rows)
-        if not owner:  # results by owner are too large to cache
+        if not owner:  # cache only results without owners, because results by owner are too large
             self._known[cache_key] = spent_by_owner
         return spent_by_owner
 
@@ -191,8 +197,8 @@ class BudgetLedger:
 
     async def hours(self, budget: SpendBudget, view: View) -> tuple[int, ...]:
         """
-        Return the spend by hour of the day in UTC, over HOURS_DAYS and all owners. Bills have no hours, so
-        all are equal.
+        Return the spend by hour of the day in UTC, over HOURS_DAYS days and all owners. Bills state no hours,
+        so for billed money all hours are equal.
         """
         if budget.arranged:
             return (1,) * 24
@@ -205,7 +211,8 @@ class BudgetLedger:
         return tuple(hourly)
 
     async def _period(self, budget: SpendBudget, view: View, period: BudgetPeriod) -> PeriodFigures:
-        # Count the whole period, because a sender's clock may have put calls into the future.
+        # Query the whole period and not only until now, because a wrong sender clock may have put calls
+        # into the future.
         sums = await self.sums(budget, view, period.start, period.end, TOTAL, by_owner=True)
         by_spend = sorted(
             ((owner, spent) for (_, owner), spent in sums.items()), key=lambda item: -item[1].actual
@@ -220,7 +227,10 @@ class BudgetLedger:
     async def _forecasts(
         self, budget: SpendBudget, view: View, running: PeriodFigures
     ) -> Mapping[str, Forecast | TooEarly]:
-        """Forecast each owner if forecast alerts are on. Otherwise forecast only budgets without owners."""
+        """
+        Forecast each owner if forecast alerts are on. Without forecast alerts, forecast only
+        budgets without owners.
+        """
         if budget.per and not any(flag == "Y" for flag in budget.forecast_alerts.values()):
             return {}
         days = await self.days(budget, view, WINDOW_DAYS, by_owner=True)
@@ -270,7 +280,7 @@ def _by_owner(measure: str, rows: Sequence[CostRow]) -> Mapping[tuple[datetime, 
 
 
 def _spent(measure: str, row: CostRow) -> Spent:
-    """Return the spend of a row in units. Calls that the gateway's cache answered spend nothing."""
+    """Return the spend of a row in units. Calls that a gateway answered from its cache count as no spend."""
     if measure == COST:
         actual = money.units(row.cost)
     elif measure == CALLS:

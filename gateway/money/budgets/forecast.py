@@ -1,8 +1,8 @@
 """
-Forecasts the total of a running period from the totals of days, for budgets and for cost queries.
+Forecast of the total of a running period from the totals of days, for budgets and for cost queries.
 
-The forecast is the median of four methods, because each of them fails for some kind of history. docs/budgets.md lists
-the methods, and docs/develop/evidence.md their measured errors. All arithmetic uses integers.
+The forecast is the median of four methods, because each method fails for some kind of history. docs/budgets.md
+lists the methods, and docs/develop/evidence.md has their measured errors. All arithmetic uses integers.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from spool.ledger import money
 from spool.ledger.queries import TOTAL, CostQuery, CostRow
 
 DAY = timedelta(days=1)
-WINDOW_DAYS = 28  # days of history that the methods read
-HOURS_DAYS = 14  # days from which the profile of a day is computed
-LEAST_DAYS = 7  # minimum days since the first day with spend
+WINDOW_DAYS = 28  # number of days of history that the methods read
+HOURS_DAYS = 14  # number of days from which the profile of a day is computed
+LEAST_DAYS = 7  # minimum number of days since the first day with spend
 LEVEL_DAYS = 10
-SHRINK_DAYS = (
-    2  # average days added to each weekday of the profile, so that one spike does not become a habit
-)
-PERIODS_BACK = 3  # earlier periods that are forecast again from the data of then, to measure the error
-_PARTS = 10_000  # shares are expressed in these parts
+# number of average days added to each weekday of the profile, so that one spike does not look like a habit
+SHRINK_DAYS = 2
+# number of earlier periods for which a forecast from the data of that time is computed, to measure its error
+PERIODS_BACK = 3
+_PARTS = 10_000  # a share is a number of these parts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    """Spend by complete day in UTC, and by hour of the day (24 sums). Missing days spent 0."""
+    """Spend by complete day in UTC, and by hour of the day (24 sums). A missing day had no spend."""
 
     days: Mapping[date, int]
     hours: tuple[int, ...] = (1,) * 24
@@ -60,7 +60,8 @@ def forecast(
     in the period.
     """
     today = now.astimezone(UTC).date()
-    known = [history.days.get(today - DAY * back, 0) for back in range(1, WINDOW_DAYS + 1)]  # newest first
+    # spend by day, newest first
+    known = [history.days.get(today - DAY * back, 0) for back in range(1, WINDOW_DAYS + 1)]
     while known and not known[-1]:
         known.pop()
     if len(known) < LEAST_DAYS:
@@ -89,10 +90,11 @@ def past_errors(
     history: History, periods: Sequence[tuple[datetime, datetime]], *, elapsed: float
 ) -> list[int]:
     """
-    Return the errors of forecasts that earlier periods would have had after the same share (`elapsed`, 0 to 1).
+    Return the errors that forecasts of earlier periods would have had after the same share of the period
+    (`elapsed`, 0 to 1).
 
-    An error is in parts of 10,000 of the spend, and negative if the forecast was too low. The order is that
-    of `periods`. Whole days of UTC are used.
+    An error is in parts of 10,000 of the spend. It is negative if the forecast was too low. The errors have
+    the order of `periods`. Whole days of UTC are used.
     """
     errors = []
     for start, end in periods:
@@ -112,14 +114,15 @@ def _methods(
     known: Sequence[int], today: date, start: datetime, now: datetime, actual: int
 ) -> Iterator[Mapping[int, int]]:
     """
-    Yield the spend per day that each of the four methods expects, by weekday. `known` are past days, newest first.
+    Yield the spend per day, by weekday, that each of the four methods expects. `known` has the spend of past
+    days, newest first.
     """
     weekdays = [(today.weekday() - back) % 7 for back in range(1, len(known) + 1)]
     by_weekday: dict[int, list[int]] = {}
     for weekday, spent in zip(weekdays, known, strict=True):
         by_weekday.setdefault(weekday, []).append(spent)
     elapsed_s = int((now - start).total_seconds())
-    # On its first day, a period has no rate of its own.
+    # On its first day, a period has no rate of its own yet, so use the rate of the last days.
     rate = actual * 86400 // elapsed_s if elapsed_s >= 86400 else sum(known[:LEAST_DAYS]) // LEAST_DAYS
     yield dict.fromkeys(by_weekday, rate)
     yield {weekday: spent[0] for weekday, spent in by_weekday.items()}
@@ -134,9 +137,9 @@ def _methods(
     yield {weekday: level * parts // _PARTS for weekday, parts in profile.items()}
 
 
-@lru_cache(maxsize=64)  # the owners of a budget share these arguments
+@lru_cache(maxsize=64)  # cached, because all owners of a budget use the same arguments
 def _days_left(hours: tuple[int, ...], now: datetime, end: datetime) -> Mapping[int, int]:
-    """Return the remaining share of each weekday between two times, in parts of a day's spend."""
+    """Return how much of each weekday remains between two times, in parts of a day's spend."""
     at, end = now.astimezone(UTC), end.astimezone(UTC)
     remaining_parts = dict.fromkeys(range(7), 0)
     while at < end:
@@ -148,7 +151,7 @@ def _days_left(hours: tuple[int, ...], now: datetime, end: datetime) -> Mapping[
 
 
 def _share(hours: tuple[int, ...], when: datetime) -> int:
-    """Return the share of a day's spend that usually arrives by this time of day, in parts."""
+    """Return the share of a day's spend that has usually arrived by this time of day, in parts."""
     total = sum(hours)
     if not total:
         hours = (1,) * 24
@@ -170,7 +173,7 @@ def _median(values: Sequence[int]) -> int:
 
 
 class AnswersHours(Protocol):
-    """The totals, or the part of them that a person may see."""
+    """The totals, or the part of the totals that a person may see."""
 
     async def costs(self, query: CostQuery) -> Sequence[CostRow]: ...
 
@@ -180,9 +183,10 @@ class AnswersHours(Protocol):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpectedDay:
     """
-    The expected spend of a day that is not over, in units of money. Today includes its actual spend.
+    The expected spend of a day that is not over, in units of money. For today, it includes the actual
+    spend so far.
 
-    The bounds are those of the period, scaled to the day's share of the remaining spend.
+    The bounds are the bounds of the period, scaled to the day's share of the remaining spend.
     """
 
     first_day: str
@@ -194,7 +198,8 @@ class ExpectedDay:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outlook:
     """
-    The forecast of a whole period and its remaining days. `actual` plus the rest of these days gives the total.
+    The forecast of a whole period and its remaining days. `actual` plus the expected further spend of these
+    days gives the total.
     """
 
     period: BudgetPeriod

@@ -1,7 +1,7 @@
 """
-Judges all budgets at once. Their figures and stored alerts become new alerts, notices and findings.
+Judgement of all budgets at once: their figures and stored alerts become new alerts, notices and findings.
 
-Pure. It runs inside the transaction that stores its result, on the rows of that transaction.
+The module is pure. It runs inside the transaction that stores its result, on the rows that this transaction read.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Judgement:
     """Collects the results, one budget after the other."""
 
     now: float
-    channels: Collection[str]  # configured channels
+    channels: Collection[str]  # names of the configured channels
     link: Callable[[SpendBudget], str]
     alerts: list[PeriodAlerts] = field(default_factory=list)
     notices: list[tuple[Notice, tuple[str, ...]]] = field(default_factory=list)
@@ -68,8 +68,8 @@ class Judgement:
         rules = rules_digest(figures.budget, figures.view)
         is_first = stored is None or stored.rules != rules
         before = _EMPTY if stored is None or is_first else stored
-        # A new or changed budget sends no notice for thresholds that are already crossed. The answer to its
-        # author lists them.
+        # A new or changed budget sends no notice for thresholds that are already crossed. The response to its
+        # author lists these thresholds.
         is_old_news = is_first and (
             stored is not None or budget.rules_since > period.period.start.timestamp()
         )
@@ -128,8 +128,8 @@ class Judgement:
 
     def _channels(self, figures: BudgetFigures) -> tuple[str, ...]:
         """
-        Return the channels of the budget, otherwise those of its view, otherwise all. Channels that are not
-        configured are ignored.
+        Return the channels of the budget. If it has none, return those of its view, or else all channels.
+        Channels that are not configured are ignored.
         """
         for named in (figures.budget.channels, figures.view.channels if figures.view else ()):
             known = tuple(name for name in named if name in self.channels)
@@ -147,9 +147,9 @@ def judge_all(
     link: Callable[[SpendBudget], str],
 ) -> Judged:
     """
-    Judge all budgets. If a budget changed after its figures were read, it waits for the next evaluation.
+    Judge all budgets. If a budget was changed after its figures were read, the next evaluation judges it.
 
-    Until then, the insights of all budgets stay as they are.
+    In that case, the insights of all budgets stay unchanged until then.
     """
     judgement = Judgement(now=now, channels=channels, link=link)
     is_complete = True
@@ -168,15 +168,16 @@ def judge_all(
 
 
 def limit_of(budget: SpendBudget, period: PeriodFigures) -> int | None:
-    """Return the amount planned for the period, in units, or None."""
+    """Return the amount planned for the period in units, or None if there is none."""
     planned = budget.amount(period.period.first_day)
     return money.units(planned) if planned else None
 
 
 def rules_digest(budget: SpendBudget, view: View | None) -> str:
-    """Hash the rules that alerts depend on. If the hash changes, the running period is judged again."""
+    """Hash the rules on which alerts depend. If the hash changes, the running period is judged again."""
     rules = {name: getattr(budget, name) for name in RULES}
-    if budget.cost_type == REAL_COST:  # keeps the digest of budgets from before `cost_type` existed
+    # leave this cost type out of the hash, so that budgets from before `cost_type` existed keep their hash
+    if budget.cost_type == REAL_COST:
         del rules["cost_type"]
     filters = None if view is None else {name: sorted(values) for name, values in view.filter.items()}
     text = msgspec.json.encode([rules, filters], order="sorted")
@@ -184,7 +185,7 @@ def rules_digest(budget: SpendBudget, view: View | None) -> str:
 
 
 def _crossed_owners(budget: SpendBudget, period: PeriodFigures, alerts: PeriodAlerts) -> list[CrossedOwner]:
-    """Return the owners above a threshold, the highest spend first."""
+    """Return the owners above a threshold. The owner with the highest spend is first."""
     limit = limit_of(budget, period)
     crossed = []
     for owner, states in alerts.owners.items():
@@ -200,5 +201,8 @@ def _crossed_owners(budget: SpendBudget, period: PeriodFigures, alerts: PeriodAl
 
 
 def _weight(alert: Alert) -> tuple[bool, int]:
-    """Rank an alert. Actual spend ranks above a forecast, then the higher percentage wins."""
+    """
+    Return a sort key for an alert. Actual spend ranks above a forecast, and then a higher percentage ranks
+    above a lower one.
+    """
     return alert.kind == ACTUAL, alert.percent

@@ -11,16 +11,18 @@ from spool.ledger.periods import beginning, next_beginning
 
 LATE_S = (
     3 * 86400.0
-)  # how long a finished period can still fire alerts, because late calls count in the period of their start
-BILLED_LATE_S = 14 * 86400.0  # the same for billed money, because bills arrive days after the usage
+    # seconds after its end in which a period can still fire alerts, because a late call counts in the period in
+    # which it started
+)
+BILLED_LATE_S = 14 * 86400.0  # like LATE_S, for billed money, because bills arrive days after the usage
 FORECAST_AFTER_S = (
     3 * 86400.0
-)  # a forecast fires no alert before this time, or before a tenth of a shorter period has passed
+)  # seconds of a period before which a forecast fires no alert; in a short period, a tenth of the period instead
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetPeriod:
-    """A period from `start` to before `end` (UTC). `first_day` is its first day in the zone."""
+    """A period from `start` until before `end` (UTC). `first_day` is its first day in the zone."""
 
     start: datetime
     end: datetime
@@ -34,11 +36,11 @@ class BudgetPeriod:
         return (self.end - self.start).total_seconds()
 
     def elapsed(self, now: float) -> float:
-        """Return the share of the period that has passed, 0 to 1."""
+        """Return the share of the period that has passed, from 0 to 1."""
         return min(1.0, max(0.0, (now - self.start.timestamp()) / self.seconds))
 
     def is_told_by_forecast(self, now: float) -> bool:
-        """Return whether enough of the period has passed for a forecast to fire an alert."""
+        """Return whether enough of the period has passed, so that a forecast may fire an alert."""
         spent_s = now - self.start.timestamp()
         return not self.is_over(now) and spent_s >= min(FORECAST_AFTER_S, self.seconds / 10)
 
@@ -58,10 +60,10 @@ def periods_before(period: BudgetPeriod, granularity: str, zone: tzinfo, count: 
 
 def judged_periods(budget: SpendBudget, now: float) -> list[BudgetPeriod]:
     """
-    Return the running period, and finished ones that can still fire alerts.
+    Return the running period, and finished periods that can still fire alerts.
 
-    Such a period ended at most LATE_S ago (BILLED_LATE_S for billed money), and after the last change of
-    the budget's rules.
+    Such a finished period ended at most LATE_S ago (BILLED_LATE_S for billed money), and after the last
+    change of the budget's rules.
     """
     late_s = BILLED_LATE_S if budget.arranged else LATE_S
     running = period_at(now, budget.granularity, budget.zone)

@@ -27,7 +27,7 @@ _NAMED_OWNERS = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CrossedOwner:
-    """An owner above a threshold in the running period, with the highest fired alert."""
+    """An owner above a threshold in the running period. It has the highest alert that fired."""
 
     owner: str
     spent: Spent | None
@@ -164,7 +164,7 @@ def _lines(budget: SpendBudget, period: PeriodFigures, crossed: Sequence[Crossed
 
 
 def _missing(budget: SpendBudget, spent: Spent | None) -> list[str]:
-    """Return a sentence for each kind of cost that the sum lacks."""
+    """Return a sentence for each kind of cost that the sum does not contain."""
     if budget.measure != COST or spent is None:
         return []
     sentences = []

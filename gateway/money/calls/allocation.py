@@ -34,16 +34,16 @@ from spool.ledger.queries import TOTAL, CostQuery, end_of_hour, limit_of_questio
 from spool.record import moment
 from spool.registry.permission_sets import MODIFY_DIMENSIONS, VIEW_COSTS
 
-DECISIONS_OF_A_ROW = 10  # limits the work per row to a few seconds
-LEAST_ELEMENTS = 20  # elements of each dimension that are always shown
+DECISIONS_OF_A_ROW = 10  # limit of decisions per row, so that the work takes at most a few seconds
+LEAST_ELEMENTS = 20  # minimum number of elements that are shown for each dimension
 
 
 class DefinitionDraft(RequestBody):
     """
-    A definition to compare. `definition` is the YAML text, and `namespace` the namespace to replace (""
-    is the default).
+    A definition to compare. `definition` is the YAML text, and `namespace` is the namespace whose definition
+    it would replace ("" is the default namespace).
 
-    `month` is YYYY-MM in UTC, by default the running month.
+    `month` is YYYY-MM in UTC. By default it is the running month.
     """
 
     definition: str
@@ -56,8 +56,8 @@ async def diff_definition(request: OperatorRequest[MoneyServices, DefinitionDraf
     """
     Compare a draft with the definition in force, over all records that are closed by now. Nothing is stored.
 
-    The elements of a dimension add up to `total`, before and after. If there are too many elements, the last
-    one is OTHER, the sum of the cheapest. `border` states since when the sources have values.
+    The elements of a dimension add up to `total`, both before and after. If there are too many elements, the
+    last one is OTHER, the sum of the cheapest elements. `border` states since when the sources have values.
     """
     services = request.services
     draft = request.body
@@ -152,7 +152,7 @@ def _month(text: str, now: float) -> tuple[datetime, datetime]:
 
 
 class DraftToValidate(RequestBody):
-    """A definition to check. `definition` is the YAML text, and the `namespace` "" is the default one."""
+    """A definition to check. `definition` is the YAML text. The `namespace` "" is the default namespace."""
 
     definition: str
     namespace: str = DEFAULT
@@ -160,8 +160,8 @@ class DraftToValidate(RequestBody):
 
 class DraftToPublish(DraftToValidate):
     """
-    A definition to publish. `base` is the version that it was made from: null for the version in force,
-    0 for none.
+    A definition to publish. `base` is the number of the version that it was made from: null for the version
+    in force, 0 if there was none.
     """
 
     base: int | None = None

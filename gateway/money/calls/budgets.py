@@ -1,6 +1,6 @@
 """
-API of budgets, their owners and their alerts, for keys and for people. Budgets that a person may not see do
-not exist for that person.
+API of budgets, their owners and their alerts, for keys and for people. If a person may not see a budget, the
+API answers as if the budget did not exist.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ from spool.registry.document_table import Sees
 from spool.registry.permission_sets import MODIFY_VIEWS_AND_BUDGETS, VIEW_COSTS
 
 _log = logging.getLogger(__name__)
-_NO_PERCENT = -1  # sorts before every percentage
+_NO_PERCENT = -1  # value that sorts before every percentage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,8 +70,8 @@ class ShownBudget:
     """
     A budget in a list.
 
-    `percent` is the highest percentage of its owners as of the last evaluation. It is None without an amount,
-    and until the current rules and view have been evaluated.
+    `percent` is the highest percentage of its owners as of the last evaluation. It is None if there is no
+    amount, and until the budget has been evaluated with its current rules and view.
     """
 
     budget: SpendBudget
@@ -83,7 +83,9 @@ class ShownBudget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnerRow:
-    """An owner in the running period. "" is unknown, or the only row of a budget without owners."""
+    """
+    An owner in the running period. The owner "" is unknown, or it is the only row of a budget without owners.
+    """
 
     budget: SpendBudget
     owner: str
@@ -173,7 +175,7 @@ BUDGETS: List[ShownBudget] = List(
         "view": Filter(values=lambda row: (row.budget.view_id,)),
         "granularity": Filter(values=lambda row: (row.budget.granularity,), valid_values=GRANULARITIES),
         "measure": Filter(values=lambda row: (row.budget.measure,), valid_values=(*MEASURES, *METERS)),
-        # Selects additional sections, and filters no row. It is a filter so that cursors retain it.
+        # Selects additional sections and filters no rows. It is declared as a filter so that cursors contain it.
         "expand": Filter(values=lambda row: (CURRENT, FORECAST), valid_values=(CURRENT, FORECAST)),
     },
 )
@@ -234,7 +236,8 @@ def add_state(money: MoneyServices, budget: SpendBudget) -> ShownBudget:
 
 async def owner_rows(money: MoneyServices, id: str) -> MemoryRows[OwnerRow]:
     """
-    Return the owners in the running period, none while the budget has a problem. Raises NotThere for an unknown id.
+    Return the owners in the running period. While the budget has a problem, there are none. Raises NotThere
+    for an unknown id.
     """
     figures = await fresh(money, evaluator(money).books(), id)
     if not figures.periods:
@@ -274,7 +277,9 @@ def alert_rows(budget_alerts: Sequence[PeriodAlerts]) -> MemoryRows[AlertRow]:
 
 
 async def alerts_of_now(money: MoneyServices, budget: SpendBudget) -> Sequence[PeriodAlerts]:
-    """Return the alerts that were judged by the current rules and view. Others are about other calls."""
+    """
+    Return the alerts that were judged by the current rules and view. Older alerts are about other calls.
+    """
     registry = money.require_registry()
     rules = rules_digest(budget, registry.views.find(budget.view_id))
     return [period for period in await registry.table(BudgetTable).alerts(budget.id) if period.rules == rules]
@@ -359,7 +364,7 @@ class BudgetResource(ManagedResource[SpendBudget]):
         return {"budget": shown}
 
     async def made(self, asking: Asker[Any], row: SpendBudget) -> Answer:
-        """Evaluate the budget at once, so that the answer lists the thresholds that are already crossed."""
+        """Evaluate the budget at once, so that the response lists the thresholds that are already crossed."""
         money = asking.services
         crossed_percents: list[int] | None = None
         if await _evaluate(money, money.require_budgets().evaluate_one(row)):
@@ -388,7 +393,9 @@ class BudgetResource(ManagedResource[SpendBudget]):
 
 
 async def _check_view(asking: Asker[Any], id: str) -> None:
-    """Raise Invalid if the view is not visible, with the same error as for a view that does not exist."""
+    """
+    Raise Invalid if the person may not see the view. The error is the same as for a view that does not exist.
+    """
     view = asking.registry.views.find(id)
     if view is not None and not (await asking.sees()).view(view):
         raise Invalid(NO_VIEW)
@@ -396,8 +403,8 @@ async def _check_view(asking: Asker[Any], id: str) -> None:
 
 async def _check_money(asking: Asker[Any], cost_type: str | UnsetType) -> None:
     """
-    Raise Refusal 403 for billed money if the person has limited data access, because some billed money
-    belongs to no call.
+    Raise Refusal 403 for billed money if the person has limited data access. The reason is that some billed
+    money belongs to no call.
     """
     if cost_type in BILLED_TYPES and not (await asking.sees()).is_whole:
         raise Refusal(
@@ -468,7 +475,7 @@ async def _evaluate(money: MoneyServices, evaluation: Awaitable[bool | None]) ->
 
 
 def _fields(body: Any) -> dict[str, Any]:
-    """Return the given fields under the names of a draft."""
+    """Return the given fields under the field names of a draft."""
     values = stated(body, default_amount=_text, per=lambda dimension: dimension or "")
     if "view" in values:
         values["view_id"] = values.pop("view").id
@@ -491,7 +498,7 @@ def _silence(silence: Silence | None) -> dict[str, Any]:
 
 
 def _planned(limits: PlannedLimits, granularity: str | None) -> dict[str, Any]:
-    """Return the planned amounts, and the granularity they use."""
+    """Return the planned amounts and their granularity."""
     if not limits:
         return {"planned": {}}
     if (
@@ -518,7 +525,8 @@ class BudgetEvaluation(RequestBody):
 @call("POST", "/budgets/evaluate", MODIFY_VIEWS_AND_BUDGETS, "Evaluate all budgets now")
 async def evaluate(request: OperatorRequest[MoneyServices, BudgetEvaluation]) -> Result:
     """
-    Evaluate before answering, so that a command without a server does not exit before the evaluation finishes.
+    Evaluate all budgets and answer when that is done. Otherwise a command without a server would exit before
+    the evaluation finishes.
     """
     async with request.audited("budgets.evaluate", "budgets", {}):
         done = await request.services.require_budgets().evaluate()
@@ -552,7 +560,7 @@ async def list_alerts(request: OperatorRequest[MoneyServices, None]) -> Result:
     """
     List the alerts of a budget.
 
-    Users with limited data access see only the alerts of the budget's current rules and view.
+    People with limited data access see only the alerts of the budget's current rules and view.
     """
     budget = await _budget(request)
     if request.is_limited:

@@ -79,7 +79,7 @@ class ChannelChanges(RequestBody):
 
 
 def describe_kept_channel(row: KeptChannel) -> Mapping[str, object]:
-    """Describe a channel without its secret, but with the time since when the secret is the same."""
+    """Describe a channel without its secret, but with the time when the secret was last changed."""
     stated: dict[str, Any] = {name: getattr(row, name) for name in names_of(ChannelDraft)}
     stated["secret_since"] = row.secret_since or None
     return {**stated, "last_updated": moment(row.last_updated), "version": row.version}
@@ -171,7 +171,8 @@ async def edit_channel(request: OperatorRequest[InstallationServices, ChannelCha
 @call("DELETE", "/notification-channels/{name}", INSTALLATION_ADMINISTRATION, "Delete a channel")
 async def remove_channel(request: OperatorRequest[InstallationServices, None]) -> Result:
     """
-    Delete a channel. Its waiting notices stay until they are discarded or a channel of this name is created.
+    Delete a channel. Its waiting notices stay until they are discarded, or until a channel of the same
+    name is created.
     """
     name = _name(request)
     await request.registry.kept_channels.delete(name, actor=request.actor)
@@ -181,8 +182,8 @@ async def remove_channel(request: OperatorRequest[InstallationServices, None]) -
 @call("GET", "/channel-names", VIEW_COSTS, "List the names of the channels", shows=NOTHING)
 async def list_channel_names(request: OperatorRequest[InstallationServices, None]) -> Result:
     """
-    List the channel names for budgets, views and reports. People who may change these may not see the
-    state of channels.
+    List the channel names for budgets, views and reports. This call exists because some people may change
+    budgets and views but not see the state of channels.
     """
     table = request.registry.notices
     return {

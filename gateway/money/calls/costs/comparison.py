@@ -53,9 +53,9 @@ async def comparison(request: OperatorRequest[MoneyServices, None]) -> Result:
     """
     Compare the costs of two time ranges. The totals are first updated with all closed records.
 
-    `rows` add up to `total`, and the parts of each row add up to its change, exactly. `whole_since` is
-    included if totals may lack records that were deleted before they were counted. `billed` is null, or
-    states how final the bills are.
+    `rows` add up exactly to `total`, and the parts of each row add up exactly to its change. `whole_since` is
+    included if totals may lack records that were deleted before they were counted. `billed` is null for
+    counted costs. For billed money it states how final the bills are.
     """
     services, reads, parameters = request.services, request.reads, request.http.query
     cost_type = parameters.get("cost_type", REAL_COST)
@@ -103,7 +103,8 @@ async def comparison(request: OperatorRequest[MoneyServices, None]) -> Result:
 
 def _baseline(query: CostQuery, *, against: str, now: float) -> CostQuery:
     """
-    Return the query for the time to compare with: SAME_WEEKDAYS, PREVIOUS, a name of RANGES, or FIRST..LAST.
+    Return the query for the time to compare with. `against` is SAME_WEEKDAYS, PREVIOUS, a name of
+    RANGES, or FIRST..LAST.
 
     FIRST and LAST are days or times. Raises Invalid or a Refusal for anything else.
     """

@@ -1,4 +1,4 @@
-"""Operator API for the forecast of a running period, with the method of budgets."""
+"""Operator API for the forecast of a running period. It uses the same method as budgets."""
 
 from __future__ import annotations
 
@@ -30,11 +30,10 @@ PERIODS = (WEEKLY, MONTHLY, QUARTERLY, YEARLY)
 )
 async def forecast(request: OperatorRequest[MoneyServices, None]) -> Result:
     """
-    Forecast the running week, month, quarter or year. The totals are first updated with all closed
-    records.
+    Forecast the running week, month, quarter or year. The totals are first updated with all closed records.
 
-    `total` is null with a `reason` if there is too little history. The first of the remaining `days` includes
-    today's spend so far.
+    `total` is null with a `reason` if there is too little history. The first of the remaining `days` is today
+    and includes the spend so far.
     """
     parameters = request.http.query
     ledger = request.ledger

@@ -1,4 +1,4 @@
-"""Operator API of the totals: rebuild them, price them again, and freeze exchange rates."""
+"""Operator API of the totals: rebuild them, recalculate estimates, and freeze exchange rates."""
 
 from __future__ import annotations
 
@@ -26,14 +26,15 @@ class Rebuild(RequestBody):
 
 class Reprice(RequestBody):
     """
-    Recalculate estimates. `since` is a day (UTC) or an RFC 3339 time; earlier estimates stay as they are.
+    A request to recalculate estimates. `since` is a day (UTC) or an RFC 3339 time. Earlier
+    estimates stay unchanged.
     """
 
     since: str
 
 
 class FreezeRates(RequestBody):
-    """Freeze exchange rates. `month` is a finished month, such as 2026-10."""
+    """A request to freeze exchange rates. `month` is a finished month, such as 2026-10."""
 
     month: str
 
@@ -41,7 +42,8 @@ class FreezeRates(RequestBody):
 @call("POST", "/ledger/rebuild", MODIFY_BILLING, "Count the totals again from stored records")
 async def rebuild(request: OperatorRequest[MoneyServices, Rebuild]) -> Result:
     """
-    Rebuild before answering, so that a command without a server does not exit before the rebuild finishes.
+    Rebuild the totals and answer when that is done. Otherwise a command without a server would exit before
+    the rebuild finishes.
     """
     services = request.services
     ledger = request.services.ledger
@@ -70,7 +72,10 @@ def _month(name: str) -> CalendarMonth:
 
 @call("POST", "/ledger/rates", MODIFY_BILLING, "Freeze the exchange rates of a month")
 async def freeze_rates(request: OperatorRequest[MoneyServices, FreezeRates]) -> Result:
-    """Freeze the exchange rates of a month. Afterwards, no rates file and no setting changes its amounts."""
+    """
+    Freeze the exchange rates of a month. Afterwards, changes of the rates file or of settings do not
+    change its amounts.
+    """
     from gateway.money.currencies import ExchangeRates, days_of, digest_of
 
     services = request.services

@@ -28,11 +28,11 @@ from spool.registry.permission_sets import VIEW_COSTS
 REPEATED = ("where",)
 ONCE = (*ONE_SPAN, "view")
 ANNOTATION, PRICES, MODEL = "annotation", "list_prices", "new_model"
-MOST_MODELS = 50  # only the models with the most calls are considered
+MOST_MODELS = 50  # limit of models that are considered, those with the most calls
 MOST_MARKS = 100
-NEW_AFTER = timedelta(days=365)  # a model without calls for this long counts as new
-MOST_DAYS = 366  # in a longer time range, a new model is marked on the first day of its month
-_SHORT = -1  # minimum input size of the prices for short prompts
+NEW_AFTER = timedelta(days=365)  # a model without calls for this time counts as new
+MOST_DAYS = 366  # in a time range of more days, a new model is marked on the first day of its month
+_SHORT = -1  # minimum input size that stands for the prices of short prompts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +40,7 @@ class ChartMark:
     day: str
     kind: str
     text: str
-    id: str | None = None  # id of the annotation, if it is one
+    id: str | None = None  # id of the annotation, or None for other notes
 
 
 @call(
@@ -56,8 +56,8 @@ class ChartMark:
 )
 async def marks(request: OperatorRequest[MoneyServices, None]) -> Result:
     """
-    Return the newest notes of the time range, by day. A model is new if the filters match none of its calls
-    in the preceding year.
+    Return the newest notes of the time range, by day. A model is new if none of its calls in the preceding
+    year match the filters.
 
     Annotations of a view appear in queries of this view and in queries without a view.
     """
@@ -98,7 +98,10 @@ def _last(query: CostQuery) -> datetime:
 
 
 async def _new_models(ledger: SlicedLedger, query: CostQuery) -> list[ChartMark]:
-    """Return the first calls of new models. Days are read only for these models, which are usually none."""
+    """
+    Return the first calls of new models. Totals by day are read only for new models, because usually
+    there are none.
+    """
     days = (query.until - query.since).days
     model_query = replace(query, group_by=(MODEL_FAMILY,), measures=("calls",))
     rows = await ledger.costs(replace(model_query, granularity=TOTAL, top=MOST_MODELS, top_by="calls"))
@@ -113,7 +116,7 @@ async def _new_models(ledger: SlicedLedger, query: CostQuery) -> list[ChartMark]
     for row in sorted(rows, key=lambda row: row.start):
         if row.calls and row.group in new:
             first.setdefault(str(row.group[0]), row.start)
-    # If there were no calls before, models of the first day are not new.
+    # Without any calls before the range, all models would be new, so models of the first day are not marked.
     begin = min(first.values(), default=None) if known is None else None
     return [
         ChartMark(
@@ -128,7 +131,8 @@ async def _known_before(
     ledger: SlicedLedger, query: CostQuery, models: frozenset[Group]
 ) -> frozenset[Group] | None:
     """Return the models with calls in the year before the query, or None if there were no calls at all."""
-    # Older totals exist only for whole days in UTC, so begin at midnight in UTC in every zone.
+    # Older totals exist only for whole days in UTC, so start at midnight in UTC, even if the query
+    # uses another zone.
     midnight = query.since.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     before = replace(query, since=midnight - NEW_AFTER, until=query.since, granularity=TOTAL)
     rows = await ledger.costs(replace(before, kept=models))
@@ -146,7 +150,7 @@ async def _prices(ledger: SlicedLedger, money: MoneyServices, query: CostQuery) 
     try:
         book = await asyncio.to_thread(money.prices)
     except CardUnreadable:
-        return []  # no call can be priced either, and `tollhouse check` shows the faulty line
+        return []  # without a readable price list no call can be priced; `tollhouse check` shows the faulty line
     return list(_changed_prices(book, models, query))
 
 
@@ -154,7 +158,8 @@ def _changed_prices(
     book: PriceBook, models: Sequence[tuple[str | None, str]], query: CostQuery
 ) -> Iterator[ChartMark]:
     """
-    Yield the price changes of the models (provider, name). Equal changes of several providers are yielded once.
+    Yield the price changes of the models (provider, name). If several providers have the same change, it
+    is yielded once.
     """
     since, until = (int(edge.timestamp() * NS) for edge in (query.since, query.until))
     seen = set()

@@ -1,8 +1,9 @@
 """
 API of costs for keys: AI costs, their dimensions and tags, read from the totals.
 
-The parameters are those of the service, and each dimension is also a filter. `view` and `measures` are
-Tollhouse's own. Cursors contain all parameters, so that the next page needs no other parameter.
+The parameters are those of the service, and each dimension is also a filter. The parameters `view` and
+`measures` exist only in Tollhouse. A cursor contains all parameters, so that a request for the next page
+needs no other parameter.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ from spool.meters import METERS
 from spool.people import People
 
 PAGE = 10_000
-MAX_VALUES = 10_000  # values per tag
+MAX_VALUES = 10_000  # limit of values per tag
 
 _ONCE = ("start_date", "end_date", "granularity", "filters", "cost_type", "meter", "missing", "view")
 _NAMES = {"api_key": "API key", "cost_source": "Cost source", "request_model": "Requested model"}
@@ -69,8 +70,8 @@ _NAMES = {"api_key": "API key", "cost_source": "Cost source", "request_model": "
 @dataclass(frozen=True, slots=True)
 class Item:
     """
-    A row before it is formatted, because only one page of many rows is shown. `meter` selects one meter
-    of its usage.
+    A row before it is formatted. Only the rows of the requested page are formatted. `meter` selects one meter
+    of the row's usage.
     """
 
     question: CostQuestion
@@ -81,7 +82,7 @@ class Item:
 
     @property
     def usage_date(self) -> str:
-        """The first day or hour of the row's period, even if the query begins later."""
+        """The first day or hour of the row's period, even if the query begins after it."""
         return _usage_date(self.question.per, self.row.start)
 
     @property
@@ -133,7 +134,7 @@ def _named(
     )
 
 
-# The service can hide dimensions, so its clients may send this filter. Tollhouse never hides any.
+# The cost service can hide dimensions, so its clients may send this filter. Tollhouse never hides a dimension.
 _HIDDEN: Filter[dict[str, Any]] = Filter(
     values=lambda item: ("true", "false"), valid_values=YES_NO, type="boolean"
 )
@@ -200,8 +201,8 @@ async def read_costs(request: KeyRequest[MoneyServices, None]) -> Result:
     List costs.
 
     `whole_since` is included if earlier totals may lack records that were deleted before they were counted.
-    `units` is included if the rows have other values than money; with a meter, each row has its unit.
-    `cut_periods` lists periods that the query covers only in part. `billed` is included for billed money; it
+    `units` is included if the rows have values other than money. With a meter, each row has its unit.
+    `cut_periods` lists periods that the query covers only in part. `billed` is included for billed money. It
     states how final the days are, and the money without known calls.
     """
     rows = _Rows(request.services, request.shared.people)
@@ -239,10 +240,11 @@ async def read_dimensions(request: KeyRequest[MoneyServices, None]) -> Result:
 )
 async def read_resource_tags(request: KeyRequest[MoneyServices, None]) -> Result:
     """
-    List tags. `sources` states whether calls or rows of billing connections have the tag, and `values` has both.
+    List tags. `sources` states whether calls or rows of billing connections have the tag. `values` contains
+    the values of both.
 
-    `more_values` is the number of values that are left out. `more_tags` is included if rows have more tags
-    than the list.
+    `more_values` is the number of values that are not listed. `more_tags` is included if rows have more tags
+    than the list may contain.
     """
     tags = await request.services.ledger.tag_values()
     limit = request.services.billing_connections.max_tags
@@ -265,7 +267,7 @@ def _tag(tag: TagValues) -> dict[str, Any]:
 
 class _Rows:
     def __init__(self, money: MoneyServices, people: People) -> None:
-        self.beside: dict[str, object] = {}  # other root keys of the response, filled by `page`
+        self.beside: dict[str, object] = {}  # other members of the response's root object, filled by `page`
         self._money = money
         self._people = people
         self._reads = reader_of_key(money)
@@ -344,7 +346,8 @@ class _Rows:
 
     def _filters(self, stated_filters: Mapping[str, tuple[str, ...]]) -> tuple[Wanted, Wanted]:
         """
-        Return the included and the excluded values of the dimensions, from `filters` and from the other parameters.
+        Return the included and the excluded values of the dimensions. They come from `filters` and from
+        the other parameters.
         """
         known = (*self._money.ledger.dimensions(), *BILLED_DIMENSIONS, *self._row_tags)
         include = {name: values for name, values in stated_filters.items() if name in known}
@@ -358,8 +361,8 @@ class _Rows:
 
 def check_by_meter(cost_type: str, measures: Sequence[str]) -> None:
     """
-    Raise Refusal 400 if the query by meter is not about usage, because a call may have several meters but
-    has one cost.
+    Raise Refusal 400 if a query by meter is not about usage. A call may have several meters but has only one
+    cost, so other queries by meter make no sense.
     """
     if cost_type != USAGE_AMOUNT:
         raise _wrong(f"meters are usage, so to group by {METER}, use cost_type={USAGE_AMOUNT}")
@@ -371,8 +374,8 @@ def _filters(
     text: str, known: Sequence[str]
 ) -> tuple[dict[str, tuple[str, ...]], dict[str, tuple[str, ...]]]:
     """
-    Return the included and the excluded values of the JSON in `filters`. `!` before a name excludes;
-    null is unknown.
+    Return the included and the excluded values in the JSON of `filters`. `!` before a name excludes its
+    values, and null is the unknown value.
     """
     try:
         filters = orjson.loads(text)
@@ -394,7 +397,7 @@ def _filters(
 
 
 def _by_meter(items: Sequence[Item], meter: str) -> list[Item]:
-    """Return one item per meter of each item, or only those of the given meter."""
+    """Return one item per meter of each item. If a meter is given, return only its items."""
     return [replace(item, meter=name) for item in items for name in metered(item.row) if meter in ("", name)]
 
 
@@ -412,7 +415,7 @@ def _page(listed: List[Item], page_query: PageQuery, rows: Sequence[Item]) -> Li
     )
 
 
-@lru_cache(1024)  # rows are sorted by period, so many have the same one
+@lru_cache(1024)  # cached, because rows are sorted by period, so consecutive rows often have the same period
 def _usage_date(granularity: str, start: datetime) -> str:
     return _time(own_start(granularity, start))
 

@@ -1,4 +1,4 @@
-"""Reads cost queries from the parameters of a request, and writes the rows of a response in pages."""
+"""Cost queries from the parameters of a request, and the pages of rows in a response."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ ONCE = (
 FORMATS = ("json", "csv")
 LINES = ("meters",)
 ROWS = "rows"
-_OF_BILLS = ["cost"]  # the only measure of a report of billed money
-_PLACE = "place"  # rows keep the order of the report
+_OF_BILLS = ["cost"]  # the only measure that a report of billed money has
+_PLACE = "place"  # sort name that keeps the order of the report
 
 Row = TypeVar("Row")
 
@@ -66,13 +66,14 @@ Row = TypeVar("Row")
 @dataclass(frozen=True, kw_only=True)
 class ReportForm:
     """
-    The form of the response: measures of MEASURES and ASKED, the `unit` of some of them, and the format.
+    The form of the response: measures of MEASURES and ASKED, the `unit` that some of these measures count,
+    and the format.
     """
 
     show: Sequence[str]
     unit: str
     as_csv: bool
-    has_lines: bool  # whether rows have price lines
+    has_lines: bool  # True if rows have price lines
 
 
 async def report_question(
@@ -129,7 +130,8 @@ async def report_question(
 
 async def question_of(request: OperatorRequest[Any, Any], known: Sequence[str]) -> CostQuestion:
     """
-    Read the time range, the groups and the filters of a query. Raises Invalid or a Refusal if they are wrong.
+    Read the time range, the groups and the filters of a query. Raises Invalid or a Refusal if one of
+    them is wrong.
     """
     parameters = request.http.query
     by = _words(parameters.getall("by", []))
@@ -167,7 +169,11 @@ def times(
     """Return the start, the end and the zone of the time range in the parameters ONE_SPAN. Raises Invalid."""
     try:
         zone = ZoneInfo(parameters.get("tz", "UTC"))
-    except (ValueError, OSError, LookupError):  # invalid name, a directory, or an unknown zone
+    except (
+        ValueError,
+        OSError,
+        LookupError,
+    ):  # the name is invalid, names a directory, or names an unknown zone
         raise Invalid("tz must be the name of a time zone, such as Europe/Berlin") from None
     if "range" in parameters and ("from" in parameters or "to" in parameters):
         raise Invalid("range sets the start and the end, so use it without from and to")
@@ -182,7 +188,7 @@ def times(
 
 
 def asks_closed_months(request: OperatorRequest[Any, Any]) -> bool:
-    """Return whether the time range consists of whole months in its zone that are all over."""
+    """Return whether the time range consists of whole months in its zone, all of which are over."""
     now = request.now()
     since, until, zone = times(request.http.query, now)
     edges = [since.astimezone(zone), until.astimezone(zone)]
@@ -198,7 +204,7 @@ def top_of(text: str) -> int:
 
 
 def _check_of_bills(parameters: Mapping[str, str], cost_type: str, measures: set[str]) -> None:
-    """Raise Invalid if a query of billed money needs calls or another currency."""
+    """Raise Invalid if a query of billed money also requests values that need calls, or another currency."""
     if measures - {*_OF_BILLS} or "unit" in parameters:
         raise Invalid(
             f"{cost_type} has only money, so use show=cost and top_by=cost without unit, or use another "
@@ -224,10 +230,10 @@ async def enveloped(
     most: int,
 ) -> dict[str, Any]:
     """
-    Return the rows of a report in the envelope of every list.
+    Return the rows of a report in the JSON form that all lists use.
 
-    Without a limit, one page has up to `most` rows. A cursor is valid only for its own query, otherwise the
-    response is 400.
+    If no limit is given, one page has up to `most` rows. A cursor is valid only for its own query. For
+    another query, the response is 400.
     """
     parameters = request.http.query
     question = sorted((name, value) for name, value in parameters.items() if name not in PAGING)
@@ -251,6 +257,8 @@ async def enveloped(
     current = {**query.include, **{f"{name}!": values for name, values in query.exclude.items()}}
     filtering = {
         "available": [{"field": name, "valid_values": [], "valid_types": ["string"]} for name in dimensions],
-        "current": {name: list(values) for name, values in current.items()},  # from `where` and the view
+        "current": {
+            name: list(values) for name, values in current.items()
+        },  # filters from `where` and from the view
     }
     return {ROWS: shown, **page, "filtering": filtering}

@@ -1,6 +1,6 @@
 """
-Operator API of cost reports: by dimensions and periods, optionally with the period before or only the largest
-groups, as JSON or CSV.
+Operator API of cost reports by dimensions and periods, as JSON or CSV. A report may include the period
+before, or only the largest groups.
 """
 
 from __future__ import annotations
@@ -45,12 +45,13 @@ async def report(request: OperatorRequest[MoneyServices, None]) -> Result:
     """
     Report costs. The totals are first updated with all closed records.
 
-    `total` is over all rows, including periods of the time before that have no counterpart. `whole_since` is
-    included if totals may lack records that were deleted before they were counted. `cut_periods` lists
-    periods that the query covers only in part. JSON has at most answers.max_rows rows: with more, `truncated`
-    is true and the smaller groups are added up as OTHER. CSV has all rows. `billed` is null, or states how
-    final the days of billed money are. With lines=meters, a row has `price_lines`: the lines that its
-    estimated cost consists of, with the counts and the cost of those calls, or null.
+    `total` is over all rows. It includes periods of the time before that have no counterpart. `whole_since`
+    is included if totals may lack records that were deleted before they were counted. `cut_periods` lists
+    periods that the query covers only in part. JSON has at most answers.max_rows rows. If there are more,
+    `truncated` is true and the smaller groups are added up as OTHER. CSV has all rows. `billed` is null for
+    counted costs. For billed money it states how final the days are. With lines=meters, a row has
+    `price_lines`, which may be null: the lines that add up to its estimated cost, with the counts and the
+    cost of those calls.
     """
     services, reads = request.services, request.reads
     await reads.ledger.catch_up(services.log)
@@ -132,7 +133,7 @@ def _as_csv(payload: Mapping[str, Any]) -> Pieces:
 
 
 def csv_rows(payload: Mapping[str, Any]) -> Iterator[Sequence[object]]:
-    """Yield the rows of a report as CSV. The columns do not depend on whether there are rows."""
+    """Yield the rows of a report as CSV. The columns are the same even if there are no rows."""
     report_fields = payload["report"]
     before = [f"previous_{name}" for name in report_fields["show"]] if report_fields["previous"] else []
     names = [*columns(report_fields), *report_fields["show"], *before]

@@ -40,7 +40,9 @@ def sender(services: OperatorServices) -> ReportSender:
     in_turn=True,
 )
 async def preview_scheduled_report(request: OperatorRequest[OperatorServices, None]) -> Result:
-    """Return the report of the last whole period, with the data that the requester may see. Sends nothing."""
+    """
+    Return the report of the last whole period, with the data that the requester may see. Nothing is sent.
+    """
     report = await _report(request)
     await request.ledger.catch_up(request.services.money.log)
     due = report.latest(request.now())

@@ -44,8 +44,8 @@ async def what_if(request: OperatorRequest[MoneyServices, None]) -> Result:
     """
     Estimate the costs with another model. The totals are first updated with all closed records.
 
-    All days (UTC) that the time range touches are included. The largest change comes first. `left_out` is the
-    cost of small sums on days with very many sums, which are not recalculated and in no row.
+    All days (UTC) that the time range touches are included. The largest change is first. On days with very
+    many sums, small sums are not recalculated. They are in no row, and `left_out` is their cost.
     """
     services = request.services
     ledger = request.ledger
@@ -110,7 +110,7 @@ async def what_if(request: OperatorRequest[MoneyServices, None]) -> Result:
 
 def _largest_first(groups: Mapping[Group, Instead], other_group: Group) -> list[tuple[Group, Instead]]:
     """
-    Return the MAX_TOP groups with the largest change, and the sum of the others. Ties are sorted by name.
+    Return the MAX_TOP groups with the largest change, and the sum of all other groups. Ties are sorted by name.
     """
     by_name = ordered(groups.items(), lambda item: [word or "" for word in item[0]])
     rows = ordered(by_name, lambda item: -abs(item[1].saves))
