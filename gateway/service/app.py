@@ -46,13 +46,13 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-FOLLOW_S = 30.0  # how long to wait for the previous server to stop; it ends itself after 28 s
-LOOK_AGAIN_S = 3.0  # between two checks of a disk that is too full to start
+FOLLOW_S = 30.0  # seconds to wait for the previous server to stop; that server stops after at most 28 s
+LOOK_AGAIN_S = 3.0  # seconds between two checks of a disk that is too full to start
 FIRST_KEY = "First key"
-ANSWERING = 8  # threads that compute answers and wait for system calls; more threads are not faster
-# How long a thread waits for the interpreter's lock while another thread computes. A commit waits after
-# each system call and statement. With Python's default of 5 ms, and even with 0.5 ms, these waits take
-# longer than the commit.
+ANSWERING = 8  # threads that compute answers and wait for system calls; more threads would not be faster
+# Seconds that a thread waits for the interpreter's lock while another thread computes. A commit waits for the
+# lock after each system call and statement. With Python's default of 5 ms, and even with 0.5 ms, these waits
+# take longer than the commit.
 SWITCH_S = 0.00003
 
 
@@ -77,19 +77,19 @@ class App:
         origins: Callable[[], Mapping[str, str]] | None = None,
     ) -> None:
         """
-        `local` makes this an agent; see gateway.devices.agent. `observer` is also notified of commits.
-        `reread` reads the configuration again for a reload; without it, a reload only reads the files that
+        Prepare the app. `local` makes it an agent (gateway.devices.agent). `observer` is notified of
+        commits as well.
+
+        `reread` reads the configuration again for a reload. Without it, a reload only reads the files that
         the configuration names. `sockets` are already listening. `takes_over` is the server that already runs
-        on the data directory, if any. `origins` names the source of each setting.
+        on the data directory, if any. `origins` has the source of each setting.
         """
         self.config = config
         self._sockets = sockets or ListeningSockets({})
         self._takes_over = takes_over
         self._listeners = Listeners(config.server, config.data_dir, self._sockets)
-        self._following_until = 0.0  # when the previous server must have stopped
-        self._running = (
-            config  # as it was read; the addresses in `config` may have ports that the system chose
-        )
+        self._following_until = 0.0  # time by which the previous server must have stopped
+        self._running = config  # the configuration as it was read; the addresses in `config` may have ports that the system chose
         self._reread = reread or (lambda: config)
         self._origins = origins
         self._given = origins and origins()
@@ -163,7 +163,7 @@ class App:
 
     @property
     def metrics_url(self) -> str:
-        return self._listeners.metrics_url  # "" without a listener that serves only metrics
+        return self._listeners.metrics_url  # "" if no listener serves only metrics
 
     @property
     def grpc_address(self) -> str:
@@ -184,7 +184,7 @@ class App:
 
     async def console_link(self, actor: Actor) -> str | None:
         """
-        Create a link that signs in to the console once, as an Admin. Return None if the registry is damaged.
+        Create a one-time link that signs in to the console as an Admin. Return None if the registry is damaged.
         """
         services = self.services.operators
         if services.installation.registry is None:
@@ -226,7 +226,7 @@ class App:
         )
 
     async def _prepare_listeners(self) -> None:
-        """Take over sockets that already listen, and let the previous server stop."""
+        """Take over sockets that already listen, and make the previous server stop."""
         predecessor = None
         if self._takes_over:
             predecessor = await asyncio.to_thread(Predecessor.ask, self.config.data_dir)
@@ -274,7 +274,7 @@ class App:
 
     def _why_wait(self, error: Exception, was_full: bool) -> str:
         """
-        Return the reason why a start waits: space, another node or a database. "" if waiting does not help.
+        Return what a start waits for: space, another node or a database. Return "" if waiting does not help.
         """
         if isinstance(error, BeingMigrated):
             return "the storage is being upgraded"
@@ -309,7 +309,7 @@ class App:
 
     async def _open(self) -> Services:
         """
-        Open the storage and services. If that finds damage, open once more, which salvages what is readable.
+        Open the storage and services. If damage is found, open them once more, which salvages what is readable.
         """
         try:
             return await self._open_once()
@@ -330,7 +330,7 @@ class App:
 
 
 class Supervisor:
-    """Runs tasks that must not end, and reports the first that did."""
+    """Runs tasks that must not end, and reports the first task that ended."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[Any]] = set()

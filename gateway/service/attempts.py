@@ -1,6 +1,6 @@
 """
-Rate limits by name: how often an address, a key or an account may try. They use token buckets, and their
-number is bounded.
+Rate limits by name: how often an address, a key or an account may try. Each name has a token bucket, and the
+number of buckets is limited.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ WHOLE = 1.0  # one try takes a whole token
 
 class Buckets:
     """
-    A token bucket for each name, with `burst` tokens and a refill of `per_s`. A charge may overdraw a bucket
-    that has at least one whole token.
+    A token bucket for each name, with `burst` tokens and a refill of `per_s` tokens per second. A charge may
+    overdraw a bucket that has at least one whole token.
 
-    A limit of five therefore allows five tries at once and the sixth only after a refill. One amount above
-    `burst` is allowed, and the next try waits until it is paid off. At most `size` names are stored; the
-    least recently used one is deleted first.
+    So a limit of five allows five tries at once, and the sixth only after a refill. A single charge above
+    `burst` is allowed, and the next try must wait until the bucket is refilled. At most `size` names are
+    stored. Above that, the least recently used name is deleted.
     """
 
     def __init__(self, clock: Clock, *, burst: float, per_s: float, size: int = 10_000) -> None:
@@ -50,9 +50,9 @@ class Buckets:
     @contextmanager
     def paid_by(self, name: str, failure: type[Exception]) -> Iterator[None]:
         """
-        Charge `name` for work that is about to start, and return the charge unless `failure` is raised.
+        Charge `name` for work that is about to start. If the work does not raise `failure`, return the charge.
 
-        Charging first means that concurrent attempts also count.
+        The charge comes first so that concurrent attempts also count.
         """
         self.charge(name)
         try:
@@ -71,7 +71,7 @@ class Buckets:
         return len(self._buckets)
 
 
-@lru_cache(maxsize=4096)  # called for each request
+@lru_cache(maxsize=4096)  # cached, because every request calls this function
 def neighbourhood(address: str) -> str:
     """
     Return the bucket name of an address. All addresses of an IPv6 /64 share a bucket, because one host owns them.

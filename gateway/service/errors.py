@@ -9,10 +9,10 @@ ASKED_TOO_MUCH = "asked_too_much"  # error type of a query whose result would ex
 
 class Refusal(Exception):
     """
-    A response to the sender: a 4xx for its mistake, or a 503. `type` is stable and machine-readable;
-    `message` says what to do.
+    A response that refuses a request: a 4xx for the sender's mistake, or a 503. `type` is stable and
+    machine-readable; `message` says what to do.
 
-    The message may name a field and an offset, never a value. `challenge` is the WWW-Authenticate header.
+    The message may name a field and an offset, but never a value. `challenge` is the WWW-Authenticate header.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class Refusal(Exception):
 
 
 class BadPayload(Refusal):
-    """400: the body does not match its headers or its address."""
+    """A 400, because the body does not match its headers or its address."""
 
     def __init__(self, message: str) -> None:
         super().__init__(400, "bad_payload", message)

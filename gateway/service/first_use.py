@@ -1,4 +1,4 @@
-"""Imports of modules at their first use, so that a start does not load modules that nobody needs."""
+"""Imports of modules at their first use, so that a start loads only the modules that it needs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 _imported: dict[str, ModuleType] = {}
-# Serialize imports: two threads that import parts of one package could each see an unfinished module.
+# Only one import runs at a time, because two threads that import parts of one package could each see
+# an unfinished module.
 _one_at_a_time = threading.Lock()
 
 
@@ -27,8 +28,8 @@ async def imported(name: str) -> ModuleType:
 
 def import_here(name: str) -> ModuleType:
     """
-    Import a module in this thread. It waits for imports by other threads, so the event loop calls it only
-    where it cannot await.
+    Import a module in this thread. The import may wait for imports by other threads, so code on the event
+    loop calls this function only where it cannot await.
     """
     with _one_at_a_time:
         return _imported.setdefault(name, import_module(name))

@@ -1,9 +1,9 @@
 """
 The handover of a server's listening sockets to its successor, so that no connection is refused.
 
-Both processes share the sockets. A connection that waits in a socket belongs to neither process, and the next
-one to accept gets it. Opening the sockets again with SO_REUSEPORT would not work: when a listening socket is
-closed, Linux resets the connections that wait in it.
+Both processes share the sockets. A connection that waits in a socket belongs to neither process. The process
+that accepts next gets it. Opening the sockets again with SO_REUSEPORT would not work: when a listening socket
+is closed, Linux resets the connections that wait in it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from gateway.http.listening.sockets import ListeningSockets
 from gateway.http.operator.socket import MAX_PATH_BYTES, SocketFile
 
 FILE = "handover.sock"
-ANSWER_S = 30.0  # time between the two messages of the successor
+ANSWER_S = 30.0  # seconds that the successor may take between its two messages
 MAX_MESSAGE = 4096
 _TAKE, _GO = b"take", b"go"
 
@@ -33,8 +33,8 @@ class HandOver:
     The running server's side of the handover: a socket in the data directory that only the directory's
     owner may open.
 
-    `sockets` are the listening sockets by name; `grpc` is the gRPC address. `asked` is set when the successor
-    is ready, and then this server stops.
+    `sockets` are the listening sockets by name, and `grpc` is the gRPC address. The successor sets `asked`
+    when it is ready. Then this server stops.
     """
 
     def __init__(self, directory: Path, sockets: Callable[[], Mapping[str, int]], grpc: str) -> None:
@@ -94,7 +94,7 @@ class HandOver:
 
 
 class Predecessor:
-    """The server that this process takes over from. It runs unchanged until `go`."""
+    """The server from which this process takes over. It runs unchanged until this process calls `go`."""
 
     def __init__(self, connection: socket.socket, sockets: ListeningSockets, grpc: str) -> None:
         self._connection = connection
@@ -104,7 +104,7 @@ class Predecessor:
     @classmethod
     def ask(cls, directory: Path) -> Predecessor | None:
         """
-        Ask the running server for its sockets. Return None if no server runs on the directory. Blocks.
+        Request the sockets of the running server. Return None if no server runs on the directory. Blocks.
 
         Raises OSError if the server ends or does not respond.
         """
@@ -147,7 +147,8 @@ class Predecessor:
 @contextmanager
 def _address(directory: Path) -> Iterator[str]:
     """
-    Return the socket's address. If the path is too long for an address, it goes through the open directory.
+    Yield the address of the socket. If its path is too long for a socket address, the address uses a path
+    through the open directory.
     """
     path = str((directory / FILE).absolute())
     if len(os.fsencode(path)) <= MAX_PATH_BYTES:

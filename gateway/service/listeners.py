@@ -1,6 +1,8 @@
 """
-Everything a server listens on: HTTP for senders and operators, gRPC, and the operator socket. While a start
-waits for space on the disk, other listeners answer: senders are told to retry, and probes get the reason.
+Everything a server listens on: HTTP for senders and operators, gRPC, and the operator socket.
+
+While a start waits for space on the disk, other listeners answer: senders are told to retry, and probes
+get the reason.
 """
 
 from __future__ import annotations
@@ -34,23 +36,22 @@ from spool.clock import Clock
 
 _log = logging.getLogger(__name__)
 
-UPLOAD_S = 1.0  # at a stop: time for request bodies to arrive
-DRAIN_S = 4.0  # at a stop: time to answer requests that have arrived
-CUT_S = (
-    1.0  # at a stop: time for gRPC calls after that; all waits together stay below the 10 s of `docker stop`
-)
-# before that, if a successor accepts new connections: time for open connections to send their last request
+UPLOAD_S = 1.0  # at a stop: seconds for request bodies to arrive
+DRAIN_S = 4.0  # at a stop: seconds to answer requests that have arrived
+CUT_S = 1.0  # at a stop: seconds for gRPC calls after that; all waits together stay below the 10 s of `docker stop`
+# If a successor accepts new connections, seconds before a stop in which open connections may send
+# their last request.
 LEAVE_S = 2.0
 LOOK_S = 0.02
-SETTLE_S = 0.2  # time for a just accepted connection to send its first request
+SETTLE_S = 0.2  # seconds for a connection that was just accepted to send its first request
 
 REPEAT_AFTER_S = 5
 
 
 class Listeners:
     """
-    The listeners of a server. Call `start` once, then `close`. Those in `sockets` were open before and
-    stay open afterwards.
+    The listeners of a server. Call `start` once, then `close`. The listeners in `sockets` were open before
+    and stay open afterwards.
     """
 
     def __init__(self, server: ServerSettings, directory: Path, sockets: ListeningSockets) -> None:
@@ -80,7 +81,7 @@ class Listeners:
 
     async def start_grpc(self, certificate: Certificate | None) -> None:
         """
-        Accept calls, which wait until `start` has installed their handlers. Raises OSError if the address
+        Accept gRPC calls. They wait until `start` has installed their handlers. Raises OSError if the address
         is in use.
         """
         server = self.server
@@ -167,9 +168,9 @@ class Listeners:
 
     async def _leave(self, services: Services) -> None:
         """
-        Answer what open connections still send, and close each connection after its response.
+        Answer the requests that open connections still send, and close each connection after its response.
 
-        A sender that finds its connection closed before it sends opens a new one, which the successor accepts.
+        A sender that finds its connection closed opens a new one before it sends, and the successor accepts that.
         """
         receivers = services.receivers
         receivers.in_hand.leave()
@@ -211,7 +212,8 @@ class RefusingListeners:
 
     async def start(self) -> ServerSettings:
         """
-        Listen. Return the settings with the ports that the system chose, so that the server later gets the same.
+        Listen. Return the settings with the ports that the system chose, so that the server later gets
+        the same ports.
         """
         server = self._server
         certificate = self._certificate

@@ -12,9 +12,9 @@ from urllib.parse import quote
 
 CONSOLE = "/console"
 OPERATOR_API = "/console/api"  # over HTTP and on the operator socket
-# Headers of CSV responses.
-WHOLE_SINCE = "Tollhouse-Whole-Since"  # `whole_since` of JSON responses
-# `cut_periods` of JSON responses, separated by commas, because another column would change the CSV
+# Response headers for CSV, which carry fields that JSON responses have in their body.
+WHOLE_SINCE = "Tollhouse-Whole-Since"  # the field `whole_since`
+# the field `cut_periods`, separated by commas; a column for it would change the CSV
 CUT_PERIODS = "Tollhouse-Cut-Periods"
 AS = "X-Tollhouse-As"  # header that names the person who sends a request on the operator socket
 

@@ -25,8 +25,8 @@ async def open_offline(config: Config, *, version: str, names_routes: bool = Fal
     """
     Open a socket with the operator API on a data directory. Raises SpoolLocked if another process has it open.
 
-    The socket has another path than a server's, so that no other command connects and is cut off when this one
-    ends. If `names_routes`, `config` was read from a file, so routes that it does not name become orphaned.
+    The socket's path differs from a server's, so no other command connects to it and is cut off when this command
+    ends. With `names_routes`, `config` was read from a file, so routes that it does not name become orphaned.
     """
     clock = SteadyClock(step_s=config.spool.clock_step, hold_s=config.spool.clock_hold)
     async with AsyncExitStack() as stack:
@@ -49,7 +49,7 @@ async def open_offline(config: Config, *, version: str, names_routes: bool = Fal
 
 
 async def _declare(storage: Storage, config: Config) -> None:
-    """Mark routes as orphaned, as a start of the server would. Only the server declares new ones."""
+    """Mark routes as orphaned, as a start of the server would. Only the server creates new routes."""
     has_upstream = bool(config.upstream.base_url or config.upstream.ai_telemetry_url)
     named = {
         f"{destination.name}/{topic}" for destination in config.destinations for topic in destination.topics
@@ -64,7 +64,9 @@ async def _declare(storage: Storage, config: Config) -> None:
 
 
 def _console_url(config: Config) -> str:
-    """Return the address that the console has once the server runs. It is https if TLS is configured."""
+    """
+    Return the address that the console will have when the server runs. It is https if TLS is configured.
+    """
     server = config.server
     private = operator_listen(config.server)
     tls = server.tls_cert_file is not None if private is None else uses_tls(server, private)

@@ -1,8 +1,8 @@
 """
-HTTP listeners: a socket, its protocol, its address and its stop. They know no routes.
+HTTP listeners: a socket, its protocol, its address and its stop. A listener knows no routes.
 
-Requests take turns by party. The party is the network address until the key or the person is known. A request
-without a known key waits for the turn of its address before it is answered.
+Requests take turns by party. Until the key or the person is known, the party is the network address. A
+request without a known key waits for the turn of its address before it is answered.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ MAX_HEADER = 17 * 1024  # bytes per header; a token of a person with 200 groups 
 # more than the 60 s at which OpenTelemetry's metric readers export; also the limit for receiving headers
 KEEP_ALIVE_S = 75.0
 LINGER_S = 5.0  # seconds for reading the rest of a rejected upload, so that its sender receives the answer
-STOP_S = 2.0  # seconds, used at most twice; requests have finished before
-HANDSHAKE_S = 10.0  # seconds for the TLS handshake; a connection is counted when it ends
+STOP_S = 2.0  # seconds that each of the two steps of a stop may take; requests have finished before
+# seconds for the TLS handshake; a connection counts toward the limit only after its handshake
+HANDSHAKE_S = 10.0
 BACKLOG = 1024
 OPERATOR_LISTEN = "127.0.0.1:4319"
 
@@ -154,7 +155,7 @@ class Listener:
         Prepare the listener. Without `connections`, their number is unlimited. Without `turns`, requests run
         as they arrive.
 
-        The addresses that `proxies` report are believed.
+        The client addresses that `proxies` report are trusted.
         """
         self._turns = turns
         self._tls = None if certificate is None else certificate.context
@@ -220,7 +221,7 @@ class Listener:
             self._server.close()
 
     async def stop(self) -> None:
-        """Close every connection. Idle connections are closed at once."""
+        """Close every connection: idle connections at once, all others after their request or STOP_S."""
         self.close_socket()
         await self._runner.cleanup()
 

@@ -65,7 +65,7 @@ def application(services: Services, *, for_senders: bool, for_operators: bool) -
     app = web.Application()
 
     def add(path: str, handler: Handler) -> None:
-        # All methods, because endpoints answer 405 in their own format.
+        # The route accepts all methods, because endpoints answer 405 in their own format.
         app.router.add_route("*", path, handler, expect_handler=bodies.later)
 
     if for_senders:
@@ -131,7 +131,7 @@ def operator_application(services: OperatorServices) -> web.Application:
     """
     Build an application of the operator API, to be mounted under OPERATOR_API.
 
-    The HTTP listener and the operator socket each mount their own, with the same services.
+    The HTTP listener and the operator socket mount one application each, with the same services.
     """
     app = web.Application(middlewares=[errors_as_json])
     app[OPENED] = _opened
@@ -161,14 +161,14 @@ def _add_for_senders(
     area: Area, handler_of: Callable[[Sequence[Address]], Handler], router: web.UrlDispatcher
 ) -> None:
     for path, rows in _by_path(sender_rows(area)).items():
-        # All methods, because endpoints answer 405 in their own format.
+        # The route accepts all methods, because endpoints answer 405 in their own format.
         router.add_route("*", path, handler_of(rows), expect_handler=bodies.later)
 
 
 def _add_for_operators(area: Area, services: OperatorServices, router: web.UrlDispatcher) -> None:
     for row in operator_rows(area):
         (method,) = row.methods
-        # Names may contain any character, but aiohttp's own parameter pattern refuses braces.
+        # A name may contain any character, including the braces that aiohttp's own parameter pattern refuses.
         router.add_route(method, _PARAMETER.sub(r"{\1:[^/]+}", row.path), operator_endpoint(row, services))
 
 

@@ -24,17 +24,17 @@ if TYPE_CHECKING:
     from gateway.normalise.otlp import Signal
 
 
-# These create the rows of the resources that a module declares.
+# A module that creates the rows of the resources that another module declares.
 _MANAGED = "gateway.people.calls.managed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Area:
     """
-    An area of addresses. `modules` have its resources and handlers with their rows, in table order. Every
-    path of a row is one of `paths` or below it.
+    An area of addresses. `modules` contain its resources, and its handlers with their rows, in table order.
+    The path of every row is one of `paths` or below it.
 
-    `endpoints` are the rows' labels in metrics, whose series start at 0 before the rows are imported.
+    `endpoints` are the rows' labels in metrics. Their series start at 0, before the rows are imported.
     `is_in_demo`: a demo month answers reads in this area.
     """
 
@@ -151,7 +151,7 @@ FOR_SENDERS = (
     ),
 )
 
-# OTLP over gRPC. Each service has one method, Export. With None, items are accepted and ignored.
+# OTLP over gRPC. Each service has one method, Export. A service with None accepts and ignores all items.
 _COLLECTOR = "opentelemetry.proto.collector"
 GRPC_SERVICES: Mapping[str, Signal | None] = {
     f"{_COLLECTOR}.trace.v1.TraceService": "traces",
@@ -160,7 +160,7 @@ GRPC_SERVICES: Mapping[str, Signal | None] = {
     f"{_COLLECTOR}.profiles.v1development.ProfilesService": None,
 }
 
-# Paths below OPERATOR_API.
+# The areas of the operator API. Their paths are below OPERATOR_API.
 _LISTED = (
     Area(
         modules=(
@@ -316,7 +316,8 @@ _LISTED = (
 
 def with_resources(listed: Sequence[Area], resources: Mapping[str, str]) -> tuple[Area, ...]:
     """
-    Add an area for each resource whose path no listed area has. All its rows come from its `declared.py`.
+    Add an area for each resource whose path is in no listed area. All rows of such an area come
+    from its `declared.py`.
     """
     paths = {path for area in listed for path in area.paths}
     return (
@@ -334,7 +335,7 @@ OPERATOR_AREAS = with_resources(_LISTED, RESOURCES)
 # Addresses of a demo month, below DEMO: the reads of these areas, with the same rights as for real data.
 DEMO = "/demo"
 DEMO_AREAS = tuple(area for area in OPERATOR_AREAS if area.is_in_demo)
-NOT_IN_DEMO = frozenset({"/changes", "/tail"})  # left out, because nothing arrives in a demo
+NOT_IN_DEMO = frozenset({"/changes", "/tail"})  # left out, because no new records arrive in a demo
 
 
 def sender_rows(area: Area) -> tuple[Address, ...]:
@@ -371,7 +372,7 @@ class AreaRoutes:
         return self.made()
 
     def made(self) -> web.UrlDispatcher:
-        """Return the router. If necessary, the area is imported in this thread."""
+        """Return the router. If the area is not imported yet, this thread imports it."""
         if self.router is None:
             router = web.UrlDispatcher()
             self._add(router)
@@ -403,7 +404,7 @@ class AreaResource(web.AbstractResource):
         return None, set(refusal.allowed_methods) if isinstance(refusal, web.HTTPMethodNotAllowed) else set()
 
     def raw_match(self, path: str) -> bool:
-        """Return False, because aiohttp uses this only for resources that are added by path."""
+        """Return False, because aiohttp uses this method only for resources that are added by path."""
         return False
 
     def url_for(self, **kwargs: str) -> URL:

@@ -1,5 +1,6 @@
 """
-The whole table of addresses. It imports every handler, so servers use `areas`, which import on the first request.
+The whole table of addresses. Importing it imports every handler, so servers use `areas` instead, which
+imports an area at the first request.
 """
 
 from __future__ import annotations

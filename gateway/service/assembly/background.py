@@ -1,7 +1,7 @@
 """
-Background tasks of a server. Some run in every server, and some only in gateways, not in agents on laptops.
+Background tasks of a server. Some run in every server, and others only in gateways, not in agents on laptops.
 
-An agent leaves to its gateway everything that drains a battery, and everything about the organization's money.
+An agent leaves work that drains a battery, and all work about the organization's money, to its gateway.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _log = logging.getLogger(__name__)
 
 RETAIN_EVERY_S = 60.0
 FIRST_ADVICE_S = 60.0
-FIRST_INSPECTION_S = 30.0  # after a start, the state of routes is known only after some time
+FIRST_INSPECTION_S = 30.0  # seconds; the state of routes is known only some time after a start
 
 Run = Callable[[], Coroutine[Any, Any, None]]
 
@@ -89,7 +89,7 @@ def of_a_gateway(assembler: Assembler, operators: OperatorServices, metrics: Met
 
 
 def _of_the_registry(assembler: Assembler, operators: OperatorServices) -> Iterator[Task]:
-    """Yield the tasks on stored documents. There are none while the registry is damaged."""
+    """Yield the tasks that use stored documents. There are none while the registry is damaged."""
     money = operators.money
     registry = money.require_registry()
     if assembler.sign_ins is not None:
@@ -116,7 +116,7 @@ def _of_the_registry(assembler: Assembler, operators: OperatorServices) -> Itera
 
 
 async def _inspect(operators: OperatorServices) -> None:
-    """Run the detectors repeatedly. They are imported for the first run, some time after the start."""
+    """Run the detectors repeatedly. They are imported for their first run, some time after the start."""
     await asyncio.sleep(FIRST_INSPECTION_S)
     insights = await imported("gateway.money.calls.insights")
     await insights.inspector(operators).run()
@@ -133,21 +133,21 @@ async def _mend(assembler: Assembler, operators: OperatorServices) -> None:
 
 
 async def _report(operators: OperatorServices) -> None:
-    """Send scheduled reports, once a report exists."""
+    """Wait until a scheduled report exists. Then send scheduled reports when they are due."""
     await until(lambda: bool(operators.money.require_registry().table(ScheduledReportTable).count()))
     reports = await imported("gateway.money.calls.costs.scheduled_reports")
     await reports.sender(operators).run()
 
 
 async def _advise(operators: OperatorServices) -> None:
-    """Look for savings repeatedly, as `_inspect` does for insights."""
+    """Look for savings repeatedly. The service is imported for its first run."""
     await asyncio.sleep(FIRST_ADVICE_S)
     await imported("gateway.money.recommendations.adviser")
     await operators.money.require_adviser().run()
 
 
 async def _pull(puller: Once[StatementPuller], assembler: Assembler) -> None:
-    """Fetch provider bills that are due, once the configuration names a provider."""
+    """Wait until the configuration names a provider. Then fetch the provider bills that are due."""
     await until(lambda: bool(assembler.config.reconciliation.pull))
     await imported("gateway.service.assembly.statements")
     await puller().run()
@@ -173,13 +173,14 @@ async def _retain(log: Log, connections: BillingConnections) -> None:
         await asyncio.sleep(RETAIN_EVERY_S)
 
 
-LEARN_S: Final = 0.02  # between two kinds of spans that are learned
-LOOK_S: Final = 0.25  # between two checks while no kind waits
+LEARN_S: Final = 0.02  # seconds between two kinds of spans that are learned
+LOOK_S: Final = 0.25  # seconds between two checks while no kind of span waits
 
 
 def span_memory(native: Native, metrics: Metrics) -> Once[SpanMemory]:
     """
-    Return a span memory that appears in metrics once it is created. A thread imports its module at the first use.
+    Return a span memory that is created at its first use. A thread then imports its module, and the metrics
+    show it from then on.
     """
 
     def make() -> SpanMemory:
@@ -193,7 +194,7 @@ def span_memory(native: Native, metrics: Metrics) -> Once[SpanMemory]:
 
 
 async def learn(memory: Once[SpanMemory]) -> None:
-    """Learn one kind of span at a time, in steps so short that requests do not wait."""
+    """Learn one kind of span at a time, in steps so short that they do not delay requests."""
     while True:
         learning = memory.made and memory.made.learning()
         clock = SliceClock()

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from exporters.settings import DestinationSettings
     from spool.deliveries.protocols import LakeRecount, LakeRepairs, LakeState, Landings, PastRecords
 
-_ANY = 2**62  # above every record number
+_ANY = 2**62  # a number above every record number
 
 
 async def lake_states(config: Config, storage: Storage) -> Sequence[LakeState]:
     """
-    Return the state of the data lakes by route name, including topics and tables. Empty while the
+    Return the state of each data lake, with its topics and tables, by route name. Empty while the
     registry is damaged.
     """
     if not config.destinations or storage.registry is None:
@@ -75,7 +75,7 @@ async def repair_lake(
     config: Config, storage: Storage, clock: Clock, destination: str, *, dry_run: bool
 ) -> LakeRepairs:
     """
-    Write missing files of a data lake again. Raises NotThere if there is no such lake of files, and
+    Write missing files of a data lake again. Raises NotThere if there is no such data lake of files, and
     SpoolUnavailable if its store is unreachable.
     """
     settings = _lake_of_files(config, destination)
@@ -110,7 +110,9 @@ async def repair_lake(
 async def recount_lake(
     config: Config, storage: Storage, destination: str, *, topic: str, after: int
 ) -> LakeRecount:
-    """Compare deliveries with the log. Raises NotThere if there is no such lake of files."""
+    """
+    Compare the deliveries to a data lake with the log. Raises NotThere if there is no such data lake of files.
+    """
     settings = _lake_of_files(config, destination)
     from exporters.lake.past.log_recount import LogRecount
 

@@ -1,6 +1,6 @@
 """
-Creates the services about money: recommendations, budgets and the comparison with bills. All return None
-while the registry, which stores their data, is damaged.
+Creates the services about money: recommendations, budgets and the comparison with bills. While the registry,
+which stores their data, is damaged, all functions return None.
 """
 
 from __future__ import annotations
@@ -35,17 +35,18 @@ if TYPE_CHECKING:
     from spool.registry.document_table import PlainDocuments
     from spool.statements import Statements
 
-CONFIGURED_LOOK_S = 15.0  # how often to check whether a reload or another process enabled the task
-FIRST_BUDGET_S = 2.0  # until a first budget is noticed; later ones are evaluated with the others
-OWNER_TAGS = {"team": "team"}  # for rows of billing connections, if the configuration names no tags
+CONFIGURED_LOOK_S = 15.0  # seconds between two checks whether a reload or another process enabled the task
+# seconds between two checks for a first budget; later budgets are evaluated with the existing ones
+FIRST_BUDGET_S = 2.0
+OWNER_TAGS = {"team": "team"}  # tags for rows of billing connections if the configuration names none
 
-_DIVIDED = "proportional"  # a layer of a bill that is spread over its usage
+_DIVIDED = "proportional"  # the treatment of a bill's layer that is spread over its usage
 
 _log = logging.getLogger(__name__)
 
 
 def adviser(storage: Storage, clock: Clock, config: Callable[[], Config]) -> Once[Adviser] | None:
-    """Return the maker of the service that looks for savings, or None without a registry."""
+    """Return the service that looks for savings, created at first use. None without a registry."""
     registry = storage.registry
     if registry is None:
         return None
@@ -67,7 +68,8 @@ def adviser(storage: Storage, clock: Clock, config: Callable[[], Config]) -> Onc
 
 def reconciler(storage: Storage, clock: Clock, config: Callable[[], Config]) -> Once[Reconciler] | None:
     """
-    Return the maker of the service that compares provider bills with counted calls, or None without a registry.
+    Return the service that compares provider bills with counted calls, created at first use. None
+    without a registry.
     """
     registry = storage.registry
     if registry is None:
@@ -82,7 +84,9 @@ def reconciler(storage: Storage, clock: Clock, config: Callable[[], Config]) -> 
 
 
 def biller(storage: Storage, clock: Clock, config: Callable[[], Config]) -> Once[Biller] | None:
-    """Return the maker of the service that spreads bills over counted calls, or None without a registry."""
+    """
+    Return the service that spreads bills over counted calls, created at first use. None without a registry.
+    """
     registry = storage.registry
     if registry is None:
         return None
@@ -105,7 +109,8 @@ def row_book(
     storage: Storage, clock: Clock, config: Callable[[], Config], connections: BillingConnections
 ) -> Once[RowBook] | None:
     """
-    Return the maker of the service that includes rows of billing connections in costs, or None without a registry.
+    Return the service that includes rows of billing connections in costs, created at first use. None
+    without a registry.
     """
     registry = storage.registry
     if registry is None:
@@ -144,7 +149,7 @@ def row_book(
 
 
 async def bill(biller: Once[Biller], statements: Statements) -> None:
-    """Spread bills over the calls, once a provider bill exists."""
+    """Wait until a provider bill exists. Then spread bills over the calls."""
     while True:
         try:
             if await statements.months():
@@ -158,8 +163,8 @@ async def bill(biller: Once[Biller], statements: Statements) -> None:
 
 async def keep_rows(book: Once[RowBook], in_costs: PlainDocuments, prices: Sequence[ContainerPrice]) -> None:
     """
-    Store rows of billing connections as billed costs, once a connection is included in costs or nodes
-    have a price.
+    Wait until a connection is included in costs or nodes have a price. Then store the rows of billing
+    connections as billed costs.
     """
     while not (prices or in_costs.all()):  # noqa: ASYNC110 - another process may bring it
         await asyncio.sleep(CONFIGURED_LOOK_S)
@@ -208,8 +213,8 @@ def budget_evaluator(
     storage: Storage, clock: Clock, config: Callable[[], Config], urls: Callable[[], Urls]
 ) -> Once[BudgetEvaluator] | None:
     """
-    Return the maker of the service that evaluates budgets, or None without a registry. Its notifications link
-    to the console.
+    Return the service that evaluates budgets, created at first use. None without a registry. Its
+    notifications link to the console.
     """
     registry = storage.registry
     if registry is None:
@@ -231,7 +236,7 @@ def budget_evaluator(
 
 
 async def evaluate_budgets(evaluator: Once[BudgetEvaluator], budgets: BudgetTable) -> None:
-    """Evaluate budgets repeatedly, once a budget exists."""
+    """Wait until a budget exists. Then evaluate budgets repeatedly."""
     while not budgets.all():  # noqa: ASYNC110 - another process may make it
         await asyncio.sleep(FIRST_BUDGET_S)
     await imported("gateway.money.budgets.evaluator")

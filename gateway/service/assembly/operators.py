@@ -120,7 +120,7 @@ def spool_services(parts: Assembler, routes: Forwarder) -> SpoolServices:
 
 
 def _sent_as(upstream: UpstreamSettings, type: str) -> str | None:
-    from exporters.service.events import sent_as  # not needed for a start
+    from exporters.service.events import sent_as  # imported late, because the start does not need it
 
     return sent_as(upstream, type)
 
@@ -158,7 +158,9 @@ def money_services(parts: Assembler, billing: BillingSync, urls: Callable[[], Ur
 
 
 def pulled_statements(parts: Assembler) -> Once[StatementPuller] | None:
-    """Return the maker of the service that fetches provider bills, or None while the registry is damaged."""
+    """
+    Return the service that fetches provider bills, created at first use. None while the registry is damaged.
+    """
     registry = parts.storage.registry
     if registry is None:
         return None
@@ -194,7 +196,7 @@ def is_behind_tls(config: Config) -> bool:
 
 
 def console_hosts(settings: OidcSettings) -> Sequence[str]:
-    """Return the host name to which the OpenID provider sends people back."""
+    """Return the host name that is part of the address to which the OpenID provider sends people back."""
     host = urlsplit(settings.console).hostname if settings.issuer else None
     return (host,) if host else ()
 
@@ -251,8 +253,8 @@ def demo_month(
     parts: Assembler, *, version: str, urls: Callable[[], Urls]
 ) -> Once[DemoMonth[OperatorServices]]:
     """
-    Return the maker of the demo month, which is separate from this server's data. Its modules are imported
-    at first use.
+    Return the demo month, created at first use. It is separate from this server's data, and its modules are
+    imported at first use.
     """
 
     @asynccontextmanager

@@ -1,4 +1,6 @@
-"""Creates the parts of a Tollhouse from what they share. `routes.py` creates the senders."""
+"""
+Creates the parts of a Tollhouse from settings and storage that all parts share. `routes.py` creates the routes.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +68,7 @@ if TYPE_CHECKING:
 
 
 class Assembler:
-    """Creates parts from shared settings and storage. Everything that must be closed is on the stack."""
+    """Creates parts from shared settings and storage. All parts that must be closed are on the stack."""
 
     def __init__(
         self,
@@ -82,7 +84,7 @@ class Assembler:
         self.native = native
         self.memory: Once[SpanMemory] | None = None
         self.late_reports: KeptLateReports | None = None
-        # Replaced by the prices in use when the intake starts.
+        # When the intake starts, this is replaced by the prices in use.
         self.prices: Callable[[], PriceBook] = lambda: price_book(self.config.prices)
         self.clock = clock
         self.stack = stack
@@ -124,12 +126,13 @@ class Assembler:
             self._keep_channels()
         self.sign_ins: ProviderSignIns | None = None
         self.assistant_sign_ins: AssistantSignIns | None = None
-        self.waiting: list[tuple[str, Callable[[], HeldByKey]]] = []  # use of the intake's limits, by key
+        # the use of the intake's limits by each key, with the name of the limit
+        self.waiting: list[tuple[str, Callable[[], HeldByKey]]] = []
         self.shadows: Shadows | None = None  # set when the intake starts
         self.workers: WorkerPool | None = None
 
     def _keep_channels(self) -> None:
-        """Let channels that people created in the console send as well."""
+        """Let channels that people created in the console send notifications as well."""
         if self.notifier is not None and self.storage.registry is not None:
             stored_channels = self.storage.registry.kept_channels.all()
             self.notifier.keep([self._channel_seal().settings(channel) for channel in stored_channels])
@@ -192,14 +195,14 @@ class Assembler:
 
     async def start_sign_ins(self, metrics: Metrics) -> None:
         """
-        Start sign-ins with the OpenID provider, if one is configured, and end sessions of any other provider.
-        Raises ConfigError without its secret.
+        Start sign-ins with the OpenID provider if it is configured. End the sessions that began at any other
+        provider. Raises ConfigError if the secret is missing.
         """
         registry, settings = self.storage.registry, self.config.oidc
         if registry is None:
             return
         if settings.issuer:
-            # Import late: the libraries are loaded only if people sign in this way.
+            # Imported late, because only sign-ins with a provider need these libraries.
             from gateway.people.authentication.oidc.assistants import AssistantSignIns
             from gateway.people.authentication.oidc.sign_ins import ProviderSignIns
 
@@ -220,7 +223,7 @@ class Assembler:
     async def start_intake(
         self, attribution: Attribution, metrics: Metrics
     ) -> tuple[Intake, MergeWindow | SharedMergeWindow, Background]:
-        """Start the intake, the merge window in front of it, and their background tasks."""
+        """Start the intake, its merge window, and their background tasks."""
         log, section = self.storage.log, self.config.spool
         device_assignment = DeviceAssignment(self.devices, claimed=metrics.claimed)
 
@@ -286,13 +289,14 @@ class Assembler:
             "merge window": window.run,
             "shadows": shadows.run,
             "senders": shadows.age,
-            # also without a waiting time, because counters that waited before a restart must still be recorded
+            # needed even without a waiting time, because counters that waited before a restart must
+            # still be recorded
             "counters": counters.run,
         }
         return intake, window, background
 
     def tell_settings(self, prices: PriceBook) -> None:
-        """Tell the other gateways on this storage which settings are in effect here."""
+        """Publish the settings that are in effect here to the other gateways on this storage."""
         setting_digests = digests(self.config, prices=prices.version, secret=self.storage.secret)
         self.storage.leases.tell(setting_digests)
 
@@ -326,7 +330,9 @@ class Assembler:
         return StreamAdmission(self.storage.streams, self.storage.book, self.clock, self.config.spool)
 
     def billing_sync(self, config: Config) -> BillingSync:
-        """Return the sync that sends AI costs as hourly files. Unless it runs, it only answers operators."""
+        """
+        Return the sync that sends AI costs as hourly files. If the sync does not run, it still answers operators.
+        """
         storage = self.storage
         settings = config.upstream
         client = client_of(settings, clock=self.clock)

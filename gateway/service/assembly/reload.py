@@ -1,5 +1,6 @@
 """
-Reload of the configuration in a running server: all of it is applied in one step between two requests, or none.
+Reload of the configuration in a running server. All of it is applied in one step between two requests, or
+none of it.
 
 Everything that can fail is prepared first. Running requests and deliveries finish with their old settings.
 """
@@ -67,8 +68,8 @@ class Reload:
         self, running: Config, read: Callable[[], Config], certificate: Certificate | None, actor: Actor
     ) -> tuple[Config, Reloaded]:
         """
-        Apply the new configuration and return the one in effect. Raises ConfigError with every problem; then
-        nothing has changed.
+        Apply the new configuration and return the configuration in effect. Raises ConfigError with every
+        problem. In that case, nothing has changed.
         """
         try:
             new = await asyncio.to_thread(read)
@@ -98,12 +99,12 @@ class Reload:
 
     async def _problems(self, config: Config) -> list[str]:
         """
-        List the problems of secrets that `tollhouse check` also reports. Only the affected receiver waits, so
-        they do not prevent the reload.
+        List the problems of secrets that `tollhouse check` also reports. They do not prevent the reload,
+        because only the affected receiver waits.
         """
-        if self.is_agent:  # an agent uses the device's own key, which exists after the enrolment
+        if self.is_agent:  # an agent uses the device's own key, which exists only after the enrolment
             return []
-        from gateway.service.assembly.sent_secrets import (  # not needed for a start
+        from gateway.service.assembly.sent_secrets import (  # imported late, because the start does not need it
             channel_problems,
             secret_problems,
         )
@@ -114,7 +115,7 @@ class Reload:
     async def _prepare(self, config: Config, new: Config) -> _Prepared:
         problems: list[str] = list(
             problems_of(config)
-        )  # check again, because some settings keep their running value
+        )  # check the result, because some settings keep their running value
 
         def attempt(make: Callable[[], T]) -> T | None:
             try:
@@ -133,7 +134,8 @@ class Reload:
             signing=attempt(lambda: signing_secret(config.sources)),
             routes=None if problems else attempt(lambda: route_configs(self.assembler, config)),
         )
-        # checked even if the change needs a restart, because the restart would fail
+        # The certificate is checked even if the change needs a restart, because with a bad certificate the
+        # restart would fail.
         attempt(lambda: Certificate.of(new.server))
         if problems:
             raise ConfigError(problems)
@@ -155,7 +157,7 @@ class Reload:
         if config.upstream != running.upstream:
             billing = self.assembler.billing_sync(config)
             syncs = [] if self.is_agent else syncs_of(self.assembler, config, billing)
-        await self.routes.configure(prepared.routes, syncs)  # the last step that can fail
+        await self.routes.configure(prepared.routes, syncs)  # no step after this one can fail
         self.assembler.config = config
         self.attribution.configure(config)
         self.intake.prices = prepared.prices

@@ -65,13 +65,13 @@ def route_configs(parts: Assembler, config: Config) -> list[RouteConfig]:
 
 
 def _price_lines(parts: Assembler, total: TokenSum) -> Sequence[SumLine]:
-    from gateway.intake.price_lines import lines_of_sum  # not needed for a start
+    from gateway.intake.price_lines import lines_of_sum  # imported late, because the start does not need it
 
     return lines_of_sum(parts.prices(), total)
 
 
 def _lake_context(parts: Assembler, config: Config) -> LakeContext | None:
-    """Return what data lakes need, or None if no destination is a data lake."""
+    """Return the services that data lakes need, or None if no destination is a data lake."""
     if not any(TYPES[destination.type].build_lake for destination in config.destinations):
         return None
     from exporters.lake.exporter import LakeContext

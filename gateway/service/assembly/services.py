@@ -1,7 +1,7 @@
 """
-Opens the services of a server on a storage, from the bottom up.
+Opens the services of a server on a storage. Each service is opened after the services that it needs.
 
-At the end everything is closed in reverse order, also if a later part could not be opened.
+At the end everything is closed in reverse order, even if a later part could not be opened.
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ async def open_services(
     observer: Observer | None = None,
 ) -> AsyncIterator[Services]:
     """
-    Open everything behind the listeners of a server. Its routes run; the caller must run `background`.
+    Open everything behind the listeners of a server. The routes start to run. The caller must run `background`.
 
-    `local` makes it an agent; see gateway.devices.agent. `observer` is notified of commits in addition to the
-    metrics. Raises ConfigError for an error in a file that the configuration names. Raises SpoolDamaged if it
-    found damage; the damage is remembered, so opening again salvages.
+    `local` makes this server an agent (gateway.devices.agent). `observer` is notified of commits in addition
+    to the metrics. Raises ConfigError for an error in a file that the configuration names. Raises
+    SpoolDamaged if damage was found. The damage is remembered, so the next opening salvages what is readable.
     """
     metrics = Metrics(_named_sources)
     late_reports = LateReportCounter(clock)
@@ -90,7 +90,7 @@ async def open_services(
 
 
 def compiled_module(config: Config, metrics: Metrics) -> NativeUse:
-    """Return the compiled module if it is enabled and installed. If it is not used, one log line says why."""
+    """Return the compiled module if it is enabled and installed. If it is not used, a log line says why."""
     native = use(config.server.native)
     metrics.watch_native(native)
     if not native.is_on and config.server.native:
@@ -122,7 +122,7 @@ async def _assemble(
     deposits = assembler.deposits(attribution)
     receivers = assembler.receiver_services(access, window, metrics, assembler.start_workers(metrics))
     billing = assembler.billing_sync(config)
-    # An agent reports its own device (exporters.device_reporter), so it has no table of devices to send.
+    # An agent reports its own device (exporters.device_reporter), so it does not send a table of devices.
     routes = await start_routes(assembler, [] if is_agent else syncs_of(assembler, config, billing))
     operators = operator_services(assembler, access, billing, routes, version=version, urls=urls)
     await load_allocation(operators)
@@ -166,7 +166,7 @@ async def _assemble(
 
 
 async def _start_gateway(assembler: Assembler, metrics: Metrics) -> None:
-    """Start what an agent does not have. An agent sees too few spans for a span memory."""
+    """Start the parts that an agent does not have. An agent reads too few spans for a span memory."""
     await assembler.billing_connections.establish()
     await assembler.start_sign_ins(metrics)
     native = assembler.native.native
@@ -176,8 +176,8 @@ async def _start_gateway(assembler: Assembler, metrics: Metrics) -> None:
 
 def _named_sources() -> set[str]:
     """
-    Return every source that a format or a product names. The first commit may arrive while a thread
-    imports their readers.
+    Return every source that a format or a product names, without importing the readers. A thread may still
+    import them when the first commit arrives.
     """
     formats = import_here("gateway.normalise.formats.list")
     products = import_here("gateway.normalise.otlp.products")

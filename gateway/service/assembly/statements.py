@@ -23,8 +23,9 @@ from spool.errors import NotThere
 from spool.statements import Statements
 
 FORBIDDEN, NOT_FOUND, TOO_MANY_REQUESTS = 403, 404, 429
-WAIT_S = 5.0  # if the provider gives no time to retry
-LIMIT_WAIT_S = 60.0  # if the provider limits requests, mostly per minute, and gives no time to retry
+WAIT_S = 5.0  # seconds to wait if the provider's error names no time to retry
+# seconds to wait if the provider limits requests, usually per minute, and names no time to retry
+LIMIT_WAIT_S = 60.0
 
 
 def statement_puller(
@@ -94,8 +95,8 @@ def statement_puller(
 
 def _written(key: str, headers: Mapping[str, str]) -> list[str]:
     """
-    Return the key, and the form in which the request writes it, because a provider may repeat either
-    in its response.
+    Return the key, and the text with the key that the request contains, because a provider may repeat either
+    text in its response.
     """
     return [key, headers.get("Authorization", "").partition(" ")[2] or key]
 
@@ -105,7 +106,8 @@ def _waits_s(error: SendError) -> float | None:
     if isinstance(error, Retryable):
         unsaid_s = LIMIT_WAIT_S if error.status == TOO_MANY_REQUESTS else WAIT_S
         return error.retry_after_s or unsaid_s
-    # A refused key stays refused. But GitHub also answers 403 after too many requests, mostly with a time.
+    # A 403 usually means a refused key, which stays refused. But GitHub also answers 403 after too many
+    # requests, usually with a time to retry.
     if isinstance(error, Misconfigured) and error.status == FORBIDDEN:
         if error.retry_after_s is not None:
             return error.retry_after_s or WAIT_S

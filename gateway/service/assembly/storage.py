@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from spool.currencies import Rates
     from spool.registry.registry import Registry
 
-AGENT_CACHE_BYTES = 512 << 10  # an agent has few readers, and a laptop needs its memory for other programs
+# small, because an agent has few readers and a laptop needs its memory for other programs
+AGENT_CACHE_BYTES = 512 << 10
 AGENT_LEDGER_CHUNK = 512
 
 
@@ -51,7 +52,9 @@ def options_of(
 
 
 def ledger_rates(section: CurrencySettings, registry: Registry | None = None) -> Rates:
-    """Return the exchange rates of a configuration for the ledger. Their module is imported at first use."""
+    """
+    Return the exchange rates of a configuration for the ledger. The module of the rates is imported at first use.
+    """
     cached_rates: list[Rates] = []
     none: Mapping[str, Mapping[str, Any]] = {}
 
@@ -78,7 +81,7 @@ async def open_storage(
     new_registry: bool = False,
     native: Native | None = None,
 ) -> AsyncIterator[Storage]:
-    """Open the storage; see spool.storage. Raises SpoolLocked while another process has it open."""
+    """Open the storage, as spool.storage describes. Raises SpoolLocked while another process has it open."""
     options = options_of(
         config,
         clock=clock,

@@ -18,12 +18,12 @@ from gateway.intake.workers.serving import Link, serve
 from gateway.service.monitoring.memory import settle_after_start
 from spool.turns.threads import lower_priority
 
-_END_WITH_PARENT = 1  # PR_SET_PDEATHSIG of prctl
+_END_WITH_PARENT = 1  # the option PR_SET_PDEATHSIG of prctl: a signal when the parent ends
 OUT_OF_MEMORY = 70
 
 
 def main() -> None:
-    """Serve the socket with the number FD. BYTES limits the memory for data."""
+    """Run jobs for the server over the socket whose descriptor is FD. BYTES limits the memory for data."""
     number, most_bytes = map(int, sys.argv[1:3])
     connection = socket.socket(fileno=number)
     for ignored in (
@@ -32,10 +32,11 @@ def main() -> None:
         signal.SIGHUP,
     ):  # ignored, because service managers send these signals to all processes; the server stops its workers itself
         signal.signal(ignored, signal.SIG_IGN)
-    # only Linux supports it; elsewhere the worker ends with its socket, after the running job
+    # Only Linux supports this option. On other systems, the worker ends after its running job, when its
+    # socket is closed.
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_END_WITH_PARENT, signal.SIGKILL)
-    # a service manager may forbid this; it then limits the memory of all processes together
+    # A service manager may forbid the limit. Then it limits the memory of all processes together.
     with suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_DATA, (most_bytes, most_bytes))
     lower_priority()

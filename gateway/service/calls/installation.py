@@ -48,8 +48,8 @@ class ConfigReload(RequestBody):
 @call("POST", "/reload", INSTALLATION_ADMINISTRATION, "Reload the configuration")
 async def reload(request: OperatorRequest[InstallationServices, ConfigReload]) -> Result:
     """
-    Reload the configuration. Refusal 422 lists every problem, one per line; the earlier configuration
-    stays in effect.
+    Reload the configuration. Refusal 422 lists every problem, one per line. In that case, the earlier
+    configuration stays in effect.
     """
     try:
         done = await request.services.reload(request.actor)
@@ -69,7 +69,7 @@ async def reload(request: OperatorRequest[InstallationServices, ConfigReload]) -
 
 def local_path(request: OperatorRequest[Any, Any], field: str, given: str, *, elsewhere: str) -> Path:
     """
-    Return the path. Refusal 403 with the text `elsewhere` unless the request came over the operator socket.
+    Return the path. Refusal 403 with the text `elsewhere` if the request did not come over the operator socket.
     """
     if request.session is not None:
         raise Refusal(403, "socket_only", elsewhere)
@@ -140,7 +140,8 @@ async def read_demo(request: OperatorRequest[SpoolServices, None]) -> Result:
 )
 async def load_demo(request: OperatorRequest[SpoolServices, DemoLoad]) -> Result:
     """
-    Create the demo month. Refusal 409 if records exist, because people with real calls do not need invented ones.
+    Create the demo month. Refusal 409 if records exist, because people with real calls do not
+    need an invented month.
     """
     demo = request.shared.demo
     if demo is None:

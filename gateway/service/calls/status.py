@@ -16,8 +16,8 @@ from gateway.service.errors import Refusal
 from gateway.service.monitoring.metrics import CONTENT_TYPE
 from gateway.service.schemas import BOOLEAN, COUNT, OBJECT, TEXT, TEXT_OR_NULL, Schema, array, closed
 
-# Creates the OpenAPI document as JSON once, because it is large. Set only on the operator address; on other
-# addresses, health is a status without a body.
+# A function that creates the OpenAPI document as JSON once, because it is large. It is set only on the
+# operator address. On other addresses, health is a status without a body.
 DOCUMENT: web.AppKey[Callable[[], bytes]] = web.AppKey("DOCUMENT")
 
 
@@ -81,21 +81,21 @@ async def metrics(request: KeyRequest[StatusServices, None]) -> web.Response:
 
 @_row("/openapi.json", "This document", 200)
 async def openapi(request: KeyRequest[StatusServices, None]) -> web.Response:
-    """Return the OpenAPI document. It needs no key, because it names nothing that is stored."""
+    """Return the OpenAPI document. It needs no key, because it contains no stored data."""
     return answers.respond(await asyncio.to_thread(request.http.app[DOCUMENT]), headers=answers.UNCACHED)
 
 
 @Address(
     methods=("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"),
-    path="/{path:(?s:.*)}",  # every path without a row; it may contain a line break (%0A)
+    path="/{path:(?s:.*)}",  # every path without a row; a path may contain a line break (%0A)
     summary="404",
     endpoint="nowhere",
     checks_query=False,
 )
 async def nowhere(_: KeyRequest[StatusServices, None]) -> web.Response:
     """
-    Refuse with 404. A trailing slash is another address as well, because a redirect would lose the body
-    of a POST.
+    Refuse with 404. A path with a trailing slash is not redirected to the path without it, because a redirect
+    would lose the body of a POST.
     """
     raise Refusal(404, "not_found", "There is nothing at this address.")
 

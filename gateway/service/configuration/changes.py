@@ -14,7 +14,7 @@ from typing import Any
 from gateway.service.configuration.sections import Config, ServerSettings, settings_of
 from spool.installation import derived
 
-# Sections and settings that a reload applies. All others take effect only at a start.
+# Sections and settings that a reload applies. All other settings take effect only at a start.
 LIVE = frozenset({
     "upstream", "destinations", "devices", "clusters", "privacy", "prices", "currency", "attribution", "sources",
     "streams", "billed",
@@ -24,22 +24,22 @@ LIVE = frozenset({
     "server.max_key_bytes_per_s", "server.min_upload_rate", "server.max_listed_records",
 })  # fmt: skip
 _TLS_FILES = ("tls_cert_file", "tls_key_file", "tls_client_ca_file")
-# Several gateways on one storage must agree on all settings except these. Addresses, files, memory and
-# logging belong to each gateway.
+# Settings that may differ between gateways on one storage. All other settings must be equal. Addresses,
+# files, memory and logging belong to each gateway.
 OWN_SECTIONS = frozenset({"data_dir", "agent", "log", "storage", "server"})
 SHARED_SETTINGS = frozenset({
     "storage.durability", "server.accept_bearer", "server.chain_keys", "server.max_body_bytes", "server.max_items",
     "server.max_key_requests_per_s", "server.max_key_bytes_per_s",
 })  # fmt: skip
 OWN_ENDINGS = ("_file", "_env", ".file", ".proxy")
-PRICES = "prices"  # the content of the price list, whichever file it comes from
+PRICES = "prices"  # name for the content of the price list, whichever file it comes from
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConfigChange:
     """
-    The result of a comparison. `config` is the new configuration, but with running values where a change
-    needs a restart. Both lists contain names of settings.
+    The result of a comparison. `config` is the new configuration, but keeps the running value of each setting
+    that needs a restart. Both lists contain names of settings.
     """
 
     config: Config
@@ -49,7 +49,8 @@ class ConfigChange:
 
 def change(running: Config, new: Config) -> ConfigChange:
     """
-    Compare the running configuration with a new one: settings that change now, and settings that need a restart.
+    Compare the running configuration with a new one. Return the settings that change now and those that
+    need a restart.
     """
     values = {name: value for name, _, _, value in settings_of(running)}
     changed, needs_restart = [], []
@@ -69,7 +70,7 @@ def change(running: Config, new: Config) -> ConfigChange:
 
 def _is_live(name: str, running: ServerSettings, new: ServerSettings) -> bool:
     section, _, setting = name.partition(".")
-    # another certificate file can be applied, but switching TLS or client certificates on or off cannot
+    # a reload can apply another certificate file, but cannot switch TLS or client certificates on or off
     if setting in _TLS_FILES:
         return all(bool(getattr(running, file)) == bool(getattr(new, file)) for file in _TLS_FILES)
     return section in LIVE or name in LIVE

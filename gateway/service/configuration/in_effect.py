@@ -30,7 +30,7 @@ SOURCES = (DEFAULT, FILE, ENVIRONMENT, FLAG, CHANGED)
 _SET = "set"
 _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://\S*", re.IGNORECASE)
 
-# Allowed words that another table in the code already defines.
+# Allowed words of settings that another table in the code already defines.
 _ELSEWHERE: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("DestinationSettings", "type"): tuple(TYPES),
     ("NotifySettings", "type"): tuple(CHANNEL_TYPES),
@@ -43,8 +43,9 @@ _ELSEWHERE: Mapping[tuple[str, str], tuple[str, ...]] = {
 @dataclass(frozen=True, kw_only=True)
 class SettingInEffect:
     """
-    A setting in effect. `value` is plain data, with sizes and durations as people write them. `source` is one
-    of SOURCES; "configuration" means that the value is not the default and its source is unknown.
+    A setting in effect. `value` is plain data, with sizes and durations as people write them. `source` is
+    one of SOURCES. The source "configuration" means that the value is not the default and its exact
+    source is unknown.
     """
 
     name: str
@@ -66,7 +67,7 @@ def in_effect(config: Config, given: Mapping[str, str] | None = None) -> Iterato
 
 
 def _plain(field: Field[Any], kind: Any, value: Any) -> object:
-    if not field.repr:  # a secret; see spool.settings.setting
+    if not field.repr:  # the value is secret; see spool.settings.setting
         return dict.fromkeys(value, _SET) if isinstance(value, Mapping) else _SET if value else None
     if kind in (Size, Duration):
         return written(kind, value)

@@ -1,7 +1,7 @@
 """
 All reasons why a configuration cannot run, one sentence each, with the names of the settings.
 
-A section checks its own values (`problems` of its class). This module has the rules between sections.
+A section checks its own values (`problems` of its class). This module has the rules that involve several sections.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def _destination_problems(config: Config) -> Iterator[str]:
     return catalogue.problems(config.destinations, of_several_nodes=of_several_nodes)
 
 
-# Checks per section that need other modules or look at another section.
+# Checks per section that need other modules or another section's values.
 _MORE: Mapping[str, Callable[[Config], Iterable[str]]] = {
     "storage": lambda config: engines.problems(config.storage),
     "upstream": lambda config: paths.problems(config.upstream),

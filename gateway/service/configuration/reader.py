@@ -30,8 +30,8 @@ def load(
     path: Path | None = None, *, env: Mapping[str, str] | None = None, flags: Mapping[str, Any] | None = None
 ) -> Config:
     """
-    Return the configuration: the file, overridden by the environment, overridden by `flags` (dotted names,
-    None = not given).
+    Return the configuration. The environment overrides the file, and `flags` overrides both. `flags` has
+    dotted names, and None means not given.
 
     Raises ConfigError with all problems. Relative paths are relative to the file.
     """
@@ -57,7 +57,7 @@ def origins(
 ) -> Mapping[str, str]:
     """
     Return the source of each setting that is set, under a name such as `spool.hold` or `destinations`. If
-    several sources set it, the one that applies is returned. Raises ConfigError for a file that cannot be read.
+    several sources set it, return the source that applies. Raises ConfigError for a file that cannot be read.
     """
     origins_by_name: dict[str, str] = {}
     for section, value in _read(path).items():
@@ -82,7 +82,7 @@ def _read(path: Path | None) -> dict[str, Any]:
 def _variables(env: Mapping[str, str] | None) -> Iterator[tuple[str, list[str], str]]:
     """Yield each variable that is a setting: its name, the parts of the setting's name, and its text."""
     for name, text in sorted((os.environ if env is None else env).items()):
-        # A name without a section belongs to something else, such as TOLLHOUSE_KEY of `tollhouse send`.
+        # A variable without a section is not a setting, for example TOLLHOUSE_KEY of `tollhouse send`.
         if name.startswith(ENV_PREFIX) and ("__" in name or name == "TOLLHOUSE_DATA_DIR"):
             yield name, name.removeprefix(ENV_PREFIX).lower().split("__"), text
 
@@ -153,7 +153,7 @@ def _value(kind: Any, value: Any, name: str, base: Path, problems: list[str]) ->
         return _section(typing.cast("type", kind), value, name, base, problems)
     if origin is tuple:
         return _items(typing.get_args(kind)[0], value, name, base, problems)
-    if origin is not None and origin is not typing.Annotated:  # Mapping[str, ...]
+    if origin is not None and origin is not typing.Annotated:  # a table, such as Mapping[str, ...]
         if not isinstance(value, dict):
             problems.append(f"{name} must be a table")
             return _BAD
@@ -166,7 +166,7 @@ def _value(kind: Any, value: Any, name: str, base: Path, problems: list[str]) ->
 
 
 def _items(kind: Any, value: Any, name: str, base: Path, problems: list[str]) -> Any:
-    if isinstance(value, str):  # from the environment
+    if isinstance(value, str):  # a text from the environment
         value = [part.strip() for part in value.split(",") if part.strip()]
     if not isinstance(value, list):
         problems.append(f"{name} must be a list")

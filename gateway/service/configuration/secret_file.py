@@ -10,14 +10,14 @@ from gateway.service.configuration.sections import ConfigError, SourceSettings
 
 _log = logging.getLogger(__name__)
 
-MIN_LENGTH = 8  # shorter secrets can be guessed
+MIN_LENGTH = 8  # minimum number of characters, because shorter secrets can be guessed
 
 
 class SecretFile:
     """
     A secret in a file. `setting` is its name in messages, which never contain the value.
 
-    If the file cannot be read at the start, that is a ConfigError. If it becomes unreadable later, the last
+    If the file cannot be read at the start, ConfigError is raised. If it becomes unreadable later, the last
     secret stays in effect.
     """
 
@@ -68,8 +68,8 @@ class SecretFile:
 
 def signing_secret(sources: Mapping[str, SourceSettings]) -> SecretFile | None:
     """
-    Return the secret of Helicone's webhooks, or None if there is none. Raises ConfigError if the file
-    cannot be read.
+    Return the secret that verifies Helicone's webhooks, or None if none is configured. Raises ConfigError if
+    the file cannot be read.
     """
     path = sources["helicone"].signing_secret_file if "helicone" in sources else None
     return SecretFile("sources.helicone.signing_secret_file", path) if path else None

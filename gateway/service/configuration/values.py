@@ -1,6 +1,6 @@
 """
-Single values as people write them: sizes and durations ("64MiB" and "10s"), converted to bytes and seconds
-and back, and addresses, as HOST:PORT for listeners and as URLs for receivers.
+Single values as people write them. Sizes and durations ("64MiB" and "10s") are converted to bytes and seconds
+and back. Addresses are HOST:PORT for listeners and URLs for receivers.
 """
 
 from __future__ import annotations
@@ -52,15 +52,15 @@ def written(kind: Any, value: float) -> str:
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """Split HOST:PORT. An IPv6 host loses its brackets."""
+    """Split HOST:PORT. The brackets of an IPv6 host are removed."""
     host, _, port = address.rpartition(":")
     return host.strip("[]"), int(port)
 
 
 def is_loopback(host: str) -> bool:
     """
-    Return whether a host is this machine. A name other than localhost may resolve to anything, so it
-    counts as public.
+    Return whether a host is this machine. Any name other than localhost counts as public, because it may
+    resolve to any address.
     """
     try:
         return ipaddress.ip_address(host).is_loopback
@@ -70,7 +70,8 @@ def is_loopback(host: str) -> bool:
 
 def is_safe_address(address: str) -> bool:
     """
-    Return whether data sent to this address cannot be read or changed on the way: https, or this machine itself.
+    Return whether others cannot read or change data on the way to this address: it is https, or
+    this machine itself.
     """
     try:
         parts = urlsplit(address)

@@ -46,14 +46,15 @@ from spool.statements import DAY_S, EXACT, REQUESTS, TOKENS, USD, Statement, Sta
 from spool.storage import Storage
 
 SEED = 1  # seed of the demo month in the console
-BATCH = 500  # records per submission, as from a busy sender
+BATCH = 500  # records per submission, like a busy sender
 
 OPENAI, ANTHROPIC = "openai", "anthropic"
 REPORTS = {OPENAI: ("openai_usage", "openai_costs"), ANTHROPIC: ("anthropic_usage", "anthropic_costs")}
-SEARCHES = Decimal("0.002")  # share of a day's cost; within the tolerance of the comparison
+# cost of web searches as a share of a day's cost; small enough for the tolerance of the comparison
+SEARCHES = Decimal("0.002")
 CENT = Decimal("0.01")
 SILENT_KEY, SILENT_MODEL = "notebooks", "gpt-4.1-mini"
-SILENT_SHARE = 4  # a key that nobody reports has one token for this number of tokens of the other keys
+SILENT_SHARE = 4  # one token of the unreported key for this number of tokens of all other keys
 
 
 class _Use(NamedTuple):
@@ -66,7 +67,7 @@ class _Use(NamedTuple):
 
 class Bills:
     """
-    The provider bills of every call that a provider answered. `plants` may add calls of an unreported key.
+    The provider bills for every call that a provider answered. `plants` may add calls of an unreported key.
     """
 
     def __init__(self, prices: PriceBook, words: frozenset[str]) -> None:
@@ -97,7 +98,7 @@ class Bills:
         self._dollars[use] = EXACT.add(self._dollars[use], Decimal(self._prices.estimate(call) or 0))
 
     async def keep(self, statements: Statements, *, begin: int, end: int) -> None:
-        """Store the reports of all days that have ended at `end`, as they would be read then."""
+        """Store the bills of all days that have ended at `end`, as a provider would report them then."""
         start = begin // DAY_S * DAY_S
         until = end // DAY_S * DAY_S
         if start >= until:
@@ -200,7 +201,7 @@ class Filled:
     duplicates: int
     inspected: InspectionReport
     look: Look
-    missed: Sequence[str]  # planted problems that nothing found
+    missed: Sequence[str]  # planted problems that no detector found
 
 
 async def fill(
@@ -260,7 +261,7 @@ async def _open_empty(
     clock: Clock,
     registry_clock: Clock,
 ) -> AsyncIterator[tuple[Storage, Registry]]:
-    # No waiting time, because no later report completes an earlier one.
+    # No waiting time, because no later report completes an earlier report in this month.
     config = Config(data_dir=directory, spool=SpoolSettings(hold=0.0))
     async with open_storage(config, clock=clock, registry_clock=registry_clock) as storage:
         if storage.registry is None:

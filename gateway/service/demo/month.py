@@ -1,7 +1,8 @@
 """
-The invented calls of a month: weekdays and nights, growing sessions, errors, cached responses, and repeated sends.
+The invented calls of a month: with weekdays and nights, growing sessions, errors, cached responses,
+and repeated reports.
 
-Pure, and the same for the same seed and end.
+Pure: the same seed and end give the same calls.
 """
 
 from __future__ import annotations
@@ -24,10 +25,12 @@ from spool.record import CURRENCY, NS, AiRecord, Inference, UsageMetric
 DAY_S = 86400
 ERRORS = 0.015
 CACHED = 0.01
-REPEATS = 0.01  # share of reports that a sender sends again, as after a lost response
-OFFICE = tuple([1] * 7 + [4, 10, 16, 18, 16, 10, 14, 18, 18, 15, 9, 5, 3, 2, 2, 1, 1])  # by hour of the day
+REPEATS = 0.01  # share of reports that a sender sends twice, as after a lost response
+# relative number of office calls by hour of the day
+OFFICE = tuple([1] * 7 + [4, 10, 16, 18, 16, 10, 14, 18, 18, 15, 9, 5, 3, 2, 2, 1, 1])
 ALWAYS = tuple([5] * 7 + [7, 9, 10, 11, 11, 10, 11, 11, 11, 10, 9, 8, 7, 7, 6, 6, 5])
-WEEKEND = {True: 0.06, False: 0.55}  # share of a weekday's calls, for office work and for other work
+# calls on a weekend day as a share of a weekday's calls; True for office work, False for other work
+WEEKEND = {True: 0.06, False: 0.55}
 
 Report = tuple[AiRecord, Identity]
 
@@ -36,7 +39,7 @@ Report = tuple[AiRecord, Identity]
 class Period:
     """The month. `end` is now; `records` is the approximate number of calls."""
 
-    end: int  # epoch seconds
+    end: int  # the end of the month in epoch seconds
     days: int
     records: int
 
@@ -57,7 +60,10 @@ class Month:
         prices: PriceBook,
         bill: Callable[[Inference], None] = lambda call: None,
     ) -> None:
-        """`bill` is called once for every call that a provider answers, however often it is reported."""
+        """
+        Prepare the month. `bill` is called once for every call that a provider answers, however often the
+        call is reported.
+        """
         self._bill = bill
         self._period = period
         self._random = random.Random(seed)
@@ -68,7 +74,7 @@ class Month:
         self._scale = period.records / weights
 
     def days(self) -> Iterator[tuple[int, list[Report]]]:
-        """Yield (start of the day, its reports). The last day ends now."""
+        """Yield the start of each day, with the day's reports. The last day ends now."""
         for day in self._day_starts():
             reports: list[Report] = []
             for workload in self._workloads():
@@ -131,7 +137,9 @@ class Month:
             yield self._identified(workload, msgspec.structs.replace(call))
         twin = self._plants.twin(day, workload, call)
         if twin is not None:
-            if twin.source == call.source:  # another call, and not the same call from another source
+            if (
+                twin.source == call.source
+            ):  # the twin is another call, not the same call reported by another source
                 self._bill(twin)
             twin.span_id = f"{self._random.getrandbits(64):016x}"
             yield twin, of_call(twin, span=True)
@@ -173,7 +181,7 @@ class Month:
         return call
 
     def _reported(self, workload: Workload, call: Inference) -> str | None:
-        """Return the estimate as the reported cost of sources that know prices, apart from planted errors."""
+        """Return the estimate as the reported cost if the source knows prices. Planted errors change it."""
         if not workload.reports or call.status != "ok":
             return None
         cost = self._prices.estimate(call)
@@ -222,7 +230,7 @@ class Month:
 
 
 def _weight(day: int, workload: Workload) -> float:
-    """Return the share of a workload on a day. 1970-01-01 was a Thursday."""
+    """Return the share of a workload's calls that falls on a day. 1970-01-01 was a Thursday."""
     weekend = (day // DAY_S + 3) % 7 >= 5
     return workload.share * (WEEKEND[workload.office] if weekend else 1.0)
 

@@ -1,6 +1,6 @@
 """
-Problems that can be planted in a month, each for one detector or one type of recommendation, as changes of
-the calls. `samples.py` adds keys, devices and routes; `bills.py` adds bills.
+Problems that can be planted in a month, each for one detector or one type of recommendation. Here they change
+the calls. `samples.py` adds keys, devices and routes, and `bills.py` adds bills.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ def _planted(
     )
 
 
-# Word -> the workload that it adds. In each workload, every call could cost less, for one type of
+# The workload that each word adds. Every call of such a workload could cost less, for one type of
 # recommendation. All these workloads together cost about as much as all other calls. So each is large
-# enough to be reported, and other planted problems are still visible. Their prices of tiers and batches
-# apply on every day.
+# enough to be reported, and other planted problems are still visible. Prices of tiers and batches apply to
+# them on every day.
 SAVINGS = {
     "unread-cache": _planted("anthropic", "claude-sonnet-5-5", "digests", 6_500, 300),
     "priority-tier": _planted("openai", "gpt-6.1-terra", "checkout", 1_700, 140),
@@ -56,10 +56,10 @@ SAVINGS = {
     "paid-retries": _planted("openai", "gpt-4.1", "imports", 6_000, 200),
     "repeated-questions": _planted("openai", "gpt-4.1", "helpdesk", 4_500, 700),
 }
-NIGHT = 2  # hour of the job
+NIGHT = 2  # hour of the day in which the nightly job runs
 QUESTIONS = 3  # number of repeated questions
 
-# word -> the problem that it plants
+# The problem that each word plants.
 PLANTS = {
     "spike": "a day on which one team spends eight times its usual amount",
     "missing-price": "a model without a list price",
@@ -89,7 +89,7 @@ PLANTS = {
 }
 
 
-# word -> the detector or the type of recommendation that should find it
+# The detector or the type of recommendation that should find each word's problem.
 FOUND_BY = {
     "spike": "spend_spike", "missing-price": "missing_price", "cost-gap": "cost_gap", "no-owner": "no_owner",
     "doubled-source": "doubled_source", "unused-cache": "prompt_caching", "dear-model": "cheaper_model",
@@ -102,12 +102,13 @@ FOUND_BY = {
 }  # fmt: skip
 NAMED = {
     "spike": "search"
-}  # text that the title must contain, for problems whose detector also reports others
+}  # text that the title must contain, for problems whose detector also reports other problems
 
 
 def missed(words: Collection[str], titles: Mapping[str, Collection[str]]) -> list[str]:
     """
-    Return the planted words that nothing found. `titles` has the titles of findings, by detector or type.
+    Return the words whose planted problem nothing found. `titles` has the titles of findings, by
+    detector or type.
     """
     return [
         word
@@ -118,7 +119,10 @@ def missed(words: Collection[str], titles: Mapping[str, Collection[str]]) -> lis
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeastMonth:
-    """The smallest month in which a planted problem is found: its days, and its calls, at least `per_day`."""
+    """
+    The smallest month in which a planted problem is found: its number of days, and its number of calls, which
+    is at least `per_day` on each day.
+    """
 
     days: int = 1
     records: int = 1
@@ -126,15 +130,16 @@ class LeastMonth:
 
     def of(self, days: int, thinned: float = 1.0) -> tuple[int, int]:
         """
-        Return the days and records that a month needs, if other planted problems reduce the share of its calls.
+        Return the days and records that a month needs. Other planted problems may reduce the share of its
+        usual calls to `thinned`.
         """
         days = max(self.days, days)
         return days, math.ceil(max(self.records, self.per_day * days) * thinned)
 
 
-# Detectors that compare calls need enough calls to compare. Problems that are not listed are found in any
-# month. The values include a margin over measurements with different seeds, weekdays and end hours, for each
-# word on its own. Words that add calls leave fewer calls of the month for the others.
+# The smallest month for each word. Detectors that compare calls need enough calls to compare. Problems that are
+# not listed are found in any month. The values were measured for each word alone, with different seeds,
+# weekdays and end hours, and include a margin. If words add calls, fewer calls remain for the usual workloads.
 LEAST = {
     "spike": LeastMonth(days=14, records=10_000, per_day=500),
     "missing-price": LeastMonth(records=1_500, per_day=50),
@@ -150,8 +155,8 @@ LEAST = {
 }
 
 
-# Maximum number of records. Detectors find these problems only in the newest records, which are a small part
-# of a larger month.
+# Maximum number of records of the month. Detectors find these problems only in the newest records, which are
+# a small part of a larger month.
 MOST = dict.fromkeys(("paid-retries", "repeated-questions"), 150_000)
 
 
@@ -194,12 +199,12 @@ def _added(plant_names: Collection[str]) -> Sequence[Workload]:
     return tuple(workload for word, workload in ADDED.items() if word in plant_names)
 
 
-SPIKE_AGO = 2  # days
+SPIKE_AGO = 2  # days before the end of the month
 SPIKE = 8.0
-OWNERLESS = 1.6  # factor on every day, so that a large enough share of the cost has no owner
-STORM = 40.0  # times the usual number of calls, all within one hour
+OWNERLESS = 1.6  # factor for the calls on every day, so that a large enough share of the cost has no owner
+STORM = 40.0  # multiple of the usual number of calls, all within one hour
 STORM_HOUR = 14
-LATE_DAYS = 12  # most planted problems last for the final days of the month
+LATE_DAYS = 12  # number of days at the end of the month in which most planted problems appear
 DEAR_MODEL = "claude-opus-4-1"
 DEAR_USER = "ben"
 UNKNOWN = Workload(
@@ -214,13 +219,14 @@ UNKNOWN = Workload(
 )
 
 
-ADDED = {"missing-price": UNKNOWN, **SAVINGS}  # word -> the workload that it adds
+ADDED = {"missing-price": UNKNOWN, **SAVINGS}  # the workload that each word adds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
     """
-    A call of a session before it becomes a record. `cached_tokens` is the part of its input from the turn before.
+    A call of a session before it becomes a record. `cached_tokens` is the part of its input that comes from
+    the previous turn.
     """
 
     at: int
@@ -257,7 +263,7 @@ class Plants:
         return STORM_HOUR if self._storms(day, workload) else None
 
     def apply(self, day: int, workload: Workload, call: Inference) -> Inference:
-        """Return the call with the planted changes. A workload changes for only one word."""
+        """Return the call with the planted changes. At most one word changes each workload."""
         _change(self.words, workload, call)
         if "dear-model" in self.words and workload is CLAUDE_CODE and call.user == DEAR_USER:
             call.request_model = DEAR_MODEL

@@ -39,9 +39,9 @@ SHAPES = 40
 DEAD = 5
 SUMS = 3
 UPSTREAM_SUMS = f"upstream/{UNIT_COST}"
-SEATS = ("mara", CLAUDE_CODE.users[0])  # mara makes no calls
+SEATS = ("mara", CLAUDE_CODE.users[0])  # people with a seat; mara makes no calls
 _MOST = 10
-# The published definition: the cost centre of each team's calls.
+# The published definition. It assigns each team's calls to a cost centre.
 DEFINITION = b"""\
 Dimensions:
   CostCentre:
@@ -76,7 +76,7 @@ class SetClock:
 async def add_samples(
     storage: Storage, registry: Registry, clock: SetClock, *, begin: int, words: frozenset[str]
 ) -> None:
-    """Add keys and devices, and the problems of `words`. `begin` is the start of the month."""
+    """Add keys and devices, and the problems named in `words`. `begin` is the start of the month."""
     now = clock.now()
     await _devices(storage, now, begin, "mute-device" in words)
     if "unrecognised" in words:
@@ -146,7 +146,7 @@ async def _routes(deliveries: Deliveries, plant_names: Sequence[str], now: float
 
 
 def _sums(now: float) -> Submission:
-    """Return requests of a product per customer, as unit-cost records."""
+    """Return the number of a product's requests per customer, as unit-cost records."""
     operations = [
         UnitCostOperation(
             id=number.to_bytes(16),
@@ -170,7 +170,7 @@ def _sums(now: float) -> Submission:
 
 async def add_plan(registry: Registry, ledger: Ledger, *, end: int, words: frozenset[str]) -> None:
     """
-    Add the plan with a seat that nobody uses, if its word is planted.
+    Add the plan with a seat that nobody uses, if `words` contains this problem.
 
     Its billing cycles begin on the day of the month on which the demo month ends, so the last cycle is complete.
     """

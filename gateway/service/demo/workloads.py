@@ -23,7 +23,7 @@ class Workload:
     turns: int = 1
     caches: bool = False  # later turns of a session read the earlier turns from the provider's cache
     reports: bool = False  # the source reports a cost of its own
-    office: bool = False  # few calls at night and at weekends
+    office: bool = False  # few calls at night and on weekends
     device: bool = False  # runs on enrolled laptops
     response_ids: bool = True  # reports the provider's id of the response
 

@@ -21,15 +21,16 @@ from spool.log.protocols import Log
 from spool.log.values import LogStats
 from spool.record import moment
 
-ANSWER_S = 10.0  # a writer that does not respond for this long is dead
-NOT_READY_S = 5.0  # if a commit takes this long, senders should use another server
-NOT_ALIVE_S = 60.0  # the writer will not recover; the supervisor should restart the process
-NEARLY_FULL = 0.8  # share of spool.max_bytes
+ANSWER_S = 10.0  # seconds; a writer that does not respond for this long counts as dead
+NOT_READY_S = 5.0  # seconds; if a commit takes this long, senders should use another server
+# seconds; after this time the writer will not recover, and the supervisor should restart the process
+NOT_ALIVE_S = 60.0
+NEARLY_FULL = 0.8  # share of spool.max_bytes above which all routes that keep records are listed
 _ADVICE = {
     ORPHANED: ": add its destination to the configuration again, or drop it with `tollhouse spool route drop`",
     PARKED: ": run `tollhouse check` to see why; nothing is lost meanwhile",
 }
-CACHE_S = 1.0  # anybody may request health, so the disk is read at most this often
+CACHE_S = 1.0  # seconds between two reads of the disk, because anybody may request health
 
 
 class Health:
@@ -64,9 +65,7 @@ class Health:
         self._started = clock.now()
 
     async def live(self) -> bool:
-        """
-        Return False only if the writer is dead or hangs. If the event loop is dead, there is no response at all.
-        """
+        """Return False only if the writer is dead or hangs. A dead event loop sends no response at all."""
         stats = await self._read()
         return stats is not None and stats.alive and stats.commit_s < NOT_ALIVE_S
 
@@ -93,7 +92,10 @@ class Health:
         }
 
     async def _shown_ledger(self) -> dict[str, object] | None:
-        """Report what the totals lack, or None if it cannot be read. Records are accepted in both cases."""
+        """
+        Describe the records that the totals lack. Return None if the ledger cannot be read. Records are
+        accepted in both cases.
+        """
         if self._ledger is None:
             return None
         try:
@@ -152,9 +154,9 @@ def _why_full(stats: LogStats) -> str:
 
 def kept_by(stats: LogStats, routes: Sequence[RouteState]) -> list[str]:
     """
-    Describe required routes whose records cannot be deleted yet, the largest number first.
+    Describe the required routes whose records cannot be deleted yet, the route with the most records first.
 
-    Lists all such routes if the spool is nearly full, otherwise only routes without a destination.
+    The list has all such routes if the spool is nearly full, and otherwise only routes without a destination.
     """
     is_nearly_full = stats.bytes >= NEARLY_FULL * stats.max_bytes
     keeping = [route for route in routes if route.required and route.queued]
@@ -201,7 +203,7 @@ def describe_route(route: RouteState) -> dict[str, object]:
 
 
 def describe_node(node: NodeState, now: float) -> dict[str, object]:
-    """Describe a gateway. `leases` are the routes and tasks that only this gateway runs."""
+    """Describe a gateway. `leases` are the routes and tasks that run only on this gateway."""
     return {
         "node": node.id,
         "name": node.name,

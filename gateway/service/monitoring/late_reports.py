@@ -23,8 +23,8 @@ _log = logging.getLogger(__name__)
 
 class LateReports(NamedTuple):
     """
-    Counts of a source. `late` reports would have changed a closed call. `uncompared` reports repeat a call
-    whose record is no longer available.
+    Counts of a source. `late` reports would have changed a call that was already closed. `uncompared` reports
+    repeat a call whose record is no longer available.
     """
 
     source: str
@@ -59,14 +59,14 @@ class LateReportCounter:
         return counts_by_day
 
     def put_back(self, counts_by_day: Mapping[int, Counts]) -> None:
-        """Add counts that could not be stored."""
+        """Add counts back that could not be stored."""
         for day, counts in counts_by_day.items():
             self._days.setdefault(day, Counter()).update(counts)
 
 
 class KeptLateReports:
     """
-    Adds this process's counts to the stored ones: on each query, every ten minutes, and at an orderly stop.
+    Adds this process's counts to the stored counts: for each query, every ten minutes, and at an orderly stop.
     """
 
     def __init__(self, counter: LateReportCounter, table: LateReportTable) -> None:

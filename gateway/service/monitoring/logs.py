@@ -1,8 +1,8 @@
 """
 Log lines: JSON on stderr, with a short message and stable fields.
 
-A line never contains a key or a prompt. For an exception it has only the type and the place, because the text
-may quote what a sender sent.
+A line never contains a key or a prompt. For an exception it has only the type and the location, because the
+text may quote what a sender sent.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FRAMES = 12
 LINES_PER_MINUTE = 60
 MAX_KINDS = 10_000
 MAX_KIND = 80
-# Fields that logging puts on every record. All others were given as `extra`.
+# Fields that the logging module sets on every record. All other fields came from `extra`.
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
@@ -43,17 +43,17 @@ def configure(
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
-    # asyncio and aiohttp log requests verbatim at debug level.
+    # At debug level, asyncio and aiohttp log requests verbatim.
     for chatty in ("asyncio", "aiohttp", "aiosqlite"):
         logging.getLogger(chatty).setLevel(max(logging.INFO, root.level))
 
 
 class RepeatedLines(logging.Filter):
     """
-    Limits repeated lines of one kind about one address, and asyncio's lines about failed accepts.
+    Limits repeated lines of the same kind about the same address, and asyncio's lines about failed accepts.
 
-    Without the limit, a sender without a valid key could fill the disk with refusals. The next written line
-    of a kind has the number of suppressed lines as `left_out`.
+    Without the limit, a sender without a valid key could fill the disk with lines about refusals. The next
+    written line of a kind has the number of suppressed lines as `left_out`.
     """
 
     def __init__(self, clock: Clock, lines_per_minute: int) -> None:
@@ -78,7 +78,7 @@ class RepeatedLines(logging.Filter):
 
 
 def _kind(record: logging.LogRecord) -> str | None:
-    """Return the kind of a line that outsiders can cause, or None for all other lines."""
+    """Return the kind of a line that outsiders can cause, or None for any other line."""
     if record.name == "asyncio":
         return record.getMessage()[:MAX_KIND]
     address = getattr(record, "address", None)

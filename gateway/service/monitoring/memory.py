@@ -8,31 +8,31 @@ import gc
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
-_MMAP_THRESHOLD = -3  # option number of mallopt
+_MMAP_THRESHOLD = -3  # number of the option M_MMAP_THRESHOLD in mallopt
 _LARGE = 1024 * 1024
-# new objects between two collections; Python's default of 700 costs 5 % of the time for a single span
+# new objects between two collections; with Python's default of 700, a single span takes 5 % longer
 NEW_OBJECTS = 1000
-# Youngest collections between two of the middle generation. All requests wait 3 ms for such a collection, and
-# 15 ms with Python's default of 10.
+# Collections of the youngest generation between two collections of the middle generation. A collection of the
+# middle generation delays all requests by 3 ms, or by 15 ms with Python's default of 10.
 NEW_ROUNDS = 1
-NEWER_ROUNDS = 250  # middle collections between two full collections
+NEWER_ROUNDS = 250  # collections of the middle generation between two full collections
 LOOK_EVERY_S = 1.0
-MOST_WAITED_S = 300.0  # after this time a full collection runs even if requests are pending
+MOST_WAITED_S = 300.0  # seconds; after this time a full collection runs even while requests are pending
 _NEVER = 2**30
 
 
 def settle_after_start() -> None:
     """
-    Release memory that only the start needed, and exclude the remaining objects from all later collections.
+    Release memory that only the start needed, and exclude all objects that exist now from later collections.
 
-    For a process that only serves. Both steps visit every object. Requests leave few reference cycles, and
-    everything else is freed without the collector.
+    Call this only in a process that serves requests. Both steps visit every object. Requests leave few
+    reference cycles, and all other objects are freed without the collector.
     """
     gc.collect()
     with suppress(OSError, AttributeError):  # only the C library of Linux has mallopt
         library = ctypes.CDLL(None)
         library.malloc_trim(0)
-        # Otherwise malloc keeps freed blocks of up to 32 MiB, which is 100 MiB after a few large bodies.
+        # Otherwise malloc keeps freed blocks of up to 32 MiB, which amounts to 100 MiB after a few large bodies.
         library.mallopt(_MMAP_THRESHOLD, _LARGE)
     gc.freeze()
     gc.set_threshold(NEW_OBJECTS, NEW_ROUNDS, max(NEWER_ROUNDS, gc.get_threshold()[2]))
@@ -40,9 +40,10 @@ def settle_after_start() -> None:
 
 async def make_full_rounds(until_idle: Callable[[], Awaitable[object]]) -> None:
     """
-    Run full collections between requests, instead of leaving the moment to Python.
+    Run full collections between requests, instead of whenever Python would run them.
 
-    All requests wait for a full collection, longest while a large response is built: 0.2 s for two million objects.
+    All requests wait for a full collection. The wait is longest while a large response is built: 0.2 s for
+    two million objects.
     """
     gc.set_threshold(*gc.get_threshold()[:2], _NEVER)
     try:

@@ -1,8 +1,8 @@
 """
-Metrics as Prometheus text. Dashboards rely on their names.
+Metrics as Prometheus text. Dashboards rely on the names of the metrics.
 
-Commits and requests are counted as they happen. Figures of the storage (queues, space) are read when somebody
-requests the metrics, at most once a second.
+Commits and requests are counted as they happen. Figures of the storage (queues, space) are read when the
+metrics are requested, at most once a second.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from spool.record import TOPICS
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 CACHE_S = 1.0
-ANSWER_S = 5.0  # time for the storage to respond; Prometheus waits ten seconds by default
+ANSWER_S = 5.0  # seconds that the storage may take to respond; Prometheus waits ten seconds by default
 LAG_EVERY_S = 0.1
-LAG_WINDOW_S = 15.0  # longer than the usual scrape interval, so that every peak shows in a scrape
+LAG_WINDOW_S = 15.0  # seconds; longer than the usual scrape interval, so that every peak shows in a scrape
 
-# Maximum number of series per kind: sources that senders name, pairs of sources, and reasons.
+# Maximum number of series for each kind of detail: sources that senders name, pairs of sources, and reasons.
 MAX_DETAILS = 500
 OTHER = "other"
 
-# Field of a commit -> (metric, second label next to topic, help).
+# Field of a commit -> (metric, second label in addition to topic, help).
 _TERMS: Mapping[str, tuple[str, str | None, str]] = {
     "received": ("received", None, "Items read by decoders"),
     "accepted": ("accepted", "source", "New records"),
@@ -71,7 +71,7 @@ _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 1
 
 
 class _Registry(CollectorRegistry):
-    """Omits the creation time of each counter, which would be a third of all series."""
+    """A registry without the creation time of each counter, which would be a third of all series."""
 
     def collect(self) -> Iterator[Metric]:
         for metric in super().collect():
@@ -132,13 +132,15 @@ class Metrics:
             "tollhouse_records_claimed_device", "Records that named a device without using its key"
         )
         self._sources = cache(lambda: frozenset(sources()))
-        self._details: dict[str, set[str]] = {}  # label values by kind
+        self._details: dict[str, set[str]] = {}  # known label values, by kind of detail
         lag = Gauge("tollhouse_loop_lag_seconds", "Worst event loop lag of the last 15 s", registry=registry)
         self.lag = LoopLag(lag)
         self._snapshot = SnapshotCollector()
         registry.register(self._snapshot)
         self._refused.labels("internal")
-        for topic in TOPICS:  # a series that exists from the start has a rate when its first record arrives
+        # the series exist from the start, because a series without an earlier value shows no rate for
+        # its first record
+        for topic in TOPICS:
             self._left_out.labels(topic)
             self._too_large.labels(topic)
             for term, (_, label, _) in _TERMS.items():
@@ -179,8 +181,8 @@ class Metrics:
 
     def watch_memory(self, memory: ReadMemory) -> None:
         """
-        Show the size of the span memory, how many spans it read, why it did not know others, and the
-        results of comparisons.
+        Show the size of the span memory, the number of spans that it read, why it did not know other spans,
+        and the results of its comparisons with the rules.
         """
         kinds = Gauge("tollhouse_memory_kinds", "Kinds of spans in the span memory", registry=self.registry)
         kinds.set_function(lambda: memory.kinds)
@@ -230,8 +232,8 @@ class Metrics:
 
     def _bounded(self, kind: str, detail: str) -> str:
         """
-        Return the label value, or a common one if there are too many, because each name that a sender invents
-        costs a series.
+        Return the label value. If there are too many values, return a common value instead, because each name
+        that a sender invents would cost a series.
         """
         known = self._details.setdefault(kind, set())
         if detail not in known and detail not in self._sources():
@@ -286,8 +288,8 @@ class Exposition:
 
     async def _snapshot(self) -> Snapshot:
         """
-        Read the storage's figures. If the storage is unreachable, return the newest earlier ones, so that
-        this process's own counts still appear.
+        Read the figures of the storage. If the storage is unreachable, return the newest earlier figures, so
+        that this process's own counts still appear.
         """
         try:
             async with asyncio.timeout(ANSWER_S):
@@ -301,8 +303,8 @@ class Exposition:
 
 class LoopLag:
     """
-    Measures how late the event loop resumes a waiting task. Clients wait as long while other work
-    blocks the loop.
+    Measures how late the event loop resumes a waiting task. Requests are delayed by this time while other
+    work blocks the loop.
     """
 
     def __init__(self, gauge: Gauge) -> None:
@@ -341,7 +343,7 @@ class ReadMemory(Protocol):
 
 
 class MemoryCounts(Collector):
-    """Collects the counts of the span memory for each request of the metrics."""
+    """A collector that reads the counts of the span memory each time the metrics are requested."""
 
     def __init__(self, memory: ReadMemory) -> None:
         self._memory = memory

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping
 _log = logging.getLogger(__name__)
 
 STARTING_EVERY_S = 10.0
-# each message extends the time limit from that moment, so a start that hangs is still ended
+# Each message extends the time limit by 60 s from now, so the service manager still ends a start that hangs.
 MORE_TIME = "EXTEND_TIMEOUT_USEC=60000000"
 
 
@@ -42,13 +42,15 @@ class ServiceManager:
             )
 
     def reloading(self) -> None:
-        """Announce a reload. Its time lets systemd distinguish it from later reloads."""
+        """
+        Announce a reload. The message has the current time, by which systemd distinguishes it from later reloads.
+        """
         self.tell("RELOADING=1", f"MONOTONIC_USEC={time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000}")
 
     async def start(self) -> None:
         """
-        Request more time until cancelled, because opening a large or damaged spool, or waiting for space, is
-        not a failure.
+        Request more time until cancelled. A start may take long because the spool is large or damaged, or
+        because it waits for space on the disk.
         """
         while True:
             await asyncio.sleep(STARTING_EVERY_S)

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetGauge:
     """
-    An owner of a budget at the last evaluation; "" for a budget without owners. Dollars are None for budgets
-    of tokens or calls, and without an amount or a forecast.
+    The state of a budget's owner at the last evaluation; "" is a budget without owners. Dollars are None if
+    the budget limits tokens or calls, and if there is no amount or no forecast.
     """
 
     budget: str
@@ -42,8 +42,8 @@ class BudgetGauge:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReconciledRatio:
     """
-    The counted share of a provider's bill; `measure` is tokens or money. 1 means all of it, and more
-    means too much.
+    The counted share of a provider's bill. `measure` is tokens or money. 1 means that all of the bill was
+    counted, and more than 1 that too much was counted.
     """
 
     provider: str
@@ -64,7 +64,7 @@ class Limit:
 class Snapshot:
     """
     The figures for one request of the metrics. `installation` is the same for all gateways on one storage. If
-    `answers` is False, the storage does not respond, and its figures are older ones.
+    `answers` is False, the storage does not respond, and its figures are from an earlier read.
     """
 
     stats: LogStats
@@ -83,7 +83,7 @@ class Snapshot:
     differing: int = 0
     limits: Sequence[Limit] = ()
     senders_pushed_out: int = 0
-    shares: Sequence[KeyShare] = ()  # of keys that use nearly all of a limit
+    shares: Sequence[KeyShare] = ()  # keys that use nearly all of their share of a limit
     channels: Sequence[ChannelState] = ()
     now: float = 0.0
     budgets: Sequence[BudgetGauge] = ()
@@ -356,7 +356,8 @@ def _database(health: DatabaseHealth) -> Iterator[Metric]:
 
 def _installation(installation: str) -> Metric:
     """
-    Return the installation's id as a label, so that values of one storage reported by several gateways count once.
+    Return the installation's id as a label. With it, figures that several gateways report about one storage
+    can be counted once.
     """
     help = "Id that is the same for all gateways on one storage"
     family = GaugeMetricFamily("tollhouse_installation", help, labels=["installation"])
@@ -396,8 +397,8 @@ class DatabaseFigure:
 
 def figures(health: DatabaseHealth) -> Iterator[DatabaseFigure]:
     """
-    Yield the figures of the database. Figures that its role may not read are left out, and so are standbys if
-    none is required.
+    Yield the figures of the database. Figures that the database role may not read are left out. Figures of
+    standbys are left out if no standby is required.
     """
     if health.standbys is not None:
         yield from _standbys(health.standbys, needs_standby=health.needs_standby)

@@ -1,9 +1,9 @@
 """
 Cost and tokens on `/metrics`, from the ledger's totals: few series, and counters that only rise.
 
-A counter adds the growth of this and the previous month's totals since the last reading. If totals fall, for
-example by a correction, the counter waits until they exceed what it has counted. The gauge for the month is
-exact, also after a restart, and may fall.
+A reading adds to each counter the growth of the totals of this month and the previous month. If totals fall,
+for example after a correction, the counter does not rise until the totals exceed the counted value. The gauge
+for the month is exact, even after a restart, and may fall.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from spool.ledger.queries import CostQuery, CostRow, end_of_hour
 from spool.ledger.sums import OTHER
 
 EVERY_S = 60.0
-LOOK_S = 1.0  # between two checks whether the ledger has caught up
-MAX_SERIES = 2000  # limit on combinations of labels, which grow quickly with the number of names
+LOOK_S = 1.0  # seconds between two checks whether the ledger has caught up
+MAX_SERIES = 2000  # maximum number of label combinations, which grows quickly with the number of names
 UNKNOWN = "(unknown)"
 LABELS = ("provider", "model", "team", "cost_source")
 _MEASURES = ("cost", "input_tokens", "output_tokens")
@@ -36,7 +36,7 @@ Labels = tuple[str, ...]
 
 
 class _Sums(NamedTuple):
-    cost: int = 0  # in units of spool.ledger.money
+    cost: int = 0  # cost in units of spool.ledger.money
     input_tokens: int = 0
     output_tokens: int = 0
 
@@ -50,10 +50,10 @@ class _Sums(NamedTuple):
 
 class SpendCounts:
     """
-    Counters and the cost of the running month, by LABELS. Pure.
+    Counters, and the cost of the running month, by LABELS. Pure.
 
-    At most `top` providers, models and teams keep their own name while the process lives: first those with
-    the highest cost, then new ones while there is space. All others share OTHER.
+    At most `top` providers, models and teams have their own name until the process ends: first those with the
+    highest cost, then new names while there is space. All others share the name OTHER.
     """
 
     def __init__(self, top: int) -> None:
@@ -72,10 +72,10 @@ class SpendCounts:
 
     def read(self, rows: Sequence[CostRow], month: datetime) -> None:
         """
-        Count the totals of the running `month` and of the month before. The first reading sets where
-        the counters start.
+        Count the totals of the running `month` and of the previous month. The first reading only sets the
+        values from which the counters start.
 
-        This may run in a thread, because what `families` shows is replaced at the end in one step.
+        This may run in a thread, because the metrics that `families` yields are replaced in one step at the end.
         """
         self._name(rows)
         sums_by_series: defaultdict[tuple[datetime, Labels], _Sums] = defaultdict(_Sums)
@@ -91,7 +91,7 @@ class SpendCounts:
         self._is_begun = True
 
     def families(self) -> Iterator[Metric]:
-        """Yield the metrics. Their values are for graphs and only as precise as a float."""
+        """Yield the metrics. Their values are floats, which are precise enough for graphs."""
         cost = CounterMetricFamily("tollhouse_cost_dollars", "Cost of calls in dollars", labels=LABELS)
         tokens = CounterMetricFamily("tollhouse_tokens", "Tokens of calls", labels=(*LABELS, "direction"))
         month = GaugeMetricFamily(
@@ -106,7 +106,9 @@ class SpendCounts:
         yield from (cost, tokens, month)
 
     def _count(self, sums_by_series: Mapping[tuple[datetime, Labels], _Sums]) -> None:
-        """Add the growth. A new series first shows 0, so that a rate includes its first step."""
+        """
+        Add the growth of the totals. A new series first shows 0, so that a rate includes its first step.
+        """
         new = {labels for _, labels in sums_by_series} - self._counted.keys()
         counted = {**self._counted, **dict.fromkeys(new, _Sums())}
         for series, sums in sums_by_series.items():
@@ -120,7 +122,7 @@ class SpendCounts:
         self._counted = counted
 
     def _name(self, rows: Iterable[CostRow]) -> None:
-        """Give names to the most expensive ones while there is space."""
+        """Give names to the most expensive providers, models and teams while there is space."""
         for index, names in enumerate(self._names):
             if len(names) >= self._top:
                 continue
