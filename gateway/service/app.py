@@ -89,7 +89,8 @@ class App:
         self._takes_over = takes_over
         self._listeners = Listeners(config.server, config.data_dir, self._sockets)
         self._following_until = 0.0  # time by which the previous server must have stopped
-        self._running = config  # the configuration as it was read; the addresses in `config` may have ports that the system chose
+        # the configuration as it was read; the addresses in `config` may have ports that the system chose
+        self._running = config
         self._reread = reread or (lambda: config)
         self._origins = origins
         self._given = origins and origins()
