@@ -106,7 +106,8 @@ def is_counter(posted: Posted) -> bool:
 class Order:
     name: str
     requests: Callable[[], list[Posted]]
-    ends: Mapping[int, int] = field(default_factory=dict)  # signal by tenths of the requests sent before it
+    # signals that end the server; the key is the number of tenths of the requests sent before
+    ends: Mapping[int, int] = field(default_factory=dict)
     counters_first: bool = False  # send counters, and wait until they are decided, before everything else
 
 

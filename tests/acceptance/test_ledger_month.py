@@ -32,7 +32,7 @@ MODELS = ("gpt-4o", "gpt-4o-mini", "claude-sonnet-4-5", "acme-large")
 TEAMS = ("search", "support", "")
 SHADOWS = "[sources.openrouter]\ncount = false"
 TRACES = "/v1/traces"
-EACH_ROUND = {"accepted": 80, "duplicates": 8, "amended": 3}  # minimum per round
+EACH_ROUND = {"accepted": 80, "duplicates": 8, "amended": 3}  # minimum counts of each round
 
 Sent = tuple[str, bytes]  # path and body
 Group = tuple[str, ...]

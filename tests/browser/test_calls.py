@@ -20,7 +20,7 @@ def test_a_filter_is_in_the_address(console: Console) -> None:
     """A filter chosen in the page appears in the address. A reload shows the same, and Back removes it."""
     console.open("/calls")
     page, rows = console.page, console.page.locator("tbody tr")
-    # visible first, so that their disappearance shows that the response arrived
+    # wait until they are visible, so that their disappearance shows that the response arrived
     expect(rows.filter(has_text="support")).not_to_have_count(0)
     page.get_by_label("Add a filter").select_option("team")
     page.get_by_label("Value of team").select_option("search")
@@ -135,7 +135,7 @@ def test_records_arrive_live_and_wait_for_the_reader(house: Tollhouse, open_cons
 
 
 def test_a_list_waits_for_the_reader(house: Tollhouse, open_console: OpenConsole) -> None:
-    """A list adds new records without a click, but not while the pointer is on a row."""
+    """While the pointer is on a row, the list adds no new records. Otherwise it adds them without a click."""
     key = house.key("sender")
     send(house, key, "gpt-4.1")
     console = open_console(house)

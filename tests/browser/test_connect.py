@@ -49,7 +49,8 @@ def test_a_sender_is_connected_in_three_clicks(house: Tollhouse, open_console: O
 
 def test_who_makes_no_keys_is_told_whom_to_ask(house: Tollhouse, open_console: OpenConsole) -> None:
     """
-    The page is checked on a phone in the dark theme. For senders that are not listed, it points to OpenTelemetry.
+    A viewer, who may not create keys, sees whom to ask. The page is checked on a phone in the dark theme. For
+    senders that are not listed, it points to OpenTelemetry.
     """
     console = open_console(house, role="viewer", viewport=NARROW, color_scheme="dark")
     page = console.page

@@ -139,7 +139,7 @@ def test_every_measure_is_drawn(console: Console) -> None:
         adds = not title.startswith(("Cost of", "Cost per", "Saved by", "Latency"))
         assert adds == (console.page.locator("thead th", has_text="Share").count() == 1), title
         drawn = console.page.locator("figure svg[role=img] > :is(rect, path:not(.grid))").first
-        if not title.startswith("Cost per"):  # no call here has a customer
+        if not title.startswith("Cost per"):  # no call in this test has a customer
             expect(drawn).to_be_attached()
 
 
@@ -153,7 +153,7 @@ def test_a_chart_has_no_thousands_of_bars(console: Console) -> None:
 
 
 def test_the_same_data_elsewhere(console: Console) -> None:
-    """The JSON and CSV links of a view return the data that the page shows."""
+    """The page links to the JSON and CSV form of its data, and both have the data that the page shows."""
     console.open("/costs?from=now-7d&by=team&model=gpt-4.1")
     page = console.page
     json, csv = (
@@ -168,8 +168,8 @@ def test_the_same_data_elsewhere(console: Console) -> None:
 
 def test_what_changed_is_the_comparison(console: Console) -> None:
     """
-    Without the choice, the page shows no change. With it, the parts, the drivers and their sum equal
-    the operator API's.
+    Without a comparison, the page shows no change. With a comparison, the parts, the drivers and their sum
+    equal the operator API's.
     """
     console.open("/costs?from=now-7d&by=model_family")
     page = console.page
@@ -451,7 +451,7 @@ def test_a_month_has_its_forecast_and_the_period_before(console: Console) -> Non
     assert 0 == console.overhang()
     assert [] == console.audit(("minor", "moderate", "serious", "critical"))
     page.get_by_role("button", name="Hide earlier period").click()
-    expect(page.locator("figure rect.ghost")).to_have_count(1)  # the one in the legend
+    expect(page.locator("figure rect.ghost")).to_have_count(1)  # only the bar in the legend
 
 
 def test_what_a_user_costs_is_a_measure(console: Console) -> None:
@@ -563,7 +563,8 @@ def test_the_money_of_the_costs_is_chosen(console: Console) -> None:
 @pytest.mark.parametrize("chosen", ["Last 30 days", "Last 7 days"])
 def test_the_overview_says_one_figure_of_a_model(console: Console, chosen: str) -> None:
     """
-    Chart and lists cover the chosen days, which each heading names, and link to the costs of these days.
+    Chart and lists of the overview cover the chosen days, name them in each heading, and link to the costs
+    of these days.
     """
     console.open("/")
     page = console.page

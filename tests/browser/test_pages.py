@@ -22,7 +22,7 @@ LAYOUTS: Mapping[str, tuple[ViewportSize, Literal["dark", "light"]]] = {
     "phone-light": (NARROW, "light"),
 }
 
-# Charts learn of a new theme when the page is drawn, and are then redrawn.
+# When the theme changes, a chart first has to be drawn, then learns of the new theme, and is drawn again.
 DRAWN = (
     "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done))))"
 )
@@ -102,7 +102,7 @@ def unreached(console: Console, *, is_framed: bool) -> list[str]:
         count,
         10,
         all_count + 10,
-    ):  # some, such as those of an opening menu, are reached twice before others
+    ):  # Tab reaches some controls twice before others, such as those of an opening menu
         for _ in range(presses):
             console.page.keyboard.down("Tab")  # like a key that is held down
         console.page.keyboard.up("Tab")
@@ -184,7 +184,7 @@ def test_what_the_policy_refuses_is_seen(console: Console) -> None:
 
 def test_what_axe_finds_is_told(console: Console) -> None:
     """
-    axe reports the impacts that count and no others: a page without a language, and with an empty heading.
+    axe reports findings of the chosen impacts and no others. The test page has no language and an empty heading.
     """
     console.open("/")
     console.page.evaluate("document.documentElement.removeAttribute('lang')")

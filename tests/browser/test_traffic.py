@@ -19,7 +19,7 @@ def test_nothing_is_asked_while_nothing_happens(console: Console) -> None:
     """An open page learns of changes by its event stream and never polls."""
     console.page.goto(
         "about:blank"
-    )  # new page, because the page that signed in has its own stream and would see the fake clock at 1970
+    )  # the fake clock starts at 1970, so use a new page: the page that signed in has an event stream already
     console.requests.clear()
     console.page.clock.install()
     console.open("/")

@@ -58,7 +58,10 @@ def _call(asked: dict[str, Any], request_id: str | None, **more: Any) -> Call:
 
 
 def _wants_tool(asked: dict[str, Any], turns: list[Any]) -> str | None:
-    """Return the tool to call: the first one offered, until its result is sent back."""
+    """
+    Return the tool that the model calls: the first offered tool. Once the tool's result is in the
+    request, return none.
+    """
     if (
         not asked.get("tools")
         or "tool_result" in json.dumps(turns)
@@ -206,7 +209,7 @@ def _responses_item_events(item: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _embeddings(asked: dict[str, Any], figures: Figures) -> ProviderAnswer:
-    """OpenAI gives embeddings no id."""
+    """Make an embeddings response. OpenAI gives embeddings no id."""
     call = _call(asked, None, operation="embeddings", input_tokens=figures.input)
     texts = asked["input"] if isinstance(asked["input"], list) else [asked["input"]]
     body = {

@@ -122,7 +122,7 @@ def _gemini_settings(place: Place, page: str, authentication: str) -> str:
             "security": {"auth": {"selectedType": authentication}},
             "privacy": {"usageStatisticsEnabled": False},
             "general": {"disableAutoUpdate": True, "maxAttempts": 2},
-            "model": {"generationConfig": {"maxRetries": 0}},  # of Qwen Code's library
+            "model": {"generationConfig": {"maxRetries": 0}},  # settings of the library that Qwen Code uses
         }
     )
 

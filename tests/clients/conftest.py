@@ -66,7 +66,7 @@ class Stand:
         gained = self.tollhouse.records()[self.records_before :]
         records = [
             one for one in gained if one["kind"] == "inference"
-        ]  # counters wait, and arrive during later tests
+        ]  # counters are left out, because they wait and arrive during later tests
         assert [] == [words for words in CONTENT if words in json.dumps(records)]
         return records
 

@@ -11,7 +11,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """One answered request, or its record. None is a field that was not reported."""
+    """A call that the provider served, or the record of a call. A field that was not reported is None."""
 
     operation: str
     status: str
@@ -66,7 +66,7 @@ def assert_same(expected: Iterable[Call], records: Iterable[Mapping[str, Any]]) 
 
 
 def without_names(records: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Remove ids and response models, for a client that reports its own."""
+    """Remove ids and response models, for a client that reports its own values."""
     return [
         {name: one[name] for name in FIELDS} | {"request_id": None, "response_model": None} for one in records
     ]

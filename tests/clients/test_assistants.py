@@ -41,7 +41,9 @@ def told(assistant: str, run: str, calls: list[Call]) -> list[Call]:
 
 
 def _with_one_failure(calls: list[Call], run: str) -> list[Call]:
-    """Failed attempts are reported once, if no attempt follows."""
+    """
+    Return the calls with one failure instead of several. Failed attempts that no success follows are reported once.
+    """
     return calls[-1:] if run == "failure" else [call for call in calls if call.status == "ok"]
 
 

@@ -37,12 +37,13 @@ def openllmetry(name: str, calls: list[Call]) -> list[Call]:
             reported * 2
         )  # it and the Anthropic library each report a failure, in separate traces without a common id
     if name in ANTHROPIC:
-        return reported  # the library's own span has the same response id and arrives first
-    reported = [without("cache_write_tokens")(call) for call in reported]  # it has no attribute for OpenAI's
+        return reported  # the library's own span has the same response id and arrives first, so it becomes the record
+    # it has no attribute for OpenAI's cache writes
+    reported = [without("cache_write_tokens")(call) for call in reported]
     if "stream" in name:
         reported = [
             without("reasoning_tokens")(call) for call in reported
-        ]  # it reads them only from responses without streaming
+        ]  # it reads these fields only from responses without streaming
     if name == "embeddings":
         # it reports 0 where the provider reported nothing
         reported = [replace(call, cache_read_tokens=0) for call in reported]

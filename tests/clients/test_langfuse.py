@@ -40,7 +40,8 @@ def told(client: str, name: str, calls: list[Call]) -> list[Call]:
     kept = [without("response_model", "request_id")(call) for call in kept]
     if client == "langfuse_v2":
         kept = [without("operation")(call) for call in kept]
-        if name == "responses":  # the second call streams the Responses API, whose usage it does not read
+        # the second call streams the Responses API, and Langfuse does not read the usage of that stream
+        if name == "responses":
             tokens = [field for field in Call.__dataclass_fields__ if field.endswith("_tokens")]
             kept[1] = without(*tokens)(kept[1])
     return kept
@@ -61,7 +62,8 @@ def test_the_openai_wrapper_tells_the_journal(stand: Stand, client: str, name: s
 @pytest.mark.parametrize("client", ["langfuse_v2", "langfuse"])
 def test_generations_by_hand(stand: Stand, client: str) -> None:
     """
-    Figures and names are as written. A generation that ends in a later request is one record, and spans are none.
+    Figures and names are those that the program wrote. A generation that ends in a later request is one
+    record. Other spans are no records.
     """
     records = run(stand, client, "by_hand")
     fields = (

@@ -43,7 +43,7 @@ def _asks(text: str) -> dict[str, Any]:
     return {"messages": [{"role": "user", "content": text}], "max_tokens": 1024}
 
 
-# by name: the proxy's path, the request, and the status that its client must get
+# requests by name: the proxy's path, the body, and the status that the client must get
 REQUESTS: dict[str, tuple[str, dict[str, Any], int]] = {
     "chat": (CHAT, {"model": "fast", "user": "ada", **_asks("one")}, 200),
     "reasoning": (CHAT, {"model": "thinker", **_asks("two")}, 200),
@@ -66,8 +66,9 @@ REQUESTS: dict[str, tuple[str, dict[str, Any], int]] = {
     "responses stream": (RESPONSES, {"model": "thinker", "stream": True, "input": "fourteen"}, 200),
     "refused by the proxy": (CHAT, {"model": "nobody", **_asks("fifteen")}, 400),
 }
-CACHED = (("cache miss", "cache hit"), ("embeddings", "embeddings again"))  # sent twice, served once
-REPORTS = 22  # per callback; `Reported.told` lists them
+# names of two equal requests, of which the provider serves only the first
+CACHED = (("cache miss", "cache hit"), ("embeddings", "embeddings again"))
+REPORTS = 22  # number of reports per callback; `Reported.told` lists them
 
 
 @dataclass(frozen=True)
@@ -162,12 +163,13 @@ def test_the_costs_are_litellms(reported: Reported) -> None:
     assert {"reported"} == {one["cost_source"] for one in records}
     cached = {one["operation"]: one for one in reported.records if one["status"] == "cached"}
     assert "0" == cached["chat"]["cost"]
-    assert all(Decimal(one["estimated_cost"]) > 0 for one in cached.values())  # the saved money
+    assert all(Decimal(one["estimated_cost"]) > 0 for one in cached.values())  # the cost that the cache saved
 
 
 def test_both_callbacks_were_heard(reported: Reported) -> None:
     """
-    Each record was reported twice, with the second report as duplicate. Only one cost differs between the reports.
+    Each call was reported twice, and the second report counted as a duplicate. The two reports differ in
+    only one cost.
     """
     assert len(reported.records) == reported.books["accepted"] == reported.books["duplicates"]
     assert 1 == reported.books.get("conflict", 0)  # the span of the cached embedding has the first one's cost

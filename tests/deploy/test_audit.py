@@ -40,7 +40,7 @@ sys.exit(word == "bad")
 def test_what_is_not_known_fails_where_it_could_be(
     tmp_path: Path, locks: tuple[str, ...], required: str, fails: bool
 ) -> None:
-    """On a machine that reaches no list, the audit fails only if it is required."""
+    """If the machine reaches no list of vulnerabilities, the audit fails only where it is required."""
     program = tmp_path / "pip-audit"
     program.write_text(PROGRAM.format(python=sys.executable))
     program.chmod(0o755)
@@ -87,7 +87,9 @@ sys.exit(word == "bad")
 def test_crates_are_looked_up_where_that_can_be(
     tmp_path: Path, word: str, missing: int, fails: bool, said: str
 ) -> None:
-    """Without `cargo audit` the audit reports that and passes, even if a lookup is required."""
+    """
+    Without `cargo audit`, the audit reports that crates were not checked, and passes even where it is required.
+    """
     for name, text in (("pip", PROGRAM.format(python=sys.executable)),
                        ("cargo", CARGO.format(python=sys.executable, missing=missing))):  # fmt: skip
         (tmp_path / name).write_text(text)

@@ -37,7 +37,8 @@ def problems(values: Any) -> list[str]:
 @pytest.mark.parametrize("own", [{}, SHARED, MONITORED, {**SHARED, **MONITORED}])
 def test_the_schema_takes_the_values(own: Any) -> None:
     """
-    The values are the chart's own, with PostgreSQL, and with monitoring. Otherwise nobody could install the chart.
+    The schema accepts the chart's own values, also with PostgreSQL or with monitoring. Otherwise nobody could
+    install the chart.
     """
     assert [] == problems(merged(VALUES, own))
 

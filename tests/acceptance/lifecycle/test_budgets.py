@@ -102,7 +102,7 @@ def test_kills_neither_lose_nor_repeat_an_alert(
         tollhouse.kill()
         asking.wait(300)
         tollhouse.start()
-        # wait for each threshold, because of two that are crossed at once, only the higher is notified
+        # Wait for each threshold. If one evaluation finds two crossed thresholds, it notifies only the higher one.
         wait_for(partial(has_fired, tollhouse, id, round + 1), 180, f"alert {round + 1}")
     fired = tollhouse.json("budgets", "alerts", id, "--sort-key", "percent", "--sort-order", "asc")["alerts"]
     assert [(percent, "fired", True) for percent in PERCENTS] == [

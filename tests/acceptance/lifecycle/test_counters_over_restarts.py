@@ -63,8 +63,8 @@ def test_a_counter_that_follows_its_call_after_a_restart(
     installations: Installations, restart: Callable[[Tollhouse], None]
 ) -> None:
     """
-    A call may have two reporters: one opened its record, the other joined it and is in no record. Counters of
-    both are recognized.
+    Two services may report one call. The first report opens the record, and the second joins it, so the
+    record does not name the second service. Counters of both services are recognized as repeats.
     """
     one = installations(config=CONFIG)
     key = one.key("load")

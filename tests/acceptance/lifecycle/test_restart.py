@@ -128,8 +128,8 @@ ENDS: dict[str, Callable[[Tollhouse], None]] = {
 @pytest.mark.parametrize("end", ENDS)
 def test_a_restart_knows_what_was_counted(installations: Installations, end: str) -> None:
     """
-    After any end of the server, repeats of an event, calls and a sum under a key change neither the
-    accounting, the totals nor the deliveries. Another body under the same key is refused.
+    However the server ended, repeated events, calls and sums change neither the accounting, nor the totals,
+    nor the deliveries. Another body under the same idempotency key is refused.
     """
     one = installations()
     key = one.key("load", *(f"--scope={scope}" for scope in SCOPES))
@@ -310,7 +310,7 @@ def test_an_older_release_does_not_stop_the_server_that_it_cannot_follow(
     """If a newer release runs on the directory, the older one is refused before it requests a takeover."""
     one = installations()
     one.start()
-    with closing(sqlite3.connect(one.data / "spool.sqlite")) as newer:  # while the directory is in use
+    with closing(sqlite3.connect(one.data / "spool.sqlite")) as newer:  # the directory is in use meanwhile
         newer.executescript(f"BEGIN; PRAGMA user_version = 99; PRAGMA application_id = {MARK + 99}; COMMIT")
     done = one.attempt("serve", "--take-over")
     assert done.returncode == 2

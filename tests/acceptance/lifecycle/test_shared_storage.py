@@ -19,7 +19,7 @@ from tests.clients.loopback import Loopback, body_of
 from tests.spool.postgres_cluster import Schema, storage_table
 
 ROUTE = "sink/ai-telemetry"
-TAKEN_OVER_S = 6.0  # promised limit, which the product must keep
+TAKEN_OVER_S = 6.0  # seconds; the documented limit for a takeover
 SLACK_S = 14.0  # extra time on a busy machine; more if a start takes long
 STARTS = 10
 
@@ -44,7 +44,7 @@ class Sink(Loopback):
     """
 
     def __init__(self) -> None:
-        self.keys: list[str] = []  # of every request, including repeats
+        self.keys: list[str] = []  # idempotency keys of all requests, including repeats
         self.accepted: dict[str, int] = {}  # records by key, each counted once
         self.answers = threading.Event()
         super().__init__(_handler(self))

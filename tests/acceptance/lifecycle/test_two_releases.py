@@ -25,7 +25,7 @@ def run(gateway: Tollhouse, env: dict[str, str], *words: str) -> subprocess.Comp
     """Run a command of the release in `env` on a gateway's configuration."""
     return subprocess.run(
         [*COMMAND, *words, "--config", str(gateway.config)],
-        cwd=gateway.directory,  # not this release's packages
+        cwd=gateway.directory,  # outside the checkout, so that Python imports the packages of `env`
         env={**os.environ, **env},
         capture_output=True,
         text=True,
@@ -72,7 +72,8 @@ def test_an_upgrade_gateway_by_gateway(unmade_schema: Schema, tmp_path: Path) ->
             assert RELEASE in versions(old)
             twice = site.oracle.twice
             wait_for(lambda: site.oracle.twice >= twice + 5, TAKEN_S, "calls that both have acknowledged")
-            # only such a call needs its new field filled in, and chance decides which release gets a call first
+            # The new release fills its new field only in calls that the old release reported first. Chance
+            # decides which release gets a call first.
             wait_for(lambda: _has_filled(unmade_schema), TAKEN_S, "a call that the old one has told first")
             assert old.json("spool", "verify")["balanced"]
             old.stop()
@@ -92,7 +93,7 @@ def test_an_upgrade_gateway_by_gateway(unmade_schema: Schema, tmp_path: Path) ->
 
 
 def _check_both_wrote(schema: Schema) -> None:
-    """Check that both made commits, and that records of the old one have the new field."""
+    """Check that both releases committed, and that calls from the old release got the new field."""
     count = "SELECT count(*) FILTER (WHERE release IS NULL), count(release) FROM {schema}.commits"
     [(by_old, by_new)] = _rows(schema, count)
     assert by_old and by_new

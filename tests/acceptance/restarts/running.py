@@ -55,7 +55,7 @@ UPSTREAM_SCOPES = (
     "unit-cost_v1:manage_telemetry_records",
 )  # fmt: skip
 TOPICS = ("ai-telemetry", "usage-events", "unit-cost", "billing-data")
-HALVES_WAITING = 2  # partial reports at the end of the first half of the workload
+HALVES_WAITING = 2  # number of partial reports that wait at the end of the first half of the workload
 HTTP = urllib3.PoolManager(maxsize=4, retries=False, timeout=120.0)
 WEBHOOK_SECRET = "whsec_" + base64.b64encode(b"s" * 24).decode()
 CONFIG = """
@@ -279,7 +279,8 @@ def run_workload(
             config = configured(recorder.url, hold="0s", wait="0s", window="0s", storage=storage)
             tollhouse.config.write_text(config)
             if storage:
-                tollhouse.run("storage", "set", "hold=0s")  # a setting of all gateways
+                # all gateways share this setting, so the configuration file does not have it
+                tollhouse.run("storage", "set", "hold=0s")
             tollhouse.start()
         settle(tollhouse)
         wait_for(

@@ -43,7 +43,8 @@ Run = Callable[[str, str, str], Mapping[str, Any]]
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Run:
     """
-    Return the result of the workload on an engine, in a state, with a cut. The cut "" is none, and runs once.
+    Return the result of the workload on an engine, in a state, with a cut. The cut "" means no restart; that
+    run is made once and reused.
     """
 
     def installation(name: str) -> Path:

@@ -117,7 +117,7 @@ def metric(name: str, value: int, *, cumulative: bool, at: int, since: int = 0, 
 
 
 def cumulative_counters() -> Halves:
-    """Continue one series, and restart it."""
+    """Send points of one cumulative series, and restart the series after the cut."""
 
     def point(value: int, at: int, since: int = 0) -> Sent:
         said = {"gen_ai__token__type": "input", "gen_ai__request__model": "gpt-4o"}
@@ -237,7 +237,7 @@ def devices() -> Halves:
 
 
 def assistants() -> Halves:
-    """Make one tool call more than the daily limit. Send them when everything is decided."""
+    """Send one tool call more than the daily limit permits, after all earlier records are decided."""
     words = {"name": "get_cost_data", "arguments": {}}
     ask = json_of("/mcp", {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": words}, key="two")
     return Halves([ask] * (MCP_CALLS_A_DAY - 1), [ask, ask])

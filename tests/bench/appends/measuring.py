@@ -165,7 +165,10 @@ def measure(
 
 
 def bytes_on_disk(found: Writers, primary: Server, schema: str) -> tuple[float, float]:
-    """Return the disk bytes per record of a log with one writer, and per id in its runs, indexes included."""
+    """
+    Return the disk bytes per record, and per id in the stored runs, of a log with one writer. Both
+    include the indexes.
+    """
     ask(found.alone, fold=True)
     tables = ", ".join(f"'{schema}.{table}'::regclass" for table in LOGS)
     [(log,)] = primary.execute(
@@ -174,7 +177,7 @@ def bytes_on_disk(found: Writers, primary: Server, schema: str) -> tuple[float, 
     [(records,)] = primary.execute(f"SELECT sum(count) FROM {schema}.entries")
     primary.execute(
         f"VACUUM FULL {schema}.id_runs"
-    )  # drop the space of runs that were merged into other runs
+    )  # free the space of runs that were merged into other runs
     [(runs, ids)] = primary.execute(
         f"SELECT pg_total_relation_size('{schema}.id_runs'), coalesce(sum(count), 0) FROM {schema}.id_runs"
     )
@@ -190,7 +193,7 @@ def of(figures: Sequence[AppendFigures], name: str, writers: int, group: int) ->
 
 
 def against(ones: Sequence[AppendFigures], others: Sequence[AppendFigures]) -> float:
-    """Return the median over the rounds of the ratio of their rates."""
+    """Return the median, over the rounds, of the first writers' rate divided by the second writers' rate."""
     return median(one.records_per_s / other.records_per_s for one, other in zip(ones, others, strict=True))
 
 

@@ -27,7 +27,7 @@ from spool.settings import SpoolSettings, StorageSettings
 from spool.storage import Storage, StorageOptions
 
 MODELS = ("gpt-4o-2024-08-06", "gpt-4o-mini", "claude-sonnet-4", "o3")
-MADE_AHEAD_PER_S = 60_000  # ids that are made before the measurement, per second of it
+MADE_AHEAD_PER_S = 60_000  # ids per second of measurement that are generated before it starts
 
 
 class Writer:
@@ -84,7 +84,7 @@ class Writer:
 
 
 def _ids(number: int) -> Iterator[bytes]:
-    """Yield ids that no other writer yields, nor a later writer on the same schema."""
+    """Yield ids that are unique among all writers, including later writers on the same schema."""
     begin = f"{number} {time.time_ns()} ".encode()
     return (blake2b(begin + place.to_bytes(8), digest_size=16).digest() for place in range(2**62))
 

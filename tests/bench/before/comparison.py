@@ -89,7 +89,10 @@ def of_checkout(checkout: Path, body: Path, seconds: float) -> dict[str, float]:
 
 
 def compare(other: Path, *, rounds: int, seconds: float) -> dict[str, tuple[float, float, float]]:
-    """Return per step the medians there and here, and the median of the ratios per round."""
+    """
+    Return for each step the median of the other checkout, the median of this one, and the median of the
+    ratios within a round.
+    """
     from tests.integration.payloads import REQUESTS, proto_span
 
     request = REQUESTS["traces"]()

@@ -39,7 +39,7 @@ from tests.gateway.bills.reconciliation.simulator import book
 from tests.spool.ledger_log import FakeClock, FakeLog
 
 ENGINES = SQLITE, POSTGRES, MEMORY = "sqlite", "postgres", "memory"
-MOST = 1.3  # highest accepted ratio
+MOST = 1.3  # highest accepted ratio of the processor time for billed money to that for counted money
 ROUNDS = 7
 BATCH_S = 0.05  # processor time per batch, because the database reports it only in hundredths of a second
 PERIODS = ("daily", TOTAL)

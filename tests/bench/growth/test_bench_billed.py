@@ -8,7 +8,7 @@ from tests.bench.growth.billed import measured
 from tests.bench.growth.year import Fleet
 
 FEW, MANY = (20_000, 200_000) if os.environ.get("TOLLHOUSE_BENCH") == "full" else (8_000, 80_000)
-MORE_MIB = 48  # of the whole process; a megabyte per thousand additional calls would need 72
+MORE_MIB = 48  # limit of additional memory; 1 MiB per thousand additional calls would be 72 MiB
 
 
 @pytest.mark.bench

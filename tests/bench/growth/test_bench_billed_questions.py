@@ -27,7 +27,8 @@ KINDS = ("real_cost", "billed_cost")
 CALLS = 1000
 MOST_TOGETHER = 4  # ratio of processor time; measured below 1, but other load on the machine affects it
 STEPS = 50  # database instructions per callback of the counter
-FEW = 5000 // STEPS  # under a tenth of a millisecond, because some queries read so little data
+# callbacks in 5,000 steps, which take less than 0.1 ms; subtracted because some queries read very few rows
+FEW = 5000 // STEPS
 
 
 class Steps:

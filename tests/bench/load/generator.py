@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from tests.bench.load.job import LoadFigures, LoadJob, quantiles
 
 LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
-AGAIN_S = 0.05  # before a client with `repeat` retries
+AGAIN_S = 0.05  # pause before a client with `repeat` retries
 ANSWERS_S = 60.0  # timeout for the last responses, after the last request
 READ_BYTES = 2**16
 
@@ -30,7 +30,7 @@ class LoadClient:
         self._address = address
         self.socket: socket.socket | None = None
         self.request = b""
-        self.number = 0  # of the request in flight
+        self.number = 0  # number of the request in flight
         self.begun = 0.0
         self._unsent = memoryview(b"")
         self._answer = b""

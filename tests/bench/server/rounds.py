@@ -35,7 +35,7 @@ PATHS = {
     "counters": "/v1/metrics",
 }
 USERS_OF_ONE_BODY = 50  # one body of single spans belongs to one user
-LOOK_S = 5.0  # between two reads of the loop lag metric, which reports the worst of the last 15 s
+LOOK_S = 5.0  # seconds between two reads of the loop lag metric, which reports the worst of the last 15 s
 # limit without a new record at the sink; a busy disk may stall for seconds
 STANDSTILL_S = 60.0
 METRICS_AGE_S = 1.1

@@ -10,7 +10,7 @@ from spool.settings import SpoolSettings
 
 DAY_S = 86_400
 BUSY = 0.6  # share of a machine's processors in use, which leaves room for peaks and a failed node
-CORES = 2  # per machine in the tables
+CORES = 2  # cores per machine in the tables
 ANSWER_S = 0.1  # response time of an upstream to a delivery
 GIB = 1 << 30
 PLACE_BYTES = 17  # memory for the position of an id; the newest eighth of the ids keep their positions
@@ -25,7 +25,7 @@ class SizingFigures:
     commit: str
     cpu_us: Mapping[str, float]
     workers_factor: float  # accepted records per second with a worker on the second core, relative to none
-    record_bytes: float  # disk, including its place in the duplicate index
+    record_bytes: float  # bytes on disk per record, including its entry in the duplicate index
     id_bytes: float  # memory per id in the duplicate window
     sent_bytes: float  # compressed bytes to the upstream
 

@@ -36,14 +36,16 @@ class SharedFigures:
     follow_us: float  # gateway processor time per record that another gateway committed
     primary_us: Mapping[str, float]
     standby_us: Mapping[str, float]
-    head_own_us: float  # while the gateway holds the head
+    head_own_us: (
+        float  # gateway processor time per own record while the gateway holds the head, the lock for commits
+    )
     head_foreign_us: float
     trip_ms: float  # round trip from a gateway to the primary
     flush_ms: float  # flush on both disks, including the way to the standby
-    record_bytes: float  # database disk, including its place in the commit row
+    record_bytes: float  # bytes of database disk per record, including its share of the commit row
     wal_factor: float  # write-ahead log bytes per record byte
-    id_bytes: float  # database disk
-    id_memory_bytes: float  # memory in every gateway
+    id_bytes: float  # bytes of database disk per id
+    id_memory_bytes: float  # bytes of memory per id in every gateway
 
     def hold_s(self, records: int, gateways: int) -> float:
         """Return how long a commit of `records` holds the head if every gateway commits as many in turn."""

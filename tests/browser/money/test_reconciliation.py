@@ -80,7 +80,9 @@ def calls() -> Iterator[tuple[Inference, Identity]]:
 
 
 def served() -> tuple[UsageMetric, Identity]:
-    """Make a server counter on the first of these days with half as much again as the day's one call."""
+    """
+    Report a server counter for the first of these days, with 1.5 times the tokens of the day's one call.
+    """
     id = (990).to_bytes(16)
     metric = UsageMetric(
         id=id, source="vllm", name="vllm:prompt_tokens_total", model=OURS, token_type="input", value=1_500_000,

@@ -20,8 +20,8 @@ SETS = ["view_costs", "view_records", "view_operation", "modify_views_and_budget
 @contextmanager
 def limited(browser: Browser, admin: Console, team: str, **changes: Any) -> Iterator[Console]:
     """
-    Open the console with an account whose only role shows the calls of a team, or as changed. Delete both
-    at the end.
+    Open the console with an account that sees the calls of one team, or as the arguments say. Delete the
+    account and its role at the end.
     """
     headers = {"X-CSRF-Token": admin.ask("/session")["session"]["csrf_token"]}
     role = {"name": "One team", "data_access": "limited", "permission_sets": SETS, "members": [EVA],

@@ -30,7 +30,7 @@ from tests.rounds import IS_LONG
 pytestmark = pytest.mark.clients
 MONTH_NS = 31 * 86400 * NS
 RECORDS = 60
-KILLED, KILLS = 400, 4  # number of records, and of kills while they are added
+KILLED, KILLS = 400, 4  # number of records, and number of kills while they are inserted
 KILL_ROUNDS = 20 if IS_LONG else 2
 
 
@@ -130,7 +130,8 @@ def verify(directory: Path, engine: Engine, *, records: int = RECORDS) -> list[s
 
 def test_the_engine_counts_what_the_books_have(engine: Engine, tmp_path: Path) -> None:
     """
-    Deleted, duplicated and foreign rows count as differences. Equal rows do not, because the engine merges them.
+    `verify` reports deleted, duplicated and foreign rows. Equal rows are no difference, because the
+    engine merges them.
     """
     asyncio.run(check(engine))
     asyncio.run(fill(tmp_path, engine))

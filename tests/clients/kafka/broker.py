@@ -47,7 +47,7 @@ class Broker:
     port: int
     process: subprocess.Popen[bytes] | None = None
     more: str = ""  # properties, which take precedence over the defaults of the same names
-    users: Sequence[str] = ()  # in the syntax of StorageTool
+    users: Sequence[str] = ()  # users in the syntax of StorageTool
     controller: int = field(default_factory=free_port)
 
     @property

@@ -63,7 +63,7 @@ USERS = [f"SCRAM-SHA-{bits}=[name=writer,password=secret]" for bits in (256, 512
 class Secured:
     broker: Broker
     certificates: Certificates
-    others: Certificates  # of an authority that the broker does not know
+    others: Certificates  # certificates of an authority that the broker does not know
     mutual: int
     signed: int
     aws: int

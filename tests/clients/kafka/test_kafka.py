@@ -211,7 +211,9 @@ async def test_a_server_looks_at_the_progress_by_itself(
 
 
 async def test_what_retention_took_is_no_difference(broker: Broker, tmp_path: Path) -> None:
-    """Numbers are checked from the first that every partition still has."""
+    """
+    Retention deletes old messages. `verify` checks record numbers from the first that every partition still has.
+    """
     await broker.until_ready(*brokers.topics())
     async with opened(tmp_path / "data") as house:
         await house.add(calls(1, 200))

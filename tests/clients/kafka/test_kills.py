@@ -39,7 +39,7 @@ async def lives(broker: Broker, data: Path, rng: Random, cwd: Path) -> tuple[int
         words = ("-m", "tests.clients.kafka.victim", str(data), broker.address, steps)
         process = start_process([sys.executable, *words], cwd=cwd, is_read=True)
         ending = asyncio.create_task(asyncio.to_thread(ended, process))
-        if killed == 1:  # during the life of this gateway or after it
+        if killed == 1:  # the broker is killed once, while this gateway runs or after it was killed
             broker.kill()
             broker.start()
             await broker.until_ready()

@@ -31,7 +31,9 @@ def answers(_: TracerProvider) -> None:
 
 
 def predictions(_: TracerProvider) -> None:
-    """The provider's response has no fields, so both adapters try in turn: two calls per prediction."""
+    """
+    Make predictions. The provider's response has no fields, so DSPy tries both adapters: two calls per prediction.
+    """
     with dspy.context(lm=models()[0]):
         try:
             dspy.Predict("question -> answer")(question=QUESTION)
