@@ -1,8 +1,8 @@
 """
-Access with keys: finds the bearer of a secret, synchronously and in memory, for every request and stream message.
+Access with keys. Finds the bearer of a key, synchronously and in memory, for every request and stream message.
 
-The key table is spool.registry's and follows its changes. So a deleted or disabled key is refused at the next
-check, also on open connections and streams.
+The key table belongs to spool.registry, and changes to it apply here. So a deleted or disabled key is refused
+at the next check, including on open connections and streams.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 FLUSH_EVERY_S = 5.0
-GUESSES = 30  # unknown keys that one address may try at once; after that, one every two seconds
+GUESSES = 30  # unknown keys that one address may try at once; after that, one more every two seconds
 GUESSES_PER_S = 0.5
-MOST_BEARERS = 10_000  # bearers cached between requests
+MOST_BEARERS = 10_000  # maximum number of bearers cached between requests
 _DEFAULTS = ServerSettings()
-KEPT_UNDER = frozenset({INGEST, CREATE_EVENT})  # with these scopes, nothing is stored once the key has ended
+KEPT_UNDER = frozenset({INGEST, CREATE_EVENT})  # scopes whose requests store nothing after the key has ended
 
 DEVICE_KEYS = "keys of devices"
 NOT_OPEN = {
@@ -66,12 +66,14 @@ class Bearer:
 
     Every right is off unless the creator of the bearer grants it.
 
-    `device`: the device that owns this key; `named`: the device that the request names as its origin.
-    `may_chain`: the sender may be another Tollhouse, and its records are accepted as they are. `is_gateway`:
-    the configuration names this key as a Tollhouse's, which may revoke and reset the devices that report to
-    it. `expects`: if several gateways share the storage, its records are stored only if the key is still
-    valid at the commit. `number`: the key's number in the list, or None; `person`: the person, if the request
-    has a token of the provider.
+    - `device` is the device that owns this key, and `named` is the device that the request names as its origin.
+    - `may_chain`: the sender may be another Tollhouse, whose records are accepted as they are.
+    - `is_gateway`: the configuration names this key as the key of a Tollhouse, which may revoke and reset the devices
+      that report to it.
+    - `expects` applies if several gateways share the storage: records are stored only if the key is still valid at
+      the commit.
+    - `number` is the key's number in the list, or None.
+    - `person` is the person, if the request has a token of the provider.
     """
 
     name: str
@@ -88,14 +90,14 @@ class Bearer:
     @property
     def party(self) -> str:
         """
-        Return the party whose turn a request takes. A person has one share for both the console and assistants.
+        Return the party whose turn a request uses. A person has one share for the console and assistants together.
         """
         return f"key {self.name}" if self.person is None else self.person.principal
 
     @property
     def sender(self) -> str | None:
         """
-        Return the key's name for its records. All device keys share one word, because records name the device.
+        Return the key's name for its records. All device keys share one name, because records name the device.
         """
         return DEVICE_KEYS if self.device is not None else self.name or None
 
@@ -104,10 +106,11 @@ class Access:
     """
     The check of keys for every endpoint.
 
-    `devices` resolves device keys (`thd_...`) and returns None for unknown ones. Without a registry (its file
-    is damaged), only the deployment's key and device keys are accepted; all others get 503 and may retry.
+    `devices` resolves device keys (`thd_...`) and returns None for unknown keys. If the registry file is
+    damaged, there is no registry. Then only the deployment's key and device keys are accepted; all other keys
+    get 503 and may retry.
 
-    `local` is the bearer of requests without a key, limited to its scopes. It is for an agent's own machine.
+    `local` is the bearer of requests without a key on an agent's own machine, and has only its scopes.
     """
 
     def __init__(
@@ -131,21 +134,21 @@ class Access:
         self._others = others
         self._guesses = Buckets(clock, burst=GUESSES, per_s=GUESSES_PER_S)
         self._legacy: LegacyKey | None = None
-        self._is_told = False  # whether a failed adoption has been logged
-        self._is_adopted = False  # whether the registry knows the file's key
+        self._is_told = False  # True if a failed adoption of the file's key has been logged
+        self._is_adopted = False  # True if the registry has the file's key
         self._rates: Mapping[str, int] = {}
         self._limits: Mapping[str, Buckets] = {}
         self._bearers: dict[
             int, tuple[Key, Bearer]
-        ] = {}  # bearers with the version of their key at the last use
+        ] = {}  # bearers by key number, each with the key that it was made from
         self.configure(settings, LegacyKey(settings.api_key_file) if settings.api_key_file else None)
-        self._seen: dict[int, float] = {}  # last use of keys since the start
+        self._seen: dict[int, float] = {}  # last use of each key since the start
         self._unwritten: set[int] = set()
         self._task: asyncio.Task[None] | None = None
         self.failed_attempts = 0
 
     def configure(self, settings: ServerSettings, legacy: LegacyKey | None) -> None:
-        """Apply these settings from the next request on."""
+        """Apply these settings to all later requests."""
         if legacy is not None and self._legacy is not None:
             legacy.last_accessed = self._legacy.last_accessed
         self._legacy = legacy
@@ -154,7 +157,7 @@ class Access:
         self._chain_keys = settings.chain_keys
         self._bearers.clear()
         rates = {"requests": settings.max_key_requests_per_s, "bytes": settings.max_key_bytes_per_s}
-        if rates != self._rates:  # otherwise keys keep what they have used of their limits
+        if rates != self._rates:  # if the rates did not change, keys must not get their used-up limits back
             self._rates = rates
             self._limits = {
                 word: Buckets(self._clock, burst=rate, per_s=rate, size=50_000)
@@ -164,11 +167,11 @@ class Access:
 
     async def admit_of_now(self, secret: str | None, scope: str, *, address: str) -> Bearer:
         """
-        Admit a key as `admit` does, but refuse only with facts as new as the request, because other gateways
+        Admit a key as `admit` does, but refuse only on facts as new as the request, because other gateways
         may change keys.
 
         Another gateway may have created or enabled the key a moment ago. So before a refusal, this waits for
-        the next regular read of the database. Refusal 503 if there is none. Keys refused for too many
+        the next regular read of the database. Refusal 503 if no such read succeeds. Keys refused for too many
         attempts do not wait.
         """
         if (
@@ -185,8 +188,8 @@ class Access:
 
     def admit(self, secret: str | None, scope: str, *, address: str) -> Bearer:
         """
-        Return the bearer of `secret` if it has the `scope`. Refusal 401, 403 or 429 otherwise, and 503
-        without a key table.
+        Return the bearer of `secret` if it has the `scope`. Otherwise refuse with 401, 403 or 429, or with
+        503 if the key table cannot be read.
 
         `secret` is the whole value of the Authorization header. Wrong keys from the same address never delay
         a valid key.
@@ -216,12 +219,12 @@ class Access:
         return bearer
 
     def charge(self, bearer: Bearer, *, requests: int, bytes: int) -> None:
-        """Charge the key's limits. Refusal 429 while an earlier charge is not paid off."""
+        """Charge the key's limits. Refusal 429 until earlier charges are paid off."""
         if not self._limits:
             return
         amounts = {"requests": requests, "bytes": bytes}
         for word, buckets in self._limits.items():
-            # Earlier requests may have used up the bytes. Then this request is refused before its body is read.
+            # Earlier requests may have used up the bytes. Then refuse this request before its body is read.
             wait_s = buckets.wait_s(bearer.name) if requests or amounts[word] else 0
             if wait_s:
                 raise Refusal(
@@ -235,19 +238,19 @@ class Access:
                 buckets.charge(bearer.name, amounts[word])
 
     def count(self, bearer: Bearer, *, bytes: int) -> None:
-        """Count the bytes of a request that is refused for another reason."""
+        """Charge the bytes of a request that is refused for another reason."""
         if "bytes" in self._limits:
             self._limits["bytes"].charge(bearer.name, bytes)
 
     def keys(self) -> list[Key]:
-        """Return every key as operators see it, including the deployment's key, with the latest last use."""
+        """Return every key as operators see it, including the deployment's key, each with its latest use."""
         keys = [] if self._registry is None else self._registry.keys.all()
         if self._legacy and not self._is_adopted:
             keys.append(self._legacy.key)
         return [replace(key, last_accessed=self._last_accessed(key)) for key in keys]
 
     def _last_accessed(self, key: Key) -> float | None:
-        """Return the time of a key's last use by this gateway or another one on the same storage."""
+        """Return when a key was last used, by this gateway or by another gateway on the same storage."""
         times = [at for at in (self._seen.get(key.id), key.last_accessed) if at is not None]
         return max(times, default=None)
 
@@ -259,7 +262,7 @@ class Access:
         raise NotThere(f"there is no key named {name!r}")
 
     def has_same_legacy(self, other: LegacyKey | None) -> bool:
-        """Return whether the deployment's key has the same secret as the other, or neither exists."""
+        """Return whether the deployment's key has the same secret as `other`, or neither key exists."""
         return (self._legacy and self._legacy.digest) == (other and other.digest)
 
     @property
@@ -273,7 +276,8 @@ class Access:
     @property
     def not_open(self) -> str:
         """
-        Return why the key of the deployment's file is not accepted. "" if it is accepted, or if that is unknown.
+        Return why the key in the deployment's file is not accepted. Return "" if it is accepted, or if
+        that is unknown.
         """
         legacy = self._legacy
         registry = self._registry
@@ -298,7 +302,7 @@ class Access:
             except NotAllowed as error:
                 raise ConfigError([f"server.api_key_file of {self._node}: {error}"]) from error
             except SpoolError:
-                await self.follow_file()  # it logs the problem and retries
+                await self.follow_file()  # it logs a problem and retries
         self._task = asyncio.create_task(self._flush_for_ever(), name="last-access")
 
     async def stop(self) -> None:
@@ -311,7 +315,7 @@ class Access:
 
     async def flush(self) -> None:
         """
-        Store all uses since the last flush in one transaction, and read the deployment's key file if it changed.
+        Store all uses since the last flush in one transaction. Also read the deployment's key file if it changed.
         """
         if self._legacy and (self._legacy.refresh() or not self._is_adopted):
             await self.follow_file()
@@ -347,7 +351,7 @@ class Access:
         return done
 
     async def follow_file(self) -> None:
-        """Adopt the key of the file. Until the registry has it, the key is accepted without the registry."""
+        """Adopt the key of the file. Until the registry has the key, it is accepted without the registry."""
         try:
             await self.adopt()
         except SpoolError as error:
@@ -366,16 +370,18 @@ class Access:
             await self.flush()
 
     def _may_be_news(self, credential: str | None, scope: str, address: str) -> bool:
-        """Return whether another gateway's recent change might allow a key that this process would refuse."""
+        """
+        Return whether a recent change by another gateway might allow a key that this process would refuse.
+        """
         secret = _without_prefix(credential or "").strip()
-        # a device key itself shows whether it is newer than this process's memory
+        # the text of a device key shows whether it is newer than the keys that this process knows
         if not secret or secret.startswith("thd_"):
             return False
         key = self._find(secret)
         if key is not None:
             return key.status != ENABLED or scope not in self._bearer_of(key).scopes
         if self._registry is not None and self._registry.keys.is_over(secret):
-            return True  # the expiry of its key may have been extended
+            return True  # another gateway may have extended the expiry of the key
         if self._registry is not None and self._registry.keys.was_deleted(secret):
             return False  # a replaced secret never becomes valid again
         return not self._guesses.wait_s(neighbourhood(address))
@@ -393,7 +399,7 @@ class Access:
                     503, "keys_unavailable", "the key table cannot be read; retry later", retry_after_s=30
                 )
             if self._registry.keys.was_deleted(secret):
-                raise self._unknown()  # this is no guess, because it was a key of this installation before
+                raise self._unknown()  # this is no guess, because the installation had this key before
             raise self._guessed(address)
         if key.status != ENABLED:
             raise self._failed("disabled_key", "this API key is disabled; an operator can enable it")
@@ -409,9 +415,10 @@ class Access:
 
     def _bearer_of(self, key: Key) -> Bearer:
         known, bearer = self._bearers.get(key.id, (None, None))
-        if bearer is None or known is not key:  # a changed key is a new object
+        if bearer is None or known is not key:  # a changed key is a new object, so its bearer is made again
             naming = self._chaining(key.name)
-            is_gateway = any(map(names_some, naming))  # "*" allows every key to chain, but names no gateway
+            # "*" allows every key to chain, but does not make a key a gateway's
+            is_gateway = any(map(names_some, naming))
             bearer = Bearer(
                 key.name,
                 key.granted,
@@ -427,8 +434,8 @@ class Access:
 
     async def expects_of(self, number: int) -> tuple[Expectation, ...]:
         """
-        Return what a commit must find unchanged about the key with this number, for requests to an upload
-        address given out earlier.
+        Return the facts about the key with this number that must still hold at a commit. For requests to an
+        upload address that was returned earlier.
 
         Raises KeyEnded if the key was deleted, disabled or has expired. Without a readable registry,
         nothing is checked.
@@ -438,7 +445,7 @@ class Access:
         if self._registry.is_shared and self._registry.keys.numbered(number) is None:
             await (
                 self._registry.followed()
-            )  # another gateway gave out the address, and may have created the key just before
+            )  # another gateway returned the address, and may have created the key just before
         key = self._registry.keys.numbered(number)
         if key is None or key.status != ENABLED or key.is_expired(self._clock.now()):
             raise KeyEnded("the key for which the address was given has ended")
@@ -484,7 +491,7 @@ def _without_prefix(credential: str) -> str:
 
 
 def lacking(scope: str) -> Refusal:
-    """Return a 403 that names the missing scope and how a key gets it."""
+    """Return a 403 that names the missing scope and says how to give it to a key."""
     use_case = granting_use_case(scope)
     grant = f'or the managed use case "{use_case}"' if use_case else "(no managed use case grants it)"
     return Refusal(403, "missing_scope", f"this API key lacks the scope {scope}; give it that scope {grant}")

@@ -1,4 +1,4 @@
-"""A person who uses an assistant, as named by a token of the organization's provider. Pure."""
+"""A person who uses an assistant and is named by a token of the organization's provider. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WELL_KNOWN = "/.well-known/oauth-protected-resource"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssistantPerson:
     """
-    A person who uses an assistant. `client` is the id of the person's program; `may_write`: the token also
+    A person who uses an assistant. `client` is the id of the person's program. `may_write`: the token also
     allows writing. `claims` are the token's claims; the token itself is not stored.
     """
 
@@ -34,20 +34,22 @@ class AssistantPerson:
     @property
     def principal(self) -> str:
         """
-        Return the same principal as in the console, so that a person has one share for all tokens and clients.
+        Return the same principal as in the console, so that the person has one share for the console
+        and all tokens.
         """
         return f"person {self.email}"
 
 
 def metadata_address(oauth: McpOAuthSettings) -> str:
-    """Return the metadata's address: the resource's path follows the well-known part."""
+    """Return the address of the metadata: the well-known part, followed by the path of the resource."""
     parts = urlsplit(oauth.resource)
     return f"{parts.scheme}://{parts.netloc}{WELL_KNOWN}{parts.path}"
 
 
 def takes_tokens(oauth: McpOAuthSettings, path: str) -> bool:
     """
-    Return whether tokens are accepted at this path. Behind a proxy, the resource's own path may be longer.
+    Return whether tokens are accepted at this path. The path of the configured resource may be longer,
+    because a proxy may add a prefix.
     """
     if not oauth.resource:
         return False
@@ -55,7 +57,9 @@ def takes_tokens(oauth: McpOAuthSettings, path: str) -> bool:
 
 
 def challenge(oauth: McpOAuthSettings, *, scopes: str = "", error: str = "", words: str = "") -> str:
-    """Return the value of WWW-Authenticate. It tells clients where to get a token, and with which scopes."""
+    """
+    Return the value of WWW-Authenticate, which tells clients where to get a token and with which scopes.
+    """
     parameters = {
         "error": error,
         "error_description": words,
@@ -66,7 +70,9 @@ def challenge(oauth: McpOAuthSettings, *, scopes: str = "", error: str = "", wor
 
 
 def step_up(oauth: McpOAuthSettings) -> str:
-    """Return the challenge for a token that only allows reading. It also names the scopes already granted."""
+    """
+    Return the challenge for a token that allows only reading. It also names the scopes that the token has.
+    """
     return challenge(oauth, error="insufficient_scope", scopes=f"{oauth.read_scope} {oauth.write_scope}")
 
 
@@ -79,7 +85,7 @@ def no_credential(oauth: McpOAuthSettings) -> Refusal:
 
 
 def bad_token(oauth: McpOAuthSettings, reason: str) -> Refusal:
-    """Return a 401 that names the failed check, and nothing of the token."""
+    """Return a 401 that names the failed check, but nothing of the token."""
     sent = challenge(oauth, error="invalid_token", words=f"the token is refused: {reason}")
     return Refusal(401, "invalid_token", f"the token is refused: {reason}", challenge=sent)
 

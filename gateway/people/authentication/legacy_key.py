@@ -1,5 +1,5 @@
 """
-The key that the deployment gives in a file (server.api_key_file), listed as `Legacy API Key`.
+The key that the deployment provides in a file (server.api_key_file), listed as `Legacy API Key`.
 
 The registry stores it like any other key. This module accepts it until the registry has it, and while the
 registry is damaged.
@@ -15,12 +15,12 @@ from gateway.service.configuration.secret_file import SecretFile
 from spool.registry.keys import ENABLED, LEGACY_NAME, Key
 from spool.registry.scopes import SEND_AI_TELEMETRY
 
-LEGACY_ID = 0  # no row of the key table has this number
+LEGACY_ID = 0  # a number that no row of the key table has
 DEPLOYMENT = "deployment"
 
 
 class LegacyKey:
-    """The key in the file. It follows changes of the file."""
+    """The key in the file. A change of the file changes the key."""
 
     def __init__(self, path: Path) -> None:
         self._file = SecretFile("server.api_key_file", path)
@@ -50,7 +50,7 @@ class LegacyKey:
         return hmac.compare_digest(_digest(secret), self.digest)
 
     def refresh(self) -> bool:
-        """Read a changed file, and return whether the key changed."""
+        """Read the file if it changed, and return whether the key changed."""
         changed = self._file.refresh()
         if changed:
             self.digest = _digest(self._file.value)

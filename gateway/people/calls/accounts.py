@@ -16,7 +16,10 @@ from spool.registry.permission_sets import ORGANIZATION_ADMINISTRATION
 
 
 class NewOperator(RequestBody):
-    """Without `role`, it is `none` if any role restricts access, and `viewer` otherwise."""
+    """
+    A new account. Without `role`, the account gets the role `none` if any role restricts access,
+    and `viewer` otherwise.
+    """
 
     email: str
     password: str
@@ -24,7 +27,7 @@ class NewOperator(RequestBody):
 
 
 class OperatorChanges(RequestBody):
-    """Fields that are left out do not change."""
+    """Changes of an account. Omitted fields stay unchanged."""
 
     role: str | None = None
     password: str | None = None
@@ -105,7 +108,8 @@ async def remove_operator(request: OperatorRequest[PeopleServices, None]) -> Res
 
 def _check_not_own_account(request: OperatorRequest[PeopleServices, Any]) -> None:
     """
-    Raise NotAllowed for one's own account, so that the last administrator cannot lock everybody out by mistake.
+    Raise NotAllowed if the account is the person's own, so that the last administrator cannot lock everybody
+    out by mistake.
     """
     has_account = request.session is not None and request.session.operator
     if has_account and request.word("email").strip().lower() == request.actor.name:

@@ -23,13 +23,19 @@ from spool.registry.permission_sets import ORGANIZATION_ADMINISTRATION
 from spool.registry.registry import Registry
 
 INSIGHT, RECOMMENDATION, KEY, OPERATOR, JOB = "insight", "recommendation", "key", "operator", "publish_job"
-_DEFAULT = "default"  # the console's name for the namespace that always exists
-_STATED = ("name", "title", "reference", "text", "namespace")  # fields of a change that name its object
+_DEFAULT = "default"  # the console's name for the default namespace, which always exists
+_STATED = (
+    "name",
+    "title",
+    "reference",
+    "text",
+    "namespace",
+)  # fields of a change that contain a name of its object
 
 
 @dataclass(frozen=True, slots=True)
 class NamedRow:
-    """An audit row with the name of its target. `exists`: the target still exists under that name."""
+    """An audit row with the name of its target. `exists`: the target still exists under this name."""
 
     row: AuditRow
     name: str | None
@@ -38,8 +44,8 @@ class NamedRow:
 
 async def named_rows(registry: Registry, rows: Sequence[AuditRow]) -> list[NamedRow]:
     """
-    Name the target of each row: its current name, else the name in the row, else the name in the row of its
-    deletion or creation, else none.
+    Add the name of each row's target: its current name, or else the name in the row, or else the name in the
+    row of its deletion or creation. A target without such a name stays unnamed.
     """
     targets: dict[str, set[str]] = {}
     for row in rows:
@@ -54,7 +60,7 @@ async def named_rows(registry: Registry, rows: Sequence[AuditRow]) -> list[Named
 
 
 async def _last_names(registry: Registry, rows: Sequence[AuditRow]) -> Mapping[tuple[str, str], str]:
-    """Return the names in the newest row about the creation or deletion of each target."""
+    """Return the name of each target from the newest row about its creation or deletion."""
     if not rows:
         return {}
     targets = tuple({row.target for row in rows})
@@ -83,7 +89,7 @@ def _named(row: AuditRow, name: str | None) -> NamedRow:
 
 
 def _stated(row: AuditRow) -> str | None:
-    """Return the name of the target that a row of a creation or deletion contains."""
+    """Return the target's name from a row about its creation or deletion."""
     stated = {**(row.before or {}), **(row.after or {})}
     names = (stated.get(field) for field in _STATED)
     return next((name for name in names if isinstance(name, str) and name), None)

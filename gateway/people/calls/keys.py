@@ -40,8 +40,8 @@ class NewKey(RequestBody):
 
 class KeyChanges(RequestBody):
     """
-    Fields that are left out do not change. With `expires_at` null, the key does not expire. If `version` is
-    sent, the change is refused if the key has changed since it was read.
+    Changes of a key. Omitted fields stay unchanged. If `expires_at` is null, the key does not expire. If
+    `version` is sent, the change is refused if the key has changed since it was read.
     """
 
     version: str | None = None
@@ -58,7 +58,7 @@ class Rotation(RequestBody):
 
 
 def describe(key: Key) -> dict[str, object]:
-    """Describe a key, as every list and response shows it. `expires_at` is present if it expires."""
+    """Describe a key for lists and responses. `expires_at` is present only if the key expires."""
     expiry = {} if key.expires_at is None else {"expires_at": moment(key.expires_at)}
     return {
         "name": key.name,
@@ -107,8 +107,8 @@ KEYS: List[Key] = List(
 
 @call("GET", "/keys", VIEW_OPERATION, "List API keys", lists=KEYS)
 async def list_keys(request: OperatorRequest[SenderServices, None]) -> Result:
-    """List the keys. `not_open` says why the key of the deployment's file is not accepted, if that is so."""
-    # if the registry is damaged, its keys must not seem not to exist
+    """List the keys. If the key in the deployment's file is not accepted, `not_open` is the reason."""
+    # a damaged registry is an error, because an empty list would suggest that no keys exist
     request.shared.require_registry()
     access = request.services.access
     answer = await request.list(KEYS, MemoryRows(access.keys()))
@@ -140,7 +140,7 @@ async def create_key(request: OperatorRequest[SenderServices, NewKey]) -> Result
 )
 async def adopt_key(request: OperatorRequest[SenderServices, None]) -> Result:
     """
-    Accept the key of the deployment's file again, after it was deleted. 409 if the file still has
+    Accept the key in the deployment's file again after it was deleted. Refusal 409 if the file still has
     the deleted secret.
     """
     done = await request.services.access.adopt(anew=True, actor=request.actor)
@@ -209,7 +209,7 @@ async def delete_key(request: OperatorRequest[SenderServices, None]) -> Result:
 
 
 def _expiry(text: str | None) -> float | None:
-    """Return epoch seconds of a time, or of the end of a day. Refusal 400 for any other text."""
+    """Return the epoch seconds of a time, or of the end of a day. Refusal 400 for any other text."""
     return None if text is None else parse_moment("expires_at", text, end=True).timestamp()
 
 
@@ -218,7 +218,7 @@ def _table(request: OperatorRequest[SenderServices, Any]) -> KeyTable:
 
 
 def _check_reach(request: OperatorRequest[SenderServices, Any], scopes: Iterable[str]) -> None:
-    """Refusal 403 if a key with these scopes could give its holder more rights than its creator has."""
+    """Refuse with 403 if a key with these scopes could give its holder more rights than its creator has."""
     if ORGANIZATION_ADMINISTRATION in request.rights.permission_sets:
         return
     if any(scope.startswith(_OF_ROLES) for scope in scopes):
@@ -226,7 +226,7 @@ def _check_reach(request: OperatorRequest[SenderServices, Any], scopes: Iterable
 
 
 def _editable(request: OperatorRequest[SenderServices, Any]) -> str:
-    """Return the key name in the path, if this person may change the key here."""
+    """Return the key name in the path, if this person may change the key in the console."""
     name = request.word("name")
     _check_reach(request, request.services.access.key(name).granted)
     return name
@@ -237,6 +237,6 @@ def _now(request: OperatorRequest[SenderServices, Any], key: Key) -> dict[str, o
 
 
 async def _told_of_empty(request: OperatorRequest[SenderServices, Any], key: Key) -> dict[str, object]:
-    """Describe a key. `opens_nothing` lists its scopes that no operation uses, if there are any."""
+    """Describe a key. If some of its scopes allow no operation, `opens_nothing` lists them."""
     empty = await empty_scopes(request, key.scopes)
     return {"opens_nothing": empty} if empty else {}

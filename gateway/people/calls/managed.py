@@ -2,7 +2,7 @@
 The handlers of resources, for keys and for people.
 
 The interface for keys is published, so names, scopes, texts and responses are exactly as declared. For
-people, a role decides which calls' data they see.
+people, a role decides which calls they see data of.
 """
 
 from __future__ import annotations
@@ -51,7 +51,9 @@ def asking_key(request: KeyRequest[MoneyServices, Any]) -> Asker[MoneyServices]:
 
 
 def managed_by_keys(resource: ManagedResource[Any]) -> Iterator[Address]:
-    """Build the rows of what keys may do with a resource; none if keys may do nothing."""
+    """
+    Build the rows of the operations that keys may use on a resource. There are none if keys may not use it.
+    """
     by = resource.keys
     if by is None:
         return
@@ -127,7 +129,7 @@ def managed_by_keys(resource: ManagedResource[Any]) -> Iterator[Address]:
 def asking_person(
     request: OperatorRequest[Any, Any], money: MoneyServices | None = None
 ) -> Asker[MoneyServices]:
-    """Return the caller for a person. `money` is needed if the handler uses more than that service."""
+    """Return the caller for a person. `money` is required if the request's services are not MoneyServices."""
 
     seen: list[Visible] = []
 
@@ -149,7 +151,9 @@ def asking_person(
 
 
 def managed_by_people(resource: ManagedResource[Any]) -> Iterator[OperatorAddress]:
-    """Build the rows of what people may do with a resource; none if people may do nothing."""
+    """
+    Build the rows of the operations that people may use on a resource. There are none if people may not use it.
+    """
     by = resource.people
     if by is None:
         return

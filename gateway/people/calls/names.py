@@ -1,7 +1,9 @@
 """
-Operator API handlers for the names behind hashed people: entered by hand, imported as CSV, or taken from accounts.
+Operator API handlers for the names of people whom records store as hashes. Names are entered by hand,
+imported as CSV, or taken from accounts.
 
-An account's e-mail address names its own hash, also for people of the OpenID provider, without storing it again.
+An account's e-mail address names the person with its hash, without being stored again. This includes accounts
+of the OpenID provider.
 """
 
 from __future__ import annotations
@@ -25,13 +27,15 @@ ORIGINS = (GIVEN, ACCOUNT)
 
 @dataclass(frozen=True, slots=True)
 class PersonName:
-    user: str  # the hash
+    user: str  # the hash that records store for the person
     name: str
     origin: str
 
 
 class NamedPerson(RequestBody):
-    """`user` is an e-mail address or its hash. Without a name, an address becomes the name."""
+    """
+    The name of a person. `user` is an e-mail address or its hash. Without `name`, the address becomes the name.
+    """
 
     user: str
     name: str = ""
@@ -42,7 +46,7 @@ class NamesOfPeople(RequestBody):
 
 
 class ForgottenNames(RequestBody):
-    """The names to delete: those of these addresses or hashes, or all names that were entered."""
+    """The names to delete: the names of these addresses or hashes, or all names that were entered."""
 
     users: list[str] | None = None
     all: bool = False

@@ -18,9 +18,11 @@ from gateway.service.errors import Refusal
 
 COOKIE = "tollhouse-oidc"
 COOKIE_LIFE_S = 600
-BEGINNING = 0.1  # cost in attempts, because people may leave the provider's page without signing in
+# tokens that starting a sign-in costs; a failed sign-in costs 1, but people may just leave the provider's page
+BEGINNING = 0.1
 _FORM = "application/x-www-form-urlencoded"
-# relative, because a proxy may add a path in front; a request cannot choose where a browser is sent
+# A relative address, because a proxy may add a path in front. It is fixed, so no request can choose where a
+# browser is sent.
 _SIGN_IN_PAGE = "../"
 
 
@@ -35,8 +37,8 @@ async def show_ways(request: OperatorRequest[PeopleServices, None]) -> Result:
 @call("GET", "/oidc", None, "Go to the OpenID provider to sign in", status=303, gives={}, shows=NOTHING)
 async def begin_sign_in(request: OperatorRequest[PeopleServices, None]) -> Result:
     """
-    Send the browser to the provider. Attempts are limited per address. A successful sign-in costs nothing,
-    and one that is not finished costs a part of a failed one.
+    Send the browser to the provider. The number of attempts per address is limited: a failed sign-in counts
+    as one attempt, an unfinished one as a part of it, and a successful one not at all.
     """
     services, (buckets, name) = request.services, _tries(request)
     try:
@@ -49,7 +51,7 @@ async def begin_sign_in(request: OperatorRequest[PeopleServices, None]) -> Resul
     except SignInProblem as problem:
         return _redirect(_page_with(problem))
     response = _redirect(address)
-    # SameSite Lax, because the browser returns from another site.
+    # SameSite is Lax, because the browser returns from another site.
     response.set_cookie(
         COOKIE,
         browser,
@@ -87,7 +89,7 @@ async def finish_sign_in(request: OperatorRequest[PeopleServices, None]) -> Resu
         if problem.word not in (
             "state",
             "off",
-        ):  # these two were not started here, or have been charged already
+        ):  # a sign-in with one of these problems did not start here, or has been charged already
             buckets.charge(name, 1 - BEGINNING)
         response = _redirect(_page_with(problem))
     else:
@@ -100,14 +102,17 @@ async def finish_sign_in(request: OperatorRequest[PeopleServices, None]) -> Resu
 
 @call("POST", "/oidc-logout", None, "End sessions with a logout token of the OpenID provider", shows=NOTHING)
 async def end_provider_sessions(request: OperatorRequest[PeopleServices, None]) -> Result:
-    """Back-channel logout. The provider's signature authenticates this request."""
+    """
+    End sessions at the provider's request (back-channel logout). The provider's signature
+    authenticates this request.
+    """
     provider = request.services.oidc
     if provider is None:
         raise Refusal(404, "not_found", PROBLEMS["off"])
     if request.http.content_type != _FORM:
         raise Refusal(415, "unsupported_media_type", f"send the logout token as {_FORM}")
     body = await read_bounded(request.http)
-    # The larger limit, because a provider may end many sessions at once.
+    # This larger limit applies because a provider may end many sessions at once.
     buckets, name = request.services.shared_sign_ins, f"logout {neighbourhood(request.actor.address)}"
     wait_s = buckets.wait_s(name)
     if wait_s:
@@ -131,8 +136,8 @@ def _tries(request: OperatorRequest[PeopleServices, None]) -> tuple[Buckets, str
 
 def _page_with(problem: SignInProblem) -> str:
     """
-    Return the sign-in page's address with the problem's code in the fragment. The page shows only
-    its own sentences.
+    Return the address of the sign-in page, with the problem's code in the fragment. The page shows its own
+    sentence for the code.
     """
     return f"{_SIGN_IN_PAGE}#problem={problem.word}"
 

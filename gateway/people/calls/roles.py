@@ -58,13 +58,13 @@ from spool.turns.threads import ordered
 
 RANGE = "last_30d"
 SHOWN_DIMENSIONS = (MODEL_FAMILY, PROVIDER_FAMILY, "source", "team", "user")
-MAX_VALUES = 20  # values shown per dimension, the most expensive first
-DRAFT = "Draft"  # name of a role that has no name yet
+MAX_VALUES = 20  # maximum number of values shown per dimension, the most expensive first
+DRAFT = "Draft"  # the name shown for a role that has no name yet
 
 
 @dataclass(frozen=True, slots=True)
 class ShownRole:
-    """A role, and why its filters match nothing, or None if they are valid."""
+    """A role, with the reason why its filters match nothing, or None if they are valid."""
 
     role: Role
     broken: str | None
@@ -85,7 +85,7 @@ def describe_role(row: ShownRole) -> Answer:
 
 
 def describe_filter(each: RoleFilter) -> dict[str, object]:
-    """Describe a filter. An unknown value becomes null."""
+    """Describe a filter of a role. A null stands for the unknown value."""
     return {
         "dimension": each.dimension,
         "values": [value or None for value in each.values],
@@ -153,7 +153,7 @@ class RoleResource(ManagedResource[Role]):
         return ShownRole(row, row.broken(asking.services.ledger.dimensions()))
 
     async def fields(self, asking: Asker[Any], given: Any) -> dict[str, Any]:
-        """Raise Invalid for people that no record can name."""
+        """Convert the body, and raise Invalid if it names people that no record can name."""
         for condition in given.filters or ():
             asking.shared.people.check(value or "" for value in condition.values)
         return _fields(given)
@@ -220,7 +220,7 @@ def _stored_filter(role_filter: FilterOfRole) -> RoleFilter:
 
 class RoleToPreview(RequestBody):
     """
-    A person, a draft of a role, or both; with both, the person counts as a member of the draft.
+    A preview request: a person, a draft of a role, or both. With both, the person counts as a member of the draft.
 
     Without `groups`, the groups of the person's newest active sign-in apply. `account_role` replaces the role
     of the person's account. `replaces` is the id or the name of the role that the draft would change.
@@ -242,7 +242,7 @@ class RoleToPreview(RequestBody):
 )
 async def list_wider_operators(request: OperatorRequest[PeopleServices, None]) -> Result:
     """
-    List the operators who have a limited role, but whose account shows more.
+    List the operators whose account shows more calls than their limited role.
 
     The role may be assigned by name, or by a group that the OpenID provider reported at the newest active sign-in.
     """
@@ -274,7 +274,7 @@ async def list_wider_operators(request: OperatorRequest[PeopleServices, None]) -
     in_turn=True,
 )
 async def preview_role(request: OperatorRequest[OperatorServices, RoleToPreview]) -> Result:
-    """Preview a role without storing it. Costs are those of the last 30 days."""
+    """Preview a role without storing it. The costs shown are those of the last 30 days."""
     draft = request.body
     if draft.person is None and draft.role is None and not draft.groups:
         raise Invalid("name a person, groups or a draft of a role")
@@ -345,7 +345,9 @@ def _access(slice: LedgerSlice) -> str:
 async def _calls(
     request: OperatorRequest[OperatorServices, RoleToPreview], rights: Rights
 ) -> list[Mapping[str, str]]:
-    """Return the operator API calls that the person may make, which decide which console pages are open."""
+    """
+    Return the operator API calls that the person may make. The console shows the pages that these calls allow.
+    """
     return [
         {"method": row.methods[0], "path": row.path.removeprefix(OPERATOR_API), "summary": row.summary}
         for row in await request.http.app[ALL_ROWS]()

@@ -25,7 +25,7 @@ from spool.registry.roles import BASES
 
 
 class SignIn(RequestBody):
-    """Either e-mail and password, or the secret of a console link."""
+    """A sign-in: either e-mail and password, or the secret of a console link."""
 
     email: str | None = None
     password: str | None = None
@@ -43,7 +43,7 @@ async def sign_in(request: OperatorRequest[PeopleServices, SignIn]) -> Result:
     operators = request.registry.operators
     address = request.actor.address
     if body.link is not None and body.email is None and body.password is None:
-        # A separate limit, so that guessed passwords never lock out the holder of a link.
+        # Links have a separate limit, so that guessed passwords never lock out the holder of a link.
         tries = [tries_from(request, "link")]
         work = partial(operators.follow, body.link, address=address)
         signed_in = await _try(tries, work)
@@ -70,7 +70,8 @@ async def _try(
     tries: list[tuple[Buckets, str]], work: Callable[[], Awaitable[tuple[str, Session] | None]]
 ) -> tuple[str, Session] | None:
     """
-    Run `work` within the limits of `tries`. Charge before the slow check, and return the charge after a success.
+    Run `work` within the limits of `tries`. Each limit is charged before the slow check, and gets the charge
+    back after a success.
     """
     wait_s = max(buckets.wait_s(name) for buckets, name in tries)
     if wait_s:
@@ -86,7 +87,8 @@ async def _try(
 @call("GET", "/session", SIGNED_IN, "Show who is signed in", shows=NOTHING)
 async def show_session(request: OperatorRequest[PeopleServices, None]) -> Result:
     """
-    Return the session, its rights, the version, and the address for telemetry. Only signed-in people learn these.
+    Return the session, its rights, the version, and the address for telemetry. Only signed-in people
+    may see them.
     """
     session = {"actor": request.actor.name, "role": request.role, "csrf_token": None, "ends": None}
     shown = _describe(request.session) if request.session else session
@@ -108,7 +110,9 @@ async def show_session(request: OperatorRequest[PeopleServices, None]) -> Result
 async def sign_out(request: OperatorRequest[PeopleServices, None]) -> Result:
     if request.session is not None:
         await request.registry.operators.sign_out(request.session, actor=request.actor)
-    forgets = {"Clear-Site-Data": '"cache"'}  # responses with an ETag that the browser has cached
+    forgets = {
+        "Clear-Site-Data": '"cache"'
+    }  # removes the responses that the browser has cached with their ETag
     response = uncached_json({"session": None}, headers=forgets)
     http = request.http
     services = request.services
@@ -177,12 +181,12 @@ async def make_link(request: OperatorRequest[PeopleServices, NewLink]) -> Result
     if body.role not in BASES:
         raise Invalid("role must be one of " + ", ".join(BASES))
     if session is not None and session.operator and session.role != ADMIN:
-        # Otherwise a link could outlast the role that allowed it.
+        # Otherwise a link could be valid after the role that allowed it was removed.
         raise NotAllowed(
             "only an account with the role Admin (admin) can create a link; or run tollhouse console link"
         )
     if session is not None and not session.operator:
-        # Otherwise a chain of links could outlast the account that created the first one.
+        # Otherwise a chain of links could outlast the account that created the first link.
         raise NotAllowed(
             "a session that a link started cannot create links; sign in with an account, or run "
             "tollhouse console link"

@@ -12,7 +12,7 @@ from spool.registry.roles import DATA_ACCESS, IS, MAX_DESCRIPTION, MAX_NAME, ROL
 
 
 class FilterOfRole(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """A null value means the unknown value. `mode` is `is` or `except`."""
+    """A condition of a role. A null value means the unknown value. `mode` is `is` or `except`."""
 
     dimension: str
     values: list[str | None]
@@ -21,10 +21,11 @@ class FilterOfRole(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 class NewRole(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """
-    `data_access` is `full`, `limited` or `none`. `limited` needs filters, and a call must match all of them.
+    A new role. `data_access` is `full`, `limited` or `none`. A `limited` role needs filters, and its members
+    see only calls that match all of them.
 
-    `members` are e-mail addresses; `groups` are groups of the OpenID provider. Without `cost_types`,
-    all are shown.
+    `members` are e-mail addresses; `groups` are groups of the OpenID provider. Without `cost_types`, members
+    see all types.
     """
 
     name: Annotated[str, words(f"Unique among roles, ignoring case: 1 to {MAX_NAME} printable characters.")]
@@ -93,7 +94,7 @@ OneRole = one_of(NewRole, RoleItem)
 
 
 class PermissionSetItem(msgspec.Struct, kw_only=True):
-    """`includes` are the ids of the permission sets that this set includes."""
+    """A permission set. `includes` are the ids of the permission sets that it includes."""
 
     id: str
     name: str

@@ -49,7 +49,7 @@ async def show_clock(request: OperatorRequest[SpoolServices, None]) -> Result:
 
 @call("POST", "/clock/accept", OPERATE_SPOOL, "Accept the clock after a step")
 async def accept_clock(request: OperatorRequest[SpoolServices, AcceptClock]) -> Result:
-    """Accept the wall clock now, so that records are deleted by its time again."""
+    """Accept the wall clock now, so that the retention of records follows it again."""
     clock = request.shared.clock
     step_s, held_s = doubts(clock)
     if not isinstance(clock, SteadyClock) or not held_s:
@@ -74,8 +74,8 @@ async def show_running_books(request: OperatorRequest[SpoolServices, None]) -> R
 @call("GET", "/verify", VIEW_OPERATION, "Recount the accounting")
 async def verify(request: OperatorRequest[SpoolServices, None]) -> Result:
     """
-    Recount from commit rows and entries, without the running counters. The calls in totals are compared with
-    the stored ones.
+    Count commit rows and entries again, without the running counters. Compare the calls in totals with
+    the stored calls.
 
     `accepted_twice` lists, by topic, records that were accepted although their ids were already known, with
     the first record numbers.

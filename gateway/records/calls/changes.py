@@ -28,8 +28,8 @@ from spool.registry.permission_sets import (
     VIEW_STREAM_SETTINGS,
 )
 
-# time between two events for people with restricted access, because the exact moment of a change would reveal
-# other people's calls
+# seconds between two events for people with restricted access, because the exact moment of a change would
+# reveal other people's calls
 OWN_EVERY_S = 15.0
 OF_THE_REGISTRY = (
     "insights",
@@ -41,7 +41,7 @@ OF_THE_REGISTRY = (
     "statements",
     "roles",
 )
-# For each kind of change: the permission set that its page needs.
+# The permission set that the page of each kind of change needs.
 NEEDS = {
     "records": VIEW_RECORDS,
     "recommendations": VIEW_RECOMMENDATIONS,
@@ -59,9 +59,9 @@ NEEDS = {
 @call("GET", "/changes", SIGNED_IN, "Stream which lists change", gives={EVENT_STREAM: TEXT}, shows=NOTHING)
 async def changes(request: OperatorRequest[OperatorServices, None]) -> web.StreamResponse:
     """
-    Stream the names of changed lists and nothing more. The listener then requests the data that it shows.
+    Stream only the names of changed lists. The client then requests the data that it shows.
 
-    People hear only of lists that they may open. People with restricted access hear of changes
+    The stream names only lists that the person may open. For people with restricted access, an event is sent
     only every OWN_EVERY_S.
     """
     versions = OwnVersions(request) if request.is_limited else partial(_versions, request.services)
@@ -107,17 +107,17 @@ async def _versions(services: OperatorServices) -> Mapping[str, object]:
 
 class OwnVersions:
     """
-    For each list, a value that changes whenever its visible part changes for a person with restricted access.
+    A value for each list that changes whenever the part that a person with restricted access may see changes.
 
-    Other people's changes cause no event and move none, because the visible part is compared with itself
-    at fixed intervals.
+    Changes that the person may not see neither cause nor shift an event, because the visible part is compared
+    with itself at fixed intervals.
     """
 
     def __init__(self, request: OperatorRequest[OperatorServices, Any]) -> None:
         self._request = request
         self._versions: Mapping[str, object] = {}
         self._next_at = 0.0
-        self._registry: object = None  # version for which the visible part was computed
+        self._registry: object = None  # registry version for which the visible part was computed
         self._visible: Mapping[str, str] = {}
 
     async def __call__(self) -> Mapping[str, object]:
@@ -134,7 +134,8 @@ class OwnVersions:
         if self._registry != (version := request.registry.version):
             self._registry, self._visible = version, await self._of_registry()
         visible = dict(self._visible)
-        spent = visible.pop("budgets"), calls  # a call changes the amount spent
+        # the calls are part of the value, because a call changes the amount that a budget has spent
+        spent = visible.pop("budgets"), calls
         return {**visible, "records": calls, "ledger": calls, "budgets": spent}
 
     async def _of_registry(self) -> Mapping[str, str]:
@@ -160,7 +161,8 @@ async def follow(
     request: OperatorRequest[OperatorServices, Any], news: Callable[..., Any]
 ) -> web.StreamResponse:
     """
-    Send an event stream until the session ends or its rights change. The operator socket has no session that ends.
+    Send an event stream until the session ends or its rights change. On the operator socket, there is no
+    session that could end.
 
     A browser then reconnects with its new rights.
     """

@@ -1,5 +1,6 @@
 """
-Operator API handlers for rejected records: those set aside, and those named in partly successful responses.
+Operator API handlers for rejected records: records that were set aside, and records that a partly
+successful response rejected.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from spool.registry.permission_sets import OPERATE_SPOOL, VIEW_OPERATION
 
 
 class Letters(RequestBody):
-    """Rejected records by number, or those of one route, or all of them."""
+    """The chosen rejected records: by number, all of one route, or all."""
 
     ids: list[int] | None = None
     route: str | None = None
@@ -47,7 +48,9 @@ class Letters(RequestBody):
 
 
 class Edit(RequestBody):
-    """`record` has the fields to change. It may also contain unchanged fields."""
+    """
+    Changes of a rejected record. `record` has the fields to change, and may also contain unchanged fields.
+    """
 
     record: dict[str, Any]
 
@@ -122,8 +125,8 @@ async def show_dead(request: OperatorRequest[SpoolServices, None]) -> Result:
 @call("PATCH", "/dead/{id}", OPERATE_SPOOL, "Send a rejected record again with other values")
 async def edit_dead(request: OperatorRequest[SpoolServices, Edit]) -> Result:
     """
-    Send a rejected record again with other values. The audit row has the changed fields, and a hash
-    of both records.
+    Send a rejected record again with other values. The audit row contains the changed fields, and a hash of
+    the record before and after the change.
     """
     services = request.services
     id = request.number("id")
@@ -169,7 +172,7 @@ async def discard_dead(request: OperatorRequest[SpoolServices, Letters]) -> Resu
     for route in {letter.route for letter in letters}:
         await services.wake(
             route
-        )  # the route may have paused because it had the maximum number of rejected records
+        )  # the route may be paused because it had the maximum number of rejected records
     return {"discarded": discarded}
 
 
@@ -207,7 +210,7 @@ def _target(letters: Sequence[DeadLetter]) -> str:
 
 
 STATUSES = ("ok", "error", "cached")
-_PEOPLE = frozenset(("user", "team", "session", "subject"))  # texts that may be an e-mail address
+_PEOPLE = frozenset(("user", "team", "session", "subject"))  # fields whose text may be an e-mail address
 _COST = re.compile(r"\d+(\.\d+)?")
 
 
@@ -266,7 +269,7 @@ def _text(name: str, value: Any) -> str | None:
 
 
 def _region(name: str, value: Any) -> str | None:
-    """Return a region in the one spelling that totals use."""
+    """Return a region in the spelling that totals use."""
     region = regions.name_of(value) if isinstance(value, str) else None
     if value is not None and region is None:
         raise Invalid(f"{name} must be a region as the provider names it, such as us-east-1 or eu, or null")

@@ -34,7 +34,9 @@ ALWAYS_SHOWN = dict.fromkeys(("received", "accepted", "duplicates", "pending", "
 
 
 class Replay(RequestBody):
-    """`since` and `until` are RFC 3339 times of commits. Without `until`, it is now."""
+    """
+    Records to send again. `since` and `until` are RFC 3339 times of commits. Without `until`, the time is now.
+    """
 
     route: str
     since: str
@@ -48,8 +50,8 @@ class TryRoute(RequestBody):
 
 def _show_route(route: RouteState) -> dict[str, object]:
     """
-    Describe a route. `refused_24h` is the number of records rejected in responses that accepted others;
-    `refusal` is the newest reason.
+    Describe a route. `refused_24h` is the number of records that responses rejected while accepting other
+    records; `refusal` is the newest reason.
     """
     return {**describe_route(route), "refused_24h": route.refused_recently, "refusal": route.refusal}
 
@@ -150,7 +152,7 @@ async def drop_route(request: OperatorRequest[SpoolServices, None]) -> Result:
 
 @call("POST", "/routes/{destination}/{topic}/try", OPERATE_SPOOL, "Make a route send at once")
 async def try_route(request: OperatorRequest[SpoolServices, TryRoute]) -> Result:
-    """Send at once, whatever the route waits for, for example after its key or destination was corrected."""
+    """Send at once, whatever the route waits for. Useful after its key or destination was corrected."""
     name = f"{request.word('destination')}/{request.word('topic')}"
     route = next((route for route in await _routes(request) if route.name == name), None)
     if route is None:
@@ -164,8 +166,8 @@ async def try_route(request: OperatorRequest[SpoolServices, TryRoute]) -> Result
 
 def describe_delivery(delivery: UnsettledDelivery) -> dict[str, object]:
     """
-    Describe a delivery. `not_before` is null if it does not wait for a time: it is due, or a person
-    must resolve it.
+    Describe a delivery. `not_before` is null if the delivery does not wait for a time, because it is due or
+    because a person must resolve it.
     """
     waits = delivery.state == OPEN and delivery.not_before > 0
     return {
@@ -235,8 +237,8 @@ async def replay(request: OperatorRequest[SpoolServices, Replay]) -> Result:
 
 class Repair(RequestBody):
     """
-    `destination` is the name of a data lake of files. With `after`, nothing is written: the deliveries of
-    `topic` that begin after this number are compared with the log.
+    A repair of a data lake of files named `destination`. With `after`, nothing is written: the deliveries of
+    `topic` that begin after this record number are compared with the log.
     """
 
     destination: str
@@ -248,7 +250,8 @@ class Repair(RequestBody):
 @call("POST", "/lake-repairs", OPERATE_SPOOL, "Write missing files of a data lake again")
 async def repair_lake(request: OperatorRequest[SpoolServices, Repair]) -> Result:
     """
-    Write missing files again, as far as the log still has their records. `lost` lists the others, with the reason.
+    Write missing files again, as far as the log still has their records. `lost` lists the files that cannot
+    be written, with the reason.
     """
     body = request.body
     if body.after is not None:
@@ -279,7 +282,7 @@ def _time(name: str, text: str) -> float:
         at = datetime.fromisoformat(text)
     except ValueError:
         at = None
-    # Outside of these years, a time may have no UTC equivalent.
+    # A time outside these years may have no UTC equivalent.
     if at is None or at.tzinfo is None or not 1970 <= at.year < 9999:
         raise Invalid(f"{name} must be an RFC 3339 time with its zone, such as 2026-01-31T12:00:00Z")
     return at.timestamp()

@@ -1,7 +1,7 @@
 """
 Stored usage events, and their types with sums, for keys that may read telemetry. People read the same lists.
 
-Keys that may only send events cannot read here, because their scope is write-only.
+A key that may only send events cannot read them here, because its scope is write-only.
 """
 
 from __future__ import annotations
@@ -55,10 +55,11 @@ class KeptEvent:
 
 def describe_type(type: SentType) -> dict[str, object]:
     """
-    Describe a type. `sent_as` is null if its events are stored and not forwarded; `unmapped` says that a
-    mapping is missing.
+    Describe a type. `sent_as` is null if its events are stored and not forwarded; `unmapped` is true if the
+    reason is a missing mapping.
 
-    `amount` is the sum of the field that its mapping names, as decimal text, or null without such a field.
+    `amount` is the sum of the field that the type's mapping names, as decimal text. It is null without
+    such a field.
     """
     return {
         "type": type.seen.type,
@@ -71,7 +72,7 @@ def describe_type(type: SentType) -> dict[str, object]:
 
 
 def describe_event(row: KeptEvent) -> dict[str, object]:
-    """Describe an event with its place. `amount` uses the current mapping of its type."""
+    """Describe an event with its place in the log. `amount` uses the current mapping of the event's type."""
     return {**describe(row.stored), "amount": _text(row.amount)}
 
 
@@ -118,7 +119,7 @@ EVENTS: List[KeptEvent] = List(
         "state": Filter(values=lambda row: (row.stored.state,), valid_values=STATES),
         **SPAN,
     },
-    max_limit=200,  # so that a response stays small enough for a page
+    max_limit=200,  # a small limit, so that a response stays small enough for a page
     beside=LOOKED_THROUGH_SCHEMA,
 )
 
@@ -171,7 +172,7 @@ async def read_event_types(request: KeyRequest[SpoolServices, None]) -> Result:
 
 
 def check_span(request: web.Request) -> None:
-    """Refusal 400 for an invalid time, even if there are no events."""
+    """Refuse an invalid time with 400, even if there are no events."""
     for name in SPAN:
         for text in request.query.getall(name, ()):
             nanoseconds(name, text)

@@ -24,8 +24,8 @@ _COMPARE: Mapping[str, Callable[[float, float], bool]] = {
 
 def cost(record: Record) -> float | None:
     """
-    Return the dollars that totals count for a call. None if unknown, for duplicates kept for reference, for
-    answers from a gateway's cache, and for records that are not calls.
+    Return the dollars that totals count for a call. None if the cost is unknown, for duplicates kept for
+    reference, for answers from a gateway's cache, and for records that are not calls.
     """
     if not isinstance(record, Inference) or record.shadow or record.status == "cached":
         return None
@@ -87,12 +87,15 @@ FIELDS = (
 )
 OPEN_SETS = ("user", "device", "session")
 FILTERS = (*FIELDS, TOPIC, STATE, DATE, *AMOUNTS, VIEW)
-MAX_LIMIT = 200  # records per page, so that a page stays small
+MAX_LIMIT = 200  # maximum records per page, so that a page stays small
 _FORM = re.compile(r"\d{4}-\d{2}(?:-\d{2})?", re.ASCII)
 
 
 def day_and_month(start_time: int | None, committed_at: float) -> tuple[str, str]:
-    """Return the day and month in which totals count a record: those of its start, else of its arrival."""
+    """
+    Return the day and month in which totals count a record: those of its start, or of its arrival if it
+    has no start.
+    """
     day = datetime.fromtimestamp(hour_of(start_time, committed_at), UTC).strftime("%Y-%m-%d")
     return day, day[:7]
 

@@ -1,6 +1,6 @@
 """
-The operator API handler for lists of records: the newest ones, those of days and months, or those with the
-highest cost, tokens or duration.
+The operator API handler for lists of records: the newest records, the records of days and months, or the
+records with the highest cost, tokens or duration.
 """
 
 from __future__ import annotations
@@ -32,13 +32,14 @@ from spool.record import AI_TELEMETRY, TOPICS
 from spool.registry.permission_sets import VIEW_RECORDS
 from spool.turns.fair_turns import pause
 
-STEP = 1024  # records read before the event loop gets its turn
-OWN_DATES_S = 48 * 3600.0  # a day, and the next day, in which most of its late reports arrive
-MOST_RANKED = 1000  # maximum length of a ranked list
-# time after a call's day in which reports are always searched; later ones only if there are not too many
+STEP = 1024  # records read before the event loop runs other tasks
+OWN_DATES_S = 48 * 3600.0  # seconds of a day and the next day, in which most of the day's late reports arrive
+MOST_RANKED = 1000  # maximum number of records in a ranked list
+# Seconds after a call's day in which reports are always searched. Later reports are searched only if there
+# are not too many records.
 REPORTED_WITHIN_S = 86_400.0
-# a fixed time for people with restricted access, so that the search does not reveal the number of
-# other people's calls
+# Seconds of the log that are searched for people with restricted access. The time is fixed, so that the
+# search does not reveal the number of other people's calls.
 OWN_SPAN_S = 48 * 3600.0
 
 
@@ -64,8 +65,8 @@ LISTED: List[KeptRecord] = replace(
 )
 async def list_records(request: OperatorRequest[SpoolServices, None]) -> Result:
     """
-    List the matching records, including open ones: the newest, those of dates, or the highest of a time range
-    by an amount. `looked_through` says how far the search went.
+    List the matching records, including open ones: the newest records, the records of dates, or the highest
+    of a time range by an amount. `looked_through` states how far the search went.
     """
     now = request.now()
     times({name: request.http.query[name] for name in ONE_SPAN if name in request.http.query}, now)
@@ -75,8 +76,8 @@ async def list_records(request: OperatorRequest[SpoolServices, None]) -> Result:
 
 class RecordRows:
     """
-    Records that a person may see, as rows of a list. For dates, it searches the part of the log that
-    arrived since then.
+    Records that a person may see, as rows of a list. For dates, the search covers the part of the log that
+    arrived since the first date.
     """
 
     def __init__(self, request: OperatorRequest[SpoolServices, None]) -> None:
@@ -107,7 +108,7 @@ class RecordRows:
         self, start: float, topics: Sequence[str], is_wanted: Callable[[KeptRecord], bool], days: PastDates
     ) -> list[KeptRecord]:
         """
-        Return the person's own closed calls committed since a moment, up to a fixed time or number.
+        Return the person's own closed calls that were committed since a moment, up to a fixed time or number.
 
         The extent of the search must not reveal how many calls other people have.
         """
@@ -147,12 +148,14 @@ class RecordRows:
     async def look_from(
         self, start: float, topics: Sequence[str], is_wanted: Callable[[KeptRecord], bool], days: PastDates
     ) -> list[KeptRecord]:
-        """Search the records committed since a moment, because a call may be reported long after its day."""
+        """
+        Search all records that were committed since a moment, because a call may be reported long after its day.
+        """
         passing: list[KeptRecord] = []
         read = seen = 0
         limit = self._request.services.max_listed_records()
         since: float | None = None
-        until: float | None = None  # None: until now
+        until: float | None = None  # None means until now
         if AI_TELEMETRY in topics:
             async with aclosing(past_records(self._request, days, oldest_first=True)) as past_batches:
                 async for batch in past_batches:
@@ -192,7 +195,7 @@ def is_asked(page_query: PageQuery) -> bool:
 
 
 class RankedRows:
-    """Rows of a list of records within a time range: the first ones in the requested order."""
+    """Rows of a list of records within a time range: the first rows in the requested order."""
 
     def __init__(self, request: OperatorRequest[SpoolServices, Any]) -> None:
         self._request = request
@@ -236,7 +239,8 @@ class RankedRows:
         for topic in topics:
             below = self._log.next_number(topic)
             first = await first_after(self._log, topic, start, below)
-            # too many records since then, so search only those that arrived in the time range
+            # too many records arrived since the start, so search only the records that arrived within
+            # the time range
             if below - first > remaining:
                 last = await first_after(self._log, topic, end, below)
                 until = end if last < below else until
@@ -263,7 +267,9 @@ class RankedRows:
     async def _look_at_own(
         self, start: float, end: float, now: float, days: PastDates, take: Callable[[KeptRecord], None]
     ) -> None:
-        """Search the person's own closed calls of a fixed time, newest first, up to a fixed number."""
+        """
+        Search the person's own closed calls of a fixed time, newest first, up to a fixed number of calls.
+        """
         is_own = newest.own_to(self._request)
         count = 0
         since = max(start - AHEAD_S, end - OWN_SPAN_S)
@@ -318,7 +324,7 @@ class _Best:
 @dataclass(slots=True)
 class _Ranked:
     """
-    A sort key that is smaller if the record comes later in the list. Unknown values are the smallest, as
+    A sort key that is smaller if the record comes later in the list. Unknown values sort as the smallest, as
     in every list.
     """
 

@@ -65,7 +65,7 @@ RECORDS: List[KeptRecord] = List(
             values=lambda stored: day_and_month(stored.record.start_time, stored.committed_at), is_open=True
         ),
         **{name: _bounds(name) for name in AMOUNTS},
-        VIEW: Filter(),  # see `records_in_views`
+        VIEW: Filter(),  # the real filter is in `records_in_views`
     },
     max_limit=MAX_LIMIT,
     beside=LOOKED_THROUGH_SCHEMA,
@@ -76,8 +76,8 @@ async def records_in_views(
     request: OperatorRequest[Any, None], listed: List[KeptRecord] = RECORDS
 ) -> List[KeptRecord]:
     """
-    Return a list of records that can be filtered by the current views, tags and published dimensions. `!`
-    after a dimension excludes values. Refusal 400 for an unknown or broken view, or an invalid date or bound.
+    Return the list with filters for the current views, tags and published dimensions. `!` after a dimension
+    excludes values. Refusal 400 for an unknown or broken view, or an invalid date or bound.
     """
     for word in request.http.query.getall(DATE, ()):
         start_of(word)
@@ -109,7 +109,9 @@ async def records_in_views(
 
 @call("GET", "/rates", VIEW_RECORDS, "Show the records per source in the last minute", shows=SLICED)
 async def show_rates(request: OperatorRequest[SpoolServices, None]) -> Result:
-    """Count the records per source committed in the last minute, or in the part of it that was searched."""
+    """
+    Count the records that each source committed in the last minute, or in the part of it that was searched.
+    """
     newest_records, until = await newest(request, request.services), _until(request, request.services)
     seconds = RATE_S
     if len(newest_records) == records.LOOKED_THROUGH:
@@ -132,7 +134,8 @@ async def newest(
     """
     Return the newest records of some topics that the person may see, newest commit first.
 
-    At most records.LOOKED_THROUGH records are searched, or the person's own calls of `own_records.LOOK_BACK_S`.
+    The search covers at most records.LOOKED_THROUGH records. For a person with restricted access, it covers
+    the person's own calls of the last `own_records.LOOK_BACK_S`.
     """
     if not request.is_limited:
         return await newest_of(spool.log, topics)
@@ -152,18 +155,18 @@ def own_record(row: OwnRecord) -> KeptRecord:
 
 
 def own_to(request: OperatorRequest[Any, Any]) -> Callable[[Record], bool]:
-    """Return a test of closed calls: True for calls that the person may see."""
+    """Return a test of closed calls that is True for calls that the person may see."""
     ledger = request.ledger
     return lambda record: ledger.holds(KeptRecord(AI_TELEMETRY, 0, 0.0, False, record).counted)
 
 
 def seen(request: OperatorRequest[Any, Any], stored_records: Iterable[KeptRecord]) -> Iterator[KeptRecord]:
     """
-    Return the records that the person may see, in the form that this person sees.
+    Yield the records that the person may see, in the form that this person sees.
 
     People with restricted access see only calls that match their roles. They see no open records, because a
-    later report may still say whose call it is. They see no record numbers, because gaps would reveal how
-    many records others have.
+    later report may still change whose call it is. They see no record numbers, because gaps would reveal how
+    many records other people have.
     """
     if not request.is_limited:
         yield from stored_records
@@ -176,8 +179,8 @@ def seen(request: OperatorRequest[Any, Any], stored_records: Iterable[KeptRecord
 
 def _until(request: OperatorRequest[Any, Any], spool: SpoolServices) -> float:
     """
-    Return the time until which records count: now, or the time before which all records are closed, because
-    some people see no open records.
+    Return the time until which records are counted. For people who see no open records, this is the time
+    before which all records are closed. For all other people, it is now.
     """
     now = request.now()
     return now - spool.hold_s() if request.is_limited else now

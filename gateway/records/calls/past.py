@@ -1,9 +1,9 @@
 """
-Records older than the log, read from a data lake. If one is configured, lists of days and time
+Records older than the log, read from a data lake. If a data lake is configured, lists of days and time
 ranges continue there.
 
-If the data lake is unreachable, a list still returns what the log has, and says how far it searched. For
-people with restricted access the searched time is fixed, so the request fails instead.
+If the data lake is unreachable, a list still returns what the log has, and states how far it searched. For
+people with restricted access, the searched time is fixed, so the request fails instead.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _log = logging.getLogger(__name__)
 
 
 def dates_of(start: float, end: float) -> PastDates:
-    """Return the days that a time range touches. `end` is not part of it."""
+    """Return the days that a time range touches. The range excludes `end`."""
     last = max(start, end - 1)
     first_day, last_day = (datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d") for at in (start, last))
     return PastDates(first_day, last_day)
 
 
 def days_of(dates: Collection[str]) -> PastDates:
-    """Return the days from the first to the last of some days and months."""
+    """Return all days from the first to the last of the given days and months."""
     return PastDates(min(f"{date}-01"[:10] for date in dates), max(f"{date}-31"[:10] for date in dates))
 
 
@@ -46,8 +46,8 @@ async def past_records(
     oldest_first: bool = False,
 ) -> AsyncGenerator[list[KeptRecord], None]:
     """
-    Yield records of days that are older than the log. Yields none if the log has all, or if the person may
-    not see data from the lake.
+    Yield records of days that are older than the log. Yields nothing if the log has all records, or if the
+    person may not see data from the lake.
     """
     past, floor = await _older(request, request.services)
     if past is None or (most is not None and most <= 0):
@@ -77,7 +77,7 @@ async def past_record(
 async def _older(request: OperatorRequest[Any, Any], spool: SpoolServices) -> tuple[PastRecords | None, int]:
     """
     Return the reader of older records, and the first record number of the log. The reader is None if the log
-    has all records, or if the lake does not say whose calls they are.
+    has all records, or if the lake does not state whose calls they are.
     """
     past = spool.past()
     if past is None or (request.is_limited and past.lacks(request.ledger.sources)):

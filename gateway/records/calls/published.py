@@ -18,7 +18,8 @@ from spool.log.values import Entry
 from spool.record import AiRecord, Correction, Inference, Record, UsageMetric, as_json, moment
 from spool.turns.fair_turns import pause
 
-# number of newest records that are searched; for older ones, totals have the costs, and ids find single records
+# Number of newest records that are searched. Costs of older records are in the totals, and an older record
+# can be found by its id.
 LOOKED_THROUGH = 10_000
 STATES = OPEN, CLOSED = "open", "closed"
 LOOKED_THROUGH_SCHEMA = {
@@ -45,15 +46,15 @@ class KeptRecord:
     def place(self) -> str:
         """
         Return a text that rises in commit order. It is part of cursors, so it must not reveal anything that
-        is not shown.
+        the list does not show.
         """
         last = f"{self.number:020}" if self.is_number_shown else self.record.id.hex()
         return f"{self.committed_at:017.6f} {self.topic} {last}"
 
     def value(self, name: str) -> str:
         """
-        Return the value for filters: a field or tag, under the name that costs use for it. "" means unknown.
-        A correction has the values of its call.
+        Return the record's value for filters: a field or tag, under the name that costs use for it. "" means
+        unknown. A correction has the values of its call.
         """
         if name == "kind":
             return self.record.kind
@@ -76,12 +77,15 @@ class KeptRecord:
 
 def describe(stored: KeptRecord) -> dict[str, object]:
     row = describe_record(stored.record)
-    row.pop("body", None)  # an hourly file, as large as a request
+    row.pop("body", None)  # the body is an hourly file, which is as large as a request
     return {**describe_place(stored), **row}
 
 
 def describe_record(record: Record) -> dict[str, object]:
-    """Describe every field, and the name of the key that sent a call. No destination gets that name."""
+    """
+    Describe every field of a record, and the name of the key that sent a call. Destinations do not
+    receive that name.
+    """
     row: dict[str, object] = as_json(record)
     if isinstance(record, Correction):
         return {**row, "sender": record.after.sender_key}
@@ -120,7 +124,7 @@ async def newest_of(log: Log, topics: Sequence[str]) -> Sequence[KeptRecord]:
 
 
 async def _newest_of_topic(log: Log, topic: str) -> Sequence[KeptRecord]:
-    """Read step by step, so that the event loop gets its turn in between."""
+    """Read the newest records of a topic in steps, so that the event loop runs other tasks in between."""
     stored_records: list[KeptRecord] = []
     below = log.next_number(topic)
     least = max(1, below - LOOKED_THROUGH)
@@ -134,7 +138,7 @@ async def _newest_of_topic(log: Log, topic: str) -> Sequence[KeptRecord]:
 
 
 def kept_records(log: Log, entries: Iterable[Entry]) -> Iterator[KeptRecord]:
-    """Yield the records of entries in order, without damaged ones."""
+    """Yield the records of entries in order. Damaged records are left out."""
     for entry in entries:
         below = log.closed_below(entry.topic)
         for number, record in enumerate(entry.records, entry.first):

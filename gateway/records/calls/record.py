@@ -30,7 +30,7 @@ from spool.record import TOPICS, Correction, Inference, Record, counted_cost, de
 from spool.registry.permission_sets import VIEW_RECORDS
 from spool.turns.fair_turns import pause
 
-LOOK_BACK_S = 86_400  # for an id that the list of recent ids does not contain
+LOOK_BACK_S = 86_400  # seconds to search back for an id that the list of recent ids does not contain
 NOT_STORED = (
     "the reports that form the record: their payloads, the attribute of each figure, and which "
     "reports came later",
@@ -53,7 +53,7 @@ _NO_ID = (
 )
 async def show_record(request: OperatorRequest[OperatorServices, None]) -> Result:
     """
-    Show a record. Refusal 404 if it is no longer stored; the message says how far was searched.
+    Show a record. Refusal 404 if it is no longer stored; the message states how far was searched.
 
     People with restricted access get the record without its deliveries.
     """
@@ -71,9 +71,7 @@ async def show_record(request: OperatorRequest[OperatorServices, None]) -> Resul
         stored = await past_record(request, services.spool, id, days)
     stored = None if stored is None else next(seen(request, [stored]), None)
     if request.is_limited and stored is not None and stored.committed_at < since:
-        stored = (
-            None  # whether the id is still in the list of recent ids depends on how much other people send
-        )
+        stored = None  # hidden, because it depends on other people's calls whether the list of recent ids still has the id
     if stored is None:
         raise NotThere(
             f"no record with this id was stored since {moment(since)}, and it is not among the recent "
@@ -91,7 +89,7 @@ async def show_record(request: OperatorRequest[OperatorServices, None]) -> Resul
         "price_lines": price_lines(stored.record, book),
         **await _corrected(request, services.spool.log, stored.record),
     }
-    if request.is_limited:  # facts about deliveries are about all records in them
+    if request.is_limited:  # left out, because a delivery also contains other people's records
         return {**shown, "deliveries": [], "dead": [], "routes": [], "not_stored": list(NOT_STORED)}
     held = [delivery for delivery in await services.spool.deliveries.unsettled() if _holds(delivery, stored)]
     dead = [
@@ -132,7 +130,7 @@ async def _corrected(
 
 
 async def _known(log: Log, id: bytes) -> KeptRecord | None:
-    """Return the record of a recent id: at its number, or among the records of its time."""
+    """Return the record with a recent id, from its record number or from the records of its time."""
     known = log.whereabouts(id)
     if known is None:
         return None
@@ -171,8 +169,8 @@ def _passed(
     route: RouteState, stored: KeptRecord, held: Sequence[UnsettledDelivery], dead: Sequence[DeadLetter]
 ) -> dict[str, object]:
     """
-    Return the progress of a record on a route. `passed` means delivered, rejected in part, or older
-    than the route.
+    Return the progress of a record on a route. `passed` means that the record was delivered, was rejected in
+    part, or is older than the route.
     """
     delivery = next((delivery for delivery in held if delivery.route == route.name), None)
     if delivery is not None:

@@ -1,6 +1,6 @@
 """
 The operator API handler for the tokens that model servers counted on a day, next to the reported calls of the
-same models. The two are never added: served minus reported is what no source reports.
+same models. The two are never added. Served minus reported tokens are the tokens that no source reports.
 """
 
 from __future__ import annotations
@@ -27,15 +27,16 @@ from spool.ledger.sums import AHEAD_S
 from spool.record import AI_TELEMETRY, TOKEN_UNIT, Inference, UsageMetric
 from spool.registry.permission_sets import VIEW_RECORDS
 
-MOST_MODELS = 5_000  # per day; the first that arrived
-MOST_NAMES = 20  # servers and reporting sources shown per model
+MOST_MODELS = 5_000  # maximum models per day; models that arrive later are left out
+MOST_NAMES = 20  # maximum servers and reporting sources shown per model
 KINDS = {INPUT: "input_tokens", OUTPUT: "output_tokens"}
 
 
 @dataclass(slots=True)
 class ServedModel:
     """
-    The figures of one model on a day. `calls` are the reported calls, and `told_by` the sources that reported them.
+    The figures of one model on a day. `calls` counts the reported calls, and `told_by` has the sources
+    that reported them.
     """
 
     name: str | None = None
@@ -48,7 +49,7 @@ class ServedModel:
     @property
     def untold(self) -> dict[str, int] | None:
         """
-        Return the unreported tokens, or None for servers that name no model, because then their calls are unknown.
+        Return the unreported tokens. None for servers that name no model, because their calls are unknown.
         """
         if self.name is None:
             return None
@@ -67,16 +68,14 @@ class ServedModel:
 
 
 class ServedDay:
-    """
-    Adds up the records of one day. A counter has one kind of token; cached tokens are part of the input.
-    """
+    """The sums of one day's records. A counter has one kind of token; cached tokens are part of the input."""
 
     def __init__(self, day: str) -> None:
         self._day = day
         self._models: dict[str, ServedModel] = defaultdict(ServedModel)
 
     def add(self, stored: KeptRecord) -> bool:
-        """Add a record. Always returns False, because no record needs to be kept."""
+        """Add a record. Always returns False, because the caller need not keep the record."""
         record = stored.record
         if isinstance(record, Inference | UsageMetric):
             day, _ = filters.day_and_month(record.start_time, stored.committed_at)
@@ -103,7 +102,7 @@ class ServedDay:
             return
         if (
             not counter.shadow and counter.model
-        ):  # it counts as a call, also if `count = true` names its server
+        ):  # the record counts as a call even if `count = true` names its server
             served_model.told[kind] += int(counter.value)
             served_model.told_by.add(counter.source)
         if not is_served:
@@ -123,7 +122,7 @@ class ServedDay:
         )
 
     def models(self) -> Iterator[ServedModel]:
-        """Yield the models that a server served, the largest difference first."""
+        """Yield the models that a server processed tokens for, the largest difference first."""
         served = sorted(
             (served_model for served_model in self._models.values() if served_model.servers),
             key=lambda served_model: str(served_model.name),

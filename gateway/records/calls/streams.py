@@ -19,12 +19,13 @@ from spool.deliveries.values import UnknownDelivery
 from spool.record import USAGE_EVENTS, Record, as_json
 from spool.registry.permission_sets import OPERATE_SPOOL, VIEW_STREAM_SETTINGS
 
-SHOWN_RECORDS = 100  # records shown per delivery; nobody compares more by hand
+SHOWN_RECORDS = 100  # maximum records shown per delivery, because nobody compares more by hand
 
 
 class Resolution(RequestBody):
     """
-    The operator's finding. If `sent` is true, the delivery arrived and counts there. If not, it is sent again.
+    The operator's finding about a delivery without an answer. If `sent` is true, the destination has the
+    records and they count as delivered. If `sent` is false, they are sent again.
     """
 
     sent: bool
@@ -84,7 +85,8 @@ async def list_event_types(request: OperatorRequest[SpoolServices, None]) -> Res
 )
 async def list_unknown(request: OperatorRequest[SpoolServices, None]) -> Result:
     """
-    List a page of these deliveries with their records, so that the operator can compare them with the receiver.
+    List deliveries without an answer, with their records, so that the operator can compare them with
+    the receiver's data.
     """
     services = request.services
     unknown_deliveries = []

@@ -20,7 +20,7 @@ from spool.ledger.own_records import STEP, OwnRecord, own_of
 from spool.record import AI_TELEMETRY, TOPICS
 from spool.registry.permission_sets import VIEW_RECORDS
 
-MOST_AT_ONCE = 500  # records per topic
+MOST_AT_ONCE = 500  # maximum number of records per topic in one event
 Passes = Callable[[KeptRecord], bool]
 
 
@@ -35,10 +35,11 @@ Passes = Callable[[KeptRecord], bool]
 )
 async def tail(request: OperatorRequest[OperatorServices, None]) -> web.StreamResponse:
     """
-    Stream matching records as they are committed. `skipped` counts records that arrived faster than this reads.
+    Stream matching records as they are committed. `skipped` counts records that were left out because they
+    arrived faster than this handler reads.
 
-    People with restricted access get their own calls after these are closed. If too many arrive at once, they get
-    `skipped` with null instead of a number.
+    People with restricted access get their own calls after these are closed. If too many arrive at once,
+    their `skipped` is null instead of a number.
     """
     listed = await records_in_views(request)
     passes = chosen(listed, list(request.http.query.items()), request.shared.people)
@@ -70,7 +71,7 @@ def _tail(request: OperatorRequest[OperatorServices, None], passes: Passes) -> N
 
 
 def _own_tail(request: OperatorRequest[OperatorServices, None], passes: Passes) -> News:
-    """Stream the person's own closed calls. Calls of other people never push out one of them."""
+    """Stream the person's own closed calls. Calls of other people never displace one of them."""
     log = request.services.spool.log
     is_own = own_to(request)
     reached = log.closed_below(AI_TELEMETRY)

@@ -1,8 +1,8 @@
 """
-Assistants of people who sign in with the provider of [oidc]: each request's token is mapped to its person.
+Assistants of people who sign in with the provider of [oidc]. Each request has a token that identifies its person.
 
 Identity and rights are the same as in the console. Tollhouse creates, forwards and stores no token. It only
-stores the provider's keys and hashes of valid tokens.
+stores the provider's keys and the hashes of valid tokens.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ _GROUPS_LEFT_OUT = (
     "the token leaves out groups that you are in, and roles depend on groups; configure the provider "
     "to send fewer groups, for example only those of Tollhouse"
 )
-# Outcomes of tokens, for the metric.
+# Outcomes of token checks, for the metric.
 ADMITTED, INVALID, NO_SCOPE, NOT_LET, DOWN = "admitted", "invalid", "no_scope", "not_let", "provider_down"
 
 
 class AssistantSignIns:
     """
-    Checks of assistants' tokens. `settings` returns the current settings of [mcp.oauth]; `told` is called
-    with the outcome of each token.
+    Checks of assistants' tokens. `settings` returns the current settings of [mcp.oauth]. `told` is called
+    with the outcome of each check.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class AssistantSignIns:
     async def admit(self, text: str, *, address: str) -> AssistantPerson:
         """
         Return the person of a token. Refusal 401 for an invalid token, 403 for a person without access, and
-        503 while the provider's keys are unknown.
+        503 while the provider's keys cannot be fetched.
         """
         oauth = self._settings()
         try:
@@ -97,7 +97,7 @@ class AssistantSignIns:
         return person
 
     async def still(self, person: AssistantPerson, *, address: str) -> AssistantPerson:
-        """Return the person with the rights of this moment. Refuses as `admit` does."""
+        """Return the person with the current rights. Refuses as `admit` does."""
         oauth = self._settings()
         try:
             return await self._person(person.claims, oauth, address)
@@ -108,8 +108,8 @@ class AssistantSignIns:
 
     async def _claims(self, text: str, oauth: McpOAuthSettings, address: str) -> Claims:
         """
-        Return the claims of a token. A refused token counts as a guess of its address, which is charged
-        before the check. A token that was valid recently is not charged.
+        Return the claims of a token. A refused token counts as a guess from its address. The address is
+        charged before the check, unless the token was valid recently.
         """
         if self._provider.knows(text):
             return await self._judged(text, oauth)
@@ -184,9 +184,9 @@ class AssistantSignIns:
         """
         Return the holder of a token's rights.
 
-        If roles depend on groups and the token names no groups, only roles for the address apply. The account's
-        role is not used, because a group might take it away. Otherwise the lower one of the account's role and
-        the token's role applies, because an older token may name groups that the person has left.
+        If roles depend on groups and the token names no groups, only roles assigned to the address apply. The
+        account's role does not apply, because a group might reduce it. Otherwise, the lower of the account's
+        role and the token's role applies, because an older token may name groups that the person has left.
         """
         base = operator.role
         if self._hang_on_groups() and not says_groups(claims, self._oidc):

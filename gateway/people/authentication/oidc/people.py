@@ -1,4 +1,4 @@
-"""The person of an ID token: the operator's name, groups and role by the settings of [oidc]. Pure."""
+"""The person that an ID token names: the operator's name, groups and role by the settings of [oidc]. Pure."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def person_of(claims: Claims, settings: OidcSettings, *, refreshes: bool) -> Per
 
 def has_default_role(groups: Collection[str], settings: OidcSettings) -> bool:
     """
-    Return whether a person gets `default_role`: the settings map groups to roles, and no group of the person
-    has a role.
+    Return whether a person gets `default_role`. This is the case if the settings map groups to roles, but map
+    no group of this person.
     """
     return bool(settings.roles) and not _mapped(groups, settings)
 
@@ -74,8 +74,8 @@ def _name(claims: Claims, settings: OidcSettings) -> str:
 
 def _verified_email(claims: Claims, settings: OidcSettings) -> str | None:
     """
-    Return the trimmed, lower-case address, if it is verified. Otherwise anybody could write another person's
-    address into a profile and sign in as that person.
+    Return the trimmed, lower-case address if the provider has verified it. Without verification, anybody
+    could write another person's address into a profile and sign in as that person.
     """
     verified = claims.get("email_verified", settings.assume_verified_email)
     email = claims.get("email")
@@ -88,7 +88,7 @@ def _verified_email(claims: Claims, settings: OidcSettings) -> str | None:
 
 
 def says_groups(claims: Claims, settings: OidcSettings) -> bool:
-    """Return whether a token states the person's groups. An empty list counts."""
+    """Return whether a token states the person's groups. An empty list is a statement as well."""
     return _groups(claims, settings.groups_claim) is not None
 
 

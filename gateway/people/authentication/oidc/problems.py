@@ -52,7 +52,7 @@ class SignInProblem(Exception):
 
 
 class ProviderDown(Exception):
-    """The provider does not respond correctly. The text says how, and contains no secret."""
+    """The provider does not respond correctly. The text describes the failure and contains no secret."""
 
 
 class GrantRefused(Exception):
@@ -60,4 +60,4 @@ class GrantRefused(Exception):
 
 
 class TokenRefused(Exception):
-    """A token is invalid. The text says why, and contains nothing of the token."""
+    """A token is invalid. The text is the reason and contains nothing of the token."""

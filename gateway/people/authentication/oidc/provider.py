@@ -1,8 +1,9 @@
 """
 An OpenID provider, described by its discovery document: sign-in addresses, and checks of its tokens.
 
-Requests have limits on time and size and follow no redirects. This is the only module with an HTTP client for a
-provider. The provider's signing keys are cached for an hour, and fetched again if none of them signed a token.
+Requests have limits on time and size and follow no redirects. Only this module has an HTTP client for a
+provider. The provider's signing keys are cached for an hour. They are fetched earlier if none of them
+signed a token.
 """
 
 from __future__ import annotations
@@ -42,12 +43,13 @@ _BASIC, _IN_FORM = "client_secret_basic", "client_secret_post"
 
 MAX_ANSWER_BYTES = 256 * 1024
 
-KEEP_S = 3600.0  # a key that the provider has withdrawn is trusted at most this long
+KEEP_S = 3600.0  # seconds; the maximum time for which a key that the provider has withdrawn is still trusted
 AGAIN_S = (
-    30.0  # minimum time between two fetches caused by tokens, so that invented tokens cause few requests
+    30.0  # minimum seconds between two fetches that tokens cause, so that invented tokens cause few requests
 )
 MAX_KEYS = 100
-MAX_TRIES = 4  # keys to try for a token without a key id; providers with several keys state the id
+# maximum number of keys to try for a token without a key id; providers with several keys usually state the id
+MAX_TRIES = 4
 MAX_VERIFIED = 1000
 _TYPE_OF = {"RS256": "RSA", "ES256": "EC"}
 
@@ -64,7 +66,7 @@ class _Description:
 @dataclass(frozen=True, kw_only=True)
 class GrantedTokens:
     """
-    Tokens from the provider. `claims` are those of the checked ID token, or None if a refresh returned
+    Tokens from the provider. `claims` come from the checked ID token, or are None if a refresh returned
     no ID token.
     """
 
@@ -74,8 +76,8 @@ class GrantedTokens:
 
 class IdentityProvider:
     """
-    An OpenID provider. Calls raise ProviderDown if it does not respond correctly. Raises ConfigError
-    without its secret.
+    An OpenID provider. Raises ConfigError if its secret is missing. Calls raise ProviderDown if the provider
+    does not respond correctly.
     """
 
     def __init__(self, settings: OidcSettings, redirect: str, clock: Clock) -> None:
@@ -130,15 +132,15 @@ class IdentityProvider:
         return GrantedTokens(claims=claims, refresh=_text(answer.get("refresh_token")) or token)
 
     async def logout_claims(self, text: str) -> Claims:
-        """Return the claims of a logout token. Raises TokenRefused unless this provider issued it."""
+        """Return the claims of a logout token. Raises TokenRefused if this provider did not issue it."""
         token = read_token(text)
         check_logout_token(token.claims, self._expected())
         return await self._signed(token)
 
     async def access_claims(self, text: str, expected: ExpectedAccess) -> Claims:
         """
-        Return the claims of an access token. Raises TokenRefused if it is not for this server or not valid
-        now. The signature is checked last, because that is the most expensive check.
+        Return the claims of an access token. Raises TokenRefused if the token is not for this server or not
+        valid now. The signature is checked last, because that check is the most expensive.
         """
         token = read_access_token(text)
         check_access_token(token.claims, expected)
@@ -247,7 +249,7 @@ def _text(value: object) -> str | None:
 
 
 async def provider_problem(settings: OidcSettings, *, clock: Clock) -> str:
-    """Return why nobody can sign in with the provider now. "" if its addresses and keys were found."""
+    """Return why people cannot sign in with the provider now, or "" if its addresses and keys were found."""
     try:
         provider = IdentityProvider(settings, "", clock)
     except ConfigError as error:
@@ -263,8 +265,8 @@ async def provider_problem(settings: OidcSettings, *, clock: Clock) -> str:
 
 async def missing_for_clients(settings: OidcSettings, *, clock: Clock) -> Sequence[str]:
     """
-    List what assistants will lack at the provider, one sentence each. Empty if it does not respond,
-    which `provider_problem` reports.
+    List the features that assistants need and that the provider lacks, one sentence each. Empty if the
+    provider does not respond, because `provider_problem` reports that.
     """
     try:
         provider = IdentityProvider(settings, "", clock)
@@ -295,7 +297,9 @@ def _missing(document: Mapping[str, Any]) -> Iterator[str]:
 
 
 class ProviderClient:
-    """HTTP client of a provider. Connections open at the first request and stay open until `close`."""
+    """
+    The HTTP client of a provider. It opens connections at the first request and keeps them until `close`.
+    """
 
     def __init__(self, settings: OidcSettings) -> None:
         self._settings = settings
@@ -381,8 +385,8 @@ def _decoded(url: str, status: int, body: bytes) -> dict[str, Any]:
 
 class SigningKeys:
     """
-    The provider's public keys, which `fetch` reads. A thread verifies signatures. Valid tokens are remembered
-    by their hash until the keys are fetched again.
+    The provider's public keys, which `fetch` reads. A thread verifies signatures. The hashes of valid tokens
+    are remembered until the keys are fetched again.
     """
 
     def __init__(self, fetch: Callable[[], Awaitable[Sequence[Mapping[str, Any]]]], clock: Clock) -> None:
@@ -400,11 +404,11 @@ class SigningKeys:
 
     async def have_signed(self, token: SignedToken) -> bool:
         """
-        Return whether one of the keys signed a token. If none did, the keys are fetched again, because a new
-        key may have no id.
+        Return whether one of the keys signed a token. If no key did, fetch the keys again, because the
+        provider may have a new key without an id.
         """
         tried = None
-        # A token with a known key must not wait while the keys are fetched for an unknown one.
+        # A token with a known key must not wait while the keys are fetched for a token with an unknown key.
         if not self._are_old:
             tried = self._loaded_at
             if self.know(token.text) or await self._verify(token):

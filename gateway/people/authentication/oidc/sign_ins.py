@@ -1,6 +1,4 @@
-"""
-Sign-ins with an OpenID provider, from the first click until the session ends because the provider says so.
-"""
+"""Sign-ins with an OpenID provider, from the first click until the provider ends the session."""
 
 from __future__ import annotations
 
@@ -31,21 +29,24 @@ from spool.registry.registry import Registry
 
 _log = logging.getLogger(__name__)
 
-CALLBACK = "api/oidc-callback"  # below the console's address
-BEGUN_LIFE_S = 600.0  # time for a person to type a password at the provider
+# the path below the console's address to which the provider returns the browser
+CALLBACK = "api/oidc-callback"
+BEGUN_LIFE_S = 600.0  # seconds for a person to type a password at the provider
 MAX_BEGUN = 1000
 MAX_LOGOUT_IDS = 10_000
 LOOK_EVERY_S = 15.0
 GRACE_S = (
-    120.0  # after a check was due, time until other gateways end a session that its own gateway did not check
+    # seconds after a due check; if the session's own gateway has not done the check by then, other gateways
+    # end the session
+    120.0
 )
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Begun:
     """
-    A sign-in that the provider has not answered yet. `browser` is the secret in the cookie; `place` is
-    where it started.
+    A sign-in that the provider has not answered yet. `browser` is the secret in the cookie, and `place` is
+    the address where the sign-in started.
     """
 
     place: str
@@ -58,7 +59,7 @@ class _Begun:
 @dataclass(kw_only=True)
 class _Checked:
     """
-    The next check of a session, with its refresh token. The token is None if the provider gave no new one.
+    The next check of a session, with its refresh token. The token is None if the provider returned no new token.
     """
 
     token: str | None
@@ -69,10 +70,10 @@ class ProviderSignIns:
     """
     The sign-ins of this process. Sign-ins in progress and refresh tokens are only in memory.
 
-    A restart loses both. People who were signing in must start again, and a session that the provider
-    must confirm ends at its next due check. If several gateways share the storage, each checks the
-    sessions that started there and stores until when they are confirmed. Any gateway ends sessions that
-    nobody checks any more.
+    A restart loses both: people who were signing in must start again, and a session that the provider must
+    confirm ends at its next due check. If several gateways share the storage, each gateway checks the
+    sessions that started on it, and stores until when they are confirmed. Any gateway ends sessions whose own
+    gateway no longer checks them.
     """
 
     def __init__(self, settings: OidcSettings, registry: Registry, clock: Clock) -> None:
@@ -93,7 +94,7 @@ class ProviderSignIns:
         Start a sign-in. Return the browser's next address and the secret for its cookie. Raises SignInProblem
         if the provider does not respond.
 
-        If too many sign-ins are in progress, the oldest one of the place with the most is dropped.
+        If too many sign-ins are in progress, the place with the most sign-ins loses its oldest one.
         """
         state, browser, nonce, verifier = (secrets.token_urlsafe(32) for _ in range(4))
         try:
@@ -113,8 +114,8 @@ class ProviderSignIns:
 
     async def finish(self, answer: Mapping[str, str], *, browser: str, address: str) -> tuple[str, Session]:
         """
-        Create a session from the parameters that the browser returns, and return its secret. Raises
-        SignInProblem with the reason.
+        Create a session from the parameters that the browser returns, and return the session's secret. Raises
+        SignInProblem with the reason for a failure.
         """
         # each sign-in can be used only once, whatever its result
         begun = self._begun.pop(answer.get("state", ""), None)
@@ -154,8 +155,8 @@ class ProviderSignIns:
         End the sessions that a logout token names, and return their number. Raises TokenRefused for
         an invalid token.
 
-        Only sessions that began before the token was issued end. So a token that is repeated, after a restart
-        or at another gateway, ends no newer session.
+        Only sessions that began before the token was issued are ended. So if the token is repeated, after a
+        restart or at another gateway, no newer session ends.
         """
         claims = await self.provider.logout_claims(text)
         self._check_unused(claims["jti"])
@@ -179,7 +180,7 @@ class ProviderSignIns:
         return ended
 
     async def run(self) -> None:
-        """Check regularly whether a session is due."""
+        """Check at regular intervals whether sessions are due for a check."""
         while True:
             try:
                 await self.check_due()
@@ -189,8 +190,8 @@ class ProviderSignIns:
 
     async def check_due(self) -> None:
         """
-        Check every due session of this gateway with the provider. End those that it no longer confirms, and
-        those that their own gateway does not check.
+        Check every due session of this gateway with the provider. End the sessions that the provider no
+        longer confirms, and the sessions that their own gateway no longer checks.
         """
         sessions = [session for session in await self._operators.sessions() if session.refreshes]
         for digest in self._checked.keys() - {session.digest for session in sessions}:
@@ -207,15 +208,15 @@ class ProviderSignIns:
                 await self._end(session)
 
     async def _end(self, session: Session) -> None:
-        """End a session once, even if others do the same at this moment."""
+        """End a session. If another task ends the same session at this moment, nothing fails."""
         await self._operators.end_sessions_where(
             lambda other: other.digest == session.digest, actor=self._actor
         )
 
     async def _may_go_on(self, session: Session, checked: _Checked) -> bool:
         """
-        Return whether the provider still knows the person with the same role. If it does not respond, the
-        check is repeated later.
+        Return whether the provider still knows the person with the same role. If the provider does not
+        respond, return True and repeat the check later.
         """
         until = self._clock.now() + self.settings.recheck + GRACE_S
         if checked.token is None or not await self._operators.take_check(session, until=until):
@@ -242,7 +243,7 @@ class ProviderSignIns:
         return person.subject == session.subject and has_same_role and has_same_groups
 
     def _check_unused(self, id: str) -> None:
-        """Raise TokenRefused for a repeated logout token."""
+        """Raise TokenRefused if this logout token was used before."""
         now = self._clock.now()
         while self._logouts and (
             next(iter(self._logouts.values())) <= now or len(self._logouts) >= MAX_LOGOUT_IDS

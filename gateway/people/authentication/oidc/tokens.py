@@ -17,15 +17,16 @@ import msgspec
 
 from gateway.people.authentication.oidc.problems import TokenRefused
 
-RSA_BITS = range(2048, 8193)  # shorter keys can be broken, and longer ones block the event loop
-# members that are read; private keys are ignored, even if a provider publishes them
+# bits of an RSA key; shorter keys can be broken, and longer keys block the event loop
+RSA_BITS = range(2048, 8193)
+# the members of a key that are read; a private key is ignored, even if a provider publishes it
 _PUBLIC = ("kty", "crv", "n", "e", "x", "y")
 _LIBRARY = jwt.PyJWS()
 
 MAX_CHARACTERS = 16 * 1024
 _TYPES = ("at+jwt", "application/at+jwt", "jwt")
 _OF_ID_TOKENS = ("at_hash", "c_hash")
-# Claims by which providers name the kind of a token.
+# Claims in which providers state the kind of a token.
 _KIND_CLAIMS = ("typ", "token_type", "token_use")
 _ACCESS_KINDS = (*_TYPES, "bearer", "access", "access_token", "urn:ietf:params:oauth:token-type:access_token")
 _MOST_CLIENT = 200
@@ -47,7 +48,7 @@ def is_signed(text: str, algorithm: str, key: Mapping[str, Any]) -> bool:
     """
     Return whether a token is signed with a public key (JWK).
 
-    The algorithm must fit the key's type. So a public key is never used as a shared secret.
+    The algorithm must fit the key's type, so a public key is never used as a shared secret.
     """
     if algorithm == "ES256" and key.get("crv") != "P-256":
         return False
@@ -62,18 +63,19 @@ def is_signed(text: str, algorithm: str, key: Mapping[str, Any]) -> bool:
     return True
 
 
-Claims = Mapping[str, Any]  # of a token
+Claims = Mapping[str, Any]  # the claims of a token
 
 ALGORITHMS = ("RS256", "ES256")
 MAX_TOKEN_CHARACTERS = 64 * 1024
 LOGOUT_EVENT = "http://schemas.openid.net/event/backchannel-logout"
-# Logout tokens are sent at once. Their ids are remembered this long, so that none is used twice.
+# Seconds for which a logout token is valid, because providers send it at once. Its id is remembered as long,
+# so that it cannot be used twice.
 LOGOUT_TOKEN_LIFE_S = 300.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class SignedToken:
-    """A token as it was sent. Its content must not be trusted before its signature was checked."""
+    """A token as it was sent. Check its signature before trusting its content."""
 
     algorithm: str
     kid: str | None
@@ -87,7 +89,7 @@ class SignedToken:
 
 @dataclass(frozen=True, kw_only=True)
 class Expected:
-    """What a token must name, and the time at which it must be valid."""
+    """The issuer and the client that a token must name, and the time at which it must be valid."""
 
     issuer: str
     client_id: str
@@ -119,8 +121,8 @@ def read_token(text: object) -> SignedToken:
 
 def check_id_token(claims: Claims, expected: Expected, *, nonce: str | None) -> None:
     """
-    Raise TokenRefused unless it is an ID token for this client. `nonce` is None after a refresh, which need
-    not repeat it.
+    Raise TokenRefused unless it is an ID token for this client. `nonce` is None after a refresh, because the
+    new token need not repeat it.
     """
     _check_audience(claims, expected)
     check_subject(claims)
@@ -137,7 +139,8 @@ def check_id_token(claims: Claims, expected: Expected, *, nonce: str | None) -> 
 
 def check_logout_token(claims: Claims, expected: Expected) -> None:
     """
-    Raise TokenRefused unless the provider may end sessions with it (OpenID Connect Back-Channel Logout 1.0, 2.6).
+    Raise TokenRefused unless it is a token with which the provider may end sessions (OpenID Connect
+    Back-Channel Logout 1.0, 2.6).
     """
     _check_audience(claims, expected)
     events = claims.get("events")
@@ -178,13 +181,13 @@ def check_subject(claims: Claims) -> None:
 
 
 def check_not_from_later(claims: Claims, latest: float) -> None:
-    """Raise TokenRefused if the token was issued after `latest`, or is valid only later."""
+    """Raise TokenRefused if the token was issued after `latest`, or becomes valid only after it."""
     if time_of(claims, "iat") > latest or ("nbf" in claims and time_of(claims, "nbf") > latest):
         raise TokenRefused("it is from the future; compare the clocks of the provider and of this machine")
 
 
 def time_of(claims: Claims, name: str) -> float:
-    """Return the time in a claim. Raises TokenRefused without it."""
+    """Return the time in a claim. Raises TokenRefused if the claim has no time."""
     at = claims.get(name)
     if isinstance(at, bool) or not isinstance(at, (int, float)):
         raise TokenRefused(f"it has no time {name}")
@@ -205,8 +208,8 @@ def _claims(payload: bytes) -> dict[str, Any]:
 @dataclass(frozen=True, kw_only=True)
 class ExpectedAccess:
     """
-    What an access token must name, and the time at which it must be valid. Without `clients`, every
-    client is accepted.
+    The values that an access token must name, and the time at which it must be valid. Without `clients`,
+    every client is accepted.
     """
 
     issuer: str
@@ -218,7 +221,7 @@ class ExpectedAccess:
 
 
 def read_access_token(text: str) -> SignedToken:
-    """Parse an access token. Raises TokenRefused unless it can be a signed access token."""
+    """Parse an access token. Raises TokenRefused if it cannot be a signed access token."""
     if len(text) > MAX_CHARACTERS:
         raise TokenRefused("it is longer than 16 KiB")
     token = read_token(text)
@@ -229,8 +232,8 @@ def read_access_token(text: str) -> SignedToken:
 
 def check_access_token(claims: Claims, expected: ExpectedAccess) -> None:
     """
-    Raise TokenRefused unless an access token is for this server and valid now. The message names the check,
-    and no value.
+    Raise TokenRefused unless an access token is for this server and valid now. The message names the failed
+    check, but no value of the token.
     """
     if claims.get("iss") != expected.issuer:
         raise TokenRefused("it is from another issuer (iss)")
@@ -265,7 +268,7 @@ def client_of(claims: Claims) -> str:
 
 
 def lets(claims: Claims, scope: str) -> bool:
-    """Return whether a token has a scope. Providers may write a prefix that ends with `/`."""
+    """Return whether a token has a scope. Providers may put a prefix that ends with `/` before the scope."""
     scope_claim = claims.get("scope", claims.get("scp"))
     granted = (
         scope_claim.split()
@@ -278,6 +281,6 @@ def lets(claims: Claims, scope: str) -> bool:
 
 
 def leaves_groups_out(claims: Claims, claim: str) -> bool:
-    """Return whether the provider left groups out of a token because the person has too many."""
+    """Return whether the token lacks groups because the person is in too many of them."""
     elsewhere = claims.get("_claim_names")
     return claims.get("hasgroups") in (True, "true") or (isinstance(elsewhere, dict) and claim in elsewhere)
